@@ -1,0 +1,28 @@
+//! The iWARP protocol suite as pure state machines: MPA (RFC 5044, 6581), DDP (RFC 5041),
+//! RDMAP (RFC 5040, 7306) and the queue pair of the verbs above them.
+//!
+//! Octets and time go in, decisions come out: nothing here reads a clock, a socket or memory it
+//! was not handed. The modules are the layers, and each layer has the same files: `wire` (what
+//! the octets mean), `tx` (making them), `rx` (checking them), `error` (what can be wrong).
+//!
+//! ```text
+//!   qp      send queue, receive queue, read queues, state, Terminate
+//!   rdmap   messages: Send, Write, Read, atomics, immediate data, Terminate
+//!   ddp     segments: tagged and untagged buffers
+//!   mpa     FPDUs: length, markers, padding, CRC32c; start-up frames
+//! ```
+//!
+//! A layer names only the one below it. Registered memory is asked for through [`memory::Memory`].
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod ddp;
+pub mod memory;
+pub mod mpa;
+pub mod qp;
+pub mod rdmap;
+pub mod types;
