@@ -1,0 +1,164 @@
+//! Finding and checking FPDUs in a received stream (RFC 5044 §5.2, §6).
+
+use super::crc::Crc32c;
+use super::error::MpaError;
+use super::marker::{self, Layout, MARKER};
+use super::wire::{CRC_FIELD, LENGTH_FIELD, MAX_ULPDU};
+
+/// The receiving half of a connection in Full Operation.
+///
+/// Follows the chain of lengths from FPDU to FPDU; holds no octets, as the caller keeps them until
+/// an FPDU is whole. Where markers are in use each one is compared with the chain.
+#[derive(Debug)]
+pub struct Deframer {
+    position: u64,
+    crc: bool,
+    markers: bool,
+    failed: Option<MpaError>,
+}
+
+/// An FPDU found by [`Deframer::next`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fpdu {
+    /// Where the ULPDU begins in the input.
+    pub start: usize,
+    /// Octets of the ULPDU, which are contiguous now: markers have been taken out.
+    pub len: usize,
+    /// Octets of the input that the whole FPDU took.
+    pub consumed: usize,
+}
+
+impl Deframer {
+    /// A stream of which nothing was received yet. `crc`: CRCs are checked. `markers`: this end
+    /// asked for markers.
+    pub fn new(crc: bool, markers: bool) -> Self {
+        Self { position: 0, crc, markers, failed: None }
+    }
+
+    #[cfg(test)]
+    pub(super) fn at(crc: bool, markers: bool, position: u64) -> Self {
+        Self { position, crc, markers, failed: None }
+    }
+
+    /// Octets of Full Operation taken so far, markers counted.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Takes the FPDU at the head of `input`, which begins at an FPDU boundary: behind what
+    /// earlier calls consumed. `None`: it is not whole yet, and `input` is as it was.
+    ///
+    /// Nothing of an FPDU is handed over, and markers are not removed, before all of it is there
+    /// and its CRC is good (RFC 5044 §6). A ULPDU of any length up to [`MAX_ULPDU`] is handed
+    /// over, be it empty; what it has to contain is for the layer above.
+    ///
+    /// # Errors
+    ///
+    /// [`MpaError::Crc`] or [`MpaError::Marker`]; when both apply, the former. No more FPDUs come
+    /// after that: every further call returns the same error (RFC 5044 §8).
+    pub fn next(&mut self, input: &mut [u8]) -> Result<Option<Fpdu>, MpaError> {
+        let found = self.find(input);
+        match found {
+            Ok(Some(fpdu)) => self.position += fpdu.consumed as u64,
+            Ok(None) => {}
+            Err(error) => self.failed = Some(error),
+        }
+        found
+    }
+
+    /// Octets that the whole FPDU at the head of `input` takes, as far as known: before its
+    /// length field is there, those of the shortest FPDU. More than `input.len()` exactly when
+    /// [`Self::next`] would return `None`.
+    pub fn wanted(&self, input: &[u8]) -> usize {
+        match self.peek_len(input) {
+            Ok(Some(len)) => self.layout(len).total(),
+            Ok(None) => self.layout(0).total(),
+            Err(_) => 0,
+        }
+    }
+
+    /// Whether the octets of an FPDU may be taken as they come: neither CRC nor markers.
+    pub fn can_stream(&self) -> bool {
+        !self.crc && !self.markers && self.failed.is_none()
+    }
+
+    /// ULPDU_Length of the FPDU at the head of `input`, once the field is there.
+    ///
+    /// # Errors
+    ///
+    /// [`MpaError::Marker`] when it is more than [`MAX_ULPDU`], or the error that ended the
+    /// stream.
+    pub fn peek_len(&self, input: &[u8]) -> Result<Option<usize>, MpaError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        let at = Layout::leading(self.position, self.markers);
+        let Some(field) = input.get(at..at + LENGTH_FIELD) else { return Ok(None) };
+        let len = usize::from(u16::from_be_bytes([field[0], field[1]]));
+        if len > MAX_ULPDU { Err(MpaError::Marker) } else { Ok(Some(len)) }
+    }
+
+    /// Notes that the caller took `octets` of the stream itself. By the next call of
+    /// [`Self::next`] or [`Self::peek_len`] it must have taken whole FPDUs.
+    pub fn advance(&mut self, octets: usize) {
+        debug_assert!(self.can_stream());
+        self.position += octets as u64;
+    }
+
+    fn layout(&self, ulpdu_len: usize) -> Layout {
+        Layout::new(self.position, self.markers, ulpdu_len)
+    }
+
+    fn find(&self, input: &mut [u8]) -> Result<Option<Fpdu>, MpaError> {
+        let Some(len) = self.peek_len(input)? else { return Ok(None) };
+        let layout = self.layout(len);
+        let total = layout.total();
+        let Some(fpdu) = input.get_mut(..total) else { return Ok(None) };
+        if self.crc {
+            // Markers go in as they came, whatever their meaningless bits hold (erratum 1427).
+            let (covered, field) = fpdu.split_at(total - CRC_FIELD);
+            let mut crc = Crc32c::new();
+            crc.update(covered);
+            if crc.wire() != field {
+                return Err(MpaError::Crc);
+            }
+        }
+        let start = layout.length_at() + LENGTH_FIELD;
+        if self.markers {
+            check_markers(fpdu, layout)?;
+            remove_markers(fpdu, layout, start + len);
+        }
+        Ok(Some(Fpdu { start, len, consumed: total }))
+    }
+}
+
+fn check_markers(fpdu: &[u8], layout: Layout) -> Result<(), MpaError> {
+    let pointer = |at: usize| fpdu[at..].first_chunk().map(|&marker| marker::decode(marker));
+    let length_at = layout.length_at();
+    if length_at > 0 && pointer(0) != Some(0) {
+        return Err(MpaError::Marker);
+    }
+    for n in 0..layout.inner_markers() {
+        let at = layout.inner_marker_at(n);
+        if pointer(at) != Some(at - length_at) {
+            return Err(MpaError::Marker);
+        }
+    }
+    Ok(())
+}
+
+/// Closes the gaps that markers leave in the ULPDU, which is to end at `end` afterwards.
+fn remove_markers(fpdu: &mut [u8], layout: Layout, end: usize) {
+    let count = layout.inner_markers();
+    let mut filled = layout.inner_marker_at(0);
+    for n in 0..count {
+        if filled >= end {
+            break;
+        }
+        let from = layout.inner_marker_at(n) + MARKER;
+        let until =
+            if n + 1 < count { layout.inner_marker_at(n + 1) } else { from + (end - filled) };
+        fpdu.copy_within(from..until, filled);
+        filled += until - from;
+    }
+}

@@ -1,0 +1,189 @@
+//! Making FPDUs (RFC 5044 §4).
+
+use super::crc::Crc32c;
+use super::marker::{self, Layout};
+use super::wire::{LENGTH_FIELD, MARKER_INTERVAL, MAX_ULPDU, pad_len};
+
+/// The sending half of a connection in Full Operation.
+///
+/// Knows how far the stream has come, and so where markers belong. One call frames one ULPDU, and
+/// an FPDU is made whole or not at all.
+#[derive(Debug)]
+pub struct Framer {
+    position: u64,
+    crc: bool,
+    markers: bool,
+}
+
+impl Framer {
+    /// A stream of which nothing is framed yet. `crc`: generate CRCs. `markers`: the peer asked
+    /// for markers.
+    pub fn new(crc: bool, markers: bool) -> Self {
+        Self { position: 0, crc, markers }
+    }
+
+    #[cfg(test)]
+    pub(super) fn at(crc: bool, markers: bool, position: u64) -> Self {
+        Self { position, crc, markers }
+    }
+
+    /// Whether CRCs are generated.
+    pub fn crc(&self) -> bool {
+        self.crc
+    }
+
+    /// Whether markers are put in.
+    pub fn markers(&self) -> bool {
+        self.markers
+    }
+
+    /// Octets of Full Operation framed so far, markers counted.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Octets of the FPDU that would carry `ulpdu_len` octets at the present position.
+    pub fn fpdu_len(&self, ulpdu_len: usize) -> usize {
+        self.layout(ulpdu_len).total()
+    }
+
+    /// Writes one FPDU to `out[..fpdu_len]` and returns that length.
+    ///
+    /// The ULPDU is `header` followed by `payload_len` octets, which `fill` supplies:
+    /// `fill(offset, dst, crc)` writes payload octets `offset..offset + dst.len()` to `dst` and
+    /// feeds them to `crc` if there is one, so that memory is copied and summed in one pass. It
+    /// is called in ascending order, once for each run between markers.
+    ///
+    /// # Errors
+    ///
+    /// Whatever `fill` returns. The position has not moved then and `out` holds nothing of use.
+    ///
+    /// # Panics
+    ///
+    /// When `out` is shorter than the FPDU, or the ULPDU longer than [`MAX_ULPDU`].
+    pub fn write<E>(
+        &mut self,
+        out: &mut [u8],
+        header: &[u8],
+        payload_len: usize,
+        mut fill: impl FnMut(usize, &mut [u8], Option<&mut Crc32c>) -> Result<(), E>,
+    ) -> Result<usize, E> {
+        let ulpdu_len = header.len() + payload_len;
+        let layout = self.layout(ulpdu_len);
+        let total = layout.total();
+        let mut fpdu = Writer {
+            out: &mut out[..total],
+            at: 0,
+            summed: 0,
+            length_at: layout.length_at(),
+            next_marker: if self.markers { layout.inner_marker_at(0) } else { usize::MAX },
+            crc: self.crc.then(Crc32c::new),
+        };
+        if fpdu.length_at > 0 {
+            fpdu.put(&marker::encode(0));
+        }
+        fpdu.put(&(ulpdu_len as u16).to_be_bytes());
+        fpdu.put_between_markers(header);
+        fpdu.fill_between_markers(payload_len, &mut fill)?;
+        fpdu.put_between_markers(&[0; 3][..pad_len(ulpdu_len)]);
+        fpdu.marker_if_due();
+        fpdu.finish();
+        self.position += total as u64;
+        Ok(total)
+    }
+
+    /// For a payload that is sent from where it lies: writes the length field and `header` to
+    /// `out` and returns how many octets that is. The caller sends the `payload_len` octets next,
+    /// then [`trailer_len`](super::wire::trailer_len) zero octets. The position moves by the
+    /// whole FPDU, so the caller is bound to send all of it.
+    ///
+    /// # Panics
+    ///
+    /// With CRCs or markers on, as then the payload has to pass through here; and as
+    /// [`Self::write`] does.
+    pub fn write_gathered(&mut self, out: &mut [u8], header: &[u8], payload_len: usize) -> usize {
+        assert!(!self.crc && !self.markers, "CRCs and markers need the payload");
+        let ulpdu_len = header.len() + payload_len;
+        let total = self.fpdu_len(ulpdu_len);
+        let head = LENGTH_FIELD + header.len();
+        out[..LENGTH_FIELD].copy_from_slice(&(ulpdu_len as u16).to_be_bytes());
+        out[LENGTH_FIELD..head].copy_from_slice(header);
+        self.position += total as u64;
+        head
+    }
+
+    fn layout(&self, ulpdu_len: usize) -> Layout {
+        assert!(ulpdu_len <= MAX_ULPDU, "ULPDU of {ulpdu_len} octets (RFC 5044 §3)");
+        Layout::new(self.position, self.markers, ulpdu_len)
+    }
+}
+
+/// One FPDU being written. What the CRC covers is fed in runs as long as possible.
+struct Writer<'a> {
+    out: &'a mut [u8],
+    at: usize,
+    /// Octets that the CRC has taken.
+    summed: usize,
+    length_at: usize,
+    next_marker: usize,
+    crc: Option<Crc32c>,
+}
+
+impl Writer<'_> {
+    fn put(&mut self, octets: &[u8]) {
+        let end = self.at + octets.len();
+        self.out[self.at..end].copy_from_slice(octets);
+        self.at = end;
+    }
+
+    fn marker_if_due(&mut self) {
+        if self.at == self.next_marker {
+            self.put(&marker::encode(self.at - self.length_at));
+            self.next_marker += MARKER_INTERVAL as usize;
+        }
+    }
+
+    fn put_between_markers(&mut self, mut octets: &[u8]) {
+        while !octets.is_empty() {
+            self.marker_if_due();
+            let (now, later) = octets.split_at(octets.len().min(self.next_marker - self.at));
+            self.put(now);
+            octets = later;
+        }
+    }
+
+    fn fill_between_markers<E>(
+        &mut self,
+        len: usize,
+        fill: &mut impl FnMut(usize, &mut [u8], Option<&mut Crc32c>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut offset = 0;
+        while offset < len {
+            self.marker_if_due();
+            let run = (len - offset).min(self.next_marker - self.at);
+            self.sum();
+            let end = self.at + run;
+            fill(offset, &mut self.out[self.at..end], self.crc.as_mut())?;
+            self.at = end;
+            self.summed = end;
+            offset += run;
+        }
+        Ok(())
+    }
+
+    /// Feeds the CRC with what was written since it last took something.
+    fn sum(&mut self) {
+        if let Some(crc) = &mut self.crc {
+            crc.update(&self.out[self.summed..self.at]);
+        }
+        self.summed = self.at;
+    }
+
+    fn finish(mut self) {
+        self.sum();
+        // Without CRCs the field may hold anything (RFC 5044 §4.1).
+        let crc = self.crc.map_or([0; 4], Crc32c::wire);
+        self.put(&crc);
+        debug_assert_eq!(self.at, self.out.len());
+    }
+}
