@@ -1,0 +1,44 @@
+//! What can be wrong with a DDP segment (RFC 5041 §7.2).
+
+use thiserror::Error;
+
+/// A fault of an incoming segment. The codes on the wire are in [`crate::qp::terminate`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum DdpError {
+    /// The ULPDU ends before its DDP header does (RFC 5041 §4.4). The RFCs give no code.
+    #[error("ULPDU shorter than its DDP header")]
+    Truncated,
+    /// DV is not 1, in a tagged segment.
+    #[error("unknown DDP version in a tagged segment")]
+    TaggedVersion,
+    /// DV is not 1, in an untagged segment.
+    #[error("unknown DDP version in an untagged segment")]
+    UntaggedVersion,
+    /// The STag names nothing, or does not grant the access.
+    #[error("invalid STag")]
+    InvalidStag,
+    /// The octets are not all within the tagged buffer.
+    #[error("base or bounds violation")]
+    Bounds,
+    /// The STag is not associated with this stream.
+    #[error("STag not associated with the stream")]
+    NotAssociated,
+    /// TO plus length wraps.
+    #[error("tagged offset wraps")]
+    Wrap,
+    /// No such queue.
+    #[error("invalid QN")]
+    InvalidQn,
+    /// The queue has no buffer for this message.
+    #[error("no buffer for this MSN")]
+    NoBuffer,
+    /// The MSN is not the next one of its queue.
+    #[error("MSN out of range")]
+    MsnRange,
+    /// The message offset lies outside the buffer.
+    #[error("invalid MO")]
+    InvalidMo,
+    /// The message is longer than the buffer.
+    #[error("message too long for its buffer")]
+    TooLong,
+}

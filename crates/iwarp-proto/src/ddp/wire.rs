@@ -1,0 +1,142 @@
+//! DDP headers (RFC 5041 §4).
+
+use crate::ddp::error::DdpError;
+use crate::types::{Mo, Msn, Qn, Stag, TaggedOffset};
+
+/// Octets of a tagged header.
+pub const TAGGED_LEN: usize = 14;
+/// Octets of an untagged header.
+pub const UNTAGGED_LEN: usize = 18;
+
+const TAGGED_FLAG: u8 = 0x80;
+const LAST_FLAG: u8 = 0x40;
+const VERSION_MASK: u8 = 0x03;
+const VERSION: u8 = 1;
+
+/// Header of a segment for a tagged buffer (RFC 5041 §4.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tagged {
+    /// Last segment of its message.
+    pub last: bool,
+    /// RsvdULP: carried for the layer above, unread.
+    pub rsvd_ulp: u8,
+    /// The tagged buffer.
+    pub stag: Stag,
+    /// Where the payload goes in it.
+    pub to: TaggedOffset,
+}
+
+/// Header of a segment for an untagged buffer (RFC 5041 §4.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Untagged {
+    /// Last segment of its message.
+    pub last: bool,
+    /// RsvdULP: carried for the layer above, unread.
+    pub rsvd_ulp: [u8; 5],
+    /// The queue.
+    pub qn: Qn,
+    /// The message within the queue.
+    pub msn: Msn,
+    /// Where the payload goes in the message's buffer.
+    pub mo: Mo,
+}
+
+/// Either header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Header {
+    /// T = 1.
+    Tagged(Tagged),
+    /// T = 0.
+    Untagged(Untagged),
+}
+
+impl Header {
+    /// Octets that the header at the start of `ulpdu` takes, by its own T bit; `None` when there
+    /// is not one octet.
+    pub fn len_of(ulpdu: &[u8]) -> Option<usize> {
+        ulpdu.first().map(|control| Self::len_for(*control))
+    }
+
+    const fn len_for(control: u8) -> usize {
+        if control & TAGGED_FLAG != 0 { TAGGED_LEN } else { UNTAGGED_LEN }
+    }
+
+    /// Reads the header at the start of a ULPDU. Reserved bits are not looked at (RFC 5041 §4.1).
+    pub fn parse(ulpdu: &[u8]) -> Result<Self, DdpError> {
+        let control = *ulpdu.first().ok_or(DdpError::Truncated)?;
+        let tagged = control & TAGGED_FLAG != 0;
+        if control & VERSION_MASK != VERSION {
+            return Err(if tagged { DdpError::TaggedVersion } else { DdpError::UntaggedVersion });
+        }
+        let last = control & LAST_FLAG != 0;
+        if tagged {
+            let h: &[u8; TAGGED_LEN] = ulpdu.first_chunk().ok_or(DdpError::Truncated)?;
+            Ok(Self::Tagged(Tagged {
+                last,
+                rsvd_ulp: h[1],
+                stag: Stag(be32(h, 2)),
+                to: TaggedOffset(be64(h, 6)),
+            }))
+        } else {
+            let h: &[u8; UNTAGGED_LEN] = ulpdu.first_chunk().ok_or(DdpError::Truncated)?;
+            Ok(Self::Untagged(Untagged {
+                last,
+                rsvd_ulp: [h[1], h[2], h[3], h[4], h[5]],
+                qn: Qn(be32(h, 6)),
+                msn: Msn(be32(h, 10)),
+                mo: Mo(be32(h, 14)),
+            }))
+        }
+    }
+
+    /// Octets this header takes.
+    pub const fn wire_len(&self) -> usize {
+        match self {
+            Self::Tagged(_) => TAGGED_LEN,
+            Self::Untagged(_) => UNTAGGED_LEN,
+        }
+    }
+
+    /// Whether this is the last segment of its message.
+    pub const fn last(&self) -> bool {
+        match self {
+            Self::Tagged(h) => h.last,
+            Self::Untagged(h) => h.last,
+        }
+    }
+
+    /// Writes the header to the start of `out`, which must have room, and returns its length.
+    pub fn emit(&self, out: &mut [u8]) -> usize {
+        match self {
+            Self::Tagged(h) => {
+                out[0] = TAGGED_FLAG | last_flag(h.last) | VERSION;
+                out[1] = h.rsvd_ulp;
+                out[2..6].copy_from_slice(&h.stag.0.to_be_bytes());
+                out[6..14].copy_from_slice(&h.to.0.to_be_bytes());
+                TAGGED_LEN
+            }
+            Self::Untagged(h) => {
+                out[0] = last_flag(h.last) | VERSION;
+                out[1..6].copy_from_slice(&h.rsvd_ulp);
+                out[6..10].copy_from_slice(&h.qn.0.to_be_bytes());
+                out[10..14].copy_from_slice(&h.msn.0.to_be_bytes());
+                out[14..18].copy_from_slice(&h.mo.0.to_be_bytes());
+                UNTAGGED_LEN
+            }
+        }
+    }
+}
+
+const fn last_flag(last: bool) -> u8 {
+    if last { LAST_FLAG } else { 0 }
+}
+
+/// Reads 32 bits in network order; the caller has checked the length.
+pub(crate) fn be32(octets: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]])
+}
+
+/// Reads 64 bits in network order; the caller has checked the length.
+pub(crate) fn be64(octets: &[u8], at: usize) -> u64 {
+    (u64::from(be32(octets, at)) << 32) | u64::from(be32(octets, at + 4))
+}

@@ -1,0 +1,96 @@
+//! Knowing whether the peer has the operations of RFC 7306.
+//!
+//! No start-up field says so, and a peer without them terminates the stream at the first one
+//! (RFC 7306 §1.1 leaves it to the programs). So each end may send a zero-length RDMA Write as
+//! its first FPDU, whose STag and TO carry a magic number, a version and capabilities. Nobody
+//! may look at these fields (RFC 5041 §5.2), so every peer takes the frame for what it is: an
+//! RDMA Write of nothing.
+
+use crate::types::{Stag, TaggedOffset};
+
+const MAGIC_STAG: Stag = Stag(0x6957_4152);
+const MAGIC_TO: u64 = 0x5048_454c << 32;
+const MAGIC_TO_MASK: u64 = 0xffff_ffff << 32;
+const VERSION: u64 = 1;
+const VERSION_SHIFT: u32 = 24;
+
+/// What an end of the stream can do beyond RFC 5040.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Capabilities(pub u32);
+
+impl Capabilities {
+    /// Atomic Requests (RFC 7306 §5).
+    pub const ATOMICS: Self = Self(1);
+    /// Immediate Data (RFC 7306 §6).
+    pub const IMMEDIATE: Self = Self(1 << 1);
+    /// Everything this implementation does.
+    pub const OURS: Self = Self(Self::ATOMICS.0 | Self::IMMEDIATE.0);
+
+    /// Whether all of `other` is there.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// Whether operations of RFC 7306 may be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Extensions {
+    /// Ask the peer by the first FPDU, and tell it.
+    #[default]
+    Ask,
+    /// The program knows that the peer has them; nothing is asked or told.
+    Assume,
+    /// Neither use them nor tell that we have them.
+    Refuse,
+}
+
+/// What is known of the peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PeerKind {
+    /// Nothing yet.
+    Unknown,
+    /// It said what it can do.
+    Known(Capabilities),
+    /// It said nothing in time, or something else.
+    Foreign,
+}
+
+impl PeerKind {
+    pub(crate) const fn new(extensions: Extensions) -> Self {
+        match extensions {
+            Extensions::Ask => Self::Unknown,
+            Extensions::Assume => Self::Known(Capabilities::OURS),
+            Extensions::Refuse => Self::Foreign,
+        }
+    }
+
+    pub(crate) fn give_up(&mut self) {
+        if *self == Self::Unknown {
+            *self = Self::Foreign;
+        }
+    }
+
+    /// Hears a zero-length Write.
+    pub(crate) fn hear(&mut self, stag: Stag, to: TaggedOffset) {
+        if matches!(self, Self::Unknown | Self::Foreign)
+            && let Some(capabilities) = decode(stag, to)
+        {
+            *self = Self::Known(capabilities);
+        }
+    }
+}
+
+/// STag and TO of our own first FPDU.
+pub(crate) const fn encode(capabilities: Capabilities) -> (Stag, TaggedOffset) {
+    let low = (VERSION << VERSION_SHIFT) | capabilities.0 as u64;
+    (MAGIC_STAG, TaggedOffset(MAGIC_TO | low))
+}
+
+/// Capabilities of a peer of any version: later ones may only add bits.
+pub(crate) const fn decode(stag: Stag, to: TaggedOffset) -> Option<Capabilities> {
+    let version = (to.0 >> VERSION_SHIFT) & 0xff;
+    if stag.0 != MAGIC_STAG.0 || to.0 & MAGIC_TO_MASK != MAGIC_TO || version == 0 {
+        return None;
+    }
+    Some(Capabilities((to.0 & 0x00ff_ffff) as u32))
+}

@@ -1,0 +1,526 @@
+//! One queue pair: send queue, receive queue, read queues, state and Terminate.
+//!
+//! # Contract
+//!
+//! [`Qp`] only decides; it copies no payload, so it can sit behind a lock that is held for
+//! nanoseconds. Two halves do the bulk work beside it, each driven by whoever owns its direction
+//! of the stream: [`Receiver`] takes octets apart and places them, [`Transmitter`] gathers and
+//! frames them. Both reach the queue pair through [`Shared`], which is a mutex in the engine and
+//! a `RefCell` in the simulator.
+//!
+//! In:
+//! - [`Qp::post_send`], [`Qp::post_recv`]: work requests;
+//! - [`Qp::establish`]: MPA start-up is done, Full Operation begins;
+//! - [`Receiver::receive`]: octets of the stream; [`Receiver::eof`], [`Qp::lost`]: its end;
+//! - [`Qp::handle_timeout`]: the time that [`Qp::poll_timeout`] asked for has come;
+//! - [`Qp::disconnect`], [`Qp::modify`]: what the program wants.
+//!
+//! Out, three independent pulls:
+//! - [`Transmitter::transmit`]: FPDUs, built only when the stream takes octets;
+//!   [`Transmitter::taken`] then releases the completions whose last octet was taken;
+//! - [`Qp::poll_event`]: completions and asynchronous events. It never waits for transmission:
+//!   two ends whose sockets are full would wait for each other for ever;
+//! - [`Qp::poll_timeout`].
+//!
+//! The only orders kept between them: own octets are taken before their send completion,
+//! placement comes before the receive completion, a Terminate is the last thing sent.
+
+mod hello;
+mod inbound;
+mod outbound;
+mod reads;
+mod receive;
+mod ring;
+mod rq;
+mod sq;
+mod state;
+pub mod terminate;
+mod transmit;
+mod wr;
+
+#[cfg(test)]
+mod tests;
+
+use alloc::collections::VecDeque;
+use core::time::Duration;
+
+use crate::memory::{Accessor, PdId, QpId};
+use crate::mpa::startup::{Negotiated, Role, Rtr};
+use crate::rdmap::wire::TerminateCode;
+use crate::types::{Stag, Time};
+
+pub use hello::{Capabilities, Extensions};
+pub use receive::{Direct, Receiver};
+pub use state::{State, TransitionError};
+pub use terminate::Fault;
+pub use transmit::{Piece, Source, Transmit, Transmitter};
+pub use wr::{
+    NoPool, Payload, PostError, Receive, ReceivePool, RecvRequest, SendOp, SendRequest, WcOp,
+    WcStatus, WorkCompletion,
+};
+
+use hello::PeerKind;
+use inbound::Inbound;
+use outbound::Outbound;
+use reads::{InboundReads, OutboundReads};
+use rq::ReceiveQueue;
+use sq::SendQueue;
+
+/// How a queue pair is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Its number.
+    pub qp: QpId,
+    /// Its protection domain.
+    pub pd: PdId,
+    /// Send work requests that may be outstanding.
+    pub max_send_wr: usize,
+    /// Receive work requests that may be outstanding.
+    pub max_recv_wr: usize,
+    /// Elements of a send work request.
+    pub max_send_sge: usize,
+    /// Elements of a receive work request.
+    pub max_recv_sge: usize,
+    /// Octets of inline data.
+    pub max_inline: usize,
+    /// Receives come from a shared receive queue.
+    pub shared_receive: bool,
+    /// Whether operations of RFC 7306 may be sent to the peer.
+    pub extensions: Extensions,
+    /// How long such operations wait to learn what the peer knows.
+    pub extension_wait: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            qp: QpId(0),
+            pd: PdId(0),
+            max_send_wr: 128,
+            max_recv_wr: 128,
+            max_send_sge: 4,
+            max_recv_sge: 4,
+            max_inline: 256,
+            shared_receive: false,
+            extensions: Extensions::Ask,
+            extension_wait: Duration::from_secs(3),
+        }
+    }
+}
+
+/// What a queue pair tells its owner.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// A send work request ended.
+    SendCompleted(WorkCompletion),
+    /// A receive work request ended.
+    ReceiveCompleted(WorkCompletion),
+    /// The first FPDU of the peer was validated: a responder may send from now on.
+    FirstFpdu,
+    /// The peer closed its side with nothing pending: the stream ended well.
+    Disconnected,
+    /// The peer sent a Terminate.
+    Terminated(TerminateCode),
+    /// A fault ended the stream; a Terminate goes out if it still can.
+    Fault(Fault),
+    /// The stream broke (reset, timeout).
+    Lost,
+    /// The send queue is drained: everything that was started has completed.
+    SendQueueDrained,
+    /// No receive of the shared receive queue will be consumed any more.
+    LastReceiveReached,
+}
+
+/// What to do with the stream once the octets that were built are taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Disposition {
+    /// Go on.
+    Open,
+    /// Nothing more will be sent: shut down the write side, then read and discard until the peer
+    /// closes (RFC 5040 §6.2.1: gracefully, so that a Terminate arrives).
+    Finish,
+    /// The framing of what was sent cannot be kept, or the program asked for it: reset.
+    Abort,
+}
+
+/// Access to a queue pair that others use too.
+pub trait Shared {
+    /// Calls `f` while nobody else uses the queue pair.
+    fn with<R>(&self, f: impl FnOnce(&mut Qp) -> R) -> R;
+}
+
+impl Shared for core::cell::RefCell<Qp> {
+    fn with<R>(&self, f: impl FnOnce(&mut Qp) -> R) -> R {
+        f(&mut self.borrow_mut())
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stream {
+    /// No stream yet.
+    Detached,
+    /// Full Operation.
+    Operating,
+    /// The program asked to end it: accepted work still goes out, nothing comes in.
+    Closing,
+    /// A fault ended it: at most a Terminate still goes out.
+    Terminating,
+    /// Nothing goes out any more.
+    Ended,
+}
+
+/// A queue pair. See the [module](self) for the contract.
+#[derive(Debug)]
+pub struct Qp {
+    config: Config,
+    state: State,
+    stream: Stream,
+    sq: SendQueue,
+    rq: ReceiveQueue,
+    orq: OutboundReads,
+    irq: InboundReads,
+    outbound: Outbound,
+    inbound: Inbound,
+    peer: PeerKind,
+    role: Role,
+    events: VecDeque<Event>,
+    deadline: Option<Time>,
+    abort: bool,
+    drain_reported: bool,
+}
+
+impl Qp {
+    /// A queue pair in [`State::Reset`].
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            state: State::Reset,
+            stream: Stream::Detached,
+            sq: SendQueue::new(config.max_send_wr),
+            rq: ReceiveQueue::new(config.max_recv_wr),
+            orq: OutboundReads::new(0),
+            irq: InboundReads::new(0),
+            outbound: Outbound::default(),
+            inbound: Inbound::default(),
+            peer: PeerKind::Unknown,
+            role: Role::Initiator,
+            events: VecDeque::new(),
+            deadline: None,
+            abort: false,
+            drain_reported: false,
+        }
+    }
+
+    /// How it was made.
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Its state.
+    pub const fn state(&self) -> State {
+        self.state
+    }
+
+    /// Whether MPA start-up is done and the stream has not ended.
+    pub const fn is_connected(&self) -> bool {
+        matches!(self.stream, Stream::Operating)
+    }
+
+    /// Outbound and inbound read queue depths that were agreed on (ORD, IRD).
+    pub const fn read_depths(&self) -> (usize, usize) {
+        (self.orq.depth(), self.irq.depth())
+    }
+
+    /// Work requests that have not completed: sends and receives.
+    pub const fn outstanding(&self) -> (usize, usize) {
+        (self.sq.len(), self.rq.len())
+    }
+
+    /// Whether work is under way that the peer must answer or take: what a silent peer holds up.
+    pub fn has_work(&self) -> bool {
+        !self.sq.is_empty() || !self.irq.is_empty()
+    }
+
+    /// On whose behalf it touches memory.
+    pub const fn accessor(&self) -> Accessor {
+        Accessor { pd: self.config.pd, qp: self.config.qp }
+    }
+
+    /// Changes the state as the program asks. Going to Err flushes and ends the stream; going to
+    /// Reset forgets everything and makes the queue pair as new (its stream must be dropped).
+    pub fn modify(&mut self, to: State) -> Result<(), TransitionError> {
+        if !self.state.may_become(to) {
+            return Err(TransitionError { from: self.state, to });
+        }
+        match to {
+            State::Reset => *self = Self::new(self.config),
+            State::Err => self.disconnect(),
+            _ => {
+                self.state = to;
+                self.drain_reported = false;
+                self.report_drained();
+            }
+        }
+        Ok(())
+    }
+
+    /// Enters Full Operation: MPA start-up has agreed on `terms`. The queue pair goes to
+    /// [`State::Rts`] from Init or Rtr.
+    ///
+    /// `sequence starts`: every MSN begins at 1, on both sides (RFC 5041 §4.3).
+    pub fn establish(&mut self, terms: &Negotiated, now: Time) {
+        self.role = terms.role;
+        self.stream = Stream::Operating;
+        self.orq = OutboundReads::new(usize::from(terms.ord));
+        self.irq = InboundReads::new(usize::from(terms.ird));
+        self.outbound = Outbound::new(terms);
+        self.inbound = Inbound::default();
+        self.peer = PeerKind::new(self.config.extensions);
+        self.deadline = Some(now.plus(self.config.extension_wait));
+        match self.state {
+            State::Err => {
+                self.stream = Stream::Closing;
+                self.finish_closing();
+            }
+            State::Sqd => {}
+            _ => self.state = State::Rts,
+        }
+        if let Some(fault) = terms.fault {
+            self.fail(Fault::Startup(fault));
+        }
+    }
+
+    /// Which RTR frame this side, as the initiator, still has to send.
+    pub fn pending_rtr(&self) -> Option<Rtr> {
+        self.outbound.pending_rtr()
+    }
+
+    /// Posts a send work request.
+    pub fn post_send(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
+        if !self.state.takes_sends() {
+            return Err(PostError::WrongState);
+        }
+        self.sq.post(&self.config, request)?;
+        if self.state == State::Err {
+            // Behind what a closing stream still sends.
+            self.sq.fail(self.sq.last_posted(), WcStatus::Flushed);
+            self.reap();
+        }
+        Ok(())
+    }
+
+    /// Posts a receive work request.
+    pub fn post_recv(&mut self, request: &RecvRequest<'_>) -> Result<(), PostError> {
+        if self.config.shared_receive {
+            return Err(PostError::SharedReceiveQueue);
+        }
+        if !self.state.takes_receives() {
+            return Err(PostError::WrongState);
+        }
+        self.rq.post(&self.config, request)?;
+        if self.state == State::Err {
+            self.flush_receives();
+        }
+        Ok(())
+    }
+
+    /// The next completion or event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// When [`Self::handle_timeout`] wants to be called.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        if self.sq.waits_for_peer_kind() { self.deadline } else { None }
+    }
+
+    /// Tells the time.
+    pub fn handle_timeout(&mut self, now: Time) {
+        if self.deadline.is_some_and(|deadline| now >= deadline) {
+            self.deadline = None;
+            self.peer.give_up();
+        }
+    }
+
+    /// Ends the stream in good order: receives are flushed, the Sends and Writes that were
+    /// accepted go out (RFC 5041 §6.2.1), what needs an answer is flushed, then the write side is
+    /// shut down (see [`Disposition`]).
+    pub fn disconnect(&mut self) {
+        self.state = State::Err;
+        if self.stream == Stream::Operating {
+            self.stream = Stream::Closing;
+            self.irq.clear();
+            self.outbound.drop_answer();
+            self.flush_receives();
+            self.finish_closing();
+        } else if self.stream == Stream::Detached {
+            self.flush_all();
+        }
+    }
+
+    /// The stream broke: nothing can be sent or will arrive.
+    pub fn lost(&mut self) {
+        if matches!(self.stream, Stream::Operating | Stream::Closing | Stream::Terminating) {
+            if self.stream == Stream::Operating {
+                self.events.push_back(Event::Lost);
+            }
+            self.end_stream();
+        }
+    }
+
+    /// The program or the engine gives the connection up: reset it.
+    pub fn abort(&mut self) {
+        if self.stream != Stream::Detached {
+            self.abort = true;
+        }
+        self.end_stream();
+    }
+
+    /// A local error that ends the stream with a Terminate "local catastrophic error".
+    pub fn fail_locally(&mut self, what: &'static str) {
+        self.fail(Fault::Local(what));
+    }
+
+    /// What to do with the stream once everything built is taken.
+    pub fn disposition(&self) -> Disposition {
+        match self.stream {
+            _ if self.abort => Disposition::Abort,
+            Stream::Ended => Disposition::Finish,
+            Stream::Detached | Stream::Operating | Stream::Closing | Stream::Terminating => {
+                Disposition::Open
+            }
+        }
+    }
+
+    /// Whether octets that arrive are still looked at.
+    pub(crate) const fn receives(&self) -> bool {
+        matches!(self.stream, Stream::Operating)
+    }
+
+    /// A fault ends the stream: the first one decides the Terminate (RFC 5040 §7.1(4)).
+    pub(crate) fn fail(&mut self, fault: Fault) {
+        if !matches!(self.stream, Stream::Operating | Stream::Closing) {
+            return;
+        }
+        self.events.push_back(Event::Fault(fault));
+        self.outbound.terminate(&fault, self.inbound.quoted(&fault));
+        self.stream = Stream::Terminating;
+        self.state = State::Err;
+        self.flush_all();
+    }
+
+    /// The peer's Terminate has arrived: nothing is answered (RFC 5040 §5.4).
+    pub(crate) fn terminated(&mut self, code: TerminateCode, read: Option<crate::types::Msn>) {
+        self.events.push_back(Event::Terminated(code));
+        if let Some(number) = read.and_then(|msn| self.orq.request_with(msn)) {
+            self.sq.fail(number, status_of_terminate(code));
+        }
+        self.end_stream();
+    }
+
+    /// The peer closed its side. With work pending that is a fault of the stream, which a
+    /// Terminate can still report; otherwise it ends well.
+    pub(crate) fn peer_closed(&mut self, inside_fpdu: bool) {
+        match self.stream {
+            Stream::Operating if inside_fpdu => {
+                self.fail(Fault::Mpa(crate::mpa::error::MpaError::Closed));
+            }
+            Stream::Operating if self.has_work() || self.inbound.inside_message() => {
+                self.fail(Fault::BadClose);
+            }
+            Stream::Operating => {
+                self.events.push_back(Event::Disconnected);
+                self.end_stream();
+            }
+            _ => {}
+        }
+    }
+
+    fn end_stream(&mut self) {
+        self.stream = Stream::Ended;
+        self.state = State::Err;
+        self.outbound.stop();
+        self.flush_all();
+    }
+
+    /// While closing: once nothing is left that can be sent, the rest is flushed.
+    pub(crate) fn finish_closing(&mut self) {
+        if self.stream != Stream::Closing || !self.outbound.is_idle() {
+            return;
+        }
+        if self.may_start_closing() {
+            return;
+        }
+        self.sq.flush_unstarted();
+        self.reap();
+        if !self.sq.waits_for_stream() {
+            self.end_stream();
+        }
+    }
+
+    /// The Terminate was built: nothing follows it.
+    pub(crate) fn terminate_built(&mut self) {
+        self.stream = Stream::Ended;
+    }
+
+    fn flush_all(&mut self) {
+        self.orq.clear();
+        self.irq.clear();
+        self.flush_sends();
+        self.flush_receives();
+    }
+
+    fn flush_sends(&mut self) {
+        self.sq.flush();
+        self.reap();
+    }
+
+    fn flush_receives(&mut self) {
+        self.inbound.flush_open(self.config.qp, &mut self.events);
+        self.rq.flush(self.config.qp, &mut self.events);
+        if self.config.shared_receive && self.inbound.report_last_receive() {
+            self.events.push_back(Event::LastReceiveReached);
+        }
+    }
+
+    /// Completes what is done, in order of submission (RFC 5040 §5.5(15)).
+    pub(crate) fn reap(&mut self) {
+        while let Some(completion) = self.sq.pop_done(self.config.qp) {
+            if let Some(completion) = completion {
+                self.events.push_back(Event::SendCompleted(completion));
+            }
+        }
+        self.report_drained();
+    }
+
+    fn report_drained(&mut self) {
+        if self.state == State::Sqd && !self.drain_reported && !self.sq.has_started() {
+            self.drain_reported = true;
+            self.events.push_back(Event::SendQueueDrained);
+        }
+    }
+
+    /// A local operation of the send queue failed: its work request says why, the rest is
+    /// flushed, the peer is told that this side gave up (RFC 5040 §7.1(1)).
+    pub(crate) fn fail_send(&mut self, number: u64, status: WcStatus, what: &'static str) {
+        self.sq.fail(number, status);
+        self.fail(Fault::Local(what));
+    }
+
+    /// The sink STag for a Read: names nothing in the STag table, so the peer can use it for
+    /// nothing but the response, which is matched against the outbound read queue. Its index has
+    /// the top bit set, which the table never hands out.
+    pub(crate) const fn sink_stag(serial: u32) -> Stag {
+        Stag(0x8000_0000 | (serial & 0x7fff_ffff))
+    }
+}
+
+/// How the work request ends that the peer's Terminate names.
+const fn status_of_terminate(code: TerminateCode) -> WcStatus {
+    match (code.layer, code.etype) {
+        (0, 1) | (1, 1) => WcStatus::RemoteAccess,
+        (0, 2) if code.code == 0x07 => WcStatus::RemoteOperation,
+        (0, 2) | (1, 2) => WcStatus::RemoteInvalidRequest,
+        _ => WcStatus::RemoteOperation,
+    }
+}

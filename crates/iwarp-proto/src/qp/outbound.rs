@@ -1,0 +1,614 @@
+//! Deciding what is sent next.
+
+use alloc::vec::Vec;
+
+use crate::ddp::tx::Message;
+use crate::memory::{AccessError, AtomicOp, Bind, Sge};
+use crate::mpa::startup::{Negotiated, Role, Rtr};
+use crate::qp::hello::{self, Capabilities, Extensions, PeerKind};
+use crate::qp::inbound::sub_list;
+use crate::qp::reads::{Asked, Awaits};
+use crate::qp::terminate::Fault;
+use crate::qp::wr::{SendOp, WcStatus};
+use crate::qp::{Qp, State, Stream};
+use crate::rdmap::error::RdmapError;
+use crate::rdmap::tx;
+use crate::rdmap::wire::{
+    AOP_COMPARE_SWAP, AOP_FETCH_ADD, ATOMIC_REQUEST_LEN, ATOMIC_RESPONSE_LEN, AtomicRequest,
+    AtomicResponse, IMMEDIATE_LEN, Opcode, ReadRequest, TERMINATE_MAX_LEN, Terminate,
+    TerminatedSegment,
+};
+use crate::types::{Msn, Stag, TaggedOffset};
+
+/// What the transmitter is to do next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Next {
+    /// Nothing to send now.
+    Idle,
+    /// Frame this ULPDU, then report to [`Qp::framed`] or [`Qp::gather_failed`].
+    Ulpdu(Ulpdu),
+    /// Perform this atomic operation, then report to [`Qp::atomic_done`].
+    Atomic { stag: Stag, to: TaggedOffset, op: AtomicOp },
+    /// Bind this window, then report to [`Qp::local_done`].
+    Bind(Bind),
+    /// Invalidate this STag, then report to [`Qp::local_done`].
+    Invalidate(Stag),
+}
+
+/// One ULPDU to be framed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ulpdu {
+    pub(crate) header: crate::ddp::wire::Header,
+    pub(crate) body: Body,
+    pub(crate) len: usize,
+}
+
+/// Where the octets behind the DDP header come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Body {
+    /// From [`Scratch::octets`].
+    Octets,
+    /// From [`Scratch::sges`].
+    Local,
+    /// From the tagged buffer that the peer reads.
+    Remote(Stag, TaggedOffset),
+}
+
+/// Storage that decisions hand their lists over in.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    pub(crate) octets: Vec<u8>,
+    pub(crate) sges: Vec<Sge>,
+}
+
+/// The message whose segments are being sent. Segments of two messages are never mixed.
+#[derive(Clone, Copy, Debug)]
+struct Current {
+    message: Message,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// A Send, Write or Immediate of this work request: done when its octets are taken.
+    Request(u64),
+    /// A Read or Atomic Request of this work request: done when it is answered.
+    Asking,
+    /// The answer to the oldest request of the peer's.
+    ReadResponse(Stag, TaggedOffset),
+    AtomicResponse,
+    /// RTR or hello frame.
+    Greeting,
+    Terminate,
+}
+
+/// Sending side of a queue pair.
+#[derive(Debug, Default)]
+pub(crate) struct Outbound {
+    rtr: Option<Rtr>,
+    greet: bool,
+    peer_to_peer: bool,
+    current: Option<Current>,
+    control: ControlOctets,
+    terminate: Option<Terminate>,
+    stopped: bool,
+    send_msn: MsnCounter,
+    atomic_msn: MsnCounter,
+    /// Requests and answers take turns.
+    answer_next: bool,
+    /// A Read whose local STag is being invalidated.
+    pub(crate) invalidating: Option<u64>,
+    /// The local operation that the transmitter performs.
+    performing: Option<u64>,
+}
+
+#[derive(Debug)]
+struct MsnCounter(Msn);
+
+impl Default for MsnCounter {
+    fn default() -> Self {
+        Self(Msn::FIRST)
+    }
+}
+
+impl MsnCounter {
+    fn take(&mut self) -> Msn {
+        let msn = self.0;
+        self.0 = msn.next();
+        msn
+    }
+}
+
+/// The octets of a message that is only a header.
+#[derive(Debug)]
+struct ControlOctets {
+    octets: [u8; TERMINATE_MAX_LEN],
+    len: usize,
+}
+
+impl Default for ControlOctets {
+    fn default() -> Self {
+        Self { octets: [0; TERMINATE_MAX_LEN], len: 0 }
+    }
+}
+
+impl ControlOctets {
+    fn set(&mut self, octets: &[u8]) -> u32 {
+        self.octets[..octets.len()].copy_from_slice(octets);
+        self.len = octets.len();
+        self.len as u32
+    }
+}
+
+impl Outbound {
+    pub(crate) fn new(terms: &Negotiated) -> Self {
+        Self {
+            rtr: terms.rtr.filter(|_| terms.role == Role::Initiator),
+            greet: true,
+            peer_to_peer: terms.peer_to_peer,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) const fn pending_rtr(&self) -> Option<Rtr> {
+        self.rtr
+    }
+
+    pub(crate) const fn peer_to_peer(&self) -> bool {
+        self.peer_to_peer
+    }
+
+    /// No message is half sent.
+    pub(crate) const fn is_idle(&self) -> bool {
+        self.current.is_none()
+    }
+
+    /// Stops answering the peer, on a segment border.
+    pub(crate) fn drop_answer(&mut self) {
+        self.current.take_if(|current| {
+            matches!(current.kind, Kind::ReadResponse(..) | Kind::AtomicResponse)
+        });
+    }
+
+    /// Queues the Terminate; what was half sent stays so (draft-hilland §6.4: the Terminate
+    /// goes out behind the last whole segment).
+    pub(crate) fn terminate(&mut self, fault: &Fault, segment: Option<TerminatedSegment>) {
+        self.current = None;
+        self.performing = None;
+        self.terminate = Some(Terminate { code: fault.code(), segment });
+    }
+
+    /// Nothing is sent any more.
+    pub(crate) fn stop(&mut self) {
+        self.current = None;
+        self.performing = None;
+        self.terminate = None;
+        self.stopped = true;
+    }
+}
+
+impl Qp {
+    /// Whether [`Transmitter::transmit`](super::Transmitter::transmit) has something to do.
+    pub fn wants_transmit(&mut self) -> bool {
+        if self.outbound.terminate.is_some() {
+            return true;
+        }
+        if !matches!(self.stream, Stream::Operating | Stream::Closing) || self.gated() {
+            return false;
+        }
+        let may_start = self.may_start_send();
+        self.outbound.current.is_some()
+            || self.outbound.rtr.is_some()
+            || self.wants_greeting()
+            || !self.irq.is_empty()
+            || may_start
+    }
+
+    /// A responder sends nothing before the first FPDU of the initiator was validated
+    /// (RFC 5044 §7.1.2(4)).
+    pub(crate) const fn gated(&self) -> bool {
+        matches!(self.role, Role::Responder) && !self.inbound.first_seen()
+    }
+
+    const fn wants_greeting(&self) -> bool {
+        self.outbound.greet
+            && matches!(self.config.extensions, Extensions::Ask)
+            && matches!(self.stream, Stream::Operating)
+    }
+
+    /// Decides what is sent next, in segments of at most `mulpdu` octets.
+    pub(crate) fn next(&mut self, mulpdu: usize, scratch: &mut Scratch) -> Next {
+        if let Some(terminate) = self.outbound.terminate.take() {
+            let mut octets = [0; TERMINATE_MAX_LEN];
+            let len = terminate.emit(&mut octets);
+            self.start_control(Opcode::Terminate, Msn::FIRST, &octets[..len], Kind::Terminate);
+        } else if self.outbound.stopped
+            || !matches!(self.stream, Stream::Operating | Stream::Closing)
+            || self.gated()
+        {
+            return Next::Idle;
+        }
+        if self.outbound.current.is_none()
+            && let Some(next) = self.start_message()
+        {
+            // A request that cannot be carried out has ended the stream.
+            let ended = self.outbound.terminate.is_some();
+            return if ended { self.next(mulpdu, scratch) } else { next };
+        }
+        self.segment(mulpdu, scratch)
+    }
+
+    /// Starts the next message. Returns what must be done instead of sending one.
+    fn start_message(&mut self) -> Option<Next> {
+        if let Some(rtr) = self.outbound.rtr.take() {
+            self.start_rtr(rtr);
+            return None;
+        }
+        if self.wants_greeting() {
+            self.outbound.greet = false;
+            let (stag, to) = hello::encode(Capabilities::OURS);
+            self.start_tagged(Opcode::Write, stag, to, 0, Kind::Greeting);
+            return None;
+        }
+        let answer_first = core::mem::replace(&mut self.outbound.answer_next, false);
+        if answer_first && !self.irq.is_empty() {
+            return self.start_answer();
+        }
+        self.outbound.answer_next = true;
+        match self.start_request() {
+            Some(Next::Idle) if !self.irq.is_empty() => self.start_answer(),
+            other => other,
+        }
+    }
+
+    /// The frame that tells the responder of a peer-to-peer connection to start (RFC 6581 §9.2).
+    fn start_rtr(&mut self, rtr: Rtr) {
+        match rtr {
+            Rtr::Send => {
+                let msn = self.outbound.send_msn.take();
+                self.start_control(Opcode::Send, msn, &[], Kind::Greeting);
+            }
+            // The greeting is a zero-length Write anyway.
+            Rtr::Write => {
+                let (stag, to) = if self.wants_greeting() {
+                    self.outbound.greet = false;
+                    hello::encode(Capabilities::OURS)
+                } else {
+                    (Stag(0), TaggedOffset(0))
+                };
+                self.start_tagged(Opcode::Write, stag, to, 0, Kind::Greeting);
+            }
+            Rtr::Read => {
+                let sink_stag = Self::sink_stag(self.orq.next_serial());
+                let sink_to = TaggedOffset(0);
+                let awaits = Awaits::Read { sink_stag, sink_to, size: 0, received: 0 };
+                let msn = self.orq.push(None, awaits);
+                let request = ReadRequest {
+                    sink_stag,
+                    sink_to,
+                    size: 0,
+                    source_stag: Stag(0),
+                    source_to: TaggedOffset(0),
+                };
+                self.start_control(Opcode::ReadRequest, msn, &request.octets(), Kind::Greeting);
+            }
+        }
+    }
+
+    fn start_tagged(&mut self, opcode: Opcode, stag: Stag, to: TaggedOffset, len: u32, kind: Kind) {
+        let message = tx::tagged(opcode, stag, to, len);
+        self.outbound.current = Some(Current { message, kind });
+    }
+
+    fn start_control(&mut self, opcode: Opcode, msn: Msn, octets: &[u8], kind: Kind) {
+        let len = self.outbound.control.set(octets);
+        let message = tx::untagged(opcode, msn, Stag(0), len);
+        self.outbound.current = Some(Current { message, kind });
+    }
+
+    /// Whether the first waiting send request could be started now.
+    fn may_start_send(&mut self) -> bool {
+        if !matches!(
+            (self.state, self.stream),
+            (State::Rts, Stream::Operating) | (_, Stream::Closing)
+        ) {
+            return false;
+        }
+        let (kind, reads_pending, reads_full) =
+            (self.peer, !self.orq.is_empty(), self.orq.is_full());
+        if self.stream == Stream::Closing {
+            return self.may_start_closing();
+        }
+        let depth = self.orq.depth();
+        let octets_wait = self.sq.waits_for_stream();
+        let Some((_, wqe)) = self.sq.next_unstarted() else { return false };
+        if wqe.fenced() && reads_pending {
+            return false;
+        }
+        // What earlier requests send may still lie in the memory that this one takes away.
+        if matches!(wqe.op, SendOp::LocalInvalidate(_)) && octets_wait {
+            return false;
+        }
+        if wqe.op.is_extension() && kind == PeerKind::Unknown {
+            return false;
+        }
+        !needs_read_slot(&wqe.op) || !reads_full || depth == 0
+    }
+
+    /// Whether the first waiting send request still goes out on a closing stream: it needs no
+    /// answer, nor that of an earlier one, as nothing comes in any more.
+    pub(crate) fn may_start_closing(&mut self) -> bool {
+        let (gated, reads_pending) = (self.gated(), !self.orq.is_empty());
+        let Some((_, wqe)) = self.sq.next_unstarted() else { return false };
+        let (op, fenced) = (wqe.op, wqe.fenced());
+        !gated
+            && op.is_one_way()
+            && !(fenced && reads_pending)
+            && (!op.is_extension() || self.peer != PeerKind::Unknown)
+    }
+
+    /// Starts the first waiting send request; [`Next::Idle`] when none may start.
+    fn start_request(&mut self) -> Option<Next> {
+        loop {
+            let startable = self.may_start_send();
+            self.note_waiting_for_kind();
+            if !startable {
+                self.finish_closing();
+                return Some(Next::Idle);
+            }
+            let (number, wqe) = self.sq.next_unstarted()?;
+            let (op, length) = (wqe.op, wqe.length);
+            self.sq.start();
+            if op.is_extension() && !self.peer_has(&op) {
+                // The peer would end the stream over it: only this request fails.
+                self.sq.fail(number, WcStatus::RemoteInvalidRequest);
+                self.reap();
+                continue;
+            }
+            if needs_read_slot(&op) && self.orq.depth() == 0 {
+                self.fail_send(number, WcStatus::LocalQpOperation, "Read with an ORD of zero");
+                return Some(Next::Idle);
+            }
+            return self.start_op(number, &op, length);
+        }
+    }
+
+    /// Starts one send request whose conditions are met.
+    fn start_op(&mut self, number: u64, op: &SendOp, length: u32) -> Option<Next> {
+        match *op {
+            SendOp::Write { stag, to } => {
+                self.start_tagged(Opcode::Write, stag, to, length, Kind::Request(number));
+            }
+            SendOp::Send { solicited, invalidate } => {
+                let opcode = match (solicited, invalidate.is_some()) {
+                    (false, false) => Opcode::Send,
+                    (false, true) => Opcode::SendInvalidate,
+                    (true, false) => Opcode::SendSolicited,
+                    (true, true) => Opcode::SendSolicitedInvalidate,
+                };
+                let msn = self.outbound.send_msn.take();
+                let message = tx::untagged(opcode, msn, invalidate.unwrap_or_default(), length);
+                self.outbound.current = Some(Current { message, kind: Kind::Request(number) });
+            }
+            SendOp::Immediate { solicited, data } => {
+                let opcode = if solicited { Opcode::ImmediateSolicited } else { Opcode::Immediate };
+                debug_assert_eq!(data.len(), IMMEDIATE_LEN);
+                let msn = self.outbound.send_msn.take();
+                self.start_control(opcode, msn, &data, Kind::Request(number));
+            }
+            SendOp::Read { stag, to, .. } => self.start_read(number, stag, to, length),
+            SendOp::FetchAdd { stag, to, add, mask } => {
+                self.start_atomic(number, stag, to, AtomicOp::FetchAdd { add, mask })
+            }
+            SendOp::CompareSwap { stag, to, compare, compare_mask, swap, swap_mask } => self
+                .start_atomic(
+                    number,
+                    stag,
+                    to,
+                    AtomicOp::CompareSwap { compare, compare_mask, swap, swap_mask },
+                ),
+            SendOp::Bind(bind) => {
+                self.outbound.performing = Some(number);
+                return Some(Next::Bind(bind));
+            }
+            SendOp::LocalInvalidate(stag) => {
+                self.outbound.performing = Some(number);
+                return Some(Next::Invalidate(stag));
+            }
+        }
+        None
+    }
+
+    fn start_read(&mut self, number: u64, stag: Stag, to: TaggedOffset, size: u32) {
+        let sink_stag = Self::sink_stag(self.orq.next_serial());
+        let sink_to = TaggedOffset(0);
+        let awaits = Awaits::Read { sink_stag, sink_to, size, received: 0 };
+        let msn = self.orq.push(Some(number), awaits);
+        let request = ReadRequest { sink_stag, sink_to, size, source_stag: stag, source_to: to };
+        self.start_control(Opcode::ReadRequest, msn, &request.octets(), Kind::Asking);
+    }
+
+    fn start_atomic(&mut self, number: u64, stag: Stag, to: TaggedOffset, op: AtomicOp) {
+        let request_id = self.orq.next_serial();
+        let msn = self.orq.push(Some(number), Awaits::Atomic { request_id });
+        let request = match op {
+            AtomicOp::FetchAdd { add, mask } => AtomicRequest {
+                operation: AOP_FETCH_ADD,
+                request_id,
+                stag,
+                to,
+                add_or_swap: add,
+                add_or_swap_mask: mask,
+                compare: 0,
+                compare_mask: u64::MAX,
+            },
+            AtomicOp::CompareSwap { compare, compare_mask, swap, swap_mask } => AtomicRequest {
+                operation: AOP_COMPARE_SWAP,
+                request_id,
+                stag,
+                to,
+                add_or_swap: swap,
+                add_or_swap_mask: swap_mask,
+                compare,
+                compare_mask,
+            },
+        };
+        debug_assert_eq!(request.octets().len(), ATOMIC_REQUEST_LEN);
+        self.start_control(Opcode::AtomicRequest, msn, &request.octets(), Kind::Asking);
+    }
+
+    fn peer_has(&self, op: &SendOp) -> bool {
+        let needed = match op {
+            SendOp::Immediate { .. } => Capabilities::IMMEDIATE,
+            _ => Capabilities::ATOMICS,
+        };
+        matches!(self.peer, PeerKind::Known(has) if has.contains(needed))
+    }
+
+    fn note_waiting_for_kind(&mut self) {
+        let unknown = self.peer == PeerKind::Unknown;
+        let extension = self.sq.next_unstarted().is_some_and(|(_, wqe)| wqe.op.is_extension());
+        self.sq.set_waits_for_peer_kind(unknown && extension);
+    }
+
+    /// Starts the answer to the oldest request of the peer's: in their order, each only when
+    /// the one before is built (RFC 5040 §5.5(20), RFC 7306 §7).
+    fn start_answer(&mut self) -> Option<Next> {
+        match self.irq.front()?.0 {
+            Asked::Read(request) => {
+                let kind = Kind::ReadResponse(request.source_stag, request.source_to);
+                let (stag, to) = (request.sink_stag, request.sink_to);
+                self.start_tagged(Opcode::ReadResponse, stag, to, request.size, kind);
+                None
+            }
+            Asked::Atomic { stag, to, op, .. } => Some(Next::Atomic { stag, to, op }),
+        }
+    }
+
+    /// The atomic operation was performed: its answer carries what was there before.
+    pub(crate) fn atomic_done(&mut self, result: Result<u64, AccessError>) {
+        let Some(&(Asked::Atomic { request_id, .. }, header)) = self.irq.front() else { return };
+        match result {
+            Ok(original) => {
+                let response = AtomicResponse { request_id, original };
+                debug_assert_eq!(response.octets().len(), ATOMIC_RESPONSE_LEN);
+                let msn = self.outbound.atomic_msn.take();
+                let octets = response.octets();
+                self.start_control(Opcode::AtomicResponse, msn, &octets, Kind::AtomicResponse);
+            }
+            Err(error) => {
+                self.inbound.remember_atomic(&header);
+                self.fail(RdmapError::Protection(error).into());
+            }
+        }
+    }
+
+    /// A bind or local invalidation was performed.
+    pub(crate) fn local_done(&mut self, result: Result<(), AccessError>) {
+        let Some(number) = self.outbound.performing.take() else { return };
+        match result {
+            Ok(()) => {
+                self.sq.complete(number);
+                self.reap();
+            }
+            Err(_) => {
+                let status = match self.sq.at(number).op {
+                    SendOp::Bind(_) => WcStatus::WindowBind,
+                    _ => WcStatus::LocalQpOperation,
+                };
+                self.fail_send(number, status, "memory operation refused");
+            }
+        }
+    }
+
+    /// The next segment of the current message.
+    fn segment(&mut self, mulpdu: usize, scratch: &mut Scratch) -> Next {
+        let Some(current) = &mut self.outbound.current else { return Next::Idle };
+        let Some(segment) = current.message.next_segment(mulpdu) else { return Next::Idle };
+        let (offset, len) = (segment.offset, segment.len as usize);
+        let body = match current.kind {
+            Kind::ReadResponse(stag, to) => Body::Remote(stag, to.advanced(u64::from(offset))),
+            Kind::Request(number) => {
+                let wqe = self.sq.at(number);
+                if !wqe.op.has_payload() {
+                    scratch.octets.clear();
+                    scratch.octets.extend_from_slice(&self.outbound.control.octets[..len]);
+                    Body::Octets
+                } else if wqe.is_inline() {
+                    let start = offset as usize;
+                    scratch.octets.clear();
+                    scratch.octets.extend_from_slice(&wqe.inline[start..start + len]);
+                    Body::Octets
+                } else {
+                    sub_list(&wqe.sges, u64::from(offset), len, &mut scratch.sges);
+                    Body::Local
+                }
+            }
+            Kind::Asking | Kind::AtomicResponse | Kind::Greeting | Kind::Terminate => {
+                scratch.octets.clear();
+                scratch.octets.extend_from_slice(&self.outbound.control.octets[..len]);
+                Body::Octets
+            }
+        };
+        Next::Ulpdu(Ulpdu { header: segment.header, body, len })
+    }
+
+    /// The ULPDU of [`Next::Ulpdu`] was framed; the stream's octets now end at `position`.
+    pub(crate) fn framed(&mut self, position: u64) {
+        let Some(current) = &self.outbound.current else { return };
+        if !current.message.is_done() {
+            return;
+        }
+        let kind = current.kind;
+        self.outbound.current = None;
+        match kind {
+            Kind::Request(number) => self.sq.built(number, position),
+            Kind::ReadResponse(..) | Kind::AtomicResponse => self.irq.pop(),
+            Kind::Asking | Kind::Greeting => {}
+            Kind::Terminate => self.terminate_built(),
+        }
+    }
+
+    /// The octets of [`Next::Ulpdu`] may not be read: nothing of it was framed.
+    pub(crate) fn gather_failed(&mut self, error: AccessError) {
+        let Some(current) = self.outbound.current.take() else { return };
+        match current.kind {
+            Kind::Request(number) => {
+                self.fail_send(number, WcStatus::LocalProtection, "source refused");
+            }
+            Kind::ReadResponse(..) => {
+                // What was built of this response went out whole; the failed segment did not.
+                if let Some(&(Asked::Read(request), header)) = self.irq.front() {
+                    let sent = u64::from(current.message.sent_before_last_segment());
+                    let left = ReadRequest {
+                        sink_to: request.sink_to.advanced(sent),
+                        size: request.size - sent as u32,
+                        source_to: request.source_to.advanced(sent),
+                        ..request
+                    };
+                    self.inbound.remember_read(&header, &left);
+                }
+                self.fail(RdmapError::Protection(error).into());
+            }
+            Kind::Asking | Kind::AtomicResponse | Kind::Greeting | Kind::Terminate => {}
+        }
+    }
+
+    /// MSN that the next message of queue 0 gets, for tests that start near a wrap.
+    #[cfg(test)]
+    pub(crate) fn start_sends_at(&mut self, msn: Msn) {
+        self.outbound.send_msn = MsnCounter(msn);
+    }
+
+    /// The stream took all octets up to `position`.
+    pub(crate) fn taken(&mut self, position: u64) {
+        self.sq.taken(position);
+        self.reap();
+        self.finish_closing();
+    }
+}
+
+/// Whether the operation occupies a slot of the outbound read queue.
+const fn needs_read_slot(op: &SendOp) -> bool {
+    matches!(op, SendOp::Read { .. } | SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. })
+}

@@ -1,0 +1,357 @@
+//! The receiving half: takes the stream apart and places what the queue pair decides to keep.
+
+use alloc::vec::Vec;
+
+use crate::ddp::wire::{Header, UNTAGGED_LEN};
+use crate::memory::{AccessError, Accessor, Memory, RemoteAccess, Sge};
+use crate::mpa::error::MpaError;
+use crate::mpa::rx::Deframer;
+use crate::mpa::startup::Negotiated;
+use crate::mpa::wire::{LENGTH_FIELD, trailer_len};
+use crate::qp::inbound::{Follow, Plan, sub_list};
+use crate::qp::terminate::Fault;
+use crate::qp::transmit::Source;
+use crate::qp::wr::ReceivePool;
+use crate::qp::{Qp, Shared};
+use crate::types::{Stag, TaggedOffset};
+
+/// ULPDUs up to this many octets are always taken whole: every message without payload is.
+const WHOLE_MAX: usize = 128;
+/// Below this, reading straight into registered memory is not worth a system call's element.
+const DIRECT_MIN: usize = 4096;
+/// Octets at the end of a segment that always pass through the placement routine, which makes
+/// the last word visible last: nothing promises that of a system call.
+const DIRECT_TAIL: usize = 16;
+
+/// Registered memory that the stream's next octets may be read into directly.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Direct {
+    /// Where they go. For [`Source::Remote`] the access is a remote write.
+    pub target: Source,
+}
+
+/// The payload of a segment that is placed as its octets come.
+#[derive(Clone, Copy, Debug)]
+struct Streaming {
+    place: Place,
+    /// Payload octets placed, and still to come.
+    done: usize,
+    left: usize,
+    /// Pad and CRC field behind them.
+    trailer: usize,
+    /// Access was lost on the way: the rest is dropped.
+    failed: Option<AccessError>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    Tagged(Stag, TaggedOffset),
+    /// Into the receiver's element list.
+    Local,
+    Nowhere,
+}
+
+/// Takes apart one direction of a stream.
+#[derive(Debug)]
+pub struct Receiver {
+    deframer: Deframer,
+    who: Accessor,
+    sges: Vec<Sge>,
+    part: Vec<Sge>,
+    streaming: Option<Streaming>,
+}
+
+impl Receiver {
+    /// The receiving half of a stream that starts as `terms` say, for the queue pair `who`.
+    pub fn new(terms: &Negotiated, who: Accessor) -> Self {
+        Self {
+            deframer: Deframer::new(terms.crc, terms.receive_markers),
+            who,
+            sges: Vec::new(),
+            part: Vec::new(),
+            streaming: None,
+        }
+    }
+
+    /// Takes octets of the stream and returns how many were used; the rest must come again at
+    /// the start of the next call, with more behind it. Markers are cut out in place, so what
+    /// was used is no longer what arrived.
+    pub fn receive<S: Shared, M: Memory, P: ReceivePool>(
+        &mut self,
+        qp: &S,
+        memory: &M,
+        pool: &P,
+        input: &mut [u8],
+    ) -> usize {
+        let mut used = 0;
+        loop {
+            if !qp.with(|qp| qp.receives()) {
+                return input.len();
+            }
+            let input = &mut input[used..];
+            let step = if self.deframer.can_stream() {
+                self.stream_step(qp, memory, pool, input)
+            } else {
+                self.whole_step(qp, memory, pool, input)
+            };
+            match step {
+                0 => return used,
+                n => used += n,
+            }
+        }
+    }
+
+    /// Octets that must be at hand before the next call of [`Self::receive`] can get further,
+    /// given that `input` was not used by the last one.
+    pub fn wanted(&self, input: &[u8]) -> usize {
+        match &self.streaming {
+            Some(streaming) if streaming.left > 0 => 1,
+            Some(streaming) => streaming.trailer,
+            None => {
+                let fpdu = self.deframer.wanted(input);
+                // The start of a long FPDU is enough to begin with.
+                if self.deframer.can_stream() { fpdu.min(LENGTH_FIELD + WHOLE_MAX) } else { fpdu }
+            }
+        }
+    }
+
+    /// Whether the stream stands inside an FPDU of which `waiting` octets were not used.
+    const fn inside_fpdu(&self, waiting: usize) -> bool {
+        waiting > 0 || self.streaming.is_some()
+    }
+
+    /// The peer closed its side, and `waiting` octets were not used.
+    pub fn eof<S: Shared>(&mut self, qp: &S, waiting: usize) {
+        let inside = self.inside_fpdu(waiting);
+        qp.with(|qp| qp.peer_closed(inside));
+    }
+
+    /// Where the next octets may be read to directly: only of the one segment whose header was
+    /// seen, and only with CRC off and no markers.
+    pub fn direct(&mut self) -> Option<Direct> {
+        let streaming = self.streaming.as_ref()?;
+        if streaming.failed.is_some() || streaming.left < DIRECT_MIN + DIRECT_TAIL {
+            return None;
+        }
+        let len = streaming.left - DIRECT_TAIL;
+        let target = match streaming.place {
+            Place::Nowhere => return None,
+            Place::Tagged(stag, to) => {
+                Source::Remote { stag, to: to.advanced(streaming.done as u64), len: len as u32 }
+            }
+            Place::Local => {
+                sub_list(&self.sges, streaming.done as u64, len, &mut self.part);
+                Source::Local(*self.part.first()?)
+            }
+        };
+        (target.len() >= DIRECT_MIN).then_some(Direct { target })
+    }
+
+    /// `n` octets were read to where [`Self::direct`] said.
+    pub fn received_directly(&mut self, n: usize) {
+        if let Some(streaming) = &mut self.streaming {
+            streaming.done += n;
+            streaming.left -= n;
+            self.deframer.advance(n);
+        }
+    }
+
+    /// What [`Self::direct`] said may no longer be accessed.
+    pub fn direct_refused(&mut self, error: AccessError) {
+        if let Some(streaming) = &mut self.streaming {
+            streaming.failed.get_or_insert(error);
+        }
+    }
+
+    /// One whole FPDU, verified before anything of it is placed.
+    fn whole_step<S: Shared, M: Memory, P: ReceivePool>(
+        &mut self,
+        qp: &S,
+        memory: &M,
+        pool: &P,
+        input: &mut [u8],
+    ) -> usize {
+        match self.deframer.next(input) {
+            Ok(None) => 0,
+            Ok(Some(fpdu)) => {
+                let ulpdu = &input[fpdu.start..fpdu.start + fpdu.len];
+                self.whole(qp, memory, pool, ulpdu);
+                fpdu.consumed
+            }
+            Err(error) => {
+                self.framing_failed(qp, error);
+                0
+            }
+        }
+    }
+
+    fn framing_failed<S: Shared>(&self, qp: &S, error: MpaError) {
+        qp.with(|qp| qp.fail(Fault::Mpa(error)));
+    }
+
+    /// Handles a ULPDU that is there as a whole.
+    fn whole<S: Shared, M: Memory, P: ReceivePool>(
+        &mut self,
+        qp: &S,
+        memory: &M,
+        pool: &P,
+        ulpdu: &[u8],
+    ) {
+        let plan = self.plan(qp, pool, ulpdu, ulpdu.len());
+        let payload = &ulpdu[Header::len_of(ulpdu).unwrap_or(0).min(ulpdu.len())..];
+        let placed = match plan {
+            Plan::Discard | Plan::NeedReceive => return,
+            Plan::Nothing => Ok(()),
+            Plan::Tagged(stag, to) => memory.place_remote(self.who, stag, to, payload),
+            Plan::Local => place_list(memory, self.who, &self.sges, payload),
+            Plan::Value(octets) => place_list(memory, self.who, &self.sges, &octets),
+            Plan::Check { stag, to, len, access } => {
+                memory.check_remote(self.who, stag, to, len, access)
+            }
+        };
+        self.finish(qp, memory, placed);
+    }
+
+    /// Asks the queue pair what to do, supplying a receive where it needs one.
+    fn plan<S: Shared, P: ReceivePool>(
+        &mut self,
+        qp: &S,
+        pool: &P,
+        head: &[u8],
+        ulpdu_len: usize,
+    ) -> Plan {
+        let sges = &mut self.sges;
+        qp.with(|qp: &mut Qp| match qp.begin_segment(head, ulpdu_len, sges) {
+            Plan::NeedReceive => {
+                qp.give_receive(|receive| pool.take(receive));
+                qp.begin_segment(head, ulpdu_len, sges)
+            }
+            plan => plan,
+        })
+    }
+
+    fn finish<S: Shared, M: Memory>(
+        &mut self,
+        qp: &S,
+        memory: &M,
+        placed: Result<(), AccessError>,
+    ) {
+        if let Follow::Invalidate(stag, by) = qp.with(|qp| qp.end_segment(placed)) {
+            let result = memory.invalidate(self.who, stag, by);
+            qp.with(|qp| qp.invalidated(result));
+        }
+    }
+
+    /// With CRC off and no markers: short FPDUs whole, the payload of long ones as it comes.
+    fn stream_step<S: Shared, M: Memory, P: ReceivePool>(
+        &mut self,
+        qp: &S,
+        memory: &M,
+        pool: &P,
+        input: &mut [u8],
+    ) -> usize {
+        if self.streaming.is_some() {
+            return self.continue_streaming(qp, memory, input);
+        }
+        let ulpdu_len = match self.deframer.peek_len(input) {
+            Ok(None) => return 0,
+            Ok(Some(len)) => len,
+            Err(error) => {
+                self.framing_failed(qp, error);
+                return 0;
+            }
+        };
+        let fpdu_len = LENGTH_FIELD + ulpdu_len + trailer_len(ulpdu_len);
+        if ulpdu_len <= WHOLE_MAX || input.len() >= fpdu_len {
+            return self.whole_step(qp, memory, pool, input);
+        }
+        let ulpdu = &input[LENGTH_FIELD..];
+        if ulpdu.len() < WHOLE_MAX {
+            return 0;
+        }
+        let plan = self.plan(qp, pool, &ulpdu[..WHOLE_MAX], ulpdu_len);
+        let header_len = Header::len_of(ulpdu).unwrap_or(UNTAGGED_LEN);
+        let left = ulpdu_len - header_len;
+        let mut streaming = Streaming {
+            place: Place::Nowhere,
+            done: 0,
+            left,
+            trailer: trailer_len(ulpdu_len),
+            failed: None,
+        };
+        match plan {
+            Plan::Tagged(stag, to) => {
+                streaming.place = Place::Tagged(stag, to);
+                let access = RemoteAccess::Write;
+                streaming.failed =
+                    memory.check_remote(self.who, stag, to, left as u64, access).err();
+            }
+            Plan::Local => streaming.place = Place::Local,
+            // Messages without payload fit into WHOLE_MAX: the queue pair refused this one.
+            Plan::Discard
+            | Plan::NeedReceive
+            | Plan::Nothing
+            | Plan::Value(_)
+            | Plan::Check { .. } => {}
+        }
+        self.streaming = Some(streaming);
+        let used = LENGTH_FIELD + header_len;
+        self.deframer.advance(used);
+        used
+    }
+
+    fn continue_streaming<S: Shared, M: Memory>(
+        &mut self,
+        qp: &S,
+        memory: &M,
+        input: &[u8],
+    ) -> usize {
+        let Some(streaming) = &mut self.streaming else { return 0 };
+        if streaming.left > 0 {
+            let n = streaming.left.min(input.len());
+            if n > 0 && streaming.failed.is_none() {
+                let placed = match streaming.place {
+                    Place::Nowhere => Ok(()),
+                    Place::Tagged(stag, to) => memory.place_remote(
+                        self.who,
+                        stag,
+                        to.advanced(streaming.done as u64),
+                        &input[..n],
+                    ),
+                    Place::Local => {
+                        sub_list(&self.sges, streaming.done as u64, n, &mut self.part);
+                        place_list(memory, self.who, &self.part, &input[..n])
+                    }
+                };
+                streaming.failed = placed.err();
+            }
+            streaming.done += n;
+            streaming.left -= n;
+            self.deframer.advance(n);
+            return n;
+        }
+        if input.len() < streaming.trailer {
+            return 0;
+        }
+        let (trailer, failed) = (streaming.trailer, streaming.failed);
+        self.streaming = None;
+        self.deframer.advance(trailer);
+        self.finish(qp, memory, failed.map_or(Ok(()), Err));
+        trailer
+    }
+}
+
+/// Places `data` into a scatter/gather list that has room for it.
+fn place_list<M: Memory>(
+    memory: &M,
+    who: Accessor,
+    list: &[Sge],
+    mut data: &[u8],
+) -> Result<(), AccessError> {
+    for sge in list {
+        let (now, rest) = data.split_at(data.len().min(sge.length as usize));
+        memory.place_local(who, *sge, now)?;
+        data = rest;
+    }
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! A bounded queue whose slots keep their storage: steady state allocates nothing.
+
+use alloc::vec::Vec;
+
+/// A queue of at most `capacity` items addressed by ever-rising numbers.
+#[derive(Debug)]
+pub(crate) struct Ring<T> {
+    slots: Vec<T>,
+    capacity: usize,
+    head: u64,
+    tail: u64,
+}
+
+impl<T: Default> Ring<T> {
+    pub(crate) const fn new(capacity: usize) -> Self {
+        Self { slots: Vec::new(), capacity, head: 0, tail: 0 }
+    }
+
+    /// Number of the oldest item.
+    pub(crate) const fn head(&self) -> u64 {
+        self.head
+    }
+
+    /// Number that the next item will have.
+    pub(crate) const fn tail(&self) -> u64 {
+        self.tail
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        (self.tail - self.head) as usize
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.tail == self.head
+    }
+
+    pub(crate) const fn is_full(&self) -> bool {
+        self.len() >= self.capacity
+    }
+
+    /// Appends an item by handing out its slot, which still holds what was there before.
+    pub(crate) fn push_slot(&mut self) -> Option<&mut T> {
+        if self.is_full() {
+            return None;
+        }
+        let at = self.slot(self.tail);
+        if at == self.slots.len() {
+            self.slots.push(T::default());
+        }
+        self.tail += 1;
+        Some(&mut self.slots[at])
+    }
+
+    /// The item of that number, which must be between head and tail.
+    pub(crate) fn at(&mut self, number: u64) -> &mut T {
+        debug_assert!(self.head <= number && number < self.tail);
+        let at = self.slot(number);
+        &mut self.slots[at]
+    }
+
+    pub(crate) fn front(&mut self) -> Option<&mut T> {
+        if self.is_empty() { None } else { Some(self.at(self.head)) }
+    }
+
+    /// Drops the oldest item; its slot is used again later.
+    pub(crate) fn pop(&mut self) {
+        debug_assert!(!self.is_empty());
+        self.head += 1;
+    }
+
+    /// Slots are made in order of first use, so a number's slot exists once it was pushed.
+    const fn slot(&self, number: u64) -> usize {
+        (number % self.capacity as u64) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Ring;
+
+    #[test]
+    fn items_keep_their_numbers_and_slots_are_reused() {
+        let mut ring = Ring::<u32>::new(3);
+        for round in 0..10u32 {
+            *ring.push_slot().unwrap() = round;
+            *ring.push_slot().unwrap() = round + 100;
+            assert_eq!(*ring.front().unwrap(), round);
+            ring.pop();
+            assert_eq!(*ring.front().unwrap(), round + 100);
+            ring.pop();
+        }
+        assert!(ring.is_empty());
+        assert_eq!((ring.head(), ring.tail()), (20, 20));
+    }
+
+    #[test]
+    fn a_full_ring_refuses() {
+        let mut ring = Ring::<u32>::new(2);
+        assert!(ring.push_slot().is_some() && ring.push_slot().is_some());
+        assert!(ring.push_slot().is_none());
+        ring.pop();
+        assert!(ring.push_slot().is_some());
+    }
+}

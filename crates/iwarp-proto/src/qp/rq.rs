@@ -1,0 +1,62 @@
+//! The receive queue.
+
+use alloc::collections::VecDeque;
+
+use crate::memory::QpId;
+use crate::qp::ring::Ring;
+use crate::qp::wr::{PostError, Receive, RecvRequest, WcOp, WcStatus, WorkCompletion};
+use crate::qp::{Config, Event};
+
+/// Posted receives in order.
+#[derive(Debug)]
+pub(crate) struct ReceiveQueue {
+    ring: Ring<Receive>,
+}
+
+impl ReceiveQueue {
+    pub(crate) const fn new(capacity: usize) -> Self {
+        Self { ring: Ring::new(capacity) }
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.ring.len()
+    }
+
+    pub(crate) fn post(&mut self, config: &Config, wr: &RecvRequest<'_>) -> Result<(), PostError> {
+        if wr.sges.len() > config.max_recv_sge {
+            return Err(PostError::TooManySges);
+        }
+        self.ring.push_slot().ok_or(PostError::QueueFull)?.set(wr);
+        Ok(())
+    }
+
+    /// Moves the oldest receive into `into`, swapping storage.
+    pub(crate) fn take(&mut self, into: &mut Receive) -> bool {
+        let Some(front) = self.ring.front() else { return false };
+        core::mem::swap(front, into);
+        self.ring.pop();
+        true
+    }
+
+    /// Completes every receive as flushed.
+    pub(crate) fn flush(&mut self, qp: QpId, events: &mut VecDeque<Event>) {
+        while let Some(receive) = self.ring.front() {
+            events.push_back(Event::ReceiveCompleted(ended(receive.wr_id, qp, WcStatus::Flushed)));
+            self.ring.pop();
+        }
+    }
+}
+
+/// The completion of a receive that got no message.
+pub(crate) const fn ended(wr_id: u64, qp: QpId, status: WcStatus) -> WorkCompletion {
+    WorkCompletion {
+        wr_id,
+        qp,
+        status,
+        op: WcOp::Recv,
+        byte_len: 0,
+        immediate: None,
+        invalidated: None,
+        solicited: false,
+    }
+}

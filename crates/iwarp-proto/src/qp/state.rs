@@ -1,0 +1,84 @@
+//! States of a queue pair, as the verbs name them.
+
+use thiserror::Error;
+
+/// State of a queue pair. A reliable connected one has no SQE state: every local error leads to
+/// [`State::Err`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum State {
+    /// Nothing may be posted.
+    #[default]
+    Reset,
+    /// Receives may be posted.
+    Init,
+    /// Ready to receive.
+    Rtr,
+    /// Ready to send.
+    Rts,
+    /// Send queue drained: what was started goes on, nothing new is.
+    Sqd,
+    /// Everything is flushed.
+    Err,
+}
+
+/// The queue pair cannot go from one state to the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("queue pair cannot go from {from:?} to {to:?}")]
+pub struct TransitionError {
+    /// Where it is.
+    pub from: State,
+    /// Where it was to go.
+    pub to: State,
+}
+
+impl State {
+    /// Whether the verbs allow this change. Every state may go to Reset and Err.
+    pub const fn may_become(self, to: Self) -> bool {
+        matches!(
+            (self, to),
+            (_, Self::Reset | Self::Err)
+                | (Self::Reset | Self::Init, Self::Init)
+                | (Self::Init, Self::Rtr)
+                | (Self::Rtr | Self::Rts | Self::Sqd, Self::Rts)
+                | (Self::Rts | Self::Sqd, Self::Sqd)
+        )
+    }
+
+    /// Whether send work requests may be posted (in Err they are flushed).
+    pub const fn takes_sends(self) -> bool {
+        matches!(self, Self::Rts | Self::Sqd | Self::Err)
+    }
+
+    /// Whether receive work requests may be posted (in Err they are flushed).
+    pub const fn takes_receives(self) -> bool {
+        !matches!(self, Self::Reset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::State::{self, Err, Init, Reset, Rtr, Rts, Sqd};
+
+    const ALL: [State; 6] = [Reset, Init, Rtr, Rts, Sqd, Err];
+
+    /// Covers: VERBS-hilland-6.2-01, VERBS-hilland-6.2.2-01, VERBS-hilland-6.2.4-02
+    #[test]
+    fn only_the_defined_transitions_are_allowed() {
+        let allowed = [
+            (Reset, Init),
+            (Init, Init),
+            (Init, Rtr),
+            (Rtr, Rts),
+            (Rts, Rts),
+            (Rts, Sqd),
+            (Sqd, Sqd),
+            (Sqd, Rts),
+        ];
+        for from in ALL {
+            for to in ALL {
+                let expected = matches!(to, Reset | Err) || allowed.contains(&(from, to));
+                assert_eq!(from.may_become(to), expected, "{from:?} -> {to:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! From an error to the Terminate that reports it: the one place that knows the table of
+//! RFC 5040 §4.8 and RFC 6581 §8.
+
+use thiserror::Error;
+
+use crate::ddp::error::DdpError;
+use crate::memory::AccessError;
+use crate::mpa::error::MpaError;
+use crate::mpa::startup::StartupFault;
+use crate::rdmap::error::RdmapError;
+use crate::rdmap::rx::Rejected;
+use crate::rdmap::wire::TerminateCode;
+
+/// A reason to terminate the stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum Fault {
+    /// The framing of what was received.
+    #[error(transparent)]
+    Mpa(#[from] MpaError),
+    /// A received segment.
+    #[error(transparent)]
+    Ddp(#[from] DdpError),
+    /// A received message.
+    #[error(transparent)]
+    Rdmap(#[from] RdmapError),
+    /// What enhanced start-up agreed on cannot be kept.
+    #[error("start-up: {0:?}")]
+    Startup(StartupFault),
+    /// An error of this side, not tied to anything received (RFC 5040 §7.1(1)).
+    #[error("local error: {0}")]
+    Local(&'static str),
+    /// The peer closed the stream while work was pending.
+    #[error("the peer closed the stream while work was pending")]
+    BadClose,
+}
+
+impl From<Rejected> for Fault {
+    fn from(rejected: Rejected) -> Self {
+        match rejected {
+            Rejected::Ddp(error) => Self::Ddp(error),
+            Rejected::Rdmap(error) => Self::Rdmap(error),
+        }
+    }
+}
+
+impl Fault {
+    /// What goes into the Terminate header.
+    pub const fn code(&self) -> TerminateCode {
+        let (layer, etype, code) = match self {
+            Self::Local(_) => (0, 0, 0x00),
+            Self::BadClose => (0, 2, 0x07),
+            Self::Rdmap(error) => rdmap(*error),
+            Self::Ddp(error) => ddp(*error),
+            Self::Mpa(MpaError::Closed) => (2, 0, 0x01),
+            Self::Mpa(MpaError::Crc) => (2, 0, 0x02),
+            Self::Mpa(MpaError::Marker) => (2, 0, 0x03),
+            Self::Startup(StartupFault::Local) => (2, 0, 0x05),
+            Self::Startup(StartupFault::InsufficientIrd) => (2, 0, 0x06),
+            Self::Startup(StartupFault::NoMatchingRtr) => (2, 0, 0x07),
+        };
+        TerminateCode { layer, etype, code }
+    }
+
+    /// Whether the Terminate quotes the segment's DDP header (RFC 5040 §4.8, Figure 10).
+    pub const fn quotes_segment(&self) -> bool {
+        match self {
+            // Too short to have one.
+            Self::Ddp(DdpError::Truncated) => false,
+            Self::Ddp(_) | Self::Rdmap(_) => true,
+            Self::Mpa(_) | Self::Startup(_) | Self::Local(_) | Self::BadClose => false,
+        }
+    }
+
+    /// Whether it also quotes the Read Request header: only Remote Protection errors do.
+    pub const fn quotes_read_request(&self) -> bool {
+        matches!(self, Self::Rdmap(RdmapError::Protection(error)) if !matches!(error, AccessError::Unaligned))
+    }
+}
+
+const fn rdmap(error: RdmapError) -> (u8, u8, u8) {
+    match error {
+        RdmapError::Protection(AccessError::InvalidStag) => (0, 1, 0x00),
+        RdmapError::Protection(AccessError::Bounds) => (0, 1, 0x01),
+        RdmapError::Protection(AccessError::Rights) => (0, 1, 0x02),
+        RdmapError::Protection(AccessError::NotAssociated) => (0, 1, 0x03),
+        RdmapError::Protection(AccessError::Wrap) => (0, 1, 0x04),
+        RdmapError::Protection(AccessError::CannotInvalidate) | RdmapError::Invalidate(_) => {
+            (0, 1, 0x09)
+        }
+        RdmapError::Version => (0, 2, 0x05),
+        RdmapError::UnexpectedOpcode(_) => (0, 2, 0x06),
+        // RFC 7306 §8.2: an unaligned atomic is a catastrophic error of the stream.
+        RdmapError::Protection(AccessError::Unaligned) | RdmapError::Stream(_) => (0, 2, 0x07),
+    }
+}
+
+const fn ddp(error: DdpError) -> (u8, u8, u8) {
+    match error {
+        DdpError::InvalidStag => (1, 1, 0x00),
+        DdpError::Bounds => (1, 1, 0x01),
+        DdpError::NotAssociated => (1, 1, 0x02),
+        DdpError::Wrap => (1, 1, 0x03),
+        DdpError::TaggedVersion => (1, 1, 0x04),
+        DdpError::InvalidQn => (1, 2, 0x01),
+        DdpError::NoBuffer => (1, 2, 0x02),
+        DdpError::MsnRange => (1, 2, 0x03),
+        DdpError::InvalidMo => (1, 2, 0x04),
+        DdpError::TooLong => (1, 2, 0x05),
+        DdpError::UntaggedVersion => (1, 2, 0x06),
+        // No code in the RFCs: the length field cannot be right.
+        DdpError::Truncated => (2, 0, 0x03),
+    }
+}

@@ -1,0 +1,633 @@
+//! A small world for the queue pair's tests: registered memory, an end of a stream driven by
+//! hand, two ends connected with each other, and a raw peer that sends octets of its own making.
+
+mod atomics;
+//M mod closing;
+//M mod completions;
+//M mod faults;
+//M mod hello;
+mod immediate;
+mod invalidate;
+mod octets;
+//M mod order;
+mod read_requests;
+mod reads;
+mod sends;
+//M mod splits;
+//M mod states;
+//M mod terminate;
+//M mod vectors;
+mod writes;
+
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cell::{Cell, RefCell};
+use core::convert::Infallible;
+
+use super::{
+    Config, Disposition, Event, Extensions, Payload, Piece, PostError, Qp, Receive, ReceivePool,
+    Receiver, RecvRequest, SendOp, SendRequest, Source, State, Transmit, Transmitter, WcOp,
+    WcStatus, WorkCompletion,
+};
+use crate::memory::{
+    Access, AccessError, Accessor, AtomicOp, Bind, Invalidator, Memory, PdId, QpId, RemoteAccess,
+    Sge,
+};
+use crate::mpa::crc::Crc32c;
+use crate::mpa::rx::Deframer;
+use crate::mpa::startup::{Negotiated, Role};
+use crate::mpa::tx::Framer;
+use crate::types::{Stag, TaggedOffset, Time};
+
+/// Local memory of an end, not open to the peer.
+const LOCAL: u32 = 0x0000_1111;
+const LOCAL_BASE: u64 = 0x10_0000;
+/// Memory of an end that is open to the peer for everything.
+const OPEN: u32 = 0x0000_2222;
+const OPEN_BASE: u64 = 0x20_0000;
+/// Octets of either.
+const SIZE: usize = 0x2_0000;
+
+const PD: PdId = PdId(7);
+const QP: QpId = QpId(3);
+
+/// What was done to memory, in order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Touch {
+    Placed { stag: u32, len: usize },
+    Gathered { stag: u32, len: usize },
+    Atomic { stag: u32 },
+    Bound,
+    Invalidated { stag: u32, by: Invalidator },
+}
+
+#[derive(Debug)]
+struct Region {
+    stag: u32,
+    pd: PdId,
+    only: Option<QpId>,
+    base: u64,
+    access: Access,
+    valid: bool,
+    octets: Vec<u8>,
+}
+
+/// Registered memory and a pool of receives.
+#[derive(Debug, Default)]
+struct Host {
+    regions: RefCell<Vec<Region>>,
+    pool: RefCell<VecDeque<Receive>>,
+    touches: RefCell<Vec<Touch>>,
+    /// Checks after which every access is refused with this error.
+    revoke_after: Cell<Option<(usize, AccessError)>>,
+}
+
+impl Host {
+    fn register(&self, stag: u32, base: u64, len: usize, access: Access) {
+        self.regions.borrow_mut().push(Region {
+            stag,
+            pd: PD,
+            only: None,
+            base,
+            access,
+            valid: true,
+            octets: vec![0; len],
+        });
+    }
+
+    fn change(&self, stag: u32, change: impl FnOnce(&mut Region)) {
+        let mut regions = self.regions.borrow_mut();
+        change(regions.iter_mut().find(|region| region.stag == stag).expect("a region"));
+    }
+
+    fn octets(&self, stag: u32) -> Vec<u8> {
+        let regions = self.regions.borrow();
+        regions.iter().find(|region| region.stag == stag).expect("a region").octets.clone()
+    }
+
+    fn fill(&self, stag: u32, at: usize, octets: &[u8]) {
+        self.change(stag, |region| region.octets[at..at + octets.len()].copy_from_slice(octets));
+    }
+
+    fn touches(&self) -> Vec<Touch> {
+        core::mem::take(&mut *self.touches.borrow_mut())
+    }
+
+    fn note(&self, touch: Touch) {
+        self.touches.borrow_mut().push(touch);
+    }
+
+    /// Calls `use_it` with the octets if `who` may access them.
+    fn access<R>(
+        &self,
+        who: Accessor,
+        stag: Stag,
+        at: u64,
+        len: u64,
+        right: Access,
+        use_it: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R, AccessError> {
+        if let Some((left, error)) = self.revoke_after.get() {
+            match left.checked_sub(1) {
+                Some(left) => self.revoke_after.set(Some((left, error))),
+                None => return Err(error),
+            }
+        }
+        let mut regions = self.regions.borrow_mut();
+        let region = regions
+            .iter_mut()
+            .find(|region| region.stag == stag.0 && region.valid && region.stag != 0)
+            .ok_or(AccessError::InvalidStag)?;
+        if region.pd != who.pd || region.only.is_some_and(|only| only != who.qp) {
+            return Err(AccessError::NotAssociated);
+        }
+        if !region.access.contains(right) {
+            return Err(AccessError::Rights);
+        }
+        let end = at.checked_add(len).ok_or(AccessError::Wrap)?;
+        if at < region.base || end > region.base + region.octets.len() as u64 {
+            return Err(AccessError::Bounds);
+        }
+        let from = (at - region.base) as usize;
+        Ok(use_it(&mut region.octets[from..from + len as usize]))
+    }
+}
+
+impl Memory for Host {
+    fn check_remote(
+        &self,
+        who: Accessor,
+        stag: Stag,
+        to: TaggedOffset,
+        len: u64,
+        access: RemoteAccess,
+    ) -> Result<(), AccessError> {
+        assert_ne!(len, 0, "zero-length operations are never checked");
+        self.access(who, stag, to.0, len, access.right(), |_| ())
+    }
+
+    fn place_remote(
+        &self,
+        who: Accessor,
+        stag: Stag,
+        to: TaggedOffset,
+        data: &[u8],
+    ) -> Result<(), AccessError> {
+        let len = data.len();
+        self.access(who, stag, to.0, len as u64, Access::REMOTE_WRITE, |octets| {
+            octets.copy_from_slice(data);
+        })?;
+        self.note(Touch::Placed { stag: stag.0, len });
+        Ok(())
+    }
+
+    fn gather_remote(
+        &self,
+        who: Accessor,
+        stag: Stag,
+        to: TaggedOffset,
+        dst: &mut [u8],
+        crc: Option<&mut Crc32c>,
+    ) -> Result<(), AccessError> {
+        let len = dst.len();
+        self.access(who, stag, to.0, len as u64, Access::REMOTE_READ, |octets| {
+            dst.copy_from_slice(octets);
+        })?;
+        if let Some(crc) = crc {
+            crc.update(dst);
+        }
+        self.note(Touch::Gathered { stag: stag.0, len });
+        Ok(())
+    }
+
+    fn atomic(
+        &self,
+        who: Accessor,
+        stag: Stag,
+        to: TaggedOffset,
+        op: AtomicOp,
+    ) -> Result<u64, AccessError> {
+        self.access(who, stag, to.0, 8, Access::REMOTE_ATOMIC, |octets| {
+            if to.0 % 8 != 0 {
+                return Err(AccessError::Unaligned);
+            }
+            let old = u64::from_ne_bytes(octets.try_into().expect("8 octets"));
+            octets.copy_from_slice(&op.apply(old).to_ne_bytes());
+            self.note(Touch::Atomic { stag: stag.0 });
+            Ok(old)
+        })?
+    }
+
+    fn check_local(&self, who: Accessor, sge: Sge, write: bool) -> Result<(), AccessError> {
+        let right = if write { Access::LOCAL_WRITE } else { Access::LOCAL_READ };
+        self.access(who, sge.lkey, sge.addr, u64::from(sge.length), right, |_| ())
+    }
+
+    fn place_local(&self, who: Accessor, sge: Sge, data: &[u8]) -> Result<(), AccessError> {
+        assert!(data.len() <= sge.length as usize);
+        let len = data.len();
+        self.access(who, sge.lkey, sge.addr, len as u64, Access::LOCAL_WRITE, |octets| {
+            octets.copy_from_slice(data);
+        })?;
+        self.note(Touch::Placed { stag: sge.lkey.0, len });
+        Ok(())
+    }
+
+    fn gather_local(
+        &self,
+        who: Accessor,
+        sge: Sge,
+        dst: &mut [u8],
+        crc: Option<&mut Crc32c>,
+    ) -> Result<(), AccessError> {
+        assert!(dst.len() <= sge.length as usize);
+        let len = dst.len();
+        self.access(who, sge.lkey, sge.addr, len as u64, Access::LOCAL_READ, |octets| {
+            dst.copy_from_slice(octets);
+        })?;
+        if let Some(crc) = crc {
+            crc.update(dst);
+        }
+        self.note(Touch::Gathered { stag: sge.lkey.0, len });
+        Ok(())
+    }
+
+    fn bind_window(&self, who: Accessor, bind: Bind) -> Result<(), AccessError> {
+        self.access(who, bind.region, bind.addr, bind.length, Access::MW_BIND, |_| ())?;
+        self.note(Touch::Bound);
+        Ok(())
+    }
+
+    fn invalidate(&self, who: Accessor, stag: Stag, by: Invalidator) -> Result<(), AccessError> {
+        self.access(who, stag, self.base(stag), 0, Access::default(), |_| ())?;
+        self.change(stag.0, |region| region.valid = false);
+        self.note(Touch::Invalidated { stag: stag.0, by });
+        Ok(())
+    }
+}
+
+impl Host {
+    fn base(&self, stag: Stag) -> u64 {
+        let regions = self.regions.borrow();
+        regions.iter().find(|region| region.stag == stag.0).map_or(0, |region| region.base)
+    }
+}
+
+impl ReceivePool for Host {
+    fn take(&self, into: &mut Receive) -> bool {
+        self.pool.borrow_mut().pop_front().map(|receive| *into = receive).is_some()
+    }
+}
+
+/// Terms of a stream on which both ends agree in everything but their role.
+fn terms(role: Role) -> Negotiated {
+    Negotiated {
+        role,
+        rev: 2,
+        enhanced: true,
+        crc: true,
+        send_markers: false,
+        receive_markers: false,
+        ird: 4,
+        ord: 4,
+        peer_ird: Some(4),
+        peer_ord: Some(4),
+        rtr: None,
+        peer_to_peer: false,
+        fault: None,
+    }
+}
+
+/// A queue pair as most tests want it: 32 elements, and a peer known to have RFC 7306.
+fn config() -> Config {
+    Config {
+        qp: QP,
+        pd: PD,
+        max_send_sge: 32,
+        max_recv_sge: 32,
+        extensions: Extensions::Assume,
+        ..Config::default()
+    }
+}
+
+/// One end of a stream.
+struct End {
+    qp: RefCell<Qp>,
+    host: Host,
+    rx: Receiver,
+    tx: Transmitter,
+    out: Transmit,
+    /// Octets that arrived and were not used.
+    inbox: Vec<u8>,
+}
+
+impl End {
+    fn new(config: Config, terms: &Negotiated) -> Self {
+        let mut qp = Qp::new(config);
+        for state in [State::Init, State::Rtr] {
+            qp.modify(state).unwrap();
+        }
+        qp.establish(terms, Time::default());
+        Self::around(qp, terms)
+    }
+
+    /// An end with a queue pair that the test has prepared.
+    fn around(qp: Qp, terms: &Negotiated) -> Self {
+        let host = Host::default();
+        let all = Access::LOCAL_WRITE
+            | Access::REMOTE_READ
+            | Access::REMOTE_WRITE
+            | Access::REMOTE_ATOMIC
+            | Access::MW_BIND;
+        host.register(LOCAL, LOCAL_BASE, SIZE, Access::LOCAL_WRITE | Access::MW_BIND);
+        host.register(OPEN, OPEN_BASE, SIZE, all);
+        let who = qp.accessor();
+        Self {
+            qp: RefCell::new(qp),
+            host,
+            rx: Receiver::new(terms, who),
+            tx: Transmitter::new(terms, who, 1442),
+            out: Transmit::new(1 << 20),
+            inbox: Vec::new(),
+        }
+    }
+
+    /// Octets arrive.
+    fn arrive(&mut self, octets: &[u8]) {
+        self.inbox.extend_from_slice(octets);
+        loop {
+            let used = self.rx.receive(&self.qp, &self.host, &self.host, &mut self.inbox);
+            self.inbox.drain(..used);
+            if used == 0 || self.inbox.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// The peer closed its side.
+    fn eof(&mut self) {
+        self.rx.eof(&self.qp, self.inbox.len());
+    }
+
+    /// Builds what can be built; nothing is taken.
+    fn build(&mut self) {
+        self.tx.transmit(&self.qp, &self.host, &mut self.out, usize::MAX);
+    }
+
+    /// The stream takes up to `max` octets.
+    fn take(&mut self, max: usize) -> Vec<u8> {
+        self.build();
+        let mut octets = Vec::new();
+        for piece in self.out.pieces() {
+            match piece {
+                Piece::Staged(range) => octets.extend_from_slice(self.out.octets(range.clone())),
+                Piece::Memory(source) => {
+                    let from = octets.len();
+                    octets.resize(from + source.len(), 0);
+                    let (who, dst) = (self.qp.borrow().accessor(), &mut octets[from..]);
+                    match *source {
+                        Source::Local(sge) => self.host.gather_local(who, sge, dst, None),
+                        Source::Remote { stag, to, .. } => {
+                            self.host.gather_remote(who, stag, to, dst, None)
+                        }
+                    }
+                    .expect("memory that was built into the stream");
+                }
+            }
+        }
+        octets.truncate(max);
+        self.tx.taken(&self.qp, &mut self.out, octets.len());
+        octets
+    }
+
+    /// The stream takes everything.
+    fn take_all(&mut self) -> Vec<u8> {
+        let mut octets = Vec::new();
+        loop {
+            let more = self.take(usize::MAX);
+            if more.is_empty() {
+                return octets;
+            }
+            octets.extend(more);
+        }
+    }
+
+    fn events(&self) -> Vec<Event> {
+        core::iter::from_fn(|| self.qp.borrow_mut().poll_event()).collect()
+    }
+
+    /// Completions of sends and receives; other events are dropped.
+    fn completions(&self) -> Vec<WorkCompletion> {
+        self.events().into_iter().filter_map(completion).collect()
+    }
+
+    fn try_post(&self, wr_id: u64, op: SendOp, sges: &[Sge]) -> Result<(), PostError> {
+        let payload = Payload::Sges(sges);
+        let request = SendRequest { wr_id, op, payload, signaled: true, fence: false };
+        self.qp.borrow_mut().post_send(&request)
+    }
+
+    fn post(&self, wr_id: u64, op: SendOp, sges: &[Sge]) {
+        self.try_post(wr_id, op, sges).unwrap();
+    }
+
+    fn post_fenced(&self, wr_id: u64, op: SendOp, sges: &[Sge]) {
+        let payload = Payload::Sges(sges);
+        let request = SendRequest { wr_id, op, payload, signaled: true, fence: true };
+        self.qp.borrow_mut().post_send(&request).unwrap();
+    }
+
+    fn post_inline(&self, wr_id: u64, op: SendOp, octets: &[u8]) {
+        let payload = Payload::Inline(octets);
+        let request = SendRequest { wr_id, op, payload, signaled: true, fence: false };
+        self.qp.borrow_mut().post_send(&request).unwrap();
+    }
+
+    fn receive(&self, wr_id: u64, sges: &[Sge]) {
+        self.qp.borrow_mut().post_recv(&RecvRequest { wr_id, sges }).unwrap();
+    }
+
+    fn state(&self) -> State {
+        self.qp.borrow().state()
+    }
+
+    fn disposition(&self) -> Disposition {
+        self.qp.borrow().disposition()
+    }
+}
+
+fn completion(event: Event) -> Option<WorkCompletion> {
+    match event {
+        Event::SendCompleted(wc) | Event::ReceiveCompleted(wc) => Some(wc),
+        _ => None,
+    }
+}
+
+/// Identifier, status and operation of completions.
+fn outcomes(completions: &[WorkCompletion]) -> Vec<(u64, WcStatus, WcOp)> {
+    completions.iter().map(|wc| (wc.wr_id, wc.status, wc.op)).collect()
+}
+
+/// `len` octets at offset `at` of [`LOCAL`].
+fn local(at: u64, len: u32) -> Sge {
+    Sge { addr: LOCAL_BASE + at, length: len, lkey: Stag(LOCAL) }
+}
+
+/// Octets that tell their place.
+fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|i| (i as u8).wrapping_mul(7).wrapping_add((i >> 8) as u8) ^ seed).collect()
+}
+
+const SEND: SendOp = SendOp::Send { solicited: false, invalidate: None };
+
+/// A Write to offset `at` of the peer's [`OPEN`].
+fn write_op(at: u64) -> SendOp {
+    SendOp::Write { stag: Stag(OPEN), to: TaggedOffset(OPEN_BASE + at) }
+}
+
+/// A Read from offset `at` of the peer's [`OPEN`].
+fn read_op(at: u64) -> SendOp {
+    SendOp::Read { stag: Stag(OPEN), to: TaggedOffset(OPEN_BASE + at), invalidate: None }
+}
+
+/// A FetchAdd at offset `at` of the peer's [`OPEN`].
+fn add_op(at: u64, add: u64) -> SendOp {
+    SendOp::FetchAdd { stag: Stag(OPEN), to: TaggedOffset(OPEN_BASE + at), add, mask: 0 }
+}
+
+/// Two ends of one stream.
+struct Pair {
+    a: End,
+    b: End,
+}
+
+impl Pair {
+    fn new() -> Self {
+        Self::with(config(), |_| {})
+    }
+
+    /// Two ends of `config` whose terms `change` may alter.
+    fn with(config: Config, change: impl Fn(&mut Negotiated)) -> Self {
+        let [mut a, mut b] = [terms(Role::Initiator), terms(Role::Responder)];
+        change(&mut a);
+        change(&mut b);
+        Self { a: End::new(config, &a), b: End::new(config, &b) }
+    }
+
+    /// Moves octets in pieces of `step` until nothing moves any more.
+    fn run_in_steps(&mut self, step: usize) {
+        loop {
+            let there = self.a.take(step);
+            self.b.arrive(&there);
+            let back = self.b.take(step);
+            self.a.arrive(&back);
+            if there.is_empty() && back.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn run(&mut self) {
+        self.run_in_steps(usize::MAX);
+    }
+}
+
+/// An end whose peer is the test: it makes ULPDUs octet by octet ([`octets`]) and looks at those
+/// that come back.
+struct Raw {
+    end: End,
+    framer: Framer,
+    deframer: Deframer,
+    back: Vec<u8>,
+}
+
+impl Raw {
+    /// The end is a responder and has seen a first FPDU, so that it may send.
+    fn new() -> Self {
+        let mut raw = Self::responder(config(), |_| {});
+        raw.send(&octets::tagged(octets::WRITE, true, 0, 0, &[]));
+        assert_eq!(raw.end.events(), [Event::FirstFpdu]);
+        raw
+    }
+
+    fn responder(config: Config, change: impl FnOnce(&mut Negotiated)) -> Self {
+        Self::with(config, Role::Responder, change)
+    }
+
+    fn initiator(config: Config, change: impl FnOnce(&mut Negotiated)) -> Self {
+        Self::with(config, Role::Initiator, change)
+    }
+
+    fn with(config: Config, role: Role, change: impl FnOnce(&mut Negotiated)) -> Self {
+        let mut terms = terms(role);
+        change(&mut terms);
+        Self {
+            end: End::new(config, &terms),
+            framer: Framer::new(terms.crc, terms.receive_markers),
+            deframer: Deframer::new(terms.crc, terms.send_markers),
+            back: Vec::new(),
+        }
+    }
+
+    /// The octets of an FPDU, at this place of the stream.
+    fn fpdu(&mut self, ulpdu: &[u8]) -> Vec<u8> {
+        let mut out = vec![0; self.framer.fpdu_len(ulpdu.len())];
+        self.framer
+            .write(&mut out, &[], ulpdu.len(), |at, dst, crc| {
+                dst.copy_from_slice(&ulpdu[at..at + dst.len()]);
+                if let Some(crc) = crc {
+                    crc.update(dst);
+                }
+                Ok::<_, Infallible>(())
+            })
+            .unwrap();
+        out
+    }
+
+    fn send(&mut self, ulpdu: &[u8]) {
+        let fpdu = self.fpdu(ulpdu);
+        self.end.arrive(&fpdu);
+    }
+
+    /// The ULPDUs that come back.
+    fn back(&mut self) -> Vec<Vec<u8>> {
+        let octets = self.end.take_all();
+        self.back.extend(octets);
+        let mut ulpdus = Vec::new();
+        while let Some(fpdu) = self.deframer.next(&mut self.back).unwrap() {
+            ulpdus.push(self.back[fpdu.start..fpdu.start + fpdu.len].to_vec());
+            self.back.drain(..fpdu.consumed);
+        }
+        assert!(self.back.is_empty(), "whole FPDUs only");
+        ulpdus
+    }
+
+    /// Sends `ulpdu`, which is at fault, and returns what follows the DDP header of the
+    /// Terminate that must be all that comes back.
+    fn refuse(&mut self, ulpdu: &[u8]) -> Vec<u8> {
+        self.send(ulpdu);
+        self.terminate()
+    }
+
+    /// What follows the DDP header of the Terminate that is all that comes back.
+    fn terminate(&mut self) -> Vec<u8> {
+        let back = self.back();
+        assert_eq!(back.len(), 1, "one Terminate and nothing else: {back:02x?}");
+        let (head, body) = back[0].split_at(18);
+        assert_eq!(head, octets::untagged(octets::TERMINATE, true, 0, 2, 1, 0, &[]));
+        assert_eq!(self.end.disposition(), Disposition::Finish);
+        assert_eq!(self.end.state(), State::Err);
+        body.to_vec()
+    }
+}
+
+/// A Terminate's payload: code, M, D and R with what they announce.
+fn quoting(code: [u8; 2], length: usize, ddp_header: &[u8], rdma_header: &[u8]) -> Vec<u8> {
+    let flags = if rdma_header.is_empty() { 0xc0 } else { 0xe0 };
+    let [high, low] = (length as u16).to_be_bytes();
+    let mut expected = vec![code[0], code[1], flags, 0, high, low];
+    expected.extend_from_slice(ddp_header);
+    expected.extend_from_slice(rdma_header);
+    expected
+}

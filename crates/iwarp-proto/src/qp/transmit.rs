@@ -1,0 +1,356 @@
+//! The sending half: gathers what the queue pair decides to send and frames it.
+
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use crate::ddp::wire::UNTAGGED_LEN;
+use crate::memory::{AccessError, Accessor, Invalidator, Memory, RemoteAccess, Sge};
+use crate::mpa::crc::Crc32c;
+use crate::mpa::startup::Negotiated;
+use crate::mpa::tx::Framer;
+use crate::mpa::wire::{MAX_ULPDU, MIN_MULPDU, trailer_len};
+use crate::qp::outbound::{Body, Next, Scratch, Ulpdu};
+use crate::qp::{Qp, Shared};
+use crate::types::{Stag, TaggedOffset};
+
+/// Payloads below this are copied even where they could be sent from where they lie: an element
+/// of its own in the system call costs more than the copy.
+const GATHER_MIN: usize = 2048;
+
+/// Registered octets that a stream sends from where they lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// A local element.
+    Local(Sge),
+    /// Part of a tagged buffer that the peer reads.
+    Remote {
+        /// The buffer.
+        stag: Stag,
+        /// Where in it.
+        to: TaggedOffset,
+        /// Octets.
+        len: u32,
+    },
+}
+
+impl Source {
+    /// Octets.
+    pub const fn len(&self) -> usize {
+        match self {
+            Self::Local(sge) => sge.length as usize,
+            Self::Remote { len, .. } => *len as usize,
+        }
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Without the first `octets`.
+    const fn skip(self, octets: u32) -> Self {
+        match self {
+            Self::Local(sge) => Self::Local(Sge {
+                addr: sge.addr.wrapping_add(octets as u64),
+                length: sge.length - octets,
+                lkey: sge.lkey,
+            }),
+            Self::Remote { stag, to, len } => {
+                Self::Remote { stag, to: to.advanced(octets as u64), len: len - octets }
+            }
+        }
+    }
+}
+
+/// A run of octets of the stream that has been built and not yet taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// Octets of [`Transmit::octets`].
+    Staged(Range<usize>),
+    /// Registered octets. Their access must be checked again for each system call; where it was
+    /// lost, the stream cannot be kept and is to be reset.
+    Memory(Source),
+}
+
+/// Octets of the stream that were built and wait to be taken: a staging buffer and, with CRC
+/// off, references to registered memory between its parts.
+#[derive(Debug)]
+pub struct Transmit {
+    staging: Vec<u8>,
+    end: usize,
+    pieces: VecDeque<Piece>,
+    len: usize,
+}
+
+impl Transmit {
+    /// Room for any FPDU there can be, markers included.
+    pub const MIN_CAPACITY: usize = MAX_ULPDU + MAX_ULPDU / 64;
+
+    /// A queue whose staging buffer has `capacity` octets, at least [`Self::MIN_CAPACITY`].
+    pub fn new(capacity: usize) -> Self {
+        Self {
+            staging: vec![0; capacity.max(Self::MIN_CAPACITY)],
+            end: 0,
+            pieces: VecDeque::with_capacity(64),
+            len: 0,
+        }
+    }
+
+    /// Whether everything was taken.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Octets that wait.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The runs in order.
+    pub fn pieces(&self) -> impl Iterator<Item = &Piece> {
+        self.pieces.iter()
+    }
+
+    /// Staged octets.
+    pub fn octets(&self, range: Range<usize>) -> &[u8] {
+        &self.staging[range]
+    }
+
+    fn room(&self) -> usize {
+        self.staging.len() - self.end
+    }
+
+    fn spare(&mut self) -> &mut [u8] {
+        &mut self.staging[self.end..]
+    }
+
+    /// The first `len` octets of the spare room are now part of the stream.
+    fn stage(&mut self, len: usize) {
+        let range = self.end..self.end + len;
+        self.end = range.end;
+        self.len += len;
+        match self.pieces.back_mut() {
+            Some(Piece::Staged(last)) if last.end == range.start => last.end = range.end,
+            _ => self.pieces.push_back(Piece::Staged(range)),
+        }
+    }
+
+    fn refer(&mut self, source: Source) {
+        self.len += source.len();
+        self.pieces.push_back(Piece::Memory(source));
+    }
+
+    /// Drops the first `n` octets.
+    fn drop_front(&mut self, mut n: usize) {
+        self.len -= n;
+        while n > 0 {
+            let Some(front) = self.pieces.front_mut() else { break };
+            let len = match front {
+                Piece::Staged(range) => range.len(),
+                Piece::Memory(source) => source.len(),
+            };
+            if n < len {
+                match front {
+                    Piece::Staged(range) => range.start += n,
+                    Piece::Memory(source) => *source = source.skip(n as u32),
+                }
+                return;
+            }
+            n -= len;
+            self.pieces.pop_front();
+        }
+        if self.pieces.is_empty() {
+            self.end = 0;
+        }
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.pieces.clear();
+        self.end = 0;
+        self.len = 0;
+    }
+}
+
+/// Builds the FPDUs of one direction of a stream.
+#[derive(Debug)]
+pub struct Transmitter {
+    framer: Framer,
+    who: Accessor,
+    mulpdu: usize,
+    taken: u64,
+    scratch: Scratch,
+}
+
+impl Transmitter {
+    /// The sending half of a stream that starts as `terms` say, for the queue pair `who`.
+    pub fn new(terms: &Negotiated, who: Accessor, mulpdu: usize) -> Self {
+        let mut new = Self {
+            framer: Framer::new(terms.crc, terms.send_markers),
+            who,
+            mulpdu: MIN_MULPDU,
+            taken: 0,
+            scratch: Scratch::default(),
+        };
+        new.set_mulpdu(mulpdu);
+        new
+    }
+
+    /// Octets of the largest ULPDU from now on (RFC 5044 §4.5); what is built stays as it is.
+    pub fn set_mulpdu(&mut self, mulpdu: usize) {
+        self.mulpdu = mulpdu.clamp(MIN_MULPDU, MAX_ULPDU);
+    }
+
+    /// Whether markers are put in: the MULPDU is smaller then.
+    pub fn markers(&self) -> bool {
+        self.framer.markers()
+    }
+
+    /// Builds FPDUs until `out` is full, `budget` octets wait in it, or there is nothing to
+    /// send. Returns whether something was built.
+    pub fn transmit<S: Shared, M: Memory>(
+        &mut self,
+        qp: &S,
+        memory: &M,
+        out: &mut Transmit,
+        budget: usize,
+    ) -> bool {
+        let before = out.len();
+        while out.len() < budget && out.room() >= self.framer.fpdu_len(self.mulpdu) {
+            let next = qp.with(|qp| qp.next(self.mulpdu, &mut self.scratch));
+            match next {
+                Next::Idle => break,
+                Next::Ulpdu(ulpdu) => match self.frame(&ulpdu, memory, out) {
+                    Ok(()) => {
+                        let position = self.framer.position();
+                        qp.with(|qp| qp.framed(position));
+                    }
+                    Err(error) => qp.with(|qp| qp.gather_failed(error)),
+                },
+                Next::Atomic { stag, to, op } => {
+                    let result = memory.atomic(self.who, stag, to, op);
+                    qp.with(|qp| qp.atomic_done(result));
+                }
+                Next::Bind(bind) => {
+                    let result = memory.bind_window(self.who, bind);
+                    qp.with(|qp| qp.local_done(result));
+                }
+                Next::Invalidate(stag) => {
+                    let result = memory.invalidate(self.who, stag, Invalidator::Local);
+                    qp.with(|qp| qp.local_done(result));
+                }
+            }
+        }
+        out.len() > before
+    }
+
+    /// The stream took `n` octets: completes what ends among them.
+    pub fn taken<S: Shared>(&mut self, qp: &S, out: &mut Transmit, n: usize) {
+        out.drop_front(n);
+        self.taken += n as u64;
+        let position = self.taken;
+        qp.with(|qp: &mut Qp| qp.taken(position));
+    }
+
+    fn frame<M: Memory>(
+        &mut self,
+        ulpdu: &Ulpdu,
+        memory: &M,
+        out: &mut Transmit,
+    ) -> Result<(), AccessError> {
+        let mut header = [0; UNTAGGED_LEN];
+        let header_len = ulpdu.header.emit(&mut header);
+        let header = &header[..header_len];
+        let in_place = !self.framer.crc() && !self.framer.markers() && ulpdu.len >= GATHER_MIN;
+        if in_place && ulpdu.body != Body::Octets {
+            return self.frame_in_place(ulpdu, header, memory, out);
+        }
+        let (who, scratch) = (self.who, &self.scratch);
+        let len =
+            self.framer.write(out.spare(), header, ulpdu.len, |offset, dst, crc| {
+                match ulpdu.body {
+                    Body::Octets => {
+                        dst.copy_from_slice(&scratch.octets[offset..offset + dst.len()]);
+                        if let Some(crc) = crc {
+                            crc.update(dst);
+                        }
+                        Ok(())
+                    }
+                    Body::Remote(stag, to) => {
+                        memory.gather_remote(who, stag, to.advanced(offset as u64), dst, crc)
+                    }
+                    Body::Local => gather_list(memory, who, &scratch.sges, offset, dst, crc),
+                }
+            })?;
+        out.stage(len);
+        Ok(())
+    }
+
+    /// Sends the payload from where it lies. The access is checked before anything is framed.
+    fn frame_in_place<M: Memory>(
+        &mut self,
+        ulpdu: &Ulpdu,
+        header: &[u8],
+        memory: &M,
+        out: &mut Transmit,
+    ) -> Result<(), AccessError> {
+        match ulpdu.body {
+            Body::Remote(stag, to) => {
+                let len = ulpdu.len as u64;
+                memory.check_remote(self.who, stag, to, len, RemoteAccess::Read)?;
+            }
+            _ => {
+                for sge in &self.scratch.sges {
+                    memory.check_local(self.who, *sge, false)?;
+                }
+            }
+        }
+        let head = self.framer.write_gathered(out.spare(), header, ulpdu.len);
+        out.stage(head);
+        match ulpdu.body {
+            Body::Remote(stag, to) => {
+                out.refer(Source::Remote { stag, to, len: ulpdu.len as u32 });
+            }
+            _ => {
+                for sge in &self.scratch.sges {
+                    out.refer(Source::Local(*sge));
+                }
+            }
+        }
+        let trailer = trailer_len(header.len() + ulpdu.len);
+        out.spare()[..trailer].fill(0);
+        out.stage(trailer);
+        Ok(())
+    }
+}
+
+/// Copies octets `offset..offset + dst.len()` of a scatter/gather list.
+fn gather_list<M: Memory>(
+    memory: &M,
+    who: Accessor,
+    list: &[Sge],
+    offset: usize,
+    mut dst: &mut [u8],
+    mut crc: Option<&mut Crc32c>,
+) -> Result<(), AccessError> {
+    let mut skip = offset as u64;
+    for sge in list {
+        if dst.is_empty() {
+            break;
+        }
+        let size = u64::from(sge.length);
+        if skip >= size {
+            skip -= size;
+            continue;
+        }
+        let take = (size - skip).min(dst.len() as u64) as usize;
+        let part = Sge { addr: sge.addr.wrapping_add(skip), length: take as u32, lkey: sge.lkey };
+        let (now, rest) = dst.split_at_mut(take);
+        memory.gather_local(who, part, now, crc.as_deref_mut())?;
+        dst = rest;
+        skip = 0;
+    }
+    Ok(())
+}

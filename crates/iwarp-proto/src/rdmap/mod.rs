@@ -1,0 +1,12 @@
+//! Remote Direct Memory Access Protocol (RFC 5040) and its extensions (RFC 7306): messages.
+
+pub mod error;
+pub mod rx;
+pub mod tx;
+pub mod wire;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::RdmapError;
+pub use wire::Opcode;

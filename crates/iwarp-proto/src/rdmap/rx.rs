@@ -1,0 +1,50 @@
+//! Checking what kind of message a segment belongs to (RFC 5040 §7.2, RFC 7306 §8.2).
+
+use crate::ddp::error::DdpError;
+use crate::ddp::wire::{Header, Untagged};
+use crate::rdmap::error::RdmapError;
+use crate::rdmap::wire::{Opcode, split_control, version_is_known};
+use crate::types::{Qn, Stag};
+
+/// Why a segment belongs to no message that may arrive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rejected {
+    /// DDP's business: the queue does not exist, or is not this message's.
+    Ddp(DdpError),
+    /// RDMAP's business: version or opcode.
+    Rdmap(RdmapError),
+}
+
+/// The opcode of a segment whose version, opcode, tagged flag and queue agree.
+///
+/// The RFCs give no code for a known queue that is not the opcode's; it is reported as an
+/// invalid QN, and a wrong tagged flag as an unexpected opcode.
+pub fn opcode(header: &Header) -> Result<Opcode, Rejected> {
+    let control = match header {
+        Header::Tagged(h) => h.rsvd_ulp,
+        Header::Untagged(h) => {
+            if h.qn.0 > Qn::ATOMIC_RESPONSE.0 {
+                return Err(Rejected::Ddp(DdpError::InvalidQn));
+            }
+            h.rsvd_ulp[0]
+        }
+    };
+    let (version, number) = split_control(control);
+    if !version_is_known(version) {
+        return Err(Rejected::Rdmap(RdmapError::Version));
+    }
+    let unexpected = Rejected::Rdmap(RdmapError::UnexpectedOpcode(number));
+    let opcode = Opcode::from_number(number).ok_or(unexpected)?;
+    match (header, opcode.queue()) {
+        (Header::Tagged(_), None) => Ok(opcode),
+        (Header::Untagged(h), Some(queue)) if h.qn == queue => Ok(opcode),
+        (Header::Untagged(_), Some(_)) => Err(Rejected::Ddp(DdpError::InvalidQn)),
+        _ => Err(unexpected),
+    }
+}
+
+/// The STag that a Send with Invalidate names.
+pub fn invalidate_stag(header: &Untagged) -> Stag {
+    let [_, a, b, c, d] = header.rsvd_ulp;
+    Stag(u32::from_be_bytes([a, b, c, d]))
+}

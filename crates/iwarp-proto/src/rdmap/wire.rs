@@ -1,0 +1,363 @@
+//! RDMAP control octet and headers (RFC 5040 §4, RFC 7306 §4 and §5).
+
+use crate::ddp::wire::{TAGGED_LEN, UNTAGGED_LEN, be32, be64};
+use crate::types::{Qn, Stag, TaggedOffset};
+
+/// Octets of a Read Request header (RFC 5040 §4.4).
+pub const READ_REQUEST_LEN: usize = 28;
+/// Octets of an Atomic Request header (RFC 7306 §5.2.1).
+pub const ATOMIC_REQUEST_LEN: usize = 52;
+/// Octets of an Atomic Response header (RFC 7306 §5.2.2, Figure 6; its §4 says 32, wrongly).
+pub const ATOMIC_RESPONSE_LEN: usize = 12;
+/// Octets of Immediate Data (RFC 7306 §6.3).
+pub const IMMEDIATE_LEN: usize = 8;
+/// Octets of the longest Terminate payload: control, segment length, both headers.
+pub const TERMINATE_MAX_LEN: usize = 6 + UNTAGGED_LEN + READ_REQUEST_LEN;
+
+const VERSION_SHIFT: u8 = 6;
+const VERSION: u8 = 1;
+const OPCODE_MASK: u8 = 0x0f;
+
+/// Message types (RFC 5040 §4.1, RFC 7306 §4.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[repr(u8)]
+pub enum Opcode {
+    /// RDMA Write.
+    Write = 0x0,
+    /// RDMA Read Request.
+    ReadRequest = 0x1,
+    /// RDMA Read Response.
+    ReadResponse = 0x2,
+    /// Send.
+    Send = 0x3,
+    /// Send with Invalidate.
+    SendInvalidate = 0x4,
+    /// Send with Solicited Event.
+    SendSolicited = 0x5,
+    /// Send with Solicited Event and Invalidate.
+    SendSolicitedInvalidate = 0x6,
+    /// Terminate.
+    Terminate = 0x7,
+    /// Immediate Data.
+    Immediate = 0x8,
+    /// Immediate Data with Solicited Event.
+    ImmediateSolicited = 0x9,
+    /// Atomic Request.
+    AtomicRequest = 0xa,
+    /// Atomic Response.
+    AtomicResponse = 0xb,
+}
+
+impl Opcode {
+    /// Every opcode.
+    pub const ALL: [Self; 12] = [
+        Self::Write,
+        Self::ReadRequest,
+        Self::ReadResponse,
+        Self::Send,
+        Self::SendInvalidate,
+        Self::SendSolicited,
+        Self::SendSolicitedInvalidate,
+        Self::Terminate,
+        Self::Immediate,
+        Self::ImmediateSolicited,
+        Self::AtomicRequest,
+        Self::AtomicResponse,
+    ];
+
+    /// The opcode of a number, where one is assigned.
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+
+    /// The queue of an untagged message; `None` for the tagged ones.
+    pub const fn queue(self) -> Option<Qn> {
+        match self {
+            Self::Write | Self::ReadResponse => None,
+            Self::Send
+            | Self::SendInvalidate
+            | Self::SendSolicited
+            | Self::SendSolicitedInvalidate
+            | Self::Immediate
+            | Self::ImmediateSolicited => Some(Qn::SEND),
+            Self::ReadRequest | Self::AtomicRequest => Some(Qn::READ_REQUEST),
+            Self::Terminate => Some(Qn::TERMINATE),
+            Self::AtomicResponse => Some(Qn::ATOMIC_RESPONSE),
+        }
+    }
+
+    /// Whether the message consumes a receive and is delivered to the program.
+    pub const fn is_send_type(self) -> bool {
+        matches!(self.queue(), Some(Qn::SEND))
+    }
+
+    /// Whether delivery raises a solicited event.
+    pub const fn solicited(self) -> bool {
+        matches!(
+            self,
+            Self::SendSolicited | Self::SendSolicitedInvalidate | Self::ImmediateSolicited
+        )
+    }
+
+    /// Whether the message carries an STag to invalidate.
+    pub const fn invalidates(self) -> bool {
+        matches!(self, Self::SendInvalidate | Self::SendSolicitedInvalidate)
+    }
+
+    /// Whether this is one of the operations of RFC 7306, which not every peer knows.
+    pub const fn is_extension(self) -> bool {
+        self as u8 >= Self::Immediate as u8
+    }
+
+    /// The control octet of a message of this type.
+    pub const fn control(self) -> u8 {
+        (VERSION << VERSION_SHIFT) | self as u8
+    }
+}
+
+/// Splits a control octet into version and opcode number; the reserved bits are not looked at.
+pub const fn split_control(control: u8) -> (u8, u8) {
+    (control >> VERSION_SHIFT, control & OPCODE_MASK)
+}
+
+/// Whether the version is the one that MPA negotiated (RFC 5040 §4.1).
+pub const fn version_is_known(version: u8) -> bool {
+    version == VERSION
+}
+
+/// Read Request header (RFC 5040 §4.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReadRequest {
+    /// Buffer of the Read Response, copied into it unread.
+    pub sink_stag: Stag,
+    /// Offset of the Read Response.
+    pub sink_to: TaggedOffset,
+    /// Octets to read.
+    pub size: u32,
+    /// Buffer to read from.
+    pub source_stag: Stag,
+    /// Offset to read from.
+    pub source_to: TaggedOffset,
+}
+
+impl ReadRequest {
+    /// Reads a header of exactly the right length.
+    pub fn parse(octets: &[u8]) -> Option<Self> {
+        if octets.len() != READ_REQUEST_LEN {
+            return None;
+        }
+        Some(Self {
+            sink_stag: Stag(be32(octets, 0)),
+            sink_to: TaggedOffset(be64(octets, 4)),
+            size: be32(octets, 12),
+            source_stag: Stag(be32(octets, 16)),
+            source_to: TaggedOffset(be64(octets, 20)),
+        })
+    }
+
+    /// The header's octets.
+    pub fn octets(&self) -> [u8; READ_REQUEST_LEN] {
+        let mut out = [0; READ_REQUEST_LEN];
+        out[0..4].copy_from_slice(&self.sink_stag.0.to_be_bytes());
+        out[4..12].copy_from_slice(&self.sink_to.0.to_be_bytes());
+        out[12..16].copy_from_slice(&self.size.to_be_bytes());
+        out[16..20].copy_from_slice(&self.source_stag.0.to_be_bytes());
+        out[20..28].copy_from_slice(&self.source_to.0.to_be_bytes());
+        out
+    }
+}
+
+/// AOpCode of FetchAdd.
+pub const AOP_FETCH_ADD: u32 = 0;
+/// AOpCode of CompareSwap.
+pub const AOP_COMPARE_SWAP: u32 = 2;
+const AOP_MASK: u32 = 0xf;
+
+/// Atomic Request header (RFC 7306 §5.2.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AtomicRequest {
+    /// AOpCode: [`AOP_FETCH_ADD`] or [`AOP_COMPARE_SWAP`].
+    pub operation: u32,
+    /// Echoed in the response.
+    pub request_id: u32,
+    /// Target buffer.
+    pub stag: Stag,
+    /// Target offset.
+    pub to: TaggedOffset,
+    /// Add Data or Swap Data.
+    pub add_or_swap: u64,
+    /// Add Mask or Swap Mask.
+    pub add_or_swap_mask: u64,
+    /// Compare Data.
+    pub compare: u64,
+    /// Compare Mask.
+    pub compare_mask: u64,
+}
+
+impl AtomicRequest {
+    /// Reads a header of exactly the right length; the reserved bits are not looked at.
+    pub fn parse(octets: &[u8]) -> Option<Self> {
+        if octets.len() != ATOMIC_REQUEST_LEN {
+            return None;
+        }
+        Some(Self {
+            operation: be32(octets, 0) & AOP_MASK,
+            request_id: be32(octets, 4),
+            stag: Stag(be32(octets, 8)),
+            to: TaggedOffset(be64(octets, 12)),
+            add_or_swap: be64(octets, 20),
+            add_or_swap_mask: be64(octets, 28),
+            compare: be64(octets, 36),
+            compare_mask: be64(octets, 44),
+        })
+    }
+
+    /// The header's octets.
+    pub fn octets(&self) -> [u8; ATOMIC_REQUEST_LEN] {
+        let mut out = [0; ATOMIC_REQUEST_LEN];
+        out[0..4].copy_from_slice(&self.operation.to_be_bytes());
+        out[4..8].copy_from_slice(&self.request_id.to_be_bytes());
+        out[8..12].copy_from_slice(&self.stag.0.to_be_bytes());
+        out[12..20].copy_from_slice(&self.to.0.to_be_bytes());
+        out[20..28].copy_from_slice(&self.add_or_swap.to_be_bytes());
+        out[28..36].copy_from_slice(&self.add_or_swap_mask.to_be_bytes());
+        out[36..44].copy_from_slice(&self.compare.to_be_bytes());
+        out[44..52].copy_from_slice(&self.compare_mask.to_be_bytes());
+        out
+    }
+}
+
+/// Atomic Response header (RFC 7306 §5.2.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AtomicResponse {
+    /// Request Identifier of the request.
+    pub request_id: u32,
+    /// What was there before the operation.
+    pub original: u64,
+}
+
+impl AtomicResponse {
+    /// Reads a header of exactly the right length.
+    pub fn parse(octets: &[u8]) -> Option<Self> {
+        if octets.len() != ATOMIC_RESPONSE_LEN {
+            return None;
+        }
+        Some(Self { request_id: be32(octets, 0), original: be64(octets, 4) })
+    }
+
+    /// The header's octets.
+    pub fn octets(&self) -> [u8; ATOMIC_RESPONSE_LEN] {
+        let mut out = [0; ATOMIC_RESPONSE_LEN];
+        out[0..4].copy_from_slice(&self.request_id.to_be_bytes());
+        out[4..12].copy_from_slice(&self.original.to_be_bytes());
+        out
+    }
+}
+
+/// Layer, error type and error code of a Terminate (RFC 5040 §4.8).
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TerminateCode {
+    /// 0 RDMAP, 1 DDP, 2 the transport (MPA).
+    pub layer: u8,
+    /// Error type within the layer.
+    pub etype: u8,
+    /// Error code within the type.
+    pub code: u8,
+}
+
+impl core::fmt::Debug for TerminateCode {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{}/{}/{:02x}", self.layer, self.etype, self.code)
+    }
+}
+
+impl core::fmt::Display for TerminateCode {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        core::fmt::Debug::fmt(self, f)
+    }
+}
+
+const HAS_LENGTH: u8 = 0x80;
+const HAS_DDP_HEADER: u8 = 0x40;
+const HAS_RDMA_HEADER: u8 = 0x20;
+
+/// Terminate header (RFC 5040 §4.8).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Terminate {
+    /// What was wrong.
+    pub code: TerminateCode,
+    /// The segment that was at fault, where there is one.
+    pub segment: Option<TerminatedSegment>,
+}
+
+/// The part of a Terminate that names the segment at fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TerminatedSegment {
+    /// Octets of the ULPDU.
+    pub length: u16,
+    /// Its DDP header; only the octets that its T bit calls for count.
+    pub ddp_header: [u8; UNTAGGED_LEN],
+    /// Its Read Request header, where the fault lies in one.
+    pub rdma_header: Option<[u8; READ_REQUEST_LEN]>,
+}
+
+impl TerminatedSegment {
+    fn ddp_len(&self) -> usize {
+        if self.ddp_header[0] & 0x80 != 0 { TAGGED_LEN } else { UNTAGGED_LEN }
+    }
+}
+
+impl Terminate {
+    /// Writes the header into `out` and returns its length.
+    pub fn emit(&self, out: &mut [u8; TERMINATE_MAX_LEN]) -> usize {
+        out.fill(0);
+        out[0] = (self.code.layer << 4) | (self.code.etype & 0x0f);
+        out[1] = self.code.code;
+        let Some(segment) = &self.segment else { return 4 };
+        out[2] = HAS_LENGTH | HAS_DDP_HEADER;
+        out[4..6].copy_from_slice(&segment.length.to_be_bytes());
+        let mut end = 6 + segment.ddp_len();
+        out[6..end].copy_from_slice(&segment.ddp_header[..segment.ddp_len()]);
+        if let Some(rdma) = &segment.rdma_header {
+            out[2] |= HAS_RDMA_HEADER;
+            out[end..end + READ_REQUEST_LEN].copy_from_slice(rdma);
+            end += READ_REQUEST_LEN;
+        }
+        end
+    }
+
+    /// Reads a Terminate as far as it goes. Whatever combination of M, D and R a peer sends, and
+    /// however much of it is missing, the code is what matters; `None` only without even that.
+    pub fn parse(octets: &[u8]) -> Option<Self> {
+        let [first, code, flags, _, rest @ ..] = octets else {
+            return match octets {
+                [first, code, ..] => Some(Self { code: code_of(*first, *code), segment: None }),
+                _ => None,
+            };
+        };
+        Some(Self { code: code_of(*first, *code), segment: Self::parse_segment(*flags, rest) })
+    }
+
+    fn parse_segment(flags: u8, rest: &[u8]) -> Option<TerminatedSegment> {
+        if flags & HAS_DDP_HEADER == 0 {
+            return None;
+        }
+        let (length, rest) = rest.split_first_chunk::<2>()?;
+        let mut segment = TerminatedSegment {
+            length: u16::from_be_bytes(*length),
+            ddp_header: [0; UNTAGGED_LEN],
+            rdma_header: None,
+        };
+        segment.ddp_header[0] = *rest.first()?;
+        let ddp_len = segment.ddp_len();
+        segment.ddp_header[..ddp_len].copy_from_slice(rest.get(..ddp_len)?);
+        if flags & HAS_RDMA_HEADER != 0 {
+            segment.rdma_header = rest[ddp_len..].first_chunk().copied();
+        }
+        Some(segment)
+    }
+}
+
+const fn code_of(first: u8, code: u8) -> TerminateCode {
+    TerminateCode { layer: first >> 4, etype: first & 0x0f, code }
+}
