@@ -1,0 +1,206 @@
+//! Copying and checksumming in one pass.
+//!
+//! The source may change at any moment, so each octet is loaded once and both stored and fed to the
+//! CRC, or the CRC is taken of the destination: it always fits what was stored.
+
+use std::ptr;
+use std::sync::atomic::{Ordering, compiler_fence};
+
+use iwarp_proto::mpa::crc::Crc32c;
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod x86_64;
+
+/// Copies `dst.len()` octets from `src` and feeds them, as stored in `dst`, to `crc`.
+///
+/// # Safety
+///
+/// `src` is valid for reads of `dst.len()` octets that are not part of `dst`. Other threads may
+/// write to them meanwhile.
+pub(crate) unsafe fn copy_crc(dst: &mut [u8], src: *const u8, crc: &mut Crc32c) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if x86_64::available() {
+        // SAFETY: this function's contract, and the features are there.
+        let register = unsafe { x86_64::copy_crc(dst, src, crc.register()) };
+        *crc = Crc32c::from_register(register);
+        return;
+    }
+    // SAFETY: this function's contract.
+    unsafe { portable(dst, src, crc) }
+}
+
+/// A block that is still in the first-level cache when its CRC is taken.
+const BLOCK: usize = 8 << 10;
+
+/// # Safety
+///
+/// As [`copy_crc`].
+unsafe fn portable(dst: &mut [u8], mut src: *const u8, crc: &mut Crc32c) {
+    for block in dst.chunks_mut(BLOCK) {
+        // SAFETY: the chunks add up to `dst.len()`; `src` stays within, or one past the end.
+        unsafe {
+            ptr::copy_nonoverlapping(src, block.as_mut_ptr(), block.len());
+            src = src.add(block.len());
+        }
+        // The compiler may not take the octets from the source again.
+        compiler_fence(Ordering::SeqCst);
+        crc.update(block);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) type Routine = unsafe fn(&mut [u8], *const u8, &mut Crc32c);
+
+    fn routines() -> Vec<(&'static str, Routine)> {
+        let mut routines: Vec<(&str, Routine)> =
+            vec![("portable", portable as Routine), ("chosen", copy_crc as Routine)];
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        {
+            for (name, routine) in x86_64::each_for_tests() {
+                routines.push((name, routine));
+            }
+        }
+        routines
+    }
+
+    /// Octets without a pattern that a wrong factor could hide in.
+    fn octets(n: usize) -> Vec<u8> {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        (0..n)
+            .map(|_| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                (state >> 32) as u8
+            })
+            .collect()
+    }
+
+    /// The definition, bit by bit.
+    fn reference(mut register: u32, data: &[u8]) -> u32 {
+        for &octet in data {
+            register ^= u32::from(octet);
+            for _ in 0..8 {
+                register = (register >> 1) ^ (0x82f6_3b78 & (register & 1).wrapping_neg());
+            }
+        }
+        register
+    }
+
+    #[track_caller]
+    fn check(name: &str, routine: Routine, source: &[u8], dst_at: usize, register: u32) {
+        let n = source.len();
+        let mut dst = vec![0xa5; n + 64];
+        let mut crc = Crc32c::from_register(register);
+        // SAFETY: both are that long.
+        unsafe { routine(&mut dst[dst_at..dst_at + n], source.as_ptr(), &mut crc) };
+        assert_eq!(&dst[dst_at..dst_at + n], source, "{name} of {n}");
+        let untouched = dst[..dst_at].iter().chain(&dst[dst_at + n..]).all(|&x| x == 0xa5);
+        assert!(untouched, "{name} of {n}: wrote outside");
+        assert_eq!(crc.register(), reference(register, source), "{name} of {n}");
+    }
+
+    #[test]
+    fn every_short_length_is_copied_with_its_crc() {
+        let source = octets(3200);
+        let most = if cfg!(miri) { 300 } else { 3100 };
+        for (name, routine) in routines() {
+            for n in 0..=most {
+                let (from, to) = (n % 37, n % 17);
+                check(name, routine, &source[from..from + n], to, 0xffff_ffff ^ n as u32);
+            }
+        }
+    }
+
+    #[test]
+    fn every_alignment_is_copied_with_its_crc() {
+        let source = octets(1500);
+        for (name, routine) in routines() {
+            for at in 0..64 {
+                check(name, routine, &source[at..at + 1021], at, 0xffff_ffff);
+                check(name, routine, &source[at..at + 97], 63 - at, 0);
+            }
+        }
+    }
+
+    #[cfg(not(miri))]
+    #[test]
+    fn large_blocks_are_copied_with_their_crc() {
+        let source = octets(3 << 20);
+        for (name, routine) in routines() {
+            for n in [BLOCK - 1, BLOCK, BLOCK + 1, 65_483, 1 << 20, (3 << 20) - 7] {
+                check(name, routine, &source[..n], 5, 0xffff_ffff);
+            }
+        }
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig {
+            failure_persistence: None,
+            ..Default::default()
+        })]
+
+        #[test]
+        fn any_octets_in_any_two_pieces_are_copied_with_their_crc(
+            source: Vec<u8>,
+            register: u32,
+            cut: proptest::sample::Index,
+        ) {
+            let cut = cut.index(source.len() + 1);
+            for (_, routine) in routines() {
+                let mut dst = vec![0; source.len()];
+                let (left, right) = dst.split_at_mut(cut);
+                let mut crc = Crc32c::from_register(register);
+                // SAFETY: both are that long.
+                unsafe {
+                    routine(left, source.as_ptr(), &mut crc);
+                    routine(right, source[cut..].as_ptr(), &mut crc);
+                }
+                proptest::prop_assert_eq!(&dst, &source);
+                proptest::prop_assert_eq!(crc.register(), reference(register, &source));
+            }
+        }
+    }
+
+    /// The CRC must fit what was copied even while the source changes (a Read Response whose source
+    /// its owner keeps writing must not become a CRC error at the peer).
+    #[cfg(not(miri))]
+    #[test]
+    fn the_crc_is_that_of_the_copy_while_the_source_changes() {
+        use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+        let source: Vec<AtomicU8> = (0..4099).map(|_| AtomicU8::new(0)).collect();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut value = 0_u8;
+                while !done.load(Ordering::Relaxed) {
+                    value = value.wrapping_add(0x5b);
+                    source.iter().for_each(|octet| octet.store(value, Ordering::Relaxed));
+                }
+            });
+            let mut dst = vec![0; source.len()];
+            let mut mixed = 0;
+            for round in 0..3000 {
+                for (name, routine) in routines() {
+                    let mut crc = Crc32c::new();
+                    let n = dst.len() - round % 200;
+                    // SAFETY: both are that long.
+                    unsafe { routine(&mut dst[..n], source.as_ptr().cast(), &mut crc) };
+                    let mut plain = Crc32c::new();
+                    plain.update(&dst[..n]);
+                    assert_eq!(crc.register(), plain.register(), "{name}");
+                    mixed += usize::from(dst[0] != dst[n - 1]);
+                }
+                if round % 100 == 0 {
+                    std::thread::yield_now();
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+            std::hint::black_box(mixed);
+        });
+    }
+}

@@ -1,0 +1,326 @@
+//! The pass on x86-64: carry-less multiplication folds the octets while they go from source to
+//! destination in registers, 128 of them at a time.
+//!
+//! A CRC is the remainder of the message as a polynomial, and 128 bits of message may be replaced
+//! by anything congruent to them. So an accumulator of 128 bits takes in the next block by being
+//! multiplied by the power of x that the block's distance stands for (reduced to 32 bits: one
+//! product for each half of the accumulator) and xored with it. Eight accumulators in four
+//! registers keep the multiplier busy. What is left at the end is a message of 16 octets, and the
+//! `crc32` instruction finishes it.
+//!
+//! Source octets are loaded by inline assembly: the compiler may neither load them twice nor assume
+//! anything about memory that others write.
+
+use std::arch::asm;
+use std::arch::x86_64::{
+    __m128i, __m256i, _mm_clmulepi64_si128, _mm_crc32_u8, _mm_crc32_u64, _mm_cvtsi32_si128,
+    _mm_cvtsi128_si64, _mm_extract_epi64, _mm_set_epi64x, _mm_setzero_si128, _mm_storeu_si128,
+    _mm_xor_si128, _mm256_broadcastsi128_si256, _mm256_castsi256_si128, _mm256_clmulepi64_epi128,
+    _mm256_extracti128_si256, _mm256_inserti128_si256, _mm256_setzero_si256, _mm256_storeu_si256,
+    _mm256_xor_si256,
+};
+use std::ptr;
+use std::sync::atomic::{Ordering, compiler_fence};
+
+/// Whether the processor has what [`copy_crc`] needs.
+pub(super) fn available() -> bool {
+    is_x86_feature_detected!("sse4.2") && is_x86_feature_detected!("pclmulqdq")
+}
+
+fn wide_available() -> bool {
+    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("vpclmulqdq")
+}
+
+/// Copies `dst.len()` octets from `src`; takes and returns the CRC register (not inverted).
+///
+/// # Safety
+///
+/// [`available`] is true; `src` is valid for reads of `dst.len()` octets that are not part of
+/// `dst`. Other threads may write to them meanwhile.
+pub(super) unsafe fn copy_crc(dst: &mut [u8], src: *const u8, register: u32) -> u32 {
+    let (len, dst) = (dst.len(), dst.as_mut_ptr());
+    // SAFETY: the contract of this function; the features are checked.
+    unsafe {
+        if len >= 256 && wide_available() {
+            wide(dst, src, len, register)
+        } else {
+            narrow(dst, src, len, register)
+        }
+    }
+}
+
+/// x to the power `n` modulo the CRC's polynomial, bits reflected, as a factor of a carry-less
+/// product of reflected numbers (which is short of one x).
+const fn power(n: u32) -> i64 {
+    let mut value = 0x8000_0000_u32;
+    let mut i = 0;
+    while i < n {
+        value = (value >> 1) ^ (0x82f6_3b78 & (value & 1).wrapping_neg());
+        i += 1;
+    }
+    (value as i64) << 1
+}
+
+/// The two factors that move 128 bits over a distance of `D` bits.
+struct Over<const D: u32>;
+
+impl<const D: u32> Over<D> {
+    /// For the half that comes first in memory.
+    const FIRST: i64 = power(D + 32);
+    /// For the other.
+    const SECOND: i64 = power(D - 32);
+
+    #[inline]
+    #[target_feature(enable = "sse4.2,pclmulqdq")]
+    fn factors() -> __m128i {
+        _mm_set_epi64x(Self::SECOND, Self::FIRST)
+    }
+
+    #[inline]
+    #[target_feature(enable = "sse4.2,pclmulqdq")]
+    fn fold(x: __m128i) -> __m128i {
+        fold(x, Self::factors())
+    }
+
+    #[inline]
+    #[target_feature(enable = "sse4.2,pclmulqdq,avx2,vpclmulqdq")]
+    fn fold_wide(x: __m256i) -> __m256i {
+        fold_wide(x, _mm256_broadcastsi128_si256(Self::factors()))
+    }
+}
+
+#[inline]
+#[target_feature(enable = "sse4.2,pclmulqdq")]
+fn fold(x: __m128i, factors: __m128i) -> __m128i {
+    let first = _mm_clmulepi64_si128::<0x00>(x, factors);
+    let second = _mm_clmulepi64_si128::<0x11>(x, factors);
+    _mm_xor_si128(first, second)
+}
+
+#[inline]
+#[target_feature(enable = "sse4.2,pclmulqdq,avx2,vpclmulqdq")]
+fn fold_wide(x: __m256i, factors: __m256i) -> __m256i {
+    let first = _mm256_clmulepi64_epi128::<0x00>(x, factors);
+    let second = _mm256_clmulepi64_epi128::<0x11>(x, factors);
+    _mm256_xor_si256(first, second)
+}
+
+/// Copies 16 octets, loading them once, and returns them.
+///
+/// # Safety
+///
+/// `src` is valid for reads of them, `dst` for writes.
+#[inline]
+#[target_feature(enable = "sse4.2")]
+unsafe fn load_and_store(dst: *mut u8, src: *const u8) -> __m128i {
+    let x;
+    // SAFETY: the assembly reads 16 octets and does nothing else.
+    unsafe {
+        asm!("movdqu {}, [{}]", out(xmm_reg) x, in(reg) src,
+            options(nostack, preserves_flags, readonly));
+        _mm_storeu_si128(dst.cast(), x);
+    }
+    x
+}
+
+/// Loads 128 octets, once.
+///
+/// # Safety
+///
+/// `src` is valid for reads of them.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn load_wide(src: *const u8) -> [__m256i; 4] {
+    let (a, b, c, d);
+    // SAFETY: reads 128 octets, nothing else.
+    unsafe {
+        asm!(
+            "vmovdqu {a}, [{src}]",
+            "vmovdqu {b}, [{src} + 32]",
+            "vmovdqu {c}, [{src} + 64]",
+            "vmovdqu {d}, [{src} + 96]",
+            src = in(reg) src,
+            a = out(ymm_reg) a,
+            b = out(ymm_reg) b,
+            c = out(ymm_reg) c,
+            d = out(ymm_reg) d,
+            options(nostack, preserves_flags, readonly)
+        );
+    }
+    [a, b, c, d]
+}
+
+/// Stores 128 octets.
+///
+/// # Safety
+///
+/// `dst` is valid for writes of them.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn store_wide(dst: *mut u8, block: [__m256i; 4]) {
+    for (i, part) in block.into_iter().enumerate() {
+        // SAFETY: this function's contract.
+        unsafe { _mm256_storeu_si256(dst.add(32 * i).cast(), part) };
+    }
+}
+
+/// # Safety
+///
+/// As [`copy_crc`], with AVX2 and VPCLMULQDQ; `len` is at least 128.
+#[target_feature(enable = "sse4.2,pclmulqdq,avx2,vpclmulqdq")]
+unsafe fn wide(mut dst: *mut u8, mut src: *const u8, mut len: usize, register: u32) -> u32 {
+    debug_assert!(len >= 128);
+    let factors = _mm256_broadcastsi128_si256(Over::<1024>::factors());
+    // SAFETY: `len` octets are left on both sides, and each step takes no more.
+    let mut sum = unsafe {
+        let block = load_wide(src);
+        store_wide(dst, block);
+        block
+    };
+    // What came before is as if the message's first bits were different.
+    let register = _mm_cvtsi32_si128(register as i32);
+    let register = _mm256_inserti128_si256::<0>(_mm256_setzero_si256(), register);
+    sum[0] = _mm256_xor_si256(sum[0], register);
+    loop {
+        // SAFETY: as above.
+        unsafe { (src, dst, len) = (src.add(128), dst.add(128), len - 128) };
+        if len < 128 {
+            break;
+        }
+        // SAFETY: as above.
+        let block = unsafe { load_wide(src) };
+        // SAFETY: as above.
+        unsafe { store_wide(dst, block) };
+        for i in 0..4 {
+            sum[i] = _mm256_xor_si256(fold_wide(sum[i], factors), block[i]);
+        }
+    }
+    let left = _mm256_xor_si256(Over::<768>::fold_wide(sum[0]), Over::<512>::fold_wide(sum[1]));
+    let right = _mm256_xor_si256(Over::<256>::fold_wide(sum[2]), sum[3]);
+    let both = _mm256_xor_si256(left, right);
+    let sum = _mm_xor_si128(
+        Over::<128>::fold(_mm256_castsi256_si128(both)),
+        _mm256_extracti128_si256::<1>(both),
+    );
+    // SAFETY: the rest of the contract's octets.
+    unsafe { finish(dst, src, len, sum) }
+}
+
+/// # Safety
+///
+/// As [`copy_crc`].
+#[target_feature(enable = "sse4.2,pclmulqdq")]
+unsafe fn narrow(mut dst: *mut u8, mut src: *const u8, mut len: usize, register: u32) -> u32 {
+    if len < 16 {
+        // SAFETY: the same contract.
+        return unsafe { tail(dst, src, len, register) };
+    }
+    let register = _mm_cvtsi32_si128(register as i32);
+    // SAFETY: `len` octets are left on both sides, and each step takes no more.
+    unsafe {
+        if len < 64 {
+            let sum = _mm_xor_si128(load_and_store(dst, src), register);
+            return finish(dst.add(16), src.add(16), len - 16, sum);
+        }
+        let factors = Over::<512>::factors();
+        let mut sum = [register, _mm_setzero_si128(), _mm_setzero_si128(), _mm_setzero_si128()];
+        for (i, sum) in sum.iter_mut().enumerate() {
+            *sum = _mm_xor_si128(*sum, load_and_store(dst.add(16 * i), src.add(16 * i)));
+        }
+        loop {
+            (src, dst, len) = (src.add(64), dst.add(64), len - 64);
+            if len < 64 {
+                break;
+            }
+            for (i, sum) in sum.iter_mut().enumerate() {
+                let block = load_and_store(dst.add(16 * i), src.add(16 * i));
+                *sum = _mm_xor_si128(fold(*sum, factors), block);
+            }
+        }
+        let left = _mm_xor_si128(Over::<384>::fold(sum[0]), Over::<256>::fold(sum[1]));
+        let right = _mm_xor_si128(Over::<128>::fold(sum[2]), sum[3]);
+        finish(dst, src, len, _mm_xor_si128(left, right))
+    }
+}
+
+/// Goes on from 128 bits that stand for all before.
+///
+/// # Safety
+///
+/// As [`copy_crc`].
+#[inline]
+#[target_feature(enable = "sse4.2,pclmulqdq")]
+unsafe fn finish(mut dst: *mut u8, mut src: *const u8, mut len: usize, mut sum: __m128i) -> u32 {
+    while len >= 16 {
+        // SAFETY: 16 octets are left on both sides.
+        unsafe {
+            let block = load_and_store(dst, src);
+            sum = _mm_xor_si128(Over::<128>::fold(sum), block);
+            (src, dst, len) = (src.add(16), dst.add(16), len - 16);
+        }
+    }
+    let register = _mm_crc32_u64(0, _mm_cvtsi128_si64(sum) as u64);
+    let register = _mm_crc32_u64(register, _mm_extract_epi64::<1>(sum) as u64) as u32;
+    // SAFETY: the rest of the contract's octets.
+    unsafe { tail(dst, src, len, register) }
+}
+
+/// The last few octets: copied first, and taken from the copy.
+///
+/// # Safety
+///
+/// As [`copy_crc`].
+#[inline]
+#[target_feature(enable = "sse4.2")]
+unsafe fn tail(dst: *mut u8, src: *const u8, len: usize, mut register: u32) -> u32 {
+    // SAFETY: `len` octets are left on both sides.
+    let copied = unsafe {
+        ptr::copy_nonoverlapping(src, dst, len);
+        // The compiler may not take the octets from the source again.
+        compiler_fence(Ordering::SeqCst);
+        std::slice::from_raw_parts(dst, len)
+    };
+    let words = copied.chunks_exact(8);
+    let octets = words.remainder();
+    for word in words {
+        let word = u64::from_le_bytes(word.try_into().expect("8 octets"));
+        register = _mm_crc32_u64(register.into(), word) as u32;
+    }
+    for &octet in octets {
+        register = _mm_crc32_u8(register, octet);
+    }
+    register
+}
+
+/// Both widths, whatever would be chosen, if the processor has them.
+#[cfg(test)]
+pub(super) fn each_for_tests() -> Vec<(&'static str, super::tests::Routine)> {
+    use iwarp_proto::mpa::crc::Crc32c;
+
+    unsafe fn narrow_only(dst: &mut [u8], src: *const u8, crc: &mut Crc32c) {
+        // SAFETY: only listed if available; the rest is the caller's.
+        let register = unsafe { narrow(dst.as_mut_ptr(), src, dst.len(), crc.register()) };
+        *crc = Crc32c::from_register(register);
+    }
+    unsafe fn wide_if_long(dst: &mut [u8], src: *const u8, crc: &mut Crc32c) {
+        let (to, len) = (dst.as_mut_ptr(), dst.len());
+        // SAFETY: only listed if available; the rest is the caller's.
+        let register = unsafe {
+            if len >= 128 {
+                wide(to, src, len, crc.register())
+            } else {
+                narrow(to, src, len, crc.register())
+            }
+        };
+        *crc = Crc32c::from_register(register);
+    }
+
+    let mut routines: Vec<(&'static str, super::tests::Routine)> = Vec::new();
+    if available() {
+        routines.push(("narrow", narrow_only));
+        if wide_available() {
+            routines.push(("wide", wide_if_long));
+        }
+    }
+    routines
+}

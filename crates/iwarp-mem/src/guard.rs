@@ -1,0 +1,128 @@
+//! One use of registered memory.
+
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+use iwarp_proto::memory::{Access, AccessError, Accessor, RemoteAccess, Sge};
+use iwarp_proto::types::{Stag, TaggedOffset};
+
+use crate::region::MemoryTable;
+use crate::slot::{Kind, Use};
+
+/// Octets that may be touched until this is dropped: for one copy or one system call, never across
+/// a wait for a peer, since whoever revokes the STag waits for it.
+///
+/// The only thing that becomes an iovec: a system call on a guard's octets is on octets that were
+/// checked and are still registered. Stays on its thread.
+#[derive(Debug)]
+pub struct Guard<'a> {
+    /// None for zero octets, which need no STag.
+    _in_use: Option<Use<'a>>,
+    ptr: NonNull<u8>,
+    len: usize,
+    writable: bool,
+    _on_one_thread: PhantomData<*mut u8>,
+}
+
+impl Guard<'_> {
+    /// The first octet, to read from.
+    pub fn as_ptr(&self) -> *const u8 {
+        self.ptr.as_ptr()
+    }
+
+    /// The first octet, to write to.
+    ///
+    /// # Panics
+    ///
+    /// If the guard was made for reading.
+    pub fn as_mut_ptr(&self) -> *mut u8 {
+        assert!(self.writable, "a guard made for reading is not written through");
+        self.ptr.as_ptr()
+    }
+
+    /// Octets.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether the octets may be written.
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+}
+
+impl MemoryTable {
+    /// Begins a use of `len` octets at `to` by the peer of `who`; the checks are those of
+    /// [`Memory::check_remote`](iwarp_proto::memory::Memory::check_remote), and there are none for
+    /// zero octets.
+    ///
+    /// # Errors
+    ///
+    /// The first check that failed.
+    pub fn guard_remote(
+        &self,
+        who: Accessor,
+        stag: Stag,
+        to: TaggedOffset,
+        len: u64,
+        access: RemoteAccess,
+    ) -> Result<Guard<'_>, AccessError> {
+        let writable = access != RemoteAccess::Read;
+        if len == 0 {
+            return Ok(Guard::of_nothing(writable));
+        }
+        let in_use = self.enter(stag)?;
+        let ptr = in_use.grant().translate(who, to.0, len, access.right())?;
+        // In range of a region, so of a usize.
+        Ok(Guard::new(in_use, ptr, len as usize, writable))
+    }
+
+    /// Begins a use of a local element, to be written if `write`. No checks for zero octets.
+    ///
+    /// # Errors
+    ///
+    /// The first check that failed. A window is no local key.
+    pub fn guard_local(
+        &self,
+        who: Accessor,
+        sge: Sge,
+        write: bool,
+    ) -> Result<Guard<'_>, AccessError> {
+        if sge.length == 0 {
+            return Ok(Guard::of_nothing(write));
+        }
+        let slot = self.stags.lookup(sge.lkey).filter(|slot| slot.kind() == Kind::Region);
+        let in_use = slot.and_then(|slot| slot.enter(sge.lkey)).ok_or(AccessError::InvalidStag)?;
+        let right = if write { Access::LOCAL_WRITE } else { Access::LOCAL_READ };
+        let ptr = in_use.grant().translate(who, sge.addr, sge.length.into(), right)?;
+        Ok(Guard::new(in_use, ptr, sge.length as usize, write))
+    }
+
+    fn enter(&self, stag: Stag) -> Result<Use<'_>, AccessError> {
+        let slot = self.stags.lookup(stag);
+        slot.and_then(|slot| slot.enter(stag)).ok_or(AccessError::InvalidStag)
+    }
+}
+
+impl<'a> Guard<'a> {
+    fn new(in_use: Use<'a>, ptr: *mut u8, len: usize, writable: bool) -> Self {
+        // Memory at address 0 cannot be registered with octets in it.
+        let ptr = NonNull::new(ptr).expect("registered memory is not at address 0");
+        Self { _in_use: Some(in_use), ptr, len, writable, _on_one_thread: PhantomData }
+    }
+
+    fn of_nothing(writable: bool) -> Self {
+        Self {
+            _in_use: None,
+            ptr: NonNull::dangling(),
+            len: 0,
+            writable,
+            _on_one_thread: PhantomData,
+        }
+    }
+}

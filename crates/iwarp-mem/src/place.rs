@@ -1,0 +1,110 @@
+//! The one routine by which received octets reach registered memory.
+//!
+//! Programs wait for a message by polling its last octet, so that octet must become visible last.
+//! `memcpy` stores in whatever order is fastest (glibc's stores the head of a block last), so the
+//! end of each block is kept back, and stored when the rest is ordered before it:
+//!
+//! - everything below the last aligned 8-octet word, in any order;
+//! - a release: on x86 it keeps the compiler in line, elsewhere the processor as well;
+//! - the last word, in one store. Where it is partial, in naturally aligned stores of falling
+//!   size, in ascending order, each a release, so that the last octet follows them all.
+//!
+//! Who loads the last octet (or the aligned 2, 4 or 8 that end with it) and sees the new value
+//! sees, after an acquire, all that came before it. An aligned payload of 8, 4, 2 or 1 octets is
+//! one store, and never seen half.
+
+use std::ptr;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
+
+/// Stores `data` at `dst`, the last octet last.
+///
+/// # Safety
+///
+/// `dst` is valid for writes of `data.len()` octets, which are not part of `data`. Other threads
+/// may access them meanwhile, at their own risk.
+pub(crate) unsafe fn place(dst: *mut u8, data: &[u8]) {
+    let n = data.len();
+    let kept_back = kept_back(dst.addr(), n);
+    let bulk = n - kept_back;
+    // SAFETY: within both, by the contract of this function.
+    unsafe { ptr::copy_nonoverlapping(data.as_ptr(), dst, bulk) };
+    // SAFETY: likewise.
+    unsafe { place_word(dst.add(bulk), &data[bulk..]) };
+}
+
+/// How many of the `n` octets at `addr` lie in the last aligned 8-octet word.
+fn kept_back(addr: usize, n: usize) -> usize {
+    match (addr.wrapping_add(n)) % 8 {
+        0 => n.min(8),
+        partial => n.min(partial),
+    }
+}
+
+/// Stores octets of one aligned 8-octet word, in ascending order; each store is a release.
+///
+/// # Safety
+///
+/// As [`place`]; the octets lie within one aligned 8-octet word.
+unsafe fn place_word(mut dst: *mut u8, mut data: &[u8]) {
+    #[cfg(target_has_atomic = "64")]
+    if let Ok(word) = <[u8; 8]>::try_from(data) {
+        // SAFETY: 8 octets of one aligned word are that word, so `dst` is aligned.
+        let cell = unsafe { std::sync::atomic::AtomicU64::from_ptr(dst.cast()) };
+        cell.store(u64::from_ne_bytes(word), Ordering::Release);
+        return;
+    }
+    while !data.is_empty() {
+        let aligned = 1 << dst.addr().trailing_zeros().min(2);
+        let size = if aligned <= data.len() { aligned } else { 1 << data.len().ilog2() };
+        let (piece, rest) = data.split_at(size);
+        match *piece {
+            // SAFETY: in range by the contract, aligned by the choice of `size`; so for the others.
+            [a, b, c, d] => unsafe { AtomicU32::from_ptr(dst.cast()) }
+                .store(u32::from_ne_bytes([a, b, c, d]), Ordering::Release),
+            // SAFETY: see above.
+            [a, b] => unsafe { AtomicU16::from_ptr(dst.cast()) }
+                .store(u16::from_ne_bytes([a, b]), Ordering::Release),
+            // SAFETY: see above.
+            [a] => unsafe { AtomicU8::from_ptr(dst) }.store(a, Ordering::Release),
+            _ => unreachable!("a piece has 1, 2 or 4 octets"),
+        }
+        // SAFETY: at most one past the end of the range.
+        dst = unsafe { dst.add(size) };
+        data = rest;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_length_at_every_alignment_lands_where_it_belongs() {
+        #[repr(align(64))]
+        struct Aligned([u8; 160]);
+        let data: Vec<u8> = (1..=100).collect();
+        for at in 0..32 {
+            for n in 0..=data.len() {
+                let mut memory = Aligned([0xee; 160]);
+                // SAFETY: 132 octets at most, of 160.
+                unsafe { place(memory.0.as_mut_ptr().add(at), &data[..n]) };
+                assert_eq!(memory.0[at..at + n], data[..n], "{n} at {at}");
+                assert!(memory.0[..at].iter().all(|&x| x == 0xee), "{n} at {at}");
+                assert!(memory.0[at + n..].iter().all(|&x| x == 0xee), "{n} at {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_kept_back_ends_with_the_last_octet_and_lies_in_one_word() {
+        for addr in 64..80_usize {
+            for n in 1..40 {
+                let kept = kept_back(addr, n);
+                assert!((1..=8).contains(&kept) && kept <= n);
+                let (first, last) = (addr + n - kept, addr + n - 1);
+                assert_eq!(first / 8, last / 8, "{n} at {addr}");
+                assert!(kept == n || first % 8 == 0, "{n} at {addr}: the whole word");
+            }
+        }
+    }
+}

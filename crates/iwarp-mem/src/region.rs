@@ -1,0 +1,355 @@
+//! Memory regions: registering, changing and revoking them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use iwarp_proto::memory::{Access, AccessError, Accessor, Invalidator, PdId, QpId};
+use iwarp_proto::types::Stag;
+
+use crate::buffer::Buffer;
+use crate::slot::{Control, Grant, Kind, RegionControl, Slot};
+use crate::table::StagTable;
+
+/// Who may use a region's STag (RFC 5041 §8.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Scope {
+    /// Every stream of the protection domain. A peer cannot invalidate it, as other streams may
+    /// share it (RFC 5040 §8.1.1).
+    #[default]
+    Domain,
+    /// One stream of the protection domain. Its peer may invalidate the STag.
+    Stream(QpId),
+}
+
+/// What to register.
+#[derive(Clone, Copy, Debug)]
+pub struct RegionSpec {
+    /// Protection domain.
+    pub pd: PdId,
+    /// First octet.
+    pub addr: *mut u8,
+    /// Octets; may be 0.
+    pub len: usize,
+    /// The tagged offset of the first octet, and its address in local work requests. Ignored with
+    /// [`Access::ZERO_BASED`], where it is 0.
+    pub iova: u64,
+    /// Rights. Bits that [`Access`] does not name mean nothing here.
+    pub access: Access,
+    /// Streams that may use it.
+    pub scope: Scope,
+}
+
+impl RegionSpec {
+    /// Memory that is addressed by its own virtual addresses, open to every stream of `pd`.
+    pub fn new(pd: PdId, addr: *mut u8, len: usize, access: Access) -> Self {
+        Self { pd, addr, len, iova: addr as u64, access, scope: Scope::Domain }
+    }
+
+    /// Checks what can be checked, and makes the grant it asks for.
+    fn grant(&self, stag: Stag) -> Result<Grant, RegisterError> {
+        if self.access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
+            && !self.access.contains(Access::LOCAL_WRITE)
+        {
+            return Err(RegisterError::InvalidAccess);
+        }
+        let origin = if self.access.contains(Access::ZERO_BASED) { 0 } else { self.iova };
+        // No object is larger, and pointer arithmetic relies on it.
+        let sane = isize::try_from(self.len).is_ok()
+            && (self.addr as usize).checked_add(self.len).is_some()
+            && origin.checked_add(self.len as u64).is_some();
+        if !sane {
+            return Err(RegisterError::InvalidRange);
+        }
+        if self.len != 0 && (self.addr.is_null() || !is_mapped(self.addr, self.len)) {
+            return Err(RegisterError::NotMapped);
+        }
+        Ok(Grant {
+            stag,
+            access: self.access,
+            base: self.addr,
+            len: self.len as u64,
+            origin,
+            pd: Some(self.pd),
+            qp: match self.scope {
+                Scope::Domain => None,
+                Scope::Stream(qp) => Some(qp),
+            },
+        })
+    }
+}
+
+/// What [`MemoryTable::reregister`] changes; `None` leaves as it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RegionChange {
+    /// Another protection domain.
+    pub pd: Option<PdId>,
+    /// Another piece of memory: address, octets, tagged offset of the first.
+    pub translation: Option<(*mut u8, usize, u64)>,
+    /// Other rights.
+    pub access: Option<Access>,
+}
+
+/// Why a region or window was not made, changed or removed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RegisterError {
+    /// Remote write or atomic rights without local write (`EINVAL`).
+    #[error("remote write and atomic rights need local write")]
+    InvalidAccess,
+    /// Address or tagged offset plus length overflow (`EINVAL`).
+    #[error("range overflows")]
+    InvalidRange,
+    /// The program has no memory there (`EFAULT`).
+    #[error("range is not mapped")]
+    NotMapped,
+    /// All STags are in use (`ENOMEM`).
+    #[error("no STag is free")]
+    Exhausted,
+    /// The system gave no random octets (`EIO`).
+    #[error("no source of randomness")]
+    NoEntropy,
+    /// No such STag, or not of this kind (`EINVAL`).
+    #[error("no such STag")]
+    UnknownStag,
+    /// Memory windows are bound to the region (`EBUSY`).
+    #[error("memory windows are bound to the region")]
+    WindowsBound,
+}
+
+/// All registered memory of one device.
+///
+/// Methods take `&self` and may be called from any thread. None of those that revoke may be called
+/// by a thread that holds a [`Guard`](crate::Guard) of the same STag: it would wait for itself.
+pub struct MemoryTable {
+    pub(crate) stags: StagTable,
+}
+
+impl Default for MemoryTable {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for MemoryTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryTable").field("stags", &self.len()).finish()
+    }
+}
+
+impl MemoryTable {
+    /// An empty table.
+    pub fn new() -> Self {
+        Self { stags: StagTable::new() }
+    }
+
+    /// STags in use, of regions and windows.
+    pub fn len(&self) -> usize {
+        self.stags.in_use()
+    }
+
+    /// Whether nothing is registered.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Registers memory and returns its STag, which is lkey and rkey in one.
+    ///
+    /// # Safety
+    ///
+    /// Until [`Self::deregister`] of the STag returns (or the table is dropped), or
+    /// [`Self::reregister`] has replaced the translation:
+    /// - the octets stay mapped and readable, and writable if the access has
+    ///   [`Access::LOCAL_WRITE`] (also by those who are not this program, as they may be read and
+    ///   written through the STag at any moment);
+    /// - no Rust reference to them is used, except to atomics or cells.
+    ///
+    /// Accesses of the program's own that meet those of the network are its own race.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RegisterError`]; nothing is registered then.
+    pub unsafe fn register(&self, spec: RegionSpec) -> Result<Stag, RegisterError> {
+        self.register_keeping(spec, None)
+    }
+
+    /// Registers a buffer of ours, which lives at least until its deregistration. Tagged offsets
+    /// count from 0.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::register`].
+    pub fn register_buffer(
+        &self,
+        pd: PdId,
+        buffer: &Arc<Buffer>,
+        access: Access,
+        scope: Scope,
+    ) -> Result<Stag, RegisterError> {
+        let access = access | Access::ZERO_BASED;
+        let (addr, len) = (buffer.as_mut_ptr(), buffer.len());
+        let spec = RegionSpec { pd, addr, len, iova: 0, access, scope };
+        self.register_keeping(spec, Some(Arc::clone(buffer)))
+    }
+
+    fn register_keeping(
+        &self,
+        spec: RegionSpec,
+        owned: Option<Arc<Buffer>>,
+    ) -> Result<Stag, RegisterError> {
+        // Checked before an STag is spent on it.
+        let mut grant = spec.grant(Stag(0))?;
+        let (stag, slot) = self.stags.allocate(Kind::Region)?;
+        grant.stag = stag;
+        let mut slot = slot.control();
+        slot.set(Control::Region(RegionControl {
+            grant,
+            pd: spec.pd,
+            scope: spec.scope,
+            valid: true,
+            windows: 0,
+            _owned: owned,
+        }));
+        slot.grant(grant);
+        if grant.qp.is_some() {
+            self.stags.stream_bound.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(stag)
+    }
+
+    /// Removes a region, valid or invalidated. When this returns, its octets are not touched any
+    /// more; uses in flight are waited for, which takes microseconds (RFC 5041 §8.3.1).
+    ///
+    /// # Errors
+    ///
+    /// `UnknownStag`; `WindowsBound`, and then the region stays.
+    pub fn deregister(&self, stag: Stag) -> Result<(), RegisterError> {
+        let mut slot = self.region_slot(stag)?.control();
+        let region = slot.region(stag).ok_or(RegisterError::UnknownStag)?;
+        if region.windows != 0 {
+            return Err(RegisterError::WindowsBound);
+        }
+        let one_stream = region.grant.qp.is_some();
+        slot.revoke();
+        slot.set(Control::Free);
+        if one_stream {
+            self.stags.stream_bound.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.stags.release(stag);
+        Ok(())
+    }
+
+    /// Changes a region in place, as `ibv_rereg_mr` does; the STag stays. Uses in flight are waited
+    /// for first. An invalidated region becomes valid again.
+    ///
+    /// # Safety
+    ///
+    /// As [`Self::register`], for the region as it is afterwards.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RegisterError`]; the region is unchanged then.
+    pub unsafe fn reregister(&self, stag: Stag, change: RegionChange) -> Result<(), RegisterError> {
+        let mut slot = self.region_slot(stag)?.control();
+        let region = slot.region(stag).ok_or(RegisterError::UnknownStag)?;
+        if region.windows != 0 {
+            return Err(RegisterError::WindowsBound);
+        }
+        let old = region.grant;
+        let (addr, len, iova) =
+            change.translation.unwrap_or((old.base, old.len as usize, old.origin));
+        let spec = RegionSpec {
+            pd: change.pd.unwrap_or(region.pd),
+            addr,
+            len,
+            iova,
+            access: change.access.unwrap_or(old.access),
+            scope: region.scope,
+        };
+        let grant = spec.grant(stag)?;
+        region.grant = grant;
+        region.pd = spec.pd;
+        region.valid = true;
+        slot.grant(grant);
+        Ok(())
+    }
+
+    /// Revokes what only the stream `qp` could use: windows of type 2 bound to it and regions of
+    /// its scope. They stay, invalid, until their owners remove them. For the end of a queue pair,
+    /// whose number another one will have.
+    pub fn revoke_stream(&self, qp: QpId) {
+        if self.stags.stream_bound.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        for stag in self.stags.owned() {
+            let Some(slot) = self.stags.lookup(stag) else { continue };
+            match slot.kind() {
+                Kind::Window => self.unbind_if(slot, stag, |binding| binding.qp == Some(qp)),
+                Kind::Region => {
+                    let mut slot = slot.control();
+                    match slot.region(stag) {
+                        Some(region) if region.scope == Scope::Stream(qp) => region.valid = false,
+                        _ => continue,
+                    }
+                    slot.revoke();
+                }
+            }
+        }
+    }
+
+    pub(crate) fn region_slot(&self, stag: Stag) -> Result<&Slot, RegisterError> {
+        self.stags
+            .lookup(stag)
+            .filter(|slot| slot.kind() == Kind::Region)
+            .ok_or(RegisterError::UnknownStag)
+    }
+
+    /// `Memory::invalidate` of a region.
+    ///
+    /// A remote one must come by the only stream that has the region (RFC 5040 §8.1.1), and an STag
+    /// that is invalid already cannot be invalidated by the peer (RFC 5040 §7.2), but by the owner.
+    pub(crate) fn invalidate_region(
+        &self,
+        slot: &Slot,
+        who: Accessor,
+        stag: Stag,
+        by: Invalidator,
+    ) -> Result<(), AccessError> {
+        let mut slot = slot.control();
+        let region = slot.region(stag).ok_or(AccessError::InvalidStag)?;
+        if region.pd != who.pd || matches!(region.scope, Scope::Stream(qp) if qp != who.qp) {
+            return Err(AccessError::NotAssociated);
+        }
+        if by == Invalidator::Remote {
+            let remote = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+            let may = region.scope == Scope::Stream(who.qp)
+                && region.grant.access.intersects(remote)
+                && region.valid;
+            if !may {
+                return Err(AccessError::CannotInvalidate);
+            }
+        }
+        if region.windows != 0 {
+            return Err(AccessError::CannotInvalidate);
+        }
+        region.valid = false;
+        slot.revoke();
+        Ok(())
+    }
+}
+
+/// Whether every page of the range is mapped. Says nothing about its protection, and nothing about
+/// the next moment; it catches the honest mistake.
+#[cfg(target_os = "linux")]
+fn is_mapped(addr: *mut u8, len: usize) -> bool {
+    use rustix::mm::{MsyncFlags, msync};
+
+    let into_page = addr as usize % rustix::param::page_size();
+    // SAFETY: MS_ASYNC changes nothing; it walks the mappings and reports a hole.
+    let walked =
+        unsafe { msync(addr.wrapping_sub(into_page).cast(), len + into_page, MsyncFlags::ASYNC) };
+    walked != Err(rustix::io::Errno::NOMEM)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_mapped(_addr: *mut u8, _len: usize) -> bool {
+    true
+}

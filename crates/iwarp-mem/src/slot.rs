@@ -1,0 +1,264 @@
+//! One STag: what it grants, behind its gate, and what its owner knows about it.
+
+use std::cell::UnsafeCell;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use iwarp_proto::memory::{Access, AccessError, Accessor, PdId, QpId};
+use iwarp_proto::types::Stag;
+
+use crate::buffer::Buffer;
+use crate::gate::Gate;
+use crate::region::Scope;
+use crate::window::WindowType;
+
+/// What an open STag lets its users do, as the data path reads it.
+#[derive(Clone, Copy)]
+pub(crate) struct Grant {
+    /// The whole STag: a slot may serve another index by the time a late lookup gets here.
+    pub(crate) stag: Stag,
+    /// Rights, of which the data path looks at those of data transfer.
+    pub(crate) access: Access,
+    /// First octet.
+    pub(crate) base: *mut u8,
+    /// Octets.
+    pub(crate) len: u64,
+    /// The tagged offset (or local address) of the first octet.
+    pub(crate) origin: u64,
+    /// The protection domain it is limited to.
+    pub(crate) pd: Option<PdId>,
+    /// The stream it is limited to.
+    pub(crate) qp: Option<QpId>,
+}
+
+impl Grant {
+    const NONE: Self = Self {
+        stag: Stag(0),
+        access: Access(0),
+        base: std::ptr::null_mut(),
+        len: 0,
+        origin: 0,
+        pd: None,
+        qp: None,
+    };
+
+    /// The address of `len` octets at `to`, if `who` may have them under `right`.
+    ///
+    /// The order of the checks is part of the contract of `Memory::check_remote`.
+    pub(crate) fn translate(
+        &self,
+        who: Accessor,
+        to: u64,
+        len: u64,
+        right: Access,
+    ) -> Result<*mut u8, AccessError> {
+        if self.pd.is_some_and(|pd| pd != who.pd) || self.qp.is_some_and(|qp| qp != who.qp) {
+            return Err(AccessError::NotAssociated);
+        }
+        if !self.access.contains(right) {
+            return Err(AccessError::Rights);
+        }
+        if to.checked_add(len).is_none() {
+            return Err(AccessError::Wrap);
+        }
+        let offset = self.offset(to, len)?;
+        // In range: registration proved that base + len does not overflow the address space.
+        Ok(self.base.wrapping_add(offset as usize))
+    }
+
+    /// How far into the grant `len` octets at `to` begin, if they lie within it.
+    pub(crate) fn offset(&self, to: u64, len: u64) -> Result<u64, AccessError> {
+        let offset = to.checked_sub(self.origin).ok_or(AccessError::Bounds)?;
+        if offset > self.len || len > self.len - offset {
+            return Err(AccessError::Bounds);
+        }
+        Ok(offset)
+    }
+}
+
+/// Whether a slot serves regions or windows, for good: locks are taken window first, region
+/// second, and a slot that changed sides could close a circle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Region,
+    Window,
+}
+
+/// What the owner of an STag knows about it; guarded by the slot's lock.
+pub(crate) enum Control {
+    /// The slot has no STag.
+    Free,
+    /// A memory region.
+    Region(RegionControl),
+    /// A memory window.
+    Window(WindowControl),
+}
+
+pub(crate) struct RegionControl {
+    /// What is granted when it is valid.
+    pub(crate) grant: Grant,
+    pub(crate) pd: PdId,
+    pub(crate) scope: Scope,
+    pub(crate) valid: bool,
+    /// Windows bound to it.
+    pub(crate) windows: usize,
+    /// Keeps memory of ours alive while it is registered.
+    pub(crate) _owned: Option<Arc<Buffer>>,
+}
+
+pub(crate) struct WindowControl {
+    pub(crate) stag: Stag,
+    pub(crate) pd: PdId,
+    pub(crate) kind: WindowType,
+    pub(crate) bound: Option<Binding>,
+}
+
+/// A bound window's ties.
+#[derive(Clone, Copy)]
+pub(crate) struct Binding {
+    /// The region, which cannot go away meanwhile.
+    pub(crate) region: Stag,
+    /// The stream, if it is limited to one.
+    pub(crate) qp: Option<QpId>,
+}
+
+/// A place for one STag. Slots are never freed while their table lives, only used again.
+#[repr(align(64))]
+pub(crate) struct Slot {
+    gate: Gate,
+    kind: Kind,
+    grant: UnsafeCell<Grant>,
+    control: Mutex<Control>,
+}
+
+// SAFETY: `grant` is read only by who is inside the gate and written only by who holds `control`
+// with the gate closed and empty; the gate orders the two. The pointer in it is an address whose
+// use is governed by the contract of registration, not by this thread.
+unsafe impl Send for Slot {}
+// SAFETY: as above.
+unsafe impl Sync for Slot {}
+
+impl Slot {
+    pub(crate) fn new(kind: Kind) -> Self {
+        Self {
+            gate: Gate::new(),
+            kind,
+            grant: UnsafeCell::new(Grant::NONE),
+            control: Mutex::new(Control::Free),
+        }
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The owner's side. Held during revocation, so never taken by a use.
+    pub(crate) fn control(&self) -> Controlled<'_> {
+        let control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        Controlled { slot: self, control }
+    }
+
+    /// Begins a use, if the slot serves `stag` and that is valid.
+    pub(crate) fn enter(&self, stag: Stag) -> Option<Use<'_>> {
+        if !self.gate.try_enter(stag.key()) {
+            return None;
+        }
+        let inside = Use { slot: self };
+        (inside.grant().stag == stag).then_some(inside)
+    }
+}
+
+/// One use of an STag: what it grants is not revoked before this is dropped.
+pub(crate) struct Use<'a> {
+    slot: &'a Slot,
+}
+
+impl Use<'_> {
+    pub(crate) fn grant(&self) -> &Grant {
+        // SAFETY: this use is inside the gate, and `Controlled` writes only behind a closed one.
+        unsafe { &*self.slot.grant.get() }
+    }
+}
+
+impl std::fmt::Debug for Use<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.grant().stag.fmt(f)
+    }
+}
+
+impl Drop for Use<'_> {
+    fn drop(&mut self) {
+        self.slot.gate.leave();
+    }
+}
+
+/// A slot whose owner's side is locked.
+pub(crate) struct Controlled<'a> {
+    slot: &'a Slot,
+    control: MutexGuard<'a, Control>,
+}
+
+impl Controlled<'_> {
+    /// Revokes what the slot granted, waits for uses in flight, then grants `grant`.
+    pub(crate) fn grant(&mut self, grant: Grant) {
+        self.slot.gate.close();
+        // SAFETY: the gate is closed and empty, and only the holder of the lock, which `self` is,
+        // opens it or writes here.
+        unsafe { *self.slot.grant.get() = grant };
+        self.slot.gate.open(grant.stag.key());
+    }
+
+    /// Revokes what the slot granted and waits for uses in flight.
+    pub(crate) fn revoke(&mut self) {
+        self.slot.gate.close();
+    }
+
+    pub(crate) fn set(&mut self, control: Control) {
+        *self.control = control;
+    }
+
+    /// The region `stag`, if this slot is its.
+    pub(crate) fn region(&mut self, stag: Stag) -> Option<&mut RegionControl> {
+        match &mut *self.control {
+            Control::Region(region) if region.grant.stag == stag => Some(region),
+            _ => None,
+        }
+    }
+
+    /// The window `stag`, if this slot is its.
+    pub(crate) fn window(&mut self, stag: Stag) -> Option<&mut WindowControl> {
+        match &mut *self.control {
+            Control::Window(window) if window.stag == stag => Some(window),
+            _ => None,
+        }
+    }
+
+    /// The STag the slot serves.
+    pub(crate) fn stag(&self) -> Option<Stag> {
+        match &*self.control {
+            Control::Free => None,
+            Control::Region(region) => Some(region.grant.stag),
+            Control::Window(window) => Some(window.stag),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A lookup that was under way when the slot was given to another index.
+    #[test]
+    fn a_late_lookup_with_the_same_key_does_not_enter() {
+        let slot = Slot::new(Kind::Region);
+        let (old, new) = (Stag(0x0000_1233), Stag(0x0045_6733));
+        slot.control().grant(Grant { stag: old, ..Grant::NONE });
+        assert!(slot.enter(old).is_some());
+        slot.control().revoke();
+        assert!(slot.enter(old).is_none());
+        slot.control().grant(Grant { stag: new, ..Grant::NONE });
+        assert!(slot.enter(old).is_none());
+        assert!(slot.enter(new).is_some());
+        // And it left again: else this would wait for ever.
+        slot.control().revoke();
+    }
+}

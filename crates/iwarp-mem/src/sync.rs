@@ -1,0 +1,14 @@
+//! What the gate is built from; its model in `tests/loom.rs` brings other pieces.
+
+pub(crate) use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Lets others run between two looks at something that will change within microseconds.
+pub(crate) fn relax(round: u32) {
+    match round {
+        0..64 => std::hint::spin_loop(),
+        // On one CPU the user we wait for needs it.
+        64..4096 => std::thread::yield_now(),
+        // It was preempted by something that yielding does not help against (real-time policy).
+        _ => std::thread::sleep(std::time::Duration::from_micros(50)),
+    }
+}
