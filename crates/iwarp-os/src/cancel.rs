@@ -1,0 +1,147 @@
+//! A wait at which a C program may cancel the thread.
+//!
+//! Programs stop the thread that sits in `ibv_get_cq_event` with `pthread_cancel`. That works only
+//! if the wait is a cancellation point of the C library, which a raw system call is not: the
+//! thread would sleep on. The C library then unwinds the stack of the thread from inside the
+//! call, as if by an exception, through every frame up to the start of the thread.
+//!
+//! What this asks of the frames between the program and [`wait_cancellable`]:
+//!
+//! - nothing in them may be waiting for its `Drop`: no guard, no `Arc`, no buffer. Take what the
+//!   wait needs (a descriptor number) out of the object, let go of everything, then wait;
+//! - the exported function is `extern "C-unwind"`. In an `extern "C"` function the unwinding
+//!   aborts the process;
+//! - no `catch_unwind` around it: that would catch the cancellation and abort. The boundary that
+//!   catches panics is drawn around the parts before and after the wait.
+
+use std::ffi::{c_int, c_short};
+use std::io;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+unsafe extern "C-unwind" {
+    /// The C library's own `poll`, declared anew: the libc crate declares it as a function that
+    /// never unwinds.
+    fn poll(fds: *mut libc::pollfd, nfds: libc::nfds_t, timeout: c_int) -> c_int;
+}
+
+/// Waits until `fd` is readable, has an error or was hung up: then true; false when `timeout`
+/// (milliseconds, rounded up) has passed. `None` waits without end.
+///
+/// A cancellation point: see the [module](self) for what callers owe. The descriptor is a number,
+/// not a borrow, because the program may destroy the object behind it meanwhile; a descriptor that
+/// is not open counts as ready, and the read that follows reports it.
+///
+/// # Errors
+///
+/// `Interrupted` when a signal handler of the program ran. Retrying is the caller's decision: the
+/// read of a real device's channel would return here too.
+pub fn wait_cancellable(fd: RawFd, timeout: Option<Duration>) -> io::Result<bool> {
+    let millis = match timeout {
+        None => -1,
+        Some(timeout) => c_int::try_from(timeout.as_nanos().div_ceil(1_000_000))
+            // 24 days: longer than any thread is going to wait for the difference.
+            .unwrap_or(c_int::MAX),
+    };
+    let mut pollfd = libc::pollfd { fd, events: libc::POLLIN as c_short, revents: 0 };
+    // SAFETY: one `pollfd`, which lives in this frame and needs no `Drop`; nothing else does
+    // here either, so that the frame may be unwound.
+    match unsafe { poll(&raw mut pollfd, 1, millis) } {
+        0 => Ok(false),
+        1.. => Ok(true),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::c_void;
+    use std::os::fd::AsRawFd;
+    use std::ptr::null_mut;
+    use std::sync::atomic::{AtomicI32, Ordering};
+
+    use super::*;
+    use crate::fd::FdPlace;
+    use crate::poll::{EventFd, EventFdKind};
+
+    unsafe extern "C-unwind" {
+        /// As in libc, but the thread's function may be unwound.
+        fn pthread_create(
+            thread: *mut libc::pthread_t,
+            attributes: *const libc::pthread_attr_t,
+            start: extern "C-unwind" fn(*mut c_void) -> *mut c_void,
+            argument: *mut c_void,
+        ) -> c_int;
+    }
+
+    /// What the thread works on: a descriptor that is never ready, and the thread's number.
+    struct Wait {
+        fd: RawFd,
+        tid: AtomicI32,
+    }
+
+    /// What a C program's thread does: calls an exported function that waits.
+    extern "C-unwind" fn waits_for_ever(argument: *mut c_void) -> *mut c_void {
+        // SAFETY: the test passes a `Wait` that outlives the thread.
+        let wait = unsafe { &*argument.cast::<Wait>() };
+        // SAFETY: takes no arguments and cannot fail.
+        wait.tid.store(unsafe { libc::gettid() }, Ordering::Release);
+        let _ = wait_cancellable(wait.fd, None);
+        null_mut()
+    }
+
+    /// Whether a thread of this process sleeps in a system call.
+    fn sleeps(tid: i32) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat"));
+        stat.is_ok_and(|stat| stat.rsplit(')').next().unwrap().starts_with(" S"))
+    }
+
+    fn cancel(once_asleep: bool) {
+        let never = EventFd::new(EventFdKind::Counter, FdPlace::Program).unwrap();
+        let mut wait = Wait { fd: never.as_raw_fd(), tid: AtomicI32::new(0) };
+        let mut thread = 0;
+        let mut result = null_mut();
+        // SAFETY: `wait` and the descriptor stay until the thread is joined. The thread's frames
+        // own nothing that needs `Drop`.
+        unsafe {
+            let argument = (&raw mut wait).cast();
+            let start = waits_for_ever;
+            assert_eq!(pthread_create(&mut thread, std::ptr::null(), start, argument), 0);
+            while once_asleep && !sleeps((*argument.cast::<Wait>()).tid.load(Ordering::Acquire)) {
+                crate::clock::yield_now();
+            }
+            assert_eq!(libc::pthread_cancel(thread), 0);
+            assert_eq!(libc::pthread_join(thread, &mut result), 0);
+        }
+        // PTHREAD_CANCELED; a thread whose wait returned says null.
+        assert_eq!(result as isize, -1);
+    }
+
+    #[test]
+    fn a_waiting_thread_can_be_cancelled() {
+        cancel(true);
+    }
+
+    #[test]
+    fn a_thread_cancelled_before_the_wait_does_not_wait() {
+        cancel(false);
+    }
+
+    #[test]
+    fn reports_readiness_and_timeout() {
+        let event = EventFd::new(EventFdKind::Counter, FdPlace::Program).unwrap();
+        let fd = event.as_raw_fd();
+        assert!(!wait_cancellable(fd, Some(Duration::ZERO)).unwrap());
+        let start = crate::clock::now();
+        assert!(!wait_cancellable(fd, Some(Duration::from_micros(1100))).unwrap());
+        assert!(crate::clock::now() - start >= Duration::from_micros(1100));
+        event.signal().unwrap();
+        assert!(wait_cancellable(fd, None).unwrap());
+    }
+
+    #[test]
+    fn a_closed_descriptor_does_not_hang() {
+        // No process has as many descriptors.
+        assert!(wait_cancellable(RawFd::MAX - 1, None).unwrap());
+    }
+}

@@ -1,0 +1,64 @@
+//! Time, and the processors.
+
+use std::time::Duration;
+
+use rustix::time::ClockId;
+
+/// Time since some fixed moment in the past (`CLOCK_MONOTONIC`). Never goes back; stands still
+/// while the machine sleeps.
+pub fn now() -> Duration {
+    let now = rustix::time::clock_gettime(ClockId::Monotonic);
+    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
+}
+
+/// Lets another thread run on this processor.
+pub fn yield_now() {
+    rustix::thread::sched_yield();
+}
+
+/// How many processors the calling thread may run on; at least 1.
+///
+/// This is the affinity mask alone: unlike std's `available_parallelism` it does not count a
+/// CPU quota, under which two threads still run at the same time.
+pub fn cpus() -> usize {
+    match rustix::thread::sched_getaffinity(None) {
+        Ok(set) => (set.count() as usize).max(1),
+        // More processors than the set has bits (1,024).
+        Err(_) => std::thread::available_parallelism().map_or(1, usize::from),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_is_std_s_time() {
+        // std reads the same clock, so a reading of ours lies between two of its own.
+        let before = std::time::Instant::now();
+        let ours = now();
+        let after = std::time::Instant::now();
+        let again = now();
+        assert!(again >= ours);
+        assert!(again - ours >= after.elapsed().saturating_sub(before.elapsed()));
+        assert!(again - ours <= before.elapsed());
+    }
+
+    #[test]
+    fn affinity_limits_the_count() {
+        let all = cpus();
+        assert!(all >= 1);
+        std::thread::spawn(|| {
+            let first =
+                (0..).find(|&cpu| rustix::thread::sched_getaffinity(None).unwrap().is_set(cpu));
+            let mut one = rustix::thread::CpuSet::new();
+            one.set(first.unwrap());
+            rustix::thread::sched_setaffinity(None, &one).unwrap();
+            assert_eq!(cpus(), 1);
+            yield_now();
+        })
+        .join()
+        .unwrap();
+        assert_eq!(cpus(), all);
+    }
+}

@@ -1,0 +1,42 @@
+//! The few edges of the operating system that the engine needs and that need `unsafe`, or that
+//! must not go through the C library.
+//!
+//! ```text
+//!   socket   TCP sockets and their options        addr     interfaces, source addresses
+//!   part     one piece of a vectored transfer     fd       descriptors out of select()'s range
+//!   stream   sendmsg, recvmsg over such pieces    fork     has this process been forked?
+//!   poll     epoll, eventfd, a blocking wait      thread   threads that take no signals
+//!   cancel   a wait that can be cancelled         clock, random, exit
+//! ```
+//!
+//! System calls are made directly (rustix's raw backend) wherever that is possible: libraries that
+//! are preloaded into a program replace the C library's socket functions, and what they do to a
+//! program's sockets must not be done to ours. The exceptions are the ones that exist for the C
+//! library's sake: [`cancel`], the signal mask, `getifaddrs`.
+//!
+//! No function retries or blocks unless it says so, and none of them allocates on the data path.
+//!
+//! All of this is Linux (and Android) so far; on other systems the crate is empty, while the
+//! protocol and memory crates build there.
+#![cfg(any(target_os = "linux", target_os = "android"))]
+
+pub mod addr;
+pub mod cancel;
+pub mod clock;
+pub mod exit;
+pub mod fd;
+pub mod fork;
+pub mod part;
+pub mod poll;
+pub mod random;
+pub mod socket;
+mod sockopt;
+pub mod stream;
+pub mod thread;
+
+pub use addr::{Interface, InterfaceAddr};
+pub use fd::FdPlace;
+pub use fork::ForkGeneration;
+pub use part::{IoPart, IoPartMut};
+pub use poll::{Epoll, EventFd, EventFdKind, Events, Interest, Ready};
+pub use socket::{Ipv6Listen, Keepalive, TcpSocket};

@@ -1,0 +1,294 @@
+//! One piece of a vectored transfer: ordinary memory of this process, or registered memory that
+//! a program reads and writes while the system call runs.
+
+use std::fmt;
+use std::io::{IoSlice, IoSliceMut};
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+
+use iwarp_mem::Guard;
+
+/// Octets to send. For `'a` they may be read by the kernel.
+///
+/// It has the layout of `struct iovec`, so a slice of parts goes to the kernel as it is. It is not
+/// a `&[u8]`: the memory behind a part made with [`IoPart::from_raw`] may change at any
+/// moment, which a Rust reference promises not to happen.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub struct IoPart<'a> {
+    iov: libc::iovec,
+    lifetime: PhantomData<&'a [u8]>,
+}
+
+/// Room for received octets. For `'a` the kernel may write there.
+///
+/// The counterpart of [`IoPart`], with the same layout.
+#[repr(transparent)]
+pub struct IoPartMut<'a> {
+    iov: libc::iovec,
+    lifetime: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> IoPart<'a> {
+    /// A part without octets, for initialising arrays.
+    pub const EMPTY: IoPart<'static> = IoPart { iov: NOTHING, lifetime: PhantomData };
+
+    /// A part made of ordinary memory.
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        let base = bytes.as_ptr().cast_mut().cast();
+        IoPart { iov: libc::iovec { iov_base: base, iov_len: bytes.len() }, lifetime: PhantomData }
+    }
+
+    /// A part made of memory that may change while it is being sent.
+    ///
+    /// # Safety
+    ///
+    /// For the whole of `'a` the `len` octets from `ptr` must stay mapped memory that this
+    /// process is allowed to hand to a peer. Others may write there at the same time: what is
+    /// sent is then any mixture of old and new octets. No `&mut` to it may be in use.
+    pub const unsafe fn from_raw(ptr: *const u8, len: usize) -> Self {
+        let iov = libc::iovec { iov_base: ptr.cast_mut().cast(), iov_len: len };
+        IoPart { iov, lifetime: PhantomData }
+    }
+
+    /// Length in octets.
+    pub const fn len(&self) -> usize {
+        self.iov.iov_len
+    }
+
+    /// Whether there is nothing in it.
+    pub const fn is_empty(&self) -> bool {
+        self.iov.iov_len == 0
+    }
+
+    /// Where it starts.
+    pub const fn as_ptr(&self) -> *const u8 {
+        self.iov.iov_base.cast_const().cast()
+    }
+
+    /// The part without its first `n` octets.
+    ///
+    /// # Panics
+    ///
+    /// If it has fewer than `n` octets.
+    #[must_use]
+    pub fn skip(self, n: usize) -> Self {
+        IoPart { iov: skip(self.iov, n), lifetime: PhantomData }
+    }
+
+    /// The first `n` octets of the part.
+    ///
+    /// # Panics
+    ///
+    /// If it has fewer than `n` octets.
+    #[must_use]
+    pub fn take(self, n: usize) -> Self {
+        IoPart { iov: take(self.iov, n), lifetime: PhantomData }
+    }
+
+    /// Drops the first `n` octets of a list of parts: what remains after a partial send.
+    ///
+    /// # Panics
+    ///
+    /// If the parts hold fewer than `n` octets together.
+    pub fn advance(parts: &mut &mut [IoPart<'a>], mut n: usize) {
+        let mut list = std::mem::take(parts);
+        while let Some(first) = list.first_mut() {
+            if n < first.len() {
+                *first = first.skip(n);
+                n = 0;
+                break;
+            }
+            n -= first.len();
+            list = &mut list[1..];
+        }
+        assert_eq!(n, 0, "advanced past the end of the parts");
+        *parts = list;
+    }
+
+    pub(crate) fn as_io_slices<'s>(parts: &'s [IoPart<'a>]) -> &'s [IoSlice<'s>] {
+        // SAFETY: `IoPart` is a transparent `iovec`, and std guarantees that `IoSlice` is
+        // ABI-compatible with `iovec` on Unix; so size, alignment and the meaning of the
+        // fields agree. The result goes nowhere but into `sendmsg`, which hands the addresses
+        // to the kernel: no `&[u8]` to memory that others write comes into being. That the
+        // memory is there for `'a` was promised by whoever made the part.
+        unsafe { std::slice::from_raw_parts(parts.as_ptr().cast(), parts.len()) }
+    }
+}
+
+impl<'a> IoPartMut<'a> {
+    /// A part without room, for initialising arrays.
+    pub const EMPTY: IoPartMut<'static> = IoPartMut { iov: NOTHING, lifetime: PhantomData };
+
+    /// Room in ordinary memory.
+    pub const fn new(bytes: &'a mut [u8]) -> Self {
+        let iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+        IoPartMut { iov, lifetime: PhantomData }
+    }
+
+    /// Room in memory that was never written. What a receive reports as filled is initialised.
+    pub const fn new_uninit(bytes: &'a mut [MaybeUninit<u8>]) -> Self {
+        let iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+        IoPartMut { iov, lifetime: PhantomData }
+    }
+
+    /// Room in memory that others may read and write at the same time.
+    ///
+    /// # Safety
+    ///
+    /// For the whole of `'a` the `len` octets from `ptr` must stay mapped memory into which this
+    /// process is allowed to put what a peer sends, and no Rust reference to it may be in use.
+    pub const unsafe fn from_raw(ptr: *mut u8, len: usize) -> Self {
+        let iov = libc::iovec { iov_base: ptr.cast(), iov_len: len };
+        IoPartMut { iov, lifetime: PhantomData }
+    }
+
+    /// Room in octets.
+    pub const fn len(&self) -> usize {
+        self.iov.iov_len
+    }
+
+    /// Whether there is no room in it.
+    pub const fn is_empty(&self) -> bool {
+        self.iov.iov_len == 0
+    }
+
+    /// Where it starts.
+    pub const fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.iov.iov_base.cast()
+    }
+
+    /// The part without its first `n` octets.
+    ///
+    /// # Panics
+    ///
+    /// If it has fewer than `n` octets.
+    #[must_use]
+    pub fn skip(self, n: usize) -> Self {
+        IoPartMut { iov: skip(self.iov, n), lifetime: PhantomData }
+    }
+
+    /// The first `n` octets of the part.
+    ///
+    /// # Panics
+    ///
+    /// If it has fewer than `n` octets.
+    #[must_use]
+    pub fn take(self, n: usize) -> Self {
+        IoPartMut { iov: take(self.iov, n), lifetime: PhantomData }
+    }
+
+    pub(crate) fn as_io_slices<'s>(parts: &'s mut [IoPartMut<'a>]) -> &'s mut [IoSliceMut<'s>] {
+        // SAFETY: as in `IoPart::as_io_slices`; `IoSliceMut` has the same guarantee. The result
+        // goes nowhere but into `recvmsg`, which does not read or move it.
+        unsafe { std::slice::from_raw_parts_mut(parts.as_mut_ptr().cast(), parts.len()) }
+    }
+}
+
+const NOTHING: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+
+const _: () = {
+    assert!(size_of::<IoPart<'_>>() == size_of::<IoSlice<'_>>());
+    assert!(align_of::<IoPart<'_>>() == align_of::<IoSlice<'_>>());
+    assert!(size_of::<IoPartMut<'_>>() == size_of::<IoSliceMut<'_>>());
+    assert!(align_of::<IoPartMut<'_>>() == align_of::<IoSliceMut<'_>>());
+};
+
+fn skip(iov: libc::iovec, n: usize) -> libc::iovec {
+    assert!(n <= iov.iov_len, "skipped past the end of the part");
+    // A wrapping addition: the memory may come from anywhere, not only from a Rust allocation.
+    let base = iov.iov_base.cast::<u8>().wrapping_add(n).cast();
+    libc::iovec { iov_base: base, iov_len: iov.iov_len - n }
+}
+
+fn take(iov: libc::iovec, n: usize) -> libc::iovec {
+    assert!(n <= iov.iov_len, "took more than the part has");
+    libc::iovec { iov_base: iov.iov_base, iov_len: n }
+}
+
+impl<'a> From<&'a [u8]> for IoPart<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        IoPart::new(bytes)
+    }
+}
+
+impl<'a> From<&'a mut [u8]> for IoPartMut<'a> {
+    fn from(bytes: &'a mut [u8]) -> Self {
+        IoPartMut::new(bytes)
+    }
+}
+
+impl<'a> From<&'a Guard<'_>> for IoPart<'a> {
+    fn from(guard: &'a Guard<'_>) -> Self {
+        // SAFETY: the guard's octets are registered, and were checked for this use; while it is
+        // borrowed it lives, and nobody who revokes the registration has returned. Whoever
+        // registered them promised that they stay mapped so long and that no Rust reference to
+        // them is used.
+        unsafe { IoPart::from_raw(guard.as_ptr(), guard.len()) }
+    }
+}
+
+/// The octets of a guard that was made for writing.
+///
+/// # Panics
+///
+/// If the guard was made for reading.
+impl<'a> From<&'a Guard<'_>> for IoPartMut<'a> {
+    fn from(guard: &'a Guard<'_>) -> Self {
+        // SAFETY: as above, and `as_mut_ptr` refuses where writing was not checked. Others may
+        // hold the same octets at the same time, as is normal for registered memory.
+        unsafe { IoPartMut::from_raw(guard.as_mut_ptr(), guard.len()) }
+    }
+}
+
+impl fmt::Debug for IoPart<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "IoPart({:p}+{})", self.iov.iov_base, self.iov.iov_len)
+    }
+}
+
+impl fmt::Debug for IoPartMut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "IoPartMut({:p}+{})", self.iov.iov_base, self.iov.iov_len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lens(parts: &[IoPart<'_>]) -> Vec<usize> {
+        parts.iter().map(IoPart::len).collect()
+    }
+
+    #[test]
+    fn advance_drops_whole_parts_and_cuts_one() {
+        let bytes: Vec<u8> = (0..10).collect();
+        let mut list = [IoPart::new(&bytes[..3]), IoPart::EMPTY, IoPart::new(&bytes[3..])];
+        let mut parts = &mut list[..];
+        IoPart::advance(&mut parts, 2);
+        assert_eq!(lens(parts), [1, 0, 7]);
+        IoPart::advance(&mut parts, 1);
+        assert_eq!(lens(parts), [7]);
+        assert_eq!(parts[0].as_ptr(), bytes[3..].as_ptr());
+        IoPart::advance(&mut parts, 7);
+        assert!(parts.is_empty());
+    }
+
+    #[test]
+    #[should_panic(expected = "past the end")]
+    fn advance_beyond_the_end_is_refused() {
+        let mut list = [IoPart::new(b"abc")];
+        IoPart::advance(&mut &mut list[..], 4);
+    }
+
+    #[test]
+    fn skip_and_take_stay_inside() {
+        let bytes = *b"abcdef";
+        let part = IoPart::new(&bytes).skip(2).take(3);
+        assert_eq!((part.as_ptr(), part.len()), (bytes[2..].as_ptr(), 3));
+        let mut room = [0u8; 4];
+        let end = IoPartMut::new(&mut room).skip(4);
+        assert!(end.is_empty());
+    }
+}

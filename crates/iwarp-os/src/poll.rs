@@ -1,0 +1,379 @@
+//! Waiting for descriptors: epoll, eventfd, and a wait for callers that own no epoll.
+
+use std::fmt;
+use std::io;
+use std::ops::BitOr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::event::epoll::{CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll};
+use rustix::io::Errno;
+
+use crate::fd::FdPlace;
+
+/// A set of descriptors to wait for. It may itself be in another set (a level-triggered group
+/// of sockets inside a worker's one-shot set): it is readable while one of its own is ready.
+#[derive(Debug)]
+pub struct Epoll {
+    fd: OwnedFd,
+}
+
+/// What to wait for. Errors and hang-ups are reported with every interest, even [`Interest::NONE`].
+///
+/// Level-triggered unless [`one_shot`](Self::one_shot) or [`edge`](Self::edge) says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interest(EventFlags);
+
+/// What a wait found, and the room for it.
+pub struct Events {
+    list: Vec<epoll::Event>,
+}
+
+/// One descriptor that is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// The token it was added with.
+    pub token: u64,
+    /// A read would not wait (it may report the end or an error).
+    pub readable: bool,
+    /// A write would not wait.
+    pub writable: bool,
+    /// The peer has sent its FIN; only where [`Interest::PEER_END`] was asked for.
+    pub peer_end: bool,
+    /// Both directions have ended.
+    pub hangup: bool,
+    /// An error is stored on the socket.
+    pub error: bool,
+}
+
+impl Epoll {
+    /// An empty set.
+    ///
+    /// # Errors
+    ///
+    /// `EMFILE`, `ENFILE`, `OutOfMemory`.
+    pub fn new(place: FdPlace) -> io::Result<Self> {
+        Ok(Epoll { fd: place.put(epoll::create(CreateFlags::CLOEXEC)?) })
+    }
+
+    /// Adds a descriptor. Its file must be removed before it is closed if a duplicate of it may
+    /// be open elsewhere (in a forked child, say): epoll reports the file, not the number.
+    ///
+    /// # Errors
+    ///
+    /// `AlreadyExists`; `ENOSPC` at the user's limit (`fs.epoll.max_user_watches`); `ELOOP` for
+    /// sets that contain each other.
+    pub fn add(&self, fd: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
+        Ok(epoll::add(self, fd, EventData::new_u64(token), interest.0)?)
+    }
+
+    /// Changes token and interest, and arms a one-shot descriptor again: what is pending at this
+    /// moment is reported at once.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` when it was not added.
+    pub fn modify(&self, fd: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
+        Ok(epoll::modify(self, fd, EventData::new_u64(token), interest.0)?)
+    }
+
+    /// Removes a descriptor.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` when it was not added.
+    pub fn delete(&self, fd: impl AsFd) -> io::Result<()> {
+        Ok(epoll::delete(self, fd)?)
+    }
+
+    /// Waits until something is ready or `timeout` has passed (`None`: without end, zero: only
+    /// looks). Never returns before the timeout with
+    /// nothing (but 24 days are the longest wait). Replaces the contents of
+    /// `events`; returns how many there are.
+    ///
+    /// The timeout is kept to the microsecond where the system has `epoll_pwait2`, else rounded
+    /// up to the millisecond.
+    ///
+    /// # Errors
+    ///
+    /// `Interrupted` after a signal handler, and after the process was stopped and continued.
+    pub fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<usize> {
+        events.list.clear();
+        match timeout {
+            Some(exact) if exact.subsec_nanos() % 1_000_000 != 0 => {
+                self.wait_exact(events, exact)?;
+            }
+            _ => self.wait_millis(events, timeout)?,
+        }
+        Ok(events.list.len())
+    }
+
+    fn wait_millis(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+        let spare = rustix::buffer::spare_capacity(&mut events.list);
+        epoll::wait(self, spare, timeout.map(to_timespec).as_ref())?;
+        Ok(())
+    }
+
+    fn wait_exact(&self, events: &mut Events, timeout: Duration) -> io::Result<()> {
+        /// The system has no `epoll_pwait2`, or a sandbox refuses it.
+        static ABSENT: AtomicBool = AtomicBool::new(false);
+
+        if ABSENT.load(Ordering::Relaxed) {
+            return self.wait_millis(events, Some(timeout));
+        }
+        let room = events.list.spare_capacity_mut();
+        // The kernel's timespec for calls that are younger than the year 2038 problem.
+        let kernel = [capped_secs(timeout), i64::from(timeout.subsec_nanos())];
+        // SAFETY: the kernel writes at most `room.len()` events into `room` and reads `kernel`.
+        // No signal mask is given.
+        let found = unsafe {
+            libc::syscall(
+                libc::SYS_epoll_pwait2,
+                self.fd.as_raw_fd(),
+                room.as_mut_ptr(),
+                i32::try_from(room.len()).unwrap_or(i32::MAX),
+                &raw const kernel,
+                std::ptr::null::<libc::sigset_t>(),
+                0usize,
+            )
+        };
+        if let Ok(found) = usize::try_from(found) {
+            // SAFETY: the kernel has filled in that many, no more than there was room for.
+            unsafe { events.list.set_len(found) };
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if matches!(Errno::from_io_error(&error), Some(Errno::NOSYS | Errno::PERM)) {
+            ABSENT.store(true, Ordering::Relaxed);
+            return self.wait_millis(events, Some(timeout));
+        }
+        Err(error)
+    }
+}
+
+impl Interest {
+    /// Errors and hang-ups alone.
+    pub const NONE: Interest = Interest(EventFlags::empty());
+    /// Something to read, or to accept.
+    pub const READ: Interest = Interest(EventFlags::IN);
+    /// Room to write, or a connect that has ended.
+    pub const WRITE: Interest = Interest(EventFlags::OUT);
+    /// The peer's FIN. Level-triggered it stays ready from then on.
+    pub const PEER_END: Interest = Interest(EventFlags::RDHUP);
+
+    /// Reported once, then disarmed until [`Epoll::modify`].
+    #[must_use]
+    pub const fn one_shot(self) -> Self {
+        Interest(self.0.union(EventFlags::ONESHOT))
+    }
+
+    /// Reported when something new arrives, not while it stays.
+    #[must_use]
+    pub const fn edge(self) -> Self {
+        Interest(self.0.union(EventFlags::ET))
+    }
+}
+
+impl BitOr for Interest {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Interest(self.0 | other.0)
+    }
+}
+
+// SAFETY: plain numbers. The kernel's `data` is a union with a pointer in it; only its integer is
+// ever set or read here.
+unsafe impl Send for Events {}
+// SAFETY: as above; and shared access only reads.
+unsafe impl Sync for Events {}
+
+impl Events {
+    /// Room for `capacity` events per wait (at least 1).
+    pub fn with_capacity(capacity: usize) -> Self {
+        Events { list: Vec::with_capacity(capacity.max(1)) }
+    }
+
+    /// How many the last wait found.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether the last wait found none.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// What the last wait found.
+    pub fn iter(&self) -> impl Iterator<Item = Ready> + '_ {
+        self.list.iter().map(|event| {
+            // Copied out: the kernel's struct is packed on some machines.
+            let (flags, data) = (event.flags, event.data);
+            Ready {
+                token: data.u64(),
+                readable: flags.contains(EventFlags::IN),
+                writable: flags.contains(EventFlags::OUT),
+                peer_end: flags.contains(EventFlags::RDHUP),
+                hangup: flags.contains(EventFlags::HUP),
+                error: flags.contains(EventFlags::ERR),
+            }
+        })
+    }
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+/// A counter that is readable while it is not zero: wakes a thread, or a program that polls.
+#[derive(Debug)]
+pub struct EventFd {
+    fd: OwnedFd,
+    kind: EventFdKind,
+}
+
+/// What one [`EventFd::try_wait`] takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventFdKind {
+    /// All signals so far at once.
+    Counter,
+    /// One signal.
+    Semaphore,
+}
+
+impl EventFd {
+    /// A counter at zero.
+    ///
+    /// # Errors
+    ///
+    /// `EMFILE`, `ENFILE`, `OutOfMemory`.
+    pub fn new(kind: EventFdKind, place: FdPlace) -> io::Result<Self> {
+        let mut flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        flags.set(EventfdFlags::SEMAPHORE, kind == EventFdKind::Semaphore);
+        Ok(EventFd { fd: place.put(rustix::event::eventfd(0, flags)?), kind })
+    }
+
+    /// Adds one. Never waits; on a counter that is full (2^64 - 2) it does nothing, as whoever
+    /// waits is awake already.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF` when the descriptor is not ours any more.
+    pub fn signal(&self) -> io::Result<()> {
+        self.add(1)
+    }
+
+    /// Adds `n`, as so many signals.
+    ///
+    /// # Errors
+    ///
+    /// As [`signal`](Self::signal); `InvalidInput` for 2^64 - 1.
+    pub fn add(&self, n: u64) -> io::Result<()> {
+        loop {
+            match rustix::io::write(self, &n.to_ne_bytes()) {
+                Ok(_) | Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Takes the signals there are (a semaphore: one) without waiting; returns how many, zero
+    /// if there are none.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF` when the descriptor is not ours any more.
+    pub fn try_wait(&self) -> io::Result<u64> {
+        let mut value = [0; 8];
+        loop {
+            match rustix::io::read(self, &mut value) {
+                Ok(_) => return Ok(u64::from_ne_bytes(value)),
+                Err(Errno::AGAIN) => return Ok(0),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Takes all signals there are; returns how many.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_wait`](Self::try_wait).
+    pub fn drain(&self) -> io::Result<u64> {
+        let mut all = self.try_wait()?;
+        if self.kind == EventFdKind::Counter {
+            return Ok(all);
+        }
+        loop {
+            match self.try_wait()? {
+                0 => return Ok(all),
+                n => all = all.saturating_add(n),
+            }
+        }
+    }
+}
+
+/// Blocks until one of `fds` is readable, has an error or was hung up, or `timeout` has passed
+/// (`None`: without end); says which are. The timeout has the precision of the system's timers.
+///
+/// # Errors
+///
+/// `Interrupted` when a signal handler ran.
+pub fn wait_readable<const N: usize>(
+    fds: [BorrowedFd<'_>; N],
+    timeout: Option<Duration>,
+) -> io::Result<[bool; N]> {
+    let mut polled = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    rustix::event::poll(&mut polled, timeout.map(to_timespec).as_ref())?;
+    Ok(polled.map(|fd| !fd.revents().is_empty()))
+}
+
+fn to_timespec(timeout: Duration) -> Timespec {
+    Timespec { tv_sec: capped_secs(timeout), tv_nsec: timeout.subsec_nanos().into() }
+}
+
+/// Whole seconds of a timeout, limited to what every interface takes: 24 days in milliseconds.
+fn capped_secs(timeout: Duration) -> i64 {
+    timeout.as_secs().min(24 * 24 * 3600) as i64
+}
+
+macro_rules! as_fd {
+    ($($type:ty)*) => {$(
+        impl AsFd for $type {
+            fn as_fd(&self) -> BorrowedFd<'_> {
+                self.fd.as_fd()
+            }
+        }
+
+        impl AsRawFd for $type {
+            fn as_raw_fd(&self) -> RawFd {
+                self.fd.as_raw_fd()
+            }
+        }
+    )*};
+}
+
+as_fd!(Epoll EventFd);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+
+    #[test]
+    fn without_the_exact_call_timeouts_are_rounded_up() {
+        let epoll = Epoll::new(FdPlace::Internal).unwrap();
+        let mut events = Events::with_capacity(1);
+        let timeout = Duration::from_micros(1001);
+        let start = clock::now();
+        epoll.wait_millis(&mut events, Some(timeout)).unwrap();
+        assert!(clock::now() - start >= timeout);
+        assert!(events.is_empty());
+    }
+}

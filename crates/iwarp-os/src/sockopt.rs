@@ -1,0 +1,39 @@
+//! Socket options that rustix does not have, by raw system call.
+
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Reads an option whose value is one `int`.
+pub(crate) fn int(fd: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Result<c_int> {
+    let mut value: c_int = 0;
+    let mut len = size_of::<c_int>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` octets to `value` and the new length to `len`;
+    // both outlive the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_getsockopt,
+            fd.as_raw_fd(),
+            level,
+            name,
+            &raw mut value,
+            &raw mut len,
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
+}
+
+/// Sets an option whose value is one `int`.
+pub(crate) fn set_int(
+    fd: BorrowedFd<'_>,
+    level: c_int,
+    name: c_int,
+    value: c_int,
+) -> io::Result<()> {
+    let len = size_of::<c_int>() as libc::socklen_t;
+    // SAFETY: the kernel reads `len` octets from `value`, which outlives the call.
+    let result = unsafe {
+        libc::syscall(libc::SYS_setsockopt, fd.as_raw_fd(), level, name, &raw const value, len)
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

@@ -1,0 +1,114 @@
+//! Vectored sending and receiving on a TCP socket.
+//!
+//! `sendmsg` and `recvmsg` only: on a descriptor that the program closed by mistake and that now
+//! names one of its files, they fail with `ENOTSOCK`, where `writev` would write into that file.
+
+use std::io;
+
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags};
+
+use crate::part::{IoPart, IoPartMut};
+use crate::socket::TcpSocket;
+
+/// The most parts the kernel takes in one call (`UIO_MAXIOV`).
+pub const MAX_PARTS: usize = 1024;
+
+impl TcpSocket {
+    /// Sends what the socket takes at once; returns the octets taken, which may be fewer than
+    /// given. `more` says that more follows soon, so that the last segment may wait for it
+    /// (`MSG_MORE`): the caller owes a send without it.
+    ///
+    /// Parts beyond the first [`MAX_PARTS`] are left for the next call. Never waits, never raises
+    /// SIGPIPE, and carries on when a signal interrupts it.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` when the socket's buffer is full; `BrokenPipe` or `ConnectionReset` when the
+    /// connection is gone; `EBADF`, `ENOTSOCK` when the descriptor is not ours any more.
+    pub fn send(&self, parts: &[IoPart<'_>], more: bool) -> io::Result<usize> {
+        let now = &parts[..parts.len().min(MAX_PARTS)];
+        let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        flags.set(SendFlags::MORE, more || now.len() < parts.len());
+        let iov = IoPart::as_io_slices(now);
+        loop {
+            let mut none = SendAncillaryBuffer::default();
+            match rustix::net::sendmsg(self, iov, &mut none, flags) {
+                Err(rustix::io::Errno::INTR) => {}
+                result => return Ok(result?),
+            }
+        }
+    }
+
+    /// Receives what is there into `parts`, in order; returns the octets received. Zero means
+    /// that the peer has sent its last octet (FIN).
+    ///
+    /// Parts beyond the first [`MAX_PARTS`] are not used. Never waits, and carries on when a
+    /// signal interrupts it.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` when nothing is there; `InvalidInput` when there is no room in `parts`, which
+    /// would look like the end of the stream; `ConnectionReset`, `TimedOut` when the connection is
+    /// gone; `EBADF`, `ENOTSOCK` when the descriptor is not ours any more.
+    pub fn recv(&self, parts: &mut [IoPartMut<'_>]) -> io::Result<usize> {
+        let usable = parts.len().min(MAX_PARTS);
+        let now = &mut parts[..usable];
+        if now.iter().all(IoPartMut::is_empty) {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput));
+        }
+        let iov = IoPartMut::as_io_slices(now);
+        loop {
+            let mut none = RecvAncillaryBuffer::default();
+            match rustix::net::recvmsg(self, iov, &mut none, RecvFlags::DONTWAIT) {
+                Err(rustix::io::Errno::INTR) => {}
+                result => return Ok(result?.bytes),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::os::fd::OwnedFd;
+
+    use super::*;
+
+    /// A connection whose descriptors are blocking.
+    fn blocking_pair() -> (TcpSocket, TcpSocket) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let server = listener.accept().unwrap().0;
+        (OwnedFd::from(client).into(), OwnedFd::from(server).into())
+    }
+
+    #[test]
+    fn never_waits_even_on_a_blocking_descriptor() {
+        let (client, server) = blocking_pair();
+        let error = server.recv(&mut [IoPartMut::new(&mut [0; 8])]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        let block = vec![0; 1 << 20];
+        let error = loop {
+            if let Err(error) = client.send(&[IoPart::new(&block)], false) {
+                break error;
+            }
+        };
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn a_broken_connection_does_not_kill_the_process() {
+        let (client, _server) = blocking_pair();
+        client.shutdown_write().unwrap();
+        // In a child, where SIGPIPE does what it does in a C program (std ignores it).
+        let code = crate::fork::in_child(|| {
+            // SAFETY: sets the default action of a signal, in a child with one thread.
+            unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+            match client.send(&[IoPart::new(b"x")], false) {
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
+                _ => 1,
+            }
+        });
+        assert_eq!(code, 0);
+    }
+}
