@@ -1,0 +1,193 @@
+//! Connecting and accepting, blocking.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::cm::{ConnectError, ConnectParams, Event, EventChannel, EventKind, Id};
+use crate::engine::endpoint::Ended;
+use crate::engine::now;
+use crate::verbs::{Device, QueuePair};
+
+/// Takes connection requests at an address.
+#[derive(Debug)]
+pub struct Listener {
+    channel: EventChannel,
+    id: Id,
+}
+
+impl Listener {
+    /// Listens at `addr`; port 0 lets the system choose one.
+    ///
+    /// # Errors
+    ///
+    /// Those of listening.
+    pub fn bind(device: &Device, addr: SocketAddr) -> io::Result<Self> {
+        let channel = EventChannel::new(device)?;
+        let id = Id::new(&channel)?;
+        id.bind(addr)?;
+        id.listen(0)?;
+        Ok(Self { channel, id })
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.id.local_addr()
+    }
+
+    /// Waits for a request; `None` when `timeout` passes first.
+    ///
+    /// # Errors
+    ///
+    /// Those of waiting.
+    pub fn accept(&self, timeout: Option<Duration>) -> io::Result<Option<Incoming>> {
+        let deadline = timeout.map(|timeout| now().plus(timeout));
+        loop {
+            let left = deadline.map(|deadline| deadline.0.saturating_sub(now().0));
+            let Some(event) = self.channel.wait(left)? else { return Ok(None) };
+            if let Event {
+                id, kind: EventKind::ConnectRequest { private_data, ird, ord }, ..
+            } = event
+            {
+                return Ok(Some(Incoming { id, private_data, ird, ord }));
+            }
+            // Events of connections that were accepted here: nobody asked for them.
+        }
+    }
+}
+
+/// A connection request.
+#[derive(Debug)]
+pub struct Incoming {
+    id: Id,
+    private_data: Vec<u8>,
+    ird: Option<u16>,
+    ord: Option<u16>,
+}
+
+impl Incoming {
+    /// What the peer says.
+    pub fn private_data(&self) -> &[u8] {
+        &self.private_data
+    }
+
+    /// Who it is.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.id.peer_addr()
+    }
+
+    /// The peer's IRD and ORD, where it says them (MPA revision 2).
+    pub const fn read_depths(&self) -> (Option<u16>, Option<u16>) {
+        (self.ird, self.ord)
+    }
+
+    /// Accepts: the connection is up when this returns.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`] when the peer has gone or broken the rules meanwhile.
+    pub fn accept(
+        self,
+        qp: &QueuePair,
+        params: &ConnectParams,
+    ) -> Result<Connection, ConnectError> {
+        let channel = EventChannel::on(self.id.engine())?;
+        self.id.migrate(&channel);
+        self.id.try_accept(qp, params)?;
+        Ok(Connection { channel, id: self.id, private_data: self.private_data })
+    }
+
+    /// Refuses, and tells the peer why.
+    ///
+    /// # Errors
+    ///
+    /// Too much private data; those of sending.
+    pub fn reject(self, private_data: &[u8]) -> io::Result<()> {
+        self.id.reject(private_data)
+    }
+}
+
+/// Connects `qp` to a listener at `addr`.
+///
+/// # Errors
+///
+/// [`ConnectError`]
+pub fn connect(
+    device: &Device,
+    addr: SocketAddr,
+    qp: &QueuePair,
+    params: &ConnectParams,
+    timeout: Duration,
+) -> Result<Connection, ConnectError> {
+    let channel = EventChannel::new(device)?;
+    let id = Id::new(&channel)?;
+    let deadline = now().plus(timeout);
+    id.resolve_addr(None, addr)?;
+    loop {
+        let left = deadline.0.saturating_sub(now().0);
+        let Some(event) = channel.wait(Some(left))? else { return Err(ConnectError::Timeout) };
+        match event.kind {
+            EventKind::AddressResolved => id.connect(qp, params)?,
+            EventKind::Established { private_data, .. } => {
+                return Ok(Connection { channel, id, private_data });
+            }
+            EventKind::Rejected { private_data } => {
+                return Err(ConnectError::Rejected { private_data });
+            }
+            EventKind::Unreachable(error) => return Err(ConnectError::Unreachable(error)),
+            EventKind::ConnectError(error) => return Err(error),
+            EventKind::RouteResolved
+            | EventKind::ConnectRequest { .. }
+            | EventKind::Disconnected(_) => {}
+        }
+    }
+}
+
+/// A connection that is up. Dropping it ends it in good order.
+#[derive(Debug)]
+pub struct Connection {
+    channel: EventChannel,
+    id: Id,
+    private_data: Vec<u8>,
+}
+
+impl Connection {
+    /// What the peer said when connecting.
+    pub fn private_data(&self) -> &[u8] {
+        &self.private_data
+    }
+
+    /// The local address.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.id.local_addr()
+    }
+
+    /// The peer's address.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.id.peer_addr()
+    }
+
+    /// The id underneath.
+    pub const fn id(&self) -> &Id {
+        &self.id
+    }
+
+    /// Ends it in good order: what was accepted goes out still, in the background.
+    pub fn disconnect(&self) {
+        self.id.disconnect();
+    }
+
+    /// Waits until it is over, by whichever side, and says how; `None` when `timeout` passes
+    /// first.
+    pub fn wait_disconnected(&self, timeout: Option<Duration>) -> Option<Ended> {
+        let deadline = timeout.map(|timeout| now().plus(timeout));
+        loop {
+            let left = deadline.map(|deadline| deadline.0.saturating_sub(now().0));
+            match self.channel.wait(left) {
+                Ok(Some(Event { kind: EventKind::Disconnected(why), .. })) => return Some(why),
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => return None,
+            }
+        }
+    }
+}

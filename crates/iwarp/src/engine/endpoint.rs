@@ -1,0 +1,337 @@
+//! A queue pair's core behind its lock, and where its completions go.
+
+use std::io;
+use std::sync::{Arc, Weak};
+
+use iwarp_proto::memory::{Accessor, QpId};
+use iwarp_proto::mpa::startup::Negotiated;
+use iwarp_proto::qp::{
+    Config, Event, PostError, Qp, Receive, ReceivePool, RecvRequest, SendRequest, Shared, State,
+    TransitionError,
+};
+use iwarp_proto::rdmap::wire::TerminateCode;
+
+use crate::engine::link::Link;
+use crate::engine::stream::Stream;
+use crate::engine::sync::{AtomicBool, Mutex, Ordering};
+use crate::engine::{Engine, now};
+use crate::verbs::event::{AsyncEvent, AsyncQueue};
+use crate::verbs::{cq::CqCore, srq::SrqCore};
+
+/// What happens to a connection, for whoever made it. Called with the queue pair locked: take
+/// a note, nothing more.
+pub(crate) trait Observer: Send + Sync {
+    /// The peer's first FPDU was validated (only on the accepting side).
+    fn first_fpdu(&self) {}
+    /// The stream ended, in whatever way.
+    fn disconnected(&self, why: Ended);
+}
+
+/// How a connection ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// In good order, by the peer or by this side.
+    Closed,
+    /// The peer sent a Terminate.
+    Terminated(TerminateCode),
+    /// This side found a fault and sent a Terminate.
+    Fault(TerminateCode),
+    /// The transport broke.
+    Lost,
+}
+
+/// See the [module](self).
+pub(crate) struct Endpoint {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) who: Accessor,
+    core: Mutex<Core>,
+    send_cq: Arc<CqCore>,
+    recv_cq: Arc<CqCore>,
+    srq: Option<Arc<SrqCore>>,
+    events: Arc<AsyncQueue>,
+    observer: Mutex<Option<Arc<dyn Observer>>>,
+    timer_set: AtomicBool,
+    /// The program's handle is gone: nobody wants completions any more.
+    abandoned: AtomicBool,
+}
+
+struct Core {
+    qp: Qp,
+    link: Option<Arc<Link>>,
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Endpoint").field("qp", &self.who.qp).finish_non_exhaustive()
+    }
+}
+
+impl Shared for Endpoint {
+    /// Calls `f` with the core locked, then hands its events on before anybody else can add
+    /// some: completions are in order because the lock is.
+    fn with<R>(&self, f: impl FnOnce(&mut Qp) -> R) -> R {
+        let mut core = self.core.lock();
+        let result = f(&mut core.qp);
+        self.hand_on(&mut core.qp);
+        result
+    }
+}
+
+impl ReceivePool for Endpoint {
+    fn take(&self, into: &mut Receive) -> bool {
+        self.srq.as_ref().is_some_and(|srq| srq.take(into))
+    }
+}
+
+impl Endpoint {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        config: Config,
+        send_cq: Arc<CqCore>,
+        recv_cq: Arc<CqCore>,
+        srq: Option<Arc<SrqCore>>,
+        events: Arc<AsyncQueue>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            engine,
+            who: Accessor { pd: config.pd, qp: config.qp },
+            core: Mutex::new(Core { qp: Qp::new(config), link: None }),
+            send_cq,
+            recv_cq,
+            srq,
+            events,
+            observer: Mutex::new(None),
+            timer_set: AtomicBool::new(false),
+            abandoned: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.who.qp.0
+    }
+
+    /// Where receives come from that are not the queue pair's own.
+    pub(crate) fn pool(&self) -> &impl ReceivePool {
+        self
+    }
+
+    /// Runs a stream that MPA start-up has agreed on. Whatever happens to it is told to
+    /// `observer`, after `established` was called: from then on work can be posted.
+    pub(crate) fn attach(
+        self: &Arc<Self>,
+        stream: Box<dyn Stream>,
+        terms: &Negotiated,
+        observer: Option<Arc<dyn Observer>>,
+        established: impl FnOnce(),
+    ) -> io::Result<()> {
+        let link = Arc::new(Link::new(stream, terms, self.who, self.engine.options.mulpdu));
+        *self.observer.lock() = observer;
+        {
+            let mut core = self.core.lock();
+            core.qp.establish(terms, now());
+            core.link = Some(Arc::clone(&link));
+            self.hand_on(&mut core.qp);
+        }
+        self.engine.live.add(self);
+        established();
+        let joined = link
+            .join(self, self.recv_cq.group())
+            .and_then(|()| link.join(self, self.send_cq.group()));
+        if let Err(error) = joined {
+            self.abort();
+            return Err(error);
+        }
+        self.transmit(&link);
+        self.settle(&link);
+        self.watch_time();
+        Ok(())
+    }
+
+    /// Posts requests in order until one is refused; sends what can be sent at once.
+    pub(crate) fn post_send(
+        self: &Arc<Self>,
+        requests: &[SendRequest<'_>],
+    ) -> Result<(), (usize, PostError)> {
+        let mut result = Ok(());
+        let link = {
+            let mut core = self.core.lock();
+            for (number, request) in requests.iter().enumerate() {
+                if let Err(error) = core.qp.post_send(request) {
+                    result = Err((number, error));
+                    break;
+                }
+            }
+            self.hand_on(&mut core.qp);
+            core.link.clone()
+        };
+        if let Some(link) = link {
+            self.transmit(&link);
+            self.watch_time();
+        }
+        result
+    }
+
+    pub(crate) fn post_recv(&self, requests: &[RecvRequest<'_>]) -> Result<(), (usize, PostError)> {
+        let mut core = self.core.lock();
+        for (number, request) in requests.iter().enumerate() {
+            if let Err(error) = core.qp.post_recv(request) {
+                self.hand_on(&mut core.qp);
+                return Err((number, error));
+            }
+        }
+        self.hand_on(&mut core.qp);
+        Ok(())
+    }
+
+    /// Changes the state; going to Reset drops the stream.
+    pub(crate) fn modify(self: &Arc<Self>, to: State) -> Result<(), TransitionError> {
+        let dropped = {
+            let mut core = self.core.lock();
+            let dropped = if to == State::Reset { core.link.take() } else { None };
+            core.qp.modify(to)?;
+            self.hand_on(&mut core.qp);
+            dropped
+        };
+        if let Some(link) = dropped {
+            link.stream().reset_on_close();
+            self.drop_link(&link);
+        }
+        self.carry_on();
+        Ok(())
+    }
+
+    /// Ends the connection in good order.
+    pub(crate) fn disconnect(self: &Arc<Self>) {
+        self.with(Qp::disconnect);
+        self.carry_on();
+    }
+
+    /// Ends the connection with a reset.
+    pub(crate) fn abort(self: &Arc<Self>) {
+        self.with(Qp::abort);
+        self.carry_on();
+    }
+
+    /// The program is done with the queue pair. What it was told is sent goes out still.
+    pub(crate) fn abandon(self: &Arc<Self>) {
+        self.abandoned.store(true, Ordering::SeqCst);
+        *self.observer.lock() = None;
+        self.disconnect();
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        self.with(|qp| qp.is_connected())
+    }
+
+    fn link(&self) -> Option<Arc<Link>> {
+        self.core.lock().link.clone()
+    }
+
+    fn carry_on(self: &Arc<Self>) {
+        if let Some(link) = self.link() {
+            self.transmit(&link);
+            self.settle(&link);
+        }
+    }
+
+    /// The stream is closed.
+    pub(crate) fn link_closed(self: &Arc<Self>, link: &Arc<Link>) {
+        let mut core = self.core.lock();
+        if core.link.as_ref().is_some_and(|mine| Arc::ptr_eq(mine, link)) {
+            core.link = None;
+            self.engine.live.remove(self);
+        }
+    }
+
+    /// The core asks for a call at some time: only while operations wait to learn what the peer
+    /// can do.
+    fn watch_time(self: &Arc<Self>) {
+        let Some(at) = self.with(|qp| qp.poll_timeout()) else { return };
+        if self.timer_set.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let weak: Weak<Self> = Arc::downgrade(self);
+        self.engine.worker.at(
+            at,
+            Box::new(move || {
+                if let Some(endpoint) = weak.upgrade() {
+                    endpoint.timer_set.store(false, Ordering::SeqCst);
+                    endpoint.with(|qp| qp.handle_timeout(now()));
+                    endpoint.carry_on();
+                    endpoint.watch_time();
+                }
+            }),
+        );
+    }
+
+    /// Hands the core's events on. A completion queue that is full loses no other's stream: the
+    /// queue pairs that use it fail (RFC 5042 §6.4.6).
+    fn hand_on(&self, qp: &mut Qp) {
+        let mut overrun = false;
+        loop {
+            while let Some(event) = qp.poll_event() {
+                overrun |= !self.hand_on_one(event);
+            }
+            if !overrun || !qp.is_connected() {
+                return;
+            }
+            qp.fail_locally("completion queue overrun");
+            overrun = false;
+        }
+    }
+
+    /// False when a completion queue was full.
+    fn hand_on_one(&self, event: Event) -> bool {
+        match event {
+            Event::SendCompleted(completion) => return self.complete(&self.send_cq, completion),
+            Event::ReceiveCompleted(completion) => {
+                return self.complete(&self.recv_cq, completion);
+            }
+            Event::FirstFpdu => {
+                if let Some(observer) = &*self.observer.lock() {
+                    observer.first_fpdu();
+                }
+            }
+            Event::Disconnected => self.ended(Ended::Closed),
+            Event::Terminated(code) => {
+                tracing::info!(qp = self.id(), %code, "peer terminated the stream");
+                self.report_fatal();
+                self.ended(Ended::Terminated(code));
+            }
+            Event::Fault(fault) => {
+                tracing::info!(qp = self.id(), %fault, code = %fault.code(), "stream terminated");
+                self.report_fatal();
+                self.ended(Ended::Fault(fault.code()));
+            }
+            Event::Lost => self.ended(Ended::Lost),
+            Event::SendQueueDrained => {
+                self.events.push(AsyncEvent::SendQueueDrained { qp: self.id() });
+            }
+            Event::LastReceiveReached => {
+                self.events.push(AsyncEvent::LastReceiveReached { qp: self.id() });
+            }
+        }
+        true
+    }
+
+    fn complete(&self, cq: &CqCore, completion: iwarp_proto::qp::WorkCompletion) -> bool {
+        self.abandoned.load(Ordering::Relaxed) || cq.push(completion)
+    }
+
+    fn report_fatal(&self) {
+        if !self.abandoned.load(Ordering::Relaxed) {
+            self.events.push(AsyncEvent::QpFatal { qp: self.id() });
+        }
+    }
+
+    fn ended(&self, why: Ended) {
+        if let Some(observer) = &*self.observer.lock() {
+            observer.disconnected(why);
+        }
+    }
+
+    /// The queue pair's number, as the memory table knows it.
+    pub(crate) const fn qp_id(&self) -> QpId {
+        self.who.qp
+    }
+}

@@ -1,0 +1,171 @@
+//! The poll group of a completion queue: the streams whose progress its callers wait for.
+
+use std::io;
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use iwarp_os::{Epoll, Events, FdPlace};
+
+use crate::engine::endpoint::Endpoint;
+use crate::engine::handover::Handover;
+use crate::engine::link::Link;
+use crate::engine::sync::Mutex;
+use crate::engine::worker::Worker;
+
+/// Streams looked at in one go.
+const EVENTS: usize = 64;
+
+type Member = (Arc<Endpoint>, Arc<Link>);
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Group {
+    /// Its name at the worker.
+    id: u64,
+    epoll: Epoll,
+    members: RwLock<Members>,
+    driver: Mutex<Events>,
+    pub(crate) handover: Handover,
+    worker: Arc<Worker>,
+}
+
+#[derive(Debug, Default)]
+struct Members {
+    slots: Vec<(u32, Option<Member>)>,
+    free: Vec<u32>,
+}
+
+impl Group {
+    /// An empty group that the worker looks after.
+    pub(crate) fn new(worker: &Arc<Worker>) -> io::Result<Arc<Self>> {
+        let group = Arc::new(Self {
+            id: worker.next_id(),
+            epoll: Epoll::new(FdPlace::Internal)?,
+            members: RwLock::default(),
+            driver: Mutex::new(Events::with_capacity(EVENTS)),
+            handover: Handover::new(),
+            worker: Arc::clone(worker),
+        });
+        worker.add_group(&group)?;
+        Ok(group)
+    }
+
+    pub(crate) const fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) const fn epoll(&self) -> &Epoll {
+        &self.epoll
+    }
+
+    /// Adds a stream; the token names it from now on.
+    pub(crate) fn add(&self, endpoint: &Arc<Endpoint>, link: &Arc<Link>) -> io::Result<u64> {
+        let token = {
+            let mut members = self.write();
+            let index = members.free.pop().unwrap_or_else(|| {
+                members.slots.push((0, None));
+                (members.slots.len() - 1) as u32
+            });
+            let slot = &mut members.slots[index as usize];
+            slot.0 = slot.0.wrapping_add(1);
+            slot.1 = Some((Arc::clone(endpoint), Arc::clone(link)));
+            u64::from(slot.0) << 32 | u64::from(index)
+        };
+        let added = self.epoll.add(link.stream().readiness(), token, link.interest());
+        if added.is_err() {
+            self.forget(token);
+        }
+        added.map(|()| token)
+    }
+
+    /// Waits for what the link wants now.
+    pub(crate) fn update(&self, link: &Link, token: u64) {
+        if let Err(error) = self.epoll.modify(link.stream().readiness(), token, link.interest()) {
+            tracing::error!(%error, "cannot wait for a stream: was its descriptor closed?");
+        }
+    }
+
+    /// Removes a stream.
+    pub(crate) fn remove(&self, link: &Link, token: u64) {
+        // The descriptor may have been closed under us, which removes it as well.
+        let _ = self.epoll.delete(link.stream().readiness());
+        self.forget(token);
+    }
+
+    fn forget(&self, token: u64) {
+        let mut members = self.write();
+        let index = token as u32;
+        let slot = &mut members.slots[index as usize];
+        if u64::from(slot.0) == token >> 32 && slot.1.is_some() {
+            let member = slot.1.take();
+            members.free.push(index);
+            drop(members);
+            drop(member);
+        }
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Members> {
+        self.members.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn member(&self, token: u64) -> Option<Member> {
+        let members = self.members.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let (generation, member) = members.slots.get(token as u32 as usize)?;
+        if u64::from(*generation) != token >> 32 {
+            return None;
+        }
+        member.clone()
+    }
+
+    /// Moves whatever is ready. False when nothing was, or somebody else is at it.
+    pub(crate) fn drive(&self) -> bool {
+        let Some(mut events) = self.driver.try_lock() else { return false };
+        match self.epoll.wait(&mut events, Some(Duration::ZERO)) {
+            Ok(0) | Err(_) => return false,
+            Ok(_) => {}
+        }
+        for ready in events.iter() {
+            if let Some((endpoint, link)) = self.member(ready.token) {
+                let readable = ready.readable || ready.hangup || ready.error;
+                endpoint.ready(&link, readable, ready.writable);
+            }
+        }
+        self.handover.moved();
+        true
+    }
+
+    /// A caller found nothing to do and drives: the worker may stay away for a while.
+    pub(crate) fn poll(&self) -> bool {
+        self.handover.lease(clock());
+        self.drive()
+    }
+
+    /// A caller blocks on the group until the result is dropped.
+    pub(crate) fn wait_on(self: &Arc<Self>) -> Waiting {
+        self.handover.enter();
+        Waiting(Arc::clone(self))
+    }
+}
+
+/// A caller that is blocked on a group.
+#[derive(Debug)]
+pub(crate) struct Waiting(Arc<Group>);
+
+impl Waiting {
+    pub(crate) fn group(&self) -> &Group {
+        &self.0
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if self.0.handover.leave(clock()) {
+            self.0.worker.arm(&self.0);
+        }
+    }
+}
+
+/// Nanoseconds of the monotonic clock.
+pub(crate) fn clock() -> u64 {
+    u64::try_from(iwarp_os::clock::now().as_nanos()).unwrap_or(u64::MAX)
+}

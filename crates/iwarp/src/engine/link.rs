@@ -1,0 +1,419 @@
+//! One stream of a queue pair: who reads it, who writes it, and when it is over.
+
+use std::io;
+use std::sync::{Arc, Weak};
+
+use iwarp_mem::{Guard, MemoryTable};
+use iwarp_os::{Interest, IoPart, IoPartMut};
+use iwarp_proto::memory::{Accessor, RemoteAccess};
+use iwarp_proto::mpa::startup::Negotiated;
+use iwarp_proto::mpa::wire::mulpdu;
+use iwarp_proto::qp::{Disposition, Piece, Receiver, Shared, Source, Transmit, Transmitter};
+
+use crate::engine::endpoint::Endpoint;
+use crate::engine::group::Group;
+use crate::engine::pool::with_staging;
+use crate::engine::stream::Stream;
+use crate::engine::sync::{AtomicBool, Mutex, Ordering};
+use crate::engine::token::Token;
+
+/// Octets that wait in a transmit queue before nothing more is built.
+const TRANSMIT_BUDGET: usize = 256 * 1024;
+/// Octets read in one go before others get their turn.
+const RECEIVE_BUDGET: usize = 4 * 1024 * 1024;
+/// Elements of one system call when some are registered memory, each with its guard.
+const GUARDED_PARTS: usize = 24;
+/// Elements of one system call when all are staged.
+const PARTS: usize = 64;
+/// The segment size is looked up again after this many octets, which then grows: a connection
+/// learns its real one (and the path may change) only as it goes.
+const FIRST_MSS_CHECK: u64 = 64 * 1024;
+const MSS_CHECK: u64 = 64 * 1024 * 1024;
+
+/// A stream bound to a queue pair.
+#[derive(Debug)]
+pub(crate) struct Link {
+    stream: Box<dyn Stream>,
+    receive: Token<Receive>,
+    transmit: Token<Send>,
+    write_blocked: AtomicBool,
+    read_ended: AtomicBool,
+    write_ended: AtomicBool,
+    lingering: AtomicBool,
+    closed: AtomicBool,
+    groups: Mutex<Vec<(Weak<Group>, u64)>>,
+}
+
+#[derive(Debug)]
+struct Receive {
+    receiver: Receiver,
+    /// Octets of an FPDU of which the rest has not come.
+    partial: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Send {
+    transmitter: Transmitter,
+    out: Option<Transmit>,
+    sent: u64,
+    next_mss_check: u64,
+}
+
+impl Link {
+    pub(crate) fn new(
+        stream: Box<dyn Stream>,
+        terms: &Negotiated,
+        who: Accessor,
+        fixed_mulpdu: Option<usize>,
+    ) -> Self {
+        let ulpdu =
+            fixed_mulpdu.unwrap_or_else(|| mulpdu(stream.max_segment(), terms.send_markers));
+        let next_mss_check = if fixed_mulpdu.is_some() { u64::MAX } else { FIRST_MSS_CHECK };
+        Self {
+            receive: Token::new(Receive {
+                receiver: Receiver::new(terms, who),
+                partial: Vec::new(),
+            }),
+            transmit: Token::new(Send {
+                transmitter: Transmitter::new(terms, who, ulpdu),
+                out: None,
+                sent: 0,
+                next_mss_check,
+            }),
+            stream,
+            write_blocked: AtomicBool::new(false),
+            read_ended: AtomicBool::new(false),
+            write_ended: AtomicBool::new(false),
+            lingering: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            groups: Mutex::new(Vec::new()),
+        }
+    }
+
+    pub(crate) fn stream(&self) -> &dyn Stream {
+        &*self.stream
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Puts the stream into a poll group.
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        endpoint: &Arc<Endpoint>,
+        group: &Arc<Group>,
+    ) -> io::Result<()> {
+        let mut groups = self.groups.lock();
+        if groups.iter().any(|(joined, _)| joined.as_ptr() == Arc::as_ptr(group)) {
+            return Ok(());
+        }
+        let token = group.add(endpoint, self)?;
+        groups.push((Arc::downgrade(group), token));
+        Ok(())
+    }
+
+    /// What the poll groups wait for.
+    pub(crate) fn interest(&self) -> Interest {
+        let mut interest = Interest::NONE;
+        if !self.read_ended.load(Ordering::SeqCst) {
+            interest = interest | Interest::READ;
+        }
+        if self.write_blocked.load(Ordering::SeqCst) {
+            interest = interest | Interest::WRITE;
+        }
+        interest
+    }
+
+    fn update_interest(&self) {
+        for (group, token) in self.groups.lock().iter() {
+            if let Some(group) = group.upgrade() {
+                group.update(self, *token);
+            }
+        }
+    }
+
+    /// Leaves all groups, so that the stream is closed when nobody uses it any more.
+    fn leave_groups(&self) {
+        for (group, token) in self.groups.lock().drain(..) {
+            if let Some(group) = group.upgrade() {
+                group.remove(self, token);
+            }
+        }
+    }
+}
+
+impl Endpoint {
+    /// The stream can be read or has ended, or can be written.
+    pub(crate) fn ready(self: &Arc<Self>, link: &Arc<Link>, readable: bool, writable: bool) {
+        if writable && link.write_blocked.swap(false, Ordering::SeqCst) {
+            link.update_interest();
+        }
+        if readable {
+            link.receive.request(|receive| self.receive_some(link, receive));
+        }
+        if writable || self.with(|qp| qp.wants_transmit()) {
+            self.transmit(link);
+        }
+        self.settle(link);
+    }
+
+    /// Sends what can be sent.
+    pub(crate) fn transmit(self: &Arc<Self>, link: &Arc<Link>) {
+        link.transmit.request(|send| self.transmit_some(link, send));
+    }
+
+    fn receive_some(self: &Arc<Self>, link: &Link, receive: &mut Receive) {
+        if link.read_ended.load(Ordering::SeqCst) {
+            return;
+        }
+        with_staging(|staging| {
+            let mut have = receive.partial.len();
+            staging[..have].copy_from_slice(&receive.partial);
+            let mut budget = RECEIVE_BUDGET;
+            while budget > 0 {
+                let read = self.read(link, &mut receive.receiver, staging, have);
+                let (direct, staged, room) = match read {
+                    Ok(Some(read)) => read,
+                    Ok(None) => break,
+                    Err(error) => {
+                        self.stream_failed(link, &error);
+                        break;
+                    }
+                };
+                if direct + staged == 0 {
+                    receive.receiver.eof(&**self, have);
+                    link.read_ended.store(true, Ordering::SeqCst);
+                    link.update_interest();
+                    break;
+                }
+                receive.receiver.received_directly(direct);
+                have += staged;
+                let input = &mut staging[..have];
+                let memory = &*self.engine.memory;
+                let used = receive.receiver.receive(&**self, memory, self.pool(), input);
+                staging.copy_within(used..have, 0);
+                have -= used;
+                if direct + staged < room {
+                    break;
+                }
+                budget = budget.saturating_sub(direct + staged);
+            }
+            self.keep_partial(receive, &staging[..have]);
+        });
+    }
+
+    /// A connection owns memory for the part of an FPDU only while it has one.
+    fn keep_partial(&self, receive: &mut Receive, rest: &[u8]) {
+        if rest.is_empty() {
+            if receive.partial.capacity() > 0 {
+                self.engine.pool.give_block(std::mem::take(&mut receive.partial));
+            }
+            return;
+        }
+        if receive.partial.capacity() == 0 {
+            receive.partial = self.engine.pool.block();
+        }
+        receive.partial.clear();
+        receive.partial.extend_from_slice(rest);
+    }
+
+    /// One system call: into registered memory where the receiver says so, and into staging.
+    /// Octets of both and the room there was; `None` when nothing is there.
+    fn read(
+        &self,
+        link: &Link,
+        receiver: &mut Receiver,
+        staging: &mut [u8],
+        have: usize,
+    ) -> io::Result<Option<(usize, usize, usize)>> {
+        let direct = if have == 0 { receiver.direct() } else { None };
+        let guard = match direct.map(|direct| self.guard(&direct.target, true)) {
+            Some(Ok(guard)) => Some(guard),
+            Some(Err(error)) => {
+                receiver.direct_refused(error);
+                None
+            }
+            None => None,
+        };
+        let spare = &mut staging[have..];
+        let spare_len = spare.len();
+        let result = match &guard {
+            Some(guard) => link.stream.recv(&mut [IoPartMut::from(guard), IoPartMut::new(spare)]),
+            None => link.stream.recv(&mut [IoPartMut::new(spare)]),
+        };
+        let direct_len = guard.as_ref().map_or(0, Guard::len);
+        match result {
+            Ok(n) => {
+                let direct = n.min(direct_len);
+                Ok(Some((direct, n - direct, direct_len + spare_len)))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn guard<'m>(
+        &'m self,
+        source: &Source,
+        write: bool,
+    ) -> Result<Guard<'m>, iwarp_proto::memory::AccessError> {
+        let memory: &MemoryTable = &self.engine.memory;
+        match *source {
+            Source::Local(sge) => memory.guard_local(self.who, sge, write),
+            Source::Remote { stag, to, len } => {
+                let access = if write { RemoteAccess::Write } else { RemoteAccess::Read };
+                memory.guard_remote(self.who, stag, to, u64::from(len), access)
+            }
+        }
+    }
+
+    fn transmit_some(self: &Arc<Self>, link: &Link, send: &mut Send) {
+        while !link.write_blocked.load(Ordering::SeqCst) && !link.write_ended.load(Ordering::SeqCst)
+        {
+            let out = send.out.get_or_insert_with(|| self.engine.pool.transmit());
+            let memory = &*self.engine.memory;
+            send.transmitter.transmit(&**self, memory, out, TRANSMIT_BUDGET);
+            if out.is_empty() {
+                break;
+            }
+            match self.write(link, out) {
+                Ok(n) => {
+                    send.transmitter.taken(&**self, out, n);
+                    send.sent += n as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    link.write_blocked.store(true, Ordering::SeqCst);
+                    link.update_interest();
+                    return;
+                }
+                Err(error) => {
+                    self.stream_failed(link, &error);
+                    break;
+                }
+            }
+            if send.sent >= send.next_mss_check {
+                send.next_mss_check = send.sent + MSS_CHECK;
+                let markers = send.transmitter.markers();
+                send.transmitter.set_mulpdu(mulpdu(link.stream.max_segment(), markers));
+            }
+        }
+        if send.out.as_ref().is_some_and(|out| out.is_empty()) {
+            self.give_back(send);
+            if self.with(|qp| qp.disposition()) == Disposition::Finish
+                && !link.write_ended.swap(true, Ordering::SeqCst)
+            {
+                // Fails where the peer has reset the stream already.
+                let _ = link.stream.shutdown_write();
+            }
+        } else if link.write_ended.load(Ordering::SeqCst) {
+            self.give_back(send);
+        }
+    }
+
+    fn give_back(&self, send: &mut Send) {
+        if let Some(out) = send.out.take() {
+            self.engine.pool.give_transmit(out);
+        }
+    }
+
+    /// One system call for as much as goes into it.
+    fn write(&self, link: &Link, out: &Transmit) -> io::Result<usize> {
+        let mut guards: [Option<Guard<'_>>; GUARDED_PARTS] = [const { None }; GUARDED_PARTS];
+        let mut staged_only = true;
+        for (piece, slot) in out.pieces().zip(&mut guards) {
+            if let Piece::Memory(source) = piece {
+                staged_only = false;
+                // Its header is sent already: without these octets the framing is lost.
+                *slot = Some(self.guard(source, false).map_err(|error| {
+                    self.with(|qp| qp.abort());
+                    io::Error::other(error)
+                })?);
+            }
+        }
+        let limit = if staged_only { PARTS } else { GUARDED_PARTS };
+        let mut parts = [IoPart::EMPTY; PARTS];
+        let mut used = 0;
+        let mut total = 0;
+        for (number, piece) in out.pieces().take(limit).enumerate() {
+            let part = match piece {
+                Piece::Staged(range) => IoPart::new(out.octets(range.clone())),
+                Piece::Memory(_) => match guards.get(number).and_then(Option::as_ref) {
+                    Some(guard) => IoPart::from(guard),
+                    None => break,
+                },
+            };
+            total += part.len();
+            parts[used] = part;
+            used += 1;
+        }
+        link.stream.send(&parts[..used], total < out.len())
+    }
+
+    /// The transport says that the connection is over.
+    fn stream_failed(self: &Arc<Self>, link: &Link, error: &io::Error) {
+        tracing::debug!(qp = self.id(), %error, "stream failed");
+        link.read_ended.store(true, Ordering::SeqCst);
+        link.write_ended.store(true, Ordering::SeqCst);
+        self.with(|qp| qp.lost());
+    }
+
+    /// Closes the stream once both directions are over, and makes sure that this happens in time
+    /// once one of them is to end.
+    pub(crate) fn settle(self: &Arc<Self>, link: &Arc<Link>) {
+        let disposition = self.with(|qp| qp.disposition());
+        let ended =
+            link.write_ended.load(Ordering::SeqCst) && link.read_ended.load(Ordering::SeqCst);
+        match disposition {
+            Disposition::Abort => {
+                link.stream.reset_on_close();
+                self.close_link(link);
+            }
+            _ if ended => self.close_link(link),
+            Disposition::Finish => self.linger(link),
+            Disposition::Open => {
+                if !self.with(|qp| qp.is_connected()) {
+                    self.linger(link);
+                }
+            }
+        }
+    }
+
+    /// From now on the peer has a bounded time to take what was accepted and to close.
+    fn linger(self: &Arc<Self>, link: &Arc<Link>) {
+        if link.lingering.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let (endpoint, link) = (Arc::downgrade(self), Arc::downgrade(link));
+        let deadline = crate::engine::now().plus(self.engine.options.linger);
+        self.engine.worker.at(
+            deadline,
+            Box::new(move || {
+                if let (Some(endpoint), Some(link)) = (endpoint.upgrade(), link.upgrade())
+                    && !link.is_closed()
+                {
+                    tracing::debug!(qp = endpoint.id(), "peer did not close in time: reset");
+                    link.stream.reset_on_close();
+                    endpoint.with(|qp| qp.lost());
+                    endpoint.close_link(&link);
+                }
+            }),
+        );
+    }
+
+    fn close_link(self: &Arc<Self>, link: &Arc<Link>) {
+        self.drop_link(link);
+        self.link_closed(link);
+    }
+
+    /// The stream is not used any more; it is closed when its last user lets go of it.
+    pub(crate) fn drop_link(&self, link: &Link) {
+        if link.closed.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        link.write_ended.store(true, Ordering::SeqCst);
+        link.read_ended.store(true, Ordering::SeqCst);
+        link.leave_groups();
+        link.transmit.request(|send| self.give_back(send));
+    }
+}

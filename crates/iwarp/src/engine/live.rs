@@ -1,0 +1,81 @@
+//! The connections that exist, so that the process does not exit under them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use crate::engine::endpoint::Endpoint;
+
+/// How long an exiting process may take to get out what it was told is sent.
+const EXIT_BOUND: Duration = Duration::from_secs(2);
+
+static ALL: Mutex<Vec<Weak<Live>>> = Mutex::new(Vec::new());
+
+/// Connections of one device.
+#[derive(Debug, Default)]
+pub(crate) struct Live {
+    endpoints: Mutex<HashMap<u32, Arc<Endpoint>>>,
+    gone: Condvar,
+}
+
+impl Live {
+    /// A list that is looked at when the process exits.
+    pub(crate) fn new() -> Arc<Self> {
+        let live = Arc::new(Self::default());
+        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|live| live.strong_count() > 0);
+        all.push(Arc::downgrade(&live));
+        iwarp_os::exit::at_exit(end_all);
+        live
+    }
+
+    pub(crate) fn add(&self, endpoint: &Arc<Endpoint>) {
+        self.lock().insert(endpoint.id(), Arc::clone(endpoint));
+    }
+
+    pub(crate) fn remove(&self, endpoint: &Endpoint) {
+        let removed = self.lock().remove(&endpoint.id());
+        self.gone.notify_all();
+        // Its last reference may go here, and with it what it holds.
+        drop(removed);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u32, Arc<Endpoint>>> {
+        self.endpoints.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends every connection in good order and waits for it. The kernel would reset those with
+    /// unread octets, and drop what was sent before.
+    fn end(&self, deadline: Instant) {
+        let endpoints: Vec<_> = self.lock().values().cloned().collect();
+        for endpoint in endpoints {
+            endpoint.disconnect();
+        }
+        let mut left = self.lock();
+        while !left.is_empty() {
+            let now = Instant::now();
+            if now >= deadline {
+                return;
+            }
+            left = match self.gone.wait_timeout(left, deadline - now) {
+                Ok((left, _)) => left,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
+    }
+}
+
+fn end_all() {
+    let all: Vec<_> = {
+        let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().filter_map(Weak::upgrade).collect()
+    };
+    let deadline = Instant::now() + EXIT_BOUND;
+    for live in all {
+        live.end(deadline);
+    }
+}

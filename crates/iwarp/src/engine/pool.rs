@@ -1,0 +1,62 @@
+//! Buffers that connections hold only while they need them.
+
+use std::cell::RefCell;
+
+use iwarp_proto::qp::Transmit;
+
+use crate::engine::sync::Mutex;
+
+/// Octets of staging that a sending connection holds.
+pub(crate) const TRANSMIT_STAGING: usize = 256 * 1024;
+/// Octets of staging that a receiving thread lends.
+pub(crate) const RECEIVE_STAGING: usize = 512 * 1024;
+/// Buffers that are kept for later.
+const KEPT: usize = 32;
+
+/// Transmit queues and blocks for partial FPDUs.
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    transmits: Mutex<Vec<Transmit>>,
+    blocks: Mutex<Vec<Vec<u8>>>,
+}
+
+impl Pool {
+    pub(crate) fn transmit(&self) -> Transmit {
+        let kept = self.transmits.lock().pop();
+        kept.unwrap_or_else(|| Transmit::new(TRANSMIT_STAGING))
+    }
+
+    pub(crate) fn give_transmit(&self, mut transmit: Transmit) {
+        transmit.clear();
+        let mut kept = self.transmits.lock();
+        if kept.len() < KEPT {
+            kept.push(transmit);
+        }
+    }
+
+    pub(crate) fn block(&self) -> Vec<u8> {
+        self.blocks.lock().pop().unwrap_or_default()
+    }
+
+    pub(crate) fn give_block(&self, mut block: Vec<u8>) {
+        block.clear();
+        let mut kept = self.blocks.lock();
+        if kept.len() < KEPT && block.capacity() > 0 {
+            kept.push(block);
+        }
+    }
+}
+
+thread_local! {
+    static STAGING: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Lends the thread's staging buffer. Not to be nested.
+pub(crate) fn with_staging<R>(f: impl FnOnce(&mut [u8]) -> R) -> R {
+    STAGING.with_borrow_mut(|staging| {
+        if staging.is_empty() {
+            staging.resize(RECEIVE_STAGING, 0);
+        }
+        f(staging)
+    })
+}

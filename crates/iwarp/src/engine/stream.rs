@@ -1,0 +1,79 @@
+//! The octet stream under a connection: what the engine asks of it, and TCP.
+
+use std::fmt::Debug;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use iwarp_os::{IoPart, IoPartMut, TcpSocket};
+
+/// A stream of octets. The engine knows no other name for it, so that it can be wrapped (to
+/// trace it, to hurt it) or replaced.
+pub(crate) trait Stream: Send + Sync + Debug {
+    /// Sends what is taken at once; `WouldBlock` when nothing is.
+    fn send(&self, parts: &[IoPart<'_>], more: bool) -> io::Result<usize>;
+    /// Receives what is there; 0 is the end.
+    fn recv(&self, parts: &mut [IoPartMut<'_>]) -> io::Result<usize>;
+    /// Sends nothing any more, receives on.
+    fn shutdown_write(&self) -> io::Result<()>;
+    /// Closing will reset the stream.
+    fn reset_on_close(&self);
+    /// What says when it can be read or written.
+    fn readiness(&self) -> BorrowedFd<'_>;
+    /// Octets that one segment of the transport takes (EMSS).
+    fn max_segment(&self) -> usize;
+}
+
+/// Below this nothing sensible has an MSS; used when the system does not say.
+const DEFAULT_EMSS: usize = 536;
+
+/// A TCP connection.
+#[derive(Debug)]
+pub(crate) struct TcpStream(TcpSocket);
+
+impl TcpStream {
+    /// Sets a connected socket up: no Nagle, a bound on unacknowledged octets, and within this
+    /// host a congestion control that does not pace.
+    pub(crate) fn new(
+        socket: TcpSocket,
+        user_timeout: Duration,
+        local_congestion: Option<&str>,
+    ) -> io::Result<Self> {
+        socket.set_nodelay(true)?;
+        socket.set_user_timeout(Some(user_timeout))?;
+        if let Some(name) = local_congestion
+            && socket.peer_addr()?.ip() == socket.local_addr()?.ip()
+        {
+            // A kernel without it keeps its default: slower, not wrong.
+            let _ = socket.set_congestion(name);
+        }
+        Ok(Self(socket))
+    }
+}
+
+impl Stream for TcpStream {
+    fn send(&self, parts: &[IoPart<'_>], more: bool) -> io::Result<usize> {
+        self.0.send(parts, more)
+    }
+
+    fn recv(&self, parts: &mut [IoPartMut<'_>]) -> io::Result<usize> {
+        self.0.recv(parts)
+    }
+
+    fn shutdown_write(&self) -> io::Result<()> {
+        self.0.shutdown_write()
+    }
+
+    fn reset_on_close(&self) {
+        // Fails only where there is nothing left to reset.
+        let _ = self.0.reset_on_close();
+    }
+
+    fn readiness(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    fn max_segment(&self) -> usize {
+        self.0.maxseg().unwrap_or(DEFAULT_EMSS)
+    }
+}

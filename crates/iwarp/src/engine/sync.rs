@@ -1,0 +1,53 @@
+//! Locks and atomics, replaceable by those of a model checker.
+
+#[cfg(not(loom))]
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use std::ops::{Deref, DerefMut};
+
+#[cfg(not(loom))]
+use std::sync as imp;
+
+#[cfg(loom)]
+use loom::sync as imp;
+
+/// A mutex that a panicking holder does not poison: what it guards is kept consistent call by
+/// call, and one connection's failure must not spread.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(imp::Mutex<T>);
+
+pub(crate) struct Guard<'a, T>(imp::MutexGuard<'a, T>);
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(imp::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> Guard<'_, T> {
+        Guard(self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(Guard(guard)),
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(Guard(poisoned.into_inner())),
+            Err(std::sync::TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}

@@ -1,0 +1,279 @@
+//! The thread that serves what nobody drives: poll groups without a caller, connection set-up,
+//! and everything that has a time.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use iwarp_os::{Epoll, EventFd, EventFdKind, Events, FdPlace, Interest, Ready, thread};
+use iwarp_proto::types::Time;
+
+use crate::engine::group::{Group, clock};
+use crate::engine::handover::Duty;
+use crate::engine::now;
+use crate::engine::options::Options;
+use crate::engine::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
+
+/// The wake-up descriptor's token; no object has it.
+const WAKE: u64 = 0;
+/// How often a group is served before others get their turn.
+const SERVE_ROUNDS: usize = 16;
+
+/// Something that waits for a descriptor, served by the worker.
+pub(crate) trait Task: Send + Sync {
+    /// The descriptor is ready.
+    fn ready(&self, ready: Ready);
+}
+
+/// See the [module](self).
+pub(crate) struct Worker {
+    epoll: Epoll,
+    wake: EventFd,
+    stop: AtomicBool,
+    next_id: AtomicU64,
+    state: Mutex<State>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct State {
+    groups: HashMap<u64, Weak<Group>>,
+    tasks: HashMap<u64, Arc<dyn Task>>,
+    timers: BinaryHeap<Reverse<Timer>>,
+    serial: u64,
+}
+
+struct Timer {
+    at: Time,
+    serial: u64,
+    what: Due,
+}
+
+enum Due {
+    Group(u64),
+    Call(Box<dyn FnOnce() + Send>),
+}
+
+impl PartialEq for Timer {
+    fn eq(&self, other: &Self) -> bool {
+        self.serial == other.serial
+    }
+}
+
+impl Eq for Timer {}
+
+impl PartialOrd for Timer {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Timer {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.serial).cmp(&(other.at, other.serial))
+    }
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker").finish_non_exhaustive()
+    }
+}
+
+impl Worker {
+    /// Starts the thread.
+    pub(crate) fn start(_: &Options) -> io::Result<Arc<Self>> {
+        let worker = Arc::new(Self {
+            epoll: Epoll::new(FdPlace::Internal)?,
+            wake: EventFd::new(EventFdKind::Counter, FdPlace::Internal)?,
+            stop: AtomicBool::new(false),
+            next_id: AtomicU64::new(WAKE + 1),
+            state: Mutex::new(State::default()),
+            thread: Mutex::new(None),
+        });
+        worker.epoll.add(&worker.wake, WAKE, Interest::READ)?;
+        let its = Arc::clone(&worker);
+        *worker.thread.lock() = Some(thread::spawn_blocked("iwarp", move || its.run())?);
+        Ok(worker)
+    }
+
+    /// Ends the thread, and waits for that unless it is the caller.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.wake();
+        let handle = self.thread.lock().take();
+        if let Some(handle) = handle
+            && handle.thread().id() != std::thread::current().id()
+        {
+            // It ends by itself; a panic in it was reported when it happened.
+            let _ = handle.join();
+        }
+    }
+
+    pub(crate) fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Looks after a group from now on, until it is dropped.
+    pub(crate) fn add_group(&self, group: &Arc<Group>) -> io::Result<()> {
+        let mut state = self.state.lock();
+        state.groups.retain(|_, group| group.strong_count() > 0);
+        state.groups.insert(group.id(), Arc::downgrade(group));
+        self.epoll.add(group.epoll(), group.id(), Interest::READ.one_shot())
+    }
+
+    /// Lets the group wake the worker, at once if something is pending.
+    pub(crate) fn arm(&self, group: &Group) {
+        let armed = self.epoll.modify(group.epoll(), group.id(), Interest::READ.one_shot());
+        if let Err(error) = armed {
+            tracing::error!(%error, "cannot wait for a poll group");
+        }
+    }
+
+    /// Serves `task` whenever its descriptor is ready (level-triggered).
+    pub(crate) fn add_task(
+        &self,
+        fd: BorrowedFd<'_>,
+        interest: Interest,
+        task: Arc<dyn Task>,
+    ) -> io::Result<u64> {
+        let id = self.next_id();
+        self.state.lock().tasks.insert(id, task);
+        let added = self.epoll.add(fd, id, interest);
+        if added.is_err() {
+            self.state.lock().tasks.remove(&id);
+        }
+        added.map(|()| id)
+    }
+
+    /// Changes what a task waits for.
+    pub(crate) fn update_task(
+        &self,
+        id: u64,
+        fd: BorrowedFd<'_>,
+        interest: Interest,
+    ) -> io::Result<()> {
+        self.epoll.modify(fd, id, interest)
+    }
+
+    /// Stops serving a task. It may still be in a call at this moment.
+    pub(crate) fn remove_task(&self, id: u64, fd: BorrowedFd<'_>) {
+        // A descriptor that was closed is removed already.
+        let _ = self.epoll.delete(fd);
+        let task = self.state.lock().tasks.remove(&id);
+        drop(task);
+    }
+
+    /// Calls `what` on the worker's thread at that time.
+    pub(crate) fn at(&self, at: Time, what: Box<dyn FnOnce() + Send>) {
+        self.push_timer(at, Due::Call(what));
+    }
+
+    fn push_timer(&self, at: Time, what: Due) {
+        let first = {
+            let mut state = self.state.lock();
+            state.serial += 1;
+            let serial = state.serial;
+            state.timers.push(Reverse(Timer { at, serial, what }));
+            state.timers.peek().is_some_and(|Reverse(timer)| timer.serial == serial)
+        };
+        if first {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        // Only fails when the counter is full, and then the thread is awake.
+        let _ = self.wake.signal();
+    }
+
+    fn run(&self) {
+        let mut events = Events::with_capacity(64);
+        while !self.stop.load(Ordering::SeqCst) {
+            let timeout = self.next_timeout();
+            if let Err(error) = self.epoll.wait(&mut events, timeout)
+                && error.kind() != io::ErrorKind::Interrupted
+            {
+                tracing::error!(%error, "the worker cannot wait any more");
+                return;
+            }
+            for ready in events.iter() {
+                self.dispatch(ready);
+            }
+            self.run_timers();
+        }
+    }
+
+    fn next_timeout(&self) -> Option<Duration> {
+        let state = self.state.lock();
+        let Reverse(timer) = state.timers.peek()?;
+        Some(timer.at.0.saturating_sub(now().0))
+    }
+
+    fn dispatch(&self, ready: Ready) {
+        if ready.token == WAKE {
+            let _ = self.wake.drain();
+            return;
+        }
+        let (task, group) = {
+            let state = self.state.lock();
+            let task = state.tasks.get(&ready.token).cloned();
+            (task, state.groups.get(&ready.token).and_then(Weak::upgrade))
+        };
+        if let Some(task) = task {
+            task.ready(ready);
+        } else if let Some(group) = group {
+            self.look_after(&group);
+        }
+    }
+
+    fn run_timers(&self) {
+        loop {
+            let due = {
+                let mut state = self.state.lock();
+                let is_due = state.timers.peek().is_some_and(|Reverse(timer)| timer.at <= now());
+                if !is_due {
+                    return;
+                }
+                state.timers.pop()
+            };
+            match due.map(|Reverse(timer)| timer.what) {
+                Some(Due::Call(what)) => what(),
+                Some(Due::Group(id)) => {
+                    let group = self.state.lock().groups.get(&id).and_then(Weak::upgrade);
+                    if let Some(group) = group {
+                        self.look_after(&group);
+                    }
+                }
+                None => return,
+            }
+        }
+    }
+
+    /// The group woke the worker, or its time has come.
+    fn look_after(&self, group: &Group) {
+        match group.handover.worker_turn(clock()) {
+            Duty::Serve => self.serve(group),
+            Duty::Watch(at) => {
+                self.push_timer(Time(Duration::from_nanos(at)), Due::Group(group.id()));
+            }
+            Duty::Leave => {}
+            Duty::Arm => self.arm(group),
+        }
+    }
+
+    fn serve(&self, group: &Group) {
+        for _ in 0..SERVE_ROUNDS {
+            if !group.drive() || group.handover.is_leased(clock()) {
+                break;
+            }
+        }
+        group.handover.served();
+        self.arm(group);
+    }
+}

@@ -1,0 +1,35 @@
+//! RDMA verbs and a connection manager over plain TCP, on any machine: no RDMA device, no kernel
+//! module, no privileges. On the wire it is iWARP (RFC 5040, 5041, 5044, 6581, 7306).
+//!
+//! ```text
+//!   verbs    device, protection domain, memory region and window, completion queue and channel,
+//!            shared receive queue, queue pair
+//!   cm       connection manager: bind, listen, resolve, connect, accept, reject, disconnect
+//!   engine   who moves the octets, and when (private)
+//! ```
+//!
+//! # Safety
+//!
+//! Memory is shared with a peer, so the one unsafe promise is made where memory is registered
+//! that the library does not own ([`ProtectionDomain::register_raw`]). An address in a
+//! scatter/gather element is a number that is checked against what is registered: a wrong one is
+//! an error completion, never an access. A [`Buffer`] is memory that the library owns, and gives
+//! no references to octets that a peer may change.
+
+pub mod cm;
+mod engine;
+pub mod verbs;
+
+pub use engine::endpoint::Ended;
+pub use engine::options::{OptionError, Options};
+pub use iwarp_mem::Buffer;
+pub use iwarp_proto::memory::{Access, Sge};
+pub use iwarp_proto::qp::{
+    Extensions, Payload, PostError, RecvRequest, SendOp, SendRequest, State, WcOp, WcStatus,
+    WorkCompletion,
+};
+pub use iwarp_proto::types::{Stag, TaggedOffset};
+pub use verbs::{
+    AsyncEvent, CompletionChannel, CompletionQueue, Device, DeviceAttributes, MemoryRegion,
+    MemoryWindow, ProtectionDomain, QueuePair, QueuePairAttributes, SharedReceiveQueue,
+};

@@ -1,0 +1,220 @@
+//! Completion queues.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use iwarp_proto::qp::{WcStatus, WorkCompletion};
+
+use crate::engine::Engine;
+use crate::engine::group::Group;
+use crate::engine::sync::{AtomicU32, Mutex, Ordering};
+use crate::verbs::channel::ChannelCore;
+use crate::verbs::event::{AsyncEvent, AsyncQueue};
+
+/// Empty polls before the caller's CPU is offered to others.
+const POLLS_BEFORE_YIELD: u32 = 64;
+
+/// A completion queue.
+#[derive(Debug)]
+pub(crate) struct CqCore {
+    number: u64,
+    queue: Mutex<Queue>,
+    /// Completions that wait, so that a look costs no lock.
+    len: AtomicU32,
+    empty_polls: AtomicU32,
+    yield_at_once: bool,
+    group: Arc<Group>,
+    channel: Option<Arc<ChannelCore>>,
+    events: Arc<AsyncQueue>,
+}
+
+#[derive(Debug)]
+struct Queue {
+    completions: VecDeque<WorkCompletion>,
+    depth: usize,
+    notify: Notify,
+    overrun: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Notify {
+    Off,
+    Solicited,
+    Next,
+}
+
+impl CqCore {
+    pub(crate) fn new(
+        engine: &Arc<Engine>,
+        depth: usize,
+        channel: Option<Arc<ChannelCore>>,
+        events: Arc<AsyncQueue>,
+    ) -> io::Result<Arc<Self>> {
+        let group = Group::new(&engine.worker)?;
+        if let Some(channel) = &channel {
+            channel.attach(&group)?;
+        }
+        Ok(Arc::new(Self {
+            number: group.id(),
+            queue: Mutex::new(Queue {
+                completions: VecDeque::with_capacity(depth.min(4096)),
+                depth,
+                notify: Notify::Off,
+                overrun: false,
+            }),
+            len: AtomicU32::new(0),
+            empty_polls: AtomicU32::new(0),
+            yield_at_once: iwarp_os::clock::cpus() == 1,
+            group,
+            channel,
+            events,
+        }))
+    }
+
+    pub(crate) const fn group(&self) -> &Arc<Group> {
+        &self.group
+    }
+
+    pub(crate) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Adds a completion. False when the queue is full: it is lost then.
+    pub(crate) fn push(self: &CqCore, completion: WorkCompletion) -> bool {
+        let mut queue = self.queue.lock();
+        if queue.completions.len() >= queue.depth {
+            if !std::mem::replace(&mut queue.overrun, true) {
+                self.events.push(AsyncEvent::CqError { cq: self.number });
+            }
+            return false;
+        }
+        let solicited = completion.solicited || completion.status != WcStatus::Success;
+        queue.completions.push_back(completion);
+        self.len.store(queue.completions.len() as u32, Ordering::Release);
+        let due = match queue.notify {
+            Notify::Off => false,
+            Notify::Solicited => solicited,
+            Notify::Next => true,
+        };
+        if due {
+            queue.notify = Notify::Off;
+            if let Some(channel) = &self.channel {
+                channel.push(self.number);
+            }
+        }
+        true
+    }
+
+    fn take(&self, out: &mut Vec<WorkCompletion>, max: usize) -> usize {
+        if self.len.load(Ordering::Acquire) == 0 {
+            return 0;
+        }
+        let mut queue = self.queue.lock();
+        let n = max.min(queue.completions.len());
+        out.extend(queue.completions.drain(..n));
+        self.len.store(queue.completions.len() as u32, Ordering::Release);
+        n
+    }
+
+    pub(crate) fn poll(&self, out: &mut Vec<WorkCompletion>, max: usize) -> usize {
+        let n = self.take(out, max);
+        if n > 0 {
+            return n;
+        }
+        let moved = self.group.poll();
+        let n = self.take(out, max);
+        if n > 0 || moved {
+            self.empty_polls.store(0, Ordering::Relaxed);
+        } else {
+            self.yield_after_a_while();
+        }
+        n
+    }
+
+    /// A program that polls an empty queue must not keep the CPU from its peer.
+    fn yield_after_a_while(&self) {
+        let empty = self.empty_polls.fetch_add(1, Ordering::Relaxed);
+        if self.yield_at_once || empty >= POLLS_BEFORE_YIELD {
+            iwarp_os::clock::yield_now();
+        }
+    }
+
+    fn request_notify(&self, solicited_only: bool) {
+        let mut queue = self.queue.lock();
+        // The wider request wins, as with ibv_req_notify_cq.
+        if !solicited_only {
+            queue.notify = Notify::Next;
+        } else if queue.notify == Notify::Off {
+            queue.notify = Notify::Solicited;
+        }
+    }
+}
+
+impl Drop for CqCore {
+    fn drop(&mut self) {
+        if let Some(channel) = &self.channel {
+            channel.detach(&self.group);
+        }
+    }
+}
+
+/// A completion queue: where work requests end.
+#[derive(Clone, Debug)]
+pub struct CompletionQueue {
+    pub(crate) core: Arc<CqCore>,
+}
+
+impl CompletionQueue {
+    /// Its number, as events name it.
+    pub fn number(&self) -> u64 {
+        self.core.number()
+    }
+
+    /// Completions it can hold.
+    pub fn depth(&self) -> usize {
+        self.core.queue.lock().depth
+    }
+
+    /// Takes up to `max` completions, oldest first, and appends them to `out`; returns how many.
+    /// Where there are none it moves the connections that complete here, in this thread.
+    ///
+    /// Without `max` room in `out` this allocates; with it, never.
+    pub fn poll(&self, out: &mut Vec<WorkCompletion>, max: usize) -> usize {
+        self.core.poll(out, max)
+    }
+
+    /// Takes the oldest completion.
+    pub fn poll_one(&self) -> Option<WorkCompletion> {
+        thread_local! {
+            static ONE: std::cell::RefCell<Vec<WorkCompletion>> = const {
+                std::cell::RefCell::new(Vec::new())
+            };
+        }
+        ONE.with_borrow_mut(|one| {
+            self.core.poll(one, 1);
+            one.pop()
+        })
+    }
+
+    /// Has the next completion raise an event on the queue's channel, once: any completion, or
+    /// only one that was received with Solicited Event or has failed. What came before does not
+    /// count: poll again after this call, then wait.
+    pub fn request_notify(&self, solicited_only: bool) {
+        self.core.request_notify(solicited_only);
+    }
+
+    /// Changes how many completions it can hold.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` when more than that wait.
+    pub fn resize(&self, depth: usize) -> io::Result<()> {
+        let mut queue = self.core.queue.lock();
+        if depth == 0 || queue.completions.len() > depth {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        queue.depth = depth;
+        Ok(())
+    }
+}

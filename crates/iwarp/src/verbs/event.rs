@@ -1,0 +1,74 @@
+//! Asynchronous events of a device.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use iwarp_os::{EventFd, EventFdKind, FdPlace};
+
+use crate::engine::sync::Mutex;
+
+/// Something that happened to an object, not to a work request. Named after
+/// `enum ibv_event_type`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum AsyncEvent {
+    /// A completion queue was full when a completion came: the completion is lost, and the queue
+    /// pairs that use the queue go to the error state.
+    CqError {
+        /// Number of the queue.
+        cq: u64,
+    },
+    /// A queue pair's stream ended by a fault, of this side or the peer's.
+    QpFatal {
+        /// Number of the queue pair.
+        qp: u32,
+    },
+    /// Everything that was started before the queue pair went to SQD has completed.
+    SendQueueDrained {
+        /// Number of the queue pair.
+        qp: u32,
+    },
+    /// A queue pair takes no more receives of its shared receive queue.
+    LastReceiveReached {
+        /// Number of the queue pair.
+        qp: u32,
+    },
+    /// A shared receive queue has fewer receives than its limit. One-shot.
+    SrqLimitReached {
+        /// Number of the queue.
+        srq: u64,
+    },
+}
+
+/// Events that wait, with a descriptor that is readable while there are some.
+#[derive(Debug)]
+pub(crate) struct AsyncQueue {
+    events: Mutex<VecDeque<AsyncEvent>>,
+    fd: EventFd,
+}
+
+impl AsyncQueue {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            events: Mutex::new(VecDeque::new()),
+            fd: EventFd::new(EventFdKind::Semaphore, FdPlace::Program)?,
+        })
+    }
+
+    pub(crate) fn push(&self, event: AsyncEvent) {
+        self.events.lock().push_back(event);
+        // Only fails beyond 2^64 events.
+        let _ = self.fd.signal();
+    }
+
+    pub(crate) fn pop(&self) -> Option<AsyncEvent> {
+        let event = self.events.lock().pop_front()?;
+        let _ = self.fd.try_wait();
+        Some(event)
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

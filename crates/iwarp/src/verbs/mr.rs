@@ -1,0 +1,140 @@
+//! Memory regions and windows.
+
+use std::sync::Arc;
+
+use iwarp_mem::{Buffer, RegisterError, WindowType};
+use iwarp_proto::memory::{Access, Sge};
+use iwarp_proto::types::{Stag, TaggedOffset};
+
+use crate::engine::Engine;
+
+/// A memory region: octets that work requests may name and, with the right, the peer may reach.
+/// Dropping it deregisters: that waits for uses under way (microseconds), afterwards nothing
+/// touches the memory.
+#[derive(Debug)]
+pub struct MemoryRegion {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) stag: Stag,
+    pub(crate) base: u64,
+    pub(crate) len: usize,
+    pub(crate) access: Access,
+    /// Keeps owned memory alive as long as it is registered.
+    pub(crate) buffer: Option<Arc<Buffer>>,
+    pub(crate) registered: bool,
+}
+
+impl MemoryRegion {
+    /// The STag for local work requests.
+    pub const fn lkey(&self) -> Stag {
+        self.stag
+    }
+
+    /// The STag for the peer, where the region grants remote access.
+    pub const fn rkey(&self) -> Stag {
+        self.stag
+    }
+
+    /// What the first octet is called: its address, or 0 in a zero-based region.
+    pub const fn base(&self) -> TaggedOffset {
+        TaggedOffset(self.base)
+    }
+
+    /// Octets.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Rights.
+    pub const fn access(&self) -> Access {
+        self.access
+    }
+
+    /// The memory, where the library owns it.
+    pub fn buffer(&self) -> Option<&Buffer> {
+        self.buffer.as_deref()
+    }
+
+    /// The element for octets `offset..offset + len`. A range outside the region makes an
+    /// element whose work request fails.
+    pub fn sge(&self, offset: usize, len: usize) -> Sge {
+        Sge {
+            addr: self.base.wrapping_add(offset as u64),
+            length: u32::try_from(len).unwrap_or(u32::MAX),
+            lkey: self.stag,
+        }
+    }
+
+    /// The element for all of it (the first 4 GiB).
+    pub fn whole(&self) -> Sge {
+        self.sge(0, self.len)
+    }
+
+    /// Ends the registration and says whether that could be done.
+    ///
+    /// # Errors
+    ///
+    /// [`RegisterError`] while memory windows are bound to the region; the region is still
+    /// registered then and comes back.
+    pub fn deregister(mut self) -> Result<(), (Self, RegisterError)> {
+        match self.engine.memory.deregister(self.stag) {
+            Ok(()) => {
+                self.registered = false;
+                Ok(())
+            }
+            Err(error) => Err((self, error)),
+        }
+    }
+}
+
+impl Drop for MemoryRegion {
+    fn drop(&mut self) {
+        if self.registered
+            && let Err(error) = self.engine.memory.deregister(self.stag)
+        {
+            // Windows are bound to it. A buffer of ours stays alive with the registration.
+            tracing::warn!(stag = ?self.stag, %error, "region dropped while in use stays registered");
+        }
+    }
+}
+
+/// A memory window: a part of a region under an STag and rights of its own, bound by a work
+/// request ([`SendOp::Bind`](iwarp_proto::qp::SendOp::Bind)).
+#[derive(Debug)]
+pub struct MemoryWindow {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) stag: Stag,
+    pub(crate) kind: WindowType,
+}
+
+impl MemoryWindow {
+    /// The STag it was made with; binding gives it another key.
+    pub const fn stag(&self) -> Stag {
+        self.stag
+    }
+
+    /// Its type.
+    pub const fn kind(&self) -> WindowType {
+        self.kind
+    }
+
+    /// The next STag for a bind: same index, another key.
+    ///
+    /// # Errors
+    ///
+    /// When the window is gone.
+    pub fn next_stag(&self) -> Result<Stag, RegisterError> {
+        self.engine.memory.fresh_key(self.stag)
+    }
+}
+
+impl Drop for MemoryWindow {
+    fn drop(&mut self) {
+        // It exists as long as this handle does.
+        let _ = self.engine.memory.deallocate_window(self.stag);
+    }
+}

@@ -1,0 +1,190 @@
+//! Two connected ends in one process, and waiting with a deadline.
+#![allow(dead_code, unreachable_pub, reason = "every test binary uses a part of it")]
+
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use iwarp::cm::{ConnectParams, Connection, Listener, connect};
+use iwarp::{
+    Access, AsyncEvent, CompletionQueue, Device, MemoryRegion, Options, Payload, ProtectionDomain,
+    QueuePair, QueuePairAttributes, RecvRequest, SendOp, SendRequest, Sge, WcStatus,
+    WorkCompletion,
+};
+
+/// Nothing here may take longer.
+pub const DEADLINE: Duration = Duration::from_secs(20);
+
+/// One end.
+pub struct End {
+    pub device: Device,
+    pub pd: ProtectionDomain,
+    pub send_cq: CompletionQueue,
+    pub recv_cq: CompletionQueue,
+    pub qp: QueuePair,
+    pub connection: Connection,
+}
+
+/// How a pair is made.
+#[derive(Clone)]
+pub struct Setup {
+    pub client: Options,
+    pub server: Options,
+    pub params: ConnectParams,
+    pub depth: usize,
+    pub addr: SocketAddr,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            client: Options::default(),
+            server: Options::default(),
+            params: ConnectParams::default(),
+            depth: 256,
+            addr: "127.0.0.1:0".parse().unwrap(),
+        }
+    }
+}
+
+impl Setup {
+    /// Both ends with these options.
+    pub fn both(options: &Options) -> Self {
+        Self { client: options.clone(), server: options.clone(), ..Self::default() }
+    }
+
+    /// Connects a client (first) and a server, each a device of its own.
+    pub fn connect(&self) -> (End, End) {
+        let server = Device::with_options(self.server.clone()).unwrap();
+        let listener = Listener::bind(&server, self.addr).unwrap();
+        let addr = listener.local_addr().unwrap();
+        let depth = self.depth;
+        let params = self.params.clone();
+        let accepting = thread::spawn(move || {
+            let (pd, send_cq, recv_cq, qp) = parts(&server, depth);
+            let incoming = listener.accept(Some(DEADLINE)).unwrap().expect("nobody connects");
+            let connection = incoming.accept(&qp, &params).unwrap();
+            End { device: server, pd, send_cq, recv_cq, qp, connection }
+        });
+        let client = Device::with_options(self.client.clone()).unwrap();
+        let (pd, send_cq, recv_cq, qp) = parts(&client, depth);
+        let connection = connect(&client, addr, &qp, &self.params, DEADLINE).unwrap();
+        let client = End { device: client, pd, send_cq, recv_cq, qp, connection };
+        (client, accepting.join().unwrap())
+    }
+}
+
+fn parts(
+    device: &Device,
+    depth: usize,
+) -> (ProtectionDomain, CompletionQueue, CompletionQueue, QueuePair) {
+    let pd = device.alloc_pd();
+    let send_cq = device.create_cq(depth * 2, None).unwrap();
+    let recv_cq = device.create_cq(depth * 2, None).unwrap();
+    let attributes = QueuePairAttributes {
+        max_send_wr: depth,
+        max_recv_wr: depth,
+        max_send_sge: 32,
+        max_recv_sge: 32,
+        ..QueuePairAttributes::new(&send_cq, &recv_cq)
+    };
+    let qp = pd.create_qp(&attributes);
+    (pd, send_cq, recv_cq, qp)
+}
+
+/// Every right there is.
+pub fn all_access() -> Access {
+    Access::LOCAL_WRITE
+        | Access::REMOTE_WRITE
+        | Access::REMOTE_READ
+        | Access::REMOTE_ATOMIC
+        | Access::MW_BIND
+}
+
+impl End {
+    pub fn region(&self, len: usize) -> MemoryRegion {
+        self.pd.allocate(len, all_access()).unwrap()
+    }
+
+    /// A region that holds `octets`.
+    pub fn region_of(&self, octets: &[u8]) -> MemoryRegion {
+        let region = self.region(octets.len());
+        region.buffer().unwrap().write_at(0, octets);
+        region
+    }
+
+    pub fn post(&self, wr_id: u64, op: SendOp, sges: &[Sge]) {
+        let payload = Payload::Sges(sges);
+        let request = SendRequest { wr_id, op, payload, signaled: true, fence: false };
+        self.qp.post_send(&request).unwrap();
+    }
+
+    pub fn post_recv(&self, wr_id: u64, sges: &[Sge]) {
+        self.qp.post_recv(&RecvRequest { wr_id, sges }).unwrap();
+    }
+
+    pub fn send(&self, wr_id: u64, sges: &[Sge]) {
+        self.post(wr_id, SendOp::Send { solicited: false, invalidate: None }, sges);
+    }
+
+    pub fn write(&self, wr_id: u64, local: Sge, remote: &MemoryRegion, offset: u64) {
+        let to = remote.base().advanced(offset);
+        self.post(wr_id, SendOp::Write { stag: remote.rkey(), to }, &[local]);
+    }
+
+    pub fn read(&self, wr_id: u64, local: Sge, remote: &MemoryRegion, offset: u64) {
+        let to = remote.base().advanced(offset);
+        self.post(wr_id, SendOp::Read { stag: remote.rkey(), to, invalidate: None }, &[local]);
+    }
+
+    /// The next send completion, which must be a success.
+    pub fn sent(&self) -> WorkCompletion {
+        succeeded(next(&self.send_cq))
+    }
+
+    /// The next receive completion, which must be a success.
+    pub fn received(&self) -> WorkCompletion {
+        succeeded(next(&self.recv_cq))
+    }
+
+    /// Waits for an asynchronous event that `wanted` picks.
+    pub fn async_event(&self, wanted: impl Fn(&AsyncEvent) -> bool) -> AsyncEvent {
+        until("an asynchronous event", || self.device.poll_async_event().filter(|e| wanted(e)))
+    }
+}
+
+pub fn succeeded(completion: WorkCompletion) -> WorkCompletion {
+    assert_eq!(completion.status, WcStatus::Success, "{completion:?}");
+    completion
+}
+
+/// The next completion of a queue.
+pub fn next(cq: &CompletionQueue) -> WorkCompletion {
+    until("a completion", || cq.poll_one())
+}
+
+/// Tries until there is something; panics at the deadline.
+pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        if let Some(found) = attempt() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "waited too long for {what}");
+        thread::yield_now();
+    }
+}
+
+/// Octets that differ from place to place.
+pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut octets = Vec::with_capacity(len + 8);
+    while octets.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        octets.extend_from_slice(&state.to_le_bytes());
+    }
+    octets.truncate(len);
+    octets
+}
