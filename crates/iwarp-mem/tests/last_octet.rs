@@ -53,7 +53,7 @@ fn place_and_poll(polls_wanted: usize) {
     let value_of = |round: usize| (round % 251 + 1) as u8;
 
     thread::scope(|scope| {
-        scope.spawn(|| {
+        let placer = scope.spawn(|| {
             let _stop = Stop(&ready);
             let mut data = vec![0; MOST];
             for (round, (n, at)) in (1..).zip(shapes()) {
@@ -95,10 +95,11 @@ fn place_and_poll(polls_wanted: usize) {
             let stale = seen[..n].iter().position(|&octet| octet != value);
             assert_eq!(stale, None, "{n} octets at {at}: the last came before this one");
             if polls.load(Ordering::Relaxed) >= polls_wanted && round >= polls_wanted / 50 {
-                ready.store(STOP, Ordering::Relaxed);
-                return;
+                break;
             }
         }
+        ready.store(STOP, Ordering::Relaxed);
+        placer.join().unwrap();
     });
     assert!(polls.into_inner() >= polls_wanted);
 }
@@ -114,7 +115,7 @@ fn pause() {
 /// ThreadSanitizer ties the order to the address that was stored to, so load that as well.
 fn for_the_sanitizer(buffer: &Buffer, at: usize, n: usize) {
     let end = at + n;
-    let first = if end % 8 == 0 { end - 8 } else { end - end % 8 };
+    let first = if end.is_multiple_of(8) { end - 8 } else { end - end % 8 };
     let mut from = first.max(at);
     if end - from == 8 {
         buffer.atomic_u64(from).load(Ordering::Acquire);
@@ -154,7 +155,7 @@ fn an_aligned_word_is_never_seen_half() {
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
     let stag = table.register_buffer(WHO.pd, &buffer, access, Scope::Domain).unwrap();
     thread::scope(|scope| {
-        scope.spawn(|| {
+        let placer = scope.spawn(|| {
             for i in 0..200_000_u64 {
                 let word = [(i % 251) as u8; 8];
                 // Alone, and as the end of a longer block.
@@ -174,5 +175,6 @@ fn an_aligned_word_is_never_seen_half() {
             assert!(seen.iter().all(|&octet| octet == seen[0]), "{seen:?}");
             pause();
         }
+        placer.join().unwrap();
     });
 }

@@ -36,7 +36,7 @@ fn revoked_while_placing(
     let placed = AtomicUsize::new(0);
     let refused = AtomicUsize::new(0);
     thread::scope(|scope| {
-        for id in 0..WRITERS {
+        let writers = (0..WRITERS).map(|id| {
             let (table, stag, done) = (&table, &stag, &done);
             let (placed, refused, buffer) = (&placed, &refused, &buffer);
             scope.spawn(move || {
@@ -54,9 +54,10 @@ fn revoked_while_placing(
                         Err(other) => panic!("{other}"),
                     };
                 }
-            });
-        }
-        let _done = Done(&done);
+            })
+        });
+        let writers: Vec<_> = writers.collect();
+        let stop = Done(&done);
         let mut octets = vec![0; buffer.len()];
         for round in 0..rounds {
             let before = placed.load(Ordering::Relaxed);
@@ -76,6 +77,8 @@ fn revoked_while_placing(
                 assert!(octets.iter().all(|&octet| octet == POISON), "written after revocation");
             }
         }
+        drop(stop);
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
     });
     assert!(placed.into_inner() >= 3 * rounds);
     assert!(refused.into_inner() > 0, "nobody came late: no race was tried");
@@ -191,15 +194,18 @@ fn atomics_of_streams_and_of_the_program_add_up() {
         }
     };
     thread::scope(|scope| {
-        scope.spawn(|| fetch_add(0));
-        // Fields of 32 bits, which do not overflow here.
-        scope.spawn(|| fetch_add(1 << 31));
-        scope.spawn(compare_swap);
-        scope.spawn(|| {
-            for _ in 0..EACH {
-                buffer.atomic_u64(8).fetch_add(1, Ordering::Relaxed);
-            }
-        });
+        let threads = [
+            scope.spawn(|| fetch_add(0)),
+            // Fields of 32 bits, which do not overflow here.
+            scope.spawn(|| fetch_add(1 << 31)),
+            scope.spawn(compare_swap),
+            scope.spawn(|| {
+                for _ in 0..EACH {
+                    buffer.atomic_u64(8).fetch_add(1, Ordering::Relaxed);
+                }
+            }),
+        ];
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
     assert_eq!(buffer.atomic_u64(8).load(Ordering::Relaxed), 4 * EACH);
     assert_eq!(buffer.atomic_u64(0).load(Ordering::Relaxed), 0);
@@ -215,16 +221,16 @@ fn a_recycled_slot_never_serves_an_old_stag() {
     let stag = AtomicU32::new(0);
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
-        for part in [0, 32] {
+        let placers = [0, 32].map(|part| {
             let (table, stag, done) = (&table, &stag, &done);
             scope.spawn(move || {
                 while !done.load(Ordering::Relaxed) {
                     let stag = Stag(stag.load(Ordering::Relaxed));
                     let _ = table.place_remote(WHO, stag, to(part), &[1; 32]);
                 }
-            });
-        }
-        let _done = Done(&done);
+            })
+        });
+        let stop = Done(&done);
         for round in 0..2_000 {
             let first = table.register_buffer(PD, &mine, all(), Scope::Domain).unwrap();
             stag.store(first.0, Ordering::Relaxed);
@@ -237,6 +243,8 @@ fn a_recycled_slot_never_serves_an_old_stag() {
             assert_ne!(first.index(), second.index());
             table.deregister(second).unwrap();
         }
+        drop(stop);
+        placers.into_iter().for_each(|placer| placer.join().unwrap());
     });
     assert!(others.to_vec().iter().all(|&octet| octet == 0));
 }

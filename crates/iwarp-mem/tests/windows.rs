@@ -172,7 +172,7 @@ fn wrong_bindings_are_refused() {
         ];
         for (bind, error) in cases {
             assert_eq!(s.table.bind_window(WHO, bind), Err(error), "{bind:?}");
-            assert_eq!(s.place(WHO, bind.new_stag, 50, 1).is_ok(), false);
+            assert!(s.place(WHO, bind.new_stag, 50, 1).is_err());
         }
         assert_eq!(s.table.bind_window(OTHER_PD, good), Err(AccessError::NotAssociated));
         for region in [s.region, other_pd_region, no_bind, read_only, scoped, gone] {

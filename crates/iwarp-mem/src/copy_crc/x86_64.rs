@@ -4,20 +4,22 @@
 //! A CRC is the remainder of the message as a polynomial, and 128 bits of message may be replaced
 //! by anything congruent to them. So an accumulator of 128 bits takes in the next block by being
 //! multiplied by the power of x that the block's distance stands for (reduced to 32 bits: one
-//! product for each half of the accumulator) and xored with it. Eight accumulators in four
-//! registers keep the multiplier busy. What is left at the end is a message of 16 octets, and the
-//! `crc32` instruction finishes it.
+//! product for each half of the accumulator) and xored with it. Four registers of such accumulators
+//! keep the multiplier busy. What is left at the end is a message of 16 octets, and the `crc32`
+//! instruction finishes it.
 //!
 //! Source octets are loaded by inline assembly: the compiler may neither load them twice nor assume
 //! anything about memory that others write.
 
 use std::arch::asm;
 use std::arch::x86_64::{
-    __m128i, __m256i, _mm_clmulepi64_si128, _mm_crc32_u8, _mm_crc32_u64, _mm_cvtsi32_si128,
-    _mm_cvtsi128_si64, _mm_extract_epi64, _mm_set_epi64x, _mm_setzero_si128, _mm_storeu_si128,
-    _mm_xor_si128, _mm256_broadcastsi128_si256, _mm256_castsi256_si128, _mm256_clmulepi64_epi128,
-    _mm256_extracti128_si256, _mm256_inserti128_si256, _mm256_setzero_si256, _mm256_storeu_si256,
-    _mm256_xor_si256,
+    __m128i, __m256i, __m512i, _mm_clmulepi64_si128, _mm_crc32_u8, _mm_crc32_u64,
+    _mm_cvtsi32_si128, _mm_cvtsi128_si64, _mm_extract_epi64, _mm_set_epi64x, _mm_setzero_si128,
+    _mm_storeu_si128, _mm_xor_si128, _mm256_broadcastsi128_si256, _mm256_castsi256_si128,
+    _mm256_clmulepi64_epi128, _mm256_extracti128_si256, _mm256_inserti128_si256,
+    _mm256_setzero_si256, _mm256_storeu_si256, _mm256_xor_si256, _mm512_broadcast_i32x4,
+    _mm512_castsi512_si128, _mm512_clmulepi64_epi128, _mm512_extracti32x4_epi32,
+    _mm512_storeu_si512, _mm512_ternarylogic_epi64, _mm512_xor_si512, _mm512_zextsi128_si512,
 };
 use std::ptr;
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -31,6 +33,10 @@ fn wide_available() -> bool {
     is_x86_feature_detected!("avx2") && is_x86_feature_detected!("vpclmulqdq")
 }
 
+fn widest_available() -> bool {
+    is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("vpclmulqdq")
+}
+
 /// Copies `dst.len()` octets from `src`; takes and returns the CRC register (not inverted).
 ///
 /// # Safety
@@ -41,7 +47,9 @@ pub(super) unsafe fn copy_crc(dst: &mut [u8], src: *const u8, register: u32) -> 
     let (len, dst) = (dst.len(), dst.as_mut_ptr());
     // SAFETY: the contract of this function; the features are checked.
     unsafe {
-        if len >= 256 && wide_available() {
+        if len >= 512 && widest_available() {
+            widest(dst, src, len, register)
+        } else if len >= 256 && wide_available() {
             wide(dst, src, len, register)
         } else {
             narrow(dst, src, len, register)
@@ -105,19 +113,35 @@ fn fold_wide(x: __m256i, factors: __m256i) -> __m256i {
     _mm256_xor_si256(first, second)
 }
 
-/// Copies 16 octets, loading them once, and returns them.
+/// Folds `x` and adds `next`.
+#[inline]
+#[target_feature(enable = "sse4.2,pclmulqdq,avx512f,vpclmulqdq")]
+fn fold_widest(x: __m512i, factors: __m512i, next: __m512i) -> __m512i {
+    let first = _mm512_clmulepi64_epi128::<0x00>(x, factors);
+    let second = _mm512_clmulepi64_epi128::<0x11>(x, factors);
+    // The exclusive or of three.
+    _mm512_ternarylogic_epi64::<0x96>(first, second, next)
+}
+
+/// Copies 16 octets, loading them once, and returns them. `VEX`: by the encoding that does not
+/// stall behind code that used the upper halves of the registers.
 ///
 /// # Safety
 ///
 /// `src` is valid for reads of them, `dst` for writes.
 #[inline]
 #[target_feature(enable = "sse4.2")]
-unsafe fn load_and_store(dst: *mut u8, src: *const u8) -> __m128i {
+unsafe fn load_and_store<const VEX: bool>(dst: *mut u8, src: *const u8) -> __m128i {
     let x;
     // SAFETY: the assembly reads 16 octets and does nothing else.
     unsafe {
-        asm!("movdqu {}, [{}]", out(xmm_reg) x, in(reg) src,
-            options(nostack, preserves_flags, readonly));
+        if VEX {
+            asm!("vmovdqu {}, [{}]", out(xmm_reg) x, in(reg) src,
+                options(nostack, preserves_flags, readonly));
+        } else {
+            asm!("movdqu {}, [{}]", out(xmm_reg) x, in(reg) src,
+                options(nostack, preserves_flags, readonly));
+        }
         _mm_storeu_si128(dst.cast(), x);
     }
     x
@@ -164,6 +188,47 @@ unsafe fn store_wide(dst: *mut u8, block: [__m256i; 4]) {
     }
 }
 
+/// Loads 256 octets, once.
+///
+/// # Safety
+///
+/// `src` is valid for reads of them.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn load_widest(src: *const u8) -> [__m512i; 4] {
+    let (a, b, c, d);
+    // SAFETY: reads 256 octets, nothing else.
+    unsafe {
+        asm!(
+            "vmovdqu64 {a}, [{src}]",
+            "vmovdqu64 {b}, [{src} + 64]",
+            "vmovdqu64 {c}, [{src} + 128]",
+            "vmovdqu64 {d}, [{src} + 192]",
+            src = in(reg) src,
+            a = out(zmm_reg) a,
+            b = out(zmm_reg) b,
+            c = out(zmm_reg) c,
+            d = out(zmm_reg) d,
+            options(nostack, preserves_flags, readonly)
+        );
+    }
+    [a, b, c, d]
+}
+
+/// Stores 256 octets.
+///
+/// # Safety
+///
+/// `dst` is valid for writes of them.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn store_widest(dst: *mut u8, block: [__m512i; 4]) {
+    for (i, part) in block.into_iter().enumerate() {
+        // SAFETY: this function's contract.
+        unsafe { _mm512_storeu_si512(dst.add(64 * i).cast(), part) };
+    }
+}
+
 /// # Safety
 ///
 /// As [`copy_crc`], with AVX2 and VPCLMULQDQ; `len` is at least 128.
@@ -203,7 +268,56 @@ unsafe fn wide(mut dst: *mut u8, mut src: *const u8, mut len: usize, register: u
         _mm256_extracti128_si256::<1>(both),
     );
     // SAFETY: the rest of the contract's octets.
-    unsafe { finish(dst, src, len, sum) }
+    unsafe { finish::<true>(dst, src, len, sum) }
+}
+
+/// The same with registers of 512 bits.
+///
+/// # Safety
+///
+/// As [`copy_crc`], with AVX-512 and VPCLMULQDQ; `len` is at least 256.
+#[target_feature(enable = "sse4.2,pclmulqdq,avx512f,vpclmulqdq")]
+unsafe fn widest(mut dst: *mut u8, mut src: *const u8, mut len: usize, register: u32) -> u32 {
+    debug_assert!(len >= 256);
+    let factors = _mm512_broadcast_i32x4(Over::<2048>::factors());
+    // SAFETY: `len` octets are left on both sides, and each step takes no more.
+    let mut sum = unsafe {
+        let block = load_widest(src);
+        store_widest(dst, block);
+        block
+    };
+    // What came before is as if the message's first bits were different.
+    let register = _mm512_zextsi128_si512(_mm_cvtsi32_si128(register as i32));
+    sum[0] = _mm512_xor_si512(sum[0], register);
+    loop {
+        // SAFETY: as above.
+        unsafe { (src, dst, len) = (src.add(256), dst.add(256), len - 256) };
+        if len < 256 {
+            break;
+        }
+        // SAFETY: as above.
+        let block = unsafe { load_widest(src) };
+        // SAFETY: as above.
+        unsafe { store_widest(dst, block) };
+        for i in 0..4 {
+            sum[i] = fold_widest(sum[i], factors, block[i]);
+        }
+    }
+    let over_3 = _mm512_broadcast_i32x4(Over::<1536>::factors());
+    let over_2 = _mm512_broadcast_i32x4(Over::<1024>::factors());
+    let over_1 = _mm512_broadcast_i32x4(Over::<512>::factors());
+    let left = fold_widest(sum[0], over_3, fold_widest(sum[1], over_2, sum[3]));
+    let all = fold_widest(sum[2], over_1, left);
+    let left = _mm_xor_si128(
+        Over::<384>::fold(_mm512_castsi512_si128(all)),
+        Over::<256>::fold(_mm512_extracti32x4_epi32::<1>(all)),
+    );
+    let right = _mm_xor_si128(
+        Over::<128>::fold(_mm512_extracti32x4_epi32::<2>(all)),
+        _mm512_extracti32x4_epi32::<3>(all),
+    );
+    // SAFETY: the rest of the contract's octets.
+    unsafe { finish::<true>(dst, src, len, _mm_xor_si128(left, right)) }
 }
 
 /// # Safety
@@ -219,13 +333,13 @@ unsafe fn narrow(mut dst: *mut u8, mut src: *const u8, mut len: usize, register:
     // SAFETY: `len` octets are left on both sides, and each step takes no more.
     unsafe {
         if len < 64 {
-            let sum = _mm_xor_si128(load_and_store(dst, src), register);
-            return finish(dst.add(16), src.add(16), len - 16, sum);
+            let sum = _mm_xor_si128(load_and_store::<false>(dst, src), register);
+            return finish::<false>(dst.add(16), src.add(16), len - 16, sum);
         }
         let factors = Over::<512>::factors();
         let mut sum = [register, _mm_setzero_si128(), _mm_setzero_si128(), _mm_setzero_si128()];
         for (i, sum) in sum.iter_mut().enumerate() {
-            *sum = _mm_xor_si128(*sum, load_and_store(dst.add(16 * i), src.add(16 * i)));
+            *sum = _mm_xor_si128(*sum, load_and_store::<false>(dst.add(16 * i), src.add(16 * i)));
         }
         loop {
             (src, dst, len) = (src.add(64), dst.add(64), len - 64);
@@ -233,13 +347,13 @@ unsafe fn narrow(mut dst: *mut u8, mut src: *const u8, mut len: usize, register:
                 break;
             }
             for (i, sum) in sum.iter_mut().enumerate() {
-                let block = load_and_store(dst.add(16 * i), src.add(16 * i));
+                let block = load_and_store::<false>(dst.add(16 * i), src.add(16 * i));
                 *sum = _mm_xor_si128(fold(*sum, factors), block);
             }
         }
         let left = _mm_xor_si128(Over::<384>::fold(sum[0]), Over::<256>::fold(sum[1]));
         let right = _mm_xor_si128(Over::<128>::fold(sum[2]), sum[3]);
-        finish(dst, src, len, _mm_xor_si128(left, right))
+        finish::<false>(dst, src, len, _mm_xor_si128(left, right))
     }
 }
 
@@ -250,11 +364,16 @@ unsafe fn narrow(mut dst: *mut u8, mut src: *const u8, mut len: usize, register:
 /// As [`copy_crc`].
 #[inline]
 #[target_feature(enable = "sse4.2,pclmulqdq")]
-unsafe fn finish(mut dst: *mut u8, mut src: *const u8, mut len: usize, mut sum: __m128i) -> u32 {
+unsafe fn finish<const VEX: bool>(
+    mut dst: *mut u8,
+    mut src: *const u8,
+    mut len: usize,
+    mut sum: __m128i,
+) -> u32 {
     while len >= 16 {
         // SAFETY: 16 octets are left on both sides.
         unsafe {
-            let block = load_and_store(dst, src);
+            let block = load_and_store::<VEX>(dst, src);
             sum = _mm_xor_si128(Over::<128>::fold(sum), block);
             (src, dst, len) = (src.add(16), dst.add(16), len - 16);
         }
@@ -292,7 +411,7 @@ unsafe fn tail(dst: *mut u8, src: *const u8, len: usize, mut register: u32) -> u
     register
 }
 
-/// Both widths, whatever would be chosen, if the processor has them.
+/// Every width, whatever would be chosen, if the processor has them.
 #[cfg(test)]
 pub(super) fn each_for_tests() -> Vec<(&'static str, super::tests::Routine)> {
     use iwarp_proto::mpa::crc::Crc32c;
@@ -314,12 +433,27 @@ pub(super) fn each_for_tests() -> Vec<(&'static str, super::tests::Routine)> {
         };
         *crc = Crc32c::from_register(register);
     }
+    unsafe fn widest_if_long(dst: &mut [u8], src: *const u8, crc: &mut Crc32c) {
+        let (to, len) = (dst.as_mut_ptr(), dst.len());
+        // SAFETY: only listed if available; the rest is the caller's.
+        let register = unsafe {
+            if len >= 256 {
+                widest(to, src, len, crc.register())
+            } else {
+                narrow(to, src, len, crc.register())
+            }
+        };
+        *crc = Crc32c::from_register(register);
+    }
 
     let mut routines: Vec<(&'static str, super::tests::Routine)> = Vec::new();
     if available() {
         routines.push(("narrow", narrow_only));
         if wide_available() {
             routines.push(("wide", wide_if_long));
+        }
+        if widest_available() {
+            routines.push(("widest", widest_if_long));
         }
     }
     routines
