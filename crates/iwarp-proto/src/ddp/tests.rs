@@ -97,11 +97,10 @@ fn any_header() -> impl Strategy<Value = Header> {
     let tagged = any::<(bool, u8, u32, u64)>().prop_map(|(last, rsvd_ulp, stag, to)| {
         Header::Tagged(Tagged { last, rsvd_ulp, stag: Stag(stag), to: TaggedOffset(to) })
     });
-    let untagged = any::<(bool, [u8; 5], u32, u32, u32)>().prop_map(
-        |(last, rsvd_ulp, qn, msn, mo)| {
+    let untagged =
+        any::<(bool, [u8; 5], u32, u32, u32)>().prop_map(|(last, rsvd_ulp, qn, msn, mo)| {
             Header::Untagged(Untagged { last, rsvd_ulp, qn: Qn(qn), msn: Msn(msn), mo: Mo(mo) })
-        },
-    );
+        });
     prop_oneof![tagged, untagged]
 }
 
@@ -196,10 +195,10 @@ fn corner_32_last_flag_only_on_the_last_segment_and_none_behind_an_exact_fit() {
         assert!(segments[0].header.last());
     }
     let segments = all_segments(Message::tagged(TAGGED, 200), &[114]);
-    assert_eq!(segments.iter().map(|s| (s.len, s.header.last())).collect::<Vec<_>>(), [
-        (100, false),
-        (100, true)
-    ]);
+    assert_eq!(
+        segments.iter().map(|s| (s.len, s.header.last())).collect::<Vec<_>>(),
+        [(100, false), (100, true)]
+    );
 }
 
 /// Covers: DDP-5041-4.3-06, DDP-5041-4.3-07, DDP-5041-4.3-08
@@ -240,7 +239,8 @@ fn msn_must_be_the_next_of_those_that_have_a_buffer() {
 /// Covers: DDP-5041-7.1-07, DDP-5041-7.1-08, DDP-5041-5.2-02
 #[test]
 fn offset_and_end_must_be_inside_the_buffer() {
-    let check = |mo: u32, len, buffer| check_offset(&Untagged { mo: Mo(mo), ..UNTAGGED }, len, buffer);
+    let check =
+        |mo: u32, len, buffer| check_offset(&Untagged { mo: Mo(mo), ..UNTAGGED }, len, buffer);
     assert_eq!(check(0, 16, 16), Ok(()));
     assert_eq!(check(15, 1, 16), Ok(()));
     assert_eq!(check(0, 17, 16), Err(DdpError::TooLong));

@@ -91,7 +91,6 @@ pub(crate) struct Outbound {
     current: Option<Current>,
     control: ControlOctets,
     terminate: Option<Terminate>,
-    stopped: bool,
     send_msn: MsnCounter,
     atomic_msn: MsnCounter,
     /// Requests and answers take turns.
@@ -183,7 +182,6 @@ impl Outbound {
         self.current = None;
         self.performing = None;
         self.terminate = None;
-        self.stopped = true;
     }
 }
 
@@ -222,10 +220,7 @@ impl Qp {
             let mut octets = [0; TERMINATE_MAX_LEN];
             let len = terminate.emit(&mut octets);
             self.start_control(Opcode::Terminate, Msn::FIRST, &octets[..len], Kind::Terminate);
-        } else if self.outbound.stopped
-            || !matches!(self.stream, Stream::Operating | Stream::Closing)
-            || self.gated()
-        {
+        } else if !matches!(self.stream, Stream::Operating | Stream::Closing) || self.gated() {
             return Next::Idle;
         }
         if self.outbound.current.is_none()

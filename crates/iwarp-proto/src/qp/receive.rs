@@ -107,11 +107,13 @@ impl Receiver {
         match &self.streaming {
             Some(streaming) if streaming.left > 0 => 1,
             Some(streaming) => streaming.trailer,
-            None => {
-                let fpdu = self.deframer.wanted(input);
+            None => match self.deframer.peek_len(input) {
                 // The start of a long FPDU is enough to begin with.
-                if self.deframer.can_stream() { fpdu.min(LENGTH_FIELD + WHOLE_MAX) } else { fpdu }
-            }
+                Ok(Some(len)) if len > WHOLE_MAX && self.deframer.can_stream() => {
+                    LENGTH_FIELD + WHOLE_MAX
+                }
+                _ => self.deframer.wanted(input),
+            },
         }
     }
 
@@ -354,4 +356,35 @@ fn place_list<M: Memory>(
         data = rest;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mpa::startup::Role;
+
+    #[test]
+    fn what_is_wanted_is_what_the_next_step_needs() {
+        let terms = Negotiated {
+            role: Role::Initiator,
+            rev: 2,
+            enhanced: true,
+            crc: false,
+            send_markers: false,
+            receive_markers: false,
+            ird: 1,
+            ord: 1,
+            peer_ird: None,
+            peer_ord: None,
+            rtr: None,
+            peer_to_peer: false,
+            fault: None,
+        };
+        let receiver = Receiver::new(&terms, Accessor::default());
+        let wanted = |len: u16| receiver.wanted(&len.to_be_bytes());
+        // Short ones are taken whole, of long ones the start is enough.
+        assert_eq!(wanted(WHOLE_MAX as u16), LENGTH_FIELD + WHOLE_MAX + trailer_len(WHOLE_MAX));
+        assert_eq!(wanted(WHOLE_MAX as u16 + 1), LENGTH_FIELD + WHOLE_MAX);
+        assert_eq!(wanted(60_000), LENGTH_FIELD + WHOLE_MAX);
+    }
 }

@@ -193,12 +193,22 @@ impl SendQueue {
         })
     }
 
-    /// Ends everything that is not done as flushed.
+    /// Ends everything that is not done as flushed, and what stands behind that: nothing succeeds
+    /// any more once a request has not.
     pub(crate) fn flush(&mut self) {
         self.waiting_for_kind = false;
         self.next = self.ring.tail();
+        let mut ended = false;
         for number in self.ring.head()..self.next {
-            self.fail(number, WcStatus::Flushed);
+            let progress = &mut self.ring.at(number).progress;
+            match progress {
+                Progress::Done(WcStatus::Success) if !ended => {}
+                Progress::Done(status) if *status != WcStatus::Success => ended = true,
+                _ => {
+                    ended = true;
+                    *progress = Progress::Done(WcStatus::Flushed);
+                }
+            }
         }
     }
 
@@ -258,4 +268,35 @@ fn check(config: &Config, wr: &SendRequest<'_>) -> Result<u32, PostError> {
         return Err(PostError::Invalid);
     }
     Ok(length as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Covers: VERBS-hilland-6.2.4-01
+    #[test]
+    fn nothing_succeeds_behind_a_flushed_request() {
+        let mut queue = SendQueue::new(4);
+        let write = SendOp::Write { stag: Stag(1), to: TaggedOffset(0) };
+        let read = SendOp::Read { stag: Stag(1), to: TaggedOffset(0), invalidate: None };
+        for (wr_id, op) in [(0, write), (1, read), (2, write), (3, write)] {
+            let payload = Payload::Inline(&[]);
+            let request = SendRequest { wr_id, op, payload, signaled: true, fence: false };
+            queue.post(&Config::default(), &request).unwrap();
+        }
+        for number in 0..4 {
+            assert_eq!(queue.next_unstarted().unwrap().0, number);
+            queue.start();
+        }
+        queue.built(0, 10);
+        queue.built(2, 20);
+        queue.built(3, 30);
+        queue.taken(20);
+        queue.flush();
+        let status = |_| queue.pop_done(QpId(0)).unwrap().unwrap().status;
+        let ended: [WcStatus; 4] = core::array::from_fn(status);
+        assert_eq!(ended[0], WcStatus::Success);
+        assert_eq!(ended[1..], [WcStatus::Flushed; 3]);
+    }
 }

@@ -32,12 +32,7 @@ const TABLE: [(u8, Opcode, Option<u32>); 12] = [
 ];
 
 fn tagged(control: u8) -> Header {
-    Header::Tagged(Tagged {
-        last: true,
-        rsvd_ulp: control,
-        stag: Stag(1),
-        to: TaggedOffset(2),
-    })
+    Header::Tagged(Tagged { last: true, rsvd_ulp: control, stag: Stag(1), to: TaggedOffset(2) })
 }
 
 fn untagged(control: u8, qn: u32) -> Header {
@@ -201,8 +196,7 @@ fn atomic_request_header_is_52_octets_in_the_order_of_figure_4() {
 #[test]
 fn atomic_response_header_is_12_octets_in_the_order_of_figure_6() {
     let octets = [1, 2, 3, 4, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18];
-    let response =
-        AtomicResponse { request_id: 0x0102_0304, original: 0x1112_1314_1516_1718 };
+    let response = AtomicResponse { request_id: 0x0102_0304, original: 0x1112_1314_1516_1718 };
     assert_eq!(response.octets(), octets);
     assert_eq!(AtomicResponse::parse(&octets), Some(response));
     assert_eq!(AtomicResponse::parse(&octets[..11]), None);

@@ -2,21 +2,20 @@
 //! hand, two ends connected with each other, and a raw peer that sends octets of its own making.
 
 mod atomics;
-//M mod closing;
-//M mod completions;
-//M mod faults;
-//M mod hello;
+mod closing;
+mod completions;
+mod faults;
+mod hello;
 mod immediate;
 mod invalidate;
 mod octets;
-//M mod order;
 mod read_requests;
 mod reads;
 mod sends;
-//M mod splits;
-//M mod states;
-//M mod terminate;
-//M mod vectors;
+mod splits;
+mod states;
+mod terminate;
+mod vectors;
 mod writes;
 
 use alloc::collections::VecDeque;
@@ -209,7 +208,7 @@ impl Memory for Host {
         op: AtomicOp,
     ) -> Result<u64, AccessError> {
         self.access(who, stag, to.0, 8, Access::REMOTE_ATOMIC, |octets| {
-            if to.0 % 8 != 0 {
+            if !to.0.is_multiple_of(8) {
                 return Err(AccessError::Unaligned);
             }
             let old = u64::from_ne_bytes(octets.try_into().expect("8 octets"));

@@ -48,11 +48,7 @@ pub(super) fn send(msn: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Read Request header (RFC 5040 §4.4).
-pub(super) fn read_header(
-    sink: (u32, u64),
-    size: u32,
-    source: (u32, u64),
-) -> Vec<u8> {
+pub(super) fn read_header(sink: (u32, u64), size: u32, source: (u32, u64)) -> Vec<u8> {
     let mut out = Vec::new();
     out.extend(sink.0.to_be_bytes());
     out.extend(sink.1.to_be_bytes());
@@ -64,7 +60,8 @@ pub(super) fn read_header(
 
 /// A Read Request with a sink that tells its MSN.
 pub(super) fn read_request(msn: u32, size: u32, source_stag: u32, source_to: u64) -> Vec<u8> {
-    let header = read_header((0x5151_0000 + msn, 0x99), size, (source_stag, source_to));
+    let header =
+        read_header((0x5151_0000u32.wrapping_add(msn), 0x99), size, (source_stag, source_to));
     untagged(READ_REQUEST, true, 0, 1, msn, 0, &header)
 }
 

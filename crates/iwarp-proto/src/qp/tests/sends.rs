@@ -43,7 +43,10 @@ fn sends_of_every_size_arrive_whole_and_in_order() {
             pair.a.post(i as u64, SEND, &[local(0, size)]);
             pair.run();
             assert_eq!(pair.b.completions(), [received(i as u64, size)]);
-            assert_eq!(outcomes(&pair.a.completions()), [(i as u64, WcStatus::Success, WcOp::Send)]);
+            assert_eq!(
+                outcomes(&pair.a.completions()),
+                [(i as u64, WcStatus::Success, WcOp::Send)]
+            );
             assert_eq!(pair.b.host.octets(LOCAL)[3..3 + octets.len()], octets, "{size}");
         }
         assert!(pair.b.host.octets(LOCAL)[70_004..].iter().all(|&octet| octet == 0));
@@ -64,9 +67,8 @@ fn sends_leave_in_the_order_they_were_posted_one_msn_each() {
         .iter()
         .map(|ulpdu| (ulpdu[0], ulpdu[1], word(ulpdu, 6), word(ulpdu, 10), word(ulpdu, 14)))
         .collect();
-    let expected: Vec<_> = (1..=3)
-        .flat_map(|msn| [(0x01, 0x43, 0, msn, 0), (0x41, 0x43, 0, msn, 110)])
-        .collect();
+    let expected: Vec<_> =
+        (1..=3).flat_map(|msn| [(0x01, 0x43, 0, msn, 0), (0x41, 0x43, 0, msn, 110)]).collect();
     assert_eq!(seen, expected);
 }
 
@@ -118,7 +120,8 @@ fn lists_of_32_elements_are_gathered_and_scattered() {
         pair.a.host.fill(LOCAL, 0, &octets);
         // Unequal elements, some empty, on both sides; the message spans several segments.
         let from: Vec<Sge> = (0..32).map(|i| local(i * 100, (i as u32 % 4) * 33)).collect();
-        let to: Vec<Sge> = (0..32).map(|i| local(i * 200, if i % 5 == 0 { 0 } else { 90 })).collect();
+        let to: Vec<Sge> =
+            (0..32).map(|i| local(i * 200, if i % 5 == 0 { 0 } else { 90 })).collect();
         let sent: Vec<u8> = from
             .iter()
             .flat_map(|sge| {
@@ -281,7 +284,15 @@ fn corner_38_tagged_segments_may_stand_inside_a_send_but_no_other_untagged_opcod
     raw.end.receive(1, &[local(0, 8)]);
     raw.send(&untagged(octets::SEND, false, 0, 0, 1, 0, b"abcd"));
     raw.send(&octets::tagged(octets::WRITE, false, OPEN, OPEN_BASE, b"WR"));
-    raw.send(&untagged(octets::READ_REQUEST, true, 0, 1, 1, 0, &octets::read_header((5, 6), 0, (0, 0))));
+    raw.send(&untagged(
+        octets::READ_REQUEST,
+        true,
+        0,
+        1,
+        1,
+        0,
+        &octets::read_header((5, 6), 0, (0, 0)),
+    ));
     raw.send(&untagged(octets::SEND, true, 0, 0, 1, 4, b"efgh"));
     raw.send(&octets::tagged(octets::WRITE, true, OPEN, OPEN_BASE + 2, b"ITE"));
     assert_eq!(raw.end.completions(), [received(1, 8)]);

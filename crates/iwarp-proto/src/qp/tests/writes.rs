@@ -265,3 +265,25 @@ fn writes_that_lie_in_memory_are_sent_from_there_only_without_crc_and_markers() 
         assert_eq!(&back[0][14 + 2000..14 + 2004] == b"late", in_place);
     }
 }
+
+/// Covers: RDMAP-5040-5.1-06, DDP-5041-4.1-07, DDP-5041-5.4-01
+#[test]
+fn a_send_behind_writes_completes_when_they_were_placed() {
+    for crc in [true, false] {
+        let mut pair = Pair::with(config(), |terms| terms.crc = crc);
+        pair.b.receive(1, &[]);
+        pair.a.host.fill(LOCAL, 0, &pattern(5000, 1));
+        pair.a.post(1, write_op(0), &[local(0, 2500)]);
+        pair.a.post(2, write_op(2500), &[local(2500, 2500)]);
+        pair.a.post(3, SEND, &[]);
+        let mut completed = 0;
+        for part in pair.a.take_all().chunks(3) {
+            pair.b.arrive(part);
+            if !pair.b.completions().is_empty() {
+                completed += 1;
+                assert_eq!(pair.b.host.octets(OPEN)[..5000], pattern(5000, 1));
+            }
+        }
+        assert_eq!(completed, 1);
+    }
+}
