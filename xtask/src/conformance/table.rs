@@ -1,0 +1,73 @@
+//! The two tables of `conformance/`.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
+/// A row of `requirements.csv`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Requirement {
+    /// Such as `MPA-5044-4.2-01`.
+    pub(super) id: String,
+    /// The RFC's number.
+    pub(super) document: String,
+    /// `MUST`, `MUST NOT`, `SHOULD`, `SHOULD NOT`, `MAY`; `DEF` for a definition without a
+    /// keyword, `low` for a keyword in lower case.
+    pub(super) level: String,
+    /// What is required, in short.
+    pub(super) text: String,
+}
+
+impl Requirement {
+    /// Whether it needs a test, or a reason why there is none.
+    pub(super) fn is_binding(&self) -> bool {
+        matches!(self.level.as_str(), "MUST" | "MUST NOT")
+    }
+}
+
+/// A row of `exceptions.csv`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Exception {
+    /// An id, or the beginning of several followed by `*`.
+    pub(super) pattern: String,
+    /// Why there is no test.
+    pub(super) reason: String,
+}
+
+impl Exception {
+    /// Whether it is about this requirement.
+    pub(super) fn applies_to(&self, id: &str) -> bool {
+        match self.pattern.strip_suffix('*') {
+            Some(prefix) => id.starts_with(prefix),
+            None => id == self.pattern,
+        }
+    }
+}
+
+/// Reads `id,doc,section,level,requirement,test`.
+pub(super) fn requirements(file: &Path) -> Result<Vec<Requirement>> {
+    let mut rows: Vec<Requirement> = Vec::new();
+    for [id, document, _section, level, text, _test] in read(file)? {
+        ensure!(rows.iter().all(|row| row.id != id), "{}: {id} twice", file.display());
+        rows.push(Requirement { id, document, level, text });
+    }
+    Ok(rows)
+}
+
+/// Reads `id,reason`.
+pub(super) fn exceptions(file: &Path) -> Result<Vec<Exception>> {
+    let row = |[pattern, reason]: [String; 2]| Exception { pattern, reason };
+    Ok(read(file)?.into_iter().map(row).collect())
+}
+
+fn read<const N: usize>(file: &Path) -> Result<Vec<[String; N]>> {
+    let mut reader = csv::Reader::from_path(file).with_context(|| format!("{}", file.display()))?;
+    let mut rows = Vec::new();
+    for record in reader.records() {
+        let record = record.with_context(|| format!("{}", file.display()))?;
+        let fields: Vec<String> = record.iter().map(|field| field.trim().to_owned()).collect();
+        let row = fields.try_into().ok();
+        rows.push(row.with_context(|| format!("{}: not {N} columns", file.display()))?);
+    }
+    Ok(rows)
+}

@@ -1,0 +1,63 @@
+//! Programs that steps need beside the Rust toolchain, and where Debian has them.
+
+use anyhow::{Result, bail};
+
+use crate::shell;
+
+/// A program, the Debian package that brings it, and what asks for it.
+pub(crate) struct Tool {
+    /// Name on the path.
+    pub(crate) program: &'static str,
+    /// Debian package.
+    pub(crate) package: &'static str,
+    /// Steps of `cargo xtask test` that cannot do without.
+    pub(crate) steps: &'static [&'static str],
+}
+
+/// All of them.
+pub(crate) const TOOLS: &[Tool] = &[
+    Tool { program: "cc", package: "gcc", steps: &["clippy", "doc", "test", "tsan"] },
+    Tool { program: "g++", package: "g++", steps: &["fuzz"] },
+    Tool { program: "readelf", package: "binutils", steps: &["tsan"] },
+    Tool { program: "tshark", package: "tshark", steps: &["test", "e2e"] },
+];
+
+/// Installs what is missing for `steps`, where that is possible.
+///
+/// # Errors
+///
+/// When something is still missing afterwards.
+pub(crate) fn ensure(steps: &[&str]) -> Result<()> {
+    let wanted = missing(steps);
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let packages: Vec<&str> = wanted.iter().map(|tool| tool.package).collect();
+    let list = packages.join(" ");
+    if !is_root() || !shell::exists("apt-get") {
+        bail!("missing programs; as root: apt-get install --no-install-recommends {list}");
+    }
+    println!("installing {list}");
+    let apt = |args: &[&str]| {
+        let mut command = shell::program("apt-get");
+        command.env("DEBIAN_FRONTEND", "noninteractive").arg("-qq").args(args);
+        shell::run(&mut command)
+    };
+    apt(&["update"])?;
+    let mut install = vec!["install", "--yes", "--no-install-recommends"];
+    install.extend(packages);
+    apt(&install)?;
+    match missing(steps).first() {
+        Some(tool) => bail!("{} is installed but {} is not found", tool.package, tool.program),
+        None => Ok(()),
+    }
+}
+
+fn missing(steps: &[&str]) -> Vec<&'static Tool> {
+    let needed = |tool: &&Tool| tool.steps.iter().any(|step| steps.contains(step));
+    TOOLS.iter().filter(needed).filter(|tool| !shell::exists(tool.program)).collect()
+}
+
+fn is_root() -> bool {
+    shell::output(shell::program("id").arg("-u")).is_ok_and(|id| id.trim() == "0")
+}

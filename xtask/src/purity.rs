@@ -1,0 +1,106 @@
+//! The protocol crate is `no_std` and without unsafe code, and without its default features (which
+//! let the CRC ask the CPU what it can do) nothing it depends on uses std either.
+//!
+//! A target without std would show it best, but a toolchain seldom has one installed. What the
+//! compiler noted in the built crate shows it as well: the list of crates it refers to, through
+//! all its dependencies, may have `core` and `alloc` in it, not `std`.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+
+use crate::shell;
+
+const CRATE: &str = "iwarp-proto";
+const HEAD: [&str; 2] = ["#![no_std]", "#![forbid(unsafe_code)]"];
+
+/// Whether there is something to check.
+pub(crate) fn subject() -> PathBuf {
+    shell::root().join("crates").join(CRATE).join("src/lib.rs")
+}
+
+/// Checks the head of the crate and what the built crate refers to.
+pub(crate) fn check() -> Result<String> {
+    let source = fs::read_to_string(subject()).context("protocol crate")?;
+    for line in HEAD {
+        if !source.lines().any(|l| l.trim() == line) {
+            bail!("{CRATE} lacks {line}");
+        }
+    }
+    if names_std(&source) {
+        bail!("{CRATE} names std outside of its tests");
+    }
+    let library = build()?;
+    let listing = shell::output(
+        shell::program("rustc").env("RUSTC_BOOTSTRAP", "1").arg("-Zls=root").arg(&library),
+    )?;
+    let crates = dependencies(&listing);
+    if !crates.iter().any(|name| name == "core") {
+        bail!("cannot read the dependencies of {}", library.display());
+    }
+    if crates.iter().any(|name| name == "std") {
+        bail!("{CRATE} or one of its dependencies uses std: {}", crates.join(" "));
+    }
+    Ok(format!("uses {}", crates.join(" ")))
+}
+
+/// Without `extern crate std` a `no_std` crate cannot name it; its tests may.
+fn names_std(source: &str) -> bool {
+    let lines: Vec<&str> = source.lines().map(str::trim).collect();
+    lines.iter().enumerate().any(|(n, line)| {
+        line.starts_with("extern crate std") && (n == 0 || lines[n - 1] != "#[cfg(test)]")
+    })
+}
+
+/// Builds the crate and returns its library.
+fn build() -> Result<PathBuf> {
+    let messages = shell::output(&mut shell::cargo([
+        "build",
+        "--package",
+        CRATE,
+        "--lib",
+        "--no-default-features",
+        "--message-format=json-render-diagnostics",
+    ]))?;
+    // One JSON object a line; the name of the library is all that is wanted of it.
+    messages
+        .lines()
+        .filter(|line| line.contains("\"reason\":\"compiler-artifact\""))
+        .flat_map(|line| line.split('"'))
+        .filter(|word| word.contains("libiwarp_proto") && word.ends_with(".rlib"))
+        .map(PathBuf::from)
+        .next_back()
+        .context("cargo built no library")
+}
+
+/// The names in lines like `3 alloc-6e6df4ffe0af4d15 hash ...`.
+fn dependencies(listing: &str) -> Vec<String> {
+    let mut lines = listing.lines().skip_while(|line| !line.starts_with("=External Dep"));
+    lines.next();
+    lines
+        .map_while(|line| line.split_whitespace().nth(1))
+        .filter_map(|name| name.rsplit_once('-'))
+        .map(|(name, _)| name.to_owned())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{dependencies, names_std};
+
+    #[test]
+    fn only_tests_may_name_std() {
+        assert!(!names_std("#![no_std]\nextern crate alloc;\n#[cfg(test)]\nextern crate std;"));
+        assert!(names_std("#![no_std]\nextern crate std;"));
+        assert!(names_std("#[cfg(feature = \"std\")]\nextern crate std;"));
+    }
+
+    #[test]
+    fn names_are_read_off_the_compilers_listing() {
+        let listing = "Crate info:\nname a\n=External Dependencies=\n\
+            1 core-120c hash 41 kind x\n2 crc_fast-6e6d hash 2f kind x\n\nmore things\n";
+        assert_eq!(dependencies(listing), ["core", "crc_fast"]);
+        assert!(dependencies("nothing of the kind").is_empty());
+    }
+}

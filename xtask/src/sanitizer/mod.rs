@@ -1,0 +1,116 @@
+//! The crates with unsafe code or threads under AddressSanitizer and ThreadSanitizer, on the
+//! stable toolchain (`RUSTC_BOOTSTRAP=1`) and with its precompiled standard library.
+
+mod tsan;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::shell::{self, Tally};
+
+/// The crates that are run so.
+pub(crate) const CRATES: &[&str] = &["iwarp-mem", "iwarp-os", "iwarp"];
+
+/// Sanitizers that the compiler supports and that the project uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sanitizer {
+    /// Accesses outside of what is allocated, use after free, leaks.
+    Address,
+    /// Data races.
+    Thread,
+}
+
+impl Sanitizer {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Address => "address",
+            Self::Thread => "thread",
+        }
+    }
+}
+
+/// Those of [`CRATES`] that exist by now.
+pub(crate) fn subjects() -> Vec<&'static str> {
+    let exists = |name: &&&str| {
+        let source = shell::root().join("crates").join(name).join("src/lib.rs");
+        std::fs::metadata(source).is_ok_and(|file| file.len() > 100)
+    };
+    CRATES.iter().filter(exists).copied().collect()
+}
+
+/// Runs their tests.
+pub(crate) fn run(sanitizer: Sanitizer) -> Result<Tally> {
+    if sanitizer == Sanitizer::Thread {
+        tsan::check(&build_dir(sanitizer), &suppressions())?;
+    }
+    let mut sum = Tally::default();
+    for name in subjects() {
+        let mut command = shell::cargo(["test", "--package", name, "--all-features", "--lib"]);
+        for test in integration_tests(name)? {
+            command.args(["--test", &test]);
+        }
+        build_environment(&mut command, sanitizer, &[])?;
+        let reports = match sanitizer {
+            Sanitizer::Address => ("ASAN_OPTIONS", "detect_stack_use_after_return=1".to_owned()),
+            Sanitizer::Thread => ("TSAN_OPTIONS", suppressions()),
+        };
+        command.env(reports.0, reports.1);
+        sum += shell::run_counted(&mut command)?;
+    }
+    Ok(sum)
+}
+
+fn suppressions() -> String {
+    let file = shell::root().join("xtask/src/sanitizer/suppressions.txt");
+    format!("suppressions={}", file.display())
+}
+
+/// All but those that switch stacks themselves, which no sanitizer can follow.
+fn integration_tests(package: &str) -> Result<Vec<String>> {
+    let dir = shell::root().join("crates").join(package).join("tests");
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(dir).into_iter().flatten() {
+        let path = entry?.path();
+        let Some(name) = path.file_stem().and_then(|name| name.to_str()) else { continue };
+        let is_test = path.extension().is_some_and(|extension| extension == "rs");
+        if is_test && !["loom", "shuttle"].iter().any(|model| name.starts_with(model)) {
+            names.push(name.to_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Sets target, target directory and flags, `more` of them included, for a build under the
+/// sanitizer. Only the target is built with them, not build scripts or procedural macros.
+pub(crate) fn build_environment(
+    command: &mut Command,
+    sanitizer: Sanitizer,
+    more: &[&str],
+) -> Result<()> {
+    let mut flags = vec![format!("-Zsanitizer={}", sanitizer.name())];
+    let dir = build_dir(sanitizer);
+    if sanitizer == Sanitizer::Thread {
+        flags.extend(tsan::flags(&dir)?);
+    }
+    flags.extend(more.iter().map(|flag| (*flag).to_owned()));
+    command.args(["--target", &host()?]);
+    command.env("CARGO_TARGET_DIR", dir);
+    command.env("RUSTC_BOOTSTRAP", "1");
+    command.env_remove("RUSTFLAGS");
+    command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
+    Ok(())
+}
+
+fn build_dir(sanitizer: Sanitizer) -> PathBuf {
+    shell::target_dir().join(format!("sanitizer-{}", sanitizer.name()))
+}
+
+/// The triple that the compiler builds for when it is not told.
+pub(crate) fn host() -> Result<String> {
+    let version = shell::output(shell::program("rustc").arg("-vV"))?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).context("rustc names no host")
+}

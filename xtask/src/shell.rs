@@ -1,0 +1,230 @@
+//! Running other programs, always from the root of the workspace.
+
+use std::env;
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
+use std::ops::AddAssign;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use anyhow::{Context, Result, bail};
+
+/// The root of the workspace: of the one that `cargo xtask` was called in, should several share a
+/// target directory.
+pub(crate) fn root() -> PathBuf {
+    let manifest = env::var_os("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
+    Path::new(&manifest).parent().expect("xtask is a folder of the workspace").to_path_buf()
+}
+
+/// Where Cargo puts what it builds; each kind of build that would evict another gets a folder of
+/// its own below it.
+pub(crate) fn target_dir() -> PathBuf {
+    match env::var_os("CARGO_TARGET_DIR") {
+        Some(dir) => root().join(dir),
+        None => root().join("target"),
+    }
+}
+
+/// A cargo command of the toolchain that runs this program.
+pub(crate) fn cargo<I, S>(args: I) -> Command
+where
+    I: IntoIterator<Item = S>,
+    S: AsRef<OsStr>,
+{
+    let mut command = program(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(args);
+    if std::io::stdout().is_terminal() {
+        // Some output goes through a pipe on its way.
+        command.env("CARGO_TERM_COLOR", "always");
+    }
+    // What `cargo run` sets for this program is not meant for the builds it starts.
+    for (name, _) in env::vars_os() {
+        let name = name.to_string_lossy();
+        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&*name);
+        }
+    }
+    command
+}
+
+/// Any command, in the root of the workspace.
+pub(crate) fn program(name: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(name);
+    command.current_dir(root());
+    command
+}
+
+/// Whether a program of that name is on the path.
+pub(crate) fn exists(name: &str) -> bool {
+    let paths = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&paths).any(|dir| dir.join(name).is_file())
+}
+
+/// Whether the command can be run and succeeds; its output is dropped.
+pub(crate) fn succeeds(command: &mut Command) -> bool {
+    let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    quiet.status().is_ok_and(|status| status.success())
+}
+
+/// Runs the command with this program's input and output.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    announce(command);
+    let status = command.status().with_context(|| format!("cannot start {}", shown(command)))?;
+    if !status.success() {
+        bail!("{} failed: {status}", brief(command));
+    }
+    Ok(())
+}
+
+/// The standard output of the command.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let output = command
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("cannot start {}", shown(command)))?;
+    if !output.status.success() {
+        bail!("{} failed: {}", brief(command), output.status);
+    }
+    String::from_utf8(output.stdout).with_context(|| format!("output of {}", shown(command)))
+}
+
+/// How many tests a command ran, read off the closing lines of its test runners.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
+    pub(crate) ignored: u64,
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.ignored += other.ignored;
+    }
+}
+
+impl Tally {
+    fn add_line(&mut self, line: &str) {
+        let line = without_colours(line);
+        // cargo test: "test result: ok. 3 passed; 0 failed; 1 ignored; ..."
+        // nextest:    "     Summary [   0.1s] 4 tests run: 4 passed (1 slow), 1 skipped"
+        let counts = if let Some((_, counts)) = line.split_once("test result: ") {
+            counts
+        } else if line.trim_start().starts_with("Summary [") {
+            line.split_once("run: ").map_or("", |(_, counts)| counts)
+        } else {
+            return;
+        };
+        self.passed += count_before(counts, " passed");
+        self.failed += count_before(counts, " failed");
+        self.ignored += count_before(counts, " ignored") + count_before(counts, " skipped");
+    }
+}
+
+fn without_colours(line: &str) -> String {
+    let mut plain = String::new();
+    let mut inside = false;
+    for c in line.chars() {
+        match c {
+            '\x1b' => inside = true,
+            'm' if inside => inside = false,
+            _ if inside => {}
+            c => plain.push(c),
+        }
+    }
+    plain
+}
+
+fn count_before(text: &str, word: &str) -> u64 {
+    let Some(end) = text.find(word) else { return 0 };
+    let digits = text[..end].rsplit(|c: char| !c.is_ascii_digit()).next();
+    digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
+/// Runs a command that runs tests, shows its output as it comes and counts the tests.
+pub(crate) fn run_counted(command: &mut Command) -> Result<Tally> {
+    announce(command);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot start {}", shown(command)))?;
+    let tally = Arc::new(Mutex::new(Tally::default()));
+    let errors = child.stderr.take().expect("piped");
+    let echo = thread::spawn({
+        let tally = Arc::clone(&tally);
+        move || pass_on(errors, &tally, std::io::stderr())
+    });
+    pass_on(child.stdout.take().expect("piped"), &tally, std::io::stdout());
+    echo.join().expect("the copying thread does not panic");
+    let status = child.wait()?;
+    let tally = *tally.lock().expect("not poisoned");
+    if !status.success() {
+        bail!("{} failed: {status}", brief(command));
+    }
+    Ok(tally)
+}
+
+fn pass_on(from: impl Read, tally: &Mutex<Tally>, mut to: impl Write) {
+    let mut from = BufReader::new(from);
+    let mut line = Vec::new();
+    while matches!(from.read_until(b'\n', &mut line), Ok(1..)) {
+        // When nobody reads our output any more there is nobody to tell.
+        let _ = to.write_all(&line);
+        tally.lock().expect("not poisoned").add_line(&String::from_utf8_lossy(&line));
+        line.clear();
+    }
+}
+
+fn announce(command: &Command) {
+    println!("$ {}", shown(command));
+}
+
+/// Program and first argument; the whole command was announced.
+fn brief(command: &Command) -> String {
+    let program = Path::new(command.get_program());
+    let program = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy();
+    match command.get_args().next() {
+        Some(first) if !first.to_string_lossy().starts_with('-') => {
+            format!("{program} {}", first.to_string_lossy())
+        }
+        _ => program.into_owned(),
+    }
+}
+
+fn shown(command: &Command) -> String {
+    let mut words = Vec::new();
+    for (name, value) in command.get_envs() {
+        let value = value.map(OsStr::to_string_lossy);
+        // Long flag lists and what is only removed would hide the command.
+        if let Some(value) = value.filter(|value| value.len() <= 60) {
+            words.push(format!("{}='{value}'", name.to_string_lossy()));
+        }
+    }
+    let program = Path::new(command.get_program());
+    words.push(program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned());
+    words.extend(command.get_args().map(|arg| arg.to_string_lossy().into_owned()));
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Tally;
+
+    #[test]
+    fn closing_lines_of_both_runners_are_counted() {
+        let mut tally = Tally::default();
+        tally.add_line("test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 7 filtered");
+        tally.add_line(
+            "     Summary [   0.1s] 40 tests run: 38 passed (1 slow), 2 failed, 5 skipped",
+        );
+        tally.add_line("\x1b[32m     Summary\x1b[0m [   0.1s] 1 test run: \x1b[1m1\x1b[0m passed");
+        tally.add_line("an ordinary line: 99 passed");
+        assert_eq!(tally, Tally { passed: 42, failed: 2, ignored: 6 });
+    }
+}

@@ -1,0 +1,266 @@
+//! The steps of `cargo xtask test`, in the order they run: what fails quickly comes first.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+
+use crate::conformance;
+use crate::fuzz;
+use crate::purity;
+use crate::sanitizer::{self, Sanitizer};
+use crate::shell::{self, Tally};
+
+/// One step.
+pub(crate) struct Step {
+    /// For `--only` and `--skip`.
+    pub(crate) name: &'static str,
+    /// For `--list`.
+    pub(crate) about: &'static str,
+    /// What the step tests and does not find, if so.
+    pub(crate) absent: fn() -> Option<String>,
+    /// Runs it.
+    pub(crate) run: fn(&Settings) -> Result<Outcome>,
+}
+
+/// What came of a step.
+pub(crate) enum Outcome {
+    /// Everything was right.
+    Passed(String),
+    /// Something was wrong.
+    Failed(String),
+    /// What it tests does not exist yet.
+    Absent(String),
+    /// A tool it needs is missing, and installing that is the user's decision.
+    NotRun(String),
+}
+
+impl Outcome {
+    /// For the summary.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Passed(_) => "passed",
+            Self::Failed(_) => "FAILED",
+            Self::Absent(_) => "absent",
+            Self::NotRun(_) => "not run",
+        }
+    }
+
+    /// What there is to say about it.
+    pub(crate) fn note(&self) -> &str {
+        let (Self::Passed(note) | Self::Failed(note) | Self::Absent(note) | Self::NotRun(note)) =
+            self;
+        note
+    }
+}
+
+/// How long the steps without a natural end go on.
+#[derive(clap::Args)]
+pub(crate) struct Settings {
+    /// Seconds for each fuzz target
+    #[arg(long, default_value_t = 10)]
+    fuzz_seconds: u64,
+    /// Seeds of the simulator
+    #[arg(long, default_value_t = 1_000)]
+    sim_seeds: u64,
+    /// Simulator steps for each seed
+    #[arg(long, default_value_t = 1_000)]
+    sim_steps: u64,
+}
+
+/// All steps.
+pub(crate) const ALL: &[Step] = &[
+    Step { name: "fmt", about: "cargo fmt --check", absent: || None, run: fmt },
+    Step { name: "clippy", about: "clippy, warnings are errors", absent: || None, run: clippy },
+    Step { name: "doc", about: "rustdoc, warnings are errors", absent: || None, run: doc },
+    Step {
+        name: "purity",
+        about: "the protocol crate is no_std and without unsafe",
+        absent: || absent_file(purity::subject()),
+        run: |_| purity::check().map(Outcome::Passed),
+    },
+    Step { name: "test", about: "all tests of the workspace", absent: || None, run: test },
+    Step { name: "doctest", about: "the examples in the docs", absent: || None, run: doctest },
+    Step {
+        name: "e2e",
+        about: "the command against itself, optimised",
+        absent: || absent_file(path("crates/iwarp-cli/tests")),
+        run: e2e,
+    },
+    Step {
+        name: "sim",
+        about: "the simulator",
+        absent: || absent_file(path("crates/iwarp-sim/src/main.rs")),
+        run: sim,
+    },
+    Step {
+        name: "loom",
+        about: "all interleavings of the lock-free parts",
+        absent: || match loom_tests().is_empty() {
+            true => Some(format!("no tests/loom*.rs in {}", LOOM_CRATES.join(", "))),
+            false => None,
+        },
+        run: loom,
+    },
+    Step {
+        name: "asan",
+        about: "unsafe crates under AddressSanitizer",
+        absent: absent_sanitized,
+        run: |_| sanitizer::run(Sanitizer::Address).and_then(counted),
+    },
+    Step {
+        name: "tsan",
+        about: "unsafe crates under ThreadSanitizer",
+        absent: absent_sanitized,
+        run: |_| sanitizer::run(Sanitizer::Thread).and_then(counted),
+    },
+    Step {
+        name: "fuzz",
+        about: "every fuzz target for some seconds",
+        absent: || match fuzz::targets().is_empty() {
+            true => Some("no fuzz/fuzz_targets".to_owned()),
+            false => None,
+        },
+        run: |settings| fuzz::run_all(settings.fuzz_seconds).map(Outcome::Passed),
+    },
+    // Behind the tests: those it counts have passed.
+    Step {
+        name: "conformance",
+        about: "requirements, corners and the tests that name them",
+        absent: || None,
+        run: |_| conformance::check().map(Outcome::Passed),
+    },
+    Step {
+        name: "miri",
+        about: "unsafe code of iwarp-mem under Miri",
+        absent: || absent_file(path("crates/iwarp-mem/src/lib.rs")),
+        run: miri,
+    },
+    Step {
+        name: "deny",
+        about: "licences, advisories and sources of the dependencies",
+        absent: || None,
+        run: deny,
+    },
+];
+
+fn path(relative: &str) -> PathBuf {
+    shell::root().join(relative)
+}
+
+fn absent_file(path: PathBuf) -> Option<String> {
+    let relative = path.strip_prefix(shell::root()).unwrap_or(&path).display();
+    if path.exists() { None } else { Some(format!("no {relative}")) }
+}
+
+fn absent_sanitized() -> Option<String> {
+    match sanitizer::subjects().is_empty() {
+        true => Some(format!("none of {}", sanitizer::CRATES.join(", "))),
+        false => None,
+    }
+}
+
+/// A run of tests in which there was none has shown nothing.
+fn counted(tally: Tally) -> Result<Outcome> {
+    if tally.passed == 0 {
+        bail!("no test was run");
+    }
+    Ok(Outcome::Passed(format!("{} tests passed, {} ignored", tally.passed, tally.ignored)))
+}
+
+fn fmt(_: &Settings) -> Result<Outcome> {
+    shell::run(&mut shell::cargo(["fmt", "--all", "--check"]))?;
+    if path("fuzz/Cargo.toml").exists() {
+        let fuzz = ["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"];
+        shell::run(&mut shell::cargo(fuzz))?;
+    }
+    Ok(Outcome::Passed(String::new()))
+}
+
+fn clippy(_: &Settings) -> Result<Outcome> {
+    let scope = ["clippy", "--workspace", "--all-targets", "--all-features"];
+    shell::run(shell::cargo(scope).args(["--", "--deny", "warnings"]))?;
+    Ok(Outcome::Passed(String::new()))
+}
+
+fn doc(_: &Settings) -> Result<Outcome> {
+    let mut command = shell::cargo(["doc", "--workspace", "--all-features", "--no-deps"]);
+    shell::run(command.env("RUSTDOCFLAGS", "--deny warnings"))?;
+    Ok(Outcome::Passed(String::new()))
+}
+
+fn test(_: &Settings) -> Result<Outcome> {
+    let mut command = if shell::exists("cargo-nextest") {
+        shell::cargo(["nextest", "run", "--workspace", "--all-features"])
+    } else {
+        shell::cargo(["test", "--workspace", "--all-features", "--all-targets"])
+    };
+    counted(shell::run_counted(&mut command)?)
+}
+
+fn doctest(_: &Settings) -> Result<Outcome> {
+    let mut command = shell::cargo(["test", "--workspace", "--all-features", "--doc"]);
+    let tally = shell::run_counted(&mut command)?;
+    if tally.passed == 0 {
+        return Ok(Outcome::Absent("no examples in the docs".to_owned()));
+    }
+    counted(tally)
+}
+
+fn e2e(_: &Settings) -> Result<Outcome> {
+    let mut command = shell::cargo(["test", "--release", "--package", "iwarp-cli", "--test", "*"]);
+    counted(shell::run_counted(&mut command)?)
+}
+
+fn sim(settings: &Settings) -> Result<Outcome> {
+    let (seeds, steps) = (settings.sim_seeds.to_string(), settings.sim_steps.to_string());
+    let mut command = shell::cargo(["run", "--release", "--package", "iwarp-sim", "--"]);
+    shell::run(command.args(["--seeds", &seeds, "--steps", &steps]))?;
+    Ok(Outcome::Passed(format!("{seeds} seeds, {steps} steps each")))
+}
+
+const LOOM_CRATES: &[&str] = &["iwarp-mem", "iwarp"];
+
+/// Crates with loom tests, which have a name of their own: `--cfg loom` swaps the atomics of the
+/// whole crate, so other tests cannot run beside them.
+fn loom_tests() -> Vec<&'static str> {
+    let has = |name: &&&str| {
+        let entries = std::fs::read_dir(path(&format!("crates/{name}/tests")));
+        entries.into_iter().flatten().flatten().any(|entry| {
+            let file = entry.file_name().to_string_lossy().into_owned();
+            file.starts_with("loom") && file.ends_with(".rs")
+        })
+    };
+    LOOM_CRATES.iter().filter(has).copied().collect()
+}
+
+fn loom(_: &Settings) -> Result<Outcome> {
+    let mut sum = Tally::default();
+    for name in loom_tests() {
+        let mut command = shell::cargo(["test", "--release", "--package", name]);
+        command.args(["--test", "loom*"]).env("RUSTFLAGS", "--cfg loom");
+        command.env("CARGO_TARGET_DIR", shell::target_dir().join("loom"));
+        sum += shell::run_counted(&mut command)?;
+    }
+    counted(sum)
+}
+
+fn miri(_: &Settings) -> Result<Outcome> {
+    if !shell::succeeds(&mut shell::cargo(["miri", "--version"])) {
+        let install = "rustup +nightly component add miri rust-src";
+        return Ok(Outcome::NotRun(format!("the toolchain has no Miri: {install}")));
+    }
+    let mut command = shell::cargo(["miri", "test", "--package", "iwarp-mem"]);
+    // Registered memory is addressed by integers from the wire: its provenance is exposed.
+    command.env("MIRIFLAGS", "-Zmiri-permissive-provenance");
+    command.env("CARGO_TARGET_DIR", shell::target_dir().join("miri"));
+    counted(shell::run_counted(&mut command)?)
+}
+
+fn deny(_: &Settings) -> Result<Outcome> {
+    if !shell::exists("cargo-deny") {
+        let install = "cargo install --locked cargo-deny";
+        return Ok(Outcome::NotRun(format!("cargo-deny is not installed: {install}")));
+    }
+    shell::run(&mut shell::cargo(["deny", "--workspace", "--all-features", "check"]))?;
+    Ok(Outcome::Passed(String::new()))
+}
