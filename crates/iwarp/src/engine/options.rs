@@ -35,7 +35,8 @@ pub struct Options {
     pub user_timeout: Duration,
     /// How long a closed connection may take to send what was accepted and see the peer close.
     pub linger: Duration,
-    /// Connections of one listener that may be in start-up at the same time, beside its backlog.
+    /// Connections of one listener that may be in start-up, or wait for the program's answer, at
+    /// the same time, unless its backlog is more.
     pub max_pending: usize,
     /// Congestion control on connections within this host; the system's default elsewhere.
     /// Pacing algorithms halve loopback's bandwidth.
@@ -190,7 +191,7 @@ mod tests {
         })
     }
 
-    /// Covers: MPA-5044-4.4-02, MPA-5044-4.4-03
+    /// Covers: MPA-5044-1.2-02, MPA-5044-4.4-02, MPA-5044-4.4-03
     #[test]
     fn crc_is_on_unless_somebody_says_otherwise() {
         assert!(from(&[]).unwrap().crc);
