@@ -1,0 +1,147 @@
+//! A queue pair with a completion queue of its own, and waiting for what one asked for.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use iwarp::{
+    CompletionChannel, CompletionQueue, Device, Ended, Payload, PostError, ProtectionDomain,
+    QueuePair, QueuePairAttributes, RecvRequest, SendOp, SendRequest, Sge, WcOp, WcStatus,
+    WorkCompletion,
+};
+use thiserror::Error;
+
+/// How long a waiter polls before it sleeps.
+const SPIN: Duration = Duration::from_millis(1);
+
+/// Number of a work request whose success nobody waits for.
+pub(crate) const QUIET: u64 = 0;
+
+/// One end of a connection, with everything it completes on.
+#[derive(Debug)]
+pub(crate) struct End {
+    pub(crate) pd: ProtectionDomain,
+    pub(crate) qp: QueuePair,
+    cq: CompletionQueue,
+    channel: CompletionChannel,
+    /// Completions that came while another was waited for.
+    early: Vec<WorkCompletion>,
+}
+
+/// Why what was waited for did not come.
+#[derive(Debug, Error)]
+pub(crate) enum WaitError {
+    /// The connection is over.
+    #[error("the connection ended")]
+    Ended,
+    /// The work request failed.
+    #[error("{0:?} failed: {1:?}")]
+    Failed(WcOp, WcStatus),
+    /// It took too long.
+    #[error("no completion within {0:?}")]
+    TimedOut(Duration),
+    /// The system refused to wait.
+    #[error("cannot wait for completions: {0}")]
+    System(#[from] io::Error),
+}
+
+impl End {
+    /// Makes a queue pair that is ready to be connected.
+    pub(crate) fn new(device: &Device) -> io::Result<Self> {
+        let channel = device.create_comp_channel()?;
+        let cq = device.create_cq(512, Some(&channel))?;
+        let pd = device.alloc_pd();
+        let qp = pd.create_qp(&QueuePairAttributes::new(&cq, &cq));
+        Ok(Self { pd, qp, cq, channel, early: Vec::new() })
+    }
+
+    /// Posts a work request with octets of registered memory.
+    pub(crate) fn post(&self, wr_id: u64, op: SendOp, sge: Sge) -> Result<(), PostError> {
+        self.post_payload(wr_id, op, Payload::Sges(&[sge]))
+    }
+
+    /// Posts a work request with octets that are taken at once.
+    pub(crate) fn post_inline(&self, wr_id: u64, op: SendOp, data: &[u8]) -> Result<(), PostError> {
+        self.post_payload(wr_id, op, Payload::Inline(data))
+    }
+
+    /// Posts a work request without octets.
+    pub(crate) fn post_bare(&self, wr_id: u64, op: SendOp) -> Result<(), PostError> {
+        self.post_payload(wr_id, op, Payload::Sges(&[]))
+    }
+
+    fn post_payload(&self, wr_id: u64, op: SendOp, payload: Payload<'_>) -> Result<(), PostError> {
+        self.qp.post_send(&SendRequest { wr_id, op, payload, signaled: true, fence: false })
+    }
+
+    /// Posts a receive.
+    pub(crate) fn post_recv(&self, wr_id: u64, sge: Sge) -> Result<(), PostError> {
+        self.qp.post_recv(&RecvRequest { wr_id, sges: &[sge] })
+    }
+
+    /// Waits for the completion of a work request, however long it takes without a `timeout`.
+    /// Polls for a moment, then sleeps.
+    pub(crate) fn wait(
+        &mut self,
+        wr_id: u64,
+        timeout: Option<Duration>,
+    ) -> Result<WorkCompletion, WaitError> {
+        if let Some(place) = self.early.iter().position(|wc| wc.wr_id == wr_id) {
+            return Ok(self.early.remove(place));
+        }
+        let start = Instant::now();
+        loop {
+            while let Some(completion) = self.cq.poll_one() {
+                if let Some(completion) = self.sort(completion, wr_id)? {
+                    return Ok(completion);
+                }
+            }
+            let waited = start.elapsed();
+            if let Some(timeout) = timeout
+                && waited >= timeout
+            {
+                return Err(WaitError::TimedOut(timeout));
+            }
+            if waited < SPIN {
+                continue;
+            }
+            self.cq.request_notify(false);
+            // What completed before that call raises no event.
+            if let Some(completion) = self.cq.poll_one() {
+                if let Some(completion) = self.sort(completion, wr_id)? {
+                    return Ok(completion);
+                }
+                continue;
+            }
+            self.channel.wait(timeout.map(|timeout| timeout - waited))?;
+        }
+    }
+
+    fn sort(
+        &mut self,
+        completion: WorkCompletion,
+        wr_id: u64,
+    ) -> Result<Option<WorkCompletion>, WaitError> {
+        match completion.status {
+            WcStatus::Success if completion.wr_id == wr_id => Ok(Some(completion)),
+            WcStatus::Success => {
+                if completion.wr_id != QUIET {
+                    self.early.push(completion);
+                }
+                Ok(None)
+            }
+            WcStatus::Flushed => Err(WaitError::Ended),
+            status => Err(WaitError::Failed(completion.op, status)),
+        }
+    }
+}
+
+/// How a connection ended, in words.
+pub(crate) fn how(ended: Option<Ended>) -> String {
+    match ended {
+        None => "the connection is still up".to_owned(),
+        Some(Ended::Closed) => "the peer disconnected".to_owned(),
+        Some(Ended::Terminated(code)) => format!("the peer terminated the connection: {code}"),
+        Some(Ended::Fault(code)) => format!("the peer broke a rule: {code}"),
+        Some(Ended::Lost) => "the connection broke".to_owned(),
+    }
+}

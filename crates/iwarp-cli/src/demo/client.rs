@@ -1,0 +1,364 @@
+//! The client's side of the demo: does everything, verifies everything, tells about it.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use iwarp::cm::{self, ConnectParams};
+use iwarp::{Access, Buffer, MemoryRegion, SendOp, TaggedOffset};
+
+use super::messages::{
+    Ask, BULK, COUNTER, COUNTER_START, Lent, MAX_MESSAGE, PING, TO_READ, WRITTEN,
+};
+use super::report::{self, Speed, Way};
+use super::{PATIENCE, Server, Settings, pattern, server};
+use crate::completions::{End, QUIET, WaitError, how};
+use crate::size;
+
+/// How long each measurement takes.
+const MEASURE: Duration = Duration::from_secs(1);
+/// Octets of a message in the bandwidth measurements.
+const CHUNK: usize = 1 << 20;
+/// Messages under way at a time in them.
+const DEPTH: u64 = 16;
+/// Round trips before the measurement of latency begins.
+const WARM_UP: u32 = 200;
+/// Round trips that are measured at most.
+const MAX_ROUND_TRIPS: usize = 1 << 18;
+/// Which pattern is moved.
+const SEED: u64 = 0x1ca5_7ab1e;
+
+/// Layout of the client's own small memory.
+const INBOX: usize = 0;
+const OUTBOX: usize = 1024;
+const RESULT: usize = 2048;
+
+const SEND: SendOp = SendOp::Send { solicited: false, invalidate: None };
+
+/// Numbers of work requests; [`work`] makes those of the bandwidth measurements.
+const RECEIVE: u64 = 1;
+const OPERATION: u64 = 2;
+const BULK_WORK: u64 = 16;
+
+pub(crate) fn run(settings: &Settings, server: &Server) -> Result<()> {
+    let device = settings.device()?;
+    let end = End::new(&device)?;
+    let small = end.pd.allocate(4096, Access::LOCAL_WRITE)?;
+    let params = ConnectParams::default();
+    let connection = cm::connect(&device, server.addr, &end.qp, &params, PATIENCE)
+        .with_context(|| format!("cannot connect to {}", server.addr))?;
+    let lent = Lent::decode(connection.private_data())?;
+    ensure!(lent.len == (BULK + settings.size) as u64, "the server lends {} octets", lent.len);
+
+    println!("{}", console::style("RDMA between two processes, over plain TCP").bold());
+    println!();
+    let about = format!(
+        "process {}, listening on {}, lends {} of its memory",
+        server.id(),
+        server.addr,
+        size::show(settings.size)
+    );
+    report::process("server", &about);
+    let options = device.options();
+    let about = format!(
+        "process {}, connected: MPA revision {}, CRC32c {}, markers {}",
+        std::process::id(),
+        options.revision,
+        if options.crc { "on" } else { "off" },
+        if options.markers { "on" } else { "off" },
+    );
+    report::process("client", &about);
+
+    let mut client = Client { end, small, lent, server: server.id() };
+    let result = client.everything(settings.size);
+    if result.as_ref().is_err_and(|error| matches!(error.downcast_ref(), Some(WaitError::Ended))) {
+        return result.context(how(connection.wait_disconnected(Some(PATIENCE))));
+    }
+    connection.disconnect();
+    result
+}
+
+struct Client {
+    end: End,
+    small: MemoryRegion,
+    lent: Lent,
+    /// Number of the server process.
+    server: u32,
+}
+
+impl Client {
+    fn memory(&self) -> &Buffer {
+        self.small.buffer().expect("the library allocated it")
+    }
+
+    fn everything(&mut self, size: usize) -> Result<()> {
+        report::headline("What moved");
+        self.send()?;
+        self.write()?;
+        self.read()?;
+        self.fetch_add()?;
+        self.compare_swap()?;
+        self.immediate()?;
+        report::headline("How fast");
+        let speeds = self.measure(size)?;
+        report::speeds(&speeds);
+        report::done("Every result was verified.");
+        Ok(())
+    }
+
+    /// What octet `offset` of the server's memory is called.
+    fn there(&self, offset: usize) -> TaggedOffset {
+        self.lent.to.advanced(offset as u64)
+    }
+
+    /// Does one operation and waits until it is done.
+    fn perform(&mut self, op: SendOp, offset: usize, len: usize) -> Result<()> {
+        self.end.post(OPERATION, op, self.small.sge(offset, len))?;
+        self.end.wait(OPERATION, Some(PATIENCE))?;
+        Ok(())
+    }
+
+    /// Asks the server something and returns its answer.
+    fn ask(&mut self, ask: &Ask<'_>) -> Result<Vec<u8>> {
+        let message = ask.encode();
+        self.end.post_recv(RECEIVE, self.small.sge(INBOX, MAX_MESSAGE))?;
+        self.memory().write_at(OUTBOX, &message);
+        self.perform(SEND, OUTBOX, message.len())?;
+        let received = self.end.wait(RECEIVE, Some(PATIENCE)).context("no answer")?;
+        let mut answer = vec![0; received.byte_len as usize];
+        self.memory().read_at(INBOX, &mut answer);
+        Ok(answer)
+    }
+
+    fn look(&mut self, offset: usize, len: usize) -> Result<Vec<u8>> {
+        self.ask(&Ask::Look { offset: offset as u64, len: len as u64 })
+    }
+
+    fn counter(&mut self) -> Result<u64> {
+        let octets = self.look(COUNTER, 8)?;
+        Ok(u64::from_ne_bytes(octets.as_slice().try_into().context("a counter has 8 octets")?))
+    }
+
+    fn send(&mut self) -> Result<()> {
+        let text = format!("Hello, process {}. This is process {}.", self.server, me());
+        let answer = self.ask(&Ask::Hello(text.as_bytes())).context("Send")?;
+        report::moved("Send", Way::ToServer, &format!("\"{text}\""));
+        let want = format!("Process {} got {} octets.", self.server, text.len());
+        same("Send", want.as_bytes(), &answer)?;
+        report::moved("Send", Way::ToClient, &format!("\"{want}\""));
+        Ok(())
+    }
+
+    fn write(&mut self) -> Result<()> {
+        let text = format!("Process {} wrote this into your memory.", me());
+        self.memory().write_at(OUTBOX, text.as_bytes());
+        let op = SendOp::Write { stag: self.lent.stag, to: self.there(WRITTEN) };
+        self.perform(op, OUTBOX, text.len()).context("RDMA Write")?;
+        let found = self.look(WRITTEN, text.len()).context("RDMA Write")?;
+        same("RDMA Write", text.as_bytes(), &found)?;
+        report::moved("RDMA Write", Way::ToServer, &format!("\"{text}\""));
+        Ok(())
+    }
+
+    fn read(&mut self) -> Result<()> {
+        let want = server::to_read(self.server);
+        let op = SendOp::Read { stag: self.lent.stag, to: self.there(TO_READ), invalidate: None };
+        self.perform(op, RESULT, want.len()).context("RDMA Read")?;
+        let mut found = vec![0; want.len()];
+        self.memory().read_at(RESULT, &mut found);
+        same("RDMA Read", want.as_bytes(), &found)?;
+        report::moved("RDMA Read", Way::ToClient, &format!("\"{want}\""));
+        Ok(())
+    }
+
+    /// Does an atomic operation on the counter and returns its old value.
+    fn atomic(&mut self, op: SendOp) -> Result<u64> {
+        self.perform(op, RESULT, 8)?;
+        let mut old = [0; 8];
+        self.memory().read_at(RESULT, &mut old);
+        Ok(u64::from_ne_bytes(old))
+    }
+
+    fn fetch_add(&mut self) -> Result<()> {
+        let (stag, to) = (self.lent.stag, self.there(COUNTER));
+        let op = SendOp::FetchAdd { stag, to, add: 1, mask: 0 };
+        let old = self.atomic(op).context("FetchAdd")?;
+        let new = self.counter().context("FetchAdd")?;
+        ensure!(
+            (old, new) == (COUNTER_START, COUNTER_START + 1),
+            "FetchAdd: 1 was added to {COUNTER_START}: old value {old}, new value {new}"
+        );
+        report::moved("FetchAdd", Way::ToServer, &format!("counter + 1: was {old}, is {new}"));
+        Ok(())
+    }
+
+    fn compare_swap(&mut self) -> Result<()> {
+        let (stag, to) = (self.lent.stag, self.there(COUNTER));
+        let start = COUNTER_START + 1;
+        for (want_old, want_new) in [(start, 7000), (7000, 7000)] {
+            let op = SendOp::CompareSwap {
+                stag,
+                to,
+                compare: start,
+                compare_mask: u64::MAX,
+                swap: 7000,
+                swap_mask: u64::MAX,
+            };
+            let old = self.atomic(op).context("CompareSwap")?;
+            let new = self.counter().context("CompareSwap")?;
+            ensure!(
+                (old, new) == (want_old, want_new),
+                "CompareSwap of {start} for 7000 on {want_old}: old value {old}, new value {new}"
+            );
+            let text = format!("counter = 7000 if it is {start}: was {old}, is {new}");
+            report::moved("CompareSwap", Way::ToServer, &text);
+        }
+        Ok(())
+    }
+
+    fn immediate(&mut self) -> Result<()> {
+        let data = *b"iWARP !!";
+        let ready = self.ask(&Ask::Expect)?;
+        same("Immediate Data", b"", &ready)?;
+        self.end.post_recv(RECEIVE, self.small.sge(INBOX, MAX_MESSAGE))?;
+        self.end.post_bare(QUIET, SendOp::Immediate { solicited: false, data })?;
+        let received = self.end.wait(RECEIVE, Some(PATIENCE)).context("Immediate Data")?;
+        let back = received.immediate.context("Immediate Data: got a Send instead")?;
+        let mut want = data;
+        want.reverse();
+        same("Immediate Data", &want, &back)?;
+        for (way, octets) in [(Way::ToServer, data), (Way::ToClient, back)] {
+            let text = String::from_utf8_lossy(&octets).into_owned();
+            report::moved("Immediate Data", way, &format!("\"{text}\" in the completion itself"));
+        }
+        Ok(())
+    }
+
+    fn measure(&mut self, len: usize) -> Result<Vec<Speed>> {
+        let source = self.end.pd.allocate(len, Access::LOCAL_READ)?;
+        let sink = self.end.pd.allocate(len, Access::LOCAL_WRITE)?;
+        pattern::fill(source.buffer().context("memory without a buffer")?, 0, SEED);
+        let chunk = CHUNK.min(len);
+        let label = size::show(chunk);
+
+        let stag = self.lent.stag;
+        let write = |to| SendOp::Write { stag, to };
+        let (octets, time) = self.bandwidth("RDMA Write", &source, chunk, write)?;
+        let difference = self.ask(&Ask::Check { seed: SEED })?;
+        ensure!(
+            difference.is_empty(),
+            "RDMA Write: in the server's memory, {}",
+            String::from_utf8_lossy(&difference)
+        );
+        let detail = format!("{} moved, then compared by the server", rounded(octets));
+        let writes = Speed::bandwidth(format!("RDMA Write, {label}"), octets, time, detail);
+
+        let read = |to| SendOp::Read { stag, to, invalidate: None };
+        let (octets, time) = self.bandwidth("RDMA Read", &sink, chunk, read)?;
+        let buffer = sink.buffer().context("memory without a buffer")?;
+        if let Some(difference) = pattern::difference(buffer, 0, SEED) {
+            anyhow::bail!("RDMA Read: in the client's memory, {difference}");
+        }
+        let detail = format!("{} moved, then compared by the client", rounded(octets));
+        let reads = Speed::bandwidth(format!("RDMA Read, {label}"), octets, time, detail);
+
+        Ok(vec![writes, reads, self.latency()?])
+    }
+
+    /// Moves messages of `chunk` octets between `local` and the server's bulk memory, all over it
+    /// at least once, for some time. Returns octets and time, placement included.
+    fn bandwidth(
+        &mut self,
+        what: &str,
+        local: &MemoryRegion,
+        chunk: usize,
+        op: impl Fn(TaggedOffset) -> SendOp,
+    ) -> Result<(u64, Duration)> {
+        let bar = report::progress(what, MEASURE);
+        let chunks = local.len().div_ceil(chunk) as u64;
+        let (mut posted, mut done, mut octets) = (0, 0, 0);
+        let start = Instant::now();
+        while posted < chunks || start.elapsed() < MEASURE {
+            while posted - done < DEPTH {
+                let offset = (posted % chunks) as usize * chunk;
+                let len = chunk.min(local.len() - offset);
+                let op = op(self.there(BULK + offset));
+                self.end.post(work(posted), op, local.sge(offset, len))?;
+                posted += 1;
+                octets += len as u64;
+            }
+            self.end.wait(work(done), Some(PATIENCE)).context(what.to_owned())?;
+            done += 1;
+            bar.set_position(start.elapsed().as_millis() as u64);
+        }
+        for number in done..posted {
+            self.end.wait(work(number), Some(PATIENCE)).context(what.to_owned())?;
+        }
+        // Written octets that only left do not count: a Read comes back after they are placed.
+        let read = SendOp::Read { stag: self.lent.stag, to: self.there(COUNTER), invalidate: None };
+        self.perform(read, RESULT, 8)?;
+        let time = start.elapsed();
+        bar.finish_and_clear();
+        Ok((octets, time))
+    }
+
+    /// Has the server send small messages back, one after the other.
+    fn latency(&mut self) -> Result<Speed> {
+        let bar = report::progress("Send", MEASURE);
+        for number in 0..WARM_UP {
+            self.round_trip(number)?;
+        }
+        let start = Instant::now();
+        let mut times = vec![self.round_trip(WARM_UP)?];
+        while start.elapsed() < MEASURE && times.len() < MAX_ROUND_TRIPS {
+            times.push(self.round_trip(times.len() as u32)?);
+            if times.len().is_multiple_of(256) {
+                bar.set_position(start.elapsed().as_millis() as u64);
+            }
+        }
+        bar.finish_and_clear();
+        times.sort_unstable();
+        let half = |percent: usize| times[times.len() * percent / 100].as_secs_f64() * 5e5;
+        let result = format!("{:.1} µs", half(50));
+        let detail =
+            format!("half a round trip, median of {}; 99 % under {:.1} µs", times.len(), half(99));
+        Ok(Speed { what: format!("Send, {PING} octets"), result, detail })
+    }
+
+    /// Sends a number, waits until it is back, and says how long that took.
+    fn round_trip(&mut self, number: u32) -> Result<Duration> {
+        let start = Instant::now();
+        self.end.post_recv(RECEIVE, self.small.sge(INBOX, PING))?;
+        self.end.post_inline(QUIET, SEND, &number.to_be_bytes())?;
+        let received = self.end.wait(RECEIVE, Some(PATIENCE)).context("ping-pong")?;
+        let took = start.elapsed();
+        let mut back = [0; PING];
+        self.memory().read_at(INBOX, &mut back);
+        ensure!(received.byte_len as usize == PING, "ping-pong: {} octets", received.byte_len);
+        same("ping-pong", &number.to_be_bytes(), &back)?;
+        Ok(took)
+    }
+}
+
+/// The number of the `number`th work request of a bandwidth measurement.
+const fn work(number: u64) -> u64 {
+    BULK_WORK + number
+}
+
+fn me() -> u32 {
+    std::process::id()
+}
+
+fn rounded(octets: u64) -> String {
+    format!("{:.1} GB", octets as f64 / 1e9)
+}
+
+/// Says what differs.
+fn same(what: &str, want: &[u8], have: &[u8]) -> Result<()> {
+    ensure!(
+        want == have,
+        "{what}: expected \"{}\", found \"{}\"",
+        want.escape_ascii(),
+        have.escape_ascii()
+    );
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! The serving process of the demo.
+
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use anyhow::{Context, Result, bail};
+use iwarp::cm::{ConnectParams, Listener};
+use iwarp::{Access, Buffer, MemoryRegion, SendOp, WorkCompletion};
+
+use super::messages::{Ask, BULK, COUNTER, COUNTER_START, Lent, MAX_MESSAGE, PING, TO_READ};
+use super::{PATIENCE, ServerArgs, pattern};
+use crate::completions::{End, QUIET, WaitError};
+
+const RECEIVE: u64 = 1;
+
+/// The text that waits in the server's memory to be read.
+pub(crate) fn to_read(process: u32) -> String {
+    format!("Process {process} left this here and was not asked when it was read.")
+}
+
+/// Runs the serving process: prints where it listens, serves one connection, ends with it.
+pub(crate) fn serve(args: &ServerArgs) -> Result<()> {
+    let device = args.settings.device()?;
+    let listener = Listener::bind(&device, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+    let addr = listener.local_addr().context("the listener has no address")?;
+    let mut end = End::new(&device)?;
+    let everything =
+        Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+    let lent = end.pd.allocate(BULK + args.settings.size, everything)?;
+    let memory = lent.buffer().context("memory without a buffer")?;
+    memory.write_at(TO_READ, to_read(std::process::id()).as_bytes());
+    memory.write_at(COUNTER, &COUNTER_START.to_ne_bytes());
+    let message = end.pd.allocate(MAX_MESSAGE, Access::LOCAL_WRITE)?;
+    end.post_recv(RECEIVE, message.whole())?;
+
+    let mut stdout = std::io::stdout();
+    writeln!(stdout, "listening {addr}")?;
+    stdout.flush()?;
+    let incoming = listener.accept(Some(PATIENCE))?.context("nobody connected")?;
+    let where_it_is = Lent { stag: lent.rkey(), to: lent.base(), len: lent.len() as u64 };
+    let params = ConnectParams { private_data: where_it_is.encode(), ..ConnectParams::default() };
+    let _connection = incoming.accept(&end.qp, &params)?;
+    answer(&mut end, &message, memory)
+}
+
+/// Answers until the client disconnects.
+fn answer(end: &mut End, message: &MemoryRegion, memory: &Buffer) -> Result<()> {
+    let inbox = message.buffer().context("memory without a buffer")?;
+    let mut octets = [0; MAX_MESSAGE];
+    let send = SendOp::Send { solicited: false, invalidate: None };
+    loop {
+        let received = match end.wait(RECEIVE, None) {
+            Ok(received) => received,
+            Err(WaitError::Ended) => return Ok(()),
+            Err(error) => return Err(error).context("waiting for a message"),
+        };
+        let len = received.byte_len as usize;
+        inbox.read_at(0, &mut octets[..len]);
+        // The next message may come as soon as this one is answered.
+        end.post_recv(RECEIVE, message.whole())?;
+        if len == PING {
+            end.post_inline(QUIET, send, &octets[..PING])?;
+            continue;
+        }
+        let reply = match Ask::decode(&octets[..len])? {
+            Ask::Hello(text) => {
+                format!("Process {} got {} octets.", std::process::id(), text.len()).into_bytes()
+            }
+            Ask::Look { offset, len } => look(memory, offset, len)?,
+            Ask::Check { seed } => {
+                pattern::difference(memory, BULK, seed).unwrap_or_default().into_bytes()
+            }
+            Ask::Expect => {
+                end.post_inline(QUIET, send, &[])?;
+                let mut data = expect_immediate(end.wait(RECEIVE, Some(PATIENCE))?)?;
+                end.post_recv(RECEIVE, message.whole())?;
+                data.reverse();
+                end.post_bare(QUIET, SendOp::Immediate { solicited: false, data })?;
+                continue;
+            }
+        };
+        end.post_inline(QUIET, send, &reply)?;
+    }
+}
+
+/// The octets that the client wants to see.
+fn look(memory: &Buffer, offset: u64, len: u64) -> Result<Vec<u8>> {
+    let end = offset.checked_add(len).filter(|&end| end <= BULK as u64);
+    if end.is_none() || len > MAX_MESSAGE as u64 {
+        bail!("the client wants to see {len} octets at {offset}");
+    }
+    let mut octets = vec![0; len as usize];
+    memory.read_at(offset as usize, &mut octets);
+    Ok(octets)
+}
+
+fn expect_immediate(received: WorkCompletion) -> Result<[u8; 8]> {
+    received.immediate.context("expected Immediate Data, got a Send")
+}

@@ -1,0 +1,91 @@
+//! The `iwarp` command: see, try and test RDMA over plain TCP.
+
+mod completions;
+mod demo;
+mod devinfo;
+mod rping;
+mod size;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+/// RDMA over plain TCP, without an RDMA device.
+///
+/// The iWARP protocol suite (MPA, DDP, RDMAP: RFC 5044, 5041, 5040, 6581, 7306) in user space. No
+/// kernel module, no root. On the wire it is iWARP to the letter, so the other end may be this
+/// command, Linux siw, or an iWARP network card.
+#[derive(Parser)]
+#[command(name = "iwarp", version, after_long_help = ENVIRONMENT)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const ENVIRONMENT: &str = "\
+Start here:
+  iwarp demo                         two processes exchange data by every RDMA operation
+  iwarp devinfo -v                   what an RDMA program is told about the device
+
+Environment (all commands):
+  IWARP_CRC=on|off                   CRC32c on the stream (on; off only where both ends say so)
+  IWARP_MARKERS=on|off               ask the peer for MPA markers (off)
+  IWARP_MPA_REVISION=1|2             revision of the requests this end makes (2)
+  IWARP_PEER_TO_PEER=off|write|read|send|any
+                                     the peer-to-peer start-up of RFC 6581 (off)
+  IWARP_LOG=info|debug|iwarp=trace   what to log to standard error (warnings)
+
+The library's documentation of `Options::from_env` has the rest.";
+
+#[derive(Subcommand)]
+enum Command {
+    Demo(demo::Args),
+    Devinfo(devinfo::Args),
+    Rping(rping::Args),
+    /// The serving process of `iwarp demo`.
+    #[command(hide = true)]
+    DemoServer(demo::ServerArgs),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    log_to_stderr();
+    let (name, result) = match cli.command {
+        Command::Demo(args) => ("demo", demo::run(&args)),
+        Command::DemoServer(args) => ("demo, server", demo::serve(&args)),
+        Command::Devinfo(args) => ("devinfo", devinfo::run(&args)),
+        Command::Rping(args) => ("rping", rping::run(&args)),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("iwarp {name}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Logs what `IWARP_LOG` asks for; warnings if it is not set.
+fn log_to_stderr() {
+    let filter = EnvFilter::builder()
+        .with_default_directive(tracing_subscriber::filter::LevelFilter::WARN.into())
+        .with_env_var("IWARP_LOG")
+        .from_env_lossy();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}
