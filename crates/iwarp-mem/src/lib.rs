@@ -14,6 +14,8 @@
 //!   gather    loads octets to send, with their CRC in the same pass
 //!   atomic    FetchAdd and CompareSwap on the program's memory
 //!   buffer    owned memory that a safe program can register
+//!   lend      owned memory that is the program's or the network's, never both
+//!   borrow    borrowed memory, registered for the time of one call
 //! ```
 //!
 //! # Memory that others write
@@ -40,11 +42,13 @@
 compile_error!("addresses of 32 or 64 bits are assumed");
 
 mod atomic;
+mod borrow;
 mod buffer;
 mod copy_crc;
 mod gate;
 mod gather;
 mod guard;
+mod lend;
 mod memory;
 mod place;
 mod random;
@@ -54,7 +58,9 @@ mod sync;
 mod table;
 mod window;
 
+pub use borrow::Borrowed;
 pub use buffer::Buffer;
 pub use guard::Guard;
+pub use lend::{LentRegion, OwnedRegion};
 pub use region::{MemoryTable, RegionChange, RegionSpec, RegisterError, Scope};
 pub use window::WindowType;

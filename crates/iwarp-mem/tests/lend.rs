@@ -29,10 +29,7 @@ fn octets_are_reachable_only_while_they_are_lent() {
     table.place_local(WHO, sge(stag, 64), b"from the network").unwrap();
     let mut owned = lent.take_back();
     assert_eq!(&owned[..16], b"from the network");
-    assert_eq!(
-        table.place_local(WHO, sge(stag, 64), b"too late"),
-        Err(AccessError::InvalidStag),
-    );
+    assert_eq!(table.place_local(WHO, sge(stag, 64), b"too late"), Err(AccessError::InvalidStag),);
     owned[..4].copy_from_slice(b"mine");
     let lent = owned.lend().unwrap();
     assert_eq!(lent.stag(), stag, "changing hands costs no STag");
@@ -59,7 +56,7 @@ fn no_peer_reaches_them_lent_or_not() {
 fn no_window_can_be_bound_to_them() {
     let table = Arc::new(MemoryTable::new());
     let lent = lent(&table, 64);
-    let window = table.allocate_window(PD, iwarp_mem::WindowType::Type1).unwrap();
+    let window = table.allocate_window(PD, iwarp_mem::WindowType::One).unwrap();
     let bind = Bind {
         window,
         new_stag: table.fresh_key(window).unwrap(),

@@ -1,0 +1,151 @@
+//! Connections and memory that cannot be misused: blocking, or async with the feature `tokio`.
+//!
+//! The [verbs](crate::verbs) share memory with the network and leave it to the program to keep
+//! away from it. Here the types see to that:
+//!
+//! - A [`Block`] is memory that is the program's or an operation's, never both. An operation takes
+//!   it by value, so nothing can touch it, send it twice or free it meanwhile; it comes back when
+//!   the operation is done, successfully or not. While the program has it, its STag is shut, and
+//!   no completion, flush or peer gets round that.
+//! - [`Exposed`] memory is what peers reach with Writes, Reads and atomic operations whenever they
+//!   like. It is copied in and out and never borrowed. A [`Grant`] tells the peer where it is.
+//! - A [`Session`] is a connected queue pair with its completion queue. Its operations are posted
+//!   when they are called and return a [`Pending`], for [`wait`](Pending::wait) or `.await`.
+//! - [`Session::scope`] lends memory that is only borrowed, like [`std::thread::scope`].
+//!
+//! ```
+//! use iwarp::Device;
+//! use iwarp::session::{BlockPool, Config, Listener, Session};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = Device::open()?;
+//! let listener = Listener::bind(&device.alloc_pd(), "127.0.0.1:0".parse()?)?;
+//! let addr = listener.local_addr().ok_or("no address")?;
+//!
+//! let server = std::thread::spawn(move || -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//!     let request = listener.accept().wait()?;
+//!     let pool = BlockPool::new(request.pd(), 4096, 4)?;
+//!     // A receive must be there before the peer can send.
+//!     let prepared = Config::default().prepare(request.pd())?;
+//!     let question = prepared.recv(pool.take().ok_or("no block")?);
+//!     let session = prepared.accept(request).wait()?;
+//!     let mut block = question.wait()?.block;
+//!     block.make_ascii_uppercase();
+//!     session.send(block).wait()?;
+//!     session.close().wait()?;
+//!     Ok(())
+//! });
+//!
+//! let pd = device.alloc_pd();
+//! let pool = BlockPool::new(&pd, 4096, 4)?;
+//! let session = Session::connect(&pd, addr).wait()?;
+//! let answer = session.recv(pool.take().ok_or("no block")?);
+//! session.send_inline(b"hello").wait()?;
+//! assert_eq!(&*answer.wait()?.block, b"HELLO");
+//! # server.join().unwrap().unwrap();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! All of these are `Send` and `Sync`. With the feature `tokio` the runtime needs I/O enabled, and
+//! time for closing.
+//!
+//! # Cancellation
+//!
+//! Dropping a [`Pending`], or the future around it, at any moment is safe and loses nothing but
+//! the outcome: the operation was posted and goes on, its block stays with it until it is done and
+//! then goes back to its pool. There is no way to take an operation back but to end the
+//! connection: with [`Session::close`], by dropping the session (both in good order: Sends and
+//! Writes that were accepted still go out, the rest ends with
+//! [`OperationError::Disconnected`]), or with [`Session::abort`].
+//!
+//! # What is refused
+//!
+//! Using a block while an operation has it:
+//!
+//! ```compile_fail,E0382
+//! # use iwarp::session::{Block, Session};
+//! fn change_what_is_being_sent(session: &Session, mut block: Block) {
+//!     let sending = session.send(block);
+//!     block[0] = 1; // moved into the operation
+//!     sending.wait().unwrap();
+//! }
+//! ```
+//!
+//! Reading a block before its message has come:
+//!
+//! ```compile_fail,E0505
+//! # use iwarp::session::{Block, Session};
+//! fn look_early(session: &Session, block: Block) -> u8 {
+//!     let first: &u8 = &block[0];
+//!     let receiving = session.recv(block); // `first` still borrows it
+//!     *first
+//! }
+//! ```
+//!
+//! Sending a block twice:
+//!
+//! ```compile_fail,E0382
+//! # use iwarp::session::{Block, Session};
+//! fn twice(session: &Session, block: Block) {
+//!     let one = session.send(block);
+//!     let two = session.send(block);
+//! }
+//! ```
+//!
+//! A reference to memory that a peer may change:
+//!
+//! ```compile_fail,E0608
+//! # use iwarp::session::Exposed;
+//! fn borrow(exposed: &Exposed) -> &u8 {
+//!     &exposed[0]
+//! }
+//! ```
+//!
+//! One's own grant as the target of a Write, or exposed memory as a message:
+//!
+//! ```compile_fail,E0308
+//! # use iwarp::session::{Block, Exposed, Session};
+//! fn to_myself(session: &Session, block: Block, exposed: &Exposed) {
+//!     let _ = session.write(block, &exposed.grant(), 0);
+//! }
+//! ```
+//!
+//! ```compile_fail,E0308
+//! # use iwarp::session::{Exposed, Session};
+//! fn send_exposed(session: &Session, exposed: Exposed) {
+//!     let _ = session.send(exposed);
+//! }
+//! ```
+//!
+//! Posting sends before there is a connection:
+//!
+//! ```compile_fail,E0599
+//! # use iwarp::session::{Block, Unconnected};
+//! fn too_early(prepared: &Unconnected, block: Block) {
+//!     let _ = prepared.send(block);
+//! }
+//! ```
+//!
+//! For borrowed memory see [`Scope`].
+
+mod block;
+mod error;
+mod exposed;
+mod operations;
+mod pending;
+mod scope;
+mod setup;
+mod table;
+#[cfg(feature = "tokio")]
+mod task;
+
+pub use block::{Block, BlockPool};
+pub use error::{Failure, OperationError};
+pub use exposed::{Exposed, GRANT_LEN, Grant, RemoteGrant};
+pub use operations::{Closing, SendFlags, Session};
+pub use pending::{Outcome, Pending, Received};
+pub use scope::Scope;
+pub use setup::{Accepting, Config, Connecting, Listener, Request, Unconnected};
+#[cfg(feature = "tokio")]
+pub use task::ClosingFuture;

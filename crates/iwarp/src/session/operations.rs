@@ -1,0 +1,295 @@
+//! A connection and what can be done on it.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use iwarp_mem::RegisterError;
+use iwarp_proto::memory::Access;
+use iwarp_proto::qp::{Payload, SendOp};
+use iwarp_proto::types::{Stag, TaggedOffset};
+
+use crate::cm::{EventChannel, Id};
+use crate::session::table::Handle;
+use crate::session::{
+    Block, Config, Connecting, Exposed, Failure, OperationError, Outcome, Pending, Received,
+    RemoteGrant, Request, Scope,
+};
+use crate::verbs::ProtectionDomain;
+
+/// A connection to a peer: a connected queue pair with its completion queue.
+///
+/// Operations are posted by the call, complete in the order of posting (sends among themselves,
+/// receives among themselves) and may be posted and awaited from any thread or task. Dropping the
+/// session ends the connection in good order, in the background.
+pub struct Session {
+    pub(super) handle: Arc<Handle>,
+    /// Where the id's events would go.
+    _channel: EventChannel,
+    id: Id,
+    private_data: Vec<u8>,
+}
+
+/// How a Send is sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SendFlags {
+    /// Asks for the peer's attention (Solicited Event).
+    pub solicited: bool,
+    /// Gives up what the peer granted for this connection
+    /// ([`Session::expose`] at its side): nobody can use it any more (Send with Invalidate).
+    pub invalidate: Option<Stag>,
+    /// Waits until all earlier Reads and atomic operations are done.
+    pub fence: bool,
+}
+
+impl Session {
+    /// Connects to a [`Listener`](super::Listener) with default sizes.
+    ///
+    /// [`Config`] has other sizes, and [`Config::prepare`] receives that are there when the peer
+    /// sends first.
+    pub fn connect(pd: &ProtectionDomain, addr: SocketAddr) -> Connecting {
+        Config::default().connect(pd, addr)
+    }
+
+    /// Accepts a request with default sizes.
+    pub fn accept(request: Request) -> Connecting {
+        Config::default().accept(request)
+    }
+
+    pub(super) fn new(
+        handle: Arc<Handle>,
+        channel: EventChannel,
+        id: Id,
+        private_data: Vec<u8>,
+    ) -> Self {
+        Self { handle, _channel: channel, id, private_data }
+    }
+
+    fn post_send<T: Outcome>(
+        &self,
+        op: SendOp,
+        fence: bool,
+        block: Option<Block>,
+        other: Payload<'_>,
+    ) -> Pending<T> {
+        Pending::new(&self.handle, self.handle.0.post_send(op, fence, block, other))
+    }
+
+    /// Sends the block's octets as a message. Done when they were handed to the transport.
+    pub fn send(&self, block: Block) -> Pending<Block> {
+        self.send_with(block, SendFlags::default())
+    }
+
+    /// As [`Self::send`], with more to say.
+    pub fn send_with(&self, block: Block, flags: SendFlags) -> Pending<Block> {
+        let SendFlags { solicited, invalidate, fence } = flags;
+        let op = SendOp::Send { solicited, invalidate };
+        self.post_send(op, fence, Some(block), Payload::Sges(&[]))
+    }
+
+    /// Sends a small message that is copied at once, up to [`Config::max_inline`] octets.
+    pub fn send_inline(&self, octets: &[u8]) -> Pending<()> {
+        let op = SendOp::Send { solicited: false, invalidate: None };
+        self.post_send(op, false, None, Payload::Inline(octets))
+    }
+
+    /// Sends 8 octets that arrive in the peer's completion (Immediate Data), behind what was
+    /// written before. They take one of its receives.
+    pub fn immediate(&self, data: [u8; 8]) -> Pending<()> {
+        let op = SendOp::Immediate { solicited: false, data };
+        self.post_send(op, false, None, Payload::Sges(&[]))
+    }
+
+    /// Receives a message into the block, which needs a capacity for it: the peer's message is
+    /// refused, and the connection ends, where there is no receive or too small a one.
+    pub fn recv(&self, block: Block) -> Pending<Received> {
+        Pending::new(&self.handle, self.handle.0.post_recv(Some(block), None))
+    }
+
+    /// Writes the block's octets at `offset` of what the peer granted. Done when they were handed
+    /// to the transport; they are in place before any message that is sent later arrives.
+    pub fn write(&self, block: Block, to: &RemoteGrant, offset: u64) -> Pending<Block> {
+        match place(to, offset, block) {
+            Ok((block, stag, to)) => {
+                let op = SendOp::Write { stag, to };
+                self.post_send(op, false, Some(block), Payload::Sges(&[]))
+            }
+            Err(failure) => Pending::new(&self.handle, Err(failure)),
+        }
+    }
+
+    /// Fills the block with what is at `offset` of what the peer granted: as many octets as the
+    /// block has length.
+    pub fn read(&self, from: &RemoteGrant, offset: u64, block: Block) -> Pending<Block> {
+        match place(from, offset, block) {
+            Ok((block, stag, to)) => {
+                let op = SendOp::Read { stag, to, invalidate: None };
+                self.post_send(op, false, Some(block), Payload::Sges(&[]))
+            }
+            Err(failure) => Pending::new(&self.handle, Err(failure)),
+        }
+    }
+
+    /// Adds to the 8 octets at `offset` of what the peer granted, in its host's order, and returns
+    /// what they were (RFC 7306 §5.1.1). Their address there must be a multiple of 8: the peer
+    /// ends the connection otherwise.
+    pub fn fetch_add(&self, at: &RemoteGrant, offset: u64, add: u64) -> Pending<u64> {
+        self.atomic(at, offset, |stag, to| SendOp::FetchAdd { stag, to, add, mask: 0 })
+    }
+
+    /// Replaces the 8 octets at `offset` of what the peer granted by `swap` if they are `compare`,
+    /// and returns what they were (RFC 7306 §5.1.2). Alignment as for [`Self::fetch_add`].
+    pub fn compare_swap(
+        &self,
+        at: &RemoteGrant,
+        offset: u64,
+        compare: u64,
+        swap: u64,
+    ) -> Pending<u64> {
+        self.atomic(at, offset, |stag, to| SendOp::CompareSwap {
+            stag,
+            to,
+            compare,
+            compare_mask: u64::MAX,
+            swap,
+            swap_mask: u64::MAX,
+        })
+    }
+
+    fn atomic(
+        &self,
+        at: &RemoteGrant,
+        offset: u64,
+        op: impl FnOnce(Stag, TaggedOffset) -> SendOp,
+    ) -> Pending<u64> {
+        let word = self.handle.0.words.take_or_grow();
+        let word = word.map_err(|error| Failure::new(error, None));
+        match word.and_then(|word| place(at, offset, word)) {
+            Ok((word, stag, to)) => {
+                self.post_send(op(stag, to), false, Some(word), Payload::Sges(&[]))
+            }
+            Err(Failure { error, .. }) => {
+                Pending::new(&self.handle, Err(Failure::new(error, None)))
+            }
+        }
+    }
+
+    /// Allocates memory that this peer alone may reach, as [`Exposed::new`] does. It can give its grant up
+    /// ([`SendFlags::invalidate`]), and has it no longer when the session is gone.
+    ///
+    /// # Errors
+    ///
+    /// [`RegisterError`] when no STag can be had.
+    pub fn expose(&self, len: usize, access: Access) -> Result<Exposed, RegisterError> {
+        self.handle.0.expose(len, access)
+    }
+
+    /// Lends borrowed memory to operations, and returns when all of those are done: a receive
+    /// that no message comes for holds it up, unless somebody ends the connection. When `f`
+    /// panics, the connection is reset first.
+    pub fn scope<'env, R>(&self, f: impl for<'scope> FnOnce(&Scope<'scope, 'env>) -> R) -> R {
+        Scope::run(self, f)
+    }
+
+    /// Whether the connection is up.
+    pub fn is_connected(&self) -> bool {
+        self.handle.0.qp.is_connected()
+    }
+
+    /// What the peer said when connecting.
+    pub fn private_data(&self) -> &[u8] {
+        &self.private_data
+    }
+
+    /// The local address.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.id.local_addr()
+    }
+
+    /// The peer's address.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.id.peer_addr()
+    }
+
+    /// The domain whose blocks its operations take.
+    pub fn pd(&self) -> &ProtectionDomain {
+        &self.handle.0.pd
+    }
+
+    /// Ends the connection in good order: Sends and Writes that were accepted go out, the rest
+    /// ends with [`OperationError::Disconnected`]. Done when nothing is under way any more.
+    pub fn close(self) -> Closing {
+        let core = &self.handle.0;
+        core.disconnect();
+        // The engine bounds the end of a connection; this is for when that fails.
+        let deadline = Instant::now() + core.linger() * 2;
+        Closing { handle: Arc::clone(&self.handle), deadline }
+    }
+
+    /// Ends the connection with a reset: nothing that was accepted needs to go out.
+    pub fn abort(&self) {
+        self.handle.0.abort();
+    }
+}
+
+/// Where the block's octets go or come from.
+fn place(
+    grant: &RemoteGrant,
+    offset: u64,
+    block: Block,
+) -> Result<(Block, Stag, TaggedOffset), Failure> {
+    match grant.at(offset, block.len() as u64) {
+        Some((stag, to)) => Ok((block, stag, to)),
+        None => Err(Failure::new(OperationError::OutsideGrant, Some(block))),
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("qp", &self.handle.0.qp.number())
+            .field("peer", &self.peer_addr())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.handle.0.disconnect();
+    }
+}
+
+/// A session that is ending. Dropping it lets it end in the background.
+#[must_use = "wait for it, or drop the session instead"]
+pub struct Closing {
+    pub(super) handle: Arc<Handle>,
+    pub(super) deadline: Instant,
+}
+
+impl Closing {
+    /// Waits until nothing is under way any more: all that was accepted was handed to the
+    /// transport, and all blocks are back or can be had from their [`Pending`].
+    ///
+    /// # Errors
+    ///
+    /// `Disconnected` when the peer did not take it in time, and the connection was reset.
+    pub fn wait(self) -> Result<(), OperationError> {
+        if self.handle.0.wait_idle(self.deadline)? {
+            return Ok(());
+        }
+        self.give_up()
+    }
+
+    pub(super) fn give_up(&self) -> Result<(), OperationError> {
+        self.handle.0.abort();
+        self.handle.0.progress();
+        Err(OperationError::Disconnected)
+    }
+}
+
+impl fmt::Debug for Closing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Closing").finish_non_exhaustive()
+    }
+}

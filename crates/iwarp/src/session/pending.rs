@@ -1,0 +1,216 @@
+//! Operations under way.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use iwarp_proto::qp::{WcStatus, WorkCompletion};
+use iwarp_proto::types::Stag;
+
+use crate::session::table::{Core, Handle};
+use crate::session::{Block, Failure};
+
+/// A message that was received.
+#[derive(Debug)]
+pub struct Received {
+    /// Its octets: the block has the message's length.
+    pub block: Block,
+    /// The data of Immediate Data, which brings no octets.
+    pub immediate: Option<[u8; 8]>,
+    /// The grant that the peer has given up with it (Send with Invalidate).
+    pub invalidated: Option<Stag>,
+    /// Whether the peer asked for attention (Solicited Event).
+    pub solicited: bool,
+}
+
+/// What operations end with: a [`Block`], a [`Received`] message, the old value of an atomic
+/// operation (`u64`), a length (`usize`), or nothing.
+pub trait Outcome: sealed::Outcome {}
+
+impl<T: sealed::Outcome> Outcome for T {}
+
+pub(super) mod sealed {
+    use super::{Block, WorkCompletion};
+
+    pub trait Outcome: Sized {
+        /// `None` where the completion cannot be of such an operation.
+        fn new(completion: &WorkCompletion, block: Option<Block>) -> Option<Self>;
+    }
+}
+
+impl sealed::Outcome for Block {
+    fn new(_: &WorkCompletion, block: Option<Block>) -> Option<Self> {
+        block
+    }
+}
+
+impl sealed::Outcome for Received {
+    fn new(completion: &WorkCompletion, block: Option<Block>) -> Option<Self> {
+        let mut block = block?;
+        let len = if completion.immediate.is_some() { 0 } else { completion.byte_len as usize };
+        block.set_len(len);
+        let WorkCompletion { immediate, invalidated, solicited, .. } = *completion;
+        Some(Self { block, immediate, invalidated, solicited })
+    }
+}
+
+/// The old value of an atomic operation.
+impl sealed::Outcome for u64 {
+    fn new(_: &WorkCompletion, block: Option<Block>) -> Option<Self> {
+        block.and_then(|block| Some(Self::from_ne_bytes(block.get(..8)?.try_into().ok()?)))
+    }
+}
+
+impl sealed::Outcome for () {
+    fn new(_: &WorkCompletion, _: Option<Block>) -> Option<Self> {
+        Some(())
+    }
+}
+
+/// The length of a message that was received into borrowed memory.
+impl sealed::Outcome for usize {
+    fn new(completion: &WorkCompletion, _: Option<Block>) -> Option<Self> {
+        Some(if completion.immediate.is_some() { 0 } else { completion.byte_len as Self })
+    }
+}
+
+/// An operation under way, posted already: waiting adds nothing but knowledge.
+///
+/// Block on it with [`Self::wait`], or `.await` it with the feature `tokio`. Dropping it gives up
+/// the knowledge only: the operation goes on, its block stays out of reach until it is done and
+/// then goes back to its pool.
+#[must_use = "the block comes back with it"]
+pub struct Pending<T> {
+    state: State,
+    outcome: PhantomData<fn() -> T>,
+}
+
+enum State {
+    UnderWay(Arc<Handle>, u64),
+    /// It was refused.
+    Refused(Box<Failure>),
+    /// The outcome was taken.
+    Over,
+}
+
+impl<T: Outcome> Pending<T> {
+    pub(super) fn new(handle: &Arc<Handle>, posted: Result<u64, Failure>) -> Self {
+        let state = match posted {
+            Ok(id) => State::UnderWay(Arc::clone(handle), id),
+            Err(failure) => State::Refused(Box::new(failure)),
+        };
+        Self { state, outcome: PhantomData }
+    }
+
+    pub(super) fn id(&self) -> Option<u64> {
+        match &self.state {
+            State::UnderWay(_, id) => Some(*id),
+            State::Refused(_) | State::Over => None,
+        }
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(super) fn core(&self) -> Option<&Arc<Core>> {
+        match &self.state {
+            State::UnderWay(handle, _) => Some(&handle.0),
+            State::Refused(_) | State::Over => None,
+        }
+    }
+
+    /// The outcome, once there is one.
+    ///
+    /// # Panics
+    ///
+    /// After it was taken.
+    pub(super) fn take(&mut self) -> Option<Result<T, Failure>> {
+        match std::mem::replace(&mut self.state, State::Over) {
+            State::UnderWay(handle, id) => {
+                let Some((completion, block)) = handle.0.take(id) else {
+                    self.state = State::UnderWay(handle, id);
+                    return None;
+                };
+                Some(outcome(&completion, block))
+            }
+            State::Refused(failure) => Some(Err(*failure)),
+            State::Over => panic!("the outcome of an operation is taken once"),
+        }
+    }
+
+    /// Waits for the outcome, in this thread. A receive waits as long as the peer is silent.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure`], with the block in it.
+    pub fn wait(mut self) -> Result<T, Failure> {
+        self.wait_until(None).unwrap_or_else(|| unreachable!("there was no deadline"))
+    }
+
+    /// Waits for the outcome, at most that long: `Err` with the operation itself when the time
+    /// passes first.
+    ///
+    /// # Errors
+    ///
+    /// The operation, which is still under way.
+    #[allow(clippy::missing_panics_doc, reason = "it has not been waited for before")]
+    pub fn wait_timeout(mut self, timeout: Duration) -> Result<Result<T, Failure>, Self> {
+        let outcome = self.wait_until(Instant::now().checked_add(timeout));
+        outcome.ok_or(self)
+    }
+
+    fn wait_until(&mut self, deadline: Option<Instant>) -> Option<Result<T, Failure>> {
+        if let State::UnderWay(handle, id) = &self.state {
+            match handle.0.wait_for(*id, deadline) {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(error) => return Some(Err(Failure::new(error, None))),
+            }
+        }
+        self.take()
+    }
+
+    /// Whether the outcome is there.
+    pub fn is_done(&self) -> bool {
+        match &self.state {
+            State::UnderWay(handle, id) => {
+                handle.0.progress();
+                handle.0.is_done(*id)
+            }
+            State::Refused(_) | State::Over => true,
+        }
+    }
+}
+
+fn outcome<T: Outcome>(completion: &WorkCompletion, block: Option<Block>) -> Result<T, Failure> {
+    if completion.status != WcStatus::Success {
+        return Err(Failure::new(completion.status, block));
+    }
+    let outcome = T::new(completion, block);
+    outcome.ok_or_else(|| Failure::new(WcStatus::General, None))
+}
+
+impl<T> Pending<T> {
+    /// Gives up the outcome.
+    pub(super) fn leave(&mut self) {
+        if let State::UnderWay(handle, id) = std::mem::replace(&mut self.state, State::Over) {
+            Core::leave(&handle.0, id);
+        }
+    }
+}
+
+impl<T> Drop for Pending<T> {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl<T> fmt::Debug for Pending<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &self.state {
+            State::UnderWay(..) => "under way",
+            State::Refused(_) => "refused",
+            State::Over => "over",
+        };
+        f.debug_tuple("Pending").field(&state).finish()
+    }
+}

@@ -1,0 +1,408 @@
+//! Making sessions.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use iwarp_mem::RegisterError;
+use iwarp_proto::memory::Access;
+
+use crate::cm::{ConnectError, ConnectParams, Event, EventChannel, EventKind, Id};
+use crate::session::table::{Core, Handle};
+use crate::session::{Block, Exposed, OperationError, Pending, Received, Session};
+use crate::verbs::ProtectionDomain;
+
+/// How a session is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Operations other than receives that may be under way.
+    pub max_sends: usize,
+    /// Receives that may be under way.
+    pub max_recvs: usize,
+    /// Octets of a message that [`Session::send_inline`] takes.
+    pub max_inline: usize,
+    /// What is said to the peer when connecting, and how many Reads are under way each way.
+    pub params: ConnectParams,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let params = ConnectParams::default();
+        Self { max_sends: 128, max_recvs: 128, max_inline: 256, params }
+    }
+}
+
+impl Config {
+    /// Makes a session that has no peer yet, so that receives can be posted before one can send.
+    ///
+    /// # Errors
+    ///
+    /// Those of making descriptors.
+    pub fn prepare(&self, pd: &ProtectionDomain) -> Result<Unconnected, ConnectError> {
+        let core = Core::new(pd, self).map_err(|error| match error {
+            OperationError::Wait(error) => ConnectError::Io(error),
+            error => ConnectError::Io(io::Error::other(error)),
+        })?;
+        let handle = Arc::new(Handle(Arc::new(core)));
+        Ok(Unconnected { handle, params: self.params.clone() })
+    }
+
+    /// Connects to a [`Listener`].
+    pub fn connect(&self, pd: &ProtectionDomain, addr: SocketAddr) -> Connecting {
+        match self.prepare(pd) {
+            Ok(prepared) => prepared.connect(addr),
+            Err(error) => Connecting::failed(error),
+        }
+    }
+
+    /// Accepts a request.
+    pub fn accept(&self, request: Request) -> Connecting {
+        match self.prepare(request.pd()) {
+            Ok(prepared) => prepared.accept(request),
+            Err(error) => Connecting::failed(error),
+        }
+    }
+}
+
+/// A session that has no peer yet.
+pub struct Unconnected {
+    handle: Arc<Handle>,
+    params: ConnectParams,
+}
+
+impl Unconnected {
+    /// As [`Session::recv`].
+    pub fn recv(&self, block: Block) -> Pending<Received> {
+        Pending::new(&self.handle, self.handle.0.post_recv(Some(block), None))
+    }
+
+    /// As [`Session::expose`]: memory whose grant may go to the peer with the connection.
+    ///
+    /// # Errors
+    ///
+    /// [`RegisterError`] when no STag can be had.
+    pub fn expose(&self, len: usize, access: Access) -> Result<Exposed, RegisterError> {
+        self.handle.0.expose(len, access)
+    }
+
+    /// Says something else to the peer when connecting than [`Config::params`].
+    pub fn set_private_data(&mut self, octets: &[u8]) {
+        self.params.private_data = octets.to_vec();
+    }
+
+    /// Connects to a [`Listener`].
+    pub fn connect(self, addr: SocketAddr) -> Connecting {
+        let started = || {
+            let channel = EventChannel::on(&self.handle.0.pd.core.engine)?;
+            let id = Id::new(&channel)?;
+            id.resolve_addr(None, addr)?;
+            Ok((channel, id))
+        };
+        match started() {
+            Ok((channel, id)) => Connecting::begun(self, channel, id, Vec::new()),
+            Err(error) => Connecting::failed(ConnectError::Io(error)),
+        }
+    }
+
+    /// Accepts a request.
+    pub fn accept(self, mut request: Request) -> Connecting {
+        let Some(id) = request.id.take() else { unreachable!("a request has its id") };
+        let private_data = std::mem::take(&mut request.private_data);
+        let started = || {
+            let channel = EventChannel::on(id.engine())?;
+            id.migrate(&channel);
+            id.try_accept(&self.handle.0.qp, &self.params)?;
+            Ok(channel)
+        };
+        match started() {
+            Ok(channel) => Connecting::begun(self, channel, id, private_data),
+            Err(error) => Connecting::failed(error),
+        }
+    }
+}
+
+impl fmt::Debug for Unconnected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unconnected").field("qp", &self.handle.0.qp.number()).finish()
+    }
+}
+
+/// A session on its way: [`wait`](Self::wait) for it, or `.await` it with the feature `tokio`.
+/// Dropping it gives it up.
+#[must_use = "dropping it gives the connection up"]
+pub struct Connecting {
+    attempt: Option<Attempt>,
+    /// It ended before anybody waited.
+    early: Option<Box<Result<Session, ConnectError>>>,
+    #[cfg(feature = "tokio")]
+    pub(super) readiness: Option<crate::session::task::Readiness>,
+}
+
+struct Attempt {
+    prepared: Unconnected,
+    channel: EventChannel,
+    id: Id,
+    private_data: Vec<u8>,
+}
+
+impl Connecting {
+    fn failed(error: ConnectError) -> Self {
+        Self {
+            attempt: None,
+            early: Some(Box::new(Err(error))),
+            #[cfg(feature = "tokio")]
+            readiness: None,
+        }
+    }
+
+    fn begun(prepared: Unconnected, channel: EventChannel, id: Id, private_data: Vec<u8>) -> Self {
+        let mut connecting = Self {
+            early: None,
+            attempt: Some(Attempt { prepared, channel, id, private_data }),
+            #[cfg(feature = "tokio")]
+            readiness: None,
+        };
+        // The address is resolved already: connect now, not when somebody waits.
+        connecting.early = connecting.advance().map(Box::new);
+        connecting
+    }
+
+    /// The channel whose events bring it further.
+    pub(super) fn channel(&self) -> Option<&EventChannel> {
+        self.attempt.as_ref().map(|attempt| &attempt.channel)
+    }
+
+    /// Takes what has happened into account.
+    ///
+    /// # Panics
+    ///
+    /// After it said how it ended.
+    pub(super) fn advance(&mut self) -> Option<Result<Session, ConnectError>> {
+        if let Some(early) = self.early.take() {
+            return Some(*early);
+        }
+        loop {
+            let attempt = self.attempt.as_mut().expect("a connection is made once");
+            let event = attempt.channel.try_next()?;
+            let failed = match event.kind {
+                EventKind::AddressResolved => {
+                    let prepared = &attempt.prepared;
+                    match attempt.id.connect(&prepared.handle.0.qp, &prepared.params) {
+                        Ok(()) => continue,
+                        Err(error) => ConnectError::Io(error),
+                    }
+                }
+                EventKind::Established { private_data, .. } => {
+                    let Some(attempt) = self.attempt.take() else { unreachable!("just seen") };
+                    let said =
+                        if private_data.is_empty() { attempt.private_data } else { private_data };
+                    let Attempt { prepared, channel, id, .. } = attempt;
+                    return Some(Ok(Session::new(prepared.handle, channel, id, said)));
+                }
+                EventKind::Rejected { private_data, ird, ord } => {
+                    ConnectError::Rejected { private_data, ird, ord }
+                }
+                EventKind::Unreachable(error) => ConnectError::Unreachable(error),
+                EventKind::ConnectError(error) => error,
+                EventKind::Disconnected(_) => {
+                    ConnectError::Io(io::ErrorKind::ConnectionAborted.into())
+                }
+                EventKind::RouteResolved | EventKind::ConnectRequest { .. } => continue,
+            };
+            // With the id and its queue pair ends whatever has come of it so far.
+            self.attempt = None;
+            return Some(Err(failed));
+        }
+    }
+
+    /// Waits until the connection is up. The device's options bound how long that takes.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`]
+    pub fn wait(self) -> Result<Session, ConnectError> {
+        self.wait_until(None)
+    }
+
+    /// As [`Self::wait`], and gives up after `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`], among them `Timeout`.
+    pub fn wait_timeout(self, timeout: Duration) -> Result<Session, ConnectError> {
+        self.wait_until(Instant::now().checked_add(timeout))
+    }
+
+    fn wait_until(mut self, deadline: Option<Instant>) -> Result<Session, ConnectError> {
+        loop {
+            if let Some(result) = self.advance() {
+                return result;
+            }
+            let Some(channel) = self.channel() else { return Err(ConnectError::Timeout) };
+            if !wait_readable(channel, deadline)? {
+                return Err(ConnectError::Timeout);
+            }
+        }
+    }
+}
+
+/// Waits until a channel has events. False at the deadline.
+fn wait_readable(channel: &EventChannel, deadline: Option<Instant>) -> io::Result<bool> {
+    use std::os::fd::AsFd;
+    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    if left == Some(Duration::ZERO) {
+        return Ok(false);
+    }
+    match iwarp_os::poll::wait_readable([channel.as_fd()], left) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+impl fmt::Debug for Connecting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let id = self.attempt.as_ref().map(|attempt| &attempt.id);
+        f.debug_struct("Connecting").field("id", &id).finish_non_exhaustive()
+    }
+}
+
+/// Takes connection requests at an address.
+#[derive(Debug)]
+pub struct Listener {
+    pd: ProtectionDomain,
+    channel: EventChannel,
+    id: Id,
+}
+
+impl Listener {
+    /// Listens at `addr`; port 0 lets the system choose one. Sessions are of domain `pd` unless
+    /// they are prepared for another.
+    ///
+    /// # Errors
+    ///
+    /// Those of listening.
+    pub fn bind(pd: &ProtectionDomain, addr: SocketAddr) -> io::Result<Self> {
+        let channel = EventChannel::on(&pd.core.engine)?;
+        let id = Id::new(&channel)?;
+        id.bind(addr)?;
+        id.listen(0)?;
+        Ok(Self { pd: pd.clone(), channel, id })
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.id.local_addr()
+    }
+
+    /// The next request. Dropping the result loses none.
+    pub fn accept(&self) -> Accepting<'_> {
+        Accepting {
+            listener: self,
+            #[cfg(feature = "tokio")]
+            readiness: None,
+        }
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(super) const fn channel(&self) -> &EventChannel {
+        &self.channel
+    }
+
+    pub(super) fn next(&self) -> Option<Request> {
+        loop {
+            let Event { id, kind, .. } = self.channel.try_next()?;
+            if let EventKind::ConnectRequest { private_data, .. } = kind {
+                return Some(Request { id: Some(id), pd: self.pd.clone(), private_data });
+            }
+        }
+    }
+}
+
+/// Waiting for a connection request: [`wait`](Self::wait) for it, or `.await` it with the feature
+/// `tokio`.
+#[must_use = "requests are taken by waiting"]
+pub struct Accepting<'a> {
+    pub(super) listener: &'a Listener,
+    #[cfg(feature = "tokio")]
+    pub(super) readiness: Option<crate::session::task::Readiness>,
+}
+
+impl Accepting<'_> {
+    /// Waits for a request.
+    ///
+    /// # Errors
+    ///
+    /// Those of waiting.
+    pub fn wait(self) -> io::Result<Request> {
+        loop {
+            if let Some(request) = self.listener.next() {
+                return Ok(request);
+            }
+            wait_readable(&self.listener.channel, None)?;
+        }
+    }
+
+    /// Waits for a request, at most that long.
+    ///
+    /// # Errors
+    ///
+    /// `TimedOut`; those of waiting.
+    pub fn wait_timeout(self, timeout: Duration) -> io::Result<Request> {
+        let deadline = Instant::now().checked_add(timeout);
+        loop {
+            if let Some(request) = self.listener.next() {
+                return Ok(request);
+            }
+            if !wait_readable(&self.listener.channel, deadline)? {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Accepting<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Accepting").field("listener", self.listener).finish_non_exhaustive()
+    }
+}
+
+/// A connection request: a peer waits for an answer. Dropping it closes the connection without
+/// one.
+#[derive(Debug)]
+pub struct Request {
+    id: Option<Id>,
+    pd: ProtectionDomain,
+    private_data: Vec<u8>,
+}
+
+impl Request {
+    /// What the peer says.
+    pub fn private_data(&self) -> &[u8] {
+        &self.private_data
+    }
+
+    /// Who it is.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.id.as_ref().and_then(Id::peer_addr)
+    }
+
+    /// The listener's domain.
+    pub const fn pd(&self) -> &ProtectionDomain {
+        &self.pd
+    }
+
+    /// Refuses, and tells the peer why.
+    ///
+    /// # Errors
+    ///
+    /// Too much private data; those of sending.
+    pub fn reject(self, private_data: &[u8]) -> io::Result<()> {
+        match &self.id {
+            Some(id) => id.reject(private_data),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,534 @@
+//! The operations of a session that are under way: who has which block, and who waits.
+//!
+//! Every work request has a slot, and its number names slot and generation, so a completion never
+//! meets another operation. Whoever polls the completion queue completes what it finds, for all:
+//! its own operation, those of other threads and tasks, and those that nobody waits for any more.
+//! A blocked thread waits on the completion channel, one per session; the others wait for it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use iwarp_mem::{RegisterError, Scope};
+use iwarp_proto::memory::{Access, Sge};
+use iwarp_proto::qp::{Payload, RecvRequest, SendOp, SendRequest, WorkCompletion};
+use iwarp_proto::types::Time;
+
+use crate::engine::now;
+use crate::session::block::Lent;
+use crate::session::{Block, BlockPool, Config, Exposed, Failure, OperationError};
+use crate::verbs::pd::PdCore;
+use crate::verbs::{
+    CompletionChannel, CompletionQueue, ProtectionDomain, QueuePair, QueuePairAttributes,
+};
+
+/// How long what was left behind by a dropped session goes without a look, at first and at most.
+const FIRST_LOOK: Duration = Duration::from_millis(1);
+const LAST_LOOK: Duration = Duration::from_millis(100);
+
+/// A queue pair and its operations.
+pub(super) struct Core {
+    pub(super) qp: QueuePair,
+    cq: CompletionQueue,
+    channel: CompletionChannel,
+    pub(super) pd: ProtectionDomain,
+    /// Memory for the old values of atomic operations.
+    pub(super) words: BlockPool,
+    limits: [usize; 2],
+    state: Mutex<State>,
+    /// Told whenever something completes.
+    changed: Condvar,
+    /// Somebody sleeps on the descriptor of the channel and relies on being told.
+    driven: AtomicBool,
+}
+
+/// Which of the two queues.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Queue {
+    Send = 0,
+    Receive = 1,
+}
+
+#[derive(Default)]
+struct State {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    under_way: [usize; 2],
+    /// Operations whose [`Pending`](super::Pending) was dropped before they were done.
+    left_behind: usize,
+    /// The thread that is blocked on the channel.
+    leader: Option<ThreadId>,
+    followers: usize,
+    /// Tasks that wait until nothing is under way.
+    idle: Vec<Waker>,
+}
+
+struct Slot {
+    generation: u32,
+    stage: Stage,
+}
+
+enum Stage {
+    Free,
+    UnderWay { queue: Queue, cargo: Option<Lent>, waker: Option<Waker>, left_behind: bool },
+    Done { cargo: Option<Lent>, completion: WorkCompletion },
+}
+
+impl State {
+    fn insert(&mut self, queue: Queue, cargo: Option<Lent>) -> u64 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot { generation: 0, stage: Stage::Free });
+            (self.slots.len() - 1) as u32
+        });
+        let slot = &mut self.slots[index as usize];
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.stage = Stage::UnderWay { queue, cargo, waker: None, left_behind: false };
+        self.under_way[queue as usize] += 1;
+        u64::from(slot.generation) << 32 | u64::from(index)
+    }
+
+    fn stage(&mut self, id: u64) -> Option<&mut Stage> {
+        let slot = self.slots.get_mut(id as u32 as usize)?;
+        (u64::from(slot.generation) == id >> 32).then_some(&mut slot.stage)
+    }
+
+    /// Frees a slot and says what was in it.
+    fn remove(&mut self, id: u64) -> Stage {
+        let stage =
+            self.stage(id).map_or(Stage::Free, |stage| std::mem::replace(stage, Stage::Free));
+        match stage {
+            Stage::Free => return stage,
+            Stage::UnderWay { queue, left_behind, .. } => {
+                self.under_way[queue as usize] -= 1;
+                self.left_behind -= usize::from(left_behind);
+            }
+            Stage::Done { .. } => {}
+        }
+        self.free.push(id as u32);
+        stage
+    }
+
+    fn is_under_way(&mut self, id: u64) -> bool {
+        matches!(self.stage(id), Some(Stage::UnderWay { .. }))
+    }
+
+    fn is_idle(&self) -> bool {
+        self.under_way == [0, 0]
+    }
+}
+
+impl Core {
+    pub(super) fn new(pd: &ProtectionDomain, config: &Config) -> Result<Self, OperationError> {
+        let channel = CompletionChannel {
+            core: crate::verbs::channel::ChannelCore::new().map_err(OperationError::Wait)?,
+        };
+        // Never full: at most this many operations are under way.
+        let depth = (config.max_sends + config.max_recvs).max(1);
+        let PdCore { engine, events, .. } = &*pd.core;
+        let (raises, events) = (Some(Arc::clone(&channel.core)), Arc::clone(events));
+        let cq = crate::verbs::cq::CqCore::new(engine, depth, raises, events);
+        let cq = CompletionQueue { core: cq.map_err(OperationError::Wait)? };
+        let attributes = QueuePairAttributes {
+            max_send_wr: config.max_sends,
+            max_recv_wr: config.max_recvs,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline: config.max_inline,
+            ..QueuePairAttributes::new(&cq, &cq)
+        };
+        Ok(Self {
+            qp: pd.create_qp(&attributes),
+            cq,
+            channel,
+            pd: pd.clone(),
+            words: BlockPool::new(pd, 8, 0)?,
+            limits: [config.max_sends, config.max_recvs],
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            driven: AtomicBool::new(false),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a slot, if the queue has room.
+    fn admit(&self, queue: Queue, cargo: Option<Lent>) -> Result<u64, Option<Lent>> {
+        for attempt in 0..2 {
+            let mut state = self.lock();
+            if state.under_way[queue as usize] < self.limits[queue as usize] {
+                return Ok(state.insert(queue, cargo));
+            }
+            drop(state);
+            if attempt == 0 {
+                self.progress();
+            }
+        }
+        Err(cargo)
+    }
+
+    /// Posts a send work request for the octets of `block`, or for `other` octets.
+    pub(super) fn post_send(
+        &self,
+        op: SendOp,
+        fence: bool,
+        block: Option<Block>,
+        other: Payload<'_>,
+    ) -> Result<u64, Failure> {
+        let (lent, sge) = self.lend(block, false)?;
+        let sges = sge.map(|sge| [sge]);
+        let payload = sges.as_ref().map_or(other, |sges| Payload::Sges(sges));
+        let wr_id = self.take_slot(Queue::Send, lent)?;
+        let request = SendRequest { wr_id, op, payload, signaled: true, fence };
+        self.qp.post_send(&request).map_err(|error| self.refuse(wr_id, error))?;
+        Ok(wr_id)
+    }
+
+    /// Posts a receive work request for `block`, or for `other` octets.
+    pub(super) fn post_recv(
+        &self,
+        block: Option<Block>,
+        other: Option<Sge>,
+    ) -> Result<u64, Failure> {
+        let (lent, sge) = self.lend(block, true)?;
+        let sge = sge.or(other);
+        let wr_id = self.take_slot(Queue::Receive, lent)?;
+        let request = RecvRequest { wr_id, sges: sge.as_slice() };
+        self.qp.post_recv(&request).map_err(|error| self.refuse(wr_id, error))?;
+        Ok(wr_id)
+    }
+
+    fn lend(
+        &self,
+        block: Option<Block>,
+        whole: bool,
+    ) -> Result<(Option<Lent>, Option<Sge>), Failure> {
+        let Some(block) = block else { return Ok((None, None)) };
+        if !block.is_of(&self.pd) {
+            return Err(Failure::new(OperationError::OtherDomain, Some(block)));
+        }
+        let lent = block.lend().map_err(|(block, error)| Failure::new(error, Some(block)))?;
+        let sge = lent.sge(whole);
+        Ok((Some(lent), Some(sge)))
+    }
+
+    fn take_slot(&self, queue: Queue, lent: Option<Lent>) -> Result<u64, Failure> {
+        self.admit(queue, lent)
+            .map_err(|lent| Failure::new(OperationError::QueueFull, lent.map(Lent::take_back)))
+    }
+
+    fn refuse(&self, id: u64, error: impl Into<OperationError>) -> Failure {
+        let stage = self.lock().remove(id);
+        let block = match stage {
+            Stage::UnderWay { cargo, .. } => cargo.map(Lent::take_back),
+            Stage::Free | Stage::Done { .. } => None,
+        };
+        Failure::new(error, block)
+    }
+
+    /// Completes what is done; says how many operations that were.
+    pub(super) fn progress(&self) -> usize {
+        let mut done = self.poll();
+        if self.driven.load(Ordering::SeqCst) {
+            // Arm, then look again: what came in between raises no event.
+            self.cq.request_notify(false);
+            done += self.poll();
+        }
+        done
+    }
+
+    fn poll(&self) -> usize {
+        match self.collect() {
+            0 => {
+                self.drive();
+                self.collect()
+            }
+            done => done,
+        }
+    }
+
+    /// Completes what is in the queue already.
+    pub(super) fn collect(&self) -> usize {
+        let mut done = 0;
+        while let Some(completion) = self.cq.core.take_one() {
+            self.complete(completion);
+            done += 1;
+        }
+        done
+    }
+
+    /// Moves what can be moved on the connection. False when there was nothing, or somebody else
+    /// is at it.
+    pub(super) fn drive(&self) -> bool {
+        self.cq.core.group().poll()
+    }
+
+    fn complete(&self, completion: WorkCompletion) {
+        let (mut woken, mut idle) = (None, Vec::new());
+        let mut left = None;
+        let leader = {
+            let mut state = self.lock();
+            let id = completion.wr_id;
+            match state.stage(id) {
+                Some(Stage::UnderWay { left_behind: true, .. }) => left = Some(state.remove(id)),
+                Some(stage @ Stage::UnderWay { .. }) => {
+                    let Stage::UnderWay { queue, cargo, waker, .. } =
+                        std::mem::replace(stage, Stage::Free)
+                    else {
+                        unreachable!("it has just been looked at")
+                    };
+                    *stage = Stage::Done { cargo, completion };
+                    state.under_way[queue as usize] -= 1;
+                    woken = waker;
+                }
+                // A work request completes once.
+                Some(Stage::Free | Stage::Done { .. }) | None => return,
+            }
+            if state.is_idle() {
+                idle.append(&mut state.idle);
+            }
+            if state.followers > 0 {
+                self.changed.notify_all();
+            }
+            state.leader
+        };
+        if leader.is_some_and(|leader| leader != thread::current().id()) {
+            self.kick();
+        }
+        // Outside the lock: both may do much.
+        drop(left);
+        woken.into_iter().chain(idle).for_each(Waker::wake);
+    }
+
+    /// Wakes whoever sleeps on the channel.
+    fn kick(&self) {
+        self.channel.core.push(self.cq.number());
+    }
+
+    /// Blocks until `done` says so. False at the deadline.
+    fn wait_until(
+        &self,
+        deadline: Option<Instant>,
+        mut done: impl FnMut(&mut State) -> bool,
+    ) -> Result<bool, OperationError> {
+        loop {
+            self.progress();
+            let mut state = self.lock();
+            if done(&mut state) {
+                return Ok(true);
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                return Ok(false);
+            }
+            if state.leader.is_some() {
+                state.followers += 1;
+                state = match left {
+                    Some(left) => {
+                        let waited = self.changed.wait_timeout(state, left);
+                        waited.unwrap_or_else(PoisonError::into_inner).0
+                    }
+                    None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                };
+                state.followers -= 1;
+                continue;
+            }
+            state.leader = Some(thread::current().id());
+            drop(state);
+            self.cq.request_notify(false);
+            let waited = match self.poll() {
+                0 => self.channel.wait(left).map(drop),
+                _ => Ok(()),
+            };
+            let mut state = self.lock();
+            state.leader = None;
+            if state.followers > 0 {
+                self.changed.notify_all();
+            }
+            drop(state);
+            waited.map_err(OperationError::Wait)?;
+        }
+    }
+
+    /// Blocks until the operation is done. False at the deadline.
+    pub(super) fn wait_for(
+        &self,
+        id: u64,
+        deadline: Option<Instant>,
+    ) -> Result<bool, OperationError> {
+        self.wait_until(deadline, |state| !state.is_under_way(id))
+    }
+
+    /// Blocks until none of these operations is under way, however long that takes.
+    pub(super) fn wait_for_all(&self, ids: &[u64]) -> Result<(), OperationError> {
+        for &id in ids {
+            self.wait_for(id, None)?;
+        }
+        Ok(())
+    }
+
+    /// Blocks until nothing is under way. False at the deadline.
+    pub(super) fn wait_idle(&self, deadline: Instant) -> Result<bool, OperationError> {
+        self.wait_until(Some(deadline), |state| state.is_idle())
+    }
+
+    /// What a finished operation ends with; `None` while it is under way.
+    pub(super) fn take(&self, id: u64) -> Option<(WorkCompletion, Option<Block>)> {
+        let stage = {
+            let mut state = self.lock();
+            match state.stage(id) {
+                Some(Stage::Done { .. }) => state.remove(id),
+                _ => return None,
+            }
+        };
+        match stage {
+            Stage::Done { cargo, completion } => Some((completion, cargo.map(Lent::take_back))),
+            Stage::Free | Stage::UnderWay { .. } => None,
+        }
+    }
+
+    pub(super) fn is_done(&self, id: u64) -> bool {
+        !self.lock().is_under_way(id)
+    }
+
+    /// Memory that only this session's peer can reach.
+    pub(super) fn expose(&self, len: usize, access: Access) -> Result<Exposed, RegisterError> {
+        Exposed::scoped(&self.pd.core, len, access, Scope::Stream(self.qp.endpoint.qp_id()))
+    }
+
+    /// Nobody waits for the operation any more.
+    pub(super) fn leave(self: &Arc<Self>, id: u64) {
+        let mut state = self.lock();
+        match state.stage(id) {
+            Some(Stage::UnderWay { left_behind, waker, cargo, .. }) => {
+                *left_behind = true;
+                let waker = waker.take();
+                if let Some(lent) = cargo {
+                    lent.leave_to_pool(Arc::downgrade(self));
+                }
+                state.left_behind += 1;
+                drop(state);
+                drop(waker);
+            }
+            Some(Stage::Done { .. }) => {
+                let done = state.remove(id);
+                drop(state);
+                drop(done);
+            }
+            Some(Stage::Free) | None => {}
+        }
+    }
+
+    pub(super) fn has_left_behind(&self) -> bool {
+        self.lock().left_behind > 0
+    }
+
+    /// Has `waker` woken when the operation is done. False when it is done already.
+    #[cfg(feature = "tokio")]
+    pub(super) fn wake_when_done(&self, id: u64, by: &Waker) -> bool {
+        let mut state = self.lock();
+        let Some(Stage::UnderWay { waker, .. }) = state.stage(id) else { return false };
+        match waker {
+            Some(waker) => waker.clone_from(by),
+            None => *waker = Some(by.clone()),
+        }
+        true
+    }
+
+    /// Has `waker` woken when nothing is under way. False when nothing is.
+    #[cfg(feature = "tokio")]
+    pub(super) fn wake_when_idle(&self, by: &Waker) -> bool {
+        let mut state = self.lock();
+        if state.is_idle() {
+            return false;
+        }
+        state.idle.retain(|waker| !waker.will_wake(by));
+        state.idle.push(by.clone());
+        true
+    }
+
+    /// Whether the caller is to look after the channel's descriptor from now on, as nobody does.
+    #[cfg(feature = "tokio")]
+    pub(super) fn begin_driving(&self) -> bool {
+        !self.driven.swap(true, Ordering::SeqCst)
+    }
+
+    /// Nobody looks after the descriptor any more: whoever waits must find somebody else.
+    #[cfg(feature = "tokio")]
+    pub(super) fn end_driving(&self) {
+        self.driven.store(false, Ordering::SeqCst);
+        let woken: Vec<Waker> = {
+            let mut state = self.lock();
+            let mut woken = std::mem::take(&mut state.idle);
+            for slot in &mut state.slots {
+                if let Stage::UnderWay { waker, .. } = &mut slot.stage {
+                    woken.extend(waker.take());
+                }
+            }
+            woken
+        };
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(super) const fn channel(&self) -> &CompletionChannel {
+        &self.channel
+    }
+
+    /// Ends the connection in good order.
+    pub(super) fn disconnect(&self) {
+        self.qp.endpoint.disconnect();
+    }
+
+    /// Ends the connection with a reset.
+    pub(super) fn abort(&self) {
+        self.qp.endpoint.abort();
+    }
+
+    /// How long the peer has to take what was accepted before the connection ended.
+    pub(super) fn linger(&self) -> Duration {
+        self.pd.core.engine.options.linger
+    }
+}
+
+/// Keeps a session and whoever waits for its operations; when the last of them is gone, so is the
+/// connection.
+pub(super) struct Handle(pub(super) Arc<Core>);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.disconnect();
+        self.0.progress();
+        // A task that sleeps on the channel finds that there is nothing left to do.
+        self.0.kick();
+        if !self.0.lock().is_idle() {
+            // What was accepted goes out still: its memory waits for that. The engine bounds how
+            // long a connection that ends may take; this is for when that fails.
+            let deadline = now().plus(self.0.linger() * 2);
+            look_after(Arc::clone(&self.0), FIRST_LOOK, deadline);
+        }
+    }
+}
+
+/// Completes what a dropped session left behind, on the worker's thread.
+fn look_after(core: Arc<Core>, wait: Duration, deadline: Time) {
+    let worker = Arc::clone(&core.pd.core.engine.worker);
+    worker.at(
+        now().plus(wait),
+        Box::new(move || {
+            core.progress();
+            if core.lock().is_idle() {
+                return;
+            }
+            if now() < deadline {
+                look_after(core, (wait * 2).min(LAST_LOOK), deadline);
+            } else {
+                core.abort();
+                core.progress();
+            }
+        }),
+    );
+}

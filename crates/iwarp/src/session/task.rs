@@ -1,0 +1,210 @@
+//! Waiting in tokio tasks.
+//!
+//! One task per session sleeps on the descriptor of its completion channel, which is ready when
+//! the connection is or when somebody else has completed something, and completes for all; it is
+//! spawned by the first operation that is awaited and holds the session only while it works. The
+//! futures themselves hold no descriptor, so dropping one at any moment changes nothing for the
+//! others, and they may be awaited on other runtimes than the one that drives: when that ends,
+//! they are woken and the next one spawns a driver on its own.
+
+use std::future::Future;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::Handle as Runtime;
+use tokio::time::Sleep;
+
+use crate::cm::ConnectError;
+use crate::session::table::Core;
+use crate::session::{
+    Accepting, Closing, Connecting, Failure, OperationError, Outcome, Pending, Request, Session,
+};
+use crate::verbs::CompletionChannel;
+
+/// Rounds of work before other tasks get their turn.
+const ROUNDS: usize = 32;
+
+/// A descriptor that a future of its own waits for.
+#[derive(Debug)]
+pub(super) struct Readiness(AsyncFd<OwnedFd>);
+
+impl Readiness {
+    /// A duplicate, so that it belongs to this runtime and to nobody else.
+    #[allow(
+        deprecated,
+        reason = "its danger is an object that changes its descriptor; OwnedFd \
+                                  does not, and what replaces it is unsafe"
+    )]
+    fn new(fd: BorrowedFd<'_>) -> io::Result<Self> {
+        let fd = fd.try_clone_to_owned()?;
+        Runtime::try_current().map_err(io::Error::other)?;
+        AsyncFd::with_interest(fd, Interest::READABLE).map(Self)
+    }
+
+    /// Ready when something may have happened since the last time.
+    fn poll(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.0.poll_read_ready(context))?.clear_ready();
+        Poll::Ready(Ok(()))
+    }
+
+    async fn wait(&self) -> io::Result<()> {
+        self.0.readable().await?.clear_ready();
+        Ok(())
+    }
+}
+
+/// Sees to it that somebody looks after the session's completions.
+fn ensure_driven(core: &Arc<Core>) -> Result<(), OperationError> {
+    if !core.begin_driving() {
+        return Ok(());
+    }
+    // From here on this ends driving when it is dropped, wherever that happens.
+    let driver = Driver { core: Arc::downgrade(core) };
+    let runtime = Runtime::try_current().map_err(io::Error::other).map_err(OperationError::Wait)?;
+    let readiness = Readiness::new(core.channel().readiness()).map_err(OperationError::Wait)?;
+    let channel = core.channel().clone();
+    runtime.spawn(driver.run(readiness, channel));
+    Ok(())
+}
+
+struct Driver {
+    core: Weak<Core>,
+}
+
+impl Driver {
+    async fn run(self, readiness: Readiness, channel: CompletionChannel) {
+        loop {
+            let mut rounds = 0;
+            loop {
+                {
+                    // Not held while sleeping: a session that nobody has any more may end.
+                    let Some(core) = self.core.upgrade() else { return };
+                    while channel.try_next().is_some() {}
+                    // Leaves the queue armed, so what others complete wakes this task as well.
+                    if core.progress() == 0 && !core.drive() {
+                        break;
+                    }
+                }
+                rounds += 1;
+                if rounds % ROUNDS == 0 {
+                    tokio::task::yield_now().await;
+                }
+            }
+            if let Err(error) = readiness.wait().await {
+                tracing::warn!(%error, "completions are looked after no more");
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if let Some(core) = self.core.upgrade() {
+            core.end_driving();
+        }
+    }
+}
+
+impl<T: Outcome> Future for Pending<T> {
+    type Output = Result<T, Failure>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let (Some(core), Some(id)) = (self.core(), self.id())
+            && core.wake_when_done(id, context.waker())
+        {
+            if let Err(error) = ensure_driven(core) {
+                self.leave();
+                return Poll::Ready(Err(Failure::new(error, None)));
+            }
+            // Most sends are done when they are posted.
+            core.collect();
+        }
+        self.take().map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl Future for Connecting {
+    type Output = Result<Session, ConnectError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        loop {
+            if let Some(result) = this.advance() {
+                return Poll::Ready(result);
+            }
+            if this.readiness.is_none()
+                && let Some(channel) = this.channel()
+            {
+                this.readiness = Some(Readiness::new(channel.as_fd())?);
+            }
+            let Some(readiness) = &this.readiness else { return Poll::Pending };
+            ready!(readiness.poll(context))?;
+        }
+    }
+}
+
+impl Future for Accepting<'_> {
+    type Output = io::Result<Request>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        loop {
+            if let Some(request) = this.listener.next() {
+                return Poll::Ready(Ok(request));
+            }
+            if this.readiness.is_none() {
+                this.readiness = Some(Readiness::new(this.listener.channel().as_fd())?);
+            }
+            let Some(readiness) = &this.readiness else { return Poll::Pending };
+            ready!(readiness.poll(context))?;
+        }
+    }
+}
+
+/// [`Closing`] in a task.
+#[must_use = "wait for it, or drop the session instead"]
+#[derive(Debug)]
+pub struct ClosingFuture {
+    closing: Closing,
+    deadline: Pin<Box<Sleep>>,
+}
+
+impl IntoFuture for Closing {
+    type Output = Result<(), OperationError>;
+    type IntoFuture = ClosingFuture;
+
+    /// # Panics
+    ///
+    /// Outside a tokio runtime, or in one without timers.
+    fn into_future(self) -> ClosingFuture {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        ClosingFuture { closing: self, deadline: Box::pin(tokio::time::sleep(left)) }
+    }
+}
+
+impl Future for ClosingFuture {
+    type Output = Result<(), OperationError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let core = &self.closing.handle.0;
+        core.progress();
+        if !core.wake_when_idle(context.waker()) {
+            return Poll::Ready(Ok(()));
+        }
+        ensure_driven(core)?;
+        // Armed now, and once more looked at.
+        core.progress();
+        if !core.wake_when_idle(context.waker()) {
+            return Poll::Ready(Ok(()));
+        }
+        ready!(self.deadline.as_mut().poll(context));
+        Poll::Ready(self.closing.give_up())
+    }
+}
