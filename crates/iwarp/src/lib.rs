@@ -4,6 +4,7 @@
 //! ```text
 //!   verbs    device, protection domain, memory region and window, completion queue and channel,
 //!            shared receive queue, queue pair
+//!   session  connections and memory that cannot be misused, blocking or async: start here
 //!   cm       connection manager: bind, listen, resolve, connect, accept, reject, disconnect
 //!   engine   who moves the octets, and when (private)
 //! ```
@@ -13,11 +14,13 @@
 //! Memory is shared with a peer, so the one unsafe promise is made where memory is registered
 //! that the library does not own ([`ProtectionDomain::register_raw`]). An address in a
 //! scatter/gather element is a number that is checked against what is registered: a wrong one is
-//! an error completion, never an access. A [`Buffer`] is memory that the library owns, and gives
+//! an error completion, never an access. [`session`] needs no such promise: there the types see to
+//! it that memory is the program's or the network's. A [`Buffer`] is memory that the library owns, and gives
 //! no references to octets that a peer may change.
 
 pub mod cm;
 mod engine;
+pub mod session;
 pub mod verbs;
 
 pub use engine::endpoint::Ended;

@@ -131,8 +131,8 @@ pub fn connect(
             EventKind::Established { private_data, .. } => {
                 return Ok(Connection { channel, id, private_data });
             }
-            EventKind::Rejected { private_data } => {
-                return Err(ConnectError::Rejected { private_data });
+            EventKind::Rejected { private_data, ird, ord } => {
+                return Err(ConnectError::Rejected { private_data, ird, ord });
             }
             EventKind::Unreachable(error) => return Err(ConnectError::Unreachable(error)),
             EventKind::ConnectError(error) => return Err(error),

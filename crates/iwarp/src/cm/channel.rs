@@ -1,13 +1,16 @@
 //! Events of the connection manager.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use iwarp_os::{EventFd, EventFdKind, FdPlace, poll};
+use iwarp_proto::mpa::startup::Negotiated;
 
+use crate::cm::id::WeakId;
 use crate::cm::{ConnectError, Id};
 use crate::engine::endpoint::Ended;
 use crate::engine::sync::Mutex;
@@ -49,11 +52,19 @@ pub enum EventKind {
         ird: u16,
         /// Reads of our own that are outstanding at a time.
         ord: u16,
+        /// What the peer's frame gave as its IRD; 0x3FFF leaves it to the programs.
+        peer_ird: Option<u16>,
+        /// What the peer's frame gave as its ORD, likewise.
+        peer_ord: Option<u16>,
     },
     /// The peer refused.
     Rejected {
         /// What it says.
         private_data: Vec<u8>,
+        /// The IRD it would have, where it says so (RFC 6581 §9.1).
+        ird: Option<u16>,
+        /// The ORD it would want, likewise.
+        ord: Option<u16>,
     },
     /// There is no way to the peer, or nobody listens there.
     Unreachable(io::Error),
@@ -63,24 +74,78 @@ pub enum EventKind {
     Disconnected(Ended),
 }
 
-#[derive(Debug)]
+impl EventKind {
+    pub(crate) fn established(terms: &Negotiated, private_data: Vec<u8>) -> Self {
+        let Negotiated { ird, ord, peer_ird, peer_ord, .. } = *terms;
+        Self::Established { private_data, ird, ord, peer_ird, peer_ord }
+    }
+}
+
+/// An event that nobody has taken yet. It keeps no id: what happened to one that is gone
+/// interests nobody.
+struct Waiting {
+    id: Holder,
+    listener: Option<WeakId>,
+    kind: EventKind,
+}
+
+enum Holder {
+    /// A connection request's, which nobody has yet.
+    New(Id),
+    Known(WeakId),
+}
+
+impl Waiting {
+    fn take(self) -> Option<Event> {
+        let id = match self.id {
+            Holder::New(id) => id,
+            Holder::Known(id) => id.upgrade()?,
+        };
+        let listener = match self.listener {
+            Some(listener) => Some(listener.upgrade()?),
+            None => None,
+        };
+        Some(Event { id, listener, kind: self.kind })
+    }
+}
+
 pub(crate) struct ChannelCore {
-    events: Mutex<VecDeque<Event>>,
+    events: Mutex<VecDeque<Waiting>>,
     fd: EventFd,
     pub(crate) engine: Arc<Engine>,
 }
 
+impl fmt::Debug for ChannelCore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChannelCore").finish_non_exhaustive()
+    }
+}
+
 impl ChannelCore {
-    pub(crate) fn push(&self, event: Event) {
+    /// Something happened to `id`.
+    pub(crate) fn push(&self, id: WeakId, kind: EventKind) {
+        self.add(Waiting { id: Holder::Known(id), listener: None, kind });
+    }
+
+    /// `listener` was asked for a connection, which is `id`.
+    pub(crate) fn push_request(&self, id: Id, listener: WeakId, kind: EventKind) {
+        self.add(Waiting { id: Holder::New(id), listener: Some(listener), kind });
+    }
+
+    fn add(&self, event: Waiting) {
         self.events.lock().push_back(event);
         // Only fails beyond 2^64 events.
         let _ = self.fd.signal();
     }
 
     pub(crate) fn pop(&self) -> Option<Event> {
-        let event = self.events.lock().pop_front()?;
-        let _ = self.fd.try_wait();
-        Some(event)
+        loop {
+            let waiting = self.events.lock().pop_front()?;
+            let _ = self.fd.try_wait();
+            if let Some(event) = waiting.take() {
+                return Some(event);
+            }
+        }
     }
 }
 

@@ -5,15 +5,19 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Weak};
 
 use iwarp_os::{Ipv6Listen, TcpSocket};
+use iwarp_proto::mpa::startup::Negotiated;
 
 use crate::cm::channel::ChannelCore;
 use crate::cm::incoming::{Accepting, Listening};
 use crate::cm::outgoing::Outgoing;
-use crate::cm::{ConnectError, ConnectParams, Event, EventChannel, EventKind};
-use crate::engine::Engine;
+use crate::cm::{ConnectError, ConnectParams, EventChannel, EventKind};
 use crate::engine::endpoint::{Ended, Endpoint, Observer};
 use crate::engine::sync::Mutex;
+use crate::engine::{Engine, now};
 use crate::verbs::QueuePair;
+
+/// Connections that the system takes before the worker does, where the program does not say.
+const DEFAULT_BACKLOG: u32 = 128;
 
 /// One end of a connection, like `struct rdma_cm_id`: made by hand to listen or to connect, or
 /// handed out with a connection request.
@@ -23,9 +27,27 @@ pub struct Id {
 }
 
 pub(crate) struct IdCore {
-    channel: Mutex<Arc<ChannelCore>>,
+    channel: Destination,
     engine: Arc<Engine>,
     state: Mutex<State>,
+}
+
+/// Where the events of an id go. Weak: connection requests that wait there hold their ids.
+#[derive(Clone)]
+struct Destination(Arc<Mutex<Weak<ChannelCore>>>);
+
+impl Destination {
+    fn new(channel: &Arc<ChannelCore>) -> Self {
+        Self(Arc::new(Mutex::new(Arc::downgrade(channel))))
+    }
+
+    fn change(&self, channel: &Arc<ChannelCore>) {
+        *self.0.lock() = Arc::downgrade(channel);
+    }
+
+    fn channel(&self) -> Option<Arc<ChannelCore>> {
+        self.0.lock().upgrade()
+    }
 }
 
 #[derive(Default)]
@@ -44,7 +66,20 @@ enum Phase {
     Listening(Arc<Listening>),
     Connecting(Arc<Outgoing>),
     Requested(Accepting),
-    Connected(Arc<Endpoint>),
+    /// With the number of the connection: the queue pair may have another one later.
+    Connected(Arc<Endpoint>, u64),
+}
+
+impl State {
+    fn take_request(&mut self) -> io::Result<Accepting> {
+        match std::mem::take(&mut self.phase) {
+            Phase::Requested(accepting) => Ok(accepting),
+            other => {
+                self.phase = other;
+                Err(io::ErrorKind::InvalidInput.into())
+            }
+        }
+    }
 }
 
 impl std::fmt::Debug for Id {
@@ -69,12 +104,13 @@ impl Id {
     ///
     /// None at present.
     pub fn new(channel: &EventChannel) -> io::Result<Self> {
-        Ok(Self::on(Arc::clone(&channel.core), State::default()))
+        Ok(Self::on(&channel.core, State::default()))
     }
 
-    fn on(channel: Arc<ChannelCore>, state: State) -> Self {
+    fn on(channel: &Arc<ChannelCore>, state: State) -> Self {
         let engine = Arc::clone(&channel.engine);
-        let core = IdCore { channel: Mutex::new(channel), engine, state: Mutex::new(state) };
+        let channel = Destination::new(channel);
+        let core = IdCore { channel, engine, state: Mutex::new(state) };
         Self { core: Arc::new(core) }
     }
 
@@ -86,21 +122,16 @@ impl Id {
             reserved: None,
             phase: Phase::Requested(accepting),
         };
-        Self::on(Arc::clone(channel), state)
+        Self::on(channel, state)
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.core.engine
     }
 
-    /// Where its events go.
-    pub(crate) fn channel(&self) -> Arc<ChannelCore> {
-        Arc::clone(&self.core.channel.lock())
-    }
-
     /// Has its events go to another channel from now on.
     pub fn migrate(&self, channel: &EventChannel) {
-        *self.core.channel.lock() = Arc::clone(&channel.core);
+        self.core.channel.change(&channel.core);
     }
 
     /// Binds to a local address; port 0 lets the system choose one, which is taken from then on.
@@ -121,7 +152,11 @@ impl Id {
         Ok(())
     }
 
-    /// Listens. Requests arrive as events; `backlog` of them may wait to be taken.
+    /// Listens. Requests arrive as events. At least `backlog` connections may be in start-up or
+    /// wait for the program's answer, and as many as [`Options::max_pending`] says if that is
+    /// more; beyond that they are closed. A `backlog` of 0 leaves the choice to the options.
+    ///
+    /// [`Options::max_pending`]: crate::Options::max_pending
     ///
     /// # Errors
     ///
@@ -134,8 +169,8 @@ impl Id {
         let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
         let addr = state.local.unwrap_or(any);
         drop(state.reserved.take());
-        let backlog = if backlog == 0 { 128 } else { backlog };
-        let socket = TcpSocket::listen(addr, backlog, Ipv6Listen::DualStack)?;
+        let queue = if backlog == 0 { DEFAULT_BACKLOG } else { backlog };
+        let socket = TcpSocket::listen(addr, queue, Ipv6Listen::DualStack)?;
         state.local = Some(socket.local_addr()?);
         state.phase =
             Phase::Listening(Listening::start(socket, backlog as usize, self.downgrade())?);
@@ -209,7 +244,7 @@ impl Id {
         // A port that the program chose; otherwise the system chooses one now.
         let local = state.reserved.take().and(state.local);
         let endpoint = Arc::clone(&qp.endpoint);
-        let outgoing = Outgoing::start(local, peer, endpoint, params, self.clone())?;
+        let outgoing = Outgoing::start(local, peer, endpoint, params, self.downgrade())?;
         state.phase = Phase::Connecting(outgoing);
         Ok(())
     }
@@ -232,20 +267,18 @@ impl Id {
         params: &ConnectParams,
     ) -> Result<(), ConnectError> {
         let mut state = self.core.state.lock();
-        let Phase::Requested(accepting) = std::mem::take(&mut state.phase) else {
-            return Err(io::Error::from(io::ErrorKind::InvalidInput).into());
-        };
+        let accepting = state.take_request()?;
         let endpoint = Arc::clone(&qp.endpoint);
         let (stream, terms) = accepting.accept(self.engine(), params)?;
-        state.phase = Phase::Connected(Arc::clone(&endpoint));
+        let connection = self.engine().worker.next_id();
+        state.phase = Phase::Connected(Arc::clone(&endpoint), connection);
         drop(state);
         let waits = terms.peer_to_peer;
-        let (ird, ord) = (terms.ird, terms.ord);
-        let established = waits.then_some((ird, ord));
+        let established = waits.then_some(terms);
         let observer = Watch { id: self.downgrade(), established };
-        endpoint.attach(stream, &terms, Some(Arc::new(observer)), || {
+        endpoint.attach(stream, &terms, connection, Some(Arc::new(observer)), || {
             if !waits {
-                self.push(EventKind::Established { private_data: Vec::new(), ird, ord });
+                self.push(EventKind::established(&terms, Vec::new()));
             }
         })?;
         Ok(())
@@ -258,9 +291,8 @@ impl Id {
     /// `InvalidInput` when there is none, or too much private data; those of sending.
     pub fn reject(&self, private_data: &[u8]) -> io::Result<()> {
         let mut state = self.core.state.lock();
-        let Phase::Requested(accepting) = std::mem::take(&mut state.phase) else {
-            return Err(io::ErrorKind::InvalidInput.into());
-        };
+        let accepting = state.take_request()?;
+        drop(state);
         accepting.reject(private_data)
     }
 
@@ -268,23 +300,24 @@ impl Id {
     /// accepted before goes out still.
     pub fn disconnect(&self) {
         let endpoint = match &self.core.state.lock().phase {
-            Phase::Connected(endpoint) => Some(Arc::clone(endpoint)),
+            Phase::Connected(endpoint, connection) => Some((Arc::clone(endpoint), *connection)),
             _ => None,
         };
-        if let Some(endpoint) = endpoint {
-            let connected = endpoint.is_connected();
-            endpoint.disconnect();
-            if connected {
-                self.push(EventKind::Disconnected(Ended::Closed));
-            }
+        if let Some((endpoint, connection)) = endpoint {
+            endpoint.disconnect_if(connection);
         }
     }
 
     /// An outgoing connection is up.
-    pub(crate) fn established(&self, endpoint: Arc<Endpoint>, local: Option<SocketAddr>) {
+    pub(crate) fn established(
+        &self,
+        endpoint: Arc<Endpoint>,
+        connection: u64,
+        local: Option<SocketAddr>,
+    ) {
         let mut state = self.core.state.lock();
         state.local = local.or(state.local);
-        state.phase = Phase::Connected(endpoint);
+        state.phase = Phase::Connected(endpoint, connection);
     }
 
     /// An outgoing connection was not made: the id may try again.
@@ -293,11 +326,11 @@ impl Id {
     }
 
     pub(crate) fn push(&self, kind: EventKind) {
-        self.channel().push(Event { id: self.clone(), listener: None, kind });
+        self.downgrade().push(kind);
     }
 
     pub(crate) fn downgrade(&self) -> WeakId {
-        WeakId(Arc::downgrade(&self.core))
+        WeakId { core: Arc::downgrade(&self.core), channel: self.core.channel.clone() }
     }
 }
 
@@ -320,39 +353,63 @@ impl Drop for IdCore {
         match &state.phase {
             Phase::Listening(listening) => listening.stop(&self.engine),
             Phase::Connecting(outgoing) => outgoing.cancel(),
-            Phase::Connected(endpoint) => endpoint.disconnect(),
+            // Whoever passes an event on may be the last who has the channel, and with it the
+            // ids that wait there, and has the queue pair locked.
+            Phase::Connected(endpoint, connection) => {
+                let (endpoint, connection) = (Arc::clone(endpoint), *connection);
+                let end = move || endpoint.disconnect_if(connection);
+                self.engine.worker.at(now(), Box::new(end));
+            }
             Phase::Idle | Phase::Requested(_) => {}
         }
     }
 }
 
-/// An id that others keep.
+/// An id as others know it, who must not keep it: when the program lets go of it, its port is
+/// free and its connection ends.
 #[derive(Clone)]
-pub(crate) struct WeakId(Weak<IdCore>);
+pub(crate) struct WeakId {
+    core: Weak<IdCore>,
+    channel: Destination,
+}
 
 impl WeakId {
     pub(crate) fn upgrade(&self) -> Option<Id> {
-        self.0.upgrade().map(|core| Id { core })
+        self.core.upgrade().map(|core| Id { core })
+    }
+
+    /// Whether the program has let go of it.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.core.strong_count() == 0
+    }
+
+    /// Where its events go, while somebody can take them there.
+    pub(crate) fn channel(&self) -> Option<Arc<ChannelCore>> {
+        self.channel.channel()
+    }
+
+    pub(crate) fn push(&self, kind: EventKind) {
+        if let Some(channel) = self.channel() {
+            channel.push(self.clone(), kind);
+        }
     }
 }
 
 /// Passes on what happens to a connection.
 pub(crate) struct Watch {
     pub(crate) id: WeakId,
-    /// IRD and ORD, where the connection is up only when the peer's first frame has come.
-    pub(crate) established: Option<(u16, u16)>,
+    /// The terms, where the connection is up only when the peer's first frame has come.
+    pub(crate) established: Option<Negotiated>,
 }
 
 impl Observer for Watch {
     fn first_fpdu(&self) {
-        if let (Some(id), Some((ird, ord))) = (self.id.upgrade(), self.established) {
-            id.push(EventKind::Established { private_data: Vec::new(), ird, ord });
+        if let Some(terms) = &self.established {
+            self.id.push(EventKind::established(terms, Vec::new()));
         }
     }
 
     fn disconnected(&self, why: Ended) {
-        if let Some(id) = self.id.upgrade() {
-            id.push(EventKind::Disconnected(why));
-        }
+        self.id.push(EventKind::Disconnected(why));
     }
 }

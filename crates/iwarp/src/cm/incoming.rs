@@ -11,10 +11,10 @@ use iwarp_proto::mpa::startup::{Negotiated, Request, Responder};
 
 use crate::cm::id::WeakId;
 use crate::cm::outgoing::FRAME_ROOM;
-use crate::cm::{ConnectError, ConnectParams, Event, EventKind, Id};
+use crate::cm::{ConnectError, ConnectParams, EventKind, Id};
 use crate::engine::stream::{Stream, TcpStream};
-use crate::engine::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
-use crate::engine::worker::Task;
+use crate::engine::sync::{AtomicU32, Mutex, Ordering};
+use crate::engine::worker::{Deadline, Task};
 use crate::engine::{Engine, now};
 
 /// A listening socket, served by the worker.
@@ -31,7 +31,8 @@ pub(crate) struct Listening {
 impl Listening {
     pub(crate) fn start(socket: TcpSocket, backlog: usize, id: WeakId) -> io::Result<Arc<Self>> {
         let engine = id.upgrade().map(|id| Arc::clone(id.engine())).ok_or_else(closed)?;
-        let max_pending = engine.options.max_pending.max(backlog) as u32;
+        let max_pending = u32::try_from(engine.options.max_pending.max(backlog));
+        let max_pending = max_pending.unwrap_or(u32::MAX);
         let listening = Arc::new(Self {
             engine,
             socket: Mutex::new(None),
@@ -116,7 +117,6 @@ struct Arriving {
     engine: Arc<Engine>,
     listener: WeakId,
     state: Mutex<Option<Arrival>>,
-    done: AtomicBool,
 }
 
 struct Arrival {
@@ -125,6 +125,7 @@ struct Arrival {
     responder: Responder,
     received: Vec<u8>,
     pending: Pending,
+    _deadline: Deadline,
 }
 
 impl Arriving {
@@ -135,29 +136,26 @@ impl Arriving {
             engine: Arc::clone(engine),
             listener: listening.id.clone(),
             state: Mutex::new(None),
-            done: AtomicBool::new(false),
         });
         {
             let mut state = arriving.state.lock();
             let task = Arc::clone(&arriving) as Arc<dyn Task>;
             let task = engine.worker.add_task(socket.as_fd(), Interest::READ, task)?;
+            let weak: Weak<Self> = Arc::downgrade(&arriving);
+            let too_late = move || {
+                if let Some(arriving) = weak.upgrade() {
+                    arriving.drop_it("the start-up frame did not arrive in time");
+                }
+            };
             *state = Some(Arrival {
                 socket,
                 task: Some(task),
                 responder,
                 received: Vec::new(),
                 pending: Pending::new(&listening.pending),
+                _deadline: engine.worker.deadline(deadline, Box::new(too_late)),
             });
         }
-        let weak: Weak<Self> = Arc::downgrade(&arriving);
-        engine.worker.at(
-            deadline,
-            Box::new(move || {
-                if let Some(arriving) = weak.upgrade() {
-                    arriving.drop_it("the start-up frame did not arrive in time");
-                }
-            }),
-        );
         Ok(())
     }
 
@@ -170,7 +168,6 @@ impl Arriving {
     }
 
     fn leave_worker(&self, arrival: &mut Arrival) {
-        self.done.store(true, Ordering::SeqCst);
         if let Some(task) = arrival.task.take() {
             self.engine.worker.remove_task(task, arrival.socket.as_fd());
         }
@@ -199,20 +196,17 @@ impl Task for Arriving {
             Ok(Some(request)) => request,
             Err(error) => return self.drop_it(&error.to_string()),
         };
-        let (Some(mut arrival), Some(listener)) =
-            (self.state.lock().take(), self.listener.upgrade())
-        else {
-            return;
-        };
+        let Some(mut arrival) = self.state.lock().take() else { return };
         self.leave_worker(&mut arrival);
+        let channel = self.listener.channel().filter(|_| !self.listener.is_gone());
+        let Some(channel) = channel else { return };
         let Arrival { socket, responder, pending, .. } = arrival;
         let (ird, ord) = (request.peer_ird, request.peer_ord);
         let private_data = request.private_data;
         let accepting = Accepting { socket, responder, _pending: pending };
-        let channel = listener.channel();
         let id = Id::requested(&channel, accepting);
         let kind = EventKind::ConnectRequest { private_data, ird, ord };
-        channel.push(Event { id, listener: Some(listener.clone()), kind });
+        channel.push_request(id, self.listener.clone(), kind);
     }
 }
 
@@ -225,11 +219,11 @@ pub(crate) struct Accepting {
 
 impl Accepting {
     pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
-        self.socket.local_addr().ok()
+        self.socket.local_addr().ok().map(canonical)
     }
 
     pub(crate) fn peer_addr(&self) -> Option<SocketAddr> {
-        self.socket.peer_addr().ok()
+        self.socket.peer_addr().ok().map(canonical)
     }
 
     /// Sends the Reply and hands out the stream.
@@ -266,6 +260,14 @@ impl Accepting {
             return Err(io::ErrorKind::WriteZero.into());
         }
         Ok(())
+    }
+}
+
+/// An IPv4 address as such, where an IPv6 socket has it.
+fn canonical(addr: SocketAddr) -> SocketAddr {
+    match addr.ip().to_canonical() {
+        ip if ip == addr.ip() => addr,
+        ip => SocketAddr::new(ip, addr.port()),
     }
 }
 

@@ -47,6 +47,10 @@ pub enum ConnectError {
     Rejected {
         /// What it said.
         private_data: Vec<u8>,
+        /// The IRD it would have, where it says so (RFC 6581 §9.1).
+        ird: Option<u16>,
+        /// The ORD it would want, likewise.
+        ord: Option<u16>,
     },
     /// The peer does not speak MPA as it should.
     #[error("MPA start-up failed: {0}")]

@@ -9,12 +9,12 @@ use iwarp_proto::mpa::error::StartupError;
 use iwarp_proto::mpa::startup::{Initiator, Reply};
 use iwarp_proto::types::Time;
 
-use crate::cm::id::Watch;
+use crate::cm::id::{Watch, WeakId};
 use crate::cm::{ConnectError, ConnectParams, EventKind, Id};
-use crate::engine::endpoint::Endpoint;
+use crate::engine::endpoint::{Endpoint, Observer};
 use crate::engine::stream::TcpStream;
 use crate::engine::sync::Mutex;
-use crate::engine::worker::Task;
+use crate::engine::worker::{Deadline, Task};
 use crate::engine::{Engine, now};
 
 use std::os::fd::AsFd;
@@ -31,8 +31,8 @@ pub(crate) struct Outgoing {
     peer: SocketAddr,
     deadline: Time,
     attempt: Mutex<Option<Attempt>>,
-    /// Keeps the id until the attempt ends.
-    id: Mutex<Option<Id>>,
+    id: WeakId,
+    timer: Mutex<Option<Deadline>>,
     itself: Weak<Outgoing>,
 }
 
@@ -58,7 +58,7 @@ impl Outgoing {
         peer: SocketAddr,
         endpoint: Arc<Endpoint>,
         params: &ConnectParams,
-        id: Id,
+        id: WeakId,
     ) -> io::Result<Arc<Self>> {
         let engine = Arc::clone(&endpoint.engine);
         let deadline = now().plus(engine.options.startup_timeout);
@@ -70,19 +70,19 @@ impl Outgoing {
             peer,
             deadline,
             attempt: Mutex::new(None),
-            id: Mutex::new(Some(id)),
+            id,
+            timer: Mutex::new(None),
             itself: itself.clone(),
         });
         outgoing.try_once(outgoing.engine.options.revision)?;
         let weak = Weak::clone(&outgoing.itself);
-        outgoing.engine.worker.at(
-            deadline,
-            Box::new(move || {
-                if let Some(outgoing) = weak.upgrade() {
-                    outgoing.timed_out();
-                }
-            }),
-        );
+        let too_late = move || {
+            if let Some(outgoing) = weak.upgrade() {
+                outgoing.timed_out();
+            }
+        };
+        let timer = outgoing.engine.worker.deadline(deadline, Box::new(too_late));
+        *outgoing.timer.lock() = Some(timer);
         Ok(outgoing)
     }
 
@@ -115,8 +115,6 @@ impl Outgoing {
         if let Some(attempt) = self.attempt.lock().take() {
             self.engine.worker.remove_task(attempt.task, attempt.socket.as_fd());
         }
-        let id = self.id.lock().take();
-        drop(id);
     }
 
     fn timed_out(&self) {
@@ -133,7 +131,7 @@ impl Outgoing {
 
     fn end(&self, attempt: Attempt, end: End) {
         self.engine.worker.remove_task(attempt.task, attempt.socket.as_fd());
-        if self.may_retry(&attempt, &end) {
+        if !self.id.is_gone() && self.may_retry(&attempt, &end) {
             drop(attempt);
             match self.try_once(1) {
                 Ok(()) => return,
@@ -142,8 +140,9 @@ impl Outgoing {
         }
         let result = match end {
             End::Failed(error) => Err(error),
-            End::Reply(reply) if !reply.accepted => {
-                Err(ConnectError::Rejected { private_data: reply.private_data })
+            End::Reply(Reply { accepted: false, negotiated, private_data }) => {
+                let (ird, ord) = (negotiated.peer_ird, negotiated.peer_ord);
+                Err(ConnectError::Rejected { private_data, ird, ord })
             }
             End::Reply(reply) => Ok((attempt.socket, reply)),
         };
@@ -166,10 +165,12 @@ impl Outgoing {
     }
 
     fn report(&self, result: Result<(TcpSocket, Reply), ConnectError>) {
-        let Some(id) = self.id.lock().take() else { return };
+        let Some(id) = self.id.upgrade() else { return };
         let kind = match result.and_then(|(socket, reply)| self.attach(&id, socket, reply)) {
             Ok(()) => return,
-            Err(ConnectError::Rejected { private_data }) => EventKind::Rejected { private_data },
+            Err(ConnectError::Rejected { private_data, ird, ord }) => {
+                EventKind::Rejected { private_data, ird, ord }
+            }
             Err(ConnectError::Unreachable(error)) => EventKind::Unreachable(error),
             Err(error) => EventKind::ConnectError(error),
         };
@@ -183,15 +184,16 @@ impl Outgoing {
         let stream =
             TcpStream::new(socket, options.user_timeout, options.local_congestion.as_deref())?;
         let terms = reply.negotiated;
+        let connection = self.engine.worker.next_id();
         if let Some(fault) = terms.fault {
-            self.endpoint.attach(Box::new(stream), &terms, None, || {})?;
+            self.endpoint.attach(Box::new(stream), &terms, connection, None, || {})?;
             return Err(ConnectError::Terms(fault));
         }
-        id.established(Arc::clone(&self.endpoint), local);
+        id.established(Arc::clone(&self.endpoint), connection, local);
         let watch = Watch { id: id.downgrade(), established: None };
-        let (ird, ord, private_data) = (terms.ird, terms.ord, reply.private_data);
-        self.endpoint.attach(Box::new(stream), &terms, Some(Arc::new(watch)), || {
-            id.push(EventKind::Established { private_data, ird, ord });
+        let watch = Some(Arc::new(watch) as Arc<dyn Observer>);
+        self.endpoint.attach(Box::new(stream), &terms, connection, watch, || {
+            id.push(EventKind::established(&terms, reply.private_data));
         })?;
         Ok(())
     }

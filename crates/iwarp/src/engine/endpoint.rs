@@ -58,6 +58,8 @@ pub(crate) struct Endpoint {
 struct Core {
     qp: Qp,
     link: Option<Arc<Link>>,
+    /// Number of the connection that `link` is or was; 0 where there was none since the reset.
+    connection: u64,
 }
 
 impl std::fmt::Debug for Endpoint {
@@ -95,7 +97,7 @@ impl Endpoint {
         Arc::new(Self {
             engine,
             who: Accessor { pd: config.pd, qp: config.qp },
-            core: Mutex::new(Core { qp: Qp::new(config), link: None }),
+            core: Mutex::new(Core { qp: Qp::new(config), link: None, connection: 0 }),
             send_cq,
             recv_cq,
             srq,
@@ -116,23 +118,29 @@ impl Endpoint {
     }
 
     /// Runs a stream that MPA start-up has agreed on. Whatever happens to it is told to
-    /// `observer`, after `established` was called: from then on work can be posted.
+    /// `observer`, after `established` was called: from then on work can be posted. `connection`
+    /// is a number of [`Worker::next_id`](crate::engine::worker::Worker::next_id).
     pub(crate) fn attach(
         self: &Arc<Self>,
         stream: Box<dyn Stream>,
         terms: &Negotiated,
+        connection: u64,
         observer: Option<Arc<dyn Observer>>,
         established: impl FnOnce(),
     ) -> io::Result<()> {
         let link = Arc::new(Link::new(stream, terms, self.who, self.engine.options.mulpdu));
-        *self.observer.lock() = observer;
         {
             let mut core = self.core.lock();
+            if core.link.is_some() {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+            *self.observer.lock() = observer;
+            self.engine.live.add(self);
             core.qp.establish(terms, now());
             core.link = Some(Arc::clone(&link));
+            core.connection = connection;
             self.hand_on(&mut core.qp);
         }
-        self.engine.live.add(self);
         established();
         let joined = link
             .join(self, self.recv_cq.group())
@@ -187,14 +195,23 @@ impl Endpoint {
     pub(crate) fn modify(self: &Arc<Self>, to: State) -> Result<(), TransitionError> {
         let dropped = {
             let mut core = self.core.lock();
-            let dropped = if to == State::Reset { core.link.take() } else { None };
+            let was_connected = core.qp.is_connected();
+            let mut dropped = None;
+            if to == State::Reset {
+                dropped = core.link.take();
+                core.connection = 0;
+            }
             core.qp.modify(to)?;
             self.hand_on(&mut core.qp);
+            if was_connected && !core.qp.is_connected() {
+                self.ended(Ended::Closed);
+            }
             dropped
         };
         if let Some(link) = dropped {
             link.stream().reset_on_close();
             self.drop_link(&link);
+            self.engine.live.remove(self);
         }
         self.carry_on();
         Ok(())
@@ -202,13 +219,33 @@ impl Endpoint {
 
     /// Ends the connection in good order.
     pub(crate) fn disconnect(self: &Arc<Self>) {
-        self.with(Qp::disconnect);
-        self.carry_on();
+        self.end_by(|_| true, Qp::disconnect);
+    }
+
+    /// The same, unless the queue pair has another connection by now.
+    pub(crate) fn disconnect_if(self: &Arc<Self>, connection: u64) {
+        self.end_by(|core| core.connection == connection, Qp::disconnect);
     }
 
     /// Ends the connection with a reset.
     pub(crate) fn abort(self: &Arc<Self>) {
-        self.with(Qp::abort);
+        self.end_by(|_| true, Qp::abort);
+    }
+
+    fn end_by(self: &Arc<Self>, which: impl FnOnce(&Core) -> bool, end: impl FnOnce(&mut Qp)) {
+        {
+            let mut core = self.core.lock();
+            if !which(&core) {
+                return;
+            }
+            let was_connected = core.qp.is_connected();
+            end(&mut core.qp);
+            self.hand_on(&mut core.qp);
+            // The core tells what the peer did, not what it was told to do itself.
+            if was_connected {
+                self.ended(Ended::Closed);
+            }
+        }
         self.carry_on();
     }
 

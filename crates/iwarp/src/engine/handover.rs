@@ -95,8 +95,9 @@ impl Handover {
 
     fn park(&self) -> Duty {
         self.state.store(PARKED, Ordering::SeqCst);
-        // The last caller may have left between the look and the parking, and seen no parking.
-        let left = self.waiters.load(Ordering::SeqCst) == 0
+        // The last caller may have left between the look and the parking, and seen no parking. A
+        // read-modify-write sees it, or is seen by it.
+        let left = self.waiters.fetch_add(0, Ordering::SeqCst) == 0
             && self
                 .state
                 .compare_exchange(PARKED, ARMED, Ordering::SeqCst, Ordering::SeqCst)
@@ -112,5 +113,197 @@ impl Handover {
     /// Whether callers look after the group now, so that the worker should stop serving it.
     pub(crate) fn is_leased(&self, now: u64) -> bool {
         self.waiters.load(Ordering::SeqCst) > 0 || self.lease.load(Ordering::Acquire) > now
+    }
+}
+
+#[cfg(all(test, not(model)))]
+mod tests {
+    use super::{Duty, Handover, LEASE, WATCH};
+
+    #[test]
+    fn a_group_without_callers_is_served() {
+        let handover = Handover::new();
+        assert_eq!(handover.worker_turn(1), Duty::Serve);
+    }
+
+    #[test]
+    fn a_poller_keeps_the_worker_away_until_its_lease_ends() {
+        let handover = Handover::new();
+        handover.lease(10);
+        assert!(handover.is_leased(10));
+        assert_eq!(handover.worker_turn(20), Duty::Watch(10 + LEASE));
+        assert_eq!(handover.worker_turn(10 + LEASE), Duty::Serve);
+    }
+
+    #[test]
+    fn a_busy_blocked_caller_is_watched_and_an_idle_one_parked() {
+        let handover = Handover::new();
+        handover.enter();
+        handover.moved();
+        assert_eq!(handover.worker_turn(5), Duty::Watch(5 + WATCH));
+        assert_eq!(handover.worker_turn(5 + WATCH), Duty::Leave);
+        assert!(handover.leave(9), "the caller arms a parked group");
+    }
+
+    #[test]
+    fn only_the_last_caller_arms() {
+        let handover = Handover::new();
+        handover.enter();
+        handover.enter();
+        assert_eq!(handover.worker_turn(5), Duty::Leave);
+        assert!(!handover.leave(6));
+        assert!(handover.leave(7));
+    }
+
+    #[test]
+    fn an_armed_group_is_not_armed_again_by_a_caller() {
+        let handover = Handover::new();
+        handover.enter();
+        assert!(!handover.leave(1));
+    }
+}
+
+/// The hand-over beside a model of the worker's one-shot epoll and its timers.
+#[cfg(all(test, model))]
+mod model {
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::{Duty, Handover};
+    use crate::engine::sync::Mutex;
+
+    /// What the kernel and the worker's timers hold.
+    #[derive(Default)]
+    struct Outside {
+        armed: bool,
+        /// The worker's epoll has reported the group, which disarmed it.
+        fired: bool,
+        timer: bool,
+        /// Octets wait in a socket of the group.
+        pending: bool,
+        /// Turns of the worker, to show that it does not spin.
+        turns: u32,
+    }
+
+    struct World {
+        handover: Handover,
+        outside: Mutex<Outside>,
+    }
+
+    impl World {
+        fn new() -> Arc<Self> {
+            let outside = Outside { armed: true, ..Outside::default() };
+            Arc::new(Self { handover: Handover::new(), outside: Mutex::new(outside) })
+        }
+
+        fn settle(outside: &mut Outside) {
+            if outside.armed && outside.pending {
+                outside.armed = false;
+                outside.fired = true;
+            }
+        }
+
+        fn arm(&self) {
+            let mut outside = self.outside.lock();
+            outside.armed = true;
+            Self::settle(&mut outside);
+        }
+
+        fn octets_arrive(&self) {
+            let mut outside = self.outside.lock();
+            outside.pending = true;
+            Self::settle(&mut outside);
+        }
+
+        fn drive(&self) {
+            self.outside.lock().pending = false;
+            self.handover.moved();
+        }
+
+        fn caller_blocks_and_leaves(&self) {
+            self.handover.enter();
+            self.drive();
+            if self.handover.leave(0) {
+                self.arm();
+            }
+        }
+
+        /// One turn of the worker, if it has a reason. False when it would sleep for ever.
+        fn worker(&self, now: u64) -> bool {
+            {
+                let mut outside = self.outside.lock();
+                if !outside.fired && !outside.timer {
+                    return false;
+                }
+                outside.fired = false;
+                outside.timer = false;
+                outside.turns += 1;
+            }
+            match self.handover.worker_turn(now) {
+                Duty::Serve => {
+                    self.drive();
+                    self.handover.served();
+                    self.arm();
+                }
+                Duty::Watch(_) => self.outside.lock().timer = true,
+                Duty::Leave => {}
+                Duty::Arm => self.arm(),
+            }
+            true
+        }
+
+        /// Everybody has gone: the worker alone must find whatever is left, and then sleep.
+        fn end(&self) {
+            while self.worker(u64::MAX / 2) {}
+            let outside = self.outside.lock();
+            assert!(!outside.pending, "octets wait and nobody will look");
+            assert!(outside.armed, "the group is not armed");
+            assert!(outside.turns < 12, "the worker spins");
+        }
+    }
+
+    #[test]
+    fn no_wake_up_is_lost_when_a_caller_leaves() {
+        loom::model(|| {
+            let world = World::new();
+            let caller = {
+                let world = Arc::clone(&world);
+                thread::spawn(move || world.caller_blocks_and_leaves())
+            };
+            let worker = {
+                let world = Arc::clone(&world);
+                thread::spawn(move || {
+                    world.worker(1);
+                    world.worker(2);
+                })
+            };
+            world.octets_arrive();
+            caller.join().unwrap();
+            worker.join().unwrap();
+            world.end();
+        });
+    }
+
+    #[test]
+    fn no_wake_up_is_lost_between_two_callers() {
+        let mut builder = loom::model::Builder::new();
+        // Complete exploration takes hours; every known bug of this kind needs two.
+        builder.preemption_bound = Some(2);
+        builder.check(|| {
+            let world = World::new();
+            world.octets_arrive();
+            let callers: Vec<_> = (0..2)
+                .map(|_| {
+                    let world = Arc::clone(&world);
+                    thread::spawn(move || world.caller_blocks_and_leaves())
+                })
+                .collect();
+            world.worker(1);
+            world.octets_arrive();
+            for caller in callers {
+                caller.join().unwrap();
+            }
+            world.end();
+        });
     }
 }

@@ -16,6 +16,7 @@ use crate::engine::pool::with_staging;
 use crate::engine::stream::Stream;
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
 use crate::engine::token::Token;
+use crate::engine::worker::Deadline;
 
 /// Octets that wait in a transmit queue before nothing more is built.
 const TRANSMIT_BUDGET: usize = 256 * 1024;
@@ -39,7 +40,7 @@ pub(crate) struct Link {
     write_blocked: AtomicBool,
     read_ended: AtomicBool,
     write_ended: AtomicBool,
-    lingering: AtomicBool,
+    lingering: Mutex<Option<Deadline>>,
     closed: AtomicBool,
     groups: Mutex<Vec<(Weak<Group>, u64)>>,
 }
@@ -84,7 +85,7 @@ impl Link {
             write_blocked: AtomicBool::new(false),
             read_ended: AtomicBool::new(false),
             write_ended: AtomicBool::new(false),
-            lingering: AtomicBool::new(false),
+            lingering: Mutex::new(None),
             closed: AtomicBool::new(false),
             groups: Mutex::new(Vec::new()),
         }
@@ -105,7 +106,9 @@ impl Link {
         group: &Arc<Group>,
     ) -> io::Result<()> {
         let mut groups = self.groups.lock();
-        if groups.iter().any(|(joined, _)| joined.as_ptr() == Arc::as_ptr(group)) {
+        // Whoever closes it leaves the groups afterwards, under this lock.
+        if self.is_closed() || groups.iter().any(|(other, _)| other.as_ptr() == Arc::as_ptr(group))
+        {
             return Ok(());
         }
         let token = group.add(endpoint, self)?;
@@ -182,6 +185,9 @@ impl Endpoint {
                     }
                 };
                 if direct + staged == 0 {
+                    // The peer may have closed because of what another thread is sending: what
+                    // the stream took completes, and only the rest is flushed.
+                    link.transmit.quiesce();
                     receive.receiver.eof(&**self, have);
                     link.read_ended.store(true, Ordering::SeqCst);
                     link.update_interest();
@@ -326,7 +332,10 @@ impl Endpoint {
                 staged_only = false;
                 // Its header is sent already: without these octets the framing is lost.
                 *slot = Some(self.guard(source, false).map_err(|error| {
-                    self.with(|qp| qp.abort());
+                    self.with(|qp| {
+                        qp.fail_locally("memory lost its registration while it was sent");
+                        qp.abort();
+                    });
                     io::Error::other(error)
                 })?);
             }
@@ -362,6 +371,10 @@ impl Endpoint {
     /// once one of them is to end.
     pub(crate) fn settle(self: &Arc<Self>, link: &Arc<Link>) {
         let disposition = self.with(|qp| qp.disposition());
+        if disposition == Disposition::Finish && !link.write_ended.load(Ordering::SeqCst) {
+            // Nothing may be left to send, but the peer waits for our end of the stream.
+            self.transmit(link);
+        }
         let ended =
             link.write_ended.load(Ordering::SeqCst) && link.read_ended.load(Ordering::SeqCst);
         match disposition {
@@ -381,15 +394,16 @@ impl Endpoint {
 
     /// From now on the peer has a bounded time to take what was accepted and to close.
     fn linger(self: &Arc<Self>, link: &Arc<Link>) {
-        if link.lingering.swap(true, Ordering::SeqCst) {
+        let mut lingering = link.lingering.lock();
+        if lingering.is_some() || link.is_closed() {
             return;
         }
-        let (endpoint, link) = (Arc::downgrade(self), Arc::downgrade(link));
+        let weak = (Arc::downgrade(self), Arc::downgrade(link));
         let deadline = crate::engine::now().plus(self.engine.options.linger);
-        self.engine.worker.at(
+        *lingering = Some(self.engine.worker.deadline(
             deadline,
             Box::new(move || {
-                if let (Some(endpoint), Some(link)) = (endpoint.upgrade(), link.upgrade())
+                if let (Some(endpoint), Some(link)) = (weak.0.upgrade(), weak.1.upgrade())
                     && !link.is_closed()
                 {
                     tracing::debug!(qp = endpoint.id(), "peer did not close in time: reset");
@@ -398,7 +412,7 @@ impl Endpoint {
                     endpoint.close_link(&link);
                 }
             }),
-        );
+        ));
     }
 
     fn close_link(self: &Arc<Self>, link: &Arc<Link>) {

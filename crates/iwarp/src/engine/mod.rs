@@ -56,7 +56,7 @@ impl Engine {
         Ok(Self {
             memory: Arc::new(MemoryTable::new()),
             worker: Worker::start(&options)?,
-            pool: Pool::default(),
+            pool: Pool::new(),
             live: Live::new(),
             options,
             next_pd: AtomicU32::new(1),

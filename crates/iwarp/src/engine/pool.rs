@@ -10,17 +10,27 @@ use crate::engine::sync::Mutex;
 pub(crate) const TRANSMIT_STAGING: usize = 256 * 1024;
 /// Octets of staging that a receiving thread lends.
 pub(crate) const RECEIVE_STAGING: usize = 512 * 1024;
+/// Octets of a block: any part of an FPDU there can be, so that it never grows.
+const BLOCK: usize = Transmit::MIN_CAPACITY;
 /// Buffers that are kept for later.
 const KEPT: usize = 32;
 
 /// Transmit queues and blocks for partial FPDUs.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Pool {
     transmits: Mutex<Vec<Transmit>>,
     blocks: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Pool {
+    /// With a block in it: one is needed only when a read ends within an FPDU, which may happen
+    /// for the first time long after traffic began.
+    pub(crate) fn new() -> Self {
+        let mut blocks = Vec::with_capacity(KEPT);
+        blocks.push(Vec::with_capacity(BLOCK));
+        Self { transmits: Mutex::new(Vec::with_capacity(KEPT)), blocks: Mutex::new(blocks) }
+    }
+
     pub(crate) fn transmit(&self) -> Transmit {
         let kept = self.transmits.lock().pop();
         kept.unwrap_or_else(|| Transmit::new(TRANSMIT_STAGING))
@@ -35,7 +45,8 @@ impl Pool {
     }
 
     pub(crate) fn block(&self) -> Vec<u8> {
-        self.blocks.lock().pop().unwrap_or_default()
+        let kept = self.blocks.lock().pop();
+        kept.unwrap_or_else(|| Vec::with_capacity(BLOCK))
     }
 
     pub(crate) fn give_block(&self, mut block: Vec<u8>) {
@@ -55,7 +66,8 @@ thread_local! {
 pub(crate) fn with_staging<R>(f: impl FnOnce(&mut [u8]) -> R) -> R {
     STAGING.with_borrow_mut(|staging| {
         if staging.is_empty() {
-            staging.resize(RECEIVE_STAGING, 0);
+            // Fresh pages of zero: none is touched before it is used.
+            *staging = vec![0; RECEIVE_STAGING];
         }
         f(staging)
     })

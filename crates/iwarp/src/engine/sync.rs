@@ -1,17 +1,18 @@
-//! Locks and atomics, replaceable by those of a model checker.
+//! Locks and atomics, replaced by a model checker's with `--cfg model` (`cargo xtask test --only
+//! loom`).
 
-#[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+#[cfg(not(model))]
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
-#[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+#[cfg(model)]
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 use std::ops::{Deref, DerefMut};
 
-#[cfg(not(loom))]
+#[cfg(not(model))]
 use std::sync as imp;
 
-#[cfg(loom)]
+#[cfg(model)]
 use loom::sync as imp;
 
 /// A mutex that a panicking holder does not poison: what it guards is kept consistent call by

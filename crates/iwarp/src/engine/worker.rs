@@ -1,8 +1,7 @@
 //! The thread that serves what nobody drives: poll groups without a caller, connection set-up,
 //! and everything that has a time.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -17,6 +16,7 @@ use crate::engine::group::{Group, clock};
 use crate::engine::handover::Duty;
 use crate::engine::now;
 use crate::engine::options::Options;
+use crate::engine::pool::with_staging;
 use crate::engine::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
 /// The wake-up descriptor's token; no object has it.
@@ -44,14 +44,9 @@ pub(crate) struct Worker {
 struct State {
     groups: HashMap<u64, Weak<Group>>,
     tasks: HashMap<u64, Arc<dyn Task>>,
-    timers: BinaryHeap<Reverse<Timer>>,
+    /// By their time, and by their number where that is the same.
+    timers: BTreeMap<(Time, u64), Due>,
     serial: u64,
-}
-
-struct Timer {
-    at: Time,
-    serial: u64,
-    what: Due,
 }
 
 enum Due {
@@ -59,23 +54,18 @@ enum Due {
     Call(Box<dyn FnOnce() + Send>),
 }
 
-impl PartialEq for Timer {
-    fn eq(&self, other: &Self) -> bool {
-        self.serial == other.serial
-    }
+/// A call at some time that is not made once this is dropped. (It may be under way then.)
+#[derive(Debug)]
+pub(crate) struct Deadline {
+    worker: Arc<Worker>,
+    key: (Time, u64),
 }
 
-impl Eq for Timer {}
-
-impl PartialOrd for Timer {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Timer {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.serial).cmp(&(other.at, other.serial))
+impl Drop for Deadline {
+    fn drop(&mut self) {
+        let cancelled = self.worker.state.lock().timers.remove(&self.key);
+        // What it would have worked on may go with it.
+        drop(cancelled);
     }
 }
 
@@ -174,17 +164,22 @@ impl Worker {
         self.push_timer(at, Due::Call(what));
     }
 
-    fn push_timer(&self, at: Time, what: Due) {
-        let first = {
-            let mut state = self.state.lock();
-            state.serial += 1;
-            let serial = state.serial;
-            state.timers.push(Reverse(Timer { at, serial, what }));
-            state.timers.peek().is_some_and(|Reverse(timer)| timer.serial == serial)
-        };
+    /// As [`Self::at`], unless the result is dropped before.
+    pub(crate) fn deadline(self: &Arc<Self>, at: Time, what: Box<dyn FnOnce() + Send>) -> Deadline {
+        Deadline { worker: Arc::clone(self), key: self.push_timer(at, Due::Call(what)) }
+    }
+
+    fn push_timer(&self, at: Time, what: Due) -> (Time, u64) {
+        let mut state = self.state.lock();
+        state.serial += 1;
+        let key = (at, state.serial);
+        state.timers.insert(key, what);
+        let first = state.timers.keys().next() == Some(&key);
+        drop(state);
         if first {
             self.wake();
         }
+        key
     }
 
     fn wake(&self) {
@@ -194,6 +189,8 @@ impl Worker {
 
     fn run(&self) {
         let mut events = Events::with_capacity(64);
+        // Now rather than with the first message that nobody else receives.
+        with_staging(|_| ());
         while !self.stop.load(Ordering::SeqCst) {
             let timeout = self.next_timeout();
             if let Err(error) = self.epoll.wait(&mut events, timeout)
@@ -211,8 +208,8 @@ impl Worker {
 
     fn next_timeout(&self) -> Option<Duration> {
         let state = self.state.lock();
-        let Reverse(timer) = state.timers.peek()?;
-        Some(timer.at.0.saturating_sub(now().0))
+        let (at, _) = state.timers.keys().next()?;
+        Some(at.0.saturating_sub(now().0))
     }
 
     fn dispatch(&self, ready: Ready) {
@@ -236,21 +233,19 @@ impl Worker {
         loop {
             let due = {
                 let mut state = self.state.lock();
-                let is_due = state.timers.peek().is_some_and(|Reverse(timer)| timer.at <= now());
-                if !is_due {
-                    return;
+                match state.timers.first_entry() {
+                    Some(first) if first.key().0 <= now() => first.remove(),
+                    _ => return,
                 }
-                state.timers.pop()
             };
-            match due.map(|Reverse(timer)| timer.what) {
-                Some(Due::Call(what)) => what(),
-                Some(Due::Group(id)) => {
+            match due {
+                Due::Call(what) => what(),
+                Due::Group(id) => {
                     let group = self.state.lock().groups.get(&id).and_then(Weak::upgrade);
                     if let Some(group) = group {
                         self.look_after(&group);
                     }
                 }
-                None => return,
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Completion channels: waiting for completions instead of polling.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -71,12 +72,21 @@ impl ChannelCore {
         if let Some(event) = self.pop() {
             return Ok(Some(event));
         }
+        let mut scratch = SCRATCH.take().unwrap_or_else(Scratch::new);
+        let result = self.wait_with(&mut scratch, timeout);
+        scratch.waiting.clear();
+        SCRATCH.set(Some(scratch));
+        result
+    }
+
+    fn wait_with(
+        &self,
+        scratch: &mut Scratch,
+        timeout: Option<Duration>,
+    ) -> io::Result<Option<u64>> {
         let deadline = timeout.map(|timeout| now().plus(timeout));
-        let waiting: Vec<Waiting> = {
-            let groups = self.groups.lock();
-            groups.iter().filter_map(Weak::upgrade).map(|group| group.wait_on()).collect()
-        };
-        let mut ready = Events::with_capacity(16);
+        let Scratch { ready, waiting } = scratch;
+        self.wait_on_groups(waiting);
         loop {
             if let Some(event) = self.pop() {
                 return Ok(Some(event));
@@ -85,22 +95,49 @@ impl ChannelCore {
             if left == Some(Duration::ZERO) {
                 return Ok(None);
             }
-            match self.epoll.wait(&mut ready, left) {
+            match self.epoll.wait(ready, left) {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
             for event in ready.iter().filter(|ready| ready.token != EVENT) {
                 let group = waiting.iter().find(|waiting| waiting.group().id() == event.token);
-                if let Some(waiting) = group
-                    && !waiting.group().drive()
-                {
+                let Some(waiting) = group else {
+                    // A queue that was made meanwhile.
+                    self.wait_on_groups(waiting);
+                    break;
+                };
+                if !waiting.group().drive() {
                     // Somebody else is at it and may need this CPU.
                     iwarp_os::clock::yield_now();
                 }
             }
         }
     }
+
+    fn wait_on_groups(&self, waiting: &mut Vec<Waiting>) {
+        let groups = self.groups.lock();
+        let groups = groups.iter().filter_map(Weak::upgrade);
+        let before = waiting.len();
+        waiting.extend(groups.map(|group| group.wait_on()));
+        waiting.drain(..before);
+    }
+}
+
+/// What a blocked caller needs; kept by its thread for the next time.
+struct Scratch {
+    ready: Events,
+    waiting: Vec<Waiting>,
+}
+
+impl Scratch {
+    fn new() -> Self {
+        Self { ready: Events::with_capacity(16), waiting: Vec::new() }
+    }
+}
+
+thread_local! {
+    static SCRATCH: Cell<Option<Scratch>> = const { Cell::new(None) };
 }
 
 /// A completion channel. Completion queues that were made with it raise events here.
@@ -118,6 +155,12 @@ impl CompletionChannel {
     /// Those of waiting, when the system is out of resources.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<Option<u64>> {
         self.core.wait(timeout)
+    }
+
+    /// Ready while events wait or a connection is: for a task that moves the connections itself.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn readiness(&self) -> BorrowedFd<'_> {
+        self.core.epoll.as_fd()
     }
 
     /// Takes an event if there is one.

@@ -117,6 +117,17 @@ impl CqCore {
         n
     }
 
+    /// Takes the oldest completion there is, and moves nothing.
+    pub(crate) fn take_one(&self) -> Option<WorkCompletion> {
+        if self.len.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mut queue = self.queue.lock();
+        let completion = queue.completions.pop_front();
+        self.len.store(queue.completions.len() as u32, Ordering::Release);
+        completion
+    }
+
     pub(crate) fn poll(&self, out: &mut Vec<WorkCompletion>, max: usize) -> usize {
         let n = self.take(out, max);
         if n > 0 {

@@ -8,13 +8,13 @@ pub(crate) mod cq;
 mod device;
 pub(crate) mod event;
 mod mr;
-mod pd;
+pub(crate) mod pd;
 pub(crate) mod qp;
 pub(crate) mod srq;
 
 pub use channel::CompletionChannel;
 pub use cq::CompletionQueue;
-pub use device::{Device, DeviceAttributes};
+pub use device::{Device, DeviceAttributes, OpenError};
 pub use event::AsyncEvent;
 pub use mr::{MemoryRegion, MemoryWindow};
 pub use pd::ProtectionDomain;

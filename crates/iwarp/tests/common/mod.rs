@@ -1,6 +1,11 @@
 //! Two connected ends in one process, and waiting with a deadline.
 #![allow(dead_code, unreachable_pub, reason = "every test binary uses a part of it")]
 
+pub mod pages;
+pub mod raw;
+pub mod station;
+pub mod victim;
+
 use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -74,7 +79,8 @@ impl Setup {
     }
 }
 
-fn parts(
+/// What a connection needs.
+pub fn parts(
     device: &Device,
     depth: usize,
 ) -> (ProtectionDomain, CompletionQueue, CompletionQueue, QueuePair) {
@@ -90,6 +96,25 @@ fn parts(
     };
     let qp = pd.create_qp(&attributes);
     (pd, send_cq, recv_cq, qp)
+}
+
+/// Connects two queue pairs of this process: the client's end, and the server's.
+pub fn couple(
+    client: &Device,
+    ours: &QueuePair,
+    listener: &Listener,
+    theirs: &QueuePair,
+) -> (Connection, Connection) {
+    let params = ConnectParams::default();
+    let addr = listener.local_addr().unwrap();
+    thread::scope(|scope| {
+        let accepting = scope.spawn(|| {
+            let incoming = listener.accept(Some(DEADLINE)).unwrap().expect("nobody connects");
+            incoming.accept(theirs, &params).unwrap()
+        });
+        let connection = connect(client, addr, ours, &params, DEADLINE).unwrap();
+        (connection, accepting.join().unwrap())
+    })
 }
 
 /// Every right there is.

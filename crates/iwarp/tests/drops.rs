@@ -1,0 +1,146 @@
+//! Handles may go in any order, at any time, and leave nothing behind. Alone in its program,
+//! because it counts descriptors and threads.
+
+mod common;
+
+use std::any::Any;
+use std::fs;
+use std::net::TcpListener;
+
+use common::raw::Raw;
+use common::station::hasty;
+use common::{DEADLINE, all_access, parts, until};
+use iwarp::cm::{ConnectParams, Connection, EventChannel, EventKind, Id, Listener, connect};
+use iwarp::{Device, Ended, RecvRequest};
+use iwarp_proto::mpa::wire::FrameKind;
+
+fn count(what: &str) -> usize {
+    fs::read_dir(format!("/proc/self/{what}")).unwrap().count()
+}
+
+/// Every order of the numbers below `n`.
+fn orders(n: usize) -> Vec<Vec<usize>> {
+    if n == 0 {
+        return vec![Vec::new()];
+    }
+    let mut all = Vec::new();
+    for shorter in orders(n - 1) {
+        for at in 0..n {
+            let mut order = shorter.clone();
+            order.insert(at, n - 1);
+            all.push(order);
+        }
+    }
+    all
+}
+
+/// Drops all of them in that order.
+fn drop_in(order: &[usize], handles: Vec<Box<dyn Any>>) {
+    let mut handles: Vec<_> = handles.into_iter().map(Some).collect();
+    assert_eq!(order.len(), handles.len());
+    for number in order {
+        drop(handles[*number].take());
+    }
+}
+
+/// The other end of the connections that are dropped.
+struct Peer {
+    device: Device,
+    listener: Listener,
+}
+
+impl Peer {
+    fn new() -> Self {
+        let device = Device::with_options(hasty()).unwrap();
+        let listener = Listener::bind(&device, "127.0.0.1:0".parse().unwrap()).unwrap();
+        Self { device, listener }
+    }
+
+    /// Accepts one connection and waits for its end.
+    fn serve(&self) -> (Connection, Box<dyn Any>) {
+        let (pd, send_cq, recv_cq, qp) = parts(&self.device, 4);
+        let incoming = self.listener.accept(Some(DEADLINE)).unwrap().expect("a request");
+        let connection = incoming.accept(&qp, &ConnectParams::default()).unwrap();
+        (connection, Box::new((pd, send_cq, recv_cq, qp)))
+    }
+}
+
+fn connected_handles_go(peer: &Peer, order: &[usize]) {
+    let device = Device::with_options(hasty()).unwrap();
+    let (pd, send_cq, recv_cq, qp) = parts(&device, 4);
+    let region = pd.allocate(64, all_access()).unwrap();
+    qp.post_recv(&RecvRequest { wr_id: 1, sges: &[region.whole()] }).unwrap();
+    let addr = peer.listener.local_addr().unwrap();
+    let (connection, (served, handles)) = std::thread::scope(|scope| {
+        let serving = scope.spawn(|| {
+            let (connection, handles) = peer.serve();
+            (connection, Sendable(handles))
+        });
+        let connection = connect(&device, addr, &qp, &ConnectParams::default(), DEADLINE).unwrap();
+        (connection, serving.join().unwrap())
+    });
+    drop_in(
+        order,
+        vec![
+            Box::new(connection),
+            Box::new(qp),
+            Box::new((send_cq, recv_cq)),
+            Box::new(region),
+            Box::new(pd),
+            Box::new(device),
+        ],
+    );
+    assert_eq!(served.wait_disconnected(Some(DEADLINE)), Some(Ended::Closed), "{order:?}");
+    drop((served, handles));
+}
+
+/// The handles are `Send`; the box forgot it.
+struct Sendable(#[allow(dead_code, reason = "kept alive")] Box<dyn Any>);
+// SAFETY: only handles of the library are put in, which are `Send`.
+unsafe impl Send for Sendable {}
+
+fn connecting_handles_go(mute: &TcpListener, order: &[usize]) {
+    let device = Device::with_options(hasty()).unwrap();
+    let (pd, send_cq, recv_cq, qp) = parts(&device, 4);
+    let channel = EventChannel::new(&device).unwrap();
+    let id = Id::new(&channel).unwrap();
+    id.resolve_addr(None, mute.local_addr().unwrap()).unwrap();
+    let event = channel.wait(Some(DEADLINE)).unwrap().unwrap();
+    assert!(matches!(event.kind, EventKind::AddressResolved));
+    drop(event);
+    id.connect(&qp, &ConnectParams::default()).unwrap();
+    let mut raw = Raw::accept(mute);
+    raw.startup(FrameKind::Request);
+    drop_in(
+        order,
+        vec![
+            Box::new(id),
+            Box::new(channel),
+            Box::new(qp),
+            Box::new((send_cq, recv_cq)),
+            Box::new(pd),
+            Box::new(device),
+        ],
+    );
+    raw.expect_end();
+}
+
+#[test]
+fn handles_go_in_any_order_and_leave_nothing() {
+    let peer = Peer::new();
+    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    let first: Vec<_> = (0..6).collect();
+    connected_handles_go(&peer, &first);
+    until("connections to go", || (peer.device.connections() == 0).then_some(()));
+    let before = || (count("fd"), count("task"));
+    let known = until("a quiet start", || {
+        let now = before();
+        (now == before()).then_some(now)
+    });
+    for order in orders(6) {
+        connected_handles_go(&peer, &order);
+        connecting_handles_go(&mute, &order);
+    }
+    until("connections to go", || (peer.device.connections() == 0).then_some(()));
+    until("descriptors and threads to go", || (before() <= known).then_some(()));
+}

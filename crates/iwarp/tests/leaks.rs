@@ -1,0 +1,268 @@
+//! Connections leave nothing behind, and idle ones cost nothing.
+
+mod common;
+
+use std::fs;
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{DEADLINE, couple, next, until};
+use iwarp::cm::{Connection, Listener};
+use iwarp::{
+    CompletionQueue, Device, Options, Payload, ProtectionDomain, QueuePair, QueuePairAttributes,
+    RecvRequest, SendOp, SendRequest, WcStatus,
+};
+
+const CONNECTIONS: usize = 1000;
+
+/// The tests here look at the whole process, so they take turns.
+static TURN: Mutex<()> = Mutex::new(());
+
+struct Place {
+    client: Device,
+    server: Device,
+    listener: Listener,
+    client_pd: ProtectionDomain,
+    server_pd: ProtectionDomain,
+    ours: CompletionQueue,
+    theirs: CompletionQueue,
+}
+
+struct Pair {
+    ours: QueuePair,
+    theirs: QueuePair,
+    connections: (Connection, Connection),
+}
+
+impl Place {
+    fn new() -> Self {
+        let client = Device::with_options(Options::default()).unwrap();
+        let server = Device::with_options(Options::default()).unwrap();
+        let listener = Listener::bind(&server, "127.0.0.1:0".parse().unwrap()).unwrap();
+        Self {
+            client_pd: client.alloc_pd(),
+            server_pd: server.alloc_pd(),
+            ours: client.create_cq(4 * CONNECTIONS, None).unwrap(),
+            theirs: server.create_cq(4 * CONNECTIONS, None).unwrap(),
+            client,
+            server,
+            listener,
+        }
+    }
+
+    fn pair(&self) -> Pair {
+        let attributes = |cq| QueuePairAttributes {
+            max_send_wr: 4,
+            max_recv_wr: 4,
+            ..QueuePairAttributes::new(cq, cq)
+        };
+        let ours = self.client_pd.create_qp(&attributes(&self.ours));
+        let theirs = self.server_pd.create_qp(&attributes(&self.theirs));
+        let connections = couple(&self.client, &ours, &self.listener, &theirs);
+        Pair { ours, theirs, connections }
+    }
+
+    /// One message through it.
+    fn use_pair(&self, pair: &Pair) {
+        pair.theirs.post_recv(&RecvRequest { wr_id: 1, sges: &[] }).unwrap();
+        let op = SendOp::Send { solicited: false, invalidate: None };
+        let payload = Payload::Inline(b"");
+        let request = SendRequest { wr_id: 2, op, payload, signaled: true, fence: false };
+        pair.ours.post_send(&request).unwrap();
+        assert_eq!(next(&self.theirs).status, WcStatus::Success);
+        assert_eq!(next(&self.ours).status, WcStatus::Success);
+    }
+
+    fn wait_until_empty(&self) {
+        until("all connections to end", || {
+            (self.client.connections() + self.server.connections() == 0).then_some(())
+        });
+    }
+}
+
+fn count(dir: &str) -> usize {
+    fs::read_dir(dir).unwrap().count()
+}
+
+fn descriptors() -> usize {
+    count("/proc/self/fd")
+}
+
+fn threads() -> usize {
+    count("/proc/self/task")
+}
+
+/// Octets of memory in use.
+fn resident() -> usize {
+    let statm = fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: usize = statm.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * rustix::param::page_size()
+}
+
+/// How a pair is taken down: by either end, in good order or by dropping handles.
+fn take_down(pair: Pair, number: usize) {
+    let Pair { ours, theirs, connections: (near, far) } = pair;
+    match number % 5 {
+        0 => {
+            near.disconnect();
+            far.wait_disconnected(Some(DEADLINE));
+        }
+        1 => drop((far, near)),
+        2 => drop((theirs, ours)),
+        3 => {
+            drop(ours);
+            assert!(far.wait_disconnected(Some(DEADLINE)).is_some());
+        }
+        _ => ours.modify(iwarp::State::Reset).unwrap(),
+    }
+}
+
+fn rounds(rounds: usize) {
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let place = Place::new();
+    // What is made once and kept.
+    let round = || {
+        let pairs: Vec<Pair> = (0..CONNECTIONS).map(|_| place.pair()).collect();
+        pairs.iter().for_each(|pair| place.use_pair(pair));
+        for (number, pair) in pairs.into_iter().enumerate() {
+            take_down(pair, number);
+        }
+        while place.ours.poll_one().is_some() || place.theirs.poll_one().is_some() {}
+        place.wait_until_empty();
+    };
+    let few = || {
+        (0..20).for_each(|number| take_down(place.pair(), number));
+        place.wait_until_empty();
+    };
+    few();
+    let (fds, tasks) = (descriptors(), threads());
+    let mut after_first = 0;
+    for number in 0..rounds {
+        let started = Instant::now();
+        round();
+        // Sockets are closed by whoever uses them last, which may be a moment later.
+        until("descriptors to be closed", || (descriptors() <= fds).then_some(()));
+        assert_eq!(threads(), tasks);
+        let (took, now) = (started.elapsed(), resident());
+        println!("round {number}: {CONNECTIONS} in {took:.1?}, {} KiB resident", now / 1024);
+        if number == 0 {
+            after_first = now;
+        }
+        let grown = now.saturating_sub(after_first);
+        assert!(grown < 8 << 20, "{} KiB more than after the first round", grown / 1024);
+    }
+    // A device takes its thread and descriptors with it.
+    drop(place);
+    until("the devices to end", || (threads() == tasks - 2).then_some(()));
+    until("their descriptors to be closed", || (descriptors() < fds).then_some(()));
+}
+
+#[test]
+fn closed_connections_leave_nothing_behind() {
+    rounds(1);
+}
+
+#[test]
+#[ignore = "10 rounds"]
+fn closed_connections_leave_nothing_behind_full() {
+    rounds(10);
+}
+
+/// Devices that come and go.
+#[test]
+fn closed_devices_leave_nothing_behind() {
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let (fds, tasks) = (descriptors(), threads());
+    for number in 0..50 {
+        let place = Place::new();
+        let pair = place.pair();
+        place.use_pair(&pair);
+        // In either order, and with requests that nobody has taken.
+        if number % 2 == 0 {
+            drop(place);
+            drop(pair);
+        } else {
+            drop(pair);
+            drop(place);
+        }
+    }
+    until("descriptors to be closed", || (descriptors() <= fds).then_some(()));
+    until("threads to end", || (threads() <= tasks).then_some(()));
+}
+
+/// A request to connect that nobody answers, and one whose program has gone.
+#[test]
+fn requests_that_nobody_takes_leave_nothing_behind() {
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let (fds, tasks) = (descriptors(), threads());
+    for _ in 0..20 {
+        let place = Place::new();
+        let addr = place.listener.local_addr().unwrap();
+        let qp = place.client_pd.create_qp(&QueuePairAttributes::new(&place.ours, &place.ours));
+        let params = iwarp::cm::ConnectParams::default();
+        let short = Duration::from_millis(1);
+        let outcome = iwarp::cm::connect(&place.client, addr, &qp, &params, short);
+        assert!(outcome.is_err());
+        drop(place);
+        drop(qp);
+    }
+    until("descriptors to be closed", || (descriptors() <= fds).then_some(()));
+    until("threads to end", || (threads() <= tasks).then_some(()));
+}
+
+/// Time on processors of the whole process.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[test]
+fn idle_connections_use_no_cpu() {
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let place = Place::new();
+    let pairs: Vec<Pair> = (0..CONNECTIONS).map(|_| place.pair()).collect();
+    pairs.iter().for_each(|pair| place.use_pair(pair));
+    // A caller that polled lately is left alone for a while; then nothing happens any more.
+    let interval = Duration::from_secs(1);
+    let used = (0..3)
+        .map(|_| {
+            let before = cpu_time();
+            thread::sleep(interval);
+            cpu_time() - before
+        })
+        .min()
+        .unwrap();
+    println!("{CONNECTIONS} idle connections used {used:.1?} in {interval:?}");
+    assert!(used < Duration::from_millis(2), "{used:?} in {interval:?}");
+    // They still work.
+    pairs.iter().for_each(|pair| place.use_pair(pair));
+    drop(pairs);
+    while place.ours.poll_one().is_some() || place.theirs.poll_one().is_some() {}
+    place.wait_until_empty();
+}
+
+/// The same with a caller that is blocked on them.
+#[test]
+fn a_blocked_caller_uses_no_cpu() {
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut place = Place::new();
+    let channel = place.server.create_comp_channel().unwrap();
+    place.theirs = place.server.create_cq(1000, Some(&channel)).unwrap();
+    let pairs: Vec<Pair> = (0..20).map(|_| place.pair()).collect();
+    pairs.iter().for_each(|pair| place.use_pair(pair));
+    let used = (0..3)
+        .map(|_| {
+            thread::scope(|scope| {
+                let wait = scope.spawn(|| channel.wait(Some(Duration::from_secs(1))).unwrap());
+                thread::sleep(Duration::from_millis(20));
+                let before = cpu_time();
+                assert_eq!(wait.join().unwrap(), None);
+                cpu_time() - before
+            })
+        })
+        .min()
+        .unwrap();
+    println!("a blocked caller used {used:.1?} in a second");
+    assert!(used < Duration::from_millis(2), "{used:?} in a second");
+}
