@@ -1,0 +1,21 @@
+//! A seeded network and an oracle around the protocol core.
+//!
+//! Two ends, each a queue pair with memory in plain vectors, exchange octets over links that cut,
+//! delay, stop, break and corrupt. One stream of decisions drives everything, so a seed names a
+//! run. The [`wire`] is read a second time by code of its own, and a [`model`] of each end says
+//! what may be sent, where every octet has to go and which completion is due.
+
+#![forbid(unsafe_code)]
+
+pub mod bank;
+pub mod choice;
+pub mod host;
+pub mod hostile;
+pub mod model;
+pub mod net;
+pub mod ops;
+pub mod run;
+pub mod wire;
+
+pub use host::Flaw;
+pub use run::{Failure, Mode, Options, Summary, run_from_bytes, run_seed};

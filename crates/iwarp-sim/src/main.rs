@@ -1,0 +1,73 @@
+//! Runs seeds and reports the first one that breaks a rule.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use iwarp_sim::{Options, Summary, run_seed};
+
+/// Runs the protocol core in a simulated network, with an oracle.
+#[derive(Parser, Debug)]
+#[command(version)]
+struct Arguments {
+    /// How many seeds.
+    #[arg(long, default_value_t = 100)]
+    seeds: u64,
+    /// Steps of each run.
+    #[arg(long, default_value_t = 1000)]
+    steps: u64,
+    /// Only this seed.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// First seed.
+    #[arg(long, default_value_t = 1)]
+    first: u64,
+    /// Print every step.
+    #[arg(long)]
+    verbose: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let options =
+        Options { steps: arguments.steps, verbose: arguments.verbose, ..Options::default() };
+    let seeds = match arguments.seed {
+        Some(seed) => seed..seed + 1,
+        None => arguments.first..arguments.first + arguments.seeds,
+    };
+    // A panic is a finding like any other, and is reported with its seed.
+    std::panic::set_hook(Box::new(|_| {}));
+    let begun = Instant::now();
+    let mut total = Summary::default();
+    for seed in seeds.clone() {
+        match run_seed(seed, &options) {
+            Ok(summary) => {
+                total.steps += summary.steps;
+                total.connections += summary.connections;
+                total.octets += summary.octets;
+                total.completions += summary.completions;
+                total.digest = total.digest.rotate_left(1) ^ summary.digest;
+            }
+            Err(failure) => {
+                eprintln!("{failure}");
+                let steps = arguments.steps;
+                eprintln!(
+                    "replay: cargo run --release -p iwarp-sim -- --seed {seed} --steps {steps}"
+                );
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    println!(
+        "{} seeds, {} steps, {} connections, {} MiB, {} completions, digest {:016x}: all rules \
+         kept in {:.1} s",
+        seeds.end - seeds.start,
+        total.steps,
+        total.connections,
+        total.octets >> 20,
+        total.completions,
+        total.digest,
+        begun.elapsed().as_secs_f64()
+    );
+    ExitCode::SUCCESS
+}

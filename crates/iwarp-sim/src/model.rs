@@ -1,0 +1,460 @@
+//! The oracle: what one end may send, has to place and has to complete, followed from the work
+//! requests posted to it and the octets seen on the wire.
+
+use std::collections::VecDeque;
+
+use iwarp_proto::memory::{AtomicOp, Sge};
+use iwarp_proto::mpa::startup::Rtr;
+use iwarp_proto::qp::{SendOp, WcOp, WcStatus, WorkCompletion};
+use iwarp_proto::types::Stag;
+
+use crate::bank::Bank;
+
+macro_rules! demand {
+    ($condition:expr, $($why:tt)+) => {
+        if !$condition {
+            return Err(format!($($why)+));
+        }
+    };
+}
+
+mod incoming;
+mod outgoing;
+
+/// Judgement of the oracle: `Err` says which rule was broken.
+pub type Verdict = Result<(), String>;
+
+/// A send work request that was taken.
+#[derive(Clone, Debug)]
+pub struct Posted {
+    /// What was asked for.
+    pub op: SendOp,
+    /// Its number.
+    pub wr_id: u64,
+    /// Local octets.
+    pub sges: Vec<Sge>,
+    /// Inline octets.
+    pub inline: Option<Vec<u8>>,
+    /// Octets of the message.
+    pub length: u32,
+    /// Success raises a completion.
+    pub signaled: bool,
+    /// Waits for earlier Reads and Atomics.
+    pub fence: bool,
+    /// Stream position behind its last octet.
+    wire_end: Option<u64>,
+    /// Its answer was received.
+    answered: bool,
+    /// Its bind or invalidation was performed.
+    performed: bool,
+    /// It was passed over, so it has to fail.
+    passed_over: bool,
+}
+
+impl Posted {
+    /// A request as it is posted.
+    pub fn new(wr_id: u64, op: SendOp, sges: Vec<Sge>, inline: Option<Vec<u8>>) -> Self {
+        let length = match &inline {
+            Some(octets) => octets.len() as u32,
+            None => sges.iter().map(|sge| sge.length).sum(),
+        };
+        Self {
+            op,
+            wr_id,
+            sges,
+            inline,
+            length,
+            signaled: true,
+            fence: false,
+            wire_end: None,
+            answered: false,
+            performed: false,
+            passed_over: false,
+        }
+    }
+
+    const fn is_local(&self) -> bool {
+        matches!(self.op, SendOp::Bind(_) | SendOp::LocalInvalidate(_))
+    }
+
+    /// Whether it needs an answer.
+    pub const fn asks(&self) -> bool {
+        matches!(
+            self.op,
+            SendOp::Read { .. } | SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. }
+        )
+    }
+
+    const fn opcode(&self) -> u8 {
+        match self.op {
+            SendOp::Write { .. } => 0,
+            SendOp::Read { .. } => 1,
+            SendOp::Send { solicited, invalidate } => match (solicited, invalidate.is_some()) {
+                (false, false) => 3,
+                (false, true) => 4,
+                (true, false) => 5,
+                (true, true) => 6,
+            },
+            SendOp::Immediate { solicited, .. } => {
+                if solicited {
+                    9
+                } else {
+                    8
+                }
+            }
+            SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. } => 0xa,
+            SendOp::Bind(_) | SendOp::LocalInvalidate(_) => 0xff,
+        }
+    }
+}
+
+/// A receive work request that was taken.
+#[derive(Clone, Debug)]
+pub struct PostedRecv {
+    /// Its number.
+    pub wr_id: u64,
+    /// Its buffer.
+    pub sges: Vec<Sge>,
+}
+
+impl PostedRecv {
+    /// Octets of the buffer.
+    pub fn capacity(&self) -> u64 {
+        self.sges.iter().map(|sge| u64::from(sge.length)).sum()
+    }
+}
+
+/// A request of the peer's.
+#[derive(Clone, Debug)]
+enum Request {
+    Read { sink: (u32, u64), size: u32, source: Option<(usize, usize)>, since: u64 },
+    Atomic { id: u32, stag: Stag, to: u64, op: AtomicOp, old: Option<u64> },
+}
+
+/// What an arriving segment means to the end it arrives at.
+#[derive(Clone, Debug)]
+enum Meaning {
+    Write {
+        stag: Stag,
+        to: u64,
+    },
+    Send {
+        number: usize,
+        opcode: u8,
+        invalidate: Stag,
+    },
+    Immediate {
+        number: usize,
+        opcode: u8,
+    },
+    Request(Request),
+    /// To the request of ours of that number.
+    Response {
+        asked: usize,
+    },
+    Terminate,
+}
+
+/// A segment on its way to this end, or being placed.
+#[derive(Clone, Debug)]
+pub struct Arriving {
+    meaning: Meaning,
+    end: u64,
+    last: bool,
+    offset: u32,
+    /// What has to be placed.
+    octets: Vec<u8>,
+    placed: usize,
+}
+
+impl Arriving {
+    const fn awaits_octets(&self) -> bool {
+        self.placed < self.octets.len() && !matches!(self.meaning, Meaning::Immediate { .. })
+    }
+}
+
+/// A message to be delivered by a receive completion.
+#[derive(Clone, Debug)]
+struct Delivery {
+    number: usize,
+    opcode: u8,
+    byte_len: u32,
+    immediate: Option<[u8; 8]>,
+    invalidated: Option<Stag>,
+    whole: bool,
+}
+
+/// What this end sends a message for.
+#[derive(Clone, Debug)]
+enum Sending {
+    Posted(usize),
+    Response { asked: usize },
+    Other,
+}
+
+/// Where octets are being placed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Placing {
+    /// In a tagged buffer.
+    Remote(Stag, u64),
+    /// In a local element.
+    Local(Sge),
+}
+
+/// What the oracle knows of one end.
+#[derive(Debug, Default)]
+pub struct Model {
+    /// Send work requests in order.
+    pub sends: Vec<Posted>,
+    wire_next: usize,
+    /// Send work requests that have ended.
+    pub ended_sends: usize,
+    /// Receive work requests in order.
+    pub recvs: Vec<PostedRecv>,
+    /// Receive work requests that have ended.
+    pub ended_recvs: usize,
+    /// Octets that the stream took from this end.
+    pub taken: u64,
+    sending: Option<Sending>,
+    /// The frame that must come first.
+    pub rtr: Option<Rtr>,
+    /// A greeting may come.
+    pub greets: bool,
+    /// ORD.
+    pub ord: usize,
+    /// IRD.
+    pub ird: usize,
+    /// This end is a responder and has received no valid FPDU.
+    pub gated: bool,
+    /// Requests of ours on the wire: the work request of each, `None` for an RTR.
+    asked: Vec<Option<usize>>,
+    /// How many of them were answered.
+    answered: usize,
+    requests: VecDeque<Request>,
+    answers_begun: usize,
+    arriving: VecDeque<Arriving>,
+    /// Placed of an FPDU of which not everything was sent.
+    early: Vec<(Placing, Vec<u8>)>,
+    /// Octets of the stream that this end has used.
+    pub consumed: u64,
+    send_number: usize,
+    deliveries: VecDeque<Delivery>,
+    message_whole: bool,
+    /// Something not of this model may have happened: less is required from here on.
+    pub disturbed: bool,
+    /// A completion with an error other than flushed was seen.
+    pub failed: Option<WcStatus>,
+    /// Flushing has begun.
+    pub flushing: bool,
+    /// Code of the Terminate that this end sent.
+    pub terminate: Option<(u8, u8, u8)>,
+    /// Whether requests of RFC 7306 may fail because the peer has told nothing.
+    pub extensions_may_fail: bool,
+    /// The program disconnected: what is accepted may succeed behind what was flushed.
+    pub disconnected: bool,
+    /// Nobody follows the stream: success is not judged.
+    pub blind: bool,
+    /// Completions that were checked.
+    pub completions: u64,
+}
+
+impl Model {
+    /// Requests of the peer's that this end has not answered.
+    pub fn has_requests(&self) -> bool {
+        !self.requests.is_empty()
+    }
+
+    /// Work requests that have not ended: sends, receives.
+    pub fn outstanding(&self) -> (usize, usize) {
+        (self.sends.len() - self.ended_sends, self.recvs.len() - self.ended_recvs)
+    }
+
+    /// Whether a Read or Atomic may still look at the peer's memory.
+    pub fn asks(&self) -> bool {
+        self.sends[self.ended_sends..].iter().any(Posted::asks)
+    }
+
+    /// A window was bound or an STag invalidated by a work request.
+    pub fn performed(&mut self, is_bind: bool, stag: Stag) -> Verdict {
+        let next = self.sends.iter_mut().skip(self.ended_sends).find(|wqe| {
+            !wqe.performed
+                && match wqe.op {
+                    SendOp::Bind(bind) => is_bind && bind.window == stag,
+                    SendOp::LocalInvalidate(at) => !is_bind && at == stag,
+                    SendOp::Read { invalidate, .. } => !is_bind && invalidate == Some(stag),
+                    _ => false,
+                }
+        });
+        next.ok_or("memory operation that nobody asked for")?.performed = true;
+        Ok(())
+    }
+
+    fn succeeded(&self, wqe: &Posted) -> bool {
+        match wqe.op {
+            _ if self.blind => true,
+            SendOp::Bind(_) | SendOp::LocalInvalidate(_) => wqe.performed,
+            SendOp::Read { invalidate, .. } => {
+                wqe.answered && (invalidate.is_none() || wqe.performed)
+            }
+            _ if wqe.asks() => wqe.answered,
+            _ => wqe.wire_end.is_some_and(|end| end <= self.taken),
+        }
+    }
+
+    /// A send completion: in order, once, and true. Returns the request.
+    pub fn send_completed(
+        &mut self,
+        wc: &WorkCompletion,
+        in_error: bool,
+    ) -> Result<Posted, String> {
+        self.completions += 1;
+        loop {
+            let Some(wqe) = self.sends.get(self.ended_sends) else {
+                return Err(format!("completion of {} which is not outstanding", wc.wr_id));
+            };
+            let succeeded = self.succeeded(wqe);
+            if wqe.wr_id != wc.wr_id {
+                demand!(!wqe.signaled, "completion of {} overtakes {}", wc.wr_id, wqe.wr_id);
+                demand!(succeeded, "unsignaled {} ended without success", wqe.wr_id);
+                self.ended_sends += 1;
+                continue;
+            }
+            let wqe = wqe.clone();
+            self.ended_sends += 1;
+            demand!(wc.op == wqe.op.completes_as(), "completion of {:?} says {:?}", wqe.op, wc.op);
+            match wc.status {
+                WcStatus::Success => {
+                    demand!(wqe.signaled, "unsignaled {} completed", wqe.wr_id);
+                    demand!(succeeded, "{:?} completed before it was done", wqe.op);
+                    demand!(!self.flushing, "success behind a flushed request");
+                }
+                WcStatus::Flushed => {
+                    demand!(in_error, "flushed although the queue pair is not in error");
+                    self.flushing = true;
+                }
+                WcStatus::RemoteInvalidRequest
+                    if wqe.op.is_extension() && self.extensions_may_fail => {}
+                status => self.error_completion(status, in_error)?,
+            }
+            return Ok(wqe);
+        }
+    }
+
+    fn error_completion(&mut self, status: WcStatus, in_error: bool) -> Verdict {
+        demand!(in_error, "{status:?} although the queue pair is not in error");
+        demand!(
+            self.failed.is_none(),
+            "{status:?} behind {:?}: at most one completion is not flushed",
+            self.failed
+        );
+        self.failed = Some(status);
+        Ok(())
+    }
+
+    /// A receive completion: in order, once, and true.
+    pub fn recv_completed(&mut self, wc: &WorkCompletion, in_error: bool, bank: &Bank) -> Verdict {
+        self.completions += 1;
+        let number = self.ended_recvs;
+        let Some(recv) = self.recvs.get(number) else {
+            return Err(format!("completion of receive {} which is not posted", wc.wr_id));
+        };
+        demand!(recv.wr_id == wc.wr_id, "receive {} overtakes {}", wc.wr_id, recv.wr_id);
+        self.ended_recvs += 1;
+        match wc.status {
+            WcStatus::Success => {}
+            WcStatus::Flushed => {
+                demand!(in_error, "receive flushed although the queue pair is not in error");
+                return Ok(());
+            }
+            status => return self.error_completion(status, in_error),
+        }
+        let delivery = self.deliveries.pop_front().ok_or("receive completed without a message")?;
+        demand!(delivery.number == number, "message {} in receive {number}", delivery.number);
+        demand!(delivery.whole, "message delivered before it was placed");
+        demand!(
+            wc.byte_len == delivery.byte_len,
+            "message of {} octets, completion says {}",
+            delivery.byte_len,
+            wc.byte_len
+        );
+        demand!(wc.immediate == delivery.immediate, "immediate data differ");
+        demand!(wc.invalidated == delivery.invalidated, "invalidated STag differs");
+        demand!(wc.solicited == matches!(delivery.opcode, 5 | 6 | 9), "solicited flag differs");
+        let op = if delivery.immediate.is_some() { WcOp::RecvImmediate } else { WcOp::Recv };
+        demand!(wc.op == op, "receive completed as {:?}", wc.op);
+        if delivery.immediate.is_none() {
+            check_shadow(&recv.sges, delivery.byte_len as usize, bank)?;
+        }
+        Ok(())
+    }
+
+    /// Everything that is done has been completed, whatever the other direction does.
+    pub fn check_prompt(&self) -> Verdict {
+        if self.blind {
+            return Ok(());
+        }
+        demand!(self.deliveries.is_empty(), "a received message is held back");
+        for wqe in &self.sends[self.ended_sends..] {
+            if wqe.passed_over && !wqe.signaled {
+                continue;
+            }
+            if !self.succeeded(wqe) {
+                break;
+            }
+            demand!(!wqe.signaled, "completion of {:?} is held back", wqe.op);
+        }
+        Ok(())
+    }
+
+    /// Nothing is left: every request has ended, unsignaled ones with success.
+    pub fn check_finished(&mut self, receives_too: bool) -> Verdict {
+        while let Some(wqe) = self.sends.get(self.ended_sends) {
+            demand!(
+                !wqe.signaled && self.succeeded(wqe),
+                "{:?} ({}) never completed",
+                wqe.op,
+                wqe.wr_id
+            );
+            self.ended_sends += 1;
+        }
+        if receives_too {
+            demand!(
+                self.ended_recvs == self.recvs.len(),
+                "{} receives never completed",
+                self.recvs.len() - self.ended_recvs
+            );
+        }
+        Ok(())
+    }
+
+    /// Whether octets may be placed there by a local element: it belongs to a receive or sink
+    /// that has not ended.
+    pub fn grants(&self, sge: Sge) -> bool {
+        let inside = |own: &Sge| {
+            own.lkey == sge.lkey
+                && sge.addr >= own.addr
+                && sge.addr + u64::from(sge.length) <= own.addr + u64::from(own.length)
+        };
+        self.recvs[self.ended_recvs..].iter().any(|recv| recv.sges.iter().any(inside))
+            || self.sends[self.ended_sends..]
+                .iter()
+                .any(|wqe| wqe.asks() && wqe.sges.iter().any(inside))
+    }
+}
+
+/// The first `len` octets of a list are what the oracle says.
+fn check_shadow(list: &[Sge], mut len: usize, bank: &Bank) -> Verdict {
+    for sge in list {
+        let take = len.min(sge.length as usize);
+        len -= take;
+        let region = bank.regions.iter().find(|r| r.stag.index() == sge.lkey.index());
+        let region = region.ok_or("receive in no region")?;
+        let Some(start) = sge.addr.checked_sub(region.base).filter(|_| take > 0) else { continue };
+        let range = start as usize..start as usize + take;
+        demand!(
+            region.data.get(range.clone()) == region.shadow.get(range),
+            "received octets are not what was sent"
+        );
+    }
+    Ok(())
+}
