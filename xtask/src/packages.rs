@@ -19,6 +19,7 @@ pub(crate) const TOOLS: &[Tool] = &[
     Tool { program: "cc", package: "gcc", steps: &["clippy", "doc", "test", "tsan"] },
     Tool { program: "g++", package: "g++", steps: &["fuzz"] },
     Tool { program: "readelf", package: "binutils", steps: &["tsan"] },
+    Tool { program: "tcpdump", package: "tcpdump", steps: &["test", "e2e"] },
     Tool { program: "tshark", package: "tshark", steps: &["test", "e2e"] },
 ];
 

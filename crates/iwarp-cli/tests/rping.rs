@@ -2,61 +2,8 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStderr, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
-
+use common::server::Server;
 use common::{command, stderr, stdout};
-
-/// How long a server may take to end after its client.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-struct Server {
-    process: Child,
-    port: String,
-    rest: BufReader<ChildStderr>,
-}
-
-impl Server {
-    /// Starts a server at a port of its own, and waits until it says that it listens.
-    fn start(address: &str, arguments: &[&str]) -> Self {
-        let mut process = command(&["rping", "-s", "-p", "0", "-a", address])
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the server starts");
-        let mut rest = BufReader::new(process.stderr.take().expect("piped"));
-        let mut line = String::new();
-        rest.read_line(&mut line).expect("the server speaks");
-        let port = line.trim().rsplit_once(':').expect("it names its port").1.to_owned();
-        assert!(line.starts_with("listening on "), "{line}");
-        Self { process, port, rest }
-    }
-
-    /// Waits until it ends by itself; returns how, what it printed and what it complained about.
-    fn end(&mut self) -> (ExitStatus, String, String) {
-        let deadline = Instant::now() + PATIENCE;
-        let status = loop {
-            if let Some(status) = self.process.try_wait().expect("it can be waited for") {
-                break status;
-            }
-            assert!(Instant::now() < deadline, "the server does not end");
-            std::thread::yield_now();
-        };
-        let out = std::io::read_to_string(self.process.stdout.take().expect("piped"));
-        let complaints = std::io::read_to_string(&mut self.rest);
-        (status, out.expect("text"), complaints.expect("text"))
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Both fail when it is gone.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
 
 fn client(address: &str, port: &str, arguments: &[&str]) -> (bool, String, String) {
     let output = command(&["rping", "-c", "-a", address, "-p", port])

@@ -220,6 +220,10 @@ pub struct Model {
     pub rtr: Option<Rtr>,
     /// A greeting may come.
     pub greets: bool,
+    /// An empty Write that nobody posted may come, to wake a responder.
+    pub nudges: bool,
+    /// Operations of RFC 7306 are not to be used.
+    pub refuses: bool,
     /// ORD.
     pub ord: usize,
     /// IRD.

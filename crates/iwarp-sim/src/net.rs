@@ -185,6 +185,9 @@ impl End {
         let mut model = Model::default();
         model.rtr = terms.rtr;
         model.greets = config.extensions == iwarp_proto::qp::Extensions::Ask;
+        model.refuses = config.extensions == iwarp_proto::qp::Extensions::Refuse;
+        model.nudges =
+            config.nudge.is_some() && terms.role == iwarp_proto::mpa::startup::Role::Initiator;
         model.ord = usize::from(terms.ord);
         model.ird = usize::from(terms.ird);
         model.gated = terms.role == iwarp_proto::mpa::startup::Role::Responder;
@@ -290,6 +293,10 @@ impl Net {
         end.note_broken()?;
         if built && !wants {
             return Err("built octets although it wanted nothing to be sent".into());
+        }
+        let idle = !built && end.out.is_empty() && end.host.interventions.borrow().is_empty();
+        if idle && end.qp.borrow_mut().wants_transmit() {
+            return Err("wants to send and builds nothing".into());
         }
         self.react(e);
         self.poll(e)?;
@@ -655,7 +662,7 @@ impl Net {
 
     /// Sets the clock forward, as far as somebody waits for it.
     pub fn pass_time(&mut self) -> bool {
-        let due = self.ends.iter().filter_map(|end| end.qp.borrow().poll_timeout()).max();
+        let due = self.ends.iter().filter_map(|end| end.qp.borrow().poll_timeout()).min();
         let Some(due) = due else { return false };
         self.now = due;
         for end in &self.ends {

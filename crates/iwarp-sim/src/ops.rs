@@ -166,7 +166,7 @@ pub fn post_send(net: &mut Net, e: usize, rng: &mut Choices<'_>, wrong: bool) ->
 /// Posts a zero-length Write to end `e`: a responder waits for a first FPDU.
 pub fn post_nothing(net: &mut Net, e: usize) -> Verdict {
     let end = &mut net.ends[e];
-    let op = SendOp::Write { stag: Stag(0), to: TaggedOffset(0) };
+    let op = SendOp::Write { stag: Stag(1), to: TaggedOffset(0) };
     let mut posted = Posted::new(end.next_wr, op, Vec::new(), None);
     posted.signaled = false;
     end.next_wr += 1;

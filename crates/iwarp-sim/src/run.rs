@@ -547,6 +547,7 @@ pub(crate) fn config(e: usize, rng: &mut Choices<'_>) -> Config {
             Extensions::Refuse,
         ]),
         extension_wait: Duration::from_secs(3),
+        nudge: rng.one_in(3).then_some(Duration::from_millis(200)),
     }
 }
 

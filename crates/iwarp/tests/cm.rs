@@ -272,6 +272,7 @@ fn connecting_takes_no_longer_than_asked() {
     let mut raw = Raw::accept(&mute);
     raw.startup(FrameKind::Request);
     raw.expect_end();
+    assert!(began.elapsed() < patient.options().startup_timeout / 2);
     // A Reply that comes too late connects nothing.
     assert_eq!(qp.state(), State::Init);
     assert_eq!(patient.connections(), 0);
@@ -310,7 +311,9 @@ fn an_id_that_goes_while_it_connects_takes_the_attempt_along() {
     let mut raw = Raw::accept(&mute);
     raw.startup(FrameKind::Request);
     drop(id);
+    let began = Instant::now();
     raw.expect_end();
+    assert!(began.elapsed() < patient.options().startup_timeout / 2);
     no_event(&channel);
 }
 

@@ -11,7 +11,7 @@ use common::raw::Raw;
 use common::station::hasty;
 use common::{DEADLINE, all_access, parts, until};
 use iwarp::cm::{ConnectParams, Connection, EventChannel, EventKind, Id, Listener, connect};
-use iwarp::{Device, Ended, RecvRequest};
+use iwarp::{Device, Ended, Options, RecvRequest};
 use iwarp_proto::mpa::wire::FrameKind;
 
 fn count(what: &str) -> usize {
@@ -100,7 +100,9 @@ struct Sendable(#[allow(dead_code, reason = "kept alive")] Box<dyn Any>);
 unsafe impl Send for Sendable {}
 
 fn connecting_handles_go(mute: &TcpListener, order: &[usize]) {
-    let device = Device::with_options(hasty()).unwrap();
+    // The deadline of start-up would end the test, not the attempt.
+    let options = Options { startup_timeout: DEADLINE * 2, ..hasty() };
+    let device = Device::with_options(options).unwrap();
     let (pd, send_cq, recv_cq, qp) = parts(&device, 4);
     let channel = EventChannel::new(&device).unwrap();
     let id = Id::new(&channel).unwrap();

@@ -83,13 +83,12 @@ fn round(
                 if failed.load(Ordering::Acquire) {
                     break;
                 }
-                // Moves what the socket did not take at once.
-                client.send_cq.poll_one();
                 thread::yield_now();
             }
             source.buffer().unwrap().write_at(0, &octets);
             let to = sink.base().advanced(offset as u64);
             client.post(1, SendOp::Write { stag: sink.rkey(), to }, &[source.sge(0, len)]);
+            client.sent();
         }
         match watcher.join().unwrap() {
             Ok(polls) => polls,

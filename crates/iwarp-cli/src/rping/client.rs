@@ -22,17 +22,15 @@ pub(super) fn run(device: &Device, args: &Args) -> Result<()> {
 
     let mut back = vec![0; args.size()];
     let mut round = 0;
-    let mut receive: fn(&mut Exchange) -> Result<Option<Lent>> = Exchange::receive_first;
     while args.count.is_none_or(|count| round < count) {
         let text = text::make(round, args.size());
         source_octets.write_at(0, &text);
         for (lent, what) in [(Lent::of(&source), "read"), (Lent::of(&sink), "written")] {
             args.debug(|| format!("lending {lent} to be {what}"));
             exchange.send(Some(lent))?;
-            if receive(&mut exchange)?.is_none() {
+            if exchange.receive()?.is_none() {
                 bail!("in round {round}: {}", how(connection.wait_disconnected()?));
             }
-            receive = Exchange::receive;
             args.debug(|| format!("the server has {what}"));
         }
         sink_octets.read_at(0, &mut back);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use iwarp::{Access, Device, MemoryRegion, SendOp, Stag, TaggedOffset, WorkCompletion};
 
-use crate::completions::{End, QUIET, WaitError};
+use crate::completions::{End, WaitError};
 
 /// Octets of a message.
 const MESSAGE: usize = 16;
@@ -98,25 +98,6 @@ impl Exchange {
         self.open(received).map(Some)
     }
 
-    /// Waits for the answer to the first message on a connection that this end asked for.
-    ///
-    /// Linux siw, when the message comes right behind its MPA Reply, may not look at it before
-    /// more comes. So while it says nothing it gets an RDMA Write of no octets, which no peer
-    /// minds.
-    pub(crate) fn receive_first(&mut self) -> Result<Option<Lent>> {
-        loop {
-            match self.end.wait(RECEIVE, Some(SILENCE)) {
-                Ok(received) => return self.open(received).map(Some),
-                Err(WaitError::TimedOut(_)) => {
-                    let nothing = SendOp::Write { stag: Stag(0), to: TaggedOffset(0) };
-                    self.end.post_bare(QUIET, nothing)?;
-                }
-                Err(WaitError::Ended) => return Ok(None),
-                Err(error) => return Err(error).context("waiting for the first message"),
-            }
-        }
-    }
-
     /// Takes the message of a completion, and makes room for the next.
     fn open(&self, received: WorkCompletion) -> Result<Lent> {
         let len = received.byte_len as usize;
@@ -134,9 +115,6 @@ impl Exchange {
         Ok(())
     }
 }
-
-/// How long a peer is left in peace that has not answered yet.
-const SILENCE: Duration = Duration::from_millis(200);
 
 /// How long a peer may take to end a connection.
 pub(crate) const GOODBYE: Duration = Duration::from_secs(5);

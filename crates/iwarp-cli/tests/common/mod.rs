@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses some of it")]
 
+pub(crate) mod server;
+
 use std::process::{Command, Output};
 
 /// The command with `arguments`, in an environment that says nothing about iWARP.

@@ -89,6 +89,9 @@ pub struct Config {
     pub extensions: Extensions,
     /// How long such operations wait to learn what the peer knows.
     pub extension_wait: Duration,
+    /// After how long an initiator that has heard nothing sends an empty Write: Linux siw may
+    /// overlook what arrives right behind its Reply until more comes.
+    pub nudge: Option<Duration>,
 }
 
 impl Default for Config {
@@ -104,6 +107,7 @@ impl Default for Config {
             shared_receive: false,
             extensions: Extensions::Ask,
             extension_wait: Duration::from_secs(3),
+            nudge: None,
         }
     }
 }
@@ -185,6 +189,7 @@ pub struct Qp {
     role: Role,
     events: VecDeque<Event>,
     deadline: Option<Time>,
+    nudge: Option<Time>,
     abort: bool,
     drain_reported: bool,
 }
@@ -206,6 +211,7 @@ impl Qp {
             role: Role::Initiator,
             events: VecDeque::new(),
             deadline: None,
+            nudge: None,
             abort: false,
             drain_reported: false,
         }
@@ -277,6 +283,8 @@ impl Qp {
         self.inbound = Inbound::default();
         self.peer = PeerKind::new(self.config.extensions);
         self.deadline = Some(now.plus(self.config.extension_wait));
+        let nudge = self.config.nudge.filter(|_| terms.role == Role::Initiator);
+        self.nudge = nudge.map(|after| now.plus(after));
         match self.state {
             State::Err => {
                 self.stream = Stream::Closing;
@@ -331,7 +339,12 @@ impl Qp {
 
     /// When [`Self::handle_timeout`] wants to be called.
     pub fn poll_timeout(&self) -> Option<Time> {
-        if self.sq.waits_for_peer_kind() { self.deadline } else { None }
+        let deadline = self.deadline.filter(|_| self.sq.waits_for_peer_kind());
+        let nudge = self.nudge.filter(|_| self.is_connected() && !self.inbound.first_seen());
+        match (deadline, nudge) {
+            (Some(deadline), Some(nudge)) => Some(deadline.min(nudge)),
+            (one, other) => one.or(other),
+        }
     }
 
     /// Tells the time.
@@ -339,6 +352,9 @@ impl Qp {
         if self.deadline.is_some_and(|deadline| now >= deadline) {
             self.deadline = None;
             self.peer.give_up();
+        }
+        if self.nudge.take_if(|at| now >= *at).is_some() && !self.inbound.first_seen() {
+            self.outbound.nudge();
         }
     }
 

@@ -87,6 +87,7 @@ enum Kind {
 pub(crate) struct Outbound {
     rtr: Option<Rtr>,
     greet: bool,
+    nudge: bool,
     peer_to_peer: bool,
     current: Option<Current>,
     control: ControlOctets,
@@ -157,6 +158,11 @@ impl Outbound {
         self.peer_to_peer
     }
 
+    /// Sends an empty Write with the next octets.
+    pub(crate) fn nudge(&mut self) {
+        self.nudge = true;
+    }
+
     /// No message is half sent.
     pub(crate) const fn is_idle(&self) -> bool {
         self.current.is_none()
@@ -198,6 +204,7 @@ impl Qp {
         self.outbound.current.is_some()
             || self.outbound.rtr.is_some()
             || self.wants_greeting()
+            || self.outbound.nudge
             || !self.irq.is_empty()
             || may_start
     }
@@ -243,6 +250,10 @@ impl Qp {
             self.outbound.greet = false;
             let (stag, to) = hello::encode(Capabilities::OURS);
             self.start_tagged(Opcode::Write, stag, to, 0, Kind::Greeting);
+            return None;
+        }
+        if core::mem::take(&mut self.outbound.nudge) {
+            self.start_tagged(Opcode::Write, Stag(0), TaggedOffset(0), 0, Kind::Greeting);
             return None;
         }
         let answer_first = core::mem::replace(&mut self.outbound.answer_next, false);

@@ -17,6 +17,11 @@ impl Model {
             !self.gated || segment.opcode == 7,
             "a responder sends before it has received (RFC 5044 §7.1.2)"
         );
+        demand!(
+            !self.refuses || segment.opcode < 8,
+            "opcode {:#x} where extensions are refused",
+            segment.opcode
+        );
         if segment.first {
             self.sending = None;
             let sending = self.begins(&segment, bank)?;
@@ -107,6 +112,10 @@ impl Model {
             }
             0 if self.greets && is_greeting(segment) => {
                 self.greets = false;
+                Ok(Sending::Other)
+            }
+            0 if self.nudges && is_nudge(segment) => {
+                self.nudges = false;
                 Ok(Sending::Other)
             }
             2 | 0xb => {
@@ -300,6 +309,11 @@ impl Model {
 /// Whether a zero-length Write is the one by which our kind of end makes itself known.
 fn is_greeting(segment: &Segment) -> bool {
     segment.payload.is_empty() && matches!(segment.target, Target::Tagged { stag: 0x6957_4152, .. })
+}
+
+/// Whether a zero-length Write is there only to be the first FPDU.
+fn is_nudge(segment: &Segment) -> bool {
+    segment.payload.is_empty() && segment.target == Target::Tagged { stag: 0, to: 0 }
 }
 
 /// Operation, identifier, STag and TO of an Atomic Request header.

@@ -50,6 +50,8 @@ pub(crate) struct Endpoint {
     srq: Option<Arc<SrqCore>>,
     events: Arc<AsyncQueue>,
     observer: Mutex<Option<Arc<dyn Observer>>>,
+    /// The core has asked for a call at some time.
+    wants_timer: AtomicBool,
     timer_set: AtomicBool,
     /// The program's handle is gone: nobody wants completions any more.
     abandoned: AtomicBool,
@@ -75,6 +77,9 @@ impl Shared for Endpoint {
         let mut core = self.core.lock();
         let result = f(&mut core.qp);
         self.hand_on(&mut core.qp);
+        if core.qp.poll_timeout().is_some() {
+            self.wants_timer.store(true, Ordering::Relaxed);
+        }
         result
     }
 }
@@ -103,6 +108,7 @@ impl Endpoint {
             srq,
             events,
             observer: Mutex::new(None),
+            wants_timer: AtomicBool::new(false),
             timer_set: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
         })
@@ -151,7 +157,6 @@ impl Endpoint {
         }
         self.transmit(&link);
         self.settle(&link);
-        self.watch_time();
         Ok(())
     }
 
@@ -174,7 +179,6 @@ impl Endpoint {
         };
         if let Some(link) = link {
             self.transmit(&link);
-            self.watch_time();
         }
         result
     }
@@ -280,9 +284,13 @@ impl Endpoint {
         }
     }
 
-    /// The core asks for a call at some time: only while operations wait to learn what the peer
-    /// can do.
-    fn watch_time(self: &Arc<Self>) {
+    /// Sets the timer that the core asks for: only while operations wait to learn what the peer
+    /// can do, and at the start of a connection.
+    pub(crate) fn watch_time(self: &Arc<Self>) {
+        if !self.wants_timer.load(Ordering::Relaxed) {
+            return;
+        }
+        self.wants_timer.store(false, Ordering::Relaxed);
         let Some(at) = self.with(|qp| qp.poll_timeout()) else { return };
         if self.timer_set.swap(true, Ordering::SeqCst) {
             return;

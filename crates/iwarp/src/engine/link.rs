@@ -164,6 +164,7 @@ impl Endpoint {
     /// Sends what can be sent.
     pub(crate) fn transmit(self: &Arc<Self>, link: &Arc<Link>) {
         link.transmit.request(|send| self.transmit_some(link, send));
+        self.watch_time();
     }
 
     fn receive_some(self: &Arc<Self>, link: &Link, receive: &mut Receive) {

@@ -473,6 +473,18 @@ impl Core {
         woken.into_iter().for_each(Waker::wake);
     }
 
+    /// Takes the events that have woken the driver. Those that a blocked thread waits for are left
+    /// to it.
+    #[cfg(feature = "tokio")]
+    pub(super) fn drain_events(&self) {
+        let state = self.lock();
+        if state.leader.is_none() {
+            while self.channel.try_next().is_some() {}
+        }
+        // Locked up to here: whoever blocks from now on looks at the queue once more first.
+        drop(state);
+    }
+
     #[cfg(feature = "tokio")]
     pub(super) const fn channel(&self) -> &CompletionChannel {
         &self.channel

@@ -25,7 +25,6 @@ use crate::session::table::Core;
 use crate::session::{
     Accepting, Closing, Connecting, Failure, OperationError, Outcome, Pending, Request, Session,
 };
-use crate::verbs::CompletionChannel;
 
 /// Rounds of work before other tasks get their turn.
 const ROUNDS: usize = 32;
@@ -68,8 +67,7 @@ fn ensure_driven(core: &Arc<Core>) -> Result<(), OperationError> {
     let driver = Driver { core: Arc::downgrade(core) };
     let runtime = Runtime::try_current().map_err(io::Error::other).map_err(OperationError::Wait)?;
     let readiness = Readiness::new(core.channel().readiness()).map_err(OperationError::Wait)?;
-    let channel = core.channel().clone();
-    runtime.spawn(driver.run(readiness, channel));
+    runtime.spawn(driver.run(readiness));
     Ok(())
 }
 
@@ -78,14 +76,14 @@ struct Driver {
 }
 
 impl Driver {
-    async fn run(self, readiness: Readiness, channel: CompletionChannel) {
+    async fn run(self, readiness: Readiness) {
         loop {
             let mut rounds = 0;
             loop {
                 {
                     // Not held while sleeping: a session that nobody has any more may end.
                     let Some(core) = self.core.upgrade() else { return };
-                    while channel.try_next().is_some() {}
+                    core.drain_events();
                     // Leaves the queue armed, so what others complete wakes this task as well.
                     if core.progress() == 0 && !core.drive() {
                         break;

@@ -1,6 +1,7 @@
 //! Queue pairs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use iwarp_proto::memory::QpId;
 use iwarp_proto::qp::{
@@ -11,6 +12,9 @@ use crate::engine::endpoint::Endpoint;
 use crate::verbs::cq::CompletionQueue;
 use crate::verbs::pd::PdCore;
 use crate::verbs::srq::SharedReceiveQueue;
+
+/// Silence after which an initiator repeats itself, for peers that overlooked its first frame.
+const NUDGE: Duration = Duration::from_millis(200);
 
 /// How a queue pair is made.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +77,7 @@ impl QueuePair {
             max_inline: attributes.max_inline,
             shared_receive: attributes.srq.is_some(),
             extensions: engine.options.extensions,
+            nudge: Some(NUDGE),
             ..Config::default()
         };
         let endpoint = Endpoint::new(

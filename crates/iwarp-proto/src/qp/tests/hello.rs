@@ -167,6 +167,34 @@ fn corner_29_terms_that_cannot_be_kept_end_in_a_terminate_instead_of_the_rtr() {
     }
 }
 
+/// Linux siw may overlook the frame behind its Reply; an empty Write makes it look again.
+#[test]
+fn an_initiator_that_hears_nothing_sends_an_empty_write_once() {
+    let nudged = Config { nudge: Some(Duration::from_millis(200)), ..asking() };
+    let mut raw = Raw::initiator(nudged, |_| {});
+    assert_eq!(raw.back(), [hello(3)]);
+    let at = |millis| Time(Duration::from_millis(millis));
+    assert_eq!(raw.end.qp.borrow().poll_timeout(), Some(at(200)));
+    raw.end.qp.borrow_mut().handle_timeout(at(199));
+    assert!(!raw.end.qp.borrow_mut().wants_transmit());
+    raw.end.qp.borrow_mut().handle_timeout(at(200));
+    let sent = raw.back();
+    assert_eq!(sent.len(), 1);
+    assert_eq!(sent[0][..2], [0xc1, octets::WRITE]);
+    assert_eq!((sent[0].len(), raw.end.qp.borrow().poll_timeout()), (14, None));
+}
+
+#[test]
+fn an_initiator_that_was_answered_sends_no_empty_write() {
+    let nudged = Config { nudge: Some(Duration::from_millis(200)), ..asking() };
+    let mut raw = Raw::initiator(nudged, |_| {});
+    assert_eq!(raw.back(), [hello(3)]);
+    raw.send(&hello(3));
+    assert_eq!(raw.end.qp.borrow().poll_timeout(), None);
+    raw.end.qp.borrow_mut().handle_timeout(Time(Duration::from_secs(1)));
+    assert!(raw.back().is_empty());
+}
+
 #[test]
 fn our_own_kind_is_known_by_its_first_fpdu() {
     let mut raw = Raw::initiator(asking(), |_| {});

@@ -1,0 +1,132 @@
+//! What goes over the wire, in the eyes of somebody else's decoder: tcpdump captures a real
+//! exchange, tshark takes it apart. Needs the right to capture on loopback.
+
+mod common;
+
+use std::env;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use common::command;
+use common::server::Server;
+
+const INSTALL: &str = "apt-get install tcpdump tshark, and run as root";
+
+/// A running capture of one port on loopback.
+struct Capture {
+    tcpdump: Child,
+    file: PathBuf,
+}
+
+impl Capture {
+    fn start(port: &str) -> Self {
+        let file = env::temp_dir().join(format!("iwarp-{}-{port}.pcap", std::process::id()));
+        let mut tcpdump = Command::new("tcpdump")
+            .args(["--immediate-mode", "-U", "-Z", "root", "-s", "0", "-i", "lo", "-w"])
+            .arg(&file)
+            .args(["tcp", "port", port])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("tcpdump: {error}; {INSTALL}"));
+        let stderr = tcpdump.stderr.take().expect("piped");
+        let listening = BufReader::new(stderr)
+            .lines()
+            .map_while(Result::ok)
+            .any(|line| line.contains("listening on"));
+        assert!(listening, "tcpdump may not capture on loopback: {INSTALL}");
+        Self { tcpdump, file }
+    }
+
+    /// Waits for both FINs to be in the file, then ends the capture.
+    fn end(mut self) -> Decoded {
+        loop {
+            let fins = tshark(&self.file, &["-Y", "tcp.flags.fin == 1"]).lines().count();
+            if fins >= 2 {
+                break;
+            }
+            assert!(self.tcpdump.try_wait().expect("wait").is_none(), "tcpdump has ended");
+        }
+        self.tcpdump.kill().expect("kill");
+        self.tcpdump.wait().expect("wait");
+        Decoded { text: tshark(&self.file, &["-V"]) }
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        // All fail where it has ended in good order.
+        let _ = self.tcpdump.kill();
+        let _ = self.tcpdump.wait();
+        let _ = fs::remove_file(&self.file);
+    }
+}
+
+/// What tshark prints of a file, with its iWARP dissectors switched on.
+fn tshark(file: &Path, arguments: &[&str]) -> String {
+    let output = Command::new("tshark")
+        .args(["-o", "tcp.try_heuristic_first:TRUE"])
+        .args(["--disable-protocol", "smb_direct", "--disable-protocol", "rpcordma", "-r"])
+        .arg(file)
+        .args(arguments)
+        .output()
+        .unwrap_or_else(|error| panic!("tshark: {error}; {INSTALL}"));
+    // A file that is being written may end in the middle of a packet: that is not an error here.
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+struct Decoded {
+    text: String,
+}
+
+impl Decoded {
+    fn count(&self, what: &str) -> usize {
+        self.text.lines().filter(|line| line.contains(what)).count()
+    }
+}
+
+/// Ten rounds of rping between two processes that behave as the variables say.
+fn exchange(environment: &[(&str, &str)]) -> Decoded {
+    let mut listen = command(&["rping", "-s", "-p", "0", "-a", "127.0.0.1", "-S", "3000"]);
+    let mut server = Server::start_with(listen.envs(environment.iter().copied()));
+    let capture = Capture::start(&server.port);
+    let client = command(&["rping", "-c", "-a", "127.0.0.1", "-p", &server.port])
+        .args(["-C", "10", "-S", "3000", "-V"])
+        .envs(environment.iter().copied())
+        .output()
+        .expect("the client runs");
+    assert!(client.status.success(), "{}", common::stderr(&client));
+    assert!(server.end().0.success());
+    let decoded = capture.end();
+    assert_eq!(decoded.count("Malformed"), 0, "{}", decoded.text);
+    assert_eq!((decoded.count("ID Req frame:"), decoded.count("ID Rep frame:")), (1, 1));
+    for (opcode, least) in
+        [("Write (0x0)", 10), ("Read Request (0x1)", 10), ("Read Response (0x2)", 10)]
+    {
+        assert!(decoded.count(&format!("OpCode: {opcode}")) >= least, "{opcode} of ten rounds");
+    }
+    assert!(decoded.count("OpCode: Send (0x3)") >= 40, "Sends of ten rounds");
+    decoded
+}
+
+/// Covers: MPA-5044-4.1-01, MPA-5044-4.4-10
+#[test]
+fn tshark_takes_an_exchange_apart_and_finds_every_crc_good() {
+    let decoded = exchange(&[("IWARP_MULPDU", "1442")]);
+    assert!(decoded.count("Good CRC32") >= 70, "{}", decoded.text);
+    assert_eq!(decoded.count("Bad CRC32"), 0, "{}", decoded.text);
+}
+
+/// Covers: MPA-5044-4.3-02
+#[test]
+fn tshark_takes_out_the_markers_and_finds_every_crc_good() {
+    let decoded = exchange(&[("IWARP_MULPDU", "1430"), ("IWARP_MARKERS", "on")]);
+    assert!(decoded.count("Good CRC32") >= 70, "{}", decoded.text);
+    assert_eq!(decoded.count("Bad CRC32"), 0, "{}", decoded.text);
+}
+
+#[test]
+fn tshark_takes_an_exchange_without_crc_apart() {
+    exchange(&[("IWARP_MULPDU", "1442"), ("IWARP_CRC", "off")]);
+}
