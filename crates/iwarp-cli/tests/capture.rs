@@ -8,9 +8,13 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use common::command;
 use common::server::Server;
+
+/// How long the end of a connection may take to be in the file.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 const INSTALL: &str = "apt-get install tcpdump tshark, and run as root";
 
@@ -39,18 +43,19 @@ impl Capture {
         Self { tcpdump, file }
     }
 
-    /// Waits for both FINs to be in the file, then ends the capture.
+    /// Waits for both FINs to be in the file, then ends the capture. Only the first connection
+    /// counts: the port may be used again by somebody else.
     fn end(mut self) -> Decoded {
-        loop {
-            let fins = tshark(&self.file, &["-Y", "tcp.flags.fin == 1"]).lines().count();
-            if fins >= 2 {
-                break;
-            }
+        let deadline = Instant::now() + PATIENCE;
+        let fins = ["-Y", "tcp.stream == 0 && tcp.flags.fin == 1"];
+        while tshark(&self.file, &fins).lines().count() < 2 {
+            let text = || tshark(&self.file, &[]);
+            assert!(Instant::now() < deadline, "the connection does not end: {}", text());
             assert!(self.tcpdump.try_wait().expect("wait").is_none(), "tcpdump has ended");
         }
         self.tcpdump.kill().expect("kill");
         self.tcpdump.wait().expect("wait");
-        Decoded { text: tshark(&self.file, &["-V"]) }
+        Decoded { text: tshark(&self.file, &["-Y", "tcp.stream == 0", "-V"]) }
     }
 }
 
