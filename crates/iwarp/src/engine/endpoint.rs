@@ -62,6 +62,8 @@ struct Core {
     link: Option<Arc<Link>>,
     /// Number of the connection that `link` is or was; 0 where there was none since the reset.
     connection: u64,
+    /// Somebody takes octets apart at this moment and may be placing some.
+    receiving: bool,
 }
 
 impl std::fmt::Debug for Endpoint {
@@ -76,7 +78,7 @@ impl Shared for Endpoint {
     fn with<R>(&self, f: impl FnOnce(&mut Qp) -> R) -> R {
         let mut core = self.core.lock();
         let result = f(&mut core.qp);
-        self.hand_on(&mut core.qp);
+        self.hand_on(&mut core);
         if core.qp.poll_timeout().is_some() {
             self.wants_timer.store(true, Ordering::Relaxed);
         }
@@ -102,7 +104,12 @@ impl Endpoint {
         Arc::new(Self {
             engine,
             who: Accessor { pd: config.pd, qp: config.qp },
-            core: Mutex::new(Core { qp: Qp::new(config), link: None, connection: 0 }),
+            core: Mutex::new(Core {
+                qp: Qp::new(config),
+                link: None,
+                connection: 0,
+                receiving: false,
+            }),
             send_cq,
             recv_cq,
             srq,
@@ -145,7 +152,7 @@ impl Endpoint {
             core.qp.establish(terms, now());
             core.link = Some(Arc::clone(&link));
             core.connection = connection;
-            self.hand_on(&mut core.qp);
+            self.hand_on(&mut core);
         }
         established();
         let joined = link
@@ -174,7 +181,7 @@ impl Endpoint {
                     break;
                 }
             }
-            self.hand_on(&mut core.qp);
+            self.hand_on(&mut core);
             core.link.clone()
         };
         if let Some(link) = link {
@@ -187,11 +194,11 @@ impl Endpoint {
         let mut core = self.core.lock();
         for (number, request) in requests.iter().enumerate() {
             if let Err(error) = core.qp.post_recv(request) {
-                self.hand_on(&mut core.qp);
+                self.hand_on(&mut core);
                 return Err((number, error));
             }
         }
-        self.hand_on(&mut core.qp);
+        self.hand_on(&mut core);
         Ok(())
     }
 
@@ -206,7 +213,7 @@ impl Endpoint {
                 core.connection = 0;
             }
             core.qp.modify(to)?;
-            self.hand_on(&mut core.qp);
+            self.hand_on(&mut core);
             if was_connected && !core.qp.is_connected() {
                 self.ended(Ended::Closed);
             }
@@ -244,7 +251,7 @@ impl Endpoint {
             }
             let was_connected = core.qp.is_connected();
             end(&mut core.qp);
-            self.hand_on(&mut core.qp);
+            self.hand_on(&mut core);
             // The core tells what the peer did, not what it was told to do itself.
             if was_connected {
                 self.ended(Ended::Closed);
@@ -309,18 +316,32 @@ impl Endpoint {
         );
     }
 
+    /// Calls `work`, which places octets. A stream that others end meanwhile flushes its work
+    /// requests only afterwards: what was reported flushed is not written to any more.
+    pub(crate) fn receiving(&self, work: impl FnOnce()) {
+        self.core.lock().receiving = true;
+        work();
+        let mut core = self.core.lock();
+        core.receiving = false;
+        self.hand_on(&mut core);
+    }
+
     /// Hands the core's events on. A completion queue that is full loses no other's stream: the
-    /// queue pairs that use it fail (RFC 5042 §6.4.6).
-    fn hand_on(&self, qp: &mut Qp) {
+    /// queue pair whose completion it was fails (RFC 5042 §6.4.6).
+    fn hand_on(&self, core: &mut Core) {
+        let ended = !core.qp.is_connected();
+        if core.receiving && ended {
+            return;
+        }
         let mut overrun = false;
         loop {
-            while let Some(event) = qp.poll_event() {
+            while let Some(event) = core.qp.poll_event() {
                 overrun |= !self.hand_on_one(event);
             }
-            if !overrun || !qp.is_connected() {
+            if !overrun || !core.qp.is_connected() {
                 return;
             }
-            qp.fail_locally("completion queue overrun");
+            core.qp.fail_locally("completion queue overrun");
             overrun = false;
         }
     }

@@ -153,7 +153,7 @@ impl Endpoint {
             link.update_interest();
         }
         if readable {
-            link.receive.request(|receive| self.receive_some(link, receive));
+            link.receive.request(|receive| self.receiving(|| self.receive_some(link, receive)));
         }
         if writable || self.with(|qp| qp.wants_transmit()) {
             self.transmit(link);
@@ -235,6 +235,8 @@ impl Endpoint {
         have: usize,
     ) -> io::Result<Option<(usize, usize, usize)>> {
         let direct = if have == 0 { receiver.direct() } else { None };
+        // What a stream that has ended still brings is dropped.
+        let direct = direct.filter(|_| self.is_connected());
         let guard = match direct.map(|direct| self.guard(&direct.target, true)) {
             Some(Ok(guard)) => Some(guard),
             Some(Err(error)) => {

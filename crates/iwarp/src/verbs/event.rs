@@ -14,7 +14,7 @@ use crate::engine::sync::Mutex;
 #[non_exhaustive]
 pub enum AsyncEvent {
     /// A completion queue was full when a completion came: the completion is lost, and the queue
-    /// pairs that use the queue go to the error state.
+    /// pair that it was of goes to the error state. Reported once for each queue.
     CqError {
         /// Number of the queue.
         cq: u64,
