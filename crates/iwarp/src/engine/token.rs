@@ -18,7 +18,8 @@ impl<T> Token<T> {
     /// Has `work` done at least once by somebody after this call began: here, or by the present
     /// holder.
     pub(crate) fn request(&self, mut work: impl FnMut(&mut T)) {
-        self.more.store(true, Ordering::Release);
+        // A swap, as a note left on top of another's must pass that one on.
+        self.more.swap(true, Ordering::AcqRel);
         loop {
             // Note, then token; token released, then note: in a total order, so that either the
             // holder sees the note or the requester finds the token free.
