@@ -6,6 +6,7 @@ mod common;
 mod process;
 
 use std::ptr::null_mut;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -418,8 +419,9 @@ fn a_read_that_is_refused_says_so() {
 
 /// A region that lives as long as the process.
 fn keep(region: MemoryRegion) -> Stag {
+    static KEPT: Mutex<Vec<MemoryRegion>> = Mutex::new(Vec::new());
     let stag = region.rkey();
-    std::mem::forget(region);
+    KEPT.lock().unwrap().push(region);
     stag
 }
 
