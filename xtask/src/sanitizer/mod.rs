@@ -53,11 +53,11 @@ pub(crate) fn run(sanitizer: Sanitizer) -> Result<Tally> {
                 command.args(["--test", &test]);
             }
         }
+        build_environment(&mut command, sanitizer, &[])?;
         if sanitizer == Sanitizer::Thread {
             // What captures output is shared with every thread by code that is not instrumented.
             command.args(["--", "--nocapture"]);
         }
-        build_environment(&mut command, sanitizer, &[])?;
         let reports = match sanitizer {
             Sanitizer::Address => ("ASAN_OPTIONS", "detect_stack_use_after_return=1".to_owned()),
             Sanitizer::Thread => ("TSAN_OPTIONS", suppressions_for(name)),
