@@ -695,7 +695,11 @@ fn segments_are_as_long_as_tcp_takes() {
         if let Some(fixed) = fixed {
             allowed = vec![fixed];
         }
-        assert!(heard.iter().all(|len| allowed.contains(len)), "{heard:?}, not {allowed:?}");
-        assert!(last <= *allowed.iter().max().unwrap());
+        // On loopback the segment grows with the window: what was looked up in between lies
+        // between what it was before and after.
+        let (first, most) = (allowed[0], *allowed.last().unwrap());
+        assert_eq!(heard[0], first, "{heard:?}");
+        assert!(heard.is_sorted() && heard.iter().all(|len| *len <= most), "{heard:?}, {most}");
+        assert!(last <= most);
     }
 }
