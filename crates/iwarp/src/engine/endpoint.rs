@@ -172,17 +172,11 @@ impl Endpoint {
         self: &Arc<Self>,
         requests: &[SendRequest<'_>],
     ) -> Result<(), (usize, PostError)> {
-        let mut result = Ok(());
-        let link = {
+        let (result, link) = {
             let mut core = self.core.lock();
-            for (number, request) in requests.iter().enumerate() {
-                if let Err(error) = core.qp.post_send(request) {
-                    result = Err((number, error));
-                    break;
-                }
-            }
+            let result = post_each(requests, |request| core.qp.post_send(request));
             self.hand_on(&mut core);
-            core.link.clone()
+            (result, core.link.clone())
         };
         if let Some(link) = link {
             self.transmit(&link);
@@ -192,14 +186,9 @@ impl Endpoint {
 
     pub(crate) fn post_recv(&self, requests: &[RecvRequest<'_>]) -> Result<(), (usize, PostError)> {
         let mut core = self.core.lock();
-        for (number, request) in requests.iter().enumerate() {
-            if let Err(error) = core.qp.post_recv(request) {
-                self.hand_on(&mut core);
-                return Err((number, error));
-            }
-        }
+        let result = post_each(requests, |request| core.qp.post_recv(request));
         self.hand_on(&mut core);
-        Ok(())
+        result
     }
 
     /// Changes the state; going to Reset drops the stream.
@@ -400,4 +389,13 @@ impl Endpoint {
     pub(crate) const fn qp_id(&self) -> QpId {
         self.who.qp
     }
+}
+
+/// Posts in order until one is refused, and says which.
+fn post_each<R>(
+    requests: &[R],
+    mut post: impl FnMut(&R) -> Result<(), PostError>,
+) -> Result<(), (usize, PostError)> {
+    let mut numbered = requests.iter().enumerate();
+    numbered.try_for_each(|(number, request)| post(request).map_err(|error| (number, error)))
 }
