@@ -25,6 +25,7 @@ struct End {
     markers: bool,
     ird: u16,
     ord: u16,
+    spare: bool,
     peer_to_peer: bool,
     rtr: (bool, bool, bool),
     private_data: Vec<u8>,
@@ -40,6 +41,7 @@ impl End {
             // Mostly numbers, sometimes 0x3fff, sometimes beyond.
             ird: self.ird & 0x7fff,
             ord: self.ord & 0x7fff,
+            spare: u16::from(self.spare),
             peer_to_peer: self.peer_to_peer,
             rtr: RtrTypes { send, write, read },
             timeout: Duration::from_secs(1),
@@ -131,6 +133,7 @@ fn two_ends(input: &Input) {
     let number = |depth: u16| depth < 0x3fff;
     if ours.enhanced && ours.fault.is_none() {
         let fits = |ord: u16, ird: u16| !number(ord) || !number(ird) || ord <= ird;
-        assert!(fits(ours.ord, theirs.ird) && fits(theirs.ord, ours.ird));
+        assert!(fits(ours.outbound(), theirs.inbound()));
+        assert!(fits(theirs.outbound(), ours.inbound()));
     }
 }

@@ -65,6 +65,7 @@ impl core::ops::BitOr for Access {
 
 /// One element of a scatter/gather list: octets of local registered memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
 pub struct Sge {
     /// Address (or offset, in a zero-based region) of the first octet.
     pub addr: u64,
@@ -201,7 +202,8 @@ pub enum Invalidator {
 pub trait Memory {
     /// Whether the peer may do `access` to `len` octets at `to` of `stag`. Checks, in this order:
     /// the STag, its association with `who`, the right, wrap of `to + len` (a sum of exactly 2^64
-    /// wraps), bounds. `len` is not zero: zero-length operations are never checked.
+    /// wraps), bounds; of an atomic operation last the alignment of the address. `len` is not zero:
+    /// zero-length operations are never checked.
     fn check_remote(
         &self,
         who: Accessor,

@@ -6,6 +6,7 @@ use core::time::Duration;
 /// Steering tag: names a tagged buffer on the wire (RFC 5041 §2.1). In this implementation a
 /// 24-bit index and an 8-bit key, as the verbs have it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
 pub struct Stag(pub u32);
 
 impl Stag {

@@ -266,7 +266,7 @@ impl Peer<'_> {
     /// Requests that may still be sent.
     fn free_requests(&self, net: &Net) -> usize {
         let answered = net.seen.iter().filter(|s| matches!(s.opcode, 2 | 0xb) && s.last).count();
-        usize::from(net.ends[0].terms.ird).saturating_sub(self.requests - answered)
+        usize::from(net.ends[0].terms.inbound()).saturating_sub(self.requests - answered)
     }
 
     fn place(net: &Net, role: Role) -> (u32, u64, u64) {
@@ -334,7 +334,10 @@ impl Peer<'_> {
         let foreign = Self::place(net, Role::Foreign);
         let source = Self::place(net, Role::Source);
         let private = Self::place(net, Role::Private);
-        let refuses = net.ends[0].qp.borrow().config().extensions == Extensions::Refuse;
+        let config = *net.ends[0].qp.borrow().config();
+        let (refuses, own) =
+            (config.extensions == Extensions::Refuse, config.extensions == Extensions::Ask);
+        let parks = config.park.is_some();
         let terms = net.ends[0].terms;
         let len = rng.range(1, 3000);
         let fill = len as usize;
@@ -374,7 +377,7 @@ impl Peer<'_> {
                 }
                 _ => (write(0, base), fault(&[(1, 1, 0)])),
             },
-            14 if room.is_none() => (send(3), fault(&full)),
+            14 if room.is_none() && !parks => (send(3), fault(&full)),
             15 => (read(stag ^ 2, base, len), Expected::Fault(asked((0, 1, 0)))),
             16 => (read(foreign.0, foreign.1, 1), Expected::Fault(asked((0, 1, 3)))),
             17 => (read(private.0, private.1, 1), Expected::Fault(asked((0, 1, 2)))),
@@ -386,7 +389,10 @@ impl Peer<'_> {
                 (ulpdu, fault(&[(0, 2, 7), (1, 2, 5), full[0], full[1]]))
             }
             21 => (read(stag, base, 0).with(&[0]), fault(&[(0, 2, 7), (1, 2, 5), full[0]])),
-            22 => (Ulpdu::untagged(rng.range(12, 15) as u8, 0, msn, 0), fault(&[(0, 2, 6)])),
+            22 => {
+                let first = if own { 14 } else { 12 };
+                (Ulpdu::untagged(rng.range(first, 15) as u8, 0, msn, 0), fault(&[(0, 2, 6)]))
+            }
             23 => (Ulpdu::tagged(rng.range(3, 11) as u8, stag, base), fault(&[(0, 2, 6)])),
             24 => (Ulpdu::untagged(0, 0, msn, 0), fault(&[(0, 2, 6)])),
             25 => {

@@ -87,7 +87,9 @@ impl Posted {
 
     const fn opcode(&self) -> u8 {
         match self.op {
-            SendOp::Write { .. } => 0,
+            SendOp::Write { .. } | SendOp::WriteImmediate { .. } => 0,
+            SendOp::SendImmediate { solicited: false, .. } => 0xc,
+            SendOp::SendImmediate { solicited: true, .. } => 0xd,
             SendOp::Read { .. } => 1,
             SendOp::Send { solicited, invalidate } => match (solicited, invalidate.is_some()) {
                 (false, false) => 3,
@@ -146,6 +148,8 @@ enum Meaning {
     Immediate {
         number: usize,
         opcode: u8,
+        /// Octets of the Write that it belongs to.
+        write: Option<u32>,
     },
     Request(Request),
     /// To the request of ours of that number.
@@ -178,17 +182,42 @@ impl Arriving {
 struct Delivery {
     number: usize,
     opcode: u8,
+    op: WcOp,
     byte_len: u32,
     immediate: Option<[u8; 8]>,
     invalidated: Option<Stag>,
     whole: bool,
 }
 
+/// A message that came before its receive, as far as it came.
+#[derive(Clone, Debug, Default)]
+struct Waiting {
+    number: usize,
+    octets: Vec<u8>,
+    placed: usize,
+    /// What it is when it is whole.
+    delivery: Option<Delivery>,
+}
+
+/// A request of this end's on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Asking {
+    /// For this work request.
+    Posted(usize),
+    /// The RTR frame.
+    Rtr,
+    /// Whether the peer has all work requests before this one.
+    Acknowledgement(usize),
+}
+
 /// What this end sends a message for.
 #[derive(Clone, Debug)]
 enum Sending {
     Posted(usize),
+    /// The second half of a Write with immediate data.
+    Half(usize),
     Response { asked: usize },
+    Acknowledgement,
     Other,
 }
 
@@ -224,14 +253,26 @@ pub struct Model {
     pub nudges: bool,
     /// Operations of RFC 7306 are not to be used.
     pub refuses: bool,
-    /// ORD.
-    pub ord: usize,
-    /// IRD.
+    /// ORD, and what is there for acknowledgements besides.
+    pub ord: [usize; 2],
+    /// IRD, all in all.
     pub ird: usize,
+    /// Operations of our own are announced, and Immediate Data of Writes is marked.
+    pub own: bool,
+    /// Signalled one-way requests complete when the peer has acknowledged them.
+    pub acknowledges: bool,
+    /// Messages without a receive wait.
+    pub parks: bool,
+    /// Payload is placed before its FPDU is whole.
+    pub streams: bool,
+    acknowledged: usize,
+    /// The Write that is half of its work request.
+    half: Option<usize>,
+    waiting: VecDeque<Waiting>,
     /// This end is a responder and has received no valid FPDU.
     pub gated: bool,
-    /// Requests of ours on the wire: the work request of each, `None` for an RTR.
-    asked: Vec<Option<usize>>,
+    /// Requests of ours on the wire.
+    asked: Vec<Asking>,
     /// How many of them were answered.
     answered: usize,
     requests: VecDeque<Request>,
@@ -278,6 +319,22 @@ impl Model {
         self.sends[self.ended_sends..].iter().any(Posted::asks)
     }
 
+    /// The message that the next receive completion is about.
+    fn next_delivery(&mut self) -> Option<Delivery> {
+        let due = self.ended_recvs - 1;
+        match self.waiting.front() {
+            Some(Waiting { number, octets, placed, delivery: Some(delivery) })
+                if *number == due =>
+            {
+                let whole = *placed == octets.len();
+                let delivery = Delivery { whole, ..delivery.clone() };
+                self.waiting.pop_front();
+                Some(delivery)
+            }
+            _ => self.deliveries.pop_front(),
+        }
+    }
+
     /// A window was bound or an STag invalidated by a work request.
     pub fn performed(&mut self, is_bind: bool, stag: Stag) -> Verdict {
         let next = self.sends.iter_mut().skip(self.ended_sends).find(|wqe| {
@@ -293,7 +350,10 @@ impl Model {
         Ok(())
     }
 
-    fn succeeded(&self, wqe: &Posted) -> bool {
+    fn succeeded(&self, index: usize) -> bool {
+        let wqe = &self.sends[index];
+        let acknowledged =
+            !self.acknowledges || !wqe.signaled || index < self.acknowledged;
         match wqe.op {
             _ if self.blind => true,
             SendOp::Bind(_) | SendOp::LocalInvalidate(_) => wqe.performed,
@@ -301,7 +361,7 @@ impl Model {
                 wqe.answered && (invalidate.is_none() || wqe.performed)
             }
             _ if wqe.asks() => wqe.answered,
-            _ => wqe.wire_end.is_some_and(|end| end <= self.taken),
+            _ => acknowledged && wqe.wire_end.is_some_and(|end| end <= self.taken),
         }
     }
 
@@ -316,7 +376,7 @@ impl Model {
             let Some(wqe) = self.sends.get(self.ended_sends) else {
                 return Err(format!("completion of {} which is not outstanding", wc.wr_id));
             };
-            let succeeded = self.succeeded(wqe);
+            let succeeded = self.succeeded(self.ended_sends);
             if wqe.wr_id != wc.wr_id {
                 demand!(!wqe.signaled, "completion of {} overtakes {}", wc.wr_id, wqe.wr_id);
                 demand!(succeeded, "unsignaled {} ended without success", wqe.wr_id);
@@ -363,6 +423,7 @@ impl Model {
             return Err(format!("completion of receive {} which is not posted", wc.wr_id));
         };
         demand!(recv.wr_id == wc.wr_id, "receive {} overtakes {}", wc.wr_id, recv.wr_id);
+        let sges = recv.sges.clone();
         self.ended_recvs += 1;
         match wc.status {
             WcStatus::Success => {}
@@ -372,7 +433,7 @@ impl Model {
             }
             status => return self.error_completion(status, in_error),
         }
-        let delivery = self.deliveries.pop_front().ok_or("receive completed without a message")?;
+        let delivery = self.next_delivery().ok_or("receive completed without a message")?;
         demand!(delivery.number == number, "message {} in receive {number}", delivery.number);
         demand!(delivery.whole, "message delivered before it was placed");
         demand!(
@@ -383,11 +444,11 @@ impl Model {
         );
         demand!(wc.immediate == delivery.immediate, "immediate data differ");
         demand!(wc.invalidated == delivery.invalidated, "invalidated STag differs");
-        demand!(wc.solicited == matches!(delivery.opcode, 5 | 6 | 9), "solicited flag differs");
-        let op = if delivery.immediate.is_some() { WcOp::RecvImmediate } else { WcOp::Recv };
-        demand!(wc.op == op, "receive completed as {:?}", wc.op);
-        if delivery.immediate.is_none() {
-            check_shadow(&recv.sges, delivery.byte_len as usize, bank)?;
+        let solicited = matches!(delivery.opcode, 5 | 6 | 9 | 0xd);
+        demand!(wc.solicited == solicited, "solicited flag differs");
+        demand!(wc.op == delivery.op, "receive completed as {:?}", wc.op);
+        if wc.op == WcOp::Recv {
+            check_shadow(&sges, delivery.byte_len as usize, bank)?;
         }
         Ok(())
     }
@@ -398,11 +459,17 @@ impl Model {
             return Ok(());
         }
         demand!(self.deliveries.is_empty(), "a received message is held back");
-        for wqe in &self.sends[self.ended_sends..] {
+        if let Some(waiting) = self.waiting.front()
+            && !self.streams
+        {
+            let posted = waiting.number < self.recvs.len();
+            demand!(!posted || waiting.delivery.is_none(), "a parked message is held back");
+        }
+        for (index, wqe) in self.sends.iter().enumerate().skip(self.ended_sends) {
             if wqe.passed_over && !wqe.signaled {
                 continue;
             }
-            if !self.succeeded(wqe) {
+            if !self.succeeded(index) {
                 break;
             }
             demand!(!wqe.signaled, "completion of {:?} is held back", wqe.op);
@@ -414,7 +481,7 @@ impl Model {
     pub fn check_finished(&mut self, receives_too: bool) -> Verdict {
         while let Some(wqe) = self.sends.get(self.ended_sends) {
             demand!(
-                !wqe.signaled && self.succeeded(wqe),
+                !wqe.signaled && self.succeeded(self.ended_sends),
                 "{:?} ({}) never completed",
                 wqe.op,
                 wqe.wr_id

@@ -1,7 +1,7 @@
 //! Two ends and the octets between them.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use iwarp_proto::memory::{Accessor, PdId, QpId};
@@ -120,6 +120,8 @@ pub struct End {
     pub next_wr: u64,
     /// Messages posted that consume a receive of the peer's.
     pub receives_used: usize,
+    /// Receives that the peer's messages wait for: their numbers, and octets they must have.
+    pub debts: BTreeMap<usize, u32>,
     /// Its windows.
     pub windows: [WindowUse; WINDOWS],
     /// Whether its region for passing use is being invalidated: source, sink.
@@ -188,8 +190,12 @@ impl End {
         model.refuses = config.extensions == iwarp_proto::qp::Extensions::Refuse;
         model.nudges =
             config.nudge.is_some() && terms.role == iwarp_proto::mpa::startup::Role::Initiator;
-        model.ord = usize::from(terms.ord);
-        model.ird = usize::from(terms.ird);
+        model.ord = [usize::from(terms.ord), usize::from(terms.spare_ord)];
+        model.ird = usize::from(terms.inbound());
+        model.own = config.extensions == iwarp_proto::qp::Extensions::Ask;
+        model.acknowledges = config.acknowledge && terms.outbound() > 0;
+        model.parks = config.park.is_some();
+        model.streams = !terms.crc && !terms.receive_markers;
         model.gated = terms.role == iwarp_proto::mpa::startup::Role::Responder;
         let rules = Rules { crc: terms.crc, markers: terms.send_markers, max_ulpdu: MIN_MULPDU };
         Self {
@@ -204,6 +210,7 @@ impl End {
             wanted: 0,
             eof: false,
             next_wr: 1,
+            debts: BTreeMap::new(),
             receives_used: usize::from(terms.rtr == Some(iwarp_proto::mpa::startup::Rtr::Send)),
             windows: [WindowUse::Free; WINDOWS],
             passing: [false; 2],
@@ -405,6 +412,8 @@ impl Net {
             return Ok(());
         }
         let was_up = end.is_up();
+        // A stream that stands still is not read, nor its end looked for.
+        let n = if end.rx.is_stalled() && was_up { 0 } else { n };
         if directly
             && was_up
             && end.inbox.is_empty()
@@ -423,7 +432,11 @@ impl Net {
         if used > available {
             return Err("more octets used than there were".into());
         }
-        if was_up && is_up && available > known {
+        let stalled = end.rx.is_stalled();
+        if stalled != end.qp.borrow().is_stalled() {
+            return Err(format!("stalled: the receiver says {stalled}"));
+        }
+        if was_up && is_up && available > known && !stalled {
             let enough = available >= end.wanted;
             // Enough once the length field was there.
             if known > 0 && (used > 0) != enough && (!enough || known >= 6) {
@@ -433,7 +446,7 @@ impl Net {
         end.inbox.drain(..used);
         if is_up {
             end.wanted = end.rx.wanted(&end.inbox);
-            if end.wanted <= end.inbox.len() {
+            if end.wanted <= end.inbox.len() && !stalled {
                 return Err(format!("wants {} of {} octets", end.wanted, end.inbox.len()));
             }
         }
@@ -455,7 +468,7 @@ impl Net {
         }
         self.note(used as u64);
         let (end, link) = (&mut self.ends[e], &self.links[1 - e]);
-        if link.fin && link.flying.is_empty() && !end.eof {
+        if link.fin && link.flying.is_empty() && !end.eof && !stalled {
             end.eof = true;
             end.rx.eof(&*end.qp, end.inbox.len());
         }
@@ -611,6 +624,11 @@ impl Net {
         Ok(())
     }
 
+    /// Receives were posted to end `e`: what waits for them is delivered, if anything does.
+    pub fn look_again(&mut self, e: usize) -> Verdict {
+        if self.ends[e].qp.borrow().has_parked() { self.receive(e, 0, false) } else { Ok(()) }
+    }
+
     /// Whether octets are under way, or could be made.
     pub fn is_busy(&self) -> bool {
         (0..2).any(|e| !self.links[e].flying.is_empty() || self.ends[e].wants_to_send())
@@ -641,7 +659,9 @@ impl Net {
             }
         }
         for e in 0..2 {
-            if self.ends[e].wants_to_send() && !self.ends[e].eof {
+            // Unless the peer does not read, for want of receives.
+            let held_up = self.ends[1 - e].rx.is_stalled();
+            if self.ends[e].wants_to_send() && !self.ends[e].eof && !held_up {
                 return Err(format!("end {e}: wants to send and does not"));
             }
         }
@@ -664,9 +684,10 @@ impl Net {
     pub fn pass_time(&mut self) -> bool {
         let due = self.ends.iter().filter_map(|end| end.qp.borrow().poll_timeout()).min();
         let Some(due) = due else { return false };
-        self.now = due;
+        // A time that is past: somebody only wants to know it.
+        self.now = self.now.max(due);
         for end in &self.ends {
-            end.qp.borrow_mut().handle_timeout(due);
+            end.qp.borrow_mut().handle_timeout(self.now);
         }
         true
     }

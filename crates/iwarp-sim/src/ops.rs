@@ -58,22 +58,27 @@ pub fn post_recv(net: &mut Net, e: usize, rng: &mut Choices<'_>) -> Verdict {
         _ => rng.below(600) as u32,
     };
     let config = *net.ends[e].qp.borrow().config();
+    let number = net.ends[e].host.model.borrow().recvs.len();
+    let length = length.max(net.ends[e].debts.get(&number).copied().unwrap_or(0));
     let sges = list(net, e, Role::Private, length, config.max_recv_sge, rng);
     let end = &mut net.ends[e];
     let wr_id = end.next_wr;
     end.next_wr += 1;
     if config.shared_receive {
-        let mut pool = end.host.pool.borrow_mut();
-        if pool.len() < POOL {
-            pool.push_back(Receive { wr_id, sges: sges.clone() });
+        if end.host.pool.borrow().len() < POOL {
+            let receive = Receive { wr_id, sges: sges.clone() };
+            end.host.pool.borrow_mut().push_back(receive);
             end.host.model.borrow_mut().recvs.push(PostedRecv { wr_id, sges });
+            end.debts.remove(&number);
         }
-        return Ok(());
+        return net.look_again(e);
     }
     let result = end.qp.borrow_mut().post_recv(&RecvRequest { wr_id, sges: &sges });
     match result {
         Ok(()) => {
             end.host.model.borrow_mut().recvs.push(PostedRecv { wr_id, sges });
+            end.debts.remove(&number);
+            net.look_again(e)?;
             net.poll(e)
         }
         Err(PostError::QueueFull) if end.qp.borrow().outstanding().1 == config.max_recv_wr => {
@@ -115,15 +120,15 @@ fn remote(
     (region.stag, TaggedOffset(region.base + at), length as u32)
 }
 
-/// What end `e` may do with operations of RFC 7306 without ending the stream: whether Atomics
-/// may be posted, and whether Immediate Data, which has to arrive.
-fn extensions(net: &Net, e: usize) -> (bool, bool) {
+/// What end `e` may do with operations of RFC 7306 and our own without ending the stream: whether
+/// Atomics may be posted, whether Immediate Data, which has to arrive, and whether that of Sends.
+fn extensions(net: &Net, e: usize) -> [bool; 3] {
     let of = |e: usize| net.ends[e].qp.borrow().config().extensions;
     match (of(e), of(1 - e)) {
-        (Extensions::Ask, Extensions::Ask) => (true, true),
-        (Extensions::Assume, Extensions::Refuse) => (false, false),
-        (Extensions::Assume, _) => (true, true),
-        _ => (true, false),
+        (Extensions::Ask, Extensions::Ask) => [true; 3],
+        (Extensions::Assume, Extensions::Refuse) => [false; 3],
+        (Extensions::Assume, _) => [true, true, false],
+        _ => [true, false, false],
     }
 }
 
@@ -187,7 +192,7 @@ pub fn post_nothing(net: &mut Net, e: usize) -> Verdict {
 fn note_use(net: &mut Net, e: usize, posted: &Posted) {
     match posted.op {
         SendOp::Send { invalidate, .. } => {
-            net.ends[e].receives_used += 1;
+            use_receive(net, e, posted.length);
             let peer = &mut net.ends[1 - e];
             let bank = peer.host.bank.borrow();
             let number = bank.windows.iter().position(|window| Some(window.stag) == invalidate);
@@ -195,7 +200,8 @@ fn note_use(net: &mut Net, e: usize, posted: &Posted) {
                 peer.windows[number] = WindowUse::GivenUp;
             }
         }
-        SendOp::Immediate { .. } => net.ends[e].receives_used += 1,
+        SendOp::Immediate { .. } | SendOp::WriteImmediate { .. } => use_receive(net, e, 0),
+        SendOp::SendImmediate { .. } => use_receive(net, e, posted.length),
         SendOp::Bind(bind) => {
             let number = bind.window.index() as usize % 64;
             net.ends[e].windows[number] = WindowUse::Changing;
@@ -215,14 +221,25 @@ fn note_use(net: &mut Net, e: usize, posted: &Posted) {
     }
 }
 
+/// The peer's next receive is for a message of `length` octets, whether it is there or not.
+fn use_receive(net: &mut Net, e: usize, length: u32) {
+    let number = net.ends[e].receives_used;
+    net.ends[e].receives_used += 1;
+    let peer = &mut net.ends[1 - e];
+    let posted = peer.host.model.borrow().recvs.len();
+    if number >= posted {
+        peer.debts.insert(number, length);
+    }
+}
+
 fn choose(net: &Net, e: usize, rng: &mut Choices<'_>, wrong: bool) -> Option<Posted> {
     let end = &net.ends[e];
     let config = *end.qp.borrow().config();
     let most = config.max_send_sge;
-    let (atomics, immediates) = extensions(net, e);
+    let [atomics, immediates, own] = extensions(net, e);
     let reads = end.terms.ord > 0;
     let odd = wrong && rng.one_in(12);
-    let mut posted = match rng.below(22) {
+    let mut posted = match rng.below(25) {
         0..=4 => {
             let (stag, to, length) = remote(net, e, rng.length(200 * 1024), true, rng);
             let (sges, inline) = source(net, e, length, rng);
@@ -255,6 +272,19 @@ fn choose(net: &Net, e: usize, rng: &mut Choices<'_>, wrong: bool) -> Option<Pos
             let data = rng.word().to_be_bytes();
             let op = SendOp::Immediate { solicited: rng.one_in(2), data };
             Posted::new(0, op, Vec::new(), None)
+        }
+        22 if own || odd => {
+            let room = receive_room(net, e, odd)?;
+            let (sges, inline) = source(net, e, rng.length(200 * 1024).min(room), rng);
+            let (solicited, data) = (rng.one_in(3), (rng.word() as u32).to_be_bytes());
+            Posted::new(0, SendOp::SendImmediate { solicited, data }, sges, inline)
+        }
+        23 | 24 if immediates || odd => {
+            receive_room(net, e, odd)?;
+            let (stag, to, length) = remote(net, e, rng.length(200 * 1024), true, rng);
+            let (sges, inline) = source(net, e, length, rng);
+            let (solicited, data) = (rng.one_in(3), (rng.word() as u32).to_be_bytes());
+            Posted::new(0, SendOp::WriteImmediate { stag, to, solicited, data }, sges, inline)
         }
         11 | 12 if reads || odd => {
             let (stag, to, length) = remote(net, e, rng.length(200 * 1024), false, rng);
@@ -332,12 +362,20 @@ fn choose(net: &Net, e: usize, rng: &mut Choices<'_>, wrong: bool) -> Option<Pos
     Some(posted)
 }
 
-/// Room in the receive that the next message will consume; `None` when there is none.
+/// Messages that may be on their way to receives that are not there.
+const DEBTS: usize = 12;
+/// How long they are at most.
+const DEBT: u32 = 40_000;
+
+/// Room in the receive that the next message will consume; `None` when there is none and the peer
+/// does not let messages wait.
 fn receive_room(net: &Net, e: usize, odd: bool) -> Option<u32> {
-    let model = net.ends[1 - e].host.model.borrow();
+    let peer = &net.ends[1 - e];
+    let model = peer.host.model.borrow();
+    let waits = model.parks && peer.debts.len() < DEBTS;
     match model.recvs.get(net.ends[e].receives_used) {
         Some(recv) if !odd => Some(recv.capacity().min(1 << 30) as u32),
-        None if !odd => None,
+        None if !odd => waits.then_some(DEBT),
         _ => Some(u32::MAX),
     }
 }
@@ -361,6 +399,7 @@ fn spoil(net: &Net, e: usize, posted: &mut Posted, rng: &mut Choices<'_>) {
     let foreign = net.ends[1 - e].host.bank.borrow().region(Role::Foreign).stag;
     let private = net.ends[1 - e].host.bank.borrow().region(Role::Private).stag;
     if let SendOp::Write { stag, to }
+    | SendOp::WriteImmediate { stag, to, .. }
     | SendOp::Read { stag, to, .. }
     | SendOp::FetchAdd { stag, to, .. }
     | SendOp::CompareSwap { stag, to, .. } = &mut posted.op

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use iwarp_proto::mpa::startup::{self, Initiator, Negotiated, Responder, RtrTypes};
-use iwarp_proto::qp::{Config, Extensions, State};
+use iwarp_proto::qp::{Config, Extensions, Park, State};
 use iwarp_proto::types::Time;
 
 use crate::bank::{Bank, Role};
@@ -462,6 +462,23 @@ impl<'a> Run<'a> {
         net.poll(1 - e)
     }
 
+    /// Posts the receives that messages wait for, as long as that helps.
+    fn pay(&mut self, net: &mut Net) -> Result<(), String> {
+        let debts = |net: &Net| -> usize { net.ends.iter().map(|end| end.debts.len()).sum() };
+        loop {
+            let before = debts(net);
+            for e in 0..2 {
+                if net.ends[e].is_up() && !net.ends[e].debts.is_empty() {
+                    post_recv(net, e, &mut self.rng)?;
+                }
+            }
+            net.run_dry(&mut self.rng)?;
+            if debts(net) == before {
+                return Ok(());
+            }
+        }
+    }
+
     fn end(&mut self, net: &mut Net, mode: Mode) -> Result<(), String> {
         trace!(self, "the end: everything may go on");
         for e in 0..2 {
@@ -477,6 +494,7 @@ impl<'a> Run<'a> {
                 }
             }
             net.run_dry(&mut self.rng)?;
+            self.pay(net)?;
             for e in 0..2 {
                 if net.ends[e].qp.borrow().state() == State::Sqd {
                     self.modify(net, e, State::Rts)?;
@@ -548,6 +566,12 @@ pub(crate) fn config(e: usize, rng: &mut Choices<'_>) -> Config {
         ]),
         extension_wait: Duration::from_secs(3),
         nudge: rng.one_in(3).then_some(Duration::from_millis(200)),
+        acknowledge: rng.one_in(3),
+        park: rng.one_in(3).then(|| Park {
+            octets: rng.pick(&[0, 100, 5000, 60_000, 1 << 20]),
+            messages: rng.pick(&[0, 1, 2, 5, 20]),
+            wait: rng.one_in(2).then_some(Duration::from_secs(1)),
+        }),
     }
 }
 
@@ -566,6 +590,7 @@ fn start(rng: &mut Choices<'_>, mode: Mode) -> Result<Option<(Negotiated, Negoti
         markers: rng.one_in(3),
         ird: rng.pick(&depths),
         ord: rng.pick(&depths),
+        spare: u16::from(rng.one_in(2)),
         peer_to_peer: rng.one_in(2),
         rtr: rng.pick(&[
             RtrTypes::ALL,
@@ -614,7 +639,7 @@ fn start(rng: &mut Choices<'_>, mode: Mode) -> Result<Option<(Negotiated, Negoti
         a.ord = a.ord.min(b.ird);
         b.ord = b.ord.min(a.ird);
     }
-    if mode == Mode::Clean && (a.ord > b.ird || b.ord > a.ird) {
+    if mode == Mode::Clean && (a.outbound() > b.inbound() || b.outbound() > a.inbound()) {
         return Err(format!("depths do not fit: {a:?}, {b:?}"));
     }
     if a.crc != b.crc || a.send_markers != b.receive_markers || b.send_markers != a.receive_markers

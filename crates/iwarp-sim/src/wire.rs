@@ -30,7 +30,7 @@ pub struct Segment {
     pub offset: u32,
     /// Whether this is the first segment of its message.
     pub first: bool,
-    /// Invalidate STag.
+    /// Invalidate STag, or the immediate data of a Send.
     pub invalidate: u32,
     /// What follows the DDP header.
     pub payload: Vec<u8>,
@@ -168,7 +168,7 @@ impl WireCheck {
         let word = |at: usize| u32::from_be_bytes(ulpdu[at..at + 4].try_into().unwrap());
         let queue = match opcode {
             0 | 2 => None,
-            3..=6 | 8 | 9 => Some(0),
+            3..=6 | 8 | 9 | 0xc | 0xd => Some(0),
             1 | 0xa => Some(1),
             7 => Some(2),
             0xb => Some(3),
@@ -191,7 +191,7 @@ impl WireCheck {
             ((qn, msn), u64::from(mo), Target::Untagged { qn, msn })
         };
         let invalidate = u32::from_be_bytes([rsvd[1], rsvd[2], rsvd[3], rsvd[4]]);
-        if invalidate != 0 && !matches!(opcode, 4 | 6) {
+        if invalidate != 0 && !matches!(opcode, 4 | 6 | 0xc | 0xd) {
             return broken("Invalidate STag in another message");
         }
         if self.open.as_ref().is_some_and(|open| {

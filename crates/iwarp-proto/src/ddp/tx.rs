@@ -37,6 +37,11 @@ impl Message {
         Self { first: Header::Untagged(header), length, sent: 0, before: 0, done: false }
     }
 
+    /// The header of its first segment, L not set.
+    pub const fn header(&self) -> &Header {
+        &self.first
+    }
+
     /// Payload octets handed over so far.
     pub const fn sent(&self) -> u32 {
         self.sent

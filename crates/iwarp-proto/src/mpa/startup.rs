@@ -53,6 +53,10 @@ pub struct Config {
     pub ird: u16,
     /// Outbound read queue depth, likewise.
     pub ord: u16,
+    /// Reads on top of `ird` and `ord` that the frames ask for and the program is not told of:
+    /// 1 where this end acknowledges by Reads of its own ([`crate::qp::Config::acknowledge`]),
+    /// and a peer that does the same is expected.
+    pub spare: u16,
     /// Peer-to-peer model: the Initiator begins with a ready-to-receive indication. A Responder
     /// follows the Request.
     pub peer_to_peer: bool,
@@ -70,6 +74,7 @@ impl Default for Config {
             markers: false,
             ird: 16,
             ord: 16,
+            spare: 0,
             peer_to_peer: false,
             rtr: RtrTypes::ALL,
             timeout: Duration::from_secs(10),
@@ -98,6 +103,16 @@ impl Config {
     }
 }
 
+/// A depth with what is added for this end's own use; 0x3FFF stays what it is.
+fn with_spare(depth: u16, spare: u16) -> u16 {
+    if depth >= ULP_NEGOTIATES { depth } else { (depth + spare).min(ULP_NEGOTIATES - 1) }
+}
+
+/// A depth of the peer's without what it adds for its own use. One that adds nothing keeps 1.
+fn without_spare(depth: u16, spare: u16) -> u16 {
+    if depth >= ULP_NEGOTIATES { depth } else { depth.saturating_sub(spare).max(depth.min(1)) }
+}
+
 fn check_depth(depth: u16) -> Result<(), StartupError> {
     if depth > ULP_NEGOTIATES { Err(StartupError::Depth(depth)) } else { Ok(()) }
 }
@@ -121,9 +136,14 @@ pub struct Negotiated {
     pub ird: u16,
     /// This end's outbound read queue depth; 0x3FFF only where the caller said so.
     pub ord: u16,
-    /// What the peer's frame gave as its IRD (RFC 6581 §9.1: for the ULP), 0x3FFF included.
+    /// Requests of the peer's that this end takes on top of `ird`.
+    pub spare_ird: u16,
+    /// Requests that the peer takes on top of `ord`: what it granted of [`Config::spare`].
+    pub spare_ord: u16,
+    /// What the peer's frame gave as its IRD (RFC 6581 §9.1: for the ULP), 0x3FFF included, less
+    /// the spare that a peer like this end adds.
     pub peer_ird: Option<u16>,
-    /// What the peer's frame gave as its ORD, 0x3FFF included.
+    /// What the peer's frame gave as its ORD, likewise.
     pub peer_ord: Option<u16>,
     /// The indication that this end, an Initiator, sends first.
     pub rtr: Option<Rtr>,
@@ -131,6 +151,26 @@ pub struct Negotiated {
     pub peer_to_peer: bool,
     /// Why this end, an Initiator, has to enter Full Operation only to send a Terminate.
     pub fault: Option<StartupFault>,
+}
+
+impl Negotiated {
+    /// Requests of the peer's that may be under way at once, those of the protocol included.
+    pub const fn inbound(&self) -> u16 {
+        self.ird + self.spare_ird
+    }
+
+    /// Requests of this end's that may be under way at once, those of the protocol included.
+    pub const fn outbound(&self) -> u16 {
+        self.ord + self.spare_ord
+    }
+
+    /// Cuts the ORD to what the peer takes.
+    fn take_ord(&mut self, ord: u16, spare: u16, peer_ird: u16) {
+        if are_numbers(ord, peer_ird) {
+            self.ord = ord.min(without_spare(peer_ird, spare));
+            self.spare_ord = with_spare(ord, spare).min(peer_ird) - self.ord;
+        }
+    }
 }
 
 /// The Reply, as an Initiator received it.
@@ -151,9 +191,9 @@ pub struct Request {
     pub rev: u8,
     /// Whether the frame is enhanced; the Reply takes the same form.
     pub enhanced: bool,
-    /// The Initiator's IRD, 0x3FFF included.
+    /// The Initiator's IRD, 0x3FFF included, less the spare that a peer like this end adds.
     pub peer_ird: Option<u16>,
-    /// The Initiator's ORD, 0x3FFF included.
+    /// The Initiator's ORD, likewise.
     pub peer_ord: Option<u16>,
     /// Peer-to-peer model.
     pub peer_to_peer: bool,
@@ -181,8 +221,8 @@ impl Initiator {
         let enhanced = (config.rev >= 2).then_some(EnhancedData {
             peer_to_peer: config.peer_to_peer,
             rtr: config.rtr,
-            ird: config.ird,
-            ord: config.ord,
+            ird: with_spare(config.ird, config.spare),
+            ord: with_spare(config.ord, config.spare),
         });
         if enhanced.is_some() && config.peer_to_peer {
             config.rtr_types()?;
@@ -255,8 +295,10 @@ impl Initiator {
             receive_markers: config.markers,
             ird: config.ird,
             ord: config.ord,
-            peer_ird: frame.enhanced.map(|word| word.ird),
-            peer_ord: frame.enhanced.map(|word| word.ord),
+            spare_ird: with_spare(config.ird, config.spare) - config.ird,
+            spare_ord: 0,
+            peer_ird: frame.enhanced.map(|word| without_spare(word.ird, config.spare)),
+            peer_ord: frame.enhanced.map(|word| without_spare(word.ord, config.spare)),
             rtr: None,
             peer_to_peer: false,
             fault: None,
@@ -265,11 +307,11 @@ impl Initiator {
         if frame.rejected {
             return negotiated;
         }
-        if are_numbers(config.ord, word.ird) {
-            negotiated.ord = config.ord.min(word.ird);
-        }
+        negotiated.take_ord(config.ord, config.spare, word.ird);
         // The Responder may not ask for more than our Request offered, and this end has no more.
-        if are_numbers(config.ird, word.ord) && word.ord > config.ird {
+        if are_numbers(config.ird, word.ord)
+            && word.ord > with_spare(config.ird, config.spare)
+        {
             negotiated.fault = Some(StartupFault::InsufficientIrd);
             return negotiated;
         }
@@ -290,7 +332,7 @@ impl Initiator {
         let both = self.config.rtr.and(word.rtr);
         negotiated.rtr = if both.write {
             Some(Rtr::Write)
-        } else if both.read && negotiated.ord > 0 {
+        } else if both.read && negotiated.ord + negotiated.spare_ord > 0 {
             Some(Rtr::Read)
         } else if both.send {
             Some(Rtr::Send)
@@ -363,8 +405,8 @@ impl Responder {
         let request = Request {
             rev: frame.rev,
             enhanced: frame.enhanced.is_some(),
-            peer_ird: frame.enhanced.map(|word| word.ird),
-            peer_ord: frame.enhanced.map(|word| word.ord),
+            peer_ird: frame.enhanced.map(|word| without_spare(word.ird, self.config.spare)),
+            peer_ord: frame.enhanced.map(|word| without_spare(word.ord, self.config.spare)),
             peer_to_peer: frame.enhanced.is_some_and(|word| word.peer_to_peer),
             private_data: frame.private_data.to_vec(),
         };
@@ -396,8 +438,10 @@ impl Responder {
             receive_markers: self.config.markers,
             ird,
             ord,
-            peer_ird: request.enhanced.map(|word| word.ird),
-            peer_ord: request.enhanced.map(|word| word.ord),
+            spare_ird: with_spare(ird, self.config.spare) - ird,
+            spare_ord: 0,
+            peer_ird: request.enhanced.map(|word| without_spare(word.ird, self.config.spare)),
+            peer_ord: request.enhanced.map(|word| without_spare(word.ord, self.config.spare)),
             rtr: None,
             peer_to_peer: request.enhanced.is_some_and(|word| word.peer_to_peer),
             fault: None,
@@ -405,13 +449,11 @@ impl Responder {
         let mut enhanced = None;
         if let Some(word) = request.enhanced {
             let rtr = self.offered_rtr(word)?;
-            if are_numbers(ord, word.ird) {
-                negotiated.ord = ord.min(word.ird);
-            }
-            if rtr.read && ird == 0 && word.ord != ULP_NEGOTIATES {
+            negotiated.take_ord(ord, self.config.spare, word.ird);
+            if rtr.read && negotiated.inbound() == 0 && word.ord != ULP_NEGOTIATES {
                 negotiated.ird = 1;
             }
-            enhanced = Some(answer(word, rtr, negotiated.ird, negotiated.ord));
+            enhanced = Some(answer(word, rtr, negotiated.inbound(), negotiated.outbound()));
         }
         let reply = self.reply(&request, enhanced, false, private_data)?;
         Ok((reply, negotiated))
@@ -428,7 +470,8 @@ impl Responder {
         let enhanced = match request.enhanced {
             Some(word) => {
                 let rtr = self.offered_rtr(word)?;
-                Some(answer(word, rtr, self.config.ird, self.config.ord))
+                let Config { ird, ord, spare, .. } = self.config;
+                Some(answer(word, rtr, with_spare(ird, spare), with_spare(ord, spare)))
             }
             None => None,
         };

@@ -1,4 +1,4 @@
-//! Knowing whether the peer has the operations of RFC 7306.
+//! Knowing whether the peer has the operations of RFC 7306, and those of our own.
 //!
 //! No start-up field says so, and a peer without them terminates the stream at the first one
 //! (RFC 7306 §1.1 leaves it to the programs). So each end may send a zero-length RDMA Write as
@@ -7,6 +7,9 @@
 //! RDMA Write of nothing.
 
 use crate::types::{Stag, TaggedOffset};
+
+/// The second half of Immediate Data that belongs to the Write in front of it.
+pub(crate) const WRITE_MARK: [u8; 4] = *b"wimm";
 
 const MAGIC_STAG: Stag = Stag(0x6957_4152);
 const MAGIC_TO: u64 = 0x5048_454c << 32;
@@ -23,8 +26,15 @@ impl Capabilities {
     pub const ATOMICS: Self = Self(1);
     /// Immediate Data (RFC 7306 §6).
     pub const IMMEDIATE: Self = Self(1 << 1);
+    /// Sends with Immediate, which no RFC has: opcodes 0xC and 0xD.
+    pub const SEND_IMMEDIATE: Self = Self(1 << 2);
+    /// Immediate Data that ends in `wimm` belongs to the Write in front of it.
+    pub const WRITE_IMMEDIATE: Self = Self(1 << 3);
+    /// What RFC 7306 adds.
+    pub const RFC_7306: Self = Self(Self::ATOMICS.0 | Self::IMMEDIATE.0);
     /// Everything this implementation does.
-    pub const OURS: Self = Self(Self::ATOMICS.0 | Self::IMMEDIATE.0);
+    pub const OURS: Self =
+        Self(Self::RFC_7306.0 | Self::SEND_IMMEDIATE.0 | Self::WRITE_IMMEDIATE.0);
 
     /// Whether all of `other` is there.
     pub const fn contains(self, other: Self) -> bool {
@@ -32,13 +42,14 @@ impl Capabilities {
     }
 }
 
-/// Whether operations of RFC 7306 may be sent.
+/// Whether operations of RFC 7306 (and those of our own) may be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Extensions {
     /// Ask the peer by the first FPDU, and tell it.
     #[default]
     Ask,
-    /// The program knows that the peer has them; nothing is asked or told.
+    /// The program knows that the peer has those of RFC 7306; nothing is asked or told, and our own
+    /// are not used.
     Assume,
     /// Neither use them nor tell that we have them.
     Refuse,
@@ -59,9 +70,13 @@ impl PeerKind {
     pub(crate) const fn new(extensions: Extensions) -> Self {
         match extensions {
             Extensions::Ask => Self::Unknown,
-            Extensions::Assume => Self::Known(Capabilities::OURS),
+            Extensions::Assume => Self::Known(Capabilities::RFC_7306),
             Extensions::Refuse => Self::Foreign,
         }
+    }
+
+    pub(crate) const fn has(self, needed: Capabilities) -> bool {
+        matches!(self, Self::Known(has) if has.contains(needed))
     }
 
     pub(crate) fn give_up(&mut self) {

@@ -8,7 +8,9 @@ use crate::ddp::rx::{UntaggedQueue, check_offset};
 use crate::ddp::wire::{Header, Tagged, UNTAGGED_LEN, Untagged};
 use crate::memory::{AccessError, AtomicOp, Invalidator, QpId, RemoteAccess, Sge};
 use crate::mpa::startup::Role;
-use crate::qp::reads::{Asked, Awaits};
+use crate::qp::hello::{self, Capabilities, WRITE_MARK};
+use crate::qp::park::{Parked, Parking, Stall};
+use crate::qp::reads::{Asked, Awaits, Purpose};
 use crate::qp::rq;
 use crate::qp::terminate::Fault;
 use crate::qp::wr::{Receive, SendOp, WcOp, WcStatus, WorkCompletion};
@@ -19,7 +21,7 @@ use crate::rdmap::wire::{
     IMMEDIATE_LEN, Opcode, READ_REQUEST_LEN, ReadRequest, Terminate, TerminatedSegment,
 };
 use crate::rdmap::{rx, wire};
-use crate::types::{Stag, TaggedOffset};
+use crate::types::{Mo, Stag, TaggedOffset};
 
 /// What to do with the payload of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +40,10 @@ pub(crate) enum Plan {
     Value([u8; 8]),
     /// Check that the peer may do this.
     Check { stag: Stag, to: TaggedOffset, len: u64, access: RemoteAccess },
+    /// Keep it until there is a receive.
+    Park(Parking),
+    /// The same, but there is no room: come again with it later.
+    Stall,
 }
 
 /// What is left to do when a segment was placed.
@@ -53,7 +59,11 @@ pub(crate) enum Follow {
 enum Pending {
     #[default]
     None,
-    Write,
+    Write {
+        len: u32,
+        last: bool,
+        hello: bool,
+    },
     ReadResponse {
         len: u32,
         last: bool,
@@ -62,14 +72,50 @@ enum Pending {
         header: Untagged,
         opcode: Opcode,
         len: u32,
+        parked: bool,
     },
     Immediate {
         opcode: Opcode,
         data: [u8; 8],
+        /// Octets of the Write that it belongs to.
+        write: Option<u32>,
+        parked: bool,
+    },
+    Park {
+        header: Untagged,
+        len: u32,
     },
     ReadRequest(ReadRequest),
     AtomicRequest(Asked),
     AtomicResponse,
+}
+
+impl Pending {
+    /// Whether it arrived earlier than it is delivered, so that it says nothing of what stands
+    /// before the next segment.
+    const fn was_parked(&self) -> bool {
+        matches!(self, Self::Send { parked: true, .. } | Self::Immediate { parked: true, .. })
+    }
+}
+
+/// Where the octets of a message for queue 0 go.
+enum Room {
+    /// To the receive at hand.
+    Receive,
+    /// That is known when the pool was asked.
+    Ask,
+    /// To the park.
+    Park,
+}
+
+/// A message as its receive reports it.
+struct Delivery {
+    opcode: Opcode,
+    op: WcOp,
+    byte_len: u32,
+    immediate: Option<[u8; 8]>,
+    invalidated: Option<Stag>,
+    parked: bool,
 }
 
 /// Receiving side of a queue pair.
@@ -84,6 +130,17 @@ pub(crate) struct Inbound {
     /// The receive that the open or next Send consumes.
     receive: Receive,
     has_receive: bool,
+    /// The pool was asked for a receive and has none.
+    pool_is_empty: bool,
+    /// Messages that wait for a receive, the open one included, and their octets.
+    parked: usize,
+    parked_octets: usize,
+    /// Octets of the open message, if it is parked.
+    parking: Option<u32>,
+    stall: Stall,
+    /// Octets of the Write under way, and of the one that the last segment ended.
+    writing: u32,
+    written: Option<u32>,
     pending: Pending,
     first_seen: bool,
     last_reported: bool,
@@ -103,6 +160,13 @@ impl Default for Inbound {
             open: None,
             receive: Receive::default(),
             has_receive: false,
+            pool_is_empty: false,
+            parked: 0,
+            parked_octets: 0,
+            parking: None,
+            stall: Stall::No,
+            writing: 0,
+            written: None,
             pending: Pending::None,
             first_seen: false,
             last_reported: false,
@@ -122,6 +186,19 @@ impl Inbound {
     /// Whether the first FPDU of the peer was validated.
     pub(crate) const fn first_seen(&self) -> bool {
         self.first_seen
+    }
+
+    /// Whether messages wait for a receive.
+    pub(crate) fn has_parked(&self) -> bool {
+        self.parked > 0 || self.stall != Stall::No
+    }
+
+    pub(crate) const fn stall(&self) -> Stall {
+        self.stall
+    }
+
+    pub(crate) const fn set_stall(&mut self, stall: Stall) {
+        self.stall = stall;
     }
 
     /// True once.
@@ -201,11 +278,17 @@ impl Qp {
     fn judge(&mut self, head: &[u8], ulpdu_len: usize, sges: &mut Vec<Sge>) -> Result<Plan, Fault> {
         let header = Header::parse(head)?;
         let len = ulpdu_len - header.wire_len();
-        let opcode = rx::opcode(&header)?;
+        let opcode = rx::opcode(&header, self.config.extensions == super::Extensions::Ask)?;
         self.learn_peer_kind(&header, opcode, len);
         let body = &head[header.wire_len()..];
         match header {
-            Header::Tagged(h) if opcode == Opcode::Write => Ok(self.write(&h, len)),
+            Header::Tagged(h) if opcode == Opcode::Write => {
+                // An empty one touches no memory.
+                if len > 0 {
+                    self.check_right(RemoteAccess::Write).map_err(DdpError::from)?;
+                }
+                Ok(self.write(&h, len))
+            }
             Header::Tagged(h) => self.read_response(&h, len, sges),
             Header::Untagged(h) => match opcode {
                 Opcode::ReadRequest => self.read_request(&h, len, body),
@@ -242,7 +325,8 @@ impl Qp {
     /// RFC 5040 §5.1. A zero-length Write, and a zero-length segment of a longer one, is not
     /// checked (RFC 5041 §5.2).
     fn write(&mut self, header: &Tagged, len: usize) -> Plan {
-        self.inbound.pending = Pending::Write;
+        let hello = len == 0 && hello::decode(header.stag, header.to).is_some();
+        self.inbound.pending = Pending::Write { len: len as u32, last: header.last, hello };
         if len == 0 { Plan::Nothing } else { Plan::Tagged(header.stag, header.to) }
     }
 
@@ -276,7 +360,7 @@ impl Qp {
         if header.last && (received as usize + len) != size as usize {
             return Err(RdmapError::Stream("Read Response is shorter than the request").into());
         }
-        let wqe = due.wqe;
+        let wqe = due.wqe();
         self.inbound.pending = Pending::ReadResponse { len: len as u32, last: header.last };
         sges.clear();
         match wqe {
@@ -298,6 +382,7 @@ impl Qp {
         if request.size == 0 {
             return Ok(Plan::Nothing);
         }
+        self.check_right(RemoteAccess::Read).map_err(RdmapError::Protection)?;
         Ok(Plan::Check {
             stag: request.source_stag,
             to: request.source_to,
@@ -329,7 +414,13 @@ impl Qp {
         };
         let (request_id, stag, to) = (request.request_id, request.stag, request.to);
         self.inbound.pending = Pending::AtomicRequest(Asked::Atomic { request_id, stag, to, op });
+        self.check_right(RemoteAccess::Atomic).map_err(RdmapError::Protection)?;
         Ok(Plan::Check { stag, to, len: 8, access: RemoteAccess::Atomic })
+    }
+
+    /// Whether the queue pair lets the peer do this at all.
+    fn check_right(&self, access: RemoteAccess) -> Result<(), AccessError> {
+        if self.remote_access.contains(access.right()) { Ok(()) } else { Err(AccessError::Rights) }
     }
 
     /// RFC 7306 §5.2.2: the MSN finds the request, its identifier must agree.
@@ -341,7 +432,7 @@ impl Qp {
         sges: &mut Vec<Sge>,
     ) -> Result<Plan, Fault> {
         let due = self.orq.front().copied();
-        let Some((number, expected)) = due.and_then(|due| match (due.wqe, due.awaits) {
+        let Some((number, expected)) = due.and_then(|due| match (due.wqe(), due.awaits) {
             (Some(number), Awaits::Atomic { request_id }) => Some((number, request_id)),
             _ => None,
         }) else {
@@ -366,16 +457,10 @@ impl Qp {
         let _ = self.inbound.terminates.check_msn(h, 1);
         let terminate = Terminate::parse(body);
         let code = terminate.map_or(unreadable, |terminate| terminate.code);
-        let request =
-            terminate.and_then(|terminate| terminate.segment).and_then(
-                |segment| match Header::parse(&segment.ddp_header) {
-                    Ok(Header::Untagged(h)) if h.qn == crate::types::Qn::READ_REQUEST => {
-                        Some(h.msn)
-                    }
-                    _ => None,
-                },
-            );
-        self.terminated(code, request);
+        let at_fault = terminate
+            .and_then(|terminate| terminate.segment)
+            .and_then(|segment| Header::parse(&segment.ddp_header).ok());
+        self.terminated(code, at_fault);
         Ok(Plan::Discard)
     }
 
@@ -391,15 +476,21 @@ impl Qp {
         if self.config.extensions == super::Extensions::Refuse || self.inbound.open.is_some() {
             return Err(RdmapError::UnexpectedOpcode(opcode as u8).into());
         }
-        if let Some(plan) = self.ensure_receive(h)? {
-            return Ok(plan);
+        let room = self.room_for(h)?;
+        if matches!(room, Room::Ask) {
+            return Ok(Plan::NeedReceive);
         }
         check_single(h, len, IMMEDIATE_LEN)?;
-        let data = *body
+        let data: [u8; IMMEDIATE_LEN] = *body
             .first_chunk()
             .filter(|_| len == IMMEDIATE_LEN)
             .ok_or(RdmapError::Stream("Immediate Data is not 8 octets"))?;
-        self.inbound.pending = Pending::Immediate { opcode, data };
+        let own = data[4..] == WRITE_MARK && self.peer.has(Capabilities::WRITE_IMMEDIATE);
+        let write = self.inbound.written.filter(|_| own);
+        if matches!(room, Room::Park) {
+            return self.park(h, opcode, len, write);
+        }
+        self.inbound.pending = Pending::Immediate { opcode, data, write, parked: false };
         Ok(Plan::Nothing)
     }
 
@@ -414,8 +505,10 @@ impl Qp {
         if self.inbound.open.is_some_and(|open| open != opcode) {
             return Err(RdmapError::UnexpectedOpcode(opcode as u8).into());
         }
-        if let Some(plan) = self.ensure_receive(h)? {
-            return Ok(plan);
+        match self.room_for(h)? {
+            Room::Receive => {}
+            Room::Ask => return Ok(Plan::NeedReceive),
+            Room::Park => return self.park(h, opcode, len, None),
         }
         let checked = check_offset(h, len, self.inbound.receive.capacity());
         if let Err(error) = checked {
@@ -423,7 +516,8 @@ impl Qp {
             return Err(error.into());
         }
         self.inbound.open = Some(opcode);
-        self.inbound.pending = Pending::Send { header: *h, opcode, len: len as u32 };
+        let len32 = len as u32;
+        self.inbound.pending = Pending::Send { header: *h, opcode, len: len32, parked: false };
         sges.clear();
         if len == 0 {
             return Ok(Plan::Nothing);
@@ -432,27 +526,131 @@ impl Qp {
         Ok(Plan::Local)
     }
 
-    /// Makes sure that there is a receive for message `h.msn` of queue 0.
-    fn ensure_receive(&mut self, h: &Untagged) -> Result<Option<Plan>, Fault> {
-        let posted = self.rq.len() as u32 + u32::from(self.inbound.has_receive);
-        if self.config.shared_receive && !self.inbound.has_receive {
+    /// Where message `h.msn` of queue 0 goes: behind those that wait for a receive, to one, or
+    /// where there is none and the program wants it so, to the park.
+    fn room_for(&mut self, h: &Untagged) -> Result<Room, Fault> {
+        let ours = u32::from(self.inbound.has_receive);
+        let posted = if self.config.shared_receive { ours } else { self.rq.len() as u32 + ours };
+        let no_pool = core::mem::take(&mut self.inbound.pool_is_empty);
+        let waits = self.inbound.parked > 0;
+        let none = posted == 0 && (no_pool || !self.config.shared_receive);
+        if waits || (none && self.config.park.is_some()) {
             self.inbound.sends.check_msn(h, 1)?;
-            return Ok(Some(Plan::NeedReceive));
+            return Ok(Room::Park);
+        }
+        if self.config.shared_receive && posted == 0 {
+            self.inbound.sends.check_msn(h, 1)?;
+            return Ok(Room::Ask);
         }
         self.inbound.sends.check_msn(h, posted)?;
         if !self.inbound.has_receive {
             self.inbound.has_receive = self.rq.take(&mut self.inbound.receive);
         }
-        Ok(None)
+        self.inbound.stall = Stall::No;
+        Ok(Room::Receive)
     }
 
-    /// Hands over a receive of the pool; `None` when it has none (RFC 5041 §7.1: no buffer).
+    /// Hands over a receive of the pool. When it has none there is no buffer (RFC 5041 §7.1), or
+    /// the message is parked.
     pub(crate) fn give_receive(&mut self, take: impl FnOnce(&mut Receive) -> bool) {
         if take(&mut self.inbound.receive) {
             self.inbound.has_receive = true;
+        } else if self.config.park.is_some() {
+            self.inbound.pool_is_empty = true;
         } else {
             self.fail(DdpError::NoBuffer.into());
         }
+    }
+
+    /// A segment of a message that finds no receive.
+    fn park(
+        &mut self,
+        h: &Untagged,
+        opcode: Opcode,
+        len: usize,
+        write: Option<u32>,
+    ) -> Result<Plan, Fault> {
+        let Some(limits) = self.config.park else { return Err(DdpError::NoBuffer.into()) };
+        check_offset(h, len, u64::from(u32::MAX))?;
+        if h.mo.0 != self.inbound.parking.unwrap_or(0) {
+            // On an ordered stream every segment follows the one before.
+            return Err(DdpError::InvalidMo.into());
+        }
+        let begins = self.inbound.parking.is_none();
+        if self.inbound.parked_octets + len > limits.octets
+            || (begins && self.inbound.parked >= limits.messages)
+        {
+            if self.inbound.stall == Stall::No {
+                self.inbound.stall = limits.wait.map_or(Stall::Endless, |_| Stall::New);
+            }
+            return Ok(Plan::Stall);
+        }
+        self.inbound.stall = Stall::No;
+        self.inbound.open = Some(opcode);
+        self.inbound.pending = Pending::Park { header: *h, len: len as u32 };
+        Ok(Plan::Park(Parking { header: *h, opcode, write }))
+    }
+
+    /// A segment was parked.
+    fn segment_parked(&mut self, header: &Untagged, len: u32) {
+        let inbound = &mut self.inbound;
+        let before = inbound.parking.take();
+        inbound.parked += usize::from(before.is_none());
+        inbound.parked_octets += len as usize;
+        if header.last {
+            inbound.open = None;
+            inbound.sends.delivered();
+        } else {
+            inbound.parking = Some(before.unwrap_or(0) + len);
+        }
+    }
+
+    /// Whether the oldest parked message gets a receive now, of which not all needs to have come:
+    /// what of it goes where. `None` when there is no receive.
+    pub(crate) fn unpark(
+        &mut self,
+        message: &Parked,
+        take: impl FnOnce(&mut Receive) -> bool,
+        sges: &mut Vec<Sge>,
+    ) -> Option<Plan> {
+        if !self.receives() {
+            return None;
+        }
+        debug_assert!(!self.inbound.has_receive);
+        let taken = match self.config.shared_receive {
+            true => take(&mut self.inbound.receive),
+            false => self.rq.take(&mut self.inbound.receive),
+        };
+        if !taken {
+            return None;
+        }
+        let (opcode, write, whole) = (message.opcode, message.write, message.whole);
+        let len = message.octets.len();
+        self.inbound.has_receive = true;
+        self.inbound.parked -= 1;
+        self.inbound.parked_octets -= len;
+        self.inbound.stall = Stall::No;
+        if !whole {
+            // What is still to come goes to the receive like that of any message.
+            self.inbound.parking = None;
+        }
+        if matches!(opcode, Opcode::Immediate | Opcode::ImmediateSolicited) {
+            let data = message.octets.first_chunk().copied().unwrap_or_default();
+            self.inbound.pending = Pending::Immediate { opcode, data, write, parked: true };
+            return Some(Plan::Nothing);
+        }
+        let header = Untagged { last: whole, mo: Mo(0), ..message.header };
+        if let Err(error) = check_offset(&header, len, self.inbound.receive.capacity()) {
+            let mut head = [0; UNTAGGED_LEN];
+            let head_len = Header::Untagged(header).emit(&mut head);
+            self.inbound.remember(&head[..head_len], head_len + len);
+            self.inbound.end_receive(self.config.qp, WcStatus::LocalLength, &mut self.events);
+            self.fail(error.into());
+            return Some(Plan::Discard);
+        }
+        self.inbound.pending = Pending::Send { header, opcode, len: len as u32, parked: whole };
+        sub_list(&self.inbound.receive.sges, 0, len, sges);
+        Some(Plan::Local)
     }
 
     /// The segment was placed, or was not because of `error`.
@@ -471,12 +669,38 @@ impl Qp {
                 self.events.push_back(Event::FirstFpdu);
             }
         }
+        if !pending.was_parked() {
+            self.inbound.written = None;
+        }
         match pending {
-            Pending::None | Pending::Write => Follow::Nothing,
+            Pending::None => Follow::Nothing,
+            Pending::Write { len, last, hello } => {
+                let so_far = self.inbound.writing.saturating_add(len);
+                self.inbound.writing = if last { 0 } else { so_far };
+                self.inbound.written = (last && !hello).then_some(so_far);
+                Follow::Nothing
+            }
             Pending::ReadResponse { len, last } => self.read_response_placed(len, last),
-            Pending::Send { header, opcode, len } => self.send_placed(&header, opcode, len),
-            Pending::Immediate { opcode, data } => {
-                self.deliver(opcode, 8, Some(data), None);
+            Pending::Send { header, opcode, len, parked } => {
+                self.send_placed(&header, opcode, len, parked)
+            }
+            Pending::Immediate { opcode, data, write, parked } => {
+                let mut immediate = data;
+                if write.is_some() {
+                    immediate[4..].fill(0);
+                }
+                self.deliver(&Delivery {
+                    opcode,
+                    op: write.map_or(WcOp::RecvImmediate, |_| WcOp::RecvWriteImmediate),
+                    byte_len: write.unwrap_or(IMMEDIATE_LEN as u32),
+                    immediate: Some(immediate),
+                    invalidated: None,
+                    parked,
+                });
+                Follow::Nothing
+            }
+            Pending::Park { header, len } => {
+                self.segment_parked(&header, len);
                 Follow::Nothing
             }
             Pending::ReadRequest(request) => {
@@ -489,7 +713,7 @@ impl Qp {
             }
             Pending::AtomicResponse => {
                 self.inbound.atomic_responses.delivered();
-                if let Some(number) = self.orq.pop().and_then(|done| done.wqe) {
+                if let Some(number) = self.answered() {
                     self.sq.complete(number);
                 }
                 self.reap();
@@ -501,16 +725,19 @@ impl Qp {
     /// An access was refused: whose fault that is depends on the message.
     fn refused(&mut self, pending: &Pending, error: AccessError) {
         match pending {
-            Pending::Write => self.fail(Fault::Ddp(error.into())),
+            Pending::Write { .. } => self.fail(Fault::Ddp(error.into())),
             Pending::ReadRequest(_) | Pending::AtomicRequest(_) => {
                 self.fail(RdmapError::Protection(error).into());
             }
             Pending::ReadResponse { .. } | Pending::AtomicResponse => {
-                if let Some(number) = self.orq.front().and_then(|due| due.wqe) {
+                if let Some(number) = self.orq.front().and_then(|due| due.wqe()) {
                     self.fail_send(number, WcStatus::LocalProtection, "sink of a Read refused");
                 }
             }
-            Pending::Send { .. } | Pending::Immediate { .. } | Pending::None => {
+            Pending::Send { .. }
+            | Pending::Immediate { .. }
+            | Pending::Park { .. }
+            | Pending::None => {
                 let qp = self.config.qp;
                 self.inbound.end_receive(qp, WcStatus::LocalProtection, &mut self.events);
                 self.fail(Fault::Local("buffer of a receive refused"));
@@ -532,8 +759,10 @@ impl Qp {
         if !last {
             return Follow::Nothing;
         }
-        let number = self.orq.pop().and_then(|done| done.wqe);
-        let Some(number) = number else { return Follow::Nothing };
+        let Some(number) = self.answered() else {
+            self.reap();
+            return Follow::Nothing;
+        };
         if let SendOp::Read { invalidate: Some(stag), .. } = self.sq.at(number).op {
             self.inbound.pending = Pending::ReadResponse { len: 0, last: true };
             self.outbound.invalidating = Some(number);
@@ -544,16 +773,55 @@ impl Qp {
         Follow::Nothing
     }
 
-    fn send_placed(&mut self, header: &Untagged, opcode: Opcode, len: u32) -> Follow {
+    /// The oldest request of ours was answered: its work request, where it has one. The peer had
+    /// everything that was sent before it.
+    fn answered(&mut self) -> Option<u64> {
+        match self.orq.pop()?.purpose {
+            Purpose::Request(number) => {
+                self.sq.acknowledged(number);
+                Some(number)
+            }
+            Purpose::Acknowledgement(below) => {
+                self.sq.acknowledged(below);
+                None
+            }
+            Purpose::Rtr => None,
+        }
+    }
+
+    fn send_placed(
+        &mut self,
+        header: &Untagged,
+        opcode: Opcode,
+        len: u32,
+        parked: bool,
+    ) -> Follow {
         if !header.last {
             return Follow::Nothing;
         }
         if opcode.invalidates() {
-            self.inbound.pending = Pending::Send { header: *header, opcode, len };
+            self.inbound.pending = Pending::Send { header: *header, opcode, len, parked };
             return Follow::Invalidate(rx::invalidate_stag(header), Invalidator::Remote);
         }
-        self.deliver(opcode, header.mo.0 + len, None, None);
+        self.deliver_send(header, opcode, len, parked, None);
         Follow::Nothing
+    }
+
+    fn deliver_send(
+        &mut self,
+        header: &Untagged,
+        opcode: Opcode,
+        len: u32,
+        parked: bool,
+        invalidated: Option<Stag>,
+    ) {
+        let immediate = opcode.carries_immediate().then(|| {
+            let [a, b, c, d] = rx::immediate(header);
+            [a, b, c, d, 0, 0, 0, 0]
+        });
+        let byte_len = header.mo.0 + len;
+        let op = WcOp::Recv;
+        self.deliver(&Delivery { opcode, op, byte_len, immediate, invalidated, parked });
     }
 
     /// The STag of [`Follow::Invalidate`] was invalidated, or could not be.
@@ -564,10 +832,10 @@ impl Qp {
             return;
         }
         match pending {
-            Pending::Send { header, opcode, len } => match result {
+            Pending::Send { header, opcode, len, parked } => match result {
                 Ok(()) => {
                     let stag = rx::invalidate_stag(&header);
-                    self.deliver(opcode, header.mo.0 + len, None, Some(stag));
+                    self.deliver_send(&header, opcode, len, parked, Some(stag));
                 }
                 Err(error) => self.fail(RdmapError::Invalidate(error).into()),
             },
@@ -590,26 +858,21 @@ impl Qp {
     }
 
     /// Completes the receive of a whole message.
-    fn deliver(
-        &mut self,
-        opcode: Opcode,
-        byte_len: u32,
-        immediate: Option<[u8; 8]>,
-        invalidated: Option<Stag>,
-    ) {
-        self.inbound.sends.delivered();
-        self.inbound.open = None;
+    fn deliver(&mut self, message: &Delivery) {
+        if !message.parked {
+            self.inbound.sends.delivered();
+            self.inbound.open = None;
+        }
         self.inbound.has_receive = false;
-        let op = if immediate.is_some() { WcOp::RecvImmediate } else { WcOp::Recv };
         self.events.push_back(Event::ReceiveCompleted(WorkCompletion {
             wr_id: self.inbound.receive.wr_id,
             qp: self.config.qp,
             status: WcStatus::Success,
-            op,
-            byte_len,
-            immediate,
-            invalidated,
-            solicited: opcode.solicited(),
+            op: message.op,
+            byte_len: message.byte_len,
+            immediate: message.immediate,
+            invalidated: message.invalidated,
+            solicited: message.opcode.solicited(),
         }));
     }
 

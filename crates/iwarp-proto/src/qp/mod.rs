@@ -12,6 +12,8 @@
 //! - [`Qp::post_send`], [`Qp::post_recv`]: work requests;
 //! - [`Qp::establish`]: MPA start-up is done, Full Operation begins;
 //! - [`Receiver::receive`]: octets of the stream; [`Receiver::eof`], [`Qp::lost`]: its end;
+//! - [`Receiver::receive`] once more, without new octets, when receives may be there and
+//!   [`Qp::has_parked`];
 //! - [`Qp::handle_timeout`]: the time that [`Qp::poll_timeout`] asked for has come;
 //! - [`Qp::disconnect`], [`Qp::modify`]: what the program wants.
 //!
@@ -24,10 +26,36 @@
 //!
 //! The only orders kept between them: own octets are taken before their send completion,
 //! placement comes before the receive completion, a Terminate is the last thing sent.
+//!
+//! # What a completion means
+//!
+//! A one-way request (Send, Write, Immediate Data) completes when the stream has taken it, as the
+//! RFCs have it. With [`Config::acknowledge`] a signalled one completes when the peer has received
+//! it: a Read of no octets is sent behind it, one at a time for all that was sent before. A Read
+//! or Atomic of the program's acknowledges what stands before it as well. These Reads use the
+//! spare depths of [`Negotiated`] where the peer granted one, otherwise what the program leaves
+//! free; a peer that takes no Reads at all acknowledges nothing, and requests complete as without.
+//! What was sent and not acknowledged when the stream ends is flushed.
+//!
+//! # Messages without a receive
+//!
+//! They end the stream (RFC 5041 §7.1), unless [`Config::park`] says that they are kept until a
+//! receive is posted. Then whoever drives the queue pair has these duties:
+//!
+//! - Receives may have been posted, to the queue pair or to its pool: where [`Qp::has_parked`],
+//!   call [`Receiver::receive`], with the octets that were not used (there may be none).
+//! - [`Receiver::is_stalled`] after a call of [`Receiver::receive`]: the park is full. Read nothing
+//!   more from the stream, not even its end, and keep the octets that were not used, until such
+//!   a call leaves it false. [`Qp::is_stalled`] tells the same from the other side; it is false
+//!   when the stream has ended, and then the rest is to be read and dropped as ever.
+//! - [`Qp::poll_timeout`] may answer with a time that is long past: the queue pair does not know
+//!   when it stalled and wants to be told ([`Qp::handle_timeout`]). So look at it after receiving,
+//!   not only after sending.
 
 mod hello;
 mod inbound;
 mod outbound;
+mod park;
 mod reads;
 mod receive;
 mod ring;
@@ -44,12 +72,15 @@ mod tests;
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
-use crate::memory::{Accessor, PdId, QpId};
+use crate::ddp::error::DdpError;
+use crate::ddp::wire::Header;
+use crate::memory::{Access, Accessor, PdId, QpId};
 use crate::mpa::startup::{Negotiated, Role, Rtr};
-use crate::rdmap::wire::TerminateCode;
-use crate::types::{Stag, Time};
+use crate::rdmap::wire::{Opcode, TerminateCode, split_control};
+use crate::types::{Qn, Stag, Time};
 
 pub use hello::{Capabilities, Extensions};
+pub use park::Park;
 pub use receive::{Direct, Receiver};
 pub use state::{State, TransitionError};
 pub use terminate::Fault;
@@ -62,6 +93,7 @@ pub use wr::{
 use hello::PeerKind;
 use inbound::Inbound;
 use outbound::Outbound;
+use park::Stall;
 use reads::{InboundReads, OutboundReads};
 use rq::ReceiveQueue;
 use sq::SendQueue;
@@ -92,6 +124,12 @@ pub struct Config {
     /// After how long an initiator that has heard nothing sends an empty Write: Linux siw may
     /// overlook what arrives right behind its Reply until more comes.
     pub nudge: Option<Duration>,
+    /// A signalled one-way request completes only when the peer is known to have received it.
+    /// Start-up should ask for one Read more than the program wants
+    /// ([`crate::mpa::startup::Config::spare`]).
+    pub acknowledge: bool,
+    /// Messages that find no receive wait for one. `None`: they end the stream.
+    pub park: Option<Park>,
 }
 
 impl Default for Config {
@@ -108,6 +146,8 @@ impl Default for Config {
             extensions: Extensions::Ask,
             extension_wait: Duration::from_secs(3),
             nudge: None,
+            acknowledge: false,
+            park: None,
         }
     }
 }
@@ -190,6 +230,8 @@ pub struct Qp {
     events: VecDeque<Event>,
     deadline: Option<Time>,
     nudge: Option<Time>,
+    /// What the peer may do at all, whatever the memory grants.
+    remote_access: Access,
     abort: bool,
     drain_reported: bool,
 }
@@ -203,8 +245,8 @@ impl Qp {
             stream: Stream::Detached,
             sq: SendQueue::new(config.max_send_wr),
             rq: ReceiveQueue::new(config.max_recv_wr),
-            orq: OutboundReads::new(0),
-            irq: InboundReads::new(0),
+            orq: OutboundReads::new(0, 0),
+            irq: InboundReads::new(0, 0),
             outbound: Outbound::default(),
             inbound: Inbound::default(),
             peer: PeerKind::Unknown,
@@ -212,6 +254,7 @@ impl Qp {
             events: VecDeque::new(),
             deadline: None,
             nudge: None,
+            remote_access: Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC,
             abort: false,
             drain_reported: false,
         }
@@ -232,7 +275,8 @@ impl Qp {
         matches!(self.stream, Stream::Operating)
     }
 
-    /// Outbound and inbound read queue depths that were agreed on (ORD, IRD).
+    /// Outbound and inbound read queue depths that were agreed on (ORD, IRD), as the program may
+    /// use them.
     pub const fn read_depths(&self) -> (usize, usize) {
         (self.orq.depth(), self.irq.depth())
     }
@@ -245,6 +289,12 @@ impl Qp {
     /// Whether work is under way that the peer must answer or take: what a silent peer holds up.
     pub fn has_work(&self) -> bool {
         !self.sq.is_empty() || !self.irq.is_empty()
+    }
+
+    /// Restricts what the peer may do through this queue pair, beside what the memory grants: those
+    /// of the remote rights that `access` has, until the next Reset.
+    pub const fn set_remote_access(&mut self, access: Access) {
+        self.remote_access = access;
     }
 
     /// On whose behalf it touches memory.
@@ -277,8 +327,11 @@ impl Qp {
     pub fn establish(&mut self, terms: &Negotiated, now: Time) {
         self.role = terms.role;
         self.stream = Stream::Operating;
-        self.orq = OutboundReads::new(usize::from(terms.ord));
-        self.irq = InboundReads::new(usize::from(terms.ird));
+        self.orq = OutboundReads::new(usize::from(terms.ord), usize::from(terms.spare_ord));
+        self.irq = InboundReads::new(usize::from(terms.ird), usize::from(terms.spare_ird));
+        if self.config.acknowledge && terms.outbound() > 0 {
+            self.sq.await_acknowledgements();
+        }
         self.outbound = Outbound::new(terms);
         self.inbound = Inbound::default();
         self.peer = PeerKind::new(self.config.extensions);
@@ -298,6 +351,27 @@ impl Qp {
         }
     }
 
+    /// As [`Self::establish`], for a queue pair that the program itself takes through its states:
+    /// it stays in Rtr until the program moves it on.
+    pub fn establish_in_place(&mut self, terms: &Negotiated, now: Time) {
+        let before = self.state;
+        self.establish(terms, now);
+        if self.state == State::Rts {
+            self.state = before;
+        }
+    }
+
+    /// No stream could be had: the oldest send work request says so, everything else is flushed.
+    pub fn unreachable(&mut self) {
+        if self.stream != Stream::Detached {
+            return;
+        }
+        if let Some((number, _)) = self.sq.next_unstarted() {
+            self.sq.fail(number, WcStatus::RetryExceeded);
+        }
+        self.disconnect();
+    }
+
     /// Which RTR frame this side, as the initiator, still has to send.
     pub fn pending_rtr(&self) -> Option<Rtr> {
         self.outbound.pending_rtr()
@@ -305,7 +379,10 @@ impl Qp {
 
     /// Posts a send work request.
     pub fn post_send(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
-        if !self.state.takes_sends() {
+        // An RNIC's queue pair is in Rts once it is connected; perftest relies on it and leaves
+        // the side that receives in Rtr.
+        let connected = self.state == State::Rtr && self.is_connected();
+        if !self.state.takes_sends() && !connected {
             return Err(PostError::WrongState);
         }
         self.sq.post(&self.config, request)?;
@@ -341,10 +418,12 @@ impl Qp {
     pub fn poll_timeout(&self) -> Option<Time> {
         let deadline = self.deadline.filter(|_| self.sq.waits_for_peer_kind());
         let nudge = self.nudge.filter(|_| self.is_connected() && !self.inbound.first_seen());
-        match (deadline, nudge) {
-            (Some(deadline), Some(nudge)) => Some(deadline.min(nudge)),
-            (one, other) => one.or(other),
-        }
+        let stall = match self.inbound.stall() {
+            Stall::New if self.receives() => Some(Time::default()),
+            Stall::Until(end) if self.receives() => Some(end),
+            _ => None,
+        };
+        [deadline, nudge, stall].into_iter().flatten().min()
     }
 
     /// Tells the time.
@@ -356,17 +435,42 @@ impl Qp {
         if self.nudge.take_if(|at| now >= *at).is_some() && !self.inbound.first_seen() {
             self.outbound.nudge();
         }
+        match (self.inbound.stall(), self.config.park.and_then(|park| park.wait)) {
+            (Stall::New, Some(wait)) => self.inbound.set_stall(Stall::Until(now.plus(wait))),
+            (Stall::New, None) => self.inbound.set_stall(Stall::Endless),
+            (Stall::Until(end), _) if now >= end => self.fail(DdpError::NoBuffer.into()),
+            _ => {}
+        }
+    }
+
+    /// Whether messages wait for a receive: whoever posts one sees to it that they get it.
+    pub fn has_parked(&self) -> bool {
+        self.receives() && self.inbound.has_parked()
+    }
+
+    /// Whether nothing more is to be read from the stream until a receive is there.
+    pub fn is_stalled(&self) -> bool {
+        self.receives() && self.inbound.stall() != Stall::No
+    }
+
+    /// Changes for how long a full park may hold up the stream ([`Park::wait`]).
+    pub fn set_park_wait(&mut self, wait: Option<Duration>) {
+        if let Some(park) = &mut self.config.park {
+            park.wait = wait;
+        }
     }
 
     /// Ends the stream in good order: receives are flushed, the Sends and Writes that were
     /// accepted go out (RFC 5041 §6.2.1), what needs an answer is flushed, then the write side is
-    /// shut down (see [`Disposition`]).
+    /// shut down (see [`Disposition`]). Reads of no octets that the peer has sent are answered: it
+    /// learns what had arrived.
     pub fn disconnect(&mut self) {
         self.state = State::Err;
         if self.stream == Stream::Operating {
             self.stream = Stream::Closing;
-            self.irq.clear();
-            self.outbound.drop_answer();
+            if !self.irq.keep_empty() {
+                self.outbound.drop_answer();
+            }
             self.flush_receives();
             self.finish_closing();
         } else if self.stream == Stream::Detached {
@@ -382,6 +486,17 @@ impl Qp {
             }
             self.end_stream();
         }
+    }
+
+    /// The same, because the peer has not answered for too long: the oldest request that has not
+    /// ended says so.
+    pub fn timed_out(&mut self) {
+        if matches!(self.stream, Stream::Operating | Stream::Closing)
+            && let Some(number) = self.sq.oldest()
+        {
+            self.sq.fail(number, WcStatus::RetryExceeded);
+        }
+        self.lost();
     }
 
     /// The program or the engine gives the connection up: reset it.
@@ -426,30 +541,64 @@ impl Qp {
     }
 
     /// The peer's Terminate has arrived: nothing is answered (RFC 5040 §5.4).
-    pub(crate) fn terminated(&mut self, code: TerminateCode, read: Option<crate::types::Msn>) {
+    pub(crate) fn terminated(&mut self, code: TerminateCode, at_fault: Option<Header>) {
         self.events.push_back(Event::Terminated(code));
-        if let Some(number) = read.and_then(|msn| self.orq.request_with(msn)) {
-            self.sq.fail(number, status_of_terminate(code));
+        if let Some(number) = self.request_at_fault(code, at_fault) {
+            let sent = self.sq.at(number).op.is_one_way();
+            self.sq.acknowledged(number);
+            self.sq.fail(number, status_of_terminate(code, sent));
         }
         self.end_stream();
+    }
+
+    /// The request that the peer found a fault with, by the header that its Terminate quotes. Of
+    /// one-way requests only where acknowledgements are waited for; then the oldest, if it is a
+    /// fault with a message and none is quoted. A local catastrophe of the peer's (no header is
+    /// quoted with those) is most often a receive whose memory is gone.
+    fn request_at_fault(&mut self, code: TerminateCode, at_fault: Option<Header>) -> Option<u64> {
+        match at_fault {
+            Some(Header::Untagged(h)) if h.qn == Qn::READ_REQUEST => self.orq.request_with(h.msn),
+            Some(Header::Untagged(h)) if h.qn == Qn::SEND => {
+                self.sq.find_sent(|wqe| wqe.msn == Some(h.msn))
+            }
+            Some(Header::Tagged(h)) if split_control(h.rsvd_ulp).1 == Opcode::Write as u8 => {
+                self.sq.find_sent(|wqe| match wqe.op {
+                    SendOp::Write { stag, to } | SendOp::WriteImmediate { stag, to, .. } => {
+                        let offset = h.to.0.wrapping_sub(to.0);
+                        stag == h.stag && offset < u64::from(wqe.length)
+                    }
+                    _ => false,
+                })
+            }
+            Some(_) => None,
+            None if code.layer < 2 => self.sq.find_sent(|_| true),
+            None => None,
+        }
     }
 
     /// The peer closed its side. With work pending that is a fault of the stream, which a
     /// Terminate can still report; otherwise it ends well.
     pub(crate) fn peer_closed(&mut self, inside_fpdu: bool) {
+        let inside_work = self.is_inside_work();
         match self.stream {
             Stream::Operating if inside_fpdu => {
                 self.fail(Fault::Mpa(crate::mpa::error::MpaError::Closed));
             }
-            Stream::Operating if self.has_work() || self.inbound.inside_message() => {
-                self.fail(Fault::BadClose);
-            }
+            Stream::Operating if inside_work => self.fail(Fault::BadClose),
             Stream::Operating => {
                 self.events.push_back(Event::Disconnected);
                 self.end_stream();
             }
             _ => {}
         }
+    }
+
+    /// Whether a peer that closes does so in the middle of something. That it has not said what it
+    /// received is not: requests that wait for that are flushed.
+    fn is_inside_work(&mut self) -> bool {
+        !self.irq.is_empty()
+            || self.inbound.inside_message()
+            || !self.sq.awaits_only_acknowledgements()
     }
 
     fn end_stream(&mut self) {
@@ -461,7 +610,8 @@ impl Qp {
 
     /// While closing: once nothing is left that can be sent, the rest is flushed.
     pub(crate) fn finish_closing(&mut self) {
-        if self.stream != Stream::Closing || !self.outbound.is_idle() {
+        let busy = !self.outbound.is_idle() || !self.irq.is_empty();
+        if self.stream != Stream::Closing || busy {
             return;
         }
         if self.may_start_closing() {
@@ -531,9 +681,10 @@ impl Qp {
     }
 }
 
-/// How the work request ends that the peer's Terminate names.
-const fn status_of_terminate(code: TerminateCode) -> WcStatus {
+/// How the work request ends that the peer's Terminate names; `sent`: it is a one-way request.
+const fn status_of_terminate(code: TerminateCode, sent: bool) -> WcStatus {
     match (code.layer, code.etype) {
+        (1, 2) if code.code == 0x02 && sent => WcStatus::RnrRetryExceeded,
         (0, 1) | (1, 1) => WcStatus::RemoteAccess,
         (0, 2) if code.code == 0x07 => WcStatus::RemoteOperation,
         (0, 2) | (1, 2) => WcStatus::RemoteInvalidRequest,

@@ -3,11 +3,12 @@
 use alloc::vec::Vec;
 
 use crate::ddp::tx::Message;
+use crate::ddp::wire::Header;
 use crate::memory::{AccessError, AtomicOp, Bind, Sge};
 use crate::mpa::startup::{Negotiated, Role, Rtr};
-use crate::qp::hello::{self, Capabilities, Extensions, PeerKind};
+use crate::qp::hello::{self, Capabilities, Extensions, PeerKind, WRITE_MARK};
 use crate::qp::inbound::sub_list;
-use crate::qp::reads::{Asked, Awaits};
+use crate::qp::reads::{Asked, Awaits, Purpose};
 use crate::qp::terminate::Fault;
 use crate::qp::wr::{SendOp, WcStatus};
 use crate::qp::{Qp, State, Stream};
@@ -70,15 +71,19 @@ struct Current {
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// A Send, Write or Immediate of this work request: done when its octets are taken.
+    /// A Send or Write of this work request: done when its octets are taken.
     Request(u64),
+    /// The Write of this work request, which its Immediate Data follows.
+    Prelude(u64),
+    /// The Immediate Data of this work request.
+    Immediate(u64),
     /// A Read or Atomic Request of this work request: done when it is answered.
     Asking,
     /// The answer to the oldest request of the peer's.
     ReadResponse(Stag, TaggedOffset),
     AtomicResponse,
-    /// RTR or hello frame.
-    Greeting,
+    /// RTR or hello frame, a nudge, the Read that asks for an acknowledgement.
+    Own,
     Terminate,
 }
 
@@ -94,6 +99,8 @@ pub(crate) struct Outbound {
     terminate: Option<Terminate>,
     send_msn: MsnCounter,
     atomic_msn: MsnCounter,
+    /// The message that was built last was a Write other than the hello frame.
+    wrote: bool,
     /// Requests and answers take turns.
     answer_next: bool,
     /// A Read whose local STag is being invalidated.
@@ -207,6 +214,7 @@ impl Qp {
             || self.outbound.nudge
             || !self.irq.is_empty()
             || may_start
+            || self.may_acknowledge(may_start)
     }
 
     /// A responder sends nothing before the first FPDU of the initiator was validated
@@ -247,13 +255,11 @@ impl Qp {
             return None;
         }
         if self.wants_greeting() {
-            self.outbound.greet = false;
-            let (stag, to) = hello::encode(Capabilities::OURS);
-            self.start_tagged(Opcode::Write, stag, to, 0, Kind::Greeting);
+            self.start_hello();
             return None;
         }
         if core::mem::take(&mut self.outbound.nudge) {
-            self.start_tagged(Opcode::Write, Stag(0), TaggedOffset(0), 0, Kind::Greeting);
+            self.start_tagged(Opcode::Write, Stag(0), TaggedOffset(0), 0, Kind::Own);
             return None;
         }
         let answer_first = core::mem::replace(&mut self.outbound.answer_next, false);
@@ -272,7 +278,7 @@ impl Qp {
         match rtr {
             Rtr::Send => {
                 let msn = self.outbound.send_msn.take();
-                self.start_control(Opcode::Send, msn, &[], Kind::Greeting);
+                self.start_control(Opcode::Send, msn, &[], Kind::Own);
             }
             // The greeting is a zero-length Write anyway.
             Rtr::Write => {
@@ -282,23 +288,40 @@ impl Qp {
                 } else {
                     (Stag(0), TaggedOffset(0))
                 };
-                self.start_tagged(Opcode::Write, stag, to, 0, Kind::Greeting);
+                self.start_tagged(Opcode::Write, stag, to, 0, Kind::Own);
             }
-            Rtr::Read => {
-                let sink_stag = Self::sink_stag(self.orq.next_serial());
-                let sink_to = TaggedOffset(0);
-                let awaits = Awaits::Read { sink_stag, sink_to, size: 0, received: 0 };
-                let msn = self.orq.push(None, awaits);
-                let request = ReadRequest {
-                    sink_stag,
-                    sink_to,
-                    size: 0,
-                    source_stag: Stag(0),
-                    source_to: TaggedOffset(0),
-                };
-                self.start_control(Opcode::ReadRequest, msn, &request.octets(), Kind::Greeting);
-            }
+            Rtr::Read => self.start_empty_read(Purpose::Rtr),
         }
+    }
+
+    fn start_hello(&mut self) {
+        self.outbound.greet = false;
+        let (stag, to) = hello::encode(Capabilities::OURS);
+        self.start_tagged(Opcode::Write, stag, to, 0, Kind::Own);
+    }
+
+    /// A Read of nothing, whose STag and offset the peer may not look at (RFC 5040 §5.2.1).
+    fn start_empty_read(&mut self, purpose: Purpose) {
+        let sink_stag = Self::sink_stag(self.orq.next_serial());
+        let sink_to = TaggedOffset(0);
+        let awaits = Awaits::Read { sink_stag, sink_to, size: 0, received: 0 };
+        let msn = self.orq.push(purpose, awaits);
+        let (source_stag, source_to) = (Stag(0), TaggedOffset(0));
+        let request = ReadRequest { sink_stag, sink_to, size: 0, source_stag, source_to };
+        self.start_control(Opcode::ReadRequest, msn, &request.octets(), Kind::Own);
+    }
+
+    /// Whether the peer is to be asked now whether it has what was sent. Better behind all that
+    /// can be sent, `more` of which is there; but not at the end of a burst that has none.
+    fn may_acknowledge(&mut self, more: bool) -> bool {
+        if self.stream != Stream::Operating
+            || !self.sq.wants_acknowledgement()
+            || !self.orq.may_acknowledge()
+        {
+            return false;
+        }
+        let next = if more { self.sq.next_unstarted().map(|(_, wqe)| wqe.length) } else { None };
+        next.is_none_or(|length| self.sq.acknowledgement_is_pressing(length))
     }
 
     fn start_tagged(&mut self, opcode: Opcode, stag: Stag, to: TaggedOffset, len: u32, kind: Kind) {
@@ -316,12 +339,12 @@ impl Qp {
     fn may_start_send(&mut self) -> bool {
         if !matches!(
             (self.state, self.stream),
-            (State::Rts, Stream::Operating) | (_, Stream::Closing)
+            (State::Rtr | State::Rts, Stream::Operating) | (_, Stream::Closing)
         ) {
             return false;
         }
         let (kind, reads_pending, reads_full) =
-            (self.peer, !self.orq.is_empty(), self.orq.is_full());
+            (self.peer, self.orq.has_requests(), self.orq.is_full());
         if self.stream == Stream::Closing {
             return self.may_start_closing();
         }
@@ -344,7 +367,7 @@ impl Qp {
     /// Whether the first waiting send request still goes out on a closing stream: it needs no
     /// answer, nor that of an earlier one, as nothing comes in any more.
     pub(crate) fn may_start_closing(&mut self) -> bool {
-        let (gated, reads_pending) = (self.gated(), !self.orq.is_empty());
+        let (gated, reads_pending) = (self.gated(), self.orq.has_requests());
         let Some((_, wqe)) = self.sq.next_unstarted() else { return false };
         let (op, fenced) = (wqe.op, wqe.fenced());
         !gated
@@ -358,14 +381,24 @@ impl Qp {
         loop {
             let startable = self.may_start_send();
             self.note_waiting_for_kind();
+            if self.may_acknowledge(startable) {
+                let below = self.sq.next_number();
+                self.sq.cover(below);
+                self.start_empty_read(Purpose::Acknowledgement(below));
+                return None;
+            }
             if !startable {
                 self.finish_closing();
                 return Some(Next::Idle);
             }
             let (number, wqe) = self.sq.next_unstarted()?;
             let (op, length) = (wqe.op, wqe.length);
+            if self.needs_hello_before(&op) {
+                self.start_hello();
+                return None;
+            }
             self.sq.start();
-            if op.is_extension() && !self.peer_has(&op) {
+            if op.needs().is_some_and(|needed| !self.peer.has(needed)) {
                 // The peer would end the stream over it: only this request fails.
                 self.sq.fail(number, WcStatus::RemoteInvalidRequest);
                 self.reap();
@@ -383,7 +416,10 @@ impl Qp {
     fn start_op(&mut self, number: u64, op: &SendOp, length: u32) -> Option<Next> {
         match *op {
             SendOp::Write { stag, to } => {
-                self.start_tagged(Opcode::Write, stag, to, length, Kind::Request(number));
+                self.start_write(stag, to, length, Kind::Request(number));
+            }
+            SendOp::WriteImmediate { stag, to, .. } => {
+                self.start_write(stag, to, length, Kind::Prelude(number));
             }
             SendOp::Send { solicited, invalidate } => {
                 let opcode = match (solicited, invalidate.is_some()) {
@@ -392,16 +428,16 @@ impl Qp {
                     (true, false) => Opcode::SendSolicited,
                     (true, true) => Opcode::SendSolicitedInvalidate,
                 };
-                let msn = self.outbound.send_msn.take();
-                let message = tx::untagged(opcode, msn, invalidate.unwrap_or_default(), length);
-                self.outbound.current = Some(Current { message, kind: Kind::Request(number) });
+                self.start_send(number, opcode, invalidate.unwrap_or_default(), length);
             }
-            SendOp::Immediate { solicited, data } => {
-                let opcode = if solicited { Opcode::ImmediateSolicited } else { Opcode::Immediate };
-                debug_assert_eq!(data.len(), IMMEDIATE_LEN);
-                let msn = self.outbound.send_msn.take();
-                self.start_control(opcode, msn, &data, Kind::Request(number));
+            SendOp::SendImmediate { solicited, data } => {
+                let opcode = match solicited {
+                    false => Opcode::SendImmediate,
+                    true => Opcode::SendImmediateSolicited,
+                };
+                self.start_send(number, opcode, Stag(u32::from_be_bytes(data)), length);
             }
+            SendOp::Immediate { solicited, data } => self.start_immediate(number, solicited, data),
             SendOp::Read { stag, to, .. } => self.start_read(number, stag, to, length),
             SendOp::FetchAdd { stag, to, add, mask } => {
                 self.start_atomic(number, stag, to, AtomicOp::FetchAdd { add, mask })
@@ -425,18 +461,68 @@ impl Qp {
         None
     }
 
+    /// A Write of nothing names no buffer. It must not look like our hello frame, whatever the
+    /// program calls the buffer.
+    fn start_write(&mut self, stag: Stag, to: TaggedOffset, length: u32, kind: Kind) {
+        let (stag, to) = match hello::decode(stag, to) {
+            Some(_) if length == 0 => (Stag(0), TaggedOffset(0)),
+            _ => (stag, to),
+        };
+        self.start_tagged(Opcode::Write, stag, to, length, kind);
+    }
+
+    fn start_send(&mut self, number: u64, opcode: Opcode, word: Stag, length: u32) {
+        let msn = self.outbound.send_msn.take();
+        self.sq.at(number).msn = Some(msn);
+        let message = tx::untagged(opcode, msn, word, length);
+        self.outbound.current = Some(Current { message, kind: Kind::Request(number) });
+    }
+
+    fn start_immediate(&mut self, number: u64, solicited: bool, data: [u8; IMMEDIATE_LEN]) {
+        let opcode = if solicited { Opcode::ImmediateSolicited } else { Opcode::Immediate };
+        let msn = self.outbound.send_msn.take();
+        self.sq.at(number).msn = Some(msn);
+        self.start_control(opcode, msn, &data, Kind::Immediate(number));
+    }
+
+    /// The second half of a Write with immediate data. A peer of our own kind is told that the
+    /// halves belong together; to another one this is Immediate Data like any.
+    fn start_second_half(&mut self, number: u64) {
+        let SendOp::WriteImmediate { solicited, data: [a, b, c, d], .. } = self.sq.at(number).op
+        else {
+            return;
+        };
+        let own = self.peer.has(Capabilities::WRITE_IMMEDIATE);
+        let [e, f, g, h] = if own { WRITE_MARK } else { [0; 4] };
+        self.start_immediate(number, solicited, [a, b, c, d, e, f, g, h]);
+    }
+
+    /// Whether the peer would misunderstand the request without a hello frame in front of it: the
+    /// halves of a Write with immediate data, which a stream that was closed early brings before
+    /// any; or Immediate Data that looks like that of the Write in front of it.
+    fn needs_hello_before(&self, op: &SendOp) -> bool {
+        self.peer.has(Capabilities::WRITE_IMMEDIATE)
+            && match op {
+                SendOp::WriteImmediate { .. } => self.outbound.greet,
+                SendOp::Immediate { data, .. } => self.outbound.wrote && data[4..] == WRITE_MARK,
+                _ => false,
+            }
+    }
+
     fn start_read(&mut self, number: u64, stag: Stag, to: TaggedOffset, size: u32) {
         let sink_stag = Self::sink_stag(self.orq.next_serial());
         let sink_to = TaggedOffset(0);
         let awaits = Awaits::Read { sink_stag, sink_to, size, received: 0 };
-        let msn = self.orq.push(Some(number), awaits);
+        let msn = self.orq.push(Purpose::Request(number), awaits);
+        self.sq.cover(number);
         let request = ReadRequest { sink_stag, sink_to, size, source_stag: stag, source_to: to };
         self.start_control(Opcode::ReadRequest, msn, &request.octets(), Kind::Asking);
     }
 
     fn start_atomic(&mut self, number: u64, stag: Stag, to: TaggedOffset, op: AtomicOp) {
         let request_id = self.orq.next_serial();
-        let msn = self.orq.push(Some(number), Awaits::Atomic { request_id });
+        let msn = self.orq.push(Purpose::Request(number), Awaits::Atomic { request_id });
+        self.sq.cover(number);
         let request = match op {
             AtomicOp::FetchAdd { add, mask } => AtomicRequest {
                 operation: AOP_FETCH_ADD,
@@ -461,14 +547,6 @@ impl Qp {
         };
         debug_assert_eq!(request.octets().len(), ATOMIC_REQUEST_LEN);
         self.start_control(Opcode::AtomicRequest, msn, &request.octets(), Kind::Asking);
-    }
-
-    fn peer_has(&self, op: &SendOp) -> bool {
-        let needed = match op {
-            SendOp::Immediate { .. } => Capabilities::IMMEDIATE,
-            _ => Capabilities::ATOMICS,
-        };
-        matches!(self.peer, PeerKind::Known(has) if has.contains(needed))
     }
 
     fn note_waiting_for_kind(&mut self) {
@@ -534,13 +612,9 @@ impl Qp {
         let (offset, len) = (segment.offset, segment.len as usize);
         let body = match current.kind {
             Kind::ReadResponse(stag, to) => Body::Remote(stag, to.advanced(u64::from(offset))),
-            Kind::Request(number) => {
+            Kind::Request(number) | Kind::Prelude(number) => {
                 let wqe = self.sq.at(number);
-                if !wqe.op.has_payload() {
-                    scratch.octets.clear();
-                    scratch.octets.extend_from_slice(&self.outbound.control.octets[..len]);
-                    Body::Octets
-                } else if wqe.is_inline() {
+                if wqe.is_inline() {
                     let start = offset as usize;
                     scratch.octets.clear();
                     scratch.octets.extend_from_slice(&wqe.inline[start..start + len]);
@@ -550,7 +624,11 @@ impl Qp {
                     Body::Local
                 }
             }
-            Kind::Asking | Kind::AtomicResponse | Kind::Greeting | Kind::Terminate => {
+            Kind::Immediate(_)
+            | Kind::Asking
+            | Kind::AtomicResponse
+            | Kind::Own
+            | Kind::Terminate => {
                 scratch.octets.clear();
                 scratch.octets.extend_from_slice(&self.outbound.control.octets[..len]);
                 Body::Octets
@@ -566,11 +644,13 @@ impl Qp {
             return;
         }
         let kind = current.kind;
+        self.outbound.wrote = is_write(&current.message);
         self.outbound.current = None;
         match kind {
-            Kind::Request(number) => self.sq.built(number, position),
+            Kind::Request(number) | Kind::Immediate(number) => self.sq.built(number, position),
+            Kind::Prelude(number) => self.start_second_half(number),
             Kind::ReadResponse(..) | Kind::AtomicResponse => self.irq.pop(),
-            Kind::Asking | Kind::Greeting => {}
+            Kind::Asking | Kind::Own => {}
             Kind::Terminate => self.terminate_built(),
         }
     }
@@ -579,7 +659,7 @@ impl Qp {
     pub(crate) fn gather_failed(&mut self, error: AccessError) {
         let Some(current) = self.outbound.current.take() else { return };
         match current.kind {
-            Kind::Request(number) => {
+            Kind::Request(number) | Kind::Prelude(number) => {
                 self.fail_send(number, WcStatus::LocalProtection, "source refused");
             }
             Kind::ReadResponse(..) => {
@@ -596,7 +676,11 @@ impl Qp {
                 }
                 self.fail(RdmapError::Protection(error).into());
             }
-            Kind::Asking | Kind::AtomicResponse | Kind::Greeting | Kind::Terminate => {}
+            Kind::Immediate(_)
+            | Kind::Asking
+            | Kind::AtomicResponse
+            | Kind::Own
+            | Kind::Terminate => {}
         }
     }
 
@@ -612,6 +696,14 @@ impl Qp {
         self.reap();
         self.finish_closing();
     }
+}
+
+/// Whether a message is a Write in which the peer may see the first half of one with immediate
+/// data: any but our hello frame.
+fn is_write(message: &Message) -> bool {
+    matches!(message.header(), Header::Tagged(h)
+        if h.rsvd_ulp == Opcode::Write.control()
+            && (message.sent() > 0 || hello::decode(h.stag, h.to).is_none()))
 }
 
 /// Whether the operation occupies a slot of the outbound read queue.

@@ -13,9 +13,29 @@ use crate::types::{Msn, Stag, TaggedOffset};
 pub(crate) struct Outstanding {
     /// MSN of the request on queue 1.
     pub(crate) msn: Msn,
-    /// Its work request; `None` for the RTR Read, which has none.
-    pub(crate) wqe: Option<u64>,
+    pub(crate) purpose: Purpose,
     pub(crate) awaits: Awaits,
+}
+
+/// What a request is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    /// This work request.
+    Request(u64),
+    /// The frame that a peer-to-peer connection begins with.
+    Rtr,
+    /// Its answer tells that the peer has all work requests before this number.
+    Acknowledgement(u64),
+}
+
+impl Outstanding {
+    /// Its work request, where it is for one.
+    pub(crate) const fn wqe(&self) -> Option<u64> {
+        match self.purpose {
+            Purpose::Request(number) => Some(number),
+            Purpose::Rtr | Purpose::Acknowledgement(_) => None,
+        }
+    }
 }
 
 /// The answer that is due.
@@ -32,26 +52,53 @@ pub(crate) enum Awaits {
 pub(crate) struct OutboundReads {
     queue: VecDeque<Outstanding>,
     depth: usize,
+    spare: usize,
+    /// One of them is an acknowledgement, at most.
+    acknowledging: bool,
     next_msn: Msn,
     serial: u32,
 }
 
 impl OutboundReads {
-    pub(crate) const fn new(depth: usize) -> Self {
-        Self { queue: VecDeque::new(), depth, next_msn: Msn::FIRST, serial: 0 }
+    /// The program may use `depth`; `spare` more are for acknowledgements.
+    pub(crate) const fn new(depth: usize, spare: usize) -> Self {
+        Self {
+            queue: VecDeque::new(),
+            depth,
+            spare,
+            acknowledging: false,
+            next_msn: Msn::FIRST,
+            serial: 0,
+        }
     }
 
-    /// ORD.
+    /// ORD, as the program knows it.
     pub(crate) const fn depth(&self) -> usize {
         self.depth
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.queue.is_empty()
+    /// ORD, as the peer knows it.
+    pub(crate) const fn all(&self) -> usize {
+        self.depth + self.spare
     }
 
+    /// Whether a request of the program's is under way.
+    pub(crate) fn has_requests(&self) -> bool {
+        self.requests() > 0
+    }
+
+    /// Whether no more requests of the program's may be under way.
     pub(crate) fn is_full(&self) -> bool {
-        self.queue.len() >= self.depth
+        self.requests() >= self.depth || self.queue.len() >= self.all()
+    }
+
+    /// Whether a request for an acknowledgement may be sent: one at a time.
+    pub(crate) fn may_acknowledge(&self) -> bool {
+        !self.acknowledging && self.queue.len() < self.all()
+    }
+
+    fn requests(&self) -> usize {
+        self.queue.len() - usize::from(self.acknowledging)
     }
 
     /// A number that no request under way uses, for sink STags and request identifiers.
@@ -61,10 +108,11 @@ impl OutboundReads {
     }
 
     /// Records a request before any octet of it is built, so that no answer can be too early.
-    pub(crate) fn push(&mut self, wqe: Option<u64>, awaits: Awaits) -> Msn {
+    pub(crate) fn push(&mut self, purpose: Purpose, awaits: Awaits) -> Msn {
         let msn = self.next_msn;
         self.next_msn = msn.next();
-        self.queue.push_back(Outstanding { msn, wqe, awaits });
+        self.acknowledging |= matches!(purpose, Purpose::Acknowledgement(_));
+        self.queue.push_back(Outstanding { msn, purpose, awaits });
         msn
     }
 
@@ -74,16 +122,19 @@ impl OutboundReads {
     }
 
     pub(crate) fn pop(&mut self) -> Option<Outstanding> {
-        self.queue.pop_front()
+        let answered = self.queue.pop_front()?;
+        self.acknowledging &= !matches!(answered.purpose, Purpose::Acknowledgement(_));
+        Some(answered)
     }
 
     /// The work request that sent request `msn`.
     pub(crate) fn request_with(&self, msn: Msn) -> Option<u64> {
-        self.queue.iter().find(|request| request.msn == msn).and_then(|request| request.wqe)
+        self.queue.iter().find(|request| request.msn == msn).and_then(Outstanding::wqe)
     }
 
     pub(crate) fn clear(&mut self) {
         self.queue.clear();
+        self.acknowledging = false;
     }
 }
 
@@ -100,14 +151,16 @@ pub(crate) enum Asked {
 pub(crate) struct InboundReads {
     queue: VecDeque<(Asked, [u8; crate::ddp::wire::UNTAGGED_LEN])>,
     depth: usize,
+    spare: usize,
 }
 
 impl InboundReads {
-    pub(crate) const fn new(depth: usize) -> Self {
-        Self { queue: VecDeque::new(), depth }
+    /// The program knows of `depth`; `spare` more are for the peer's acknowledgements.
+    pub(crate) const fn new(depth: usize, spare: usize) -> Self {
+        Self { queue: VecDeque::new(), depth, spare }
     }
 
-    /// IRD.
+    /// IRD, as the program knows it.
     pub(crate) const fn depth(&self) -> usize {
         self.depth
     }
@@ -118,7 +171,7 @@ impl InboundReads {
 
     /// Requests that may still arrive.
     pub(crate) fn free(&self) -> u32 {
-        (self.depth - self.queue.len()) as u32
+        (self.depth + self.spare - self.queue.len()) as u32
     }
 
     pub(crate) fn push(&mut self, asked: Asked, header: [u8; crate::ddp::wire::UNTAGGED_LEN]) {
@@ -131,6 +184,15 @@ impl InboundReads {
 
     pub(crate) fn pop(&mut self) {
         self.queue.pop_front();
+    }
+
+    /// Drops all but the Reads of no octets at the front, which ask no more than whether what
+    /// came before them has arrived. Returns whether any are left.
+    pub(crate) fn keep_empty(&mut self) -> bool {
+        let empty = |(asked, _): &&(Asked, _)| matches!(asked, Asked::Read(read) if read.size == 0);
+        let keep = self.queue.iter().take_while(empty).count();
+        self.queue.truncate(keep);
+        keep > 0
     }
 
     pub(crate) fn clear(&mut self) {

@@ -1,5 +1,6 @@
 //! The receiving half: takes the stream apart and places what the queue pair decides to keep.
 
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::ddp::wire::{Header, UNTAGGED_LEN};
@@ -9,6 +10,7 @@ use crate::mpa::rx::Deframer;
 use crate::mpa::startup::Negotiated;
 use crate::mpa::wire::{LENGTH_FIELD, trailer_len};
 use crate::qp::inbound::{Follow, Plan, sub_list};
+use crate::qp::park::{Parked, Parking};
 use crate::qp::terminate::Fault;
 use crate::qp::transmit::Source;
 use crate::qp::wr::ReceivePool;
@@ -48,6 +50,8 @@ enum Place {
     Tagged(Stag, TaggedOffset),
     /// Into the receiver's element list.
     Local,
+    /// Behind what is there of the message that was parked last, which it may end.
+    Park { last: bool },
     Nowhere,
 }
 
@@ -59,6 +63,11 @@ pub struct Receiver {
     sges: Vec<Sge>,
     part: Vec<Sge>,
     streaming: Option<Streaming>,
+    /// Messages that wait for a receive, oldest first.
+    park: VecDeque<Parked>,
+    /// The ULPDU that found no room in the park.
+    held: Option<Vec<u8>>,
+    stalled: bool,
 }
 
 impl Receiver {
@@ -70,12 +79,18 @@ impl Receiver {
             sges: Vec::new(),
             part: Vec::new(),
             streaming: None,
+            park: VecDeque::new(),
+            held: None,
+            stalled: false,
         }
     }
 
     /// Takes octets of the stream and returns how many were used; the rest must come again at
     /// the start of the next call, with more behind it. Markers are cut out in place, so what
     /// was used is no longer what arrived.
+    ///
+    /// Messages that wait for a receive are delivered first. So it is called, with whatever octets
+    /// are there, also when a receive was posted while [`Qp::has_parked`].
     pub fn receive<S: Shared, M: Memory, P: ReceivePool>(
         &mut self,
         qp: &S,
@@ -86,7 +101,19 @@ impl Receiver {
         let mut used = 0;
         loop {
             if !qp.with(|qp| qp.receives()) {
+                self.forget_parked();
                 return input.len();
+            }
+            if !self.park.is_empty() && self.streaming.is_none() {
+                self.unpark(qp, memory, pool);
+            }
+            self.stalled = false;
+            if let Some(held) = self.held.take() {
+                if !self.whole(qp, memory, pool, &held) {
+                    self.held = Some(held);
+                    return used;
+                }
+                continue;
             }
             let input = &mut input[used..];
             let step = if self.deframer.can_stream() {
@@ -94,9 +121,55 @@ impl Receiver {
             } else {
                 self.whole_step(qp, memory, pool, input)
             };
-            match step {
-                0 => return used,
-                n => used += n,
+            used += step;
+            if step == 0 || self.stalled {
+                return used;
+            }
+        }
+    }
+
+    /// Whether the stream stands still because a message finds neither a receive nor room in the
+    /// park. Then nothing more is to be read from it, its end neither, until
+    /// [`Self::receive`] was called again and this is false: when receives may be there, when the
+    /// queue pair's timer has run out, or when its stream has ended.
+    pub const fn is_stalled(&self) -> bool {
+        self.stalled
+    }
+
+    /// Delivers what was parked, as far as there are receives.
+    fn unpark<S: Shared, M: Memory, P: ReceivePool>(&mut self, qp: &S, memory: &M, pool: &P) {
+        while let Some(message) = self.park.front() {
+            let sges = &mut self.sges;
+            let plan =
+                qp.with(|qp: &mut Qp| qp.unpark(message, |receive| pool.take(receive), sges));
+            let Some(plan) = plan else { return };
+            let placed = match plan {
+                Plan::Local => place_list(memory, self.who, &self.sges, &message.octets),
+                _ => Ok(()),
+            };
+            self.park.pop_front();
+            self.finish(qp, memory, placed);
+        }
+    }
+
+    fn forget_parked(&mut self) {
+        self.park.clear();
+        self.held = None;
+        self.stalled = false;
+    }
+
+    /// Keeps octets of a message that has no receive.
+    fn keep(&mut self, message: &Parking, last: bool, payload: &[u8]) {
+        let Parking { header, opcode, write } = *message;
+        match self.park.back_mut().filter(|open| !open.whole) {
+            Some(open) => {
+                open.octets.extend_from_slice(payload);
+                open.header = header;
+                open.whole = last;
+            }
+            None => {
+                let octets = payload.to_vec();
+                self.park.push_back(Parked { header, opcode, write, octets, whole: last });
             }
         }
     }
@@ -104,6 +177,9 @@ impl Receiver {
     /// Octets that must be at hand before the next call of [`Self::receive`] can get further,
     /// given that `input` was not used by the last one.
     pub fn wanted(&self, input: &[u8]) -> usize {
+        if self.stalled {
+            return usize::MAX;
+        }
         match &self.streaming {
             Some(streaming) if streaming.left > 0 => 1,
             Some(streaming) => streaming.trailer,
@@ -137,7 +213,7 @@ impl Receiver {
         }
         let len = streaming.left - DIRECT_TAIL;
         let target = match streaming.place {
-            Place::Nowhere => return None,
+            Place::Nowhere | Place::Park { .. } => return None,
             Place::Tagged(stag, to) => {
                 Source::Remote { stag, to: to.advanced(streaming.done as u64), len: len as u32 }
             }
@@ -177,7 +253,9 @@ impl Receiver {
             Ok(None) => 0,
             Ok(Some(fpdu)) => {
                 let ulpdu = &input[fpdu.start..fpdu.start + fpdu.len];
-                self.whole(qp, memory, pool, ulpdu);
+                if !self.whole(qp, memory, pool, ulpdu) {
+                    self.held = Some(ulpdu.to_vec());
+                }
                 fpdu.consumed
             }
             Err(error) => {
@@ -191,18 +269,26 @@ impl Receiver {
         qp.with(|qp| qp.fail(Fault::Mpa(error)));
     }
 
-    /// Handles a ULPDU that is there as a whole.
+    /// Handles a ULPDU that is there as a whole. False where it has to come again.
     fn whole<S: Shared, M: Memory, P: ReceivePool>(
         &mut self,
         qp: &S,
         memory: &M,
         pool: &P,
         ulpdu: &[u8],
-    ) {
+    ) -> bool {
         let plan = self.plan(qp, pool, ulpdu, ulpdu.len());
         let payload = &ulpdu[Header::len_of(ulpdu).unwrap_or(0).min(ulpdu.len())..];
         let placed = match plan {
-            Plan::Discard | Plan::NeedReceive => return,
+            Plan::Discard | Plan::NeedReceive => return true,
+            Plan::Stall => {
+                self.stalled = true;
+                return false;
+            }
+            Plan::Park(message) => {
+                self.keep(&message, message.header.last, payload);
+                Ok(())
+            }
             Plan::Nothing => Ok(()),
             Plan::Tagged(stag, to) => memory.place_remote(self.who, stag, to, payload),
             Plan::Local => place_list(memory, self.who, &self.sges, payload),
@@ -212,6 +298,7 @@ impl Receiver {
             }
         };
         self.finish(qp, memory, placed);
+        true
     }
 
     /// Asks the queue pair what to do, supplying a receive where it needs one.
@@ -289,6 +376,14 @@ impl Receiver {
                     memory.check_remote(self.who, stag, to, left as u64, access).err();
             }
             Plan::Local => streaming.place = Place::Local,
+            Plan::Park(message) => {
+                self.keep(&message, false, &[]);
+                streaming.place = Place::Park { last: message.header.last };
+            }
+            Plan::Stall => {
+                self.stalled = true;
+                return 0;
+            }
             // Messages without payload fit into WHOLE_MAX: the queue pair refused this one.
             Plan::Discard
             | Plan::NeedReceive
@@ -324,6 +419,12 @@ impl Receiver {
                         sub_list(&self.sges, streaming.done as u64, n, &mut self.part);
                         place_list(memory, self.who, &self.part, &input[..n])
                     }
+                    Place::Park { .. } => {
+                        if let Some(open) = self.park.back_mut() {
+                            open.octets.extend_from_slice(&input[..n]);
+                        }
+                        Ok(())
+                    }
                 };
                 streaming.failed = placed.err();
             }
@@ -336,6 +437,9 @@ impl Receiver {
             return 0;
         }
         let (trailer, failed) = (streaming.trailer, streaming.failed);
+        if let (Place::Park { last }, Some(open)) = (streaming.place, self.park.back_mut()) {
+            open.whole = last;
+        }
         self.streaming = None;
         self.deframer.advance(trailer);
         self.finish(qp, memory, failed.map_or(Ok(()), Err));
@@ -374,6 +478,8 @@ mod tests {
             receive_markers: false,
             ird: 1,
             ord: 1,
+            spare_ird: 0,
+            spare_ord: 0,
             peer_ird: None,
             peer_ord: None,
             rtr: None,

@@ -6,7 +6,7 @@ use crate::memory::{QpId, Sge};
 use crate::qp::Config;
 use crate::qp::ring::Ring;
 use crate::qp::wr::{Payload, PostError, SendOp, SendRequest, WcStatus, WorkCompletion};
-use crate::types::{Stag, TaggedOffset};
+use crate::types::{Msn, Stag, TaggedOffset};
 
 /// Longest message, as devices have it: `ibv_port_attr.max_msg_sz`.
 pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
@@ -20,6 +20,8 @@ enum Progress {
     Started,
     /// All its octets are built; they end at this position of the stream.
     Built(u64),
+    /// The stream took its octets; that the peer has them is not known yet.
+    Sent,
     /// It ended.
     Done(WcStatus),
 }
@@ -35,6 +37,8 @@ pub(crate) struct SendWqe {
     pub(crate) length: u32,
     signaled: bool,
     fence: bool,
+    /// MSN of its message on queue 0, where it has one.
+    pub(crate) msn: Option<Msn>,
     progress: Progress,
 }
 
@@ -49,6 +53,7 @@ impl Default for SendWqe {
             length: 0,
             signaled: false,
             fence: false,
+            msn: None,
             progress: Progress::Posted,
         }
     }
@@ -64,17 +69,59 @@ impl SendWqe {
     }
 }
 
+/// An acknowledgement is asked for in the middle of other work when so many requests wait for one
+/// ([`Config::acknowledge`]).
+const PRESSING: u32 = 16;
+/// Or when so many octets would go out before it.
+const PRESSING_OCTETS: u64 = 256 * 1024;
+
 /// Posted requests in order: `head..next` are started, `next..tail` wait.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
     ring: Ring<SendWqe>,
     next: u64,
     waiting_for_kind: bool,
+    /// Started one-way requests of which octets are to be built or taken.
+    in_stream: usize,
+    /// No request before this one has octets to be taken.
+    stream_next: u64,
+    acks: Acknowledgements,
+}
+
+/// Which signalled one-way requests the peer is known to have received.
+#[derive(Clone, Copy, Debug, Default)]
+struct Acknowledgements {
+    /// They are waited for.
+    on: bool,
+    /// Behind the last request that waits for one.
+    wanted: u64,
+    /// The request that was answered last, or will be answered next, stands behind all requests
+    /// before this one.
+    covered: u64,
+    /// The peer has all requests before this one.
+    arrived: u64,
+    /// Requests, and their octets, that want an acknowledgement and none is under way.
+    pending: u32,
+    pending_octets: u64,
 }
 
 impl SendQueue {
     pub(crate) const fn new(capacity: usize) -> Self {
-        Self { ring: Ring::new(capacity), next: 0, waiting_for_kind: false }
+        Self {
+            ring: Ring::new(capacity),
+            next: 0,
+            waiting_for_kind: false,
+            in_stream: 0,
+            stream_next: 0,
+            acks: Acknowledgements {
+                on: false,
+                wanted: 0,
+                covered: 0,
+                arrived: 0,
+                pending: 0,
+                pending_octets: 0,
+            },
+        }
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -113,6 +160,7 @@ impl SendQueue {
         slot.signaled = wr.signaled;
         slot.fence = wr.fence;
         slot.length = length;
+        slot.msn = None;
         slot.progress = Progress::Posted;
         slot.sges.clear();
         slot.inline.clear();
@@ -141,7 +189,9 @@ impl SendQueue {
 
     /// Marks the first waiting request as started.
     pub(crate) fn start(&mut self) {
-        self.ring.at(self.next).progress = Progress::Started;
+        let wqe = self.ring.at(self.next);
+        wqe.progress = Progress::Started;
+        self.in_stream += usize::from(wqe.op.is_one_way());
         self.next += 1;
     }
 
@@ -151,7 +201,16 @@ impl SendQueue {
 
     /// All octets of a request are built and end at `position`; it is done when they are taken.
     pub(crate) fn built(&mut self, number: u64, position: u64) {
-        self.ring.at(number).progress = Progress::Built(position);
+        let wqe = self.ring.at(number);
+        if wqe.progress != Progress::Started {
+            return;
+        }
+        wqe.progress = Progress::Built(position);
+        if self.acks.on && wqe.signaled {
+            self.acks.wanted = number + 1;
+            self.acks.pending += 1;
+            self.acks.pending_octets += u64::from(wqe.length);
+        }
     }
 
     /// A request ended well.
@@ -162,34 +221,106 @@ impl SendQueue {
     /// A request ended with `status`.
     pub(crate) fn fail(&mut self, number: u64, status: WcStatus) {
         let wqe = self.ring.at(number);
-        if !matches!(wqe.progress, Progress::Done(_)) {
-            wqe.progress = Progress::Done(status);
+        match wqe.progress {
+            Progress::Done(_) => return,
+            Progress::Built(_) => self.in_stream -= 1,
+            Progress::Started => self.in_stream -= usize::from(wqe.op.is_one_way()),
+            Progress::Posted | Progress::Sent => {}
         }
+        wqe.progress = Progress::Done(status);
     }
 
     /// The stream took all octets up to `position`.
     pub(crate) fn taken(&mut self, position: u64) {
-        for number in self.ring.head()..self.next {
+        self.stream_next = self.stream_next.max(self.ring.head());
+        while self.stream_next < self.next {
+            let number = self.stream_next;
             let wqe = self.ring.at(number);
             match wqe.progress {
                 Progress::Built(end) if end <= position => {
-                    wqe.progress = Progress::Done(WcStatus::Success);
+                    let waits = self.acks.on && wqe.signaled && number >= self.acks.arrived;
+                    wqe.progress =
+                        if waits { Progress::Sent } else { Progress::Done(WcStatus::Success) };
+                    self.in_stream -= 1;
                 }
                 Progress::Built(_) => break,
-                Progress::Posted | Progress::Started | Progress::Done(_) => {}
+                Progress::Started if wqe.op.is_one_way() => break,
+                Progress::Posted | Progress::Started | Progress::Sent | Progress::Done(_) => {}
             }
+            self.stream_next += 1;
         }
     }
 
     /// Whether a started request still has octets to build or to be taken.
-    pub(crate) fn waits_for_stream(&mut self) -> bool {
-        (self.ring.head()..self.next).any(|number| {
+    pub(crate) const fn waits_for_stream(&self) -> bool {
+        self.in_stream > 0
+    }
+
+    /// From now on signalled one-way requests complete when the peer has them.
+    pub(crate) const fn await_acknowledgements(&mut self) {
+        self.acks.on = true;
+    }
+
+    /// Whether a request was sent that no request under way will acknowledge.
+    pub(crate) const fn wants_acknowledgement(&self) -> bool {
+        self.acks.wanted > self.acks.covered
+    }
+
+    /// Whether that should not wait until the next request, of `length` octets, is sent.
+    pub(crate) fn acknowledgement_is_pressing(&self, length: u32) -> bool {
+        self.acks.pending >= PRESSING
+            || self.acks.pending_octets + u64::from(length) > PRESSING_OCTETS
+    }
+
+    /// Number of the request that will be started next.
+    pub(crate) const fn next_number(&self) -> u64 {
+        self.next
+    }
+
+    /// A request that the peer will answer stands in the stream behind all before `below`.
+    pub(crate) const fn cover(&mut self, below: u64) {
+        self.acks.covered = below;
+        self.acks.pending = 0;
+        self.acks.pending_octets = 0;
+    }
+
+    /// The peer has everything before `below`.
+    pub(crate) fn acknowledged(&mut self, below: u64) {
+        if !self.acks.on {
+            return;
+        }
+        for number in self.acks.arrived.max(self.ring.head())..below {
             let wqe = self.ring.at(number);
-            match wqe.progress {
-                Progress::Built(_) => true,
-                Progress::Started => wqe.op.is_one_way(),
-                Progress::Posted | Progress::Done(_) => false,
+            if wqe.progress == Progress::Sent {
+                wqe.progress = Progress::Done(WcStatus::Success);
             }
+        }
+        self.acks.arrived = self.acks.arrived.max(below);
+    }
+
+    /// The oldest request that has not ended and that `is_it` picks; only where acknowledgements
+    /// are waited for, as requests that are sent are forgotten elsewhere.
+    pub(crate) fn find_sent(&mut self, is_it: impl Fn(&SendWqe) -> bool) -> Option<u64> {
+        if !self.acks.on {
+            return None;
+        }
+        (self.ring.head()..self.next).find(|number| {
+            let wqe = self.ring.at(*number);
+            !matches!(wqe.progress, Progress::Done(_)) && is_it(wqe)
+        })
+    }
+
+    /// The oldest request that has not ended.
+    pub(crate) fn oldest(&mut self) -> Option<u64> {
+        (self.ring.head()..self.ring.tail())
+            .find(|number| !matches!(self.ring.at(*number).progress, Progress::Done(_)))
+    }
+
+    /// Whether all that keeps the queue from being empty is that the peer has not acknowledged
+    /// what was sent.
+    pub(crate) fn awaits_only_acknowledgements(&mut self) -> bool {
+        (self.ring.head()..self.ring.tail()).all(|number| {
+            matches!(self.ring.at(number).progress, Progress::Sent | Progress::Done(_))
         })
     }
 
@@ -198,6 +329,7 @@ impl SendQueue {
     pub(crate) fn flush(&mut self) {
         self.waiting_for_kind = false;
         self.next = self.ring.tail();
+        self.in_stream = 0;
         let mut ended = false;
         for number in self.ring.head()..self.next {
             let progress = &mut self.ring.at(number).progress;
@@ -263,6 +395,9 @@ fn check(config: &Config, wr: &SendRequest<'_>) -> Result<u32, PostError> {
     };
     if length > MAX_MESSAGE {
         return Err(PostError::MessageTooLong);
+    }
+    if matches!(wr.op, SendOp::Immediate { .. }) && length > 0 {
+        return Err(PostError::Invalid);
     }
     if wr.op.is_atomic() && length != 8 {
         return Err(PostError::Invalid);

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use thiserror::Error;
 
 use crate::memory::{Bind, QpId, Sge};
+use crate::qp::hello::Capabilities;
 use crate::types::{Stag, TaggedOffset};
 
 /// What a send work request asks for.
@@ -30,6 +31,26 @@ pub enum SendOp {
         solicited: bool,
         /// The data.
         data: [u8; 8],
+    },
+    /// Send with four octets of immediate data, which only a peer of our own kind takes.
+    SendImmediate {
+        /// Raise a solicited event at the peer.
+        solicited: bool,
+        /// The data.
+        data: [u8; 4],
+    },
+    /// RDMA Write, and Immediate Data behind it (RFC 7306 §6): one request, one completion. A
+    /// peer of our own kind reports both together ([`WcOp::RecvWriteImmediate`]), another one
+    /// only the Immediate Data.
+    WriteImmediate {
+        /// The peer's buffer.
+        stag: Stag,
+        /// Where in it.
+        to: TaggedOffset,
+        /// Raise a solicited event at the peer.
+        solicited: bool,
+        /// The data.
+        data: [u8; 4],
     },
     /// RDMA Read of the peer's buffer into the local octets (RFC 5040 §5.2).
     Read {
@@ -76,8 +97,8 @@ impl SendOp {
     /// What a completion of this operation says it was.
     pub const fn completes_as(&self) -> WcOp {
         match self {
-            Self::Write { .. } => WcOp::Write,
-            Self::Send { .. } => WcOp::Send,
+            Self::Write { .. } | Self::WriteImmediate { .. } => WcOp::Write,
+            Self::Send { .. } | Self::SendImmediate { .. } => WcOp::Send,
             Self::Immediate { .. } => WcOp::Immediate,
             Self::Read { .. } => WcOp::Read,
             Self::FetchAdd { .. } => WcOp::FetchAdd,
@@ -87,19 +108,39 @@ impl SendOp {
         }
     }
 
-    /// Whether the peer must know RFC 7306.
+    /// Whether the peer must know more than RFC 5040.
     pub const fn is_extension(&self) -> bool {
-        matches!(self, Self::Immediate { .. } | Self::FetchAdd { .. } | Self::CompareSwap { .. })
+        self.needs().is_some()
+    }
+
+    /// What the peer must know beyond RFC 5040.
+    pub const fn needs(&self) -> Option<Capabilities> {
+        match self {
+            Self::FetchAdd { .. } | Self::CompareSwap { .. } => Some(Capabilities::ATOMICS),
+            Self::Immediate { .. } | Self::WriteImmediate { .. } => Some(Capabilities::IMMEDIATE),
+            Self::SendImmediate { .. } => Some(Capabilities::SEND_IMMEDIATE),
+            Self::Write { .. }
+            | Self::Send { .. }
+            | Self::Read { .. }
+            | Self::Bind(_)
+            | Self::LocalInvalidate(_) => None,
+        }
     }
 
     /// Whether the operation reads local memory (rather than writing or not touching it).
     pub(crate) const fn has_payload(&self) -> bool {
-        matches!(self, Self::Write { .. } | Self::Send { .. })
+        matches!(
+            self,
+            Self::Write { .. }
+                | Self::WriteImmediate { .. }
+                | Self::Send { .. }
+                | Self::SendImmediate { .. }
+        )
     }
 
     /// Whether the operation is done when its octets were sent.
     pub(crate) const fn is_one_way(&self) -> bool {
-        matches!(self, Self::Write { .. } | Self::Send { .. } | Self::Immediate { .. })
+        self.has_payload() || matches!(self, Self::Immediate { .. })
     }
 
     pub(crate) const fn is_atomic(&self) -> bool {
@@ -198,8 +239,8 @@ pub enum PostError {
     /// The queue pair's state does not allow posting.
     #[error("queue pair is in the wrong state for posting")]
     WrongState,
-    /// The request contradicts itself: inline octets for an operation that sends none, or an
-    /// atomic whose local buffer is not 8 octets.
+    /// The request contradicts itself: inline octets for an operation that sends none, local
+    /// octets beside Immediate Data, or an atomic whose local buffer is not 8 octets.
     #[error("invalid work request")]
     Invalid,
     /// The queue pair takes its receives from a shared receive queue.
@@ -230,6 +271,8 @@ pub enum WcOp {
     Recv,
     /// Received Immediate Data.
     RecvImmediate,
+    /// A Write of the peer's that carried immediate data. The receive's buffer is untouched.
+    RecvWriteImmediate,
 }
 
 /// How a work request ended. Numbers and names are those of `ibv_wc_status`.
@@ -261,6 +304,8 @@ pub enum WcStatus {
     RemoteOperation = 11,
     /// The peer does not answer.
     RetryExceeded = 12,
+    /// The peer had no receive for too long.
+    RnrRetryExceeded = 13,
     /// Something else.
     General = 21,
 }
@@ -276,12 +321,21 @@ pub struct WorkCompletion {
     pub status: WcStatus,
     /// What it was.
     pub op: WcOp,
-    /// Octets received or read.
+    /// Octets received or read; of a received Write with immediate data those it wrote.
     pub byte_len: u32,
-    /// Received Immediate Data.
+    /// Received immediate data: 8 octets of [`WcOp::RecvImmediate`]; of the other operations the
+    /// first four count.
     pub immediate: Option<[u8; 8]>,
     /// The local STag that a Send with Invalidate made invalid.
     pub invalidated: Option<Stag>,
     /// Received with Solicited Event.
     pub solicited: bool,
+}
+
+impl WorkCompletion {
+    /// The four octets that came with a Send or Write; of Immediate Data that came alone, its
+    /// first four.
+    pub fn immediate_word(&self) -> Option<[u8; 4]> {
+        self.immediate.and_then(|data| data.first_chunk().copied())
+    }
 }

@@ -18,8 +18,9 @@ pub enum Rejected {
 /// The opcode of a segment whose version, opcode, tagged flag and queue agree.
 ///
 /// The RFCs give no code for a known queue that is not the opcode's; it is reported as an
-/// invalid QN, and a wrong tagged flag as an unexpected opcode.
-pub fn opcode(header: &Header) -> Result<Opcode, Rejected> {
+/// invalid QN, and a wrong tagged flag as an unexpected opcode. Opcodes of our own count only
+/// where `own` says that this end has told the peer of them.
+pub fn opcode(header: &Header, own: bool) -> Result<Opcode, Rejected> {
     let control = match header {
         Header::Tagged(h) => h.rsvd_ulp,
         Header::Untagged(h) => {
@@ -34,7 +35,8 @@ pub fn opcode(header: &Header) -> Result<Opcode, Rejected> {
         return Err(Rejected::Rdmap(RdmapError::Version));
     }
     let unexpected = Rejected::Rdmap(RdmapError::UnexpectedOpcode(number));
-    let opcode = Opcode::from_number(number).ok_or(unexpected)?;
+    let opcode = Opcode::from_number(number).filter(|opcode| own || !opcode.is_own());
+    let opcode = opcode.ok_or(unexpected)?;
     match (header, opcode.queue()) {
         (Header::Tagged(_), None) => Ok(opcode),
         (Header::Untagged(h), Some(queue)) if h.qn == queue => Ok(opcode),
@@ -44,7 +46,12 @@ pub fn opcode(header: &Header) -> Result<Opcode, Rejected> {
 }
 
 /// The STag that a Send with Invalidate names.
-pub fn invalidate_stag(header: &Untagged) -> Stag {
-    let [_, a, b, c, d] = header.rsvd_ulp;
-    Stag(u32::from_be_bytes([a, b, c, d]))
+pub const fn invalidate_stag(header: &Untagged) -> Stag {
+    Stag(u32::from_be_bytes(immediate(header)))
+}
+
+/// The four octets that a Send with Immediate carries.
+pub const fn immediate(header: &Untagged) -> [u8; 4] {
+    let [_, data @ ..] = header.rsvd_ulp;
+    data
 }

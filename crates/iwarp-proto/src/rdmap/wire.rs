@@ -18,7 +18,8 @@ const VERSION_SHIFT: u8 = 6;
 const VERSION: u8 = 1;
 const OPCODE_MASK: u8 = 0x0f;
 
-/// Message types (RFC 5040 §4.1, RFC 7306 §4.1).
+/// Message types (RFC 5040 §4.1, RFC 7306 §4.1), and two of our own that only ends of our kind use
+/// with each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
 pub enum Opcode {
@@ -46,11 +47,16 @@ pub enum Opcode {
     AtomicRequest = 0xa,
     /// Atomic Response.
     AtomicResponse = 0xb,
+    /// Send with Immediate: ours, on a number that is unassigned (RFC 6580 §3.4). A Send whose
+    /// Invalidate STag field carries four octets for the completion.
+    SendImmediate = 0xc,
+    /// Send with Immediate and Solicited Event: ours.
+    SendImmediateSolicited = 0xd,
 }
 
 impl Opcode {
     /// Every opcode.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::Write,
         Self::ReadRequest,
         Self::ReadResponse,
@@ -63,6 +69,8 @@ impl Opcode {
         Self::ImmediateSolicited,
         Self::AtomicRequest,
         Self::AtomicResponse,
+        Self::SendImmediate,
+        Self::SendImmediateSolicited,
     ];
 
     /// The opcode of a number, where one is assigned.
@@ -79,7 +87,9 @@ impl Opcode {
             | Self::SendSolicited
             | Self::SendSolicitedInvalidate
             | Self::Immediate
-            | Self::ImmediateSolicited => Some(Qn::SEND),
+            | Self::ImmediateSolicited
+            | Self::SendImmediate
+            | Self::SendImmediateSolicited => Some(Qn::SEND),
             Self::ReadRequest | Self::AtomicRequest => Some(Qn::READ_REQUEST),
             Self::Terminate => Some(Qn::TERMINATE),
             Self::AtomicResponse => Some(Qn::ATOMIC_RESPONSE),
@@ -95,7 +105,10 @@ impl Opcode {
     pub const fn solicited(self) -> bool {
         matches!(
             self,
-            Self::SendSolicited | Self::SendSolicitedInvalidate | Self::ImmediateSolicited
+            Self::SendSolicited
+                | Self::SendSolicitedInvalidate
+                | Self::ImmediateSolicited
+                | Self::SendImmediateSolicited
         )
     }
 
@@ -104,9 +117,20 @@ impl Opcode {
         matches!(self, Self::SendInvalidate | Self::SendSolicitedInvalidate)
     }
 
-    /// Whether this is one of the operations of RFC 7306, which not every peer knows.
+    /// Whether the Invalidate STag field carries immediate data.
+    pub const fn carries_immediate(self) -> bool {
+        self.is_own()
+    }
+
+    /// Whether this is one of the operations of RFC 7306 or of our own, which not every peer
+    /// knows.
     pub const fn is_extension(self) -> bool {
         self as u8 >= Self::Immediate as u8
+    }
+
+    /// Whether this is one of our own operations, in no RFC.
+    pub const fn is_own(self) -> bool {
+        matches!(self, Self::SendImmediate | Self::SendImmediateSolicited)
     }
 
     /// The control octet of a message of this type.

@@ -2,9 +2,12 @@
 //! be delivered or answered.
 
 use iwarp_proto::memory::{AtomicOp, Sge};
+use iwarp_proto::qp::WcOp;
 use iwarp_proto::types::Stag;
 
-use super::{Arriving, Delivery, Meaning, Model, Placing, Request, Verdict};
+use super::{
+    Arriving, Asking, Delivery, Meaning, Model, Placing, Request, Verdict, Waiting,
+};
 use crate::bank::Bank;
 
 impl Model {
@@ -44,8 +47,12 @@ impl Model {
         if self.blind {
             return Ok(());
         }
-        let known = self.arriving.iter().any(|segment| segment.awaits_octets());
-        if known {
+        if let Placing::Local(sge) = at
+            && self.unparks(sge, data)
+        {
+            return Ok(());
+        }
+        if self.next_to_place().is_some() {
             return self.check_placing(at, data);
         }
         // Of an FPDU that is not whole yet: judged when it is.
@@ -53,8 +60,64 @@ impl Model {
         Ok(())
     }
 
+    /// Whether octets are those of the oldest message that waited for its receive.
+    fn unparks(&mut self, sge: Sge, data: &[u8]) -> bool {
+        let Some(waiting) = self.waiting.front() else { return false };
+        let (number, due) = (waiting.number, waiting.octets.len() - waiting.placed);
+        if due < data.len() && self.waiting.len() == 1 {
+            // More of it was received in this call, and is placed together.
+            let more = self.arriving.iter().position(|segment| {
+                segment.placed == 0
+                    && matches!(segment.meaning, Meaning::Send { number: n, .. } if n == number)
+            });
+            if let Some(segment) = more.and_then(|at| self.arriving.remove(at)) {
+                self.wait(segment, number);
+                return self.unparks(sge, data);
+            }
+        }
+        let Some(waiting) = self.waiting.front_mut() else { return false };
+        let Some(recv) = self.recvs.get(waiting.number) else { return false };
+        let due = &waiting.octets[waiting.placed..];
+        let fits = due.len() >= data.len()
+            && due[..data.len()] == *data
+            && check_place(&recv.sges, waiting.placed as u64, sge, data).is_ok();
+        if fits {
+            waiting.placed += data.len();
+            if waiting.placed == waiting.octets.len() && waiting.delivery.is_none() {
+                // The rest of it goes to its receive as it comes.
+                self.waiting.pop_front();
+                self.message_whole = true;
+            }
+        }
+        fits
+    }
+
+    /// The first arriving segment of which octets have to be placed: those of messages that find
+    /// no receive do not count.
+    fn next_to_place(&self) -> Option<usize> {
+        let mut waits = self.waiting.iter().any(|waiting| {
+            waiting.number >= self.recvs.len()
+                || waiting.placed < waiting.octets.len()
+                || waiting.delivery.is_none()
+        });
+        self.arriving.iter().position(|segment| {
+            let number = match segment.meaning {
+                Meaning::Send { number, .. } | Meaning::Immediate { number, .. } => Some(number),
+                _ => None,
+            };
+            if self.parks && segment.placed == 0
+                && number.is_some_and(|number| waits || number >= self.recvs.len())
+            {
+                waits = true;
+                return false;
+            }
+            segment.awaits_octets()
+        })
+    }
+
     fn check_placing(&mut self, at: Placing, data: &[u8]) -> Verdict {
-        let next = self.arriving.iter_mut().find(|segment| segment.awaits_octets());
+        let next = self.next_to_place();
+        let next = next.and_then(|index| self.arriving.get_mut(index));
         let Some(segment) = next else { return Err("octets placed that never came".into()) };
         let due = &segment.octets[segment.placed..];
         demand!(due.len() >= data.len() && due[..data.len()] == *data, "wrong octets placed");
@@ -71,7 +134,9 @@ impl Model {
                 check_place(&recv.sges, offset, sge, data)?;
             }
             (Meaning::Response { asked }, Placing::Local(sge)) => {
-                let index = self.asked[*asked].ok_or("answer to an RTR frame placed")?;
+                let Asking::Posted(index) = self.asked[*asked] else {
+                    return Err("answer to a request of nobody's placed".into());
+                };
                 check_place(&self.sends[index].sges, offset, sge, data)?;
             }
             (meaning, at) => return Err(format!("{meaning:?} placed at {at:?}")),
@@ -90,6 +155,11 @@ impl Model {
             let segment = self.arriving.pop_front().ok_or("no segment")?;
             let immediate = matches!(segment.meaning, Meaning::Immediate { .. });
             let whole = immediate || segment.placed == segment.octets.len();
+            if let Some(number) = self.finds_no_receive(&segment) {
+                self.gated = false;
+                self.wait(segment, number);
+                continue;
+            }
             demand!(whole || !sure, "octets of {:?} not placed", segment.meaning);
             self.gated = false;
             self.understand(segment, whole, bank, moment)?;
@@ -98,33 +168,49 @@ impl Model {
         Ok(())
     }
 
+    /// The number of the message, if it is one that has to wait for its receive.
+    fn finds_no_receive(&self, segment: &Arriving) -> Option<usize> {
+        let (Meaning::Send { number, .. } | Meaning::Immediate { number, .. }) = segment.meaning
+        else {
+            return None;
+        };
+        let waits = !self.waiting.is_empty() || number >= self.recvs.len();
+        (self.parks && waits && segment.placed == 0).then_some(number)
+    }
+
+    fn wait(&mut self, segment: Arriving, number: usize) {
+        if self.waiting.back().is_none_or(|waiting| waiting.number != number) {
+            self.waiting.push_back(Waiting { number, ..Waiting::default() });
+        }
+        let Some(waiting) = self.waiting.back_mut() else { return };
+        let last = segment.last;
+        let delivery = delivery_of(&segment);
+        if !matches!(segment.meaning, Meaning::Immediate { .. }) {
+            waiting.octets.extend(segment.octets);
+        }
+        if last {
+            waiting.delivery = delivery;
+            self.send_number = number + 1;
+        }
+    }
+
     fn understand(&mut self, s: Arriving, whole: bool, bank: &mut Bank, moment: u64) -> Verdict {
         match s.meaning {
-            Meaning::Write { .. } | Meaning::Terminate => {}
-            Meaning::Send { number, opcode, invalidate } => {
+            Meaning::Write { .. } => {}
+            // It may name one of ours, which tells that all before it arrived.
+            Meaning::Terminate => self.acknowledged = usize::MAX,
+            Meaning::Send { number, .. } => {
                 self.message_whole = whole && (self.message_whole || s.offset == 0);
                 if s.last {
                     self.send_number = number + 1;
-                    self.deliveries.push_back(Delivery {
-                        number,
-                        opcode,
-                        byte_len: s.offset + s.octets.len() as u32,
-                        immediate: None,
-                        invalidated: matches!(opcode, 4 | 6).then_some(invalidate),
-                        whole: self.message_whole,
-                    });
+                    let whole = self.message_whole;
+                    let delivery = delivery_of(&s).map(|delivery| Delivery { whole, ..delivery });
+                    self.deliveries.extend(delivery);
                 }
             }
-            Meaning::Immediate { number, opcode } => {
+            Meaning::Immediate { number, .. } => {
                 self.send_number = number + 1;
-                self.deliveries.push_back(Delivery {
-                    number,
-                    opcode,
-                    byte_len: 8,
-                    immediate: s.octets[..].try_into().ok(),
-                    invalidated: None,
-                    whole: true,
-                });
+                self.deliveries.extend(delivery_of(&s));
             }
             Meaning::Request(mut request) => {
                 if let Request::Read { source, since, size, .. } = &mut request {
@@ -149,8 +235,15 @@ impl Model {
                 if s.last {
                     demand!(asked == self.answered, "answers out of order");
                     self.answered += 1;
-                    if let Some(index) = self.asked[asked] {
-                        self.sends[index].answered = true;
+                    match self.asked[asked] {
+                        Asking::Posted(index) => {
+                            self.sends[index].answered = true;
+                            self.acknowledged = self.acknowledged.max(index);
+                        }
+                        Asking::Acknowledgement(index) => {
+                            self.acknowledged = self.acknowledged.max(index);
+                        }
+                        Asking::Rtr => {}
                     }
                 }
             }
@@ -177,6 +270,41 @@ impl Model {
         demand!(before == old, "atomic operation returned {old:#x}, there was {before:#x}");
         shadow.copy_from_slice(&op.apply(before).to_ne_bytes());
         Ok(())
+    }
+}
+
+/// What the receive of a message reports, of which this is the last segment.
+fn delivery_of(segment: &Arriving) -> Option<Delivery> {
+    match segment.meaning {
+        Meaning::Send { number, opcode, invalidate } => {
+            let own = matches!(opcode, 0xc | 0xd);
+            let [a, b, c, d] = invalidate.0.to_be_bytes();
+            Some(Delivery {
+                number,
+                opcode,
+                op: WcOp::Recv,
+                byte_len: segment.offset + segment.octets.len() as u32,
+                immediate: own.then_some([a, b, c, d, 0, 0, 0, 0]),
+                invalidated: matches!(opcode, 4 | 6).then_some(invalidate),
+                whole: true,
+            })
+        }
+        Meaning::Immediate { number, opcode, write } => {
+            let mut data: [u8; 8] = segment.octets[..].try_into().ok()?;
+            if write.is_some() {
+                data[4..].fill(0);
+            }
+            Some(Delivery {
+                number,
+                opcode,
+                op: write.map_or(WcOp::RecvImmediate, |_| WcOp::RecvWriteImmediate),
+                byte_len: write.unwrap_or(8),
+                immediate: Some(data),
+                invalidated: None,
+                whole: true,
+            })
+        }
+        _ => None,
     }
 }
 

@@ -6,9 +6,12 @@ use iwarp_proto::mpa::startup::Rtr;
 use iwarp_proto::qp::SendOp;
 use iwarp_proto::types::Stag;
 
-use super::{Arriving, Meaning, Model, Request, Sending, Verdict};
+use super::{Arriving, Asking, Meaning, Model, Request, Sending, Verdict};
 use crate::bank::Bank;
 use crate::wire::{Segment, Target};
+
+/// The second half of Immediate Data that belongs to a Write.
+const WRITE_MARK: &[u8; 4] = b"wimm";
 
 impl Model {
     /// The stream took a segment of this end's. Returns what it means to the peer.
@@ -20,6 +23,11 @@ impl Model {
         demand!(
             !self.refuses || segment.opcode < 8,
             "opcode {:#x} where extensions are refused",
+            segment.opcode
+        );
+        demand!(
+            self.own || segment.opcode < 0xc,
+            "opcode {:#x}, which was not announced",
             segment.opcode
         );
         if segment.first {
@@ -34,7 +42,8 @@ impl Model {
         let meaning = match sending {
             Sending::Posted(index) => {
                 self.check_payload(index, &segment, bank)?;
-                self.note_asking(&segment, Some(index))?;
+                self.note_asking(&segment, Asking::Posted(index))?;
+                let halved = matches!(self.sends[index].op, SendOp::WriteImmediate { .. });
                 if segment.last {
                     let wqe = &mut self.sends[index];
                     demand!(
@@ -45,8 +54,27 @@ impl Model {
                         "message of {} octets ends early",
                         wqe.length
                     );
-                    wqe.wire_end = Some(segment.end);
+                    if halved {
+                        self.half = Some(index);
+                    } else {
+                        wqe.wire_end = Some(segment.end);
+                    }
                 }
+                self.meaning(&segment)
+            }
+            Sending::Half(index) => {
+                let wqe = &mut self.sends[index];
+                wqe.wire_end = Some(segment.end);
+                let write = self.own.then_some(wqe.length);
+                match self.meaning(&segment) {
+                    Meaning::Immediate { number, opcode, .. } => {
+                        Meaning::Immediate { number, opcode, write }
+                    }
+                    other => other,
+                }
+            }
+            Sending::Acknowledgement => {
+                self.note_asking(&segment, Asking::Acknowledgement(self.wire_next))?;
                 self.meaning(&segment)
             }
             Sending::Response { asked } => {
@@ -61,7 +89,7 @@ impl Model {
                 Meaning::Response { asked }
             }
             Sending::Other => {
-                self.note_asking(&segment, None)?;
+                self.note_asking(&segment, Asking::Rtr)?;
                 self.meaning(&segment)
             }
         };
@@ -104,7 +132,12 @@ impl Model {
             }
             return Ok(Sending::Other);
         }
+        if let Some(index) = self.half.take_if(|_| segment.opcode != 7) {
+            self.check_second_half(index, segment)?;
+            return Ok(Sending::Half(index));
+        }
         match segment.opcode {
+            1 if self.acknowledges && is_acknowledgement(segment) => Ok(Sending::Acknowledgement),
             7 => {
                 let (first, code) = (segment.payload[0], segment.payload[1]);
                 self.terminate = Some((first >> 4, first & 0x0f, code));
@@ -127,6 +160,22 @@ impl Model {
         }
     }
 
+    /// What follows the Write directly and belongs to it.
+    fn check_second_half(&self, index: usize, segment: &Segment) -> Verdict {
+        let SendOp::WriteImmediate { solicited, data, .. } = self.sends[index].op else {
+            return Err("half of a request that has none".into());
+        };
+        let opcode = if solicited { 9 } else { 8 };
+        demand!(
+            segment.opcode == opcode,
+            "opcode {:#x} between a Write and its immediate data",
+            segment.opcode
+        );
+        let mark = if self.own { WRITE_MARK } else { &[0; 4] };
+        demand!(segment.payload == [&data[..], mark].concat(), "immediate data differ");
+        Ok(())
+    }
+
     /// The work request that a message is for: they go out in the order they were posted.
     fn next_posted(&mut self, segment: &Segment, bank: &Bank) -> Result<usize, String> {
         loop {
@@ -139,7 +188,12 @@ impl Model {
                 demand!(wqe.performed, "a message overtakes a local operation");
                 continue;
             }
-            let differs = wqe.opcode() != segment.opcode;
+            let elsewhere = matches!(
+                (wqe.op, segment.target),
+                (SendOp::WriteImmediate { stag, to, .. }, Target::Tagged { stag: s, to: t })
+                    if (stag.0, to.0) != (s, t)
+            );
+            let differs = wqe.opcode() != segment.opcode || elsewhere;
             if self.extensions_may_fail
                 && wqe.op.is_extension()
                 && (differs || self.check_payload(index, segment, bank).is_err())
@@ -155,12 +209,19 @@ impl Model {
                 wqe.op
             );
             match (wqe.op, segment.target) {
-                (SendOp::Write { stag, to }, Target::Tagged { stag: s, to: t }) => {
+                (
+                    SendOp::Write { stag, to } | SendOp::WriteImmediate { stag, to, .. },
+                    Target::Tagged { stag: s, to: t },
+                ) => {
                     demand!(stag.0 == s && to.0 == t, "Write to {s:#x}, {t:#x}");
                 }
                 (SendOp::Send { invalidate, .. }, _) => demand!(
                     invalidate.unwrap_or_default().0 == segment.invalidate,
                     "wrong Invalidate STag"
+                ),
+                (SendOp::SendImmediate { data, .. }, _) => demand!(
+                    segment.invalidate.to_be_bytes() == data,
+                    "immediate data differ"
                 ),
                 _ => {}
             }
@@ -178,7 +239,10 @@ impl Model {
         let wqe = &self.sends[index];
         let octets = &segment.payload[..];
         match wqe.op {
-            SendOp::Write { .. } | SendOp::Send { .. } => {
+            SendOp::Write { .. }
+            | SendOp::WriteImmediate { .. }
+            | SendOp::Send { .. }
+            | SendOp::SendImmediate { .. } => {
                 let mut at = segment.offset as usize;
                 if let Some(inline) = &wqe.inline {
                     demand!(
@@ -226,11 +290,17 @@ impl Model {
         Ok(())
     }
 
-    fn note_asking(&mut self, segment: &Segment, index: Option<usize>) -> Verdict {
+    fn note_asking(&mut self, segment: &Segment, what: Asking) -> Verdict {
         if matches!(segment.opcode, 1 | 0xa) {
-            self.asked.push(index);
-            let open = self.asked.len() - self.answered;
-            demand!(open <= self.ord, "{open} requests outstanding, ORD {}", self.ord);
+            self.asked.push(what);
+            let open = &self.asked[self.answered..];
+            let own = open.iter().filter(|asking| matches!(asking, Asking::Acknowledgement(_)));
+            let (all, own, [ord, spare]) = (open.len(), own.count(), self.ord);
+            demand!(own <= 1, "{own} acknowledgements outstanding");
+            demand!(
+                all <= ord + spare && (all - own <= ord || what == Asking::Rtr),
+                "{all} requests outstanding, {own} for acknowledgement; ORD {ord} and {spare}"
+            );
         }
         Ok(())
     }
@@ -277,13 +347,14 @@ impl Model {
             (0, Target::Tagged { stag, to }) => {
                 Meaning::Write { stag: Stag(stag), to: to.wrapping_sub(u64::from(segment.offset)) }
             }
-            (3..=6, Target::Untagged { msn, .. }) => Meaning::Send {
+            (3..=6 | 0xc | 0xd, Target::Untagged { msn, .. }) => Meaning::Send {
                 number: msn.wrapping_sub(1) as usize,
                 opcode: segment.opcode,
                 invalidate: Stag(segment.invalidate),
             },
             (8 | 9, Target::Untagged { msn, .. }) => {
-                Meaning::Immediate { number: msn.wrapping_sub(1) as usize, opcode: segment.opcode }
+                let number = msn.wrapping_sub(1) as usize;
+                Meaning::Immediate { number, opcode: segment.opcode, write: None }
             }
             (1, _) => {
                 let p = &segment.payload;
@@ -309,6 +380,11 @@ impl Model {
 /// Whether a zero-length Write is the one by which our kind of end makes itself known.
 fn is_greeting(segment: &Segment) -> bool {
     segment.payload.is_empty() && matches!(segment.target, Target::Tagged { stag: 0x6957_4152, .. })
+}
+
+/// Whether a Read is one of nothing that names nothing.
+fn is_acknowledgement(segment: &Segment) -> bool {
+    segment.payload.get(12..) == Some(&[0; 16][..])
 }
 
 /// Whether a zero-length Write is there only to be the first FPDU.

@@ -608,6 +608,83 @@ fn the_enhanced_word_is_big_endian_with_depths_of_14_bits() {
     assert_eq!(responder.accept(1, 0x4000, b""), Err(StartupError::Depth(0x4000)));
 }
 
+/// Ends that acknowledge by Reads of their own ask for one more than their programs know of.
+#[test]
+fn a_spare_read_is_negotiated_on_top_of_the_programs_depths() {
+    // Depths of both programs and whether their ends have a spare; then ORD and spare of each.
+    let cases = [
+        ((16, 16, 1), (16, 16, 1), (16, 1), (16, 1)),
+        ((0, 0, 1), (0, 0, 1), (0, 1), (0, 1)),
+        ((1, 1, 1), (1, 1, 1), (1, 1), (1, 1)),
+        ((1, 16, 1), (4, 16, 1), (4, 1), (1, 1)),
+        // A peer without takes what its program takes: the program's own Reads go first, except
+        // that of a larger depth one is kept.
+        ((1, 1, 1), (1, 1, 0), (1, 0), (1, 0)),
+        ((4, 4, 1), (4, 4, 0), (3, 1), (4, 0)),
+        ((2, 2, 1), (16, 16, 0), (2, 1), (3, 0)),
+        ((0, 0, 1), (0, 0, 0), (0, 0), (0, 0)),
+        ((4, 4, 0), (4, 4, 0), (4, 0), (4, 0)),
+    ];
+    for (from, to, of_a, of_b) in cases {
+        let config = |(ird, ord, spare)| Config { ird, ord, spare, ..Config::default() };
+        let (a, b) = exchange(config(from), config(to), to.0, to.1);
+        assert_eq!((a.ord, a.spare_ord), of_a, "{from:?} {to:?}");
+        assert_eq!((b.ord, b.spare_ord), of_b, "{from:?} {to:?}");
+        assert_eq!((a.ird, a.spare_ird), (from.0, from.2));
+        assert_eq!((b.ird, b.spare_ird), (to.0, to.2));
+        assert_eq!(a.fault, None);
+    }
+}
+
+#[test]
+fn a_peer_is_known_by_the_depths_of_its_program() {
+    let config = Config { ird: 4, ord: 2, spare: 1, ..Config::default() };
+    let request = initiator(config).request().to_vec();
+    assert_eq!(request.last_chunk(), Some(&word("", 5, 3)));
+    let (seen, _) = request_to(config, &request).unwrap().unwrap();
+    assert_eq!((seen.peer_ird, seen.peer_ord), (Some(4), Some(2)));
+    let (answer, terms) = answered(config, word("", 5, 3), 7, 8);
+    assert_eq!(answer, word("", 8, 5));
+    assert_eq!((terms.peer_ird, terms.peer_ord), (Some(4), Some(2)));
+    assert_eq!((terms.inbound(), terms.outbound()), (8, 5));
+    let terms = accepted(config, word("", 8, 5));
+    assert_eq!((terms.peer_ird, terms.peer_ord, terms.fault), (Some(7), Some(4), None));
+    assert_eq!((terms.inbound(), terms.outbound()), (5, 3));
+    // More than all that was offered is still too much.
+    let fault = accepted(config, word("", 8, 6)).fault;
+    assert_eq!(fault, Some(StartupFault::InsufficientIrd));
+    // A reject tells the whole.
+    let responder = responder(config, &request);
+    let reject = responder.reject(b"").unwrap();
+    assert_eq!(reject.last_chunk(), Some(&word("", 5, 3)));
+    // What is no number stays as it is, and the largest number too.
+    let ends = Config { ird: 0x3fff, ord: 0x3ffe, ..config };
+    assert_eq!(initiator(ends).request().last_chunk(), Some(&word("", 0x3fff, 0x3ffe)));
+    let terms = accepted(config, word("", 0x3fff, 0x3fff));
+    assert_eq!((terms.ord, terms.spare_ord, terms.spare_ird), (2, 0, 1));
+    assert_eq!((terms.peer_ird, terms.peer_ord), (Some(0x3fff), Some(0x3fff)));
+}
+
+/// Revision 1 tells nothing of depths: then the peer takes what the programs agree on.
+#[test]
+fn a_spare_read_needs_the_enhanced_word() {
+    let config = Config { ird: 4, ord: 2, spare: 1, ..rev1() };
+    let (a, b) = exchange(config, config, 4, 2);
+    for terms in [a, b] {
+        assert_eq!((terms.ird, terms.spare_ird, terms.ord, terms.spare_ord), (4, 1, 2, 0));
+    }
+}
+
+/// The spare Read serves the one that a peer-to-peer connection begins with.
+#[test]
+fn a_read_rtr_may_use_the_spare_read() {
+    let read = RtrTypes { read: true, ..RtrTypes::NONE };
+    let config = Config { ird: 0, ord: 0, spare: 1, ..p2p(read) };
+    let (a, b) = exchange(config, config, 0, 0);
+    assert_eq!((a.rtr, a.fault), (Some(Rtr::Read), None));
+    assert_eq!((a.ord, a.spare_ord, b.ird, b.spare_ird), (0, 1, 0, 1));
+}
+
 fn depth() -> impl Strategy<Value = u16> {
     prop_oneof![Just(0), Just(1), Just(0x3fff), 0u16..20, 0u16..=0x3fff]
 }
@@ -621,13 +698,14 @@ fn rtr() -> impl Strategy<Value = RtrTypes> {
 }
 
 fn config() -> impl Strategy<Value = Config> {
-    (1u8..=2, any::<[bool; 3]>(), depth(), depth(), rtr()).prop_map(
-        |(rev, [crc, markers, peer_to_peer], ird, ord, rtr)| Config {
+    (1u8..=2, any::<[bool; 4]>(), depth(), depth(), rtr()).prop_map(
+        |(rev, [crc, markers, peer_to_peer, spare], ird, ord, rtr)| Config {
             rev,
             crc,
             markers,
             ird,
             ord,
+            spare: u16::from(spare),
             peer_to_peer,
             rtr,
             ..Config::default()
@@ -650,7 +728,7 @@ proptest! {
         if a.enhanced && a.fault.is_none() {
             prop_assert_eq!(a.peer_to_peer, b.peer_to_peer);
             prop_assert_eq!(a.rtr.is_some(), from.peer_to_peer);
-            for (ord, ird) in [(a.ord, b.ird), (b.ord, a.ird)] {
+            for (ord, ird) in [(a.outbound(), b.inbound()), (b.outbound(), a.inbound())] {
                 let by_ulp = [ord, from.ird, from.ord].contains(&0x3fff);
                 prop_assert!(ord <= ird || by_ulp);
             }

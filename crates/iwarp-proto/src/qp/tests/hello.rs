@@ -118,7 +118,7 @@ fn corner_28_a_responder_sends_nothing_before_it_has_a_validated_fpdu() {
         assert_eq!(raw.end.events()[0], Event::FirstFpdu);
         assert_eq!(
             raw.back(),
-            [hello(3), send(1, &[]), {
+            [hello(15), send(1, &[]), {
                 let mut read = octets::read_request(1, 0, OPEN, OPEN_BASE);
                 read[18..30].copy_from_slice(&[0x80, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
                 read
@@ -172,7 +172,7 @@ fn corner_29_terms_that_cannot_be_kept_end_in_a_terminate_instead_of_the_rtr() {
 fn an_initiator_that_hears_nothing_sends_an_empty_write_once() {
     let nudged = Config { nudge: Some(Duration::from_millis(200)), ..asking() };
     let mut raw = Raw::initiator(nudged, |_| {});
-    assert_eq!(raw.back(), [hello(3)]);
+    assert_eq!(raw.back(), [hello(15)]);
     let at = |millis| Time(Duration::from_millis(millis));
     assert_eq!(raw.end.qp.borrow().poll_timeout(), Some(at(200)));
     raw.end.qp.borrow_mut().handle_timeout(at(199));
@@ -188,8 +188,8 @@ fn an_initiator_that_hears_nothing_sends_an_empty_write_once() {
 fn an_initiator_that_was_answered_sends_no_empty_write() {
     let nudged = Config { nudge: Some(Duration::from_millis(200)), ..asking() };
     let mut raw = Raw::initiator(nudged, |_| {});
-    assert_eq!(raw.back(), [hello(3)]);
-    raw.send(&hello(3));
+    assert_eq!(raw.back(), [hello(15)]);
+    raw.send(&hello(15));
     assert_eq!(raw.end.qp.borrow().poll_timeout(), None);
     raw.end.qp.borrow_mut().handle_timeout(Time(Duration::from_secs(1)));
     assert!(raw.back().is_empty());
@@ -201,9 +201,9 @@ fn our_own_kind_is_known_by_its_first_fpdu() {
     raw.end.post(1, SEND, &[]);
     raw.end.post(2, add_op(0, 1), &[local(0, 8)]);
     raw.end.post(3, SEND, &[]);
-    assert_eq!(raw.back(), [hello(3), send(1, &[])], "the FetchAdd waits, and all behind it");
+    assert_eq!(raw.back(), [hello(15), send(1, &[])], "the FetchAdd waits, and all behind it");
     assert_eq!(raw.end.qp.borrow().poll_timeout(), Some(Time(Duration::from_secs(3))));
-    raw.send(&hello(3));
+    raw.send(&hello(15));
     assert!(raw.end.qp.borrow_mut().wants_transmit());
     let opcodes: Vec<u8> = raw.back().iter().map(|ulpdu| ulpdu[1]).collect();
     assert_eq!(opcodes, [octets::ATOMIC_REQUEST, octets::SEND]);
@@ -237,7 +237,7 @@ fn two_of_our_kind_use_the_extensions_whatever_the_rtr() {
     }
     // An agreed Write is the hello itself.
     let mut raw = Raw::initiator(asking(), peer_to_peer(Rtr::Write));
-    assert_eq!(raw.back(), [hello(3)]);
+    assert_eq!(raw.back(), [hello(15)]);
 }
 
 /// Covers: EXT-7306-1.1-02
@@ -260,7 +260,7 @@ fn corner_67_operations_that_the_peer_lacks_fail_alone() {
         raw.end.post(1, add_op(0, 1), &[local(0, 8)]);
         raw.end.post(2, SendOp::Immediate { solicited: false, data: [0; 8] }, &[]);
         raw.end.post(3, SEND, &[]);
-        assert_eq!(raw.back(), [hello(3)]);
+        assert_eq!(raw.back(), [hello(15)]);
         say(&mut raw);
         assert_eq!(raw.back(), [send(1, &[])], "{what}");
         assert_eq!(
@@ -315,7 +315,7 @@ fn corner_67_an_end_without_the_extensions_says_unexpected_opcode() {
     let mut raw = Raw::initiator(config, |_| {});
     raw.end.post(1, SEND, &[]);
     assert_eq!(raw.back(), [send(1, &[])]);
-    raw.send(&hello(3));
+    raw.send(&hello(15));
     raw.end.post(2, add_op(0, 1), &[local(0, 8)]);
     assert_eq!(raw.back().len(), 0);
     assert_eq!(

@@ -1,6 +1,7 @@
 //! A small world for the queue pair's tests: registered memory, an end of a stream driven by
 //! hand, two ends connected with each other, and a raw peer that sends octets of its own making.
 
+mod acknowledge;
 mod atomics;
 mod closing;
 mod completions;
@@ -9,6 +10,8 @@ mod hello;
 mod immediate;
 mod invalidate;
 mod octets;
+mod own_immediate;
+mod park;
 mod read_requests;
 mod reads;
 mod sends;
@@ -163,7 +166,11 @@ impl Memory for Host {
         access: RemoteAccess,
     ) -> Result<(), AccessError> {
         assert_ne!(len, 0, "zero-length operations are never checked");
-        self.access(who, stag, to.0, len, access.right(), |_| ())
+        self.access(who, stag, to.0, len, access.right(), |_| ())?;
+        match access {
+            RemoteAccess::Atomic if !to.0.is_multiple_of(8) => Err(AccessError::Unaligned),
+            _ => Ok(()),
+        }
     }
 
     fn place_remote(
@@ -290,6 +297,8 @@ fn terms(role: Role) -> Negotiated {
         receive_markers: false,
         ird: 4,
         ord: 4,
+        spare_ird: 0,
+        spare_ord: 0,
         peer_ird: Some(4),
         peer_ord: Some(4),
         rtr: None,

@@ -233,3 +233,65 @@ fn the_last_receive_of_a_shared_queue_is_reported_once() {
     raw.end.qp.borrow_mut().lost();
     assert_eq!(raw.end.events(), []);
 }
+
+#[test]
+fn a_program_that_connects_by_itself_keeps_its_state() {
+    for state in [State::Rtr, State::Rts, State::Sqd] {
+        let mut qp = detached(state);
+        if state != State::Rtr {
+            post_to(&mut qp).unwrap();
+        }
+        let terms = terms(Role::Initiator);
+        qp.establish_in_place(&terms, Time::default());
+        assert!(qp.is_connected());
+        let mut end = End::around(qp, &terms);
+        assert_eq!(end.state(), state);
+        // What it had posted goes out as soon as its state allows it.
+        let sent = !end.take_all().is_empty();
+        assert_eq!(sent, state == State::Rts, "{state:?}");
+        if state == State::Rtr {
+            // As with an RNIC, which has no such state once it is connected.
+            end.post(1, SEND, &[]);
+            assert!(!end.take_all().is_empty());
+            assert_eq!(end.state(), State::Rtr);
+            modify(&end, State::Rts);
+            end.post(2, SEND, &[]);
+            assert!(!end.take_all().is_empty());
+        }
+        if state == State::Sqd {
+            modify(&end, State::Rts);
+            assert!(!end.take_all().is_empty());
+        }
+        end.qp.borrow_mut().unreachable();
+        assert_eq!(end.state(), State::Rts, "that is about queue pairs without a stream");
+    }
+    // One that failed meanwhile stays failed.
+    let mut qp = detached(State::Rts);
+    qp.modify(State::Err).unwrap();
+    qp.establish_in_place(&terms(Role::Initiator), Time::default());
+    assert_eq!(qp.state(), State::Err);
+}
+
+#[test]
+fn a_peer_that_cannot_be_had_is_told_by_the_oldest_request() {
+    let mut qp = detached(State::Rts);
+    let request = |wr_id| RecvRequest { wr_id, sges: &[] };
+    qp.post_recv(&request(3)).unwrap();
+    for wr_id in [1, 2] {
+        let payload = Payload::Sges(&[]);
+        let request = SendRequest { wr_id, op: SEND, payload, signaled: false, fence: false };
+        qp.post_send(&request).unwrap();
+    }
+    qp.unreachable();
+    assert_eq!(qp.state(), State::Err);
+    let events = core::iter::from_fn(|| qp.poll_event());
+    let completions: Vec<_> = events.filter_map(completion).collect();
+    assert_eq!(
+        outcomes(&completions),
+        [
+            (1, WcStatus::RetryExceeded, WcOp::Send),
+            (2, WcStatus::Flushed, WcOp::Send),
+            (3, WcStatus::Flushed, WcOp::Recv),
+        ]
+    );
+}

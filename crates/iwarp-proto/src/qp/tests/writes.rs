@@ -171,6 +171,32 @@ fn a_write_needs_an_stag_of_this_stream_that_grants_it() {
     assert_eq!(&raw.end.host.octets(OPEN)[..3], b"xyz");
 }
 
+#[test]
+fn a_queue_pair_may_grant_less_than_the_memory_does() {
+    let write = tagged(octets::WRITE, true, OPEN, OPEN_BASE, b"xyz");
+    let read = octets::read_request(1, 4, OPEN, OPEN_BASE);
+    let atomic = octets::atomic_request(1, OPEN, OPEN_BASE, octets::fetch_add(1));
+    let rights = [Access::REMOTE_WRITE, Access::REMOTE_READ, Access::REMOTE_ATOMIC];
+    for (ulpdu, needed) in [write, read, atomic].iter().zip(rights) {
+        for granted in rights {
+            let mut raw = Raw::new();
+            raw.end.qp.borrow_mut().set_remote_access(granted);
+            raw.send(ulpdu);
+            let refused = raw.end.events().iter().any(|event| match event {
+                Event::Fault(fault) => fault.code().etype == 1,
+                _ => false,
+            });
+            assert_eq!(refused, granted != needed, "{granted:?} for {needed:?}");
+            assert_eq!(raw.end.state() == State::Err, refused);
+        }
+        // One that touches no memory is nobody's business.
+        let mut raw = Raw::new();
+        raw.end.qp.borrow_mut().set_remote_access(Access::LOCAL_READ);
+        raw.send(&tagged(octets::WRITE, true, OPEN, OPEN_BASE, &[]));
+        assert_eq!(raw.end.events(), []);
+    }
+}
+
 /// Covers: DDP-5041-8.1-01, DDP-5041-8.3.1-06, RDMAP-5040-8.1.1-06
 #[test]
 fn each_segment_is_checked_anew_so_a_revoked_stag_takes_no_more() {
