@@ -21,7 +21,11 @@ impl Memory for MemoryTable {
         len: u64,
         access: RemoteAccess,
     ) -> Result<(), AccessError> {
-        self.guard_remote(who, stag, to, len, access).map(drop)
+        let guard = self.guard_remote(who, stag, to, len, access)?;
+        match access {
+            RemoteAccess::Atomic => check_alignment(guard.as_ptr()),
+            RemoteAccess::Read | RemoteAccess::Write => Ok(()),
+        }
     }
 
     fn place_remote(
@@ -60,11 +64,8 @@ impl Memory for MemoryTable {
         op: AtomicOp,
     ) -> Result<u64, AccessError> {
         let target = self.guard_remote(who, stag, to, 8, RemoteAccess::Atomic)?;
-        // The alignment of the address counts, not of the offset (RFC 7306 §5.2.1).
+        check_alignment(target.as_ptr())?;
         let word = target.as_mut_ptr().cast::<u64>();
-        if !word.addr().is_multiple_of(8) {
-            return Err(AccessError::Unaligned);
-        }
         // SAFETY: the guard covers 8 octets, which registration promised are writable.
         Ok(unsafe { atomic(word, op) })
     }
@@ -104,6 +105,11 @@ impl Memory for MemoryTable {
             Kind::Window => self.invalidate_window(slot, who, stag, by),
         }
     }
+}
+
+/// The alignment of the address counts, not of the offset (RFC 7306 §5.2.1).
+fn check_alignment(target: *const u8) -> Result<(), AccessError> {
+    if target.addr().is_multiple_of(8) { Ok(()) } else { Err(AccessError::Unaligned) }
 }
 
 /// The first `len` octets of an element.

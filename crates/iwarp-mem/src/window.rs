@@ -40,15 +40,34 @@ impl MemoryTable {
     ///
     /// `UnknownStag`: `stag` is not the present STag of a window.
     pub fn deallocate_window(&self, stag: Stag) -> Result<(), RegisterError> {
+        self.deallocate_if(stag, |present| present == stag)
+    }
+
+    /// As [`Self::deallocate_window`], for who owns the window and knows any STag that it had:
+    /// binding changes the key only.
+    ///
+    /// # Errors
+    ///
+    /// `UnknownStag`: there is no window with this index.
+    pub fn deallocate_own_window(&self, stag: Stag) -> Result<(), RegisterError> {
+        self.deallocate_if(stag, |present| present.index() == stag.index())
+    }
+
+    fn deallocate_if(
+        &self,
+        stag: Stag,
+        which: impl Fn(Stag) -> bool,
+    ) -> Result<(), RegisterError> {
         let mut slot = self.window_slot(stag).ok_or(RegisterError::UnknownStag)?.control();
-        let window = slot.window(stag).ok_or(RegisterError::UnknownStag)?;
+        let present = slot.stag().filter(|&stag| which(stag)).ok_or(RegisterError::UnknownStag)?;
+        let window = slot.window(present).ok_or(RegisterError::UnknownStag)?;
         let bound = window.bound.take();
         slot.revoke();
         if let Some(binding) = bound {
             self.forget_binding(binding);
         }
         slot.set(Control::Free);
-        self.stags.release(stag);
+        self.stags.release(present);
         Ok(())
     }
 

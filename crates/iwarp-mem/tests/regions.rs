@@ -477,7 +477,9 @@ fn corner_62_atomics_are_aligned_by_address_not_by_offset() {
         for op in ops {
             for offset in 0..16 {
                 pages.fill(0);
+                let check = table.check_remote(WHO, stag, to(offset), 8, RemoteAccess::Atomic);
                 let done = table.atomic(WHO, stag, to(offset), op);
+                assert_eq!(check, done.map(drop));
                 if (shift as u64 + offset).is_multiple_of(8) {
                     assert_eq!(done, Ok(0));
                     assert!(pages.octets().iter().any(|&octet| octet != 0));

@@ -275,6 +275,22 @@ fn a_region_with_windows_stays() {
 }
 
 #[test]
+fn the_owner_removes_a_window_whatever_its_key_is_by_now() {
+    for kind in TYPES {
+        let s = setup(kind, all());
+        let bind = s.bind(WRITE);
+        s.table.bind_window(WHO, bind).unwrap();
+        assert_ne!(bind.new_stag, s.window);
+        assert_eq!(s.table.deallocate_window(s.window), Err(RegisterError::UnknownStag));
+        assert_eq!(s.table.deallocate_own_window(s.window), Ok(()));
+        assert_eq!(s.place(WHO, bind.new_stag, 50, 1), Err(AccessError::InvalidStag));
+        assert_eq!(s.table.deregister(s.region), Ok(()));
+        assert_eq!(s.table.deallocate_own_window(s.window), Err(RegisterError::UnknownStag));
+        assert!(s.table.is_empty());
+    }
+}
+
+#[test]
 fn a_region_is_no_window_and_a_window_no_region() {
     let s = setup(WindowType::TwoB, all());
     assert_eq!(s.table.deallocate_window(s.region), Err(RegisterError::UnknownStag));

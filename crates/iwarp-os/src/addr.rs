@@ -116,6 +116,42 @@ pub fn default_source_v6() -> Option<IpAddr> {
         .filter(|source| !source.is_unspecified())
 }
 
+/// The addresses of `interfaces` that are up, in the order in which a device should offer them:
+/// the sources of the default routes, then other global addresses; those of bridges, link-local
+/// and loopback ones last, because several hosts may own the same.
+pub fn by_reach(interfaces: &[Interface]) -> Vec<(InterfaceAddr, &Interface)> {
+    order(interfaces, [default_source_v4(), default_source_v6()])
+}
+
+fn order(
+    interfaces: &[Interface],
+    sources: [Option<IpAddr>; 2],
+) -> Vec<(InterfaceAddr, &Interface)> {
+    let up = interfaces.iter().filter(|interface| interface.up);
+    let mut found: Vec<_> = up
+        .flat_map(|interface| interface.addrs.iter().map(move |addr| (*addr, interface)))
+        .collect();
+    found.sort_by_key(|(addr, interface)| {
+        let ip = addr.ip;
+        match sources.iter().position(|source| *source == Some(ip)) {
+            _ if interface.loopback || ip.is_loopback() => 5,
+            _ if is_link_local(ip) => 4,
+            Some(place) => place,
+            None if interface.bridge => 3,
+            None => 2,
+        }
+    });
+    found
+}
+
+/// Whether an address means something on its own link only.
+pub const fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
+}
+
 /// The port of the discard service. Any but zero would do.
 const DISCARD: u16 = 9;
 
@@ -291,6 +327,53 @@ mod tests {
                 }
             }
         }
+    }
+
+    fn interface(name: &str, ips: &[&str]) -> Interface {
+        let addrs = ips.iter().map(|ip| InterfaceAddr {
+            ip: ip.parse().unwrap(),
+            prefix_len: 24,
+            scope_id: 0,
+        });
+        Interface {
+            name: name.to_owned(),
+            index: 1,
+            up: name != "down0",
+            running: true,
+            loopback: name == "lo",
+            point_to_point: false,
+            bridge: name == "br0",
+            mtu: Some(1500),
+            mac: None,
+            addrs: addrs.collect(),
+        }
+    }
+
+    #[test]
+    fn addresses_that_many_hosts_own_come_last() {
+        let interfaces = [
+            interface("lo", &["127.0.0.1", "::1"]),
+            interface("down0", &["198.51.100.1"]),
+            interface("br0", &["198.51.100.77"]),
+            interface("eth7", &["fe80::7", "2001:db8::7", "198.51.100.7"]),
+            interface("eth8", &["203.0.113.8", "2001:db8::8"]),
+        ];
+        let sources = ["203.0.113.8", "2001:db8::8"].map(|ip| ip.parse().ok());
+        let order: Vec<_> =
+            order(&interfaces, sources).iter().map(|(addr, _)| addr.ip.to_string()).collect();
+        assert_eq!(
+            order,
+            [
+                "203.0.113.8",
+                "2001:db8::8",
+                "2001:db8::7",
+                "198.51.100.7",
+                "198.51.100.77",
+                "fe80::7",
+                "127.0.0.1",
+                "::1"
+            ]
+        );
     }
 
     #[test]

@@ -16,6 +16,7 @@
 
 use std::ffi::{c_int, c_short};
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
@@ -34,23 +35,52 @@ unsafe extern "C-unwind" {
 ///
 /// # Errors
 ///
-/// `Interrupted` when a signal handler of the program ran. Retrying is the caller's decision: the
-/// read of a real device's channel would return here too.
+/// `Interrupted` when a signal handler of the program ran that was installed without
+/// `SA_RESTART`: there the read of a real device's channel would return too. Behind handlers that
+/// ask for a restart it waits on, as that read would.
 pub fn wait_cancellable(fd: RawFd, timeout: Option<Duration>) -> io::Result<bool> {
-    let millis = match timeout {
-        None => -1,
-        Some(timeout) => c_int::try_from(timeout.as_nanos().div_ceil(1_000_000))
-            // 24 days: longer than any thread is going to wait for the difference.
-            .unwrap_or(c_int::MAX),
-    };
-    let mut pollfd = libc::pollfd { fd, events: libc::POLLIN as c_short, revents: 0 };
-    // SAFETY: one `pollfd`, which lives in this frame and needs no `Drop`; nothing else does
-    // here either, so that the frame may be unwound.
-    match unsafe { poll(&raw mut pollfd, 1, millis) } {
-        0 => Ok(false),
-        1.. => Ok(true),
-        _ => Err(io::Error::last_os_error()),
+    let deadline = timeout.map(|timeout| crate::clock::now().saturating_add(timeout));
+    loop {
+        let millis = match deadline.map(|deadline| deadline.saturating_sub(crate::clock::now())) {
+            None => -1,
+            Some(left) => c_int::try_from(left.as_nanos().div_ceil(1_000_000))
+                // 24 days: longer than any thread is going to wait for the difference.
+                .unwrap_or(c_int::MAX),
+        };
+        let mut pollfd = libc::pollfd { fd, events: libc::POLLIN as c_short, revents: 0 };
+        // SAFETY: one `pollfd`, which lives in this frame and needs no `Drop`; nothing else does
+        // here either, so that the frame may be unwound.
+        match unsafe { poll(&raw mut pollfd, 1, millis) } {
+            0 => return Ok(false),
+            1.. => return Ok(true),
+            _ => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted || !handlers_restart() {
+                    return Err(error);
+                }
+            }
+        }
     }
+}
+
+/// Whether every handler that may have run asks for interrupted calls to be restarted. The system
+/// restarts a read, but never a `poll`.
+fn handlers_restart() -> bool {
+    // Raised by an instruction, not while waiting.
+    const FAULTS: [c_int; 5] =
+        [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
+    (1..=libc::SIGRTMAX()).filter(|signal| !FAULTS.contains(signal)).all(|signal| {
+        let mut action = MaybeUninit::<libc::sigaction>::uninit();
+        // SAFETY: asks only: the C library writes `action` or fails.
+        if unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) } != 0 {
+            // One of the C library's own, which ask for it.
+            return true;
+        }
+        // SAFETY: written by the call.
+        let action = unsafe { action.assume_init() };
+        matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN)
+            || action.sa_flags & libc::SA_RESTART != 0
+    })
 }
 
 #[cfg(test)]
@@ -125,6 +155,40 @@ mod tests {
     #[test]
     fn a_thread_cancelled_before_the_wait_does_not_wait() {
         cancel(false);
+    }
+
+    extern "C" fn ignore(_: c_int) {}
+
+    /// What a wait says that a signal interrupts after a while, if it says anything.
+    fn interrupted(flags: c_int) -> io::Result<bool> {
+        let event = EventFd::new(EventFdKind::Counter, FdPlace::Program).unwrap();
+        let (fd, signal) = (event.as_raw_fd(), libc::SIGUSR2);
+        // SAFETY: a handler that does nothing; the thread whose number it is waits in this scope.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = ignore as *const () as usize;
+            action.sa_flags = flags;
+            assert_eq!(libc::sigaction(signal, &action, null_mut()), 0);
+            let (waiter, tid) = (libc::pthread_self() as usize, libc::gettid());
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    while !sleeps(tid) {
+                        crate::clock::yield_now();
+                    }
+                    assert_eq!(libc::pthread_kill(waiter as libc::pthread_t, signal), 0);
+                });
+                wait_cancellable(fd, Some(Duration::from_millis(300)))
+            })
+        }
+    }
+
+    #[test]
+    fn a_handler_interrupts_unless_it_asks_for_a_restart() {
+        let error = interrupted(0).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::Interrupted);
+        let start = crate::clock::now();
+        assert!(!interrupted(libc::SA_RESTART).unwrap());
+        assert!(crate::clock::now() - start >= Duration::from_millis(300));
     }
 
     #[test]

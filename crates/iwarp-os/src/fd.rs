@@ -1,8 +1,12 @@
 //! Where descriptors lie in the process's table.
 
-use std::os::fd::OwnedFd;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::process::Resource;
+
+use crate::fork::ForkGeneration;
 
 /// The number of descriptors that `select()` can name (`FD_SETSIZE`).
 const SELECT_RANGE: u64 = 1024;
@@ -17,11 +21,119 @@ pub enum FdPlace {
 }
 
 impl FdPlace {
-    pub(crate) fn put(self, fd: OwnedFd) -> OwnedFd {
+    pub(crate) fn put(self, fd: OwnedFd) -> OurFd {
         match self {
-            FdPlace::Internal => high_fd(fd),
-            FdPlace::Program => fd,
+            FdPlace::Internal => OurFd::internal(high_fd(fd)),
+            FdPlace::Program => OurFd { fd: ManuallyDrop::new(fd), process: ForkGeneration::new() },
         }
+    }
+}
+
+/// A descriptor that a forked child closes at once if it is internal, and never afterwards: the
+/// number may be the child's own file by then.
+#[derive(Debug)]
+pub(crate) struct OurFd {
+    fd: ManuallyDrop<OwnedFd>,
+    process: ForkGeneration,
+}
+
+impl OurFd {
+    /// As it lies.
+    pub(crate) fn internal(fd: OwnedFd) -> Self {
+        // Before it is recorded: a child that finds out now closes what is recorded.
+        let process = ForkGeneration::new();
+        if let Some((word, bit)) = slot(fd.as_raw_fd()) {
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+        Self { fd: ManuallyDrop::new(fd), process }
+    }
+
+    /// Gives it away; a child will have it open.
+    pub(crate) fn into_owned(mut self) -> OwnedFd {
+        forget(self.fd.as_raw_fd());
+        // SAFETY: taken once, as `self` is not dropped.
+        let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
+        std::mem::forget(self);
+        fd
+    }
+}
+
+impl Drop for OurFd {
+    fn drop(&mut self) {
+        if self.process.forked() {
+            return;
+        }
+        forget(self.fd.as_raw_fd());
+        // Not by dropping it: a daemon may have closed every descriptor it does not know, and then
+        // `OwnedFd` ends the process.
+        // SAFETY: closed once, here.
+        unsafe { rustix::io::close(self.fd.as_raw_fd()) };
+    }
+}
+
+impl AsFd for OurFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl AsRawFd for OurFd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+/// Descriptors that are recorded: as many as the system lets a process have by default
+/// (`fs.nr_open`). Pages that no descriptor needs are never touched.
+const RECORDED: usize = 1 << 20;
+
+/// A bit for every internal descriptor.
+static INTERNAL: [AtomicU64; RECORDED / 64] = [const { AtomicU64::new(0) }; RECORDED / 64];
+/// Words of it that may hold a bit.
+static USED: AtomicU64 = AtomicU64::new(0);
+
+fn slot(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
+    let number = usize::try_from(fd).ok()?;
+    let word = INTERNAL.get(number / 64)?;
+    USED.fetch_max(number as u64 / 64 + 1, Ordering::Relaxed);
+    Some((word, 1 << (number % 64)))
+}
+
+fn forget(fd: RawFd) {
+    if let Some((word, bit)) = slot(fd) {
+        word.fetch_and(!bit, Ordering::Relaxed);
+    }
+}
+
+/// Closes this process's copies of internal descriptors that it has inherited.
+///
+/// Memory and descriptors of a child are copies of two moments: a number may be recorded that is
+/// not open here.
+pub(crate) fn close_inherited() {
+    let used = USED.load(Ordering::Relaxed) as usize;
+    for (index, word) in INTERNAL.iter().enumerate().take(used) {
+        let mut bits = word.swap(0, Ordering::Relaxed);
+        while bits != 0 {
+            close_if_ours((index * 64) as RawFd + bits.trailing_zeros() as RawFd);
+            bits &= bits - 1;
+        }
+    }
+}
+
+/// A program that has closed our descriptors (`closefrom`) may have files under their numbers.
+fn close_if_ours(number: RawFd) {
+    let mut about = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the C library writes `about` or fails.
+    if unsafe { libc::fstat(number, about.as_mut_ptr()) } != 0 {
+        return;
+    }
+    // SAFETY: written by the call.
+    let mode = unsafe { about.assume_init() }.st_mode;
+    // Epoll sets and eventfds are of no type.
+    if matches!(mode & libc::S_IFMT, libc::S_IFSOCK | 0) {
+        // SAFETY: recorded as ours by the parent, and `OurFd` does not close what was inherited. By
+        // system call: libraries that are preloaded replace `close`.
+        unsafe { libc::syscall(libc::SYS_close, number) };
     }
 }
 
@@ -86,7 +198,7 @@ mod tests {
         // In a child, as the limit is the whole process's. It makes system calls only.
         let fd = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         let raw = fd.as_raw_fd();
-        let code = crate::fork::in_child(|| {
+        let code = crate::fork::in_child_process(|| {
             let limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
             // SAFETY: reads `limit`, which outlives the call.
             if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) } != 0 {

@@ -1,179 +1,313 @@
 //! Has this process been forked since?
 //!
 //! A forked child has a copy of all memory and none of the threads. Connections, locks and
-//! registered memory in it belong to the parent, so every entry point asks first.
+//! registered memory in it belong to the parent, so every entry point asks first
+//! ([`ForkGeneration`]), what a child must have anew is [`PerProcess`], and the child's copies of
+//! our descriptors are closed at once: they would keep the parent's connections open.
 
 use std::io;
-use std::ptr::NonNull;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-/// A mark that a forked child does not have.
-///
-/// The mark is a word in a page that the kernel clears in a child (`MADV_WIPEONFORK`), which works
-/// for every way to fork. Where the kernel lacks it (before 4.14, gVisor) the C library's fork
-/// handlers count forks instead; they do not see a `clone` that goes around the C library.
-#[derive(Debug)]
-pub struct ForkGeneration {
-    mark: Mark,
-    /// What the word holds in the process that made this.
-    expected: u64,
-}
+use crate::clock::yield_now;
+use crate::fd;
 
-#[derive(Debug)]
-enum Mark {
-    /// Start and length of a mapping of ours.
-    Page(NonNull<AtomicU64>, usize),
-    /// The count of the fork handler.
-    Counter,
-}
-
-/// Forks this process descends from, counted only once the handler is installed.
-static FORKS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: the page is read and written through an atomic only, and unmapped by the owner's drop.
-unsafe impl Send for ForkGeneration {}
-// SAFETY: as above.
-unsafe impl Sync for ForkGeneration {}
+/// The process in which something was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ForkGeneration(u64);
 
 impl ForkGeneration {
-    /// Marks this process.
+    /// This process.
+    #[inline]
+    pub fn new() -> Self {
+        Self(generation())
+    }
+
+    /// Whether this is a child, of any depth, of that process. Two loads.
+    #[inline]
+    pub fn forked(self) -> bool {
+        self.0 != generation()
+    }
+
+    /// `Ok` in that process.
     ///
     /// # Errors
     ///
-    /// `OutOfMemory`.
-    pub fn new() -> io::Result<Self> {
-        match Self::on_page() {
-            Err(error) if error.kind() == io::ErrorKind::OutOfMemory => Err(error),
-            Err(_) => Self::counting(),
-            page => page,
-        }
-    }
-
-    /// Whether this is a child, of any depth, of the process that made the mark. One load.
-    #[inline]
-    pub fn forked(&self) -> bool {
-        let word = match &self.mark {
-            // SAFETY: the mapping lives as long as `self`, and holds an aligned, initialised word:
-            // the mark, or zero after a fork.
-            Mark::Page(word, _) => unsafe { word.as_ref() },
-            Mark::Counter => &FORKS,
-        };
-        word.load(Ordering::Relaxed) != self.expected
-    }
-
-    fn on_page() -> io::Result<Self> {
-        const MARK: u64 = 1;
-
-        let len = rustix::param::page_size();
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing.
-        // Private, as the advice asks for it.
-        let page = unsafe {
-            rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, access, MapFlags::PRIVATE)?
-        };
-        let word = NonNull::new(page.cast::<AtomicU64>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        // From here on dropping unmaps.
-        let made = ForkGeneration { mark: Mark::Page(word, len), expected: MARK };
-        // SAFETY: the mapping is ours alone, and this advice changes it in children only.
-        unsafe { rustix::mm::madvise(page, len, Advice::LinuxWipeOnFork)? };
-        // SAFETY: the page is mapped, writable, zero and aligned.
-        unsafe { word.as_ref() }.store(MARK, Ordering::Relaxed);
-        Ok(made)
-    }
-
-    fn counting() -> io::Result<Self> {
-        static INSTALLED: OnceLock<i32> = OnceLock::new();
-
-        extern "C" fn in_child() {
-            FORKS.fetch_add(1, Ordering::Relaxed);
-        }
-
-        let error = *INSTALLED.get_or_init(|| {
-            // SAFETY: the handler does nothing but count, which is safe in a child of any process.
-            unsafe { libc::pthread_atfork(None, None, Some(in_child)) }
-        });
-        if error != 0 {
-            return Err(io::Error::from_raw_os_error(error));
-        }
-        Ok(ForkGeneration { mark: Mark::Counter, expected: FORKS.load(Ordering::Relaxed) })
+    /// `ENODEV` in a child.
+    pub fn check(self) -> io::Result<()> {
+        if self.forked() { Err(io::Error::from_raw_os_error(libc::ENODEV)) } else { Ok(()) }
     }
 }
 
-impl Drop for ForkGeneration {
-    fn drop(&mut self) {
-        if let Mark::Page(word, len) = self.mark {
-            // SAFETY: the mapping was made by `on_page`, and nobody holds a reference into it now.
-            // In a child it is the child's copy.
-            let _ = unsafe { rustix::mm::munmap(word.as_ptr().cast(), len) };
+impl Default for ForkGeneration {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A static that every process has of its own: a forked child begins with a new one, whatever
+/// state the parent's was in, and never looks at the parent's again.
+#[derive(Debug)]
+pub struct PerProcess<T> {
+    slot: AtomicPtr<Slot<T>>,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    process: ForkGeneration,
+    value: T,
+    /// The parent's: kept in sight of leak checkers.
+    _before: AtomicPtr<Slot<T>>,
+}
+
+impl<T> PerProcess<T> {
+    /// Made when it is first asked for.
+    pub const fn new() -> Self {
+        Self { slot: AtomicPtr::new(null_mut()) }
+    }
+}
+
+impl<T> Default for PerProcess<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: Default + Send + Sync + 'static> PerProcess<T> {
+    /// This process's. It is never freed.
+    pub fn get(&'static self) -> &'static T {
+        let process = ForkGeneration::new();
+        let mut found = self.slot.load(Ordering::Acquire);
+        loop {
+            // SAFETY: slots are initialised before they are stored, and never freed.
+            if let Some(slot) = unsafe { found.as_ref() }
+                && slot.process == process
+            {
+                return &slot.value;
+            }
+            let before = AtomicPtr::new(found);
+            let slot = Slot { process, value: T::default(), _before: before };
+            let made = Box::into_raw(Box::new(slot));
+            match self.slot.compare_exchange(found, made, Ordering::AcqRel, Ordering::Acquire) {
+                // SAFETY: as above.
+                Ok(_) => return unsafe { &(*made).value },
+                Err(other) => {
+                    // SAFETY: another thread was first, so nobody has seen this one.
+                    drop(unsafe { Box::from_raw(made) });
+                    found = other;
+                }
+            }
         }
     }
+}
+
+/// What the kernel clears in a child.
+#[derive(Debug)]
+struct Mark {
+    /// Number of the process; 0 in a child that has none yet.
+    number: AtomicU64,
+    /// Somebody is about to give it one.
+    claimed: AtomicBool,
+}
+
+impl Mark {
+    const fn new() -> Self {
+        Self { number: AtomicU64::new(0), claimed: AtomicBool::new(false) }
+    }
+}
+
+/// In a page that is wiped in a child (`MADV_WIPEONFORK`), which works for every way to fork.
+/// Where the kernel lacks that (before 4.14, gVisor) it is [`UNWIPED`].
+static MARK: AtomicPtr<Mark> = AtomicPtr::new(null_mut());
+/// Cleared by the C library's fork handlers. They do not see a `clone` that goes around them.
+static UNWIPED: Mark = Mark::new();
+/// The highest number that this process or the ones it descends from have had. A child may get the
+/// number that its parent is about to get: then it has nothing of the parent's under that number.
+static LAST: AtomicU64 = AtomicU64::new(0);
+
+#[inline]
+fn generation() -> u64 {
+    // SAFETY: the mark is never unmapped.
+    if let Some(mark) = unsafe { MARK.load(Ordering::Acquire).as_ref() } {
+        let number = mark.number.load(Ordering::Acquire);
+        if number != 0 {
+            return number;
+        }
+    }
+    number_this_process()
+}
+
+#[cold]
+fn number_this_process() -> u64 {
+    let mark = mark();
+    if !mark.claimed.swap(true, Ordering::AcqRel) {
+        let number = LAST.load(Ordering::Relaxed) + 1;
+        LAST.store(number, Ordering::Relaxed);
+        // Nothing is open that belongs to this process: nobody has its number yet.
+        fd::close_inherited();
+        mark.number.store(number, Ordering::Release);
+        return number;
+    }
+    loop {
+        match mark.number.load(Ordering::Acquire) {
+            0 => yield_now(),
+            number => return number,
+        }
+    }
+}
+
+#[cold]
+fn mark() -> &'static Mark {
+    // SAFETY: once stored, it is never unmapped.
+    if let Some(mark) = unsafe { MARK.load(Ordering::Acquire).as_ref() } {
+        return mark;
+    }
+    let wiped = wiped_page();
+    let made = wiped.map_or((&raw const UNWIPED).cast_mut(), NonNull::as_ptr);
+    match MARK.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => {
+            // SAFETY: the handler closes descriptors and stores numbers, which is safe in a child of
+            // any process. Without it, for lack of memory, a child finds out when it asks.
+            unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        }
+        Err(_) => {
+            if let Some(page) = wiped {
+                // SAFETY: nobody else has seen this mapping.
+                let _ = unsafe { rustix::mm::munmap(page.as_ptr().cast(), page_len()) };
+            }
+        }
+    }
+    // SAFETY: as above; it is stored by now.
+    unsafe { &*MARK.load(Ordering::Acquire) }
+}
+
+extern "C" fn in_child() {
+    if std::ptr::eq(MARK.load(Ordering::Acquire), &raw const UNWIPED) {
+        UNWIPED.number.store(0, Ordering::Relaxed);
+        UNWIPED.claimed.store(false, Ordering::Relaxed);
+    }
+    generation();
+}
+
+fn page_len() -> usize {
+    rustix::param::page_size()
+}
+
+/// A page of zeros, which a mark without a number consists of.
+fn wiped_page() -> Option<NonNull<Mark>> {
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing.
+    // Private, as the advice asks for it.
+    let page = unsafe {
+        rustix::mm::mmap_anonymous(null_mut(), page_len(), access, MapFlags::PRIVATE).ok()?
+    };
+    // SAFETY: the mapping is ours alone, and this advice changes it in children only.
+    if unsafe { rustix::mm::madvise(page, page_len(), Advice::LinuxWipeOnFork) }.is_err() {
+        // SAFETY: as above.
+        let _ = unsafe { rustix::mm::munmap(page, page_len()) };
+        return None;
+    }
+    NonNull::new(page.cast())
 }
 
 /// Runs `f` in a forked child, which then exits with its result; returns that.
 ///
 /// The child has one thread, whatever the parent had: `f` must neither allocate nor lock.
 #[cfg(test)]
-pub(crate) fn in_child(f: impl FnOnce() -> i32) -> i32 {
+pub(crate) fn in_child_process(f: impl FnOnce() -> i32) -> i32 {
     // SAFETY: the child calls `f`, which keeps to system calls, and leaves by `_exit`.
-    unsafe {
-        match libc::fork() {
-            -1 => panic!("fork: {}", io::Error::last_os_error()),
-            0 => libc::_exit(f()),
-            child => {
-                let mut status = 0;
-                while libc::waitpid(child, &mut status, 0) != child {}
-                if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -1 }
-            }
-        }
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: as above.
+        unsafe { libc::_exit(f()) };
     }
+    wait_for(child)
+}
+
+#[cfg(test)]
+fn wait_for(child: libc::pid_t) -> i32 {
+    assert!(child > 0, "fork: {}", std::io::Error::last_os_error());
+    let mut status = 0;
+    // SAFETY: writes to `status`, which outlives the call.
+    while unsafe { libc::waitpid(child, &mut status, 0) } != child {}
+    if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -1 }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::os::fd::{AsRawFd, RawFd};
 
-    fn check(mark: &ForkGeneration) {
-        assert!(!mark.forked());
-        let code = in_child(|| {
-            let child = mark.forked();
-            let grandchild = in_child(|| i32::from(mark.forked()));
-            i32::from(child) + 2 * grandchild
-        });
-        assert_eq!(code, 3);
-        assert!(!mark.forked());
-    }
+    use super::*;
+    use crate::fd::FdPlace;
+    use crate::poll::{EventFd, EventFdKind};
 
     #[test]
     fn a_child_and_its_child_notice() {
-        check(&ForkGeneration::new().unwrap());
+        let here = ForkGeneration::new();
+        assert!(!here.forked());
+        let code = in_child_process(|| {
+            let child = ForkGeneration::new();
+            let noticed = here.forked() && !child.forked();
+            let grandchild = in_child_process(|| i32::from(here.forked() && child.forked()));
+            i32::from(noticed) + 2 * grandchild
+        });
+        assert_eq!(code, 3);
+        assert!(!here.forked());
     }
 
+    /// As a program that calls `clone` itself, or a library that forks without handlers.
     #[test]
-    fn the_page_is_wiped() {
-        // Not on a kernel without the advice, which says so.
-        match ForkGeneration::on_page() {
-            Ok(mark) => check(&mark),
-            Err(error) => assert_eq!(error.kind(), io::ErrorKind::InvalidInput),
+    fn a_child_made_around_the_c_library_notices() {
+        let here = ForkGeneration::new();
+        let wiped = !std::ptr::eq(MARK.load(Ordering::Acquire), &raw const UNWIPED);
+        let internal = EventFd::new(EventFdKind::Counter, FdPlace::Internal).unwrap();
+        let number = internal.as_raw_fd();
+        // SAFETY: no stack, no flags: a fork. The child makes system calls and leaves.
+        let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+        if child == 0 {
+            let before = is_open(number);
+            let code = i32::from(here.forked()) + 2 * i32::from(before && !is_open(number));
+            // SAFETY: leaves without running anything.
+            unsafe { libc::_exit(code) };
         }
+        let code = wait_for(child as libc::pid_t);
+        assert!(code == 3 || !wiped && code == 0, "{code}");
+    }
+
+    fn is_open(fd: RawFd) -> bool {
+        // SAFETY: asks about a number.
+        unsafe { libc::fcntl(fd, libc::F_GETFD) != -1 }
     }
 
     #[test]
-    fn the_counter_works_too() {
-        check(&ForkGeneration::counting().unwrap());
+    fn a_child_has_none_of_our_descriptors_and_may_reuse_their_numbers() {
+        let internal = EventFd::new(EventFdKind::Counter, FdPlace::Internal).unwrap();
+        let program = EventFd::new(EventFdKind::Counter, FdPlace::Program).unwrap();
+        let number = internal.as_raw_fd();
+        let code = in_child_process(|| {
+            let closed = !is_open(number);
+            let kept = is_open(program.as_raw_fd());
+            // SAFETY: a new descriptor under the number that was closed.
+            let reused = unsafe { libc::dup2(program.as_raw_fd(), number) } == number;
+            // The child lets go of what it inherited: that is not its own file.
+            drop(internal);
+            i32::from(closed) + 2 * i32::from(kept) + 4 * i32::from(reused && is_open(number))
+        });
+        assert_eq!(code, 7);
     }
 
     #[test]
-    fn a_child_can_mark_itself() {
-        for make in [ForkGeneration::on_page, ForkGeneration::counting] {
-            let Ok(parent) = make() else { continue };
-            let code = in_child(|| match make() {
-                Ok(own) => i32::from(parent.forked() && !own.forked()),
-                Err(_) => 2,
-            });
-            assert_eq!(code, 1);
-        }
+    fn a_child_has_statics_of_its_own() {
+        static MINE: PerProcess<std::sync::Mutex<u32>> = PerProcess::new();
+        // Held by this thread, which the child has no other of.
+        let held = MINE.get().lock().unwrap();
+        let code = in_child_process(|| {
+            let mut own = MINE.get().lock().unwrap();
+            *own += 1;
+            *own as i32
+        });
+        assert_eq!((code, *held), (1, 0));
     }
 }

@@ -6,7 +6,7 @@
 //!   part     one piece of a vectored transfer     fd       descriptors out of select()'s range
 //!   stream   sendmsg, recvmsg over such pieces    fork     has this process been forked?
 //!   poll     epoll, eventfd, a blocking wait      thread   threads that take no signals
-//!   cancel   a wait that can be cancelled         clock, random, exit
+//!   cancel   a wait that can be cancelled         clock, guid, random, exit
 //! ```
 //!
 //! System calls are made directly (rustix's raw backend) wherever that is possible: libraries that
@@ -26,6 +26,7 @@ pub mod clock;
 pub mod exit;
 pub mod fd;
 pub mod fork;
+pub mod guid;
 pub mod part;
 pub mod poll;
 pub mod random;
@@ -36,7 +37,7 @@ pub mod thread;
 
 pub use addr::{Interface, InterfaceAddr};
 pub use fd::FdPlace;
-pub use fork::ForkGeneration;
+pub use fork::{ForkGeneration, PerProcess};
 pub use part::{IoPart, IoPartMut};
 pub use poll::{Epoll, EventFd, EventFdKind, Events, Interest, Ready};
-pub use socket::{Ipv6Listen, Keepalive, TcpSocket};
+pub use socket::{Ipv6Listen, Keepalive, Sharing, TcpSocket};

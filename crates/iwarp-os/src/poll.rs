@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::ops::BitOr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use rustix::event::epoll::{CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll};
 use rustix::io::Errno;
 
-use crate::fd::FdPlace;
+use crate::fd::{FdPlace, OurFd};
 
 /// A set of descriptors to wait for. It may itself be in another set (a level-triggered group
 /// of sockets inside a worker's one-shot set): it is readable while one of its own is ready.
 #[derive(Debug)]
 pub struct Epoll {
-    fd: OwnedFd,
+    fd: OurFd,
 }
 
 /// What to wait for. Errors and hang-ups are reported with every interest, even [`Interest::NONE`].
@@ -232,7 +232,10 @@ impl fmt::Debug for Events {
 /// A counter that is readable while it is not zero: wakes a thread, or a program that polls.
 #[derive(Debug)]
 pub struct EventFd {
-    fd: OwnedFd,
+    fd: OurFd,
+    /// The same file out of the program's way, where `fd` is the program's: a daemon that closes
+    /// all descriptors it does not know and opens files must not find our signals in them.
+    own: Option<OurFd>,
     kind: EventFdKind,
 }
 
@@ -246,15 +249,29 @@ pub enum EventFdKind {
 }
 
 impl EventFd {
-    /// A counter at zero.
+    /// A counter at zero. One that the program sees is a blocking descriptor until the program
+    /// makes it another, as with a real device, which tells whether the program wants its calls
+    /// to wait; nothing here waits on it.
     ///
     /// # Errors
     ///
     /// `EMFILE`, `ENFILE`, `OutOfMemory`.
     pub fn new(kind: EventFdKind, place: FdPlace) -> io::Result<Self> {
-        let mut flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let mut flags = EventfdFlags::CLOEXEC;
+        flags.set(EventfdFlags::NONBLOCK, place == FdPlace::Internal);
         flags.set(EventfdFlags::SEMAPHORE, kind == EventFdKind::Semaphore);
-        Ok(EventFd { fd: place.put(rustix::event::eventfd(0, flags)?), kind })
+        let fd = place.put(rustix::event::eventfd(0, flags)?);
+        let own = match place {
+            FdPlace::Internal => None,
+            FdPlace::Program => {
+                Some(FdPlace::Internal.put(rustix::io::fcntl_dupfd_cloexec(&fd, 0)?))
+            }
+        };
+        Ok(EventFd { fd, own, kind })
+    }
+
+    fn ours(&self) -> &OurFd {
+        self.own.as_ref().unwrap_or(&self.fd)
     }
 
     /// Adds one. Never waits; on a counter that is full (2^64 - 2) it does nothing, as whoever
@@ -274,7 +291,7 @@ impl EventFd {
     /// As [`signal`](Self::signal); `InvalidInput` for 2^64 - 1.
     pub fn add(&self, n: u64) -> io::Result<()> {
         loop {
-            match rustix::io::write(self, &n.to_ne_bytes()) {
+            match rustix::io::write(self.ours(), &n.to_ne_bytes()) {
                 Ok(_) | Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -283,7 +300,8 @@ impl EventFd {
     }
 
     /// Takes the signals there are (a semaphore: one) without waiting; returns how many, zero
-    /// if there are none.
+    /// if there are none. Where the program sees the descriptor, two threads must not do this
+    /// at the same time.
     ///
     /// # Errors
     ///
@@ -291,7 +309,11 @@ impl EventFd {
     pub fn try_wait(&self) -> io::Result<u64> {
         let mut value = [0; 8];
         loop {
-            match rustix::io::read(self, &mut value) {
+            // It may be blocking, and the program may have read it itself.
+            if self.own.is_some() && !is_readable(self.ours().as_fd())? {
+                return Ok(0);
+            }
+            match rustix::io::read(self.ours(), &mut value) {
                 Ok(_) => return Ok(u64::from_ne_bytes(value)),
                 Err(Errno::AGAIN) => return Ok(0),
                 Err(Errno::INTR) => {}
@@ -316,6 +338,14 @@ impl EventFd {
                 n => all = all.saturating_add(n),
             }
         }
+    }
+}
+
+fn is_readable(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    match wait_readable([fd], Some(Duration::ZERO)) {
+        Ok([ready]) => Ok(ready),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

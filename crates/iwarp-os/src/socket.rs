@@ -3,6 +3,8 @@
 //! Every socket is non-blocking, closed on exec, and lies above the descriptors that `select()`
 //! can name. Sending and receiving is in [`stream`](crate::stream).
 
+mod reserve;
+
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -13,13 +15,15 @@ use rustix::ioctl::{Getter, Opcode};
 use rustix::net::sockopt as option;
 use rustix::net::{AddressFamily, Shutdown, SocketAddrAny, SocketFlags, SocketType, ipproto};
 
-use crate::fd::high_fd;
+use crate::fd::{FdPlace, OurFd};
 use crate::sockopt;
+
+pub use reserve::Sharing;
 
 /// A TCP socket: connecting, connected or listening.
 #[derive(Debug)]
 pub struct TcpSocket {
-    fd: OwnedFd,
+    fd: OurFd,
 }
 
 /// What a listener on an IPv6 address takes.
@@ -53,6 +57,19 @@ impl TcpSocket {
     /// `NetworkUnreachable`, `InvalidInput` for addresses of two families; `ConnectionRefused`
     /// may come here too, on loopback.
     pub fn connect_start(local: Option<SocketAddr>, remote: SocketAddr) -> io::Result<Self> {
+        let socket = Self::connectable(local, remote)?;
+        socket.start_connecting(remote)?;
+        Ok(socket)
+    }
+
+    /// A socket that [`start_connecting`](Self::start_connecting) can connect to `remote`, for
+    /// options that have to be set before. Parameters and errors are those of
+    /// [`connect_start`](Self::connect_start).
+    ///
+    /// # Errors
+    ///
+    /// See there.
+    pub fn connectable(local: Option<SocketAddr>, remote: SocketAddr) -> io::Result<Self> {
         let socket = Self::new(remote)?;
         if let Some(local) = local {
             if local.is_ipv4() != remote.is_ipv4() {
@@ -68,9 +85,20 @@ impl TcpSocket {
             }
             rustix::net::bind(&socket, &local)?;
         }
-        match rustix::net::connect(&socket, &remote) {
+        Ok(socket)
+    }
+
+    /// Has a socket of [`connectable`](Self::connectable) or [`reserve`](Self::reserve) connect.
+    ///
+    /// # Errors
+    ///
+    /// What `connect` reports at once.
+    pub fn start_connecting(&self, remote: SocketAddr) -> io::Result<()> {
+        // So that what is left of the connection does not keep its port from its next owner.
+        option::set_socket_reuseaddr(self, true)?;
+        match rustix::net::connect(self, &remote) {
             // Interrupted, a non-blocking connect goes on like one in progress.
-            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(socket),
+            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
@@ -132,7 +160,7 @@ impl TcpSocket {
                 Err(error) => return Err(error.into()),
                 Ok((fd, peer)) => {
                     let peer = inet(peer.ok_or(Errno::AFNOSUPPORT)?)?;
-                    return Ok((TcpSocket { fd: high_fd(fd) }, peer));
+                    return Ok((TcpSocket { fd: FdPlace::Internal.put(fd) }, peer));
                 }
             }
         }
@@ -307,7 +335,7 @@ impl TcpSocket {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let tcp = Some(ipproto::TCP);
         let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, tcp)?;
-        Ok(TcpSocket { fd: high_fd(fd) })
+        Ok(TcpSocket { fd: FdPlace::Internal.put(fd) })
     }
 
     fn octets<const QUESTION: Opcode>(&self) -> io::Result<usize> {
@@ -331,13 +359,13 @@ fn inet(addr: SocketAddrAny) -> io::Result<SocketAddr> {
 /// calls fail (never wait: every transfer carries `MSG_DONTWAIT`). The number stays as it is.
 impl From<OwnedFd> for TcpSocket {
     fn from(fd: OwnedFd) -> Self {
-        TcpSocket { fd }
+        TcpSocket { fd: OurFd::internal(fd) }
     }
 }
 
 impl From<TcpSocket> for OwnedFd {
     fn from(socket: TcpSocket) -> Self {
-        socket.fd
+        socket.fd.into_owned()
     }
 }
 

@@ -100,11 +100,13 @@ mod tests {
     fn a_broken_connection_does_not_kill_the_process() {
         let (client, _server) = blocking_pair();
         client.shutdown_write().unwrap();
+        // What is no socket of ours any more, a child has open.
+        let client = OwnedFd::from(client);
         // In a child, where SIGPIPE does what it does in a C program (std ignores it).
-        let code = crate::fork::in_child(|| {
+        let code = crate::fork::in_child_process(|| {
             // SAFETY: sets the default action of a signal, in a child with one thread.
             unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
-            match client.send(&[IoPart::new(b"x")], false) {
+            match TcpSocket::from(client).send(&[IoPart::new(b"x")], false) {
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
                 _ => 1,
             }
