@@ -1,19 +1,24 @@
 //! Write, Send and Read beside raw TCP: two processes on loopback, interleaved round by round.
 //!
-//! `cargo bench -p iwarp --bench beside_tcp [-- --rounds N]` prints the tables of BENCHMARKS.md.
+//! `cargo bench -p iwarp --bench beside_tcp [-- --rounds N]` prints the tables of BENCHMARKS.md;
+//! `--only bandwidth` or `--only latency` one of them.
 //! Machines are noisy: what counts is the ratio of medians within one run, never the times.
 
 use std::env;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use iwarp::cm::{ConnectParams, Connection, Listener, connect};
 use iwarp::{
-    Access, CompletionQueue, Device, MemoryRegion, Options, Payload, QueuePair,
+    Access, CompletionChannel, CompletionQueue, Device, MemoryRegion, Options, Payload, QueuePair,
     QueuePairAttributes, RecvRequest, SendOp, SendRequest, Stag, TaggedOffset, WcStatus,
+    WorkCompletion,
 };
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 const MAX_SIZE: usize = 1 << 20;
 const DEPTH: usize = 16;
@@ -34,7 +39,8 @@ fn main() {
         .windows(2)
         .find(|pair| pair[0] == "--rounds")
         .map_or(15, |pair| pair[1].parse().expect("--rounds N"));
-    measure(rounds);
+    let only = arguments.windows(2).find(|pair| pair[0] == "--only").map(|pair| pair[1].as_str());
+    measure(rounds, only);
 }
 
 /// One thing the server is asked to do.
@@ -47,27 +53,35 @@ enum Ask {
     Sink,
     SendSink,
     Ping,
+    PingBlocking,
+    PingOnDescriptor,
+    PingWriting,
     Nothing,
 }
 
 impl Ask {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 10] = [
         Self::TcpSink,
         Self::TcpPing,
         Self::TcpPingSpinning,
         Self::Sink,
         Self::SendSink,
         Self::Ping,
+        Self::PingBlocking,
+        Self::PingOnDescriptor,
+        Self::PingWriting,
         Self::Nothing,
     ];
 }
 
 /// One connection of either process, with memory that the peer may write and read.
 struct End {
+    channel: CompletionChannel,
     cq: CompletionQueue,
     qp: QueuePair,
     memory: MemoryRegion,
     receives: MemoryRegion,
+    source: MemoryRegion,
     peer: Option<(Stag, TaggedOffset)>,
     /// Completions that came and were not waited for yet.
     sent: usize,
@@ -78,7 +92,8 @@ struct End {
 impl End {
     fn new(device: &Device) -> Self {
         let pd = device.alloc_pd();
-        let cq = device.create_cq(2 * RECEIVES, None).expect("completion queue");
+        let channel = device.create_comp_channel().expect("completion channel");
+        let cq = device.create_cq(2 * RECEIVES, Some(&channel)).expect("completion queue");
         let attributes = QueuePairAttributes {
             max_send_wr: 256,
             max_recv_wr: 2 * RECEIVES,
@@ -88,8 +103,19 @@ impl End {
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         let memory = pd.allocate(MAX_SIZE, access).expect("memory");
         let receives = pd.allocate(MAX_SIZE, Access::LOCAL_WRITE).expect("memory");
-        let (sent, received) = (0, 0);
-        let end = Self { cq, qp, memory, receives, peer: None, sent, received, _connection: None };
+        let source = pd.allocate(MAX_SIZE, Access::LOCAL_WRITE).expect("memory");
+        let end = Self {
+            channel,
+            cq,
+            qp,
+            memory,
+            receives,
+            source,
+            peer: None,
+            sent: 0,
+            received: 0,
+            _connection: None,
+        };
         for _ in 0..RECEIVES {
             end.post_recv();
         }
@@ -131,21 +157,87 @@ impl End {
         let deadline = Instant::now() + PATIENCE;
         let mut completions = Vec::with_capacity(64);
         while self.sent < sends || self.received < receives {
-            self.cq.poll(&mut completions, 64);
-            for completion in completions.drain(..) {
-                assert_eq!(completion.status, WcStatus::Success, "{completion:?}");
-                if completion.wr_id == 1 {
-                    self.sent += 1;
-                } else {
-                    self.received += 1;
-                    self.post_recv();
-                }
-            }
+            self.poll(&mut completions);
             assert!(Instant::now() < deadline, "stuck");
         }
         self.sent -= sends;
         self.received -= receives;
     }
+
+    fn poll(&mut self, completions: &mut Vec<WorkCompletion>) -> usize {
+        let taken = self.cq.poll(completions, 64);
+        for completion in completions.drain(..) {
+            assert_eq!(completion.status, WcStatus::Success, "{completion:?}");
+            if completion.wr_id == 1 {
+                self.sent += 1;
+            } else {
+                self.received += 1;
+                self.post_recv();
+            }
+        }
+        taken
+    }
+
+    /// As [`Self::wait`], but sleeps: an event, then the queue is armed and polled until it is
+    /// empty. It has to be armed before.
+    fn sleep(&mut self, how: Sleep, sends: usize, receives: usize) {
+        let mut completions = Vec::with_capacity(64);
+        while self.sent < sends || self.received < receives {
+            match how {
+                Sleep::Blocked => {
+                    self.channel.wait(Some(PATIENCE)).expect("wait").expect("stuck");
+                }
+                Sleep::OnDescriptor => loop {
+                    let mut fds = [PollFd::from_borrowed_fd(self.channel.as_fd(), PollFlags::IN)];
+                    let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+                    assert_eq!(rustix::event::poll(&mut fds, Some(&patience)), Ok(1), "stuck");
+                    if self.channel.try_next().is_some() {
+                        break;
+                    }
+                },
+            }
+            self.cq.request_notify(false);
+            while self.poll(&mut completions) > 0 {}
+        }
+        self.sent -= sends;
+        self.received -= receives;
+    }
+
+    /// What has come counts from now on, and what comes raises an event.
+    fn arm(&mut self) {
+        self.cq.request_notify(false);
+        let mut completions = Vec::with_capacity(64);
+        while self.poll(&mut completions) > 0 {}
+    }
+
+    /// Writes `size` octets to the peer, the last of which is `mark`, and takes the completion.
+    fn write(&mut self, size: usize, mark: u8) {
+        let (stag, to) = self.peer.expect("connected");
+        self.source.buffer().expect("own memory").write_at(size - 1, &[mark]);
+        let sges = [self.source.sge(0, size)];
+        let payload = Payload::Sges(&sges);
+        let op = SendOp::Write { stag, to };
+        let request = SendRequest { wr_id: 1, op, payload, signaled: true, fence: false };
+        self.qp.post_send(&request).expect("write");
+        self.wait(1, 0);
+    }
+
+    /// Spins on memory until the last of `size` octets is `mark`.
+    fn written(&self, size: usize, mark: u8) {
+        let last = self.memory.buffer().expect("own memory").atomic_u8(size - 1);
+        while last.load(Ordering::Acquire) != mark {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// How a program waits for an event.
+#[derive(Clone, Copy)]
+enum Sleep {
+    /// In a call of the library.
+    Blocked,
+    /// In `poll` on the channel's descriptor.
+    OnDescriptor,
 }
 
 fn devices() -> [Device; 2] {
@@ -203,8 +295,14 @@ fn serve() {
         let size = u32::from_be_bytes(command[2..6].try_into().expect("4 octets")) as usize;
         let count = u32::from_be_bytes(command[6..10].try_into().expect("4 octets")) as usize;
         let end = &mut ends[usize::from(command[1])];
+        let what = Ask::ALL[usize::from(command[0])];
+        match what {
+            Ask::PingBlocking | Ask::PingOnDescriptor => end.arm(),
+            Ask::PingWriting => end.memory.buffer().expect("own memory").write_at(size - 1, &[0]),
+            _ => {}
+        }
         control.write_all(&[1]).expect("control");
-        match Ask::ALL[usize::from(command[0])] {
+        match what {
             Ask::TcpSink => {
                 for _ in 0..count {
                     data.read_exact(&mut buffer[..size]).expect("read");
@@ -234,9 +332,30 @@ fn serve() {
                     end.wait(1, 0);
                 }
             }
+            Ask::PingBlocking => answer_sleeping(end, Sleep::Blocked, size, count),
+            Ask::PingOnDescriptor => answer_sleeping(end, Sleep::OnDescriptor, size, count),
+            Ask::PingWriting => {
+                for round in 0..count {
+                    end.written(size, mark(round));
+                    end.write(size, mark(round));
+                }
+            }
             Ask::Nothing => {}
         }
     }
+}
+
+/// Differs from what the round before left, and from zero.
+const fn mark(round: usize) -> u8 {
+    (round % 255) as u8 + 1
+}
+
+fn answer_sleeping(end: &mut End, how: Sleep, size: usize, count: usize) {
+    for _ in 0..count {
+        end.sleep(how, 0, 1);
+        end.send(size);
+    }
+    end.wait(count, 0);
 }
 
 fn answer(stream: &mut TcpStream, buffer: &mut [u8], count: usize) {
@@ -328,6 +447,9 @@ impl Client {
             Ping::TcpBlocking => (Ask::TcpPing, 0),
             Ping::TcpSpinning => (Ask::TcpPingSpinning, 0),
             Ping::Send(crc) => (Ask::Ping, usize::from(crc)),
+            Ping::Sleeping(Sleep::Blocked) => (Ask::PingBlocking, 0),
+            Ping::Sleeping(Sleep::OnDescriptor) => (Ask::PingOnDescriptor, 0),
+            Ping::Writing(crc) => (Ask::PingWriting, usize::from(crc)),
         };
         self.ask(ask, end, size, count);
         let start = Instant::now();
@@ -351,6 +473,21 @@ impl Client {
                 for _ in 0..count {
                     end.send(size);
                     end.wait(1, 1);
+                }
+            }
+            Ping::Sleeping(how) => {
+                let end = &mut self.ends[end];
+                end.arm();
+                for _ in 0..count {
+                    end.send(size);
+                    end.sleep(how, 1, 1);
+                }
+            }
+            Ping::Writing(_) => {
+                let end = &mut self.ends[end];
+                for round in 0..count {
+                    end.write(size, mark(round));
+                    end.written(size, mark(round));
                 }
             }
         }
@@ -394,9 +531,11 @@ enum Ping {
     TcpBlocking,
     TcpSpinning,
     Send(bool),
+    Sleeping(Sleep),
+    Writing(bool),
 }
 
-fn measure(rounds: usize) {
+fn measure(rounds: usize, only: Option<&str>) {
     let mut server = Command::new(env::current_exe().expect("own path"))
         .arg("--serve")
         .stdout(Stdio::piped())
@@ -423,6 +562,17 @@ fn measure(rounds: usize) {
         .collect();
     let mut client = Client { control, data, ends, buffer: vec![0x5a; MAX_SIZE] };
 
+    if only.is_none_or(|only| only == "bandwidth") {
+        bandwidths(&mut client, rounds);
+    }
+    if only.is_none_or(|only| only == "latency") {
+        latencies(&mut client, rounds);
+    }
+    drop(client);
+    server.wait().expect("server");
+}
+
+fn bandwidths(client: &mut Client, rounds: usize) {
     let kinds: [(&str, What); 7] = [
         ("raw TCP", What::Tcp),
         ("Write", What::Write(false)),
@@ -451,15 +601,21 @@ fn measure(rounds: usize) {
         let cells = cells(&results, |value| format!("{:.2} GB/s", value / 1e9));
         println!("| {size} | {} |", cells.join(" | "));
     }
+}
 
-    let pings: [(&str, Ping); 4] = [
+fn latencies(client: &mut Client, rounds: usize) {
+    let pings: [(&str, Ping); 8] = [
         ("TCP blocking", Ping::TcpBlocking),
         ("TCP spinning", Ping::TcpSpinning),
         ("Send/Recv", Ping::Send(false)),
         ("Send/Recv, CRC", Ping::Send(true)),
+        ("Write, memory", Ping::Writing(false)),
+        ("Write, memory, CRC", Ping::Writing(true)),
+        ("Send/Recv, blocked", Ping::Sleeping(Sleep::Blocked)),
+        ("Send/Recv, on descriptor", Ping::Sleeping(Sleep::OnDescriptor)),
     ];
     println!(
-        "\nHalf round trip, {rounds} rounds, both sides poll, medians (ratio to TCP blocking)\n"
+        "\nHalf round trip, {rounds} rounds, both sides alike, medians (ratio to TCP blocking)\n"
     );
     println!("| size | {} |", pings.map(|(name, _)| name).join(" | "));
     println!("|---|{}", "---|".repeat(pings.len()));
@@ -476,8 +632,6 @@ fn measure(rounds: usize) {
         let cells = cells(&results, |value| format!("{:.1} µs", value * 1e6));
         println!("| {size} | {} |", cells.join(" | "));
     }
-    drop(client);
-    server.wait().expect("server");
 }
 
 /// Medians, and the quartiles of the ratio to the first column taken round by round.

@@ -23,16 +23,22 @@ mod engine;
 pub mod session;
 pub mod verbs;
 
+pub use cm::rendezvous::{Peer, Retry};
 pub use engine::endpoint::Ended;
-pub use engine::options::{OptionError, Options};
+pub use engine::options::{Log, OptionError, Options, Personality};
 pub use iwarp_mem::Buffer;
-pub use iwarp_proto::memory::{Access, Sge};
+pub use iwarp_proto::memory::{Access, Bind, Sge};
 pub use iwarp_proto::qp::{
     Extensions, Payload, PostError, RecvRequest, SendOp, SendRequest, State, WcOp, WcStatus,
     WorkCompletion,
 };
 pub use iwarp_proto::types::{Stag, TaggedOffset};
 pub use verbs::{
-    AsyncEvent, CompletionChannel, CompletionQueue, Device, DeviceAttributes, MemoryRegion,
-    MemoryWindow, ProtectionDomain, QueuePair, QueuePairAttributes, SharedReceiveQueue,
+    AsyncEvent, Capabilities, CompletionChannel, CompletionQueue, Device, DeviceAttributes, Gid,
+    Look, MemoryRegion, MemoryWindow, ModifyError, ProtectionDomain, QueuePair,
+    QueuePairAttributes, SharedReceiveQueue,
 };
+
+/// The `tracing` target of what a user must be told, one line each: why queue pairs could not
+/// meet, why a peer was lost.
+pub const REPORT: &str = "iwarp::report";

@@ -138,6 +138,8 @@ pub fn connect(
             EventKind::ConnectError(error) => return Err(error),
             EventKind::RouteResolved
             | EventKind::ConnectRequest { .. }
+            | EventKind::Responded { .. }
+            | EventKind::User { .. }
             | EventKind::Disconnected(_) => {}
         }
     }

@@ -10,11 +10,11 @@ use std::time::Duration;
 use iwarp_os::{EventFd, EventFdKind, FdPlace, poll};
 use iwarp_proto::mpa::startup::Negotiated;
 
-use crate::cm::id::WeakId;
+use crate::cm::id::{IdCore, WeakId};
 use crate::cm::{ConnectError, Id};
 use crate::engine::endpoint::Ended;
 use crate::engine::sync::Mutex;
-use crate::engine::{Engine, now};
+use crate::engine::{Engine, keep_inherited, now};
 use crate::verbs::Device;
 
 /// Something that happened to an [`Id`].
@@ -57,6 +57,15 @@ pub enum EventKind {
         /// What the peer's frame gave as its ORD, likewise.
         peer_ord: Option<u16>,
     },
+    /// The peer accepted, and waits for [`Id::establish`]: only after [`Id::connect_first`].
+    Responded {
+        /// What it said.
+        private_data: Vec<u8>,
+        /// Reads of the peer's that are going to be served at a time.
+        ird: u16,
+        /// Reads of our own that may be outstanding at a time.
+        ord: u16,
+    },
     /// The peer refused.
     Rejected {
         /// What it says.
@@ -72,6 +81,13 @@ pub enum EventKind {
     ConnectError(ConnectError),
     /// The connection is over.
     Disconnected(Ended),
+    /// The program's own, from [`Id::notify`].
+    User {
+        /// As given there.
+        status: i32,
+        /// As given there.
+        argument: u64,
+    },
 }
 
 impl EventKind {
@@ -96,6 +112,11 @@ enum Holder {
 }
 
 impl Waiting {
+    fn concerns(&self, id: *const IdCore) -> bool {
+        let own = matches!(&self.id, Holder::Known(known) if known.is(id));
+        own || self.listener.as_ref().is_some_and(|listener| listener.is(id))
+    }
+
     fn take(self) -> Option<Event> {
         let id = match self.id {
             Holder::New(id) => id,
@@ -124,30 +145,65 @@ impl fmt::Debug for ChannelCore {
 impl ChannelCore {
     /// Something happened to `id`.
     pub(crate) fn push(&self, id: WeakId, kind: EventKind) {
-        self.add(Waiting { id: Holder::Known(id), listener: None, kind });
+        self.add([Waiting { id: Holder::Known(id), listener: None, kind }]);
     }
 
     /// `listener` was asked for a connection, which is `id`.
     pub(crate) fn push_request(&self, id: Id, listener: WeakId, kind: EventKind) {
-        self.add(Waiting { id: Holder::New(id), listener: Some(listener), kind });
+        self.add([Waiting { id: Holder::New(id), listener: Some(listener), kind }]);
     }
 
-    fn add(&self, event: Waiting) {
-        self.events.lock().push_back(event);
-        // Only fails beyond 2^64 events.
-        let _ = self.fd.signal();
+    /// The descriptor is changed under the lock of the events, so that it is readable exactly
+    /// while there are some.
+    fn add(&self, events: impl IntoIterator<Item = Waiting>) {
+        let mut waiting = self.events.lock();
+        for event in events {
+            waiting.push_back(event);
+            // Only fails beyond 2^64 events.
+            let _ = self.fd.signal();
+        }
+    }
+
+    fn pop_one(&self) -> Option<Waiting> {
+        let mut waiting = self.events.lock();
+        let event = waiting.pop_front()?;
+        let _ = self.fd.try_wait();
+        Some(event)
     }
 
     pub(crate) fn pop(&self) -> Option<Event> {
         loop {
-            let waiting = self.events.lock().pop_front()?;
-            let _ = self.fd.try_wait();
-            if let Some(event) = waiting.take() {
+            if let Some(event) = self.pop_one()?.take() {
                 return Some(event);
             }
         }
     }
+
+    /// Takes out what waits for `id`: its own events, and requests that came in there.
+    pub(crate) fn remove(&self, id: *const IdCore) -> Removed {
+        let mut waiting = self.events.lock();
+        let (removed, rest): (VecDeque<_>, _) =
+            std::mem::take(&mut *waiting).into_iter().partition(|event| event.concerns(id));
+        *waiting = rest;
+        for _ in &removed {
+            let _ = self.fd.try_wait();
+        }
+        Removed(removed)
+    }
+
+    /// Adds what was taken out of another channel.
+    pub(crate) fn put(self: &Arc<Self>, removed: Removed) {
+        for event in &removed.0 {
+            if let Holder::New(id) = &event.id {
+                id.redirect(self);
+            }
+        }
+        self.add(removed.0);
+    }
 }
+
+/// Events taken out of a channel. Dropping them refuses the requests among them.
+pub(crate) struct Removed(VecDeque<Waiting>);
 
 /// Where the events of ids arrive.
 #[derive(Clone, Debug)]
@@ -166,6 +222,7 @@ impl EventChannel {
     }
 
     pub(crate) fn on(engine: &Arc<Engine>) -> io::Result<Self> {
+        engine.process.check()?;
         Ok(Self {
             core: Arc::new(ChannelCore {
                 events: Mutex::new(VecDeque::new()),
@@ -179,8 +236,9 @@ impl EventChannel {
     ///
     /// # Errors
     ///
-    /// Those of waiting.
+    /// Those of waiting; `ENODEV` in a forked child.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<Option<Event>> {
+        self.core.engine.process.check()?;
         let deadline = timeout.map(|timeout| now().plus(timeout));
         loop {
             if let Some(event) = self.try_next() {
@@ -200,7 +258,16 @@ impl EventChannel {
 
     /// Takes an event if there is one.
     pub fn try_next(&self) -> Option<Event> {
+        if self.core.engine.is_inherited() {
+            return None;
+        }
         self.core.pop()
+    }
+}
+
+impl Drop for EventChannel {
+    fn drop(&mut self) {
+        keep_inherited(self.core.engine.process, &self.core);
     }
 }
 

@@ -1,19 +1,21 @@
 //! One end of a connection that is made or to be made.
 
+use std::any::Any;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Weak};
 
-use iwarp_os::{Ipv6Listen, TcpSocket};
+use iwarp_os::{Ipv6Listen, Sharing, TcpSocket};
 use iwarp_proto::mpa::startup::Negotiated;
 
 use crate::cm::channel::ChannelCore;
 use crate::cm::incoming::{Accepting, Listening};
-use crate::cm::outgoing::Outgoing;
+use crate::cm::outgoing::{Origin, Outgoing};
 use crate::cm::{ConnectError, ConnectParams, EventChannel, EventKind};
 use crate::engine::endpoint::{Ended, Endpoint, Observer};
+use crate::engine::stream::Stream;
 use crate::engine::sync::Mutex;
-use crate::engine::{Engine, now};
+use crate::engine::{Engine, keep_inherited, now};
 use crate::verbs::QueuePair;
 
 /// Connections that the system takes before the worker does, where the program does not say.
@@ -45,8 +47,15 @@ impl Destination {
         *self.0.lock() = Arc::downgrade(channel);
     }
 
-    fn channel(&self) -> Option<Arc<ChannelCore>> {
-        self.0.lock().upgrade()
+    /// Calls `f` with the channel, which stays the id's during the call.
+    fn with(&self, f: impl FnOnce(&Arc<ChannelCore>)) {
+        let destination = self.0.lock();
+        let channel = destination.upgrade();
+        if let Some(channel) = &channel {
+            f(channel);
+        }
+        // This may be the last reference, and takes waiting requests along: not under the lock.
+        drop(destination);
     }
 }
 
@@ -54,9 +63,29 @@ impl Destination {
 struct State {
     local: Option<SocketAddr>,
     peer: Option<SocketAddr>,
-    /// Holds a port for an id that was bound and does not listen yet.
+    /// Where the program wants to connect from.
+    source: Option<SocketAddr>,
+    /// Holds the port of an id that was bound, until it listens or connects.
     reserved: Option<TcpSocket>,
+    choices: Choices,
+    context: Option<Arc<dyn Any + Send + Sync>>,
     phase: Phase,
+}
+
+/// What the program asked of the sockets.
+#[derive(Clone, Copy, Debug, Default)]
+struct Choices {
+    share_address: bool,
+    ipv6_only: bool,
+    traffic_class: Option<u8>,
+}
+
+impl Choices {
+    fn reserve(self, addr: SocketAddr) -> io::Result<TcpSocket> {
+        let ipv6 = if self.ipv6_only { Ipv6Listen::Only } else { Ipv6Listen::DualStack };
+        let sharing = if self.share_address { Sharing::Shared } else { Sharing::Exclusive };
+        TcpSocket::reserve(addr, ipv6, sharing)
+    }
 }
 
 #[derive(Default)]
@@ -66,6 +95,8 @@ enum Phase {
     Listening(Arc<Listening>),
     Connecting(Arc<Outgoing>),
     Requested(Accepting),
+    /// The peer's answer is here, and the program has to name a queue pair.
+    Responded(Box<dyn Stream>, Box<Negotiated>),
     /// With the number of the connection: the queue pair may have another one later.
     Connected(Arc<Endpoint>, u64),
 }
@@ -84,6 +115,9 @@ impl State {
 
 impl std::fmt::Debug for Id {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.core.engine.is_inherited() {
+            return f.write_str("Id(inherited)");
+        }
         let state = self.core.state.lock();
         f.debug_struct("Id").field("local", &state.local).field("peer", &state.peer).finish()
     }
@@ -119,8 +153,8 @@ impl Id {
         let state = State {
             local: accepting.local_addr(),
             peer: accepting.peer_addr(),
-            reserved: None,
             phase: Phase::Requested(accepting),
+            ..State::default()
         };
         Self::on(channel, state)
     }
@@ -129,9 +163,98 @@ impl Id {
         &self.core.engine
     }
 
-    /// Has its events go to another channel from now on.
+    /// Ties something of the program's to the id, to be found again where events name it.
+    pub fn set_context(&self, context: Arc<dyn Any + Send + Sync>) {
+        if self.core.engine.is_inherited() {
+            return;
+        }
+        let before = self.core.state.lock().context.replace(context);
+        drop(before);
+    }
+
+    /// What was tied to it last.
+    pub fn context(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        if self.core.engine.is_inherited() {
+            return None;
+        }
+        self.core.state.lock().context.clone()
+    }
+
+    /// Has its events go to another channel from now on, those included that wait already.
     pub fn migrate(&self, channel: &EventChannel) {
-        self.core.channel.change(&channel.core);
+        if self.core.engine.is_inherited() {
+            return;
+        }
+        let mut destination = self.core.channel.0.lock();
+        let before = destination.upgrade();
+        *destination = Arc::downgrade(&channel.core);
+        if let Some(before) = &before
+            && !Arc::ptr_eq(before, &channel.core)
+        {
+            channel.core.put(before.remove(Arc::as_ptr(&self.core)));
+        }
+        drop(destination);
+        // Perhaps the last reference to the old channel.
+        drop(before);
+    }
+
+    /// A connection request's id goes with the event.
+    pub(crate) fn redirect(&self, channel: &Arc<ChannelCore>) {
+        self.core.channel.change(channel);
+    }
+
+    /// Lets other ids bind to the same address if they say so too; one of them can listen. To be
+    /// set before binding.
+    pub fn set_share_address(&self, share: bool) {
+        if self.core.engine.is_inherited() {
+            return;
+        }
+        self.core.state.lock().choices.share_address = share;
+    }
+
+    /// Keeps IPv4 out where the id listens on `::`. To be set before binding.
+    pub fn set_ipv6_only(&self, only: bool) {
+        if self.core.engine.is_inherited() {
+            return;
+        }
+        self.core.state.lock().choices.ipv6_only = only;
+    }
+
+    /// The traffic class (IPv6) or type of service (IPv4) of the connection's packets, or of the
+    /// connections that come in. To be set before the id listens, connects or accepts.
+    pub fn set_traffic_class(&self, class: u8) {
+        if self.core.engine.is_inherited() {
+            return;
+        }
+        self.core.state.lock().choices.traffic_class = Some(class);
+    }
+
+    /// Raises an event of the program's own.
+    pub fn notify(&self, status: i32, argument: u64) {
+        if self.core.engine.is_inherited() {
+            return;
+        }
+        self.push(EventKind::User { status, argument });
+    }
+
+    /// Takes back whatever the id does, at once: when this returns, its port is free, its
+    /// connection is being closed, and no event of its own waits any more.
+    pub fn close(&self) {
+        if self.core.engine.is_inherited() {
+            return;
+        }
+        self.core.forget_events();
+        let mut state = self.core.state.lock();
+        let reserved = state.reserved.take();
+        let phase = std::mem::take(&mut state.phase);
+        drop(state);
+        drop(reserved);
+        match phase {
+            Phase::Listening(listening) => listening.stop(&self.core.engine),
+            Phase::Connecting(outgoing) => outgoing.cancel(),
+            Phase::Connected(endpoint, connection) => endpoint.disconnect_if(connection),
+            Phase::Idle | Phase::Requested(_) | Phase::Responded(..) => {}
+        }
     }
 
     /// Binds to a local address; port 0 lets the system choose one, which is taken from then on.
@@ -140,14 +263,14 @@ impl Id {
     ///
     /// `AddrInUse`, `AddrNotAvailable`; `InvalidInput` when it is bound already.
     pub fn bind(&self, addr: SocketAddr) -> io::Result<()> {
+        self.core.engine.process.check()?;
         let mut state = self.core.state.lock();
         if state.local.is_some() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        // Listening without backlog is what reserves a port against other listeners; the socket
-        // makes way when the id listens or connects.
-        let socket = TcpSocket::listen(addr, 0, Ipv6Listen::DualStack)?;
+        let socket = state.choices.reserve(addr)?;
         state.local = Some(socket.local_addr()?);
+        state.source = state.local;
         state.reserved = Some(socket);
         Ok(())
     }
@@ -162,16 +285,27 @@ impl Id {
     ///
     /// Those of listening; `InvalidInput` when the id connects or listens already.
     pub fn listen(&self, backlog: u32) -> io::Result<()> {
+        self.core.engine.process.check()?;
         let mut state = self.core.state.lock();
         if !matches!(state.phase, Phase::Idle) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
-        let addr = state.local.unwrap_or(any);
-        drop(state.reserved.take());
-        let queue = if backlog == 0 { DEFAULT_BACKLOG } else { backlog };
-        let socket = TcpSocket::listen(addr, queue, Ipv6Listen::DualStack)?;
+        let socket = match state.reserved.take() {
+            Some(socket) => socket,
+            None => {
+                let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
+                state.choices.reserve(state.local.unwrap_or(any))?
+            }
+        };
+        if let Some(class) = state.choices.traffic_class {
+            socket.set_traffic_class(class)?;
+        }
         state.local = Some(socket.local_addr()?);
+        let queue = if backlog == 0 { DEFAULT_BACKLOG } else { backlog };
+        if let Err(error) = socket.start_listening(queue) {
+            state.reserved = Some(socket);
+            return Err(error);
+        }
         state.phase =
             Phase::Listening(Listening::start(socket, backlog as usize, self.downgrade())?);
         Ok(())
@@ -179,11 +313,17 @@ impl Id {
 
     /// The local address, once there is one.
     pub fn local_addr(&self) -> Option<SocketAddr> {
+        if self.core.engine.is_inherited() {
+            return None;
+        }
         self.core.state.lock().local
     }
 
     /// The peer's address, once there is one.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
+        if self.core.engine.is_inherited() {
+            return None;
+        }
         self.core.state.lock().peer
     }
 
@@ -192,18 +332,30 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` when the families differ or the id is in use.
+    /// `InvalidInput` when the families differ or the id is in use; those of binding to `src`.
     pub fn resolve_addr(&self, src: Option<SocketAddr>, dst: SocketAddr) -> io::Result<()> {
+        self.core.engine.process.check()?;
         let mut state = self.core.state.lock();
-        let families_differ = src.is_some_and(|src| src.is_ipv4() != dst.is_ipv4());
+        let dst = connectable(dst);
+        let bound = state.reserved.as_ref().and(state.local);
+        let families_differ =
+            src.into_iter().chain(bound).any(|addr| addr.is_ipv4() != dst.is_ipv4());
         if !matches!(state.phase, Phase::Idle) || families_differ {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let dst = connectable(dst);
+        if let Some(src) = src.filter(|_| bound.is_none()) {
+            let socket = state.choices.reserve(src)?;
+            state.local = Some(src);
+            state.source = state.local;
+            // Where any port does, connecting chooses one, and knows more then.
+            if src.port() != 0 {
+                state.reserved = Some(socket);
+            }
+        }
         let kind = match iwarp_os::addr::source_for_scoped(dst) {
             Ok(source) => {
                 state.peer = Some(dst);
-                let local = state.local.or(src);
+                let local = state.local;
                 let unspecified = local.is_none_or(|local| local.ip().is_unspecified());
                 let port = local.map_or(0, |local| local.port());
                 state.local = if unspecified { Some(SocketAddr::new(source, port)) } else { local };
@@ -222,6 +374,7 @@ impl Id {
     ///
     /// `InvalidInput` before the address is resolved.
     pub fn resolve_route(&self) -> io::Result<()> {
+        self.core.engine.process.check()?;
         if self.peer_addr().is_none() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -237,16 +390,68 @@ impl Id {
     /// `InvalidInput` before the address is resolved, when the id is in use, or when there is
     /// too much private data; those of making a socket.
     pub fn connect(&self, qp: &QueuePair, params: &ConnectParams) -> io::Result<()> {
+        self.core.engine.process.check()?;
+        self.start_connecting(Some(Arc::clone(&qp.endpoint)), params)
+    }
+
+    /// As [`Self::connect`], without a queue pair as yet: ends in [`EventKind::Responded`] where
+    /// the peer accepts, and [`Self::establish`] is to follow.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::connect`].
+    pub fn connect_first(&self, params: &ConnectParams) -> io::Result<()> {
+        self.core.engine.process.check()?;
+        self.start_connecting(None, params)
+    }
+
+    fn start_connecting(
+        &self,
+        endpoint: Option<Arc<Endpoint>>,
+        params: &ConnectParams,
+    ) -> io::Result<()> {
         let mut state = self.core.state.lock();
         let (Phase::Idle, Some(peer)) = (&state.phase, state.peer) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
-        // A port that the program chose; otherwise the system chooses one now.
-        let local = state.reserved.take().and(state.local);
-        let endpoint = Arc::clone(&qp.endpoint);
-        let outgoing = Outgoing::start(local, peer, endpoint, params, self.downgrade())?;
+        let origin = Origin {
+            reserved: state.reserved.take(),
+            local: state.source,
+            traffic_class: state.choices.traffic_class,
+        };
+        let outgoing = Outgoing::start(origin, peer, endpoint, params, self.downgrade())?;
         state.phase = Phase::Connecting(outgoing);
         Ok(())
+    }
+
+    /// Has `qp` use the connection that the peer has accepted: it is up when this returns. No
+    /// event follows on this side.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` unless [`EventKind::Responded`] was the last that happened; when the
+    /// connection broke, or the peer accepted on terms that cannot be kept.
+    pub fn establish(&self, qp: &QueuePair) -> io::Result<()> {
+        self.core.engine.process.check()?;
+        let mut state = self.core.state.lock();
+        let (stream, terms) = match std::mem::take(&mut state.phase) {
+            Phase::Responded(stream, terms) => (stream, terms),
+            other => {
+                state.phase = other;
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+        };
+        let endpoint = Arc::clone(&qp.endpoint);
+        let connection = self.engine().worker.next_id();
+        if let Some(fault) = terms.fault {
+            drop(state);
+            endpoint.attach(stream, &terms, connection, None, || {})?;
+            return Err(io::Error::new(io::ErrorKind::InvalidData, ConnectError::Terms(fault)));
+        }
+        state.phase = Phase::Connected(Arc::clone(&endpoint), connection);
+        drop(state);
+        let watch = Arc::new(Watch { id: self.downgrade(), established: None });
+        endpoint.attach(stream, &terms, connection, Some(watch), || {})
     }
 
     /// Accepts a connection request; [`EventKind::Established`] follows.
@@ -255,6 +460,7 @@ impl Id {
     ///
     /// When the peer has gone or broken the rules meanwhile, or `params` does not fit.
     pub fn accept(&self, qp: &QueuePair, params: &ConnectParams) -> io::Result<()> {
+        self.core.engine.process.check()?;
         self.try_accept(qp, params).map_err(|error| match error {
             ConnectError::Io(error) | ConnectError::Unreachable(error) => error,
             error => io::Error::new(io::ErrorKind::InvalidData, error),
@@ -266,10 +472,12 @@ impl Id {
         qp: &QueuePair,
         params: &ConnectParams,
     ) -> Result<(), ConnectError> {
+        self.core.engine.process.check()?;
         let mut state = self.core.state.lock();
         let accepting = state.take_request()?;
         let endpoint = Arc::clone(&qp.endpoint);
-        let (stream, terms) = accepting.accept(self.engine(), params)?;
+        let class = state.choices.traffic_class;
+        let (stream, terms) = accepting.accept(self.engine(), params, class)?;
         let connection = self.engine().worker.next_id();
         state.phase = Phase::Connected(Arc::clone(&endpoint), connection);
         drop(state);
@@ -290,6 +498,7 @@ impl Id {
     ///
     /// `InvalidInput` when there is none, or too much private data; those of sending.
     pub fn reject(&self, private_data: &[u8]) -> io::Result<()> {
+        self.core.engine.process.check()?;
         let mut state = self.core.state.lock();
         let accepting = state.take_request()?;
         drop(state);
@@ -299,6 +508,9 @@ impl Id {
     /// Ends the connection in good order; [`EventKind::Disconnected`] follows. What was
     /// accepted before goes out still.
     pub fn disconnect(&self) {
+        if self.core.engine.is_inherited() {
+            return;
+        }
         let endpoint = match &self.core.state.lock().phase {
             Phase::Connected(endpoint, connection) => Some((Arc::clone(endpoint), *connection)),
             _ => None,
@@ -318,6 +530,21 @@ impl Id {
         let mut state = self.core.state.lock();
         state.local = local.or(state.local);
         state.phase = Phase::Connected(endpoint, connection);
+    }
+
+    /// The peer of an outgoing connection accepts, and there is no queue pair yet.
+    pub(crate) fn responded(
+        &self,
+        stream: Box<dyn Stream>,
+        terms: Negotiated,
+        local: Option<SocketAddr>,
+    ) {
+        let mut state = self.core.state.lock();
+        // Unless it was closed meanwhile.
+        if matches!(state.phase, Phase::Connecting(_)) {
+            state.local = local.or(state.local);
+            state.phase = Phase::Responded(stream, Box::new(terms));
+        }
     }
 
     /// An outgoing connection was not made: the id may try again.
@@ -347,8 +574,28 @@ fn connectable(addr: SocketAddr) -> SocketAddr {
     }
 }
 
+impl IdCore {
+    /// Nobody is told anything about it any more.
+    fn forget_events(&self) {
+        let mut destination = self.channel.0.lock();
+        let channel = std::mem::take(&mut *destination).upgrade();
+        drop(destination);
+        if let Some(channel) = channel {
+            // Requests among them are refused here.
+            drop(channel.remove(self));
+        }
+    }
+}
+
+impl Drop for Id {
+    fn drop(&mut self) {
+        keep_inherited(self.core.engine.process, &self.core);
+    }
+}
+
 impl Drop for IdCore {
     fn drop(&mut self) {
+        self.forget_events();
         let state = self.state.lock();
         match &state.phase {
             Phase::Listening(listening) => listening.stop(&self.engine),
@@ -360,7 +607,7 @@ impl Drop for IdCore {
                 let end = move || endpoint.disconnect_if(connection);
                 self.engine.worker.at(now(), Box::new(end));
             }
-            Phase::Idle | Phase::Requested(_) => {}
+            Phase::Idle | Phase::Requested(_) | Phase::Responded(..) => {}
         }
     }
 }
@@ -383,15 +630,17 @@ impl WeakId {
         self.core.strong_count() == 0
     }
 
-    /// Where its events go, while somebody can take them there.
-    pub(crate) fn channel(&self) -> Option<Arc<ChannelCore>> {
-        self.channel.channel()
+    pub(crate) fn is(&self, id: *const IdCore) -> bool {
+        std::ptr::eq(self.core.as_ptr(), id)
+    }
+
+    /// Calls `f` with the channel where its events go, while somebody can take them there.
+    pub(crate) fn with_channel(&self, f: impl FnOnce(&Arc<ChannelCore>)) {
+        self.channel.with(f);
     }
 
     pub(crate) fn push(&self, kind: EventKind) {
-        if let Some(channel) = self.channel() {
-            channel.push(self.clone(), kind);
-        }
+        self.with_channel(|channel| channel.push(self.clone(), kind));
     }
 }
 

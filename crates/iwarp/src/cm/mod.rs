@@ -9,15 +9,18 @@ mod channel;
 mod id;
 mod incoming;
 mod outgoing;
+mod reception;
+pub(crate) mod rendezvous;
+mod startup;
 
 use std::io;
 
-use iwarp_proto::mpa::error::{StartupError, StartupFault};
 use thiserror::Error;
 
 pub use blocking::{Connection, Incoming, Listener, connect};
 pub use channel::{Event, EventChannel, EventKind};
 pub use id::Id;
+pub use iwarp_proto::mpa::error::{StartupError, StartupFault};
 
 /// What each side says when connecting.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,47 +3,71 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-use iwarp_os::{Interest, IoPart, IoPartMut, Ready, TcpSocket};
+use iwarp_os::{Ready, TcpSocket};
 use iwarp_proto::mpa::error::StartupError;
-use iwarp_proto::mpa::startup::{Initiator, Reply};
+use iwarp_proto::mpa::startup::Reply;
 use iwarp_proto::types::Time;
 
 use crate::cm::id::{Watch, WeakId};
+use crate::cm::startup::{Calling, operate};
 use crate::cm::{ConnectError, ConnectParams, EventKind, Id};
 use crate::engine::endpoint::{Endpoint, Observer};
-use crate::engine::stream::TcpStream;
-use crate::engine::sync::Mutex;
+use crate::engine::sync::{AtomicBool, Mutex, Ordering};
 use crate::engine::worker::{Deadline, Task};
 use crate::engine::{Engine, now};
 
-use std::os::fd::AsFd;
-
-/// More than the longest start-up frame.
-pub(crate) const FRAME_ROOM: usize = 1024;
+/// Programs tell their port and only then listen (qperf does): for so long a refusal is not
+/// believed.
+const PATIENCE: Duration = Duration::from_millis(40);
+/// How soon it is tried again.
+const PAUSE: Duration = Duration::from_millis(4);
 
 /// A connection being made, served by the worker.
 pub(crate) struct Outgoing {
     engine: Arc<Engine>,
-    endpoint: Arc<Endpoint>,
+    /// What is going to use the connection, where that is known.
+    endpoint: Option<Arc<Endpoint>>,
     params: ConnectParams,
-    local: Option<SocketAddr>,
+    origin: Mutex<Origin>,
     peer: SocketAddr,
+    began: Time,
     deadline: Time,
+    cancelled: AtomicBool,
     attempt: Mutex<Option<Attempt>>,
     id: WeakId,
     timer: Mutex<Option<Deadline>>,
     itself: Weak<Outgoing>,
 }
 
+/// Where a connection comes from.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    /// Holds the local port, where the program chose one.
+    pub(crate) reserved: Option<TcpSocket>,
+    /// The local address, where the program chose one; its port may be 0.
+    pub(crate) local: Option<SocketAddr>,
+    pub(crate) traffic_class: Option<u8>,
+}
+
+impl Origin {
+    fn connect(&mut self, peer: SocketAddr) -> io::Result<TcpSocket> {
+        let socket = match self.reserved.take() {
+            Some(socket) => socket,
+            None => TcpSocket::connectable(self.local, peer)?,
+        };
+        if let Some(class) = self.traffic_class {
+            socket.set_traffic_class(class)?;
+        }
+        socket.start_connecting(peer)?;
+        Ok(socket)
+    }
+}
+
 struct Attempt {
-    socket: TcpSocket,
-    task: u64,
-    initiator: Initiator,
+    calling: Calling,
     enhanced: bool,
-    sent: usize,
-    connected: bool,
-    received: Vec<u8>,
 }
 
 /// How an attempt ended.
@@ -54,21 +78,25 @@ enum End {
 
 impl Outgoing {
     pub(crate) fn start(
-        local: Option<SocketAddr>,
+        origin: Origin,
         peer: SocketAddr,
-        endpoint: Arc<Endpoint>,
+        endpoint: Option<Arc<Endpoint>>,
         params: &ConnectParams,
         id: WeakId,
     ) -> io::Result<Arc<Self>> {
-        let engine = Arc::clone(&endpoint.engine);
-        let deadline = now().plus(engine.options.startup_timeout);
+        let engine = id.upgrade().map(|id| Arc::clone(id.engine()));
+        let engine = engine.ok_or(io::ErrorKind::NotConnected)?;
+        let began = now();
+        let deadline = began.plus(engine.options.startup_timeout);
         let outgoing = Arc::new_cyclic(|itself| Self {
             engine,
             endpoint,
             params: params.clone(),
-            local,
+            origin: Mutex::new(origin),
             peer,
+            began,
             deadline,
+            cancelled: AtomicBool::new(false),
             attempt: Mutex::new(None),
             id,
             timer: Mutex::new(None),
@@ -92,35 +120,30 @@ impl Outgoing {
         if revision == 1 {
             config = config.downgraded();
         }
-        let initiator = Initiator::new(config, &self.params.private_data, now())
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        let socket = TcpSocket::connect_start(self.local, self.peer)?;
+        let socket = self.origin.lock().connect(self.peer)?;
+        if self.cancelled.load(Ordering::SeqCst) {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
         let mut slot = self.attempt.lock();
         let itself = self.itself.upgrade().ok_or(io::ErrorKind::NotConnected)?;
-        let task = self.engine.worker.add_task(socket.as_fd(), Interest::WRITE, itself)?;
-        *slot = Some(Attempt {
-            socket,
-            task,
-            initiator,
-            enhanced: revision > 1,
-            sent: 0,
-            connected: false,
-            received: Vec::new(),
-        });
+        let private_data = &self.params.private_data;
+        let calling = Calling::start(&self.engine.worker, socket, config, private_data, itself)?;
+        *slot = Some(Attempt { calling, enhanced: revision > 1 });
         Ok(())
     }
 
     /// The program does not want the connection any more.
     pub(crate) fn cancel(&self) {
+        self.cancelled.store(true, Ordering::SeqCst);
         if let Some(attempt) = self.attempt.lock().take() {
-            self.engine.worker.remove_task(attempt.task, attempt.socket.as_fd());
+            drop(attempt.calling.leave(&self.engine.worker));
         }
     }
 
     fn timed_out(&self) {
         let attempt = self.attempt.lock().take();
         if let Some(attempt) = attempt {
-            let error = if attempt.connected {
+            let error = if attempt.calling.is_connected() {
                 ConnectError::Startup(StartupError::Timeout)
             } else {
                 ConnectError::Unreachable(io::ErrorKind::TimedOut.into())
@@ -130,13 +153,24 @@ impl Outgoing {
     }
 
     fn end(&self, attempt: Attempt, end: End) {
-        self.engine.worker.remove_task(attempt.task, attempt.socket.as_fd());
-        if !self.id.is_gone() && self.may_retry(&attempt, &end) {
-            drop(attempt);
-            match self.try_once(1) {
-                Ok(()) => return,
-                Err(error) => return self.report(Err(error.into())),
-            }
+        let wanted = !self.id.is_gone() && !self.cancelled.load(Ordering::SeqCst);
+        let fall_back = wanted && self.may_retry(&attempt, &end);
+        let enhanced = attempt.enhanced;
+        let socket = attempt.calling.leave(&self.engine.worker);
+        if fall_back {
+            drop(socket);
+            return self.try_again(1);
+        }
+        if wanted && self.is_premature(&end) {
+            drop(socket);
+            let weak = Weak::clone(&self.itself);
+            let revision = if enhanced { self.engine.options.revision } else { 1 };
+            let again = move || {
+                if let Some(outgoing) = weak.upgrade() {
+                    outgoing.try_again(revision);
+                }
+            };
+            return self.engine.worker.at(now().plus(PAUSE), Box::new(again));
         }
         let result = match end {
             End::Failed(error) => Err(error),
@@ -144,9 +178,22 @@ impl Outgoing {
                 let (ird, ord) = (negotiated.peer_ird, negotiated.peer_ord);
                 Err(ConnectError::Rejected { private_data, ird, ord })
             }
-            End::Reply(reply) => Ok((attempt.socket, reply)),
+            End::Reply(reply) => Ok((socket, reply)),
         };
         self.report(result);
+    }
+
+    fn try_again(&self, revision: u8) {
+        if let Err(error) = self.try_once(revision) {
+            self.report(Err(ConnectError::Unreachable(error)));
+        }
+    }
+
+    /// Nobody listens, and perhaps only not yet.
+    fn is_premature(&self, end: &End) -> bool {
+        let refused = matches!(end, End::Failed(ConnectError::Unreachable(error))
+            if error.kind() == io::ErrorKind::ConnectionRefused);
+        refused && now() < self.began.plus(PATIENCE)
     }
 
     /// A peer that knows revision 1 only closes the connection (RFC 6581 §10): try that on a new
@@ -180,62 +227,26 @@ impl Outgoing {
 
     fn attach(&self, id: &Id, socket: TcpSocket, reply: Reply) -> Result<(), ConnectError> {
         let local = socket.local_addr().ok();
-        let options = &self.engine.options;
-        let stream =
-            TcpStream::new(socket, options.user_timeout, options.local_congestion.as_deref())?;
+        let stream = operate(socket, &self.engine.options)?;
         let terms = reply.negotiated;
+        let Some(endpoint) = &self.endpoint else {
+            let (ird, ord, private_data) = (terms.ird, terms.ord, reply.private_data);
+            id.responded(stream, terms, local);
+            id.push(EventKind::Responded { private_data, ird, ord });
+            return Ok(());
+        };
         let connection = self.engine.worker.next_id();
         if let Some(fault) = terms.fault {
-            self.endpoint.attach(Box::new(stream), &terms, connection, None, || {})?;
+            endpoint.attach(stream, &terms, connection, None, || {})?;
             return Err(ConnectError::Terms(fault));
         }
-        id.established(Arc::clone(&self.endpoint), connection, local);
+        id.established(Arc::clone(endpoint), connection, local);
         let watch = Watch { id: id.downgrade(), established: None };
         let watch = Some(Arc::new(watch) as Arc<dyn Observer>);
-        self.endpoint.attach(Box::new(stream), &terms, connection, watch, || {
+        endpoint.attach(stream, &terms, connection, watch, || {
             id.push(EventKind::established(&terms, reply.private_data));
         })?;
         Ok(())
-    }
-
-    fn advance(&self, attempt: &mut Attempt) -> Option<End> {
-        match self.try_advance(attempt) {
-            Ok(None) => None,
-            Ok(Some(reply)) => Some(End::Reply(reply)),
-            Err(error) => Some(End::Failed(error)),
-        }
-    }
-
-    fn try_advance(&self, attempt: &mut Attempt) -> Result<Option<Reply>, ConnectError> {
-        if !attempt.connected {
-            match attempt.socket.finish_connect() {
-                Ok(()) => attempt.connected = true,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(error) => return Err(ConnectError::Unreachable(error)),
-            }
-        }
-        let request = attempt.initiator.request();
-        if attempt.sent < request.len() {
-            match attempt.socket.send(&[IoPart::new(&request[attempt.sent..])], false) {
-                Ok(n) => attempt.sent += n,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(error) => return Err(error.into()),
-            }
-            if attempt.sent < request.len() {
-                return Ok(None);
-            }
-            let fd = attempt.socket.as_fd();
-            self.engine.worker.update_task(attempt.task, fd, Interest::READ)?;
-        }
-        let mut room = [0; FRAME_ROOM];
-        match attempt.socket.recv(&mut [IoPartMut::new(&mut room)]) {
-            Ok(0) => return Err(StartupError::Closed.into()),
-            Ok(n) => attempt.received.extend_from_slice(&room[..n]),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-            Err(error) => return Err(error.into()),
-        }
-        let reply = attempt.initiator.receive(&attempt.received)?;
-        Ok(reply.map(|(reply, _)| reply))
     }
 }
 
@@ -244,10 +255,12 @@ impl Task for Outgoing {
         let ended = {
             let mut slot = self.attempt.lock();
             let Some(attempt) = slot.as_mut() else { return };
-            match self.advance(attempt) {
-                None => return,
-                Some(end) => slot.take().map(|attempt| (attempt, end)),
-            }
+            let end = match attempt.calling.advance(&self.engine.worker) {
+                Ok(None) => return,
+                Ok(Some(reply)) => End::Reply(reply),
+                Err(error) => End::Failed(error),
+            };
+            slot.take().map(|attempt| (attempt, end))
         };
         if let Some((attempt, end)) = ended {
             self.end(attempt, end);

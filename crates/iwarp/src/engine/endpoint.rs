@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use iwarp_proto::memory::{Accessor, QpId};
 use iwarp_proto::mpa::startup::Negotiated;
@@ -10,10 +11,12 @@ use iwarp_proto::qp::{
     TransitionError,
 };
 use iwarp_proto::rdmap::wire::TerminateCode;
+use iwarp_proto::types::Time;
 
 use crate::engine::link::Link;
+use crate::engine::numbers::Number;
 use crate::engine::stream::Stream;
-use crate::engine::sync::{AtomicBool, Mutex, Ordering};
+use crate::engine::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::engine::{Engine, now};
 use crate::verbs::event::{AsyncEvent, AsyncQueue};
 use crate::verbs::{cq::CqCore, srq::SrqCore};
@@ -48,18 +51,34 @@ pub(crate) struct Endpoint {
     send_cq: Arc<CqCore>,
     recv_cq: Arc<CqCore>,
     srq: Option<Arc<SrqCore>>,
+    /// Messages may wait for receives.
+    parks: bool,
     events: Arc<AsyncQueue>,
     observer: Mutex<Option<Arc<dyn Observer>>>,
     /// The core has asked for a call at some time.
     wants_timer: AtomicBool,
-    timer_set: AtomicBool,
+    /// When the next call is going to be made, in nanoseconds.
+    timer: AtomicU64,
     /// The program's handle is gone: nobody wants completions any more.
     abandoned: AtomicBool,
+    /// The program connects it without the connection manager.
+    in_place: AtomicBool,
+    /// Nobody else's as long as anything knows the queue pair by it.
+    number: Number,
 }
+
+/// No timer.
+const NEVER: u64 = u64::MAX;
+
+/// See [`Endpoint::set_patience`].
+#[derive(Clone, Copy)]
+struct Patience(Option<Duration>);
 
 struct Core {
     qp: Qp,
     link: Option<Arc<Link>>,
+    /// How long the transport may hear nothing of the peer, where the program has said so.
+    patience: Option<Patience>,
     /// Number of the connection that `link` is or was; 0 where there was none since the reset.
     connection: u64,
     /// Somebody takes octets apart at this moment and may be placing some.
@@ -95,6 +114,7 @@ impl ReceivePool for Endpoint {
 impl Endpoint {
     pub(crate) fn new(
         engine: Arc<Engine>,
+        number: Number,
         config: Config,
         send_cq: Arc<CqCore>,
         recv_cq: Arc<CqCore>,
@@ -107,22 +127,30 @@ impl Endpoint {
             core: Mutex::new(Core {
                 qp: Qp::new(config),
                 link: None,
+                patience: None,
                 connection: 0,
                 receiving: false,
             }),
             send_cq,
             recv_cq,
             srq,
+            parks: config.park.is_some(),
             events,
             observer: Mutex::new(None),
             wants_timer: AtomicBool::new(false),
-            timer_set: AtomicBool::new(false),
+            timer: AtomicU64::new(NEVER),
             abandoned: AtomicBool::new(false),
+            in_place: AtomicBool::new(false),
+            number,
         })
     }
 
     pub(crate) fn id(&self) -> u32 {
-        self.who.qp.0
+        self.number.value()
+    }
+
+    pub(crate) const fn number(&self) -> &Number {
+        &self.number
     }
 
     /// Where receives come from that are not the queue pair's own.
@@ -141,6 +169,35 @@ impl Endpoint {
         observer: Option<Arc<dyn Observer>>,
         established: impl FnOnce(),
     ) -> io::Result<()> {
+        self.in_place.store(false, Ordering::SeqCst);
+        self.attach_by(Qp::establish, stream, terms, connection, observer, established)
+    }
+
+    /// As [`Self::attach`], for a queue pair that the program itself takes through its states.
+    pub(crate) fn attach_in_place(
+        self: &Arc<Self>,
+        stream: Box<dyn Stream>,
+        terms: &Negotiated,
+    ) -> io::Result<()> {
+        self.in_place.store(true, Ordering::SeqCst);
+        let connection = self.engine.worker.next_id();
+        self.attach_by(Qp::establish_in_place, stream, terms, connection, None, || {})
+    }
+
+    pub(crate) fn is_in_place(&self) -> bool {
+        self.in_place.load(Ordering::SeqCst)
+    }
+
+    fn attach_by(
+        self: &Arc<Self>,
+        establish: fn(&mut Qp, &Negotiated, Time),
+        stream: Box<dyn Stream>,
+        terms: &Negotiated,
+        connection: u64,
+        observer: Option<Arc<dyn Observer>>,
+        established: impl FnOnce(),
+    ) -> io::Result<()> {
+        self.engine.process.check()?;
         let link = Arc::new(Link::new(stream, terms, self.who, self.engine.options.mulpdu));
         {
             let mut core = self.core.lock();
@@ -149,7 +206,10 @@ impl Endpoint {
             }
             *self.observer.lock() = observer;
             self.engine.live.add(self);
-            core.qp.establish(terms, now());
+            establish(&mut core.qp, terms, now());
+            if let Some(Patience(patience)) = core.patience {
+                link.stream().set_patience(patience);
+            }
             core.link = Some(Arc::clone(&link));
             core.connection = connection;
             self.hand_on(&mut core);
@@ -172,6 +232,9 @@ impl Endpoint {
         self: &Arc<Self>,
         requests: &[SendRequest<'_>],
     ) -> Result<(), (usize, PostError)> {
+        if self.engine.is_inherited() {
+            return Err((0, PostError::WrongState));
+        }
         let (result, link) = {
             let mut core = self.core.lock();
             let result = post_each(requests, |request| core.qp.post_send(request));
@@ -184,15 +247,67 @@ impl Endpoint {
         result
     }
 
-    pub(crate) fn post_recv(&self, requests: &[RecvRequest<'_>]) -> Result<(), (usize, PostError)> {
-        let mut core = self.core.lock();
-        let result = post_each(requests, |request| core.qp.post_recv(request));
-        self.hand_on(&mut core);
+    pub(crate) fn post_recv(
+        self: &Arc<Self>,
+        requests: &[RecvRequest<'_>],
+    ) -> Result<(), (usize, PostError)> {
+        if self.engine.is_inherited() {
+            return Err((0, PostError::WrongState));
+        }
+        let (result, waiting) = {
+            let mut core = self.core.lock();
+            let result = post_each(requests, |request| core.qp.post_recv(request));
+            self.hand_on(&mut core);
+            let waiting = core.qp.has_parked() || core.qp.is_stalled();
+            (result, if waiting { core.link.clone() } else { None })
+        };
+        if let Some(link) = waiting {
+            self.deliver(&link);
+        }
         result
+    }
+
+    /// There may be receives in the shared receive queue, for which messages wait here.
+    pub(crate) fn deliver_parked(self: &Arc<Self>) {
+        if let Some(link) = self.link()
+            && self.has_parked()
+        {
+            self.deliver(&link);
+        }
+    }
+
+    /// Whether messages wait for receives.
+    pub(crate) fn has_parked(&self) -> bool {
+        self.parks && self.with(|qp| qp.has_parked() || qp.is_stalled())
+    }
+
+    /// Has the shared receive queue call when it has receives, if messages wait for some. False
+    /// when it has some already.
+    pub(crate) fn await_receives(self: &Arc<Self>) -> bool {
+        match &self.srq {
+            Some(srq) if self.has_parked() => srq.await_receives(self),
+            _ => true,
+        }
+    }
+
+    /// The transport may hear nothing of the peer for so long while something is under way;
+    /// `None`: as long as the system likes.
+    pub(crate) fn set_patience(&self, patience: Option<Duration>) {
+        if self.engine.is_inherited() {
+            return;
+        }
+        let mut core = self.core.lock();
+        core.patience = Some(Patience(patience));
+        if let Some(link) = &core.link {
+            link.stream().set_patience(patience);
+        }
     }
 
     /// Changes the state; going to Reset drops the stream.
     pub(crate) fn modify(self: &Arc<Self>, to: State) -> Result<(), TransitionError> {
+        if self.engine.is_inherited() {
+            return Err(TransitionError { from: State::Err, to });
+        }
         let dropped = {
             let mut core = self.core.lock();
             let was_connected = core.qp.is_connected();
@@ -227,12 +342,20 @@ impl Endpoint {
         self.end_by(|core| core.connection == connection, Qp::disconnect);
     }
 
+    /// No connection could be had.
+    pub(crate) fn unreachable(self: &Arc<Self>) {
+        self.end_by(|core| core.link.is_none(), Qp::unreachable);
+    }
+
     /// Ends the connection with a reset.
     pub(crate) fn abort(self: &Arc<Self>) {
         self.end_by(|_| true, Qp::abort);
     }
 
     fn end_by(self: &Arc<Self>, which: impl FnOnce(&Core) -> bool, end: impl FnOnce(&mut Qp)) {
+        if self.engine.is_inherited() {
+            return;
+        }
         {
             let mut core = self.core.lock();
             if !which(&core) {
@@ -252,7 +375,6 @@ impl Endpoint {
     /// The program is done with the queue pair. What it was told is sent goes out still.
     pub(crate) fn abandon(self: &Arc<Self>) {
         self.abandoned.store(true, Ordering::SeqCst);
-        *self.observer.lock() = None;
         self.disconnect();
     }
 
@@ -260,12 +382,18 @@ impl Endpoint {
         self.with(|qp| qp.is_connected())
     }
 
-    fn link(&self) -> Option<Arc<Link>> {
+    /// What the program asks about the queue pair; `None` in a forked child.
+    pub(crate) fn ask<R>(&self, question: impl FnOnce(&Qp) -> R) -> Option<R> {
+        if self.engine.is_inherited() { None } else { Some(self.with(|qp| question(qp))) }
+    }
+
+    pub(crate) fn link(&self) -> Option<Arc<Link>> {
         self.core.lock().link.clone()
     }
 
     fn carry_on(self: &Arc<Self>) {
         if let Some(link) = self.link() {
+            self.resume(&link);
             self.transmit(&link);
             self.settle(&link);
         }
@@ -281,14 +409,18 @@ impl Endpoint {
     }
 
     /// Sets the timer that the core asks for: only while operations wait to learn what the peer
-    /// can do, and at the start of a connection.
+    /// can do, at the start of a connection, and while a full park holds it up.
     pub(crate) fn watch_time(self: &Arc<Self>) {
-        if !self.wants_timer.load(Ordering::Relaxed) {
+        if !self.wants_timer.swap(false, Ordering::Relaxed) {
             return;
         }
-        self.wants_timer.store(false, Ordering::Relaxed);
         let Some(at) = self.with(|qp| qp.poll_timeout()) else { return };
-        if self.timer_set.swap(true, Ordering::SeqCst) {
+        if at <= now() {
+            return self.tell_time();
+        }
+        let nanos = u64::try_from(at.0.as_nanos()).unwrap_or(NEVER);
+        // An earlier call asks again.
+        if self.timer.fetch_min(nanos, Ordering::SeqCst) <= nanos {
             return;
         }
         let weak: Weak<Self> = Arc::downgrade(self);
@@ -296,13 +428,17 @@ impl Endpoint {
             at,
             Box::new(move || {
                 if let Some(endpoint) = weak.upgrade() {
-                    endpoint.timer_set.store(false, Ordering::SeqCst);
-                    endpoint.with(|qp| qp.handle_timeout(now()));
-                    endpoint.carry_on();
-                    endpoint.watch_time();
+                    endpoint.timer.store(NEVER, Ordering::SeqCst);
+                    endpoint.tell_time();
                 }
             }),
         );
+    }
+
+    fn tell_time(self: &Arc<Self>) {
+        self.with(|qp| qp.handle_timeout(now()));
+        self.carry_on();
+        self.watch_time();
     }
 
     /// Calls `work`, which places octets. A stream that others end meanwhile flushes its work

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-use iwarp_os::{Epoll, Events, FdPlace};
+use iwarp_os::{Epoll, Events, FdPlace, ForkGeneration};
 
 use crate::engine::endpoint::Endpoint;
 use crate::engine::handover::Handover;
@@ -26,6 +26,7 @@ pub(crate) struct Group {
     members: RwLock<Members>,
     driver: Mutex<Events>,
     pub(crate) handover: Handover,
+    pub(crate) process: ForkGeneration,
     worker: Arc<Worker>,
 }
 
@@ -44,6 +45,7 @@ impl Group {
             members: RwLock::default(),
             driver: Mutex::new(Events::with_capacity(EVENTS)),
             handover: Handover::new(),
+            process: ForkGeneration::new(),
             worker: Arc::clone(worker),
         });
         worker.add_group(&group)?;
@@ -126,8 +128,7 @@ impl Group {
         }
         for ready in events.iter() {
             if let Some((endpoint, link)) = self.member(ready.token) {
-                let readable = ready.readable || ready.hangup || ready.error;
-                endpoint.ready(&link, readable, ready.writable);
+                endpoint.ready(&link, ready);
             }
         }
         self.handover.moved();
@@ -138,6 +139,13 @@ impl Group {
     pub(crate) fn poll(&self) -> bool {
         self.handover.lease(clock());
         self.drive()
+    }
+
+    /// A caller goes to sleep elsewhere: from now on the worker serves the group at once.
+    pub(crate) fn leave_to_worker(&self) {
+        if self.handover.end_lease() {
+            self.worker.arm(self);
+        }
     }
 
     /// A caller blocks on the group until the result is dropped.

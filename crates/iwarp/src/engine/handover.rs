@@ -5,9 +5,10 @@
 //! (they poll, which gives them a lease for a while, or they are blocked on it), the worker
 //! leaves it alone: it *watches* it by a timer, and when nothing moves any more although a
 //! caller is blocked, *parks* it without one. No wake-up is lost: an armed group has the epoll,
-//! a watched one the timer, a parked one the caller, who arms it when leaving.
+//! a watched one the timer, a parked one the caller, who arms it when leaving. A caller that goes
+//! to sleep elsewhere, on a descriptor of its own, ends its lease and arms a watched group itself.
 
-use crate::engine::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use crate::engine::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 const ARMED: u8 = 0;
 const WATCHED: u8 = 1;
@@ -18,6 +19,15 @@ pub(crate) const LEASE: u64 = 500_000;
 /// How often the worker looks at a group it watches.
 pub(crate) const WATCH: u64 = 1_000_000;
 
+/// Why the worker looks at a group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cause {
+    /// Its epoll has reported the group, and disarmed it.
+    Fired,
+    /// The time of [`Duty::Watch`] has come.
+    Time,
+}
+
 /// What the worker is to do with a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Duty {
@@ -25,7 +35,7 @@ pub(crate) enum Duty {
     Serve,
     /// Come back at this time.
     Watch(u64),
-    /// Nothing: a caller is blocked on it and will arm it.
+    /// Nothing: a caller is blocked on it and will arm it, a timer is set, or it is armed.
     Leave,
     /// Arm it at once: the caller that was blocked has just left.
     Arm,
@@ -38,7 +48,9 @@ pub(crate) struct Handover {
     lease: AtomicU64,
     waiters: AtomicU32,
     activity: AtomicU32,
+    /// The worker's own: the activity it has seen, and whether it has a timer for the group.
     seen: AtomicU32,
+    timer: AtomicBool,
 }
 
 impl Handover {
@@ -50,12 +62,23 @@ impl Handover {
             waiters: AtomicU32::new(0),
             activity: AtomicU32::new(0),
             seen: AtomicU32::new(0),
+            timer: AtomicBool::new(false),
         }
     }
 
     /// A caller polls and will go on doing so for a while.
     pub(crate) fn lease(&self, now: u64) {
         self.lease.store(now + LEASE, Ordering::Release);
+    }
+
+    /// A caller will sleep where only the worker can wake it. True when the caller must arm the
+    /// group.
+    #[must_use]
+    pub(crate) fn end_lease(&self) -> bool {
+        self.lease.store(0, Ordering::Release);
+        // Either this sees that the worker watches, or the worker sees that the lease has ended.
+        fence(Ordering::SeqCst);
+        self.state.compare_exchange(WATCHED, ARMED, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
     /// A caller moved something.
@@ -79,18 +102,32 @@ impl Handover {
                 .is_ok()
     }
 
-    /// The worker's epoll fired for the group, or the time of [`Duty::Watch`] has come.
-    pub(crate) fn worker_turn(&self, now: u64) -> Duty {
-        self.state.store(WATCHED, Ordering::SeqCst);
+    /// The worker looks at the group.
+    pub(crate) fn worker_turn(&self, now: u64, cause: Cause) -> Duty {
+        match cause {
+            Cause::Fired => self.state.store(WATCHED, Ordering::SeqCst),
+            Cause::Time => {
+                self.timer.store(false, Ordering::Relaxed);
+                if self.state.load(Ordering::SeqCst) != WATCHED {
+                    return Duty::Leave;
+                }
+            }
+        }
+        fence(Ordering::SeqCst);
         let lease = self.lease.load(Ordering::Acquire);
         if self.waiters.load(Ordering::SeqCst) > 0 {
             let activity = self.activity.load(Ordering::Relaxed);
             if self.seen.swap(activity, Ordering::Relaxed) != activity || lease > now {
-                return Duty::Watch(now + WATCH);
+                return self.watch(now + WATCH);
             }
             return self.park();
         }
-        if lease > now { Duty::Watch(lease) } else { Duty::Serve }
+        if lease > now { self.watch(lease) } else { Duty::Serve }
+    }
+
+    /// One timer is enough: it comes at most [`WATCH`] after it was set.
+    fn watch(&self, at: u64) -> Duty {
+        if self.timer.swap(true, Ordering::Relaxed) { Duty::Leave } else { Duty::Watch(at) }
     }
 
     fn park(&self) -> Duty {
@@ -118,12 +155,12 @@ impl Handover {
 
 #[cfg(all(test, not(model)))]
 mod tests {
-    use super::{Duty, Handover, LEASE, WATCH};
+    use super::{Cause, Duty, Handover, LEASE, WATCH};
 
     #[test]
     fn a_group_without_callers_is_served() {
         let handover = Handover::new();
-        assert_eq!(handover.worker_turn(1), Duty::Serve);
+        assert_eq!(handover.worker_turn(1, Cause::Fired), Duty::Serve);
     }
 
     #[test]
@@ -131,8 +168,8 @@ mod tests {
         let handover = Handover::new();
         handover.lease(10);
         assert!(handover.is_leased(10));
-        assert_eq!(handover.worker_turn(20), Duty::Watch(10 + LEASE));
-        assert_eq!(handover.worker_turn(10 + LEASE), Duty::Serve);
+        assert_eq!(handover.worker_turn(20, Cause::Fired), Duty::Watch(10 + LEASE));
+        assert_eq!(handover.worker_turn(10 + LEASE, Cause::Time), Duty::Serve);
     }
 
     #[test]
@@ -140,8 +177,8 @@ mod tests {
         let handover = Handover::new();
         handover.enter();
         handover.moved();
-        assert_eq!(handover.worker_turn(5), Duty::Watch(5 + WATCH));
-        assert_eq!(handover.worker_turn(5 + WATCH), Duty::Leave);
+        assert_eq!(handover.worker_turn(5, Cause::Fired), Duty::Watch(5 + WATCH));
+        assert_eq!(handover.worker_turn(5 + WATCH, Cause::Time), Duty::Leave);
         assert!(handover.leave(9), "the caller arms a parked group");
     }
 
@@ -150,7 +187,7 @@ mod tests {
         let handover = Handover::new();
         handover.enter();
         handover.enter();
-        assert_eq!(handover.worker_turn(5), Duty::Leave);
+        assert_eq!(handover.worker_turn(5, Cause::Fired), Duty::Leave);
         assert!(!handover.leave(6));
         assert!(handover.leave(7));
     }
@@ -161,6 +198,30 @@ mod tests {
         handover.enter();
         assert!(!handover.leave(1));
     }
+
+    #[test]
+    fn a_caller_that_goes_to_sleep_takes_the_worker_off_its_timer() {
+        let handover = Handover::new();
+        handover.lease(10);
+        assert!(!handover.end_lease(), "it is armed already");
+        handover.lease(10);
+        assert_eq!(handover.worker_turn(20, Cause::Fired), Duty::Watch(10 + LEASE));
+        assert!(handover.end_lease());
+        // The timer that is set finds nothing to do; the armed epoll does.
+        assert_eq!(handover.worker_turn(10 + LEASE, Cause::Time), Duty::Leave);
+        assert_eq!(handover.worker_turn(10 + LEASE, Cause::Fired), Duty::Serve);
+    }
+
+    #[test]
+    fn there_is_one_timer() {
+        let handover = Handover::new();
+        handover.lease(10);
+        assert_eq!(handover.worker_turn(20, Cause::Fired), Duty::Watch(10 + LEASE));
+        assert!(handover.end_lease());
+        handover.lease(30);
+        assert_eq!(handover.worker_turn(40, Cause::Fired), Duty::Leave);
+        assert_eq!(handover.worker_turn(10 + LEASE, Cause::Time), Duty::Watch(30 + LEASE));
+    }
 }
 
 /// The hand-over beside a model of the worker's one-shot epoll and its timers.
@@ -169,7 +230,7 @@ mod model {
     use loom::sync::Arc;
     use loom::thread;
 
-    use super::{Duty, Handover};
+    use super::{Cause, Duty, Handover};
     use crate::engine::sync::Mutex;
 
     /// What the kernel and the worker's timers hold.
@@ -228,18 +289,29 @@ mod model {
             }
         }
 
+        /// A caller polls, arms the queue and goes to sleep on a descriptor of its own.
+        fn caller_polls_and_sleeps(&self) {
+            self.handover.lease(1);
+            self.drive();
+            if self.handover.end_lease() {
+                self.arm();
+            }
+        }
+
         /// One turn of the worker, if it has a reason. False when it would sleep for ever.
         fn worker(&self, now: u64) -> bool {
-            {
+            let cause = {
                 let mut outside = self.outside.lock();
-                if !outside.fired && !outside.timer {
+                outside.turns += 1;
+                if std::mem::take(&mut outside.fired) {
+                    Cause::Fired
+                } else if std::mem::take(&mut outside.timer) {
+                    Cause::Time
+                } else {
                     return false;
                 }
-                outside.fired = false;
-                outside.timer = false;
-                outside.turns += 1;
-            }
-            match self.handover.worker_turn(now) {
+            };
+            match self.handover.worker_turn(now, cause) {
                 Duty::Serve => {
                     self.drive();
                     self.handover.served();
@@ -302,6 +374,34 @@ mod model {
             world.octets_arrive();
             for caller in callers {
                 caller.join().unwrap();
+            }
+            world.end();
+        });
+    }
+
+    /// Whoever sleeps elsewhere is not left to a timer.
+    #[test]
+    fn a_caller_that_sleeps_is_served_at_once() {
+        loom::model(|| {
+            let world = World::new();
+            let caller = {
+                let world = Arc::clone(&world);
+                thread::spawn(move || world.caller_polls_and_sleeps())
+            };
+            let worker = {
+                let world = Arc::clone(&world);
+                thread::spawn(move || {
+                    world.worker(2);
+                    world.worker(3);
+                })
+            };
+            world.octets_arrive();
+            caller.join().unwrap();
+            worker.join().unwrap();
+            world.octets_arrive();
+            {
+                let outside = world.outside.lock();
+                assert!(outside.fired, "what arrives now waits for a timer");
             }
             world.end();
         });

@@ -2,9 +2,10 @@
 
 use std::io;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use iwarp_mem::{Guard, MemoryTable};
-use iwarp_os::{Interest, IoPart, IoPartMut};
+use iwarp_os::{Interest, IoPart, IoPartMut, Ready};
 use iwarp_proto::memory::{Accessor, RemoteAccess};
 use iwarp_proto::mpa::startup::Negotiated;
 use iwarp_proto::mpa::wire::mulpdu;
@@ -12,6 +13,7 @@ use iwarp_proto::qp::{Disposition, Piece, Receiver, Shared, Source, Transmit, Tr
 
 use crate::engine::endpoint::Endpoint;
 use crate::engine::group::Group;
+use crate::engine::now;
 use crate::engine::pool::with_staging;
 use crate::engine::stream::Stream;
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
@@ -30,6 +32,8 @@ const PARTS: usize = 64;
 /// learns its real one (and the path may change) only as it goes.
 const FIRST_MSS_CHECK: u64 = 64 * 1024;
 const MSS_CHECK: u64 = 64 * 1024 * 1024;
+/// What a program that has all it wants needs to leave by itself.
+const LEAVE: Duration = Duration::from_millis(300);
 
 /// A stream bound to a queue pair.
 #[derive(Debug)]
@@ -38,6 +42,10 @@ pub(crate) struct Link {
     receive: Token<Receive>,
     transmit: Token<Send>,
     write_blocked: AtomicBool,
+    /// Nothing is read until there are receives ([`Receiver::is_stalled`]).
+    read_stalled: AtomicBool,
+    /// The peer has closed, and the queue pair does not know yet.
+    end_held: AtomicBool,
     read_ended: AtomicBool,
     write_ended: AtomicBool,
     lingering: Mutex<Option<Deadline>>,
@@ -83,6 +91,8 @@ impl Link {
             }),
             stream,
             write_blocked: AtomicBool::new(false),
+            read_stalled: AtomicBool::new(false),
+            end_held: AtomicBool::new(false),
             read_ended: AtomicBool::new(false),
             write_ended: AtomicBool::new(false),
             lingering: Mutex::new(None),
@@ -119,7 +129,7 @@ impl Link {
     /// What the poll groups wait for.
     pub(crate) fn interest(&self) -> Interest {
         let mut interest = Interest::NONE;
-        if !self.read_ended.load(Ordering::SeqCst) {
+        if !self.read_ended.load(Ordering::SeqCst) && !self.read_stalled.load(Ordering::SeqCst) {
             interest = interest | Interest::READ;
         }
         if self.write_blocked.load(Ordering::SeqCst) {
@@ -147,18 +157,59 @@ impl Link {
 }
 
 impl Endpoint {
-    /// The stream can be read or has ended, or can be written.
-    pub(crate) fn ready(self: &Arc<Self>, link: &Arc<Link>, readable: bool, writable: bool) {
+    /// Something is ready on the stream.
+    pub(crate) fn ready(self: &Arc<Self>, link: &Arc<Link>, ready: Ready) {
+        let Ready { readable, writable, hangup, error, .. } = ready;
         if writable && link.write_blocked.swap(false, Ordering::SeqCst) {
             link.update_interest();
         }
-        if readable {
-            link.receive.request(|receive| self.receiving(|| self.receive_some(link, receive)));
+        let unread = &[&link.read_stalled, &link.end_held];
+        if (hangup || error) && unread.iter().any(|flag| flag.load(Ordering::SeqCst)) {
+            // Nobody will read what would tell.
+            let error = link.stream.take_error().err();
+            let error = error.unwrap_or_else(|| io::ErrorKind::ConnectionReset.into());
+            self.stream_failed(link, &error);
+        } else if readable || hangup || error {
+            self.receive(link);
         }
-        if writable || self.with(|qp| qp.wants_transmit()) {
+        if writable {
+            self.transmit(link);
+        }
+        self.answer(link);
+    }
+
+    /// Receives are there for messages that wait.
+    pub(crate) fn deliver(self: &Arc<Self>, link: &Arc<Link>) {
+        self.receive(link);
+        self.answer(link);
+    }
+
+    /// Sends and ends what follows from what was received.
+    fn answer(self: &Arc<Self>, link: &Arc<Link>) {
+        if self.with(|qp| qp.wants_transmit()) {
             self.transmit(link);
         }
         self.settle(link);
+    }
+
+    /// Receives what is there, and delivers what waits for receives.
+    fn receive(self: &Arc<Self>, link: &Arc<Link>) {
+        // Twice when receives came after the first look. A message that cannot be delivered then
+        // either waits for the rest of another one, which will come here.
+        for _ in 0..2 {
+            link.receive.request(|receive| self.receiving(|| self.receive_some(link, receive)));
+            if self.await_receives() {
+                break;
+            }
+        }
+        self.watch_time();
+    }
+
+    /// Goes on reading a stream that stood still, if it does no more.
+    pub(crate) fn resume(self: &Arc<Self>, link: &Arc<Link>) {
+        if link.read_stalled.load(Ordering::SeqCst) && !self.with(|qp| qp.is_stalled()) {
+            self.receive(link);
+        }
     }
 
     /// Sends what can be sent.
@@ -174,8 +225,15 @@ impl Endpoint {
         with_staging(|staging| {
             let mut have = receive.partial.len();
             staging[..have].copy_from_slice(&receive.partial);
+            let stalled = link.read_stalled.load(Ordering::SeqCst);
+            if stalled || self.has_parked() {
+                self.take_apart(link, &mut receive.receiver, staging, &mut have);
+                if stalled && !link.read_stalled.load(Ordering::SeqCst) {
+                    link.update_interest();
+                }
+            }
             let mut budget = RECEIVE_BUDGET;
-            while budget > 0 {
+            while budget > 0 && !link.read_stalled.load(Ordering::SeqCst) {
                 let read = self.read(link, &mut receive.receiver, staging, have);
                 let (direct, staged, room) = match read {
                     Ok(Some(read)) => read,
@@ -189,18 +247,20 @@ impl Endpoint {
                     // The peer may have closed because of what another thread is sending: what
                     // the stream took completes, and only the rest is flushed.
                     link.transmit.quiesce();
-                    receive.receiver.eof(&**self, have);
+                    if have > 0 || !self.hold_end(link) {
+                        receive.receiver.eof(&**self, have);
+                    }
                     link.read_ended.store(true, Ordering::SeqCst);
                     link.update_interest();
                     break;
                 }
                 receive.receiver.received_directly(direct);
                 have += staged;
-                let input = &mut staging[..have];
-                let memory = &*self.engine.memory;
-                let used = receive.receiver.receive(&**self, memory, self.pool(), input);
-                staging.copy_within(used..have, 0);
-                have -= used;
+                self.take_apart(link, &mut receive.receiver, staging, &mut have);
+                if link.read_stalled.load(Ordering::SeqCst) {
+                    link.update_interest();
+                    break;
+                }
                 if direct + staged < room {
                     break;
                 }
@@ -208,6 +268,45 @@ impl Endpoint {
             }
             self.keep_partial(receive, &staging[..have]);
         });
+    }
+
+    /// Whether the end of the stream is kept from the queue pair for a moment. Programs for
+    /// InfiniBand, where nobody sees a peer go, take a receive that is flushed for a failure,
+    /// even if all they wait for has come with the same poll. Whoever is done leaves by itself.
+    fn hold_end(self: &Arc<Self>, link: &Link) -> bool {
+        if !self.is_in_place() || !self.with(|qp| qp.is_connected() && !qp.has_work()) {
+            return false;
+        }
+        link.end_held.store(true, Ordering::SeqCst);
+        let weak = Arc::downgrade(self);
+        let tell = move || {
+            let Some(endpoint) = weak.upgrade() else { return };
+            if let Some(link) = endpoint.link()
+                && link.end_held.swap(false, Ordering::SeqCst)
+            {
+                let end = |receive: &mut Receive| receive.receiver.eof(&*endpoint, 0);
+                link.receive.request(|receive| endpoint.receiving(|| end(receive)));
+                endpoint.settle(&link);
+            }
+        };
+        self.engine.worker.at(now().plus(LEAVE), Box::new(tell));
+        true
+    }
+
+    /// Hands the first `have` octets of `staging` to the receiver; what it leaves is moved to the
+    /// front.
+    fn take_apart(
+        self: &Arc<Self>,
+        link: &Link,
+        receiver: &mut Receiver,
+        staging: &mut [u8],
+        have: &mut usize,
+    ) {
+        let memory = &*self.engine.memory;
+        let used = receiver.receive(&**self, memory, self.pool(), &mut staging[..*have]);
+        staging.copy_within(used..*have, 0);
+        *have -= used;
+        link.read_stalled.store(receiver.is_stalled(), Ordering::SeqCst);
     }
 
     /// A connection owns memory for the part of an FPDU only while it has one.
@@ -367,7 +466,14 @@ impl Endpoint {
         tracing::debug!(qp = self.id(), %error, "stream failed");
         link.read_ended.store(true, Ordering::SeqCst);
         link.write_ended.store(true, Ordering::SeqCst);
-        self.with(|qp| qp.lost());
+        let silent = matches!(
+            error.kind(),
+            // What the network said last, when the time for an answer had passed.
+            io::ErrorKind::TimedOut
+                | io::ErrorKind::HostUnreachable
+                | io::ErrorKind::NetworkUnreachable
+        );
+        self.with(|qp| if silent { qp.timed_out() } else { qp.lost() });
     }
 
     /// Closes the stream once both directions are over, and makes sure that this happens in time

@@ -4,12 +4,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use iwarp_os::PerProcess;
+
 use crate::engine::endpoint::Endpoint;
 
 /// How long an exiting process may take to get out what it was told is sent.
 const EXIT_BOUND: Duration = Duration::from_secs(2);
 
-static ALL: Mutex<Vec<Weak<Live>>> = Mutex::new(Vec::new());
+static ALL: PerProcess<Mutex<Vec<Weak<Live>>>> = PerProcess::new();
 
 /// Connections of one device.
 #[derive(Debug, Default)]
@@ -22,7 +24,7 @@ impl Live {
     /// A list that is looked at when the process exits.
     pub(crate) fn new() -> Arc<Self> {
         let live = Arc::new(Self::default());
-        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = ALL.get().lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|live| live.strong_count() > 0);
         all.push(Arc::downgrade(&live));
         iwarp_os::exit::at_exit(end_all);
@@ -71,7 +73,7 @@ impl Live {
 
 fn end_all() {
     let all: Vec<_> = {
-        let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = ALL.get().lock().unwrap_or_else(PoisonError::into_inner);
         all.iter().filter_map(Weak::upgrade).collect()
     };
     let deadline = Instant::now() + EXIT_BOUND;

@@ -13,6 +13,7 @@
 //!   worker     the thread that serves what nobody drives; timers
 //!   stream     the octet stream under a link
 //!   live       the connections there are, for the end of the process
+//!   numbers    queue pair numbers, and the ports that some of them name
 //! ```
 
 pub(crate) mod endpoint;
@@ -20,6 +21,7 @@ pub(crate) mod group;
 pub(crate) mod handover;
 pub(crate) mod link;
 pub(crate) mod live;
+pub(crate) mod numbers;
 pub(crate) mod options;
 pub(crate) mod pool;
 pub(crate) mod stream;
@@ -32,9 +34,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use iwarp_mem::MemoryTable;
+use iwarp_os::ForkGeneration;
 use iwarp_proto::types::Time;
 
 use live::Live;
+use numbers::Numbers;
 use options::Options;
 use pool::Pool;
 use worker::Worker;
@@ -45,43 +49,71 @@ pub(crate) struct Engine {
     pub(crate) memory: Arc<MemoryTable>,
     pub(crate) options: Options,
     pub(crate) pool: Pool,
+    /// Makes connections and keeps times.
     pub(crate) worker: Arc<Worker>,
+    /// Look after poll groups beside it, where there are to be several.
+    others: Vec<Arc<Worker>>,
+    next_worker: AtomicU32,
     pub(crate) live: Arc<Live>,
+    pub(crate) numbers: Arc<Numbers>,
+    pub(crate) process: ForkGeneration,
     next_pd: AtomicU32,
-    next_qp: AtomicU32,
 }
 
 impl Engine {
     pub(crate) fn new(options: Options) -> io::Result<Self> {
-        Ok(Self {
+        // In this order: what was started is stopped if the next one cannot be.
+        let mut engine = Self {
             memory: Arc::new(MemoryTable::new()),
             worker: Worker::start(&options)?,
+            others: Vec::new(),
+            next_worker: AtomicU32::new(0),
             pool: Pool::new(),
             live: Live::new(),
+            numbers: Numbers::new(options.ports.clone()),
+            process: ForkGeneration::new(),
             options,
             next_pd: AtomicU32::new(1),
-            next_qp: AtomicU32::new(1),
-        })
+        };
+        for _ in 1..engine.options.workers {
+            engine.others.push(Worker::start(&engine.options)?);
+        }
+        Ok(engine)
+    }
+
+    /// The worker that looks after the next poll group: each in its turn.
+    pub(crate) fn group_worker(&self) -> &Arc<Worker> {
+        let turn = self.next_worker.fetch_add(1, Ordering::Relaxed) as usize;
+        match turn % (self.others.len() + 1) {
+            0 => &self.worker,
+            other => &self.others[other - 1],
+        }
+    }
+
+    /// Whether this is a child of the process that made it. Then it is dead: whoever holds its
+    /// locks does not exist, its descriptors are closed, and the rest belongs to the parent. So
+    /// every way in asks this first, and nothing of it is ever freed ([`keep_inherited`]).
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.process.forked()
     }
 
     pub(crate) fn next_pd(&self) -> u32 {
         self.next_pd.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// A queue pair number of 24 bits, as verbs programs expect.
-    pub(crate) fn next_qp(&self) -> u32 {
-        loop {
-            let number = self.next_qp.fetch_add(1, Ordering::Relaxed) & 0x00ff_ffff;
-            if number > 1 {
-                return number;
-            }
-        }
     }
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
         self.worker.stop();
+        self.others.iter().for_each(|worker| worker.stop());
+    }
+}
+
+/// Called when a handle to `object` is dropped: in a child of the process that made it the object
+/// stays, in whatever state another thread was leaving it.
+pub(crate) fn keep_inherited<T>(process: ForkGeneration, object: &Arc<T>) {
+    if process.forked() {
+        std::mem::forget(Arc::clone(object));
     }
 }
 

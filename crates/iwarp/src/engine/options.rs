@@ -1,16 +1,47 @@
 //! How a device behaves, and the environment variables that say so.
 
 use std::env;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use iwarp_proto::mpa::startup::{Config, RtrTypes};
 use iwarp_proto::qp::Extensions;
 use thiserror::Error;
 
+/// What a device looks like, and what its completions mean.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Personality {
+    /// Like an RNIC: a Send or Write completes when the reliable transport has it, and a Send that
+    /// finds no receive ends the stream.
+    #[default]
+    Iwarp,
+    /// Like a RoCE v2 device, for programs that refuse an RNIC or take a completion to mean
+    /// "placed at the peer": it means that, and a Send that finds no receive waits.
+    Roce,
+}
+
+/// What the drop-in libraries write to standard error.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Log {
+    /// Nothing.
+    Off,
+    /// What makes the device useless.
+    Error,
+    /// One line for whatever a user must know: a peer that cannot be reached, one that vanished.
+    #[default]
+    Warn,
+    /// How connections come and go.
+    Info,
+    /// Everything.
+    Debug,
+}
+
 /// How a device behaves. Every field can be set by an environment variable `IWARP_...`, see
 /// [`Options::from_env`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
+    /// What the device looks like.
+    pub personality: Personality,
     /// Ask for CRC32c on the stream (RFC 5044 §4.4). Off only where both ends say so.
     pub crc: bool,
     /// Ask the peer to put markers into what it sends (RFC 5044 §4.3).
@@ -41,11 +72,23 @@ pub struct Options {
     /// Congestion control on connections within this host; the system's default elsewhere.
     /// Pacing algorithms halve loopback's bandwidth.
     pub local_congestion: Option<String>,
+    /// Idle connections are probed after this time, and as often again; `None`: never.
+    pub keepalive: Option<Duration>,
+    /// TCP ports that queue pairs take which programs connect without the connection manager
+    /// ([`QueuePair::connect_to`](crate::QueuePair::connect_to)), one for 256 of them; `None`
+    /// leaves the choice to the system.
+    pub ports: Option<RangeInclusive<u16>>,
+    /// Threads that move what nobody drives. One is enough unless many peers read and write while
+    /// the program computes; each completion queue is one thread's.
+    pub workers: usize,
+    /// What the drop-in libraries write to standard error. Rust programs subscribe to `tracing`.
+    pub log: Log,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
+            personality: Personality::Iwarp,
             crc: true,
             markers: false,
             revision: 2,
@@ -59,6 +102,10 @@ impl Default for Options {
             linger: Duration::from_secs(10),
             max_pending: 1024,
             local_congestion: Some("cubic".to_owned()),
+            keepalive: None,
+            ports: None,
+            workers: 1,
+            log: Log::Warn,
         }
     }
 }
@@ -80,6 +127,7 @@ impl Options {
     ///
     /// | Variable | Values | Default |
     /// |---|---|---|
+    /// | `IWARP_PERSONALITY` | `iwarp`, `roce` | `iwarp` |
     /// | `IWARP_CRC` | `on`, `off` | `on` |
     /// | `IWARP_MARKERS` | `on`, `off` | `off` |
     /// | `IWARP_MPA_REVISION` | `1`, `2` | `2` |
@@ -90,7 +138,12 @@ impl Options {
     /// | `IWARP_STARTUP_TIMEOUT_MS` | milliseconds | 10000 |
     /// | `IWARP_USER_TIMEOUT_MS` | milliseconds | 30000 |
     /// | `IWARP_LINGER_MS` | milliseconds | 10000 |
+    /// | `IWARP_MAX_PENDING` | connections, at least 1 | 1024 |
     /// | `IWARP_LOCAL_CONGESTION` | an algorithm, or `default` | `cubic` |
+    /// | `IWARP_KEEPALIVE_S` | `off`, seconds | `off` |
+    /// | `IWARP_WORKERS` | 1 to 64 threads | 1 |
+    /// | `IWARP_PORTS` | `first-last`, from 1024 on | the system's choice |
+    /// | `IWARP_LOG` | `off`, `error`, `warn`, `info`, `debug`, or a `tracing` filter | `warn` |
     ///
     /// # Errors
     ///
@@ -156,8 +209,35 @@ impl Options {
                 _ => return Err(wrong("IWARP_EXTENSIONS", &value, "ask, assume or refuse")),
             };
         }
+        if let Some(value) = lookup("IWARP_PERSONALITY") {
+            options.personality = match value.as_str() {
+                "iwarp" => Personality::Iwarp,
+                "roce" => Personality::Roce,
+                _ => return Err(wrong("IWARP_PERSONALITY", &value, "iwarp or roce")),
+            };
+        }
         if let Some(name) = lookup("IWARP_LOCAL_CONGESTION") {
             options.local_congestion = (name != "default").then_some(name);
+        }
+        if let Some(most) = number("IWARP_MAX_PENDING", "1 to 1000000", 1..=1_000_000)? {
+            options.max_pending = most as usize;
+        }
+        if lookup("IWARP_KEEPALIVE_S").as_deref() != Some("off") {
+            let expected = "off or 1 to 32767 seconds";
+            let seconds = number("IWARP_KEEPALIVE_S", expected, 1..=32767)?;
+            options.keepalive = seconds.map(Duration::from_secs);
+        }
+        if let Some(threads) = number("IWARP_WORKERS", "1 to 64", 1..=64)? {
+            options.workers = threads as usize;
+        }
+        if let Some(value) = lookup("IWARP_PORTS") {
+            let ports = port_range(&value);
+            let expected = "first-last, both from 1024 to 65535";
+            options.ports = Some(ports.ok_or_else(|| wrong("IWARP_PORTS", &value, expected))?);
+        }
+        if let Some(value) = lookup("IWARP_LOG") {
+            let expected = "off, error, warn, info or debug";
+            options.log = log(&value).ok_or_else(|| wrong("IWARP_LOG", &value, expected))?;
         }
         Ok(options)
     }
@@ -170,6 +250,8 @@ impl Options {
             markers: self.markers,
             ird,
             ord,
+            // One Read for acknowledgements, as `Config::acknowledge` of the queue pair has them.
+            spare: u16::from(self.personality == Personality::Roce),
             peer_to_peer: self.peer_to_peer && self.revision > 1,
             rtr: self.rtr,
             timeout: self.startup_timeout,
@@ -177,13 +259,39 @@ impl Options {
     }
 }
 
+/// One level, or what `tracing` takes for a filter (`warn,iwarp::cm=debug`): its most talkative.
+fn log(text: &str) -> Option<Log> {
+    let level = |directive: &str| {
+        Some(match directive.rsplit('=').next()?.trim() {
+            "off" => Log::Off,
+            "error" => Log::Error,
+            "warn" => Log::Warn,
+            "info" => Log::Info,
+            "debug" | "trace" => Log::Debug,
+            _ => return None,
+        })
+    };
+    let levels: Option<Vec<_>> = text.split(',').map(level).collect();
+    levels?.into_iter().max()
+}
+
+/// `first-last`, or one port.
+fn port_range(text: &str) -> Option<RangeInclusive<u16>> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+    (first >= LOWEST_PORT && first <= last).then_some(first..=last)
+}
+
+/// Ports below need privileges.
+const LOWEST_PORT: u16 = 1024;
+
 fn wrong(variable: &'static str, value: &str, expected: &'static str) -> OptionError {
     OptionError { variable, value: value.to_owned(), expected }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Extensions, OptionError, Options};
+    use super::{Extensions, Log, OptionError, Options, Personality};
 
     fn from(pairs: &[(&'static str, &str)]) -> Result<Options, OptionError> {
         Options::from_lookup(|name| {
@@ -208,14 +316,34 @@ mod tests {
             ("IWARP_EXTENSIONS", "refuse"),
             ("IWARP_LINGER_MS", "250"),
             ("IWARP_LOCAL_CONGESTION", "default"),
+            ("IWARP_PERSONALITY", "roce"),
+            ("IWARP_KEEPALIVE_S", "60"),
+            ("IWARP_PORTS", "20000-20003"),
+            ("IWARP_MAX_PENDING", "7"),
+            ("IWARP_WORKERS", "3"),
+            ("IWARP_LOG", "off"),
         ])
         .unwrap();
+        assert_eq!(options.personality, Personality::Roce);
+        assert_eq!(options.keepalive.unwrap().as_secs(), 60);
+        assert_eq!(options.ports, Some(20000..=20003));
+        assert_eq!(options.max_pending, 7);
+        assert_eq!(options.workers, 3);
+        assert_eq!(options.log, Log::Off);
         assert_eq!(options.revision, 1);
         assert_eq!(options.mulpdu, Some(1442));
         assert!(options.peer_to_peer && options.rtr.read && !options.rtr.write);
         assert_eq!(options.extensions, Extensions::Refuse);
         assert_eq!(options.linger.as_millis(), 250);
         assert_eq!(options.local_congestion, None);
+    }
+
+    #[test]
+    fn a_filter_is_a_level_too() {
+        let level = |text| from(&[("IWARP_LOG", text)]).map(|options| options.log);
+        assert_eq!(level("iwarp::cm=debug,warn"), Ok(Log::Debug));
+        assert_eq!(level("off,iwarp=error"), Ok(Log::Error));
+        assert_eq!(level("trace"), Ok(Log::Debug));
     }
 
     #[test]
@@ -227,9 +355,46 @@ mod tests {
             ("IWARP_LINGER_MS", "-1"),
             ("IWARP_PEER_TO_PEER", "on"),
             ("IWARP_EXTENSIONS", ""),
+            ("IWARP_PERSONALITY", "infiniband"),
+            ("IWARP_KEEPALIVE_S", "0"),
+            ("IWARP_PORTS", "1023-1030"),
+            ("IWARP_PORTS", "20003-20000"),
+            ("IWARP_PORTS", "20000-"),
+            ("IWARP_MAX_PENDING", "0"),
+            ("IWARP_WORKERS", "65"),
+            ("IWARP_LOG", "loud"),
         ] {
             let error = from(&[(name, value)]).unwrap_err();
             assert_eq!((error.variable, error.value.as_str()), (name, value));
+        }
+    }
+
+    /// The variables that have a row in a document's table.
+    fn documented(text: &str) -> Vec<&str> {
+        let lines = text.lines().map(|line| line.trim().trim_start_matches("///").trim());
+        let names = lines.filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+        names.filter(|name| name.starts_with("IWARP_")).collect()
+    }
+
+    #[test]
+    fn what_is_read_is_what_is_documented() {
+        let read = std::cell::RefCell::new(Vec::new());
+        Options::from_lookup(|name| {
+            let mut read = read.borrow_mut();
+            if !read.contains(&name) {
+                read.push(name);
+            }
+            None
+        })
+        .unwrap();
+        let mut read = read.into_inner();
+        read.sort_unstable();
+        for document in
+            [include_str!("options.rs"), include_str!("../../../../docs/configuration.md")]
+        {
+            let mut rows = documented(document);
+            rows.sort_unstable();
+            assert_eq!(rows, read);
         }
     }
 }

@@ -52,7 +52,7 @@ impl Pool {
     pub(crate) fn give_block(&self, mut block: Vec<u8>) {
         block.clear();
         let mut kept = self.blocks.lock();
-        if kept.len() < KEPT && block.capacity() > 0 {
+        if kept.len() < KEPT && (1..=BLOCK).contains(&block.capacity()) {
             kept.push(block);
         }
     }

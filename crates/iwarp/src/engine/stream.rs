@@ -18,6 +18,10 @@ pub(crate) trait Stream: Send + Sync + Debug {
     fn shutdown_write(&self) -> io::Result<()>;
     /// Closing will reset the stream.
     fn reset_on_close(&self);
+    /// Octets may stay unacknowledged for so long; `None`: as long as the system likes.
+    fn set_patience(&self, patience: Option<Duration>);
+    /// The error that readiness was reported for, if that was so.
+    fn take_error(&self) -> io::Result<()>;
     /// What says when it can be read or written.
     fn readiness(&self) -> BorrowedFd<'_>;
     /// Octets that one segment of the transport takes (EMSS).
@@ -67,6 +71,15 @@ impl Stream for TcpStream {
     fn reset_on_close(&self) {
         // Fails only where there is nothing left to reset.
         let _ = self.0.reset_on_close();
+    }
+
+    fn set_patience(&self, patience: Option<Duration>) {
+        // Fails only on a socket that is not ours any more, which the next call on it reports.
+        let _ = self.0.set_user_timeout(patience);
+    }
+
+    fn take_error(&self) -> io::Result<()> {
+        self.0.take_error()
     }
 
     fn readiness(&self) -> BorrowedFd<'_> {

@@ -13,7 +13,7 @@ use iwarp_os::{Epoll, EventFd, EventFdKind, Events, FdPlace, Interest, Ready, th
 use iwarp_proto::types::Time;
 
 use crate::engine::group::{Group, clock};
-use crate::engine::handover::Duty;
+use crate::engine::handover::{Cause, Duty};
 use crate::engine::now;
 use crate::engine::options::Options;
 use crate::engine::pool::with_staging;
@@ -225,7 +225,7 @@ impl Worker {
         if let Some(task) = task {
             task.ready(ready);
         } else if let Some(group) = group {
-            self.look_after(&group);
+            self.look_after(&group, Cause::Fired);
         }
     }
 
@@ -243,16 +243,15 @@ impl Worker {
                 Due::Group(id) => {
                     let group = self.state.lock().groups.get(&id).and_then(Weak::upgrade);
                     if let Some(group) = group {
-                        self.look_after(&group);
+                        self.look_after(&group, Cause::Time);
                     }
                 }
             }
         }
     }
 
-    /// The group woke the worker, or its time has come.
-    fn look_after(&self, group: &Group) {
-        match group.handover.worker_turn(clock()) {
+    fn look_after(&self, group: &Group, cause: Cause) {
+        match group.handover.worker_turn(clock(), cause) {
             Duty::Serve => self.serve(group),
             Duty::Watch(at) => {
                 self.push_timer(Time(Duration::from_nanos(at)), Due::Group(group.id()));

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use iwarp_mem::{LentRegion, OwnedRegion, RegisterError};
 use iwarp_proto::memory::Sge;
 
+use crate::engine::keep_inherited;
 use crate::session::table::Core;
 use crate::verbs::ProtectionDomain;
 use crate::verbs::pd::PdCore;
@@ -31,6 +32,20 @@ pub struct Block {
 struct Home {
     pd: Arc<PdCore>,
     pool: Option<Arc<Pool>>,
+}
+
+impl Home {
+    /// Puts a region where it belongs. In a forked child nothing can be put anywhere.
+    fn take_back<R>(&self, region: Option<R>, own: impl FnOnce(R) -> OwnedRegion) {
+        let process = self.pd.engine.process;
+        if process.forked() {
+            std::mem::forget(region);
+            keep_inherited(process, &self.pd);
+            self.pool.iter().for_each(|pool| keep_inherited(process, pool));
+        } else if let (Some(region), Some(pool)) = (region, &self.pool) {
+            pool.free().push(own(region));
+        }
+    }
 }
 
 impl Block {
@@ -91,6 +106,9 @@ fn allocate(pd: &PdCore, len: usize) -> Result<OwnedRegion, RegisterError> {
     if len > MAX_BLOCK {
         return Err(RegisterError::InvalidRange);
     }
+    if pd.engine.is_inherited() {
+        return Err(RegisterError::Exhausted);
+    }
     OwnedRegion::new(&pd.engine.memory, pd.id, len)
 }
 
@@ -118,9 +136,7 @@ impl fmt::Debug for Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        if let (Some(region), Some(pool)) = (self.region.take(), &self.home.pool) {
-            pool.free().push(region);
-        }
+        self.home.take_back(self.region.take(), |region| region);
     }
 }
 
@@ -159,9 +175,7 @@ impl Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        if let (Some(region), Some(pool)) = (self.region.take(), &self.home.pool) {
-            pool.free().push(region.take_back());
-        }
+        self.home.take_back(self.region.take(), LentRegion::take_back);
     }
 }
 
@@ -222,6 +236,9 @@ impl BlockPool {
     /// Takes a block of full length; its octets are what its last user left. `None` when all are
     /// in use.
     pub fn take(&self) -> Option<Block> {
+        if self.is_inherited() {
+            return None;
+        }
         let mut region = self.pool.free().pop();
         if region.is_none() {
             self.pool.reap();
@@ -233,6 +250,9 @@ impl BlockPool {
 
     /// As [`Self::take`], and one more block is allocated where all are in use.
     pub(super) fn take_or_grow(&self) -> Result<Block, RegisterError> {
+        if self.is_inherited() {
+            return Err(RegisterError::Exhausted);
+        }
         let region = self.pool.free().pop();
         let region = region.map_or_else(|| allocate(&self.pd.core, self.block_len), Ok)?;
         let home = Home { pd: Arc::clone(&self.pd.core), pool: Some(Arc::clone(&self.pool)) };
@@ -241,8 +261,15 @@ impl BlockPool {
 
     /// Blocks that are in the pool now.
     pub fn available(&self) -> usize {
+        if self.is_inherited() {
+            return 0;
+        }
         self.pool.reap();
         self.pool.free().len()
+    }
+
+    fn is_inherited(&self) -> bool {
+        self.pd.core.engine.is_inherited()
     }
 
     /// Blocks that it was made with.
@@ -253,6 +280,12 @@ impl BlockPool {
     /// Octets of each.
     pub fn block_len(&self) -> usize {
         self.block_len
+    }
+}
+
+impl Drop for BlockPool {
+    fn drop(&mut self) {
+        keep_inherited(self.pd.core.engine.process, &self.pool);
     }
 }
 

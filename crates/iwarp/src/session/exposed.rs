@@ -43,6 +43,9 @@ impl Exposed {
         // Nothing but data transfer: a window could outlive what is known of it here.
         let access = Access(access.0 & remote) | Access::LOCAL_WRITE | Access::ZERO_BASED;
         let buffer = Arc::new(Buffer::new(len));
+        if pd.engine.is_inherited() {
+            return Err(RegisterError::Exhausted);
+        }
         let stag = pd.engine.memory.register_buffer(pd.id, &buffer, access, scope)?;
         let region = MemoryRegion {
             engine: Arc::clone(&pd.engine),

@@ -209,7 +209,10 @@ impl Connecting {
                 EventKind::Disconnected(_) => {
                     ConnectError::Io(io::ErrorKind::ConnectionAborted.into())
                 }
-                EventKind::RouteResolved | EventKind::ConnectRequest { .. } => continue,
+                EventKind::RouteResolved
+                | EventKind::ConnectRequest { .. }
+                | EventKind::Responded { .. }
+                | EventKind::User { .. } => continue,
             };
             // With the id and its queue pair ends whatever has come of it so far.
             self.attempt = None;

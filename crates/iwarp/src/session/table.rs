@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use iwarp_mem::{RegisterError, Scope};
 use iwarp_proto::memory::{Access, Sge};
-use iwarp_proto::qp::{Payload, RecvRequest, SendOp, SendRequest, WorkCompletion};
+use iwarp_proto::qp::{Payload, PostError, RecvRequest, SendOp, SendRequest, WorkCompletion};
 use iwarp_proto::types::Time;
 
-use crate::engine::now;
+use crate::engine::{keep_inherited, now};
 use crate::session::block::Lent;
 use crate::session::{Block, BlockPool, Config, Exposed, Failure, OperationError};
 use crate::verbs::pd::PdCore;
@@ -127,6 +127,7 @@ impl Core {
         // Never full: at most this many operations are under way.
         let depth = (config.max_sends + config.max_recvs).max(1);
         let PdCore { engine, events, .. } = &*pd.core;
+        channel.set_driven();
         let (raises, events) = (Some(Arc::clone(&channel.core)), Arc::clone(events));
         let cq = crate::verbs::cq::CqCore::new(engine, depth, raises, events);
         let cq = CompletionQueue { core: cq.map_err(OperationError::Wait)? };
@@ -178,6 +179,7 @@ impl Core {
         block: Option<Block>,
         other: Payload<'_>,
     ) -> Result<u64, Failure> {
+        let block = self.refuse_inherited(block)?;
         let (lent, sge) = self.lend(block, false)?;
         let sges = sge.map(|sge| [sge]);
         let payload = sges.as_ref().map_or(other, |sges| Payload::Sges(sges));
@@ -193,12 +195,25 @@ impl Core {
         block: Option<Block>,
         other: Option<Sge>,
     ) -> Result<u64, Failure> {
+        let block = self.refuse_inherited(block)?;
         let (lent, sge) = self.lend(block, true)?;
         let sge = sge.or(other);
         let wr_id = self.take_slot(Queue::Receive, lent)?;
         let request = RecvRequest { wr_id, sges: sge.as_slice() };
         self.qp.post_recv(&request).map_err(|error| self.refuse(wr_id, error))?;
         Ok(wr_id)
+    }
+
+    /// In a forked child nothing can be posted, and no lock be taken.
+    fn refuse_inherited(&self, block: Option<Block>) -> Result<Option<Block>, Failure> {
+        if self.is_inherited() {
+            return Err(Failure::new(PostError::WrongState, block));
+        }
+        Ok(block)
+    }
+
+    fn is_inherited(&self) -> bool {
+        self.pd.core.engine.is_inherited()
     }
 
     fn lend(
@@ -231,6 +246,9 @@ impl Core {
 
     /// Completes what is done; says how many operations that were.
     pub(super) fn progress(&self) -> usize {
+        if self.is_inherited() {
+            return 0;
+        }
         let mut done = self.poll();
         if self.driven.load(Ordering::SeqCst) {
             // Arm, then look again: what came in between raises no event.
@@ -314,6 +332,7 @@ impl Core {
         deadline: Option<Instant>,
         mut done: impl FnMut(&mut State) -> bool,
     ) -> Result<bool, OperationError> {
+        self.pd.core.engine.process.check().map_err(OperationError::Wait)?;
         loop {
             self.progress();
             let mut state = self.lock();
@@ -377,6 +396,9 @@ impl Core {
 
     /// What a finished operation ends with; `None` while it is under way.
     pub(super) fn take(&self, id: u64) -> Option<(WorkCompletion, Option<Block>)> {
+        if self.is_inherited() {
+            return None;
+        }
         let stage = {
             let mut state = self.lock();
             match state.stage(id) {
@@ -391,7 +413,7 @@ impl Core {
     }
 
     pub(super) fn is_done(&self, id: u64) -> bool {
-        !self.lock().is_under_way(id)
+        !self.is_inherited() && !self.lock().is_under_way(id)
     }
 
     /// Memory that only this session's peer can reach.
@@ -401,6 +423,9 @@ impl Core {
 
     /// Nobody waits for the operation any more.
     pub(super) fn leave(self: &Arc<Self>, id: u64) {
+        if self.is_inherited() {
+            return;
+        }
         let mut state = self.lock();
         match state.stage(id) {
             Some(Stage::UnderWay { left_behind, waker, cargo, .. }) => {
@@ -512,6 +537,9 @@ pub(super) struct Handle(pub(super) Arc<Core>);
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        if self.0.is_inherited() {
+            return keep_inherited(self.0.pd.core.engine.process, &self.0);
+        }
         self.0.disconnect();
         self.0.progress();
         // A task that sleeps on the channel finds that there is nothing left to do.

@@ -3,15 +3,19 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use iwarp_os::{Epoll, EventFd, EventFdKind, Events, FdPlace, Interest};
+use iwarp_os::{Epoll, EventFd, EventFdKind, Events, FdPlace, ForkGeneration, Interest};
 
 use crate::engine::group::{Group, Waiting};
-use crate::engine::now;
-use crate::engine::sync::Mutex;
+use crate::engine::sync::{AtomicBool, AtomicU8, Mutex, Ordering};
+use crate::engine::{keep_inherited, now};
+
+/// Events taken in a row without waiting for them here, after which the program is taken to sleep
+/// elsewhere.
+const TAKEN_READY: u8 = 8;
 
 /// Token of the descriptor that says that events wait; groups have their own numbers.
 const EVENT: u64 = 0;
@@ -24,6 +28,12 @@ pub(crate) struct ChannelCore {
     /// The event descriptor and the groups, for a caller that blocks.
     epoll: Epoll,
     groups: Mutex<Vec<Weak<Group>>>,
+    /// The program waits here, in a call of the library, and not in `poll` on the descriptor.
+    blocks: AtomicBool,
+    taken_ready: AtomicU8,
+    /// A task of the library's sleeps on `epoll` and moves the connections.
+    has_driver: AtomicBool,
+    process: ForkGeneration,
 }
 
 impl ChannelCore {
@@ -33,6 +43,10 @@ impl ChannelCore {
             fd: EventFd::new(EventFdKind::Semaphore, FdPlace::Program)?,
             epoll: Epoll::new(FdPlace::Internal)?,
             groups: Mutex::new(Vec::new()),
+            blocks: AtomicBool::new(false),
+            taken_ready: AtomicU8::new(0),
+            has_driver: AtomicBool::new(false),
+            process: ForkGeneration::new(),
         };
         core.epoll.add(&core.fd, EVENT, Interest::READ)?;
         Ok(Arc::new(core))
@@ -48,7 +62,10 @@ impl ChannelCore {
         // Both are ours and open.
         let _ = self.epoll.delete(group.epoll());
         self.groups.lock().retain(|other| other.as_ptr() != Arc::as_ptr(group));
-        let number = group.id();
+        self.discard(group.id());
+    }
+
+    fn discard(&self, number: u64) {
         let mut events = self.events.lock();
         let before = events.len();
         events.retain(|event| *event != number);
@@ -57,36 +74,61 @@ impl ChannelCore {
         }
     }
 
+    /// The descriptor is changed under the lock of the events, so that it is readable exactly
+    /// while there are some.
     pub(crate) fn push(&self, cq: u64) {
-        self.events.lock().push_back(cq);
+        let mut events = self.events.lock();
+        events.push_back(cq);
         let _ = self.fd.signal();
     }
 
     fn pop(&self) -> Option<u64> {
-        let event = self.events.lock().pop_front()?;
+        let mut events = self.events.lock();
+        let event = events.pop_front()?;
         let _ = self.fd.try_wait();
         Some(event)
     }
 
+    /// Whether whoever waits for the next event moves the connections meanwhile, so that the
+    /// worker may stay away.
+    pub(crate) fn is_driven(&self) -> bool {
+        self.blocks.load(Ordering::Relaxed) || self.has_driver.load(Ordering::Relaxed)
+    }
+
+    /// An event was there already, so the program may have slept on the descriptor.
+    fn take_ready(&self) -> Option<u64> {
+        if self.process.forked() {
+            return None;
+        }
+        let event = self.pop()?;
+        if self.blocks.load(Ordering::Relaxed)
+            && self.taken_ready.fetch_add(1, Ordering::Relaxed) >= TAKEN_READY
+        {
+            self.blocks.store(false, Ordering::Relaxed);
+        }
+        Some(event)
+    }
+
+    fn will_block(&self) {
+        self.taken_ready.store(0, Ordering::Relaxed);
+        self.blocks.store(true, Ordering::Relaxed);
+    }
+
     fn wait(&self, timeout: Option<Duration>) -> io::Result<Option<u64>> {
-        if let Some(event) = self.pop() {
+        self.process.check()?;
+        if let Some(event) = self.take_ready() {
             return Ok(Some(event));
         }
-        let mut scratch = SCRATCH.take().unwrap_or_else(Scratch::new);
-        let result = self.wait_with(&mut scratch, timeout);
-        scratch.waiting.clear();
-        SCRATCH.set(Some(scratch));
+        let mut seat = Seat::take();
+        let result = self.wait_with(&mut seat, timeout);
+        seat.leave();
+        seat.keep();
         result
     }
 
-    fn wait_with(
-        &self,
-        scratch: &mut Scratch,
-        timeout: Option<Duration>,
-    ) -> io::Result<Option<u64>> {
+    fn wait_with(&self, seat: &mut Seat, timeout: Option<Duration>) -> io::Result<Option<u64>> {
         let deadline = timeout.map(|timeout| now().plus(timeout));
-        let Scratch { ready, waiting } = scratch;
-        self.wait_on_groups(waiting);
+        self.sit_down(seat);
         loop {
             if let Some(event) = self.pop() {
                 return Ok(Some(event));
@@ -95,24 +137,65 @@ impl ChannelCore {
             if left == Some(Duration::ZERO) {
                 return Ok(None);
             }
-            match self.epoll.wait(ready, left) {
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-            for event in ready.iter().filter(|ready| ready.token != EVENT) {
-                let group = waiting.iter().find(|waiting| waiting.group().id() == event.token);
-                let Some(waiting) = group else {
-                    // A queue that was made meanwhile.
-                    self.wait_on_groups(waiting);
-                    break;
-                };
-                if !waiting.group().drive() {
-                    // Somebody else is at it and may need this CPU.
-                    iwarp_os::clock::yield_now();
-                }
+            self.will_block();
+            self.drive_ready(seat, left)?;
+        }
+    }
+
+    /// Waits until something is ready and moves it.
+    fn drive_ready(&self, seat: &mut Seat, timeout: Option<Duration>) -> io::Result<()> {
+        let Seat { ready, waiting, .. } = seat;
+        match self.epoll.wait(ready, timeout) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        for event in ready.iter().filter(|ready| ready.token != EVENT) {
+            let group = waiting.iter().find(|waiting| waiting.group().id() == event.token);
+            let Some(waiting) = group else {
+                // A queue that was made meanwhile.
+                self.wait_on_groups(waiting);
+                break;
+            };
+            if !waiting.group().drive() {
+                // Somebody else is at it and may need this CPU.
+                iwarp_os::clock::yield_now();
             }
         }
+        Ok(())
+    }
+
+    fn look(&self) -> io::Result<Look> {
+        self.process.check()?;
+        let mut seat = Seat::take();
+        let result = self.look_with(&mut seat);
+        if !matches!(result, Ok(Look::Nothing(_))) {
+            seat.leave();
+        }
+        seat.keep();
+        result
+    }
+
+    fn look_with(&self, seat: &mut Seat) -> io::Result<Look> {
+        if seat.is_at(self) {
+            self.drive_ready(seat, Some(Duration::ZERO))?;
+        } else {
+            seat.leave();
+            if let Some(event) = self.take_ready() {
+                return Ok(Look::Event(event));
+            }
+            self.sit_down(seat);
+        }
+        if let Some(event) = self.pop() {
+            return Ok(Look::Event(event));
+        }
+        self.will_block();
+        Ok(Look::Nothing(self.epoll.as_raw_fd()))
+    }
+
+    fn sit_down(&self, seat: &mut Seat) {
+        self.wait_on_groups(&mut seat.waiting);
+        seat.channel = std::ptr::from_ref(self).addr();
     }
 
     fn wait_on_groups(&self, waiting: &mut Vec<Waiting>) {
@@ -124,20 +207,50 @@ impl ChannelCore {
     }
 }
 
-/// What a blocked caller needs; kept by its thread for the next time.
-struct Scratch {
+/// What a blocked caller needs; kept by its thread for the next time. A thread that is cancelled
+/// while it waits gives it back by its end: the destructors of thread-locals run then, while
+/// nothing on its stack may be waiting for one.
+struct Seat {
     ready: Events,
     waiting: Vec<Waiting>,
-}
-
-impl Scratch {
-    fn new() -> Self {
-        Self { ready: Events::with_capacity(16), waiting: Vec::new() }
-    }
+    /// Address of the channel where it waits; 0 where it does not.
+    channel: usize,
 }
 
 thread_local! {
-    static SCRATCH: Cell<Option<Scratch>> = const { Cell::new(None) };
+    static SEAT: Cell<Option<Seat>> = const { Cell::new(None) };
+}
+
+impl Seat {
+    fn take() -> Self {
+        SEAT.take().unwrap_or_else(|| Self {
+            ready: Events::with_capacity(16),
+            waiting: Vec::new(),
+            channel: 0,
+        })
+    }
+
+    fn keep(self) {
+        SEAT.set(Some(self));
+    }
+
+    fn is_at(&self, channel: &ChannelCore) -> bool {
+        self.channel == std::ptr::from_ref(channel).addr()
+    }
+
+    fn leave(&mut self) {
+        self.waiting.clear();
+        self.channel = 0;
+    }
+}
+
+/// What [`CompletionChannel::look`] found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Look {
+    /// The completion queue with this number raised an event.
+    Event(u64),
+    /// Nothing yet. Look again when this descriptor is readable.
+    Nothing(RawFd),
 }
 
 /// A completion channel. Completion queues that were made with it raise events here.
@@ -152,9 +265,33 @@ impl CompletionChannel {
     ///
     /// # Errors
     ///
-    /// Those of waiting, when the system is out of resources.
+    /// Those of waiting, when the system is out of resources; `ENODEV` in a forked child.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<Option<u64>> {
         self.core.wait(timeout)
+    }
+
+    /// [`Self::wait`] in steps, for a caller whose thread may be cancelled where it sleeps
+    /// ([`iwarp_os::cancel::wait_cancellable`]) and who must own nothing there. Takes an event;
+    /// or, if there is none, counts this thread among those that look after the connections, until
+    /// it looks again and finds an event, calls [`Self::stop_looking`], or ends.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::wait`]; the thread does not look after the connections any more.
+    pub fn look(&self) -> io::Result<Look> {
+        self.core.look()
+    }
+
+    /// This thread will not look again.
+    pub fn stop_looking() {
+        let mut seat = Seat::take();
+        seat.leave();
+        seat.keep();
+    }
+
+    /// Whoever waits for its events moves the connections: this is used by the library alone.
+    pub(crate) fn set_driven(&self) {
+        self.core.has_driver.store(true, Ordering::Relaxed);
     }
 
     /// Ready while events wait or a connection is: for a task that moves the connections itself.
@@ -163,15 +300,30 @@ impl CompletionChannel {
         self.core.epoll.as_fd()
     }
 
+    /// Drops the events of the completion queue with this number, which nobody wants any more.
+    pub fn discard(&self, cq: u64) {
+        if !self.core.process.forked() {
+            self.core.discard(cq);
+        }
+    }
+
     /// Takes an event if there is one.
     pub fn try_next(&self) -> Option<u64> {
-        self.core.pop()
+        self.core.take_ready()
     }
 }
 
 impl AsFd for CompletionChannel {
-    /// Readable while events wait, for `poll` and its kin; take them with [`Self::try_next`].
+    /// Readable while events wait, for `poll` and its kin; take them with [`Self::try_next`]. The
+    /// connections of queues that are armed
+    /// ([`request_notify`](crate::CompletionQueue::request_notify)) move meanwhile.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.core.fd.as_fd()
+    }
+}
+
+impl Drop for CompletionChannel {
+    fn drop(&mut self) {
+        keep_inherited(self.core.process, &self.core);
     }
 }

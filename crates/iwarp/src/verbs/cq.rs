@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use iwarp_proto::qp::{WcStatus, WorkCompletion};
 
-use crate::engine::Engine;
 use crate::engine::group::Group;
-use crate::engine::sync::{AtomicU32, Mutex, Ordering};
+use crate::engine::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
+use crate::engine::{Engine, keep_inherited};
 use crate::verbs::channel::ChannelCore;
 use crate::verbs::event::{AsyncEvent, AsyncQueue};
 
-/// Empty polls before the caller's CPU is offered to others.
+/// Empty polls before the caller's CPU is offered to others, and before a caller that has asked
+/// for an event counts as one that polls nevertheless.
 const POLLS_BEFORE_YIELD: u32 = 64;
 
 /// A completion queue.
@@ -23,6 +24,8 @@ pub(crate) struct CqCore {
     /// Completions that wait, so that a look costs no lock.
     len: AtomicU32,
     empty_polls: AtomicU32,
+    /// The program may sleep on the channel's descriptor: the worker is responsible.
+    asleep: AtomicBool,
     yield_at_once: bool,
     group: Arc<Group>,
     channel: Option<Arc<ChannelCore>>,
@@ -51,7 +54,7 @@ impl CqCore {
         channel: Option<Arc<ChannelCore>>,
         events: Arc<AsyncQueue>,
     ) -> io::Result<Arc<Self>> {
-        let group = Group::new(&engine.worker)?;
+        let group = Group::new(engine.group_worker())?;
         if let Some(channel) = &channel {
             channel.attach(&group)?;
         }
@@ -65,6 +68,7 @@ impl CqCore {
             }),
             len: AtomicU32::new(0),
             empty_polls: AtomicU32::new(0),
+            asleep: AtomicBool::new(false),
             yield_at_once: iwarp_os::clock::cpus() == 1,
             group,
             channel,
@@ -99,6 +103,7 @@ impl CqCore {
         };
         if due {
             queue.notify = Notify::Off;
+            self.asleep.store(false, Ordering::Relaxed);
             if let Some(channel) = &self.channel {
                 channel.push(self.number);
             }
@@ -117,6 +122,17 @@ impl CqCore {
         n
     }
 
+    fn take_each(&self, max: usize, mut f: impl FnMut(WorkCompletion)) -> usize {
+        if self.len.load(Ordering::Acquire) == 0 {
+            return 0;
+        }
+        let mut queue = self.queue.lock();
+        let n = max.min(queue.completions.len());
+        queue.completions.drain(..n).for_each(&mut f);
+        self.len.store(queue.completions.len() as u32, Ordering::Release);
+        n
+    }
+
     /// Takes the oldest completion there is, and moves nothing.
     pub(crate) fn take_one(&self) -> Option<WorkCompletion> {
         if self.len.load(Ordering::Acquire) == 0 {
@@ -129,12 +145,22 @@ impl CqCore {
     }
 
     pub(crate) fn poll(&self, out: &mut Vec<WorkCompletion>, max: usize) -> usize {
-        let n = self.take(out, max);
+        self.poll_by(|cq| cq.take(out, max))
+    }
+
+    fn poll_by(&self, mut take: impl FnMut(&Self) -> usize) -> usize {
+        if self.group.process.forked() {
+            return 0;
+        }
+        let n = take(self);
         if n > 0 {
             return n;
         }
-        let moved = self.group.poll();
-        let n = self.take(out, max);
+        // The last look before going to sleep is not the beginning of a lease.
+        let last_look = self.asleep.load(Ordering::Relaxed)
+            && self.empty_polls.load(Ordering::Relaxed) < POLLS_BEFORE_YIELD;
+        let moved = if last_look { self.group.drive() } else { self.group.poll() };
+        let n = take(self);
         if n > 0 || moved {
             self.empty_polls.store(0, Ordering::Relaxed);
         } else {
@@ -152,12 +178,23 @@ impl CqCore {
     }
 
     fn request_notify(&self, solicited_only: bool) {
-        let mut queue = self.queue.lock();
-        // The wider request wins, as with ibv_req_notify_cq.
-        if !solicited_only {
-            queue.notify = Notify::Next;
-        } else if queue.notify == Notify::Off {
-            queue.notify = Notify::Solicited;
+        if self.group.process.forked() {
+            return;
+        }
+        let sleeps = self.channel.as_ref().is_some_and(|channel| !channel.is_driven());
+        {
+            let mut queue = self.queue.lock();
+            // The wider request wins, as with ibv_req_notify_cq.
+            if !solicited_only {
+                queue.notify = Notify::Next;
+            } else if queue.notify == Notify::Off {
+                queue.notify = Notify::Solicited;
+            }
+            self.asleep.store(sleeps, Ordering::Relaxed);
+        }
+        if sleeps {
+            self.empty_polls.store(0, Ordering::Relaxed);
+            self.group.leave_to_worker();
         }
     }
 }
@@ -184,7 +221,7 @@ impl CompletionQueue {
 
     /// Completions it can hold.
     pub fn depth(&self) -> usize {
-        self.core.queue.lock().depth
+        if self.core.group.process.forked() { 0 } else { self.core.queue.lock().depth }
     }
 
     /// Takes up to `max` completions, oldest first, and appends them to `out`; returns how many.
@@ -193,6 +230,12 @@ impl CompletionQueue {
     /// Without `max` room in `out` this allocates; with it, never.
     pub fn poll(&self, out: &mut Vec<WorkCompletion>, max: usize) -> usize {
         self.core.poll(out, max)
+    }
+
+    /// As [`Self::poll`], but hands each completion to `f`, which is called with the queue locked
+    /// and must do no more than take a copy.
+    pub fn poll_each(&self, max: usize, mut f: impl FnMut(WorkCompletion)) -> usize {
+        self.core.poll_by(|cq| cq.take_each(max, &mut f))
     }
 
     /// Takes the oldest completion.
@@ -215,17 +258,34 @@ impl CompletionQueue {
         self.core.request_notify(solicited_only);
     }
 
+    /// Drops the completions of the queue pair with this number, which nobody wants any more.
+    pub fn discard(&self, qp: u32) {
+        if self.core.group.process.forked() {
+            return;
+        }
+        let mut queue = self.core.queue.lock();
+        queue.completions.retain(|completion| completion.qp.0 != qp);
+        self.core.len.store(queue.completions.len() as u32, Ordering::Release);
+    }
+
     /// Changes how many completions it can hold.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` when more than that wait.
+    /// `InvalidInput` when more than that wait; `ENODEV` in a forked child.
     pub fn resize(&self, depth: usize) -> io::Result<()> {
+        self.core.group.process.check()?;
         let mut queue = self.core.queue.lock();
         if depth == 0 || queue.completions.len() > depth {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         queue.depth = depth;
         Ok(())
+    }
+}
+
+impl Drop for CompletionQueue {
+    fn drop(&mut self) {
+        keep_inherited(self.core.group.process, &self.core);
     }
 }

@@ -3,21 +3,26 @@
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
+use iwarp_os::PerProcess;
 use iwarp_proto::memory::PdId;
 
-use crate::engine::Engine;
-use crate::engine::options::{OptionError, Options};
+use crate::cm::rendezvous::{Rendezvous, first_v4};
+use crate::engine::options::{OptionError, Options, Personality};
+use crate::engine::{Engine, keep_inherited};
 use crate::verbs::channel::{ChannelCore, CompletionChannel};
 use crate::verbs::cq::{CompletionQueue, CqCore};
 use crate::verbs::event::{AsyncEvent, AsyncQueue};
+use crate::verbs::gid::{Gid, GidTable};
 use crate::verbs::pd::{PdCore, ProtectionDomain};
 
 /// Limits of the device, under the names of `struct ibv_device_attr`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct DeviceAttributes {
+    /// Version of this library.
+    pub fw_ver: &'static str,
     /// Octets of the largest region.
     pub max_mr_size: u64,
     /// Queue pairs.
@@ -52,9 +57,25 @@ pub struct DeviceAttributes {
     pub max_inline_data: u32,
     /// Octets of a message.
     pub max_msg_sz: u32,
+    /// Page sizes that regions may have, as a mask: all, since pages do not matter.
+    pub page_size_cap: u64,
+    /// Reads and Atomics that all queue pairs serve at a time.
+    pub max_res_rd_atom: u32,
+    /// Completion vectors.
+    pub num_comp_vectors: u32,
+    /// Partition keys; there is the default one alone.
+    pub max_pkeys: u16,
+    /// Ports.
+    pub phys_port_cnt: u8,
+    /// Time that the device takes to answer, as `timeout` of a queue pair counts it.
+    pub local_ca_ack_delay: u8,
 }
 
+/// Reads and Atomics of a queue pair that may be under way at a time, in either direction.
+pub(crate) const MAX_READS: u16 = 128;
+
 const ATTRIBUTES: DeviceAttributes = DeviceAttributes {
+    fw_ver: env!("CARGO_PKG_VERSION"),
     max_mr_size: 1 << 47,
     max_qp: 1 << 20,
     max_qp_wr: 1 << 16,
@@ -65,13 +86,19 @@ const ATTRIBUTES: DeviceAttributes = DeviceAttributes {
     max_mr: 1 << 22,
     max_mw: 1 << 22,
     max_pd: 1 << 20,
-    max_qp_rd_atom: 128,
-    max_qp_init_rd_atom: 128,
+    max_qp_rd_atom: MAX_READS,
+    max_qp_init_rd_atom: MAX_READS,
     max_srq: 1 << 20,
     max_srq_wr: 1 << 16,
     max_srq_sge: 32,
     max_inline_data: 512,
     max_msg_sz: 1 << 31,
+    page_size_cap: !0xfff,
+    max_res_rd_atom: (MAX_READS as u32) << 20,
+    num_comp_vectors: 1,
+    max_pkeys: 1,
+    phys_port_cnt: 1,
+    local_ca_ack_delay: 15,
 };
 
 /// The RDMA device of this process: all local addresses, IPv4 and IPv6.
@@ -84,9 +111,18 @@ pub struct Device {
 pub(crate) struct DeviceCore {
     pub(crate) engine: Arc<Engine>,
     pub(crate) events: Arc<AsyncQueue>,
+    shared: Arc<Shared>,
 }
 
-static SHARED: Mutex<Weak<DeviceCore>> = Mutex::new(Weak::new());
+/// What siblings have in common beside the engine.
+#[derive(Debug)]
+struct Shared {
+    rendezvous: Arc<Rendezvous>,
+    gids: GidTable,
+    guid: OnceLock<u64>,
+}
+
+static SHARED: PerProcess<Mutex<Weak<DeviceCore>>> = PerProcess::new();
 
 /// Why the device could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -101,13 +137,14 @@ pub enum OpenError {
 
 impl Device {
     /// Opens the device, behaving as the environment says ([`Options::from_env`]). As long as
-    /// somebody has it open, all callers get the same one.
+    /// somebody has it open, all callers get the same one. A forked child that opens it has one of
+    /// its own; what it has inherited is dead, and answers with errors.
     ///
     /// # Errors
     ///
     /// [`OpenError`]
     pub fn open() -> Result<Self, OpenError> {
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = SHARED.get().lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(core) = shared.upgrade() {
             return Ok(Self { core });
         }
@@ -123,12 +160,73 @@ impl Device {
     /// Those of making descriptors and a thread.
     pub fn with_options(options: Options) -> io::Result<Self> {
         let engine = Arc::new(Engine::new(options)?);
-        Ok(Self { core: Arc::new(DeviceCore { engine, events: Arc::new(AsyncQueue::new()?) }) })
+        let rendezvous = Rendezvous::new(&engine);
+        let (gids, guid) = (GidTable::default(), OnceLock::new());
+        let shared = Arc::new(Shared { rendezvous, gids, guid });
+        let events = Arc::new(AsyncQueue::new()?);
+        Ok(Self { core: Arc::new(DeviceCore { engine, events, shared }) })
     }
 
-    /// Its name.
-    pub const fn name(&self) -> &'static str {
-        "iwarp0"
+    /// The same device with asynchronous events of its own: those of the objects that are made
+    /// with it.
+    ///
+    /// # Errors
+    ///
+    /// Those of making a descriptor.
+    pub fn sibling(&self) -> io::Result<Self> {
+        self.core.engine.process.check()?;
+        let (engine, events) = (Arc::clone(&self.core.engine), Arc::new(AsyncQueue::new()?));
+        let shared = Arc::clone(&self.core.shared);
+        Ok(Self { core: Arc::new(DeviceCore { engine, events, shared }) })
+    }
+
+    /// Whether this is a forked child of the process that opened it. Then it is dead with all that
+    /// belongs to it: nothing can be posted, nothing completes, dropping does nothing. Open another
+    /// one.
+    pub fn is_inherited(&self) -> bool {
+        self.core.engine.is_inherited()
+    }
+
+    /// Its name: `iwarp0`, or `roce0` with the personality of a RoCE device.
+    pub fn name(&self) -> &'static str {
+        match self.personality() {
+            Personality::Iwarp => "iwarp0",
+            Personality::Roce => "roce0",
+        }
+    }
+
+    /// What it looks like.
+    pub fn personality(&self) -> Personality {
+        self.options().personality
+    }
+
+    /// Its EUI-64, the same in all processes of the host: from the Ethernet address of its first
+    /// interface, or from the host's own id.
+    pub fn node_guid(&self) -> u64 {
+        *self.core.shared.guid.get_or_init(iwarp_os::guid::of_host)
+    }
+
+    /// Its GID table: the addresses that the host has at this moment. GID 0 is the address from
+    /// which the default route is used; other global addresses follow; those of bridges,
+    /// link-local and loopback ones come last, as several hosts may have the same. A place in the
+    /// table is kept for its address: what is gone leaves a gap, what is new comes at the end.
+    ///
+    /// # Errors
+    ///
+    /// Those of asking the system.
+    pub fn gids(&self) -> io::Result<Vec<Gid>> {
+        self.core.shared.gids.read()
+    }
+
+    /// Stands for the host among those of its IPv4 /16 network, for programs that know no GIDs:
+    /// the lower half of its first IPv4 address in the GID table; 0 without one.
+    ///
+    /// # Errors
+    ///
+    /// Those of asking the system.
+    pub fn lid(&self) -> io::Result<u16> {
+        let gids = self.gids()?;
+        Ok(first_v4(&gids).map_or(0, |(_, addr)| addr.to_bits() as u16))
     }
 
     /// Its limits.
@@ -153,7 +251,8 @@ impl Device {
 
     /// Connections that exist, those included that only linger.
     pub fn connections(&self) -> usize {
-        self.core.engine.live.len()
+        let engine = &self.core.engine;
+        if engine.is_inherited() { 0 } else { engine.live.len() }
     }
 
     /// Makes a protection domain.
@@ -163,6 +262,7 @@ impl Device {
                 id: PdId(self.core.engine.next_pd()),
                 engine: Arc::clone(&self.core.engine),
                 events: Arc::clone(&self.core.events),
+                rendezvous: Arc::clone(&self.core.shared.rendezvous),
             }),
         }
     }
@@ -173,6 +273,7 @@ impl Device {
     ///
     /// Those of making descriptors.
     pub fn create_comp_channel(&self) -> io::Result<CompletionChannel> {
+        self.core.engine.process.check()?;
         Ok(CompletionChannel { core: ChannelCore::new()? })
     }
 
@@ -191,6 +292,7 @@ impl Device {
         if depth == 0 || depth > ATTRIBUTES.max_cqe as usize {
             return Err(io::ErrorKind::InvalidInput.into());
         }
+        self.core.engine.process.check()?;
         let channel = channel.map(|channel| Arc::clone(&channel.core));
         let events = Arc::clone(&self.core.events);
         let core = CqCore::new(&self.core.engine, depth, channel, events)?;
@@ -199,7 +301,14 @@ impl Device {
 
     /// Takes an asynchronous event if there is one.
     pub fn poll_async_event(&self) -> Option<AsyncEvent> {
-        self.core.events.pop()
+        if self.is_inherited() { None } else { self.core.events.pop() }
+    }
+
+    /// Drops the asynchronous events that `which` picks: those of an object that is gone.
+    pub fn discard_async_events(&self, which: impl Fn(&AsyncEvent) -> bool) {
+        if !self.is_inherited() {
+            self.core.events.discard(which);
+        }
     }
 
     /// Readable while asynchronous events wait.
@@ -209,6 +318,12 @@ impl Device {
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.core.engine
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        keep_inherited(self.core.engine.process, &self.core);
     }
 }
 

@@ -57,15 +57,29 @@ impl AsyncQueue {
     }
 
     pub(crate) fn push(&self, event: AsyncEvent) {
-        self.events.lock().push_back(event);
+        // The descriptor is changed under the lock, so that it is readable exactly while there
+        // are events.
+        let mut events = self.events.lock();
+        events.push_back(event);
         // Only fails beyond 2^64 events.
         let _ = self.fd.signal();
     }
 
     pub(crate) fn pop(&self) -> Option<AsyncEvent> {
-        let event = self.events.lock().pop_front()?;
+        let mut events = self.events.lock();
+        let event = events.pop_front()?;
         let _ = self.fd.try_wait();
         Some(event)
+    }
+
+    /// Drops events that nobody wants any more.
+    pub(crate) fn discard(&self, which: impl Fn(&AsyncEvent) -> bool) {
+        let mut events = self.events.lock();
+        let before = events.len();
+        events.retain(|event| !which(event));
+        for _ in events.len()..before {
+            let _ = self.fd.try_wait();
+        }
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {

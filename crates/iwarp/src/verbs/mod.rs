@@ -7,18 +7,21 @@ pub(crate) mod channel;
 pub(crate) mod cq;
 mod device;
 pub(crate) mod event;
+mod gid;
 mod mr;
 pub(crate) mod pd;
 pub(crate) mod qp;
 pub(crate) mod srq;
 
-pub use channel::CompletionChannel;
+pub use channel::{CompletionChannel, Look};
 pub use cq::CompletionQueue;
+pub(crate) use device::MAX_READS;
 pub use device::{Device, DeviceAttributes, OpenError};
 pub use event::AsyncEvent;
+pub use gid::Gid;
 pub use mr::{MemoryRegion, MemoryWindow};
 pub use pd::ProtectionDomain;
-pub use qp::{QueuePair, QueuePairAttributes};
+pub use qp::{Capabilities, ModifyError, QueuePair, QueuePairAttributes};
 pub use srq::SharedReceiveQueue;
 
 pub use iwarp_mem::{RegisterError, WindowType};

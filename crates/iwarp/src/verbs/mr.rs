@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use iwarp_mem::{Buffer, RegisterError, WindowType};
+use iwarp_mem::{Buffer, RegionChange, RegisterError, WindowType};
 use iwarp_proto::memory::{Access, Sge};
 use iwarp_proto::types::{Stag, TaggedOffset};
 
-use crate::engine::Engine;
+use crate::engine::{Engine, keep_inherited};
+use crate::verbs::pd::ProtectionDomain;
 
 /// A memory region: octets that work requests may name and, with the right, the peer may reach.
 /// Dropping it deregisters: that waits for uses under way (microseconds), afterwards nothing
@@ -74,6 +75,37 @@ impl MemoryRegion {
         self.sge(0, self.len)
     }
 
+    /// Changes the region in place; the STag stays, and uses under way are waited for. What is
+    /// `None` stays as it is. `translation` is the address of the memory, its octets, and what the
+    /// first is to be called.
+    ///
+    /// # Errors
+    ///
+    /// [`RegisterError`]; nothing is changed then.
+    ///
+    /// # Safety
+    ///
+    /// As [`ProtectionDomain::register_raw`], for the region as it is afterwards. A region of
+    /// memory that the library owns may not be given another translation.
+    #[allow(unsafe_op_in_unsafe_fn, reason = "passes the caller's promise on, unchanged")]
+    pub unsafe fn reregister(
+        &mut self,
+        pd: Option<&ProtectionDomain>,
+        translation: Option<(*mut u8, usize, u64)>,
+        access: Option<Access>,
+    ) -> Result<(), RegisterError> {
+        let change = RegionChange { pd: pd.map(ProtectionDomain::id), translation, access };
+        self.engine.memory.reregister(self.stag, change)?;
+        self.access = access.unwrap_or(self.access);
+        if let Some((_, len, iova)) = translation {
+            (self.base, self.len) = (iova, len);
+        }
+        if self.access.contains(Access::ZERO_BASED) {
+            self.base = 0;
+        }
+        Ok(())
+    }
+
     /// Ends the registration and says whether that could be done.
     ///
     /// # Errors
@@ -81,6 +113,9 @@ impl MemoryRegion {
     /// [`RegisterError`] while memory windows are bound to the region; the region is still
     /// registered then and comes back.
     pub fn deregister(mut self) -> Result<(), (Self, RegisterError)> {
+        if self.engine.is_inherited() {
+            return Err((self, RegisterError::UnknownStag));
+        }
         match self.engine.memory.deregister(self.stag) {
             Ok(()) => {
                 self.registered = false;
@@ -93,6 +128,9 @@ impl MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
+        if self.engine.is_inherited() {
+            return keep_inherited(self.engine.process, &self.engine);
+        }
         if self.registered
             && let Err(error) = self.engine.memory.deregister(self.stag)
         {
@@ -128,13 +166,19 @@ impl MemoryWindow {
     ///
     /// When the window is gone.
     pub fn next_stag(&self) -> Result<Stag, RegisterError> {
+        if self.engine.is_inherited() {
+            return Err(RegisterError::UnknownStag);
+        }
         self.engine.memory.fresh_key(self.stag)
     }
 }
 
 impl Drop for MemoryWindow {
     fn drop(&mut self) {
+        if self.engine.is_inherited() {
+            return keep_inherited(self.engine.process, &self.engine);
+        }
         // It exists as long as this handle does.
-        let _ = self.engine.memory.deallocate_window(self.stag);
+        let _ = self.engine.memory.deallocate_own_window(self.stag);
     }
 }

@@ -1,12 +1,14 @@
 //! Protection domains: what may be used with what.
 
+use std::io;
 use std::sync::Arc;
 
 use iwarp_mem::{Buffer, RegionSpec, RegisterError, Scope, WindowType};
 use iwarp_proto::memory::{Access, PdId};
 use iwarp_proto::types::Stag;
 
-use crate::engine::Engine;
+use crate::cm::rendezvous::Rendezvous;
+use crate::engine::{Engine, keep_inherited};
 use crate::verbs::event::AsyncQueue;
 use crate::verbs::mr::{MemoryRegion, MemoryWindow};
 use crate::verbs::qp::{QueuePair, QueuePairAttributes};
@@ -17,6 +19,7 @@ pub(crate) struct PdCore {
     pub(crate) id: PdId,
     pub(crate) engine: Arc<Engine>,
     pub(crate) events: Arc<AsyncQueue>,
+    pub(crate) rendezvous: Arc<Rendezvous>,
 }
 
 /// A protection domain. Queue pairs can use the regions and windows of their own domain only.
@@ -51,6 +54,7 @@ impl ProtectionDomain {
         buffer: Arc<Buffer>,
         access: Access,
     ) -> Result<MemoryRegion, RegisterError> {
+        self.check()?;
         let memory = &self.core.engine.memory;
         let stag = memory.register_buffer(self.core.id, &buffer, access, Scope::Domain)?;
         let (len, access) = (buffer.len(), access | Access::ZERO_BASED);
@@ -76,10 +80,37 @@ impl ProtectionDomain {
         len: usize,
         access: Access,
     ) -> Result<MemoryRegion, RegisterError> {
-        let spec = RegionSpec::new(self.core.id, addr, len, access);
+        self.register_raw_at(addr, len, addr as u64, access)
+    }
+
+    /// As [`Self::register_raw`]; the first octet is called `iova` in work requests and by the
+    /// peer.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::allocate`].
+    ///
+    /// # Safety
+    ///
+    /// As [`Self::register_raw`].
+    #[allow(unsafe_op_in_unsafe_fn, reason = "passes the caller's promise on, unchanged")]
+    pub unsafe fn register_raw_at(
+        &self,
+        addr: *mut u8,
+        len: usize,
+        iova: u64,
+        access: Access,
+    ) -> Result<MemoryRegion, RegisterError> {
+        self.check()?;
+        let spec = RegionSpec { iova, ..RegionSpec::new(self.core.id, addr, len, access) };
         let stag = self.core.engine.memory.register(spec)?;
         let base = if access.contains(Access::ZERO_BASED) { 0 } else { spec.iova };
         Ok(self.region(stag, base, len, access, None))
+    }
+
+    /// In a forked child no STag can be had.
+    fn check(&self) -> Result<(), RegisterError> {
+        if self.core.engine.is_inherited() { Err(RegisterError::Exhausted) } else { Ok(()) }
     }
 
     fn region(
@@ -100,6 +131,7 @@ impl ProtectionDomain {
     ///
     /// [`RegisterError`] when the table is full.
     pub fn allocate_window(&self, kind: WindowType) -> Result<MemoryWindow, RegisterError> {
+        self.check()?;
         let engine = Arc::clone(&self.core.engine);
         let stag = engine.memory.allocate_window(self.core.id, kind)?;
         Ok(MemoryWindow { engine, stag, kind })
@@ -116,5 +148,28 @@ impl ProtectionDomain {
     /// connected.
     pub fn create_qp(&self, attributes: &QueuePairAttributes<'_>) -> QueuePair {
         QueuePair::new(&self.core, attributes)
+    }
+
+    /// Makes a queue pair that can be connected by [`QueuePair::connect_to`], without the
+    /// connection manager. Its number leads a peer to it: the first of 256 takes a TCP port, at
+    /// which nothing listens before the queue pair [goes to Init](QueuePair::modify).
+    ///
+    /// With the personality of an RNIC it is in the Init state, but not to be found before the
+    /// program says Init once more; with that of a RoCE device it is in the Reset state.
+    ///
+    /// # Errors
+    ///
+    /// No port is free, or no descriptor.
+    pub fn create_addressable_qp(
+        &self,
+        attributes: &QueuePairAttributes<'_>,
+    ) -> io::Result<QueuePair> {
+        QueuePair::addressable(&self.core, attributes)
+    }
+}
+
+impl Drop for ProtectionDomain {
+    fn drop(&mut self) {
+        keep_inherited(self.core.engine.process, &self.core);
     }
 }

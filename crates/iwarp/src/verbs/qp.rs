@@ -1,20 +1,31 @@
 //! Queue pairs.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use iwarp_proto::memory::QpId;
+use iwarp_proto::memory::{Access, QpId};
 use iwarp_proto::qp::{
-    Config, PostError, RecvRequest, SendRequest, Shared, State, TransitionError,
+    Config, Park, PostError, RecvRequest, SendRequest, Shared, State, TransitionError,
 };
+use thiserror::Error;
 
+use crate::cm::rendezvous::{Meeting, Peer, Retry};
 use crate::engine::endpoint::Endpoint;
+use crate::engine::keep_inherited;
+use crate::engine::numbers::{Number, Numbers};
+use crate::engine::options::Personality;
+use crate::engine::sync::Mutex;
 use crate::verbs::cq::CompletionQueue;
 use crate::verbs::pd::PdCore;
 use crate::verbs::srq::SharedReceiveQueue;
 
 /// Silence after which an initiator repeats itself, for peers that overlooked its first frame.
 const NUDGE: Duration = Duration::from_millis(200);
+
+/// What waits for receives at most, where it may wait (InfiniBand's RNR NAK leaves it with the
+/// sender). What is beyond that waits on the way, as long as the program says.
+const PARK: Park = Park { octets: 256 * 1024, messages: 1024, wait: None };
 
 /// How a queue pair is made.
 #[derive(Clone, Copy, Debug)]
@@ -53,22 +64,79 @@ impl<'a> QueuePairAttributes<'a> {
     }
 }
 
-/// A reliable connected queue pair. Connect it with [`crate::cm`].
+/// What a queue pair was made for, under the names of `struct ibv_qp_cap`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// Send work requests that may be outstanding.
+    pub max_send_wr: usize,
+    /// Receive work requests that may be outstanding.
+    pub max_recv_wr: usize,
+    /// Elements of a send work request.
+    pub max_send_sge: usize,
+    /// Elements of a receive work request.
+    pub max_recv_sge: usize,
+    /// Octets of inline data.
+    pub max_inline: usize,
+}
+
+/// Why a queue pair did not change its state.
+#[derive(Debug, Error)]
+pub enum ModifyError {
+    /// The verbs do not allow it.
+    #[error(transparent)]
+    Transition(#[from] TransitionError),
+    /// The system does not: the port cannot listen, no descriptors are left. `InvalidInput` when
+    /// a queue pair that is not addressable is to meet a peer.
+    #[error("the queue pair cannot be connected: {0}")]
+    System(#[from] io::Error),
+}
+
+/// A reliable connected queue pair. Connect it with [`crate::cm`], or, if it is addressable, by
+/// [`Self::connect_to`].
 ///
 /// Dropping it ends its connection in good order: what was accepted still goes out, in the
 /// background and for a bounded time.
 #[derive(Debug)]
 pub struct QueuePair {
     pub(crate) endpoint: Arc<Endpoint>,
+    /// How it meets its peer, if that can be done without the connection manager.
+    meeting: Option<Arc<Meeting>>,
+    retry: Mutex<Retry>,
     _pd: Arc<PdCore>,
     _srq: Option<SharedReceiveQueue>,
 }
 
 impl QueuePair {
     pub(crate) fn new(pd: &Arc<PdCore>, attributes: &QueuePairAttributes<'_>) -> Self {
+        // In a forked child the real ones cannot be asked, and nothing can be done with it.
+        let inherited = pd.engine.is_inherited();
+        let number = if inherited { Numbers::new(None).plain() } else { pd.engine.numbers.plain() };
+        let qp = Self::with_number(pd, number, attributes);
+        // Reset may always become Init.
+        let _ = qp.endpoint.modify(State::Init);
+        qp
+    }
+
+    pub(crate) fn addressable(
+        pd: &Arc<PdCore>,
+        attributes: &QueuePairAttributes<'_>,
+    ) -> io::Result<Self> {
+        pd.engine.process.check()?;
+        let mut qp = Self::with_number(pd, pd.engine.numbers.addressable()?, attributes);
+        if pd.engine.options.personality == Personality::Iwarp {
+            // As an RNIC has it. Reset may always become Init.
+            let _ = qp.endpoint.modify(State::Init);
+        }
+        qp.meeting = Some(Meeting::new(&pd.rendezvous, &qp.endpoint));
+        Ok(qp)
+    }
+
+    fn with_number(pd: &Arc<PdCore>, number: Number, attributes: &QueuePairAttributes<'_>) -> Self {
         let engine = Arc::clone(&pd.engine);
+        let like_infiniband = engine.options.personality == Personality::Roce;
         let config = Config {
-            qp: QpId(engine.next_qp()),
+            qp: QpId(number.value()),
             pd: pd.id,
             max_send_wr: attributes.max_send_wr,
             max_recv_wr: attributes.max_recv_wr,
@@ -78,19 +146,26 @@ impl QueuePair {
             shared_receive: attributes.srq.is_some(),
             extensions: engine.options.extensions,
             nudge: Some(NUDGE),
+            acknowledge: like_infiniband,
+            park: like_infiniband.then_some(PARK),
             ..Config::default()
         };
         let endpoint = Endpoint::new(
             engine,
+            number,
             config,
             Arc::clone(&attributes.send_cq.core),
             Arc::clone(&attributes.recv_cq.core),
             attributes.srq.map(|srq| Arc::clone(&srq.core)),
             Arc::clone(&pd.events),
         );
-        // Reset may always become Init.
-        let _ = endpoint.modify(State::Init);
-        Self { endpoint, _pd: Arc::clone(pd), _srq: attributes.srq.cloned() }
+        Self {
+            endpoint,
+            meeting: None,
+            retry: Mutex::default(),
+            _pd: Arc::clone(pd),
+            _srq: attributes.srq.cloned(),
+        }
     }
 
     /// Its number (24 bits).
@@ -100,16 +175,92 @@ impl QueuePair {
 
     /// Its state.
     pub fn state(&self) -> State {
-        self.endpoint.with(|qp| qp.state())
+        self.endpoint.ask(|qp| qp.state()).unwrap_or(State::Err)
     }
 
-    /// Changes its state. The connection manager does what connecting needs.
+    /// Changes its state. The connection manager does what connecting needs; an addressable queue
+    /// pair can be found by its peer from Init on, and goes to Rtr by [`Self::connect_to`]. Going
+    /// to Reset drops its connection and forgets everything, to Err ends it in good order.
     ///
     /// # Errors
     ///
-    /// [`TransitionError`] where the verbs do not allow it.
-    pub fn modify(&self, to: State) -> Result<(), TransitionError> {
-        self.endpoint.modify(to)
+    /// [`ModifyError`]
+    pub fn modify(&self, to: State) -> Result<(), ModifyError> {
+        self.endpoint.engine.process.check()?;
+        if let Some(meeting) = &self.meeting {
+            match to {
+                State::Reset | State::Err => meeting.withdraw(),
+                State::Init if self.state().may_become(to) => meeting.list()?,
+                _ => {}
+            }
+        }
+        Ok(self.endpoint.modify(to)?)
+    }
+
+    /// Takes an addressable queue pair from Init to Rtr and has it meet `peer`, whose program does
+    /// the same. Returns at once: receives may be posted before and after, sends from Rts on, and
+    /// what is sent waits until there is a connection.
+    ///
+    /// Either end may turn out to be the one that connects. As long as no send work waits the
+    /// peer has any time to come; when some does, it fails with
+    /// [`WcStatus::RetryExceeded`](crate::WcStatus::RetryExceeded) after the time of
+    /// [`Self::set_retry`], but not within 3 s.
+    ///
+    /// # Errors
+    ///
+    /// [`ModifyError`]
+    pub fn connect_to(&self, peer: &Peer) -> Result<(), ModifyError> {
+        let Some(meeting) = &self.meeting else {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput).into());
+        };
+        self.endpoint.modify(State::Rtr)?;
+        Ok(meeting.seek(peer)?)
+    }
+
+    /// The peer that [`Self::connect_to`] was told, until the next Reset.
+    pub fn peer(&self) -> Option<Peer> {
+        if self.endpoint.engine.is_inherited() {
+            return None;
+        }
+        self.meeting.as_ref()?.peer()
+    }
+
+    /// Says how long a peer may be silent before work fails.
+    pub fn set_retry(&self, retry: Retry) {
+        if self.endpoint.engine.is_inherited() {
+            return;
+        }
+        *self.retry.lock() = retry;
+        self.endpoint.set_patience(retry.limit());
+        if let Some(meeting) = &self.meeting {
+            meeting.set_retry(retry);
+        }
+    }
+
+    /// Says how long messages may wait for receives before the connection ends
+    /// (`min_rnr_timer` · `rnr_retry`), once there is no room for more of them; `None`: for ever,
+    /// as at first. A device that is like an RNIC lets none wait, and ignores this.
+    pub fn set_rnr_wait(&self, wait: Option<Duration>) {
+        if !self.endpoint.engine.is_inherited() {
+            self.endpoint.with(|qp| qp.set_park_wait(wait));
+        }
+    }
+
+    /// How long a peer may be silent before work fails.
+    pub fn retry(&self) -> Retry {
+        if self.endpoint.engine.is_inherited() { Retry::default() } else { *self.retry.lock() }
+    }
+
+    /// What it was made for.
+    pub fn capabilities(&self) -> Capabilities {
+        let config = self.endpoint.ask(|qp| *qp.config()).unwrap_or_default();
+        Capabilities {
+            max_send_wr: config.max_send_wr,
+            max_recv_wr: config.max_recv_wr,
+            max_send_sge: config.max_send_sge,
+            max_recv_sge: config.max_recv_sge,
+            max_inline: config.max_inline,
+        }
     }
 
     /// Posts a send work request.
@@ -150,22 +301,40 @@ impl QueuePair {
 
     /// Whether its connection is up.
     pub fn is_connected(&self) -> bool {
-        self.endpoint.is_connected()
+        self.endpoint.ask(|qp| qp.is_connected()).unwrap_or(false)
+    }
+
+    /// Restricts what the peer may do through this queue pair, beside what the memory grants: those
+    /// of the remote rights that `access` has, until the next Reset (`qp_access_flags`).
+    pub fn set_remote_access(&self, access: Access) {
+        if !self.endpoint.engine.is_inherited() {
+            self.endpoint.with(|qp| qp.set_remote_access(access));
+        }
     }
 
     /// The read depths that the connection agreed on: outbound (ORD) and inbound (IRD).
     pub fn read_depths(&self) -> (usize, usize) {
-        self.endpoint.with(|qp| qp.read_depths())
+        self.endpoint.ask(|qp| qp.read_depths()).unwrap_or_default()
     }
 
     /// Work requests that have not completed: sends and receives.
     pub fn outstanding(&self) -> (usize, usize) {
-        self.endpoint.with(|qp| qp.outstanding())
+        self.endpoint.ask(|qp| qp.outstanding()).unwrap_or_default()
     }
 }
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
+        let process = self.endpoint.engine.process;
+        if process.forked() {
+            keep_inherited(process, &self.endpoint);
+            keep_inherited(process, &self._pd);
+            self.meeting.iter().for_each(|meeting| keep_inherited(process, meeting));
+            return;
+        }
+        if let Some(meeting) = &self.meeting {
+            meeting.withdraw();
+        }
         self.endpoint.engine.memory.revoke_stream(self.endpoint.qp_id());
         self.endpoint.abandon();
     }

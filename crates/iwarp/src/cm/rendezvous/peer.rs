@@ -1,0 +1,124 @@
+//! Whom a queue pair is to talk to.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
+use std::time::Duration;
+
+use crate::engine::numbers::port_of;
+use crate::verbs::{Device, Gid, MAX_READS};
+
+/// The other end of a queue pair that is connected without the connection manager, as
+/// `struct ibv_qp_attr` says it when the queue pair goes to RTR.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Peer {
+    /// The local address: the GID that the program has told the peer.
+    pub local: IpAddr,
+    /// The peer's address: its GID.
+    pub gid: IpAddr,
+    /// Index of the interface, where the peer's address is link-local; else 0.
+    pub scope: u32,
+    /// Number of the peer's queue pair.
+    pub qpn: u32,
+    /// Reads and Atomics of the peer's that are served at a time (`max_dest_rd_atomic`).
+    pub ird: u16,
+    /// Reads and Atomics of our own that may be outstanding at a time, but no more than the peer
+    /// serves. (Programs for InfiniBand say `max_rd_atomic` only when they go to RTS.)
+    pub ord: u16,
+}
+
+impl Peer {
+    /// The queue pair `qpn` at `gid`, which may have 16 Reads and Atomics outstanding here, and
+    /// here as many as it serves.
+    pub fn new(local: &Gid, gid: IpAddr, qpn: u32) -> Self {
+        let scope = if iwarp_os::addr::is_link_local(gid) { local.interface_index } else { 0 };
+        Self { local: local.addr, gid, scope, qpn, ird: 16, ord: MAX_READS }
+    }
+
+    /// The queue pair `qpn` of the host with that LID, for programs that exchange no more: the
+    /// lower half of an IPv4 address in this host's own /16 network (see [`Device::lid`]).
+    ///
+    /// # Errors
+    ///
+    /// `AddrNotAvailable` on a host without IPv4; those of asking for the addresses.
+    pub fn from_lid(device: &Device, lid: u16, qpn: u32) -> io::Result<Self> {
+        let gids = device.gids()?;
+        let (gid, own) = first_v4(&gids).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let [a, b, ..] = own.octets();
+        let [c, d] = lid.to_be_bytes();
+        Ok(Self::new(gid, Ipv4Addr::new(a, b, c, d).into(), qpn))
+    }
+
+    /// Where its queue pair is found.
+    pub(crate) fn addr(&self) -> SocketAddr {
+        scoped(self.gid, port_of(self.qpn), self.scope)
+    }
+
+    /// Where this end connects from.
+    pub(crate) fn origin(&self) -> SocketAddr {
+        scoped(self.local, 0, self.scope)
+    }
+}
+
+/// The address that stands for a host with LIDs: its first IPv4 one.
+pub(crate) fn first_v4(gids: &[Gid]) -> Option<(&Gid, Ipv4Addr)> {
+    gids.iter().find_map(|gid| match gid.addr {
+        IpAddr::V4(addr) => Some((gid, addr)),
+        IpAddr::V6(_) => None,
+    })
+}
+
+fn scoped(ip: IpAddr, port: u16, scope: u32) -> SocketAddr {
+    match ip {
+        IpAddr::V6(ip) => SocketAddrV6::new(ip, port, 0, scope).into(),
+        ip => SocketAddr::new(ip, port),
+    }
+}
+
+/// How long a peer may be silent, as `struct ibv_qp_attr` says it when a queue pair goes to RTS.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Retry {
+    /// How long an answer may take (`timeout`: 4.096 µs · 2^n); `None`: for ever.
+    pub timeout: Option<Duration>,
+    /// How often that may happen before work fails (`retry_cnt`).
+    pub count: u8,
+}
+
+/// What programs for InfiniBand commonly choose: 67 ms, 7 times.
+impl Default for Retry {
+    fn default() -> Self {
+        Self { timeout: Some(Self::local_ack_timeout(14)), count: 7 }
+    }
+}
+
+/// Finding each other takes two programs, and the second end begins after a while only: less time
+/// than this would never be enough.
+const LEAST: Duration = Duration::from_secs(3);
+
+impl Retry {
+    /// The time that the field `timeout` of `struct ibv_qp_attr` means for 1 to 31.
+    pub const fn local_ack_timeout(n: u8) -> Duration {
+        let n = if n > 31 { 31 } else { n };
+        Duration::from_nanos(4096 << n)
+    }
+
+    /// How long work waits for a connection.
+    pub(crate) fn limit(&self) -> Option<Duration> {
+        let timeout = self.timeout?;
+        Some(timeout.saturating_mul(u32::from(self.count) + 1).max(LEAST))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_the_verbs() {
+        assert_eq!(Retry::local_ack_timeout(14).as_micros(), 67_108);
+        assert_eq!(Retry::local_ack_timeout(31).as_secs(), 8796);
+        assert_eq!(Retry::default().limit(), Some(LEAST));
+        let patient = Retry { timeout: Some(Duration::from_secs(2)), count: 4 };
+        assert_eq!(patient.limit(), Some(Duration::from_secs(10)));
+        assert_eq!(Retry { timeout: None, count: 7 }.limit(), None);
+    }
+}

@@ -1,0 +1,132 @@
+//! The addresses of a device, as programs for InfiniBand know them.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::{Mutex, PoisonError};
+
+use iwarp_os::addr;
+
+/// An entry of the GID table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Gid {
+    /// Its place in the table, which it keeps.
+    pub index: usize,
+    /// The address.
+    pub addr: IpAddr,
+    /// The same as it is exchanged: an IPv6 address; an IPv4 one is mapped (`::ffff:192.0.2.1`).
+    pub raw: [u8; 16],
+    /// Name of the interface that has the address.
+    pub interface: String,
+    /// Index of that interface; the scope, where the address is link-local.
+    pub interface_index: u32,
+    /// Largest packet of that interface in octets, if known.
+    pub mtu: Option<u32>,
+}
+
+impl Gid {
+    /// An address in the form in which it is exchanged.
+    pub const fn raw_of(addr: IpAddr) -> [u8; 16] {
+        match addr {
+            IpAddr::V4(addr) => addr.to_ipv6_mapped().octets(),
+            IpAddr::V6(addr) => addr.octets(),
+        }
+    }
+
+    /// The address that a peer gave in that form; `None` for one that says nothing.
+    pub fn addr_of(raw: [u8; 16]) -> Option<IpAddr> {
+        let addr = Ipv6Addr::from(raw).to_canonical();
+        (!addr.is_unspecified()).then_some(addr)
+    }
+}
+
+/// What the device has told so far. A place is never given to another address.
+#[derive(Debug, Default)]
+pub(crate) struct GidTable {
+    places: Mutex<Vec<(IpAddr, u32)>>,
+}
+
+impl GidTable {
+    /// The addresses of this moment, each with its place.
+    pub(crate) fn read(&self) -> io::Result<Vec<Gid>> {
+        let interfaces = addr::interfaces()?;
+        let mut now: Vec<_> = addr::by_reach(&interfaces)
+            .into_iter()
+            .map(|(addr, interface)| {
+                (addr.ip, interface.index, interface.name.as_str(), interface.mtu)
+            })
+            .collect();
+        if now.is_empty() {
+            // Connections within the process need no interface.
+            now.push((Ipv4Addr::LOCALHOST.into(), 0, "lo", None));
+        }
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gids: Vec<_> = now
+            .into_iter()
+            .map(|(addr, interface_index, interface, mtu)| Gid {
+                index: place(&mut places, (addr, interface_index)),
+                addr,
+                raw: Gid::raw_of(addr),
+                interface: interface.to_owned(),
+                interface_index,
+                mtu,
+            })
+            .collect();
+        gids.sort_by_key(|gid| gid.index);
+        Ok(gids)
+    }
+}
+
+fn place(places: &mut Vec<(IpAddr, u32)>, address: (IpAddr, u32)) -> usize {
+    let known = places.iter().position(|place| *place == address);
+    known.unwrap_or_else(|| {
+        places.push(address);
+        places.len() - 1
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn raw_and_back() {
+        let v4: IpAddr = "192.0.2.7".parse().unwrap();
+        let raw = Gid::raw_of(v4);
+        assert_eq!(raw, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 7]);
+        assert_eq!(Gid::addr_of(raw), Some(v4));
+        let v6: IpAddr = "fe80::7".parse().unwrap();
+        assert_eq!(Gid::addr_of(Gid::raw_of(v6)), Some(v6));
+        assert_eq!(Gid::addr_of([0; 16]), None);
+        assert_eq!(Gid::addr_of(Gid::raw_of(Ipv4Addr::UNSPECIFIED.into())), None);
+    }
+
+    #[test]
+    fn places_are_kept_and_new_addresses_come_last() {
+        let mut places = Vec::new();
+        let addrs: Vec<(IpAddr, u32)> =
+            ["192.0.2.1", "192.0.2.2", "192.0.2.3"].map(|ip| (ip.parse().unwrap(), 2)).to_vec();
+        assert_eq!(place(&mut places, addrs[0]), 0);
+        assert_eq!(place(&mut places, addrs[1]), 1);
+        // The first goes, another comes, and the first comes back.
+        assert_eq!(place(&mut places, addrs[1]), 1);
+        assert_eq!(place(&mut places, addrs[2]), 2);
+        assert_eq!(place(&mut places, addrs[0]), 0);
+    }
+
+    #[test]
+    fn the_table_is_in_order_and_has_loopback() {
+        let table = GidTable::default();
+        let gids = table.read().unwrap();
+        assert!(gids.iter().enumerate().all(|(place, gid)| gid.index == place), "{gids:?}");
+        let localhost = IpAddr::from(Ipv4Addr::LOCALHOST);
+        let loopback = gids.iter().find(|gid| gid.addr == localhost).unwrap();
+        assert!(gids[..loopback.index].iter().all(|gid| !gid.addr.is_loopback()));
+        if let Some(source) = addr::default_source_v4()
+            && !source.is_loopback()
+        {
+            assert_eq!(gids[0].addr, source);
+        }
+        assert_eq!(table.read().unwrap(), gids);
+    }
+}

@@ -1,0 +1,39 @@
+//! Two connected ends whose completion queues raise events.
+#![allow(dead_code, unreachable_pub, reason = "every test binary uses a part of it")]
+
+use iwarp::cm::{Connection, Listener};
+use iwarp::{CompletionChannel, Device, Options, QueuePair, QueuePairAttributes};
+
+use crate::common::{End, couple};
+
+struct Parts {
+    device: Device,
+    channel: CompletionChannel,
+    pd: iwarp::ProtectionDomain,
+    queues: [iwarp::CompletionQueue; 2],
+    qp: QueuePair,
+}
+
+impl Parts {
+    fn new() -> Self {
+        let device = Device::with_options(Options::default()).unwrap();
+        let channel = device.create_comp_channel().unwrap();
+        let pd = device.alloc_pd();
+        let queues = [0; 2].map(|_| device.create_cq(256, Some(&channel)).unwrap());
+        let qp = pd.create_qp(&QueuePairAttributes::new(&queues[0], &queues[1]));
+        Self { device, channel, pd, queues, qp }
+    }
+
+    fn end(self, connection: Connection) -> (End, CompletionChannel) {
+        let Self { device, channel, pd, queues: [send_cq, recv_cq], qp } = self;
+        (End { device, pd, send_cq, recv_cq, qp, connection }, channel)
+    }
+}
+
+/// A client and a server, each with the channel on which all its completions raise events.
+pub fn connect() -> [(End, CompletionChannel); 2] {
+    let (client, server) = (Parts::new(), Parts::new());
+    let listener = Listener::bind(&server.device, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let (ours, theirs) = couple(&client.device, &client.qp, &listener, &server.qp);
+    [client.end(ours), server.end(theirs)]
+}

@@ -1,0 +1,175 @@
+//! The personality of a RoCE device: completed means received, and messages wait for receives.
+
+mod common;
+
+use common::{End, Setup, pattern, until};
+use iwarp::{
+    Options, Personality, QueuePairAttributes, RecvRequest, SendOp, SharedReceiveQueue, WcOp,
+};
+
+fn setup() -> Setup {
+    Setup::both(&Options { personality: Personality::Roce, ..Options::default() })
+}
+
+#[test]
+fn what_is_completed_has_arrived() {
+    let (client, server) = setup().connect();
+    let target = server.region(256);
+    for round in 1..=2000u64 {
+        let source = client.region_of(&pattern(256, round));
+        client.write(round, source.whole(), &target, 0);
+        assert_eq!(client.sent().wr_id, round);
+        assert!(target.buffer().unwrap().to_vec() == pattern(256, round), "round {round}");
+    }
+}
+
+/// The program that is to receive does nothing but post: its worker has put the messages aside.
+#[test]
+fn messages_wait_for_receives() {
+    let (client, server) = setup().connect();
+    for round in 0..50u64 {
+        let len = 1 + (round as usize * 997) % 8000;
+        let source = client.region_of(&pattern(len, round));
+        let sink = server.region(len);
+        client.send(round, &[source.whole()]);
+        // Received, and so completed, though nothing was posted for it.
+        assert_eq!(client.sent().wr_id, round);
+        server.post_recv(round, &[sink.whole()]);
+        let completion = server.received();
+        assert_eq!((completion.wr_id, completion.byte_len), (round, len as u32));
+        assert!(sink.buffer().unwrap().to_vec() == pattern(len, round));
+    }
+}
+
+/// More than is put aside, with other work on the same stream; and then the receives.
+fn overfill(client: &End, server: &End, post: impl Fn(u64, &[iwarp::Sge])) {
+    overfill_with(client, server, &post, 96 * 1024, 40);
+    // None of these fits in.
+    overfill_with(client, server, &post, 3 << 20, 4);
+    overfill_with(client, server, &post, 1000, 40);
+}
+
+fn overfill_with(
+    client: &End,
+    server: &End,
+    post: &impl Fn(u64, &[iwarp::Sge]),
+    len: usize,
+    count: u64,
+) {
+    let source = client.region_of(&pattern(len, 5));
+    let target = server.region(64);
+    for id in 0..count {
+        client.send(id, &[source.whole()]);
+    }
+    client.write(count, source.sge(0, 64), &target, 0);
+    let sinks: Vec<_> = (0..count).map(|_| server.region(len)).collect();
+    for (id, sink) in (0..).zip(&sinks) {
+        post(id, &[sink.whole()]);
+        if id % 3 == 0 {
+            let (completion, came) = (server.received(), id);
+            assert!(completion.wr_id <= came && completion.op == WcOp::Recv);
+        }
+    }
+    let left = count - (0..count).filter(|id| id % 3 == 0).count() as u64;
+    for _ in 0..left {
+        assert_eq!(server.received().byte_len as usize, len);
+    }
+    for id in 0..=count {
+        assert_eq!(client.sent().wr_id, id);
+    }
+    assert!(sinks.iter().all(|sink| sink.buffer().unwrap().to_vec() == pattern(len, 5)));
+    assert!(target.buffer().unwrap().to_vec() == pattern(len, 5)[..64]);
+}
+
+#[test]
+fn a_full_park_stops_the_stream_until_receives_are_there() {
+    for crc in [true, false] {
+        let options = Options { personality: Personality::Roce, crc, ..Options::default() };
+        let (client, server) = Setup::both(&options).connect();
+        overfill(&client, &server, |id, sges| server.post_recv(id, sges));
+    }
+}
+
+/// Replaces the server's queue pair by one that takes its receives from a shared queue.
+fn shared(options: &Options) -> (End, End, SharedReceiveQueue) {
+    let devices = [0; 2].map(|_| iwarp::Device::with_options(options.clone()).unwrap());
+    let listener = iwarp::cm::Listener::bind(&devices[1], "127.0.0.1:0".parse().unwrap()).unwrap();
+    let (pd, send_cq, recv_cq, qp) = common::parts(&devices[0], 64);
+    let (their_pd, their_send_cq, their_recv_cq, _) = common::parts(&devices[1], 64);
+    let srq = their_pd.create_srq(64, 1);
+    let attributes = QueuePairAttributes {
+        srq: Some(&srq),
+        ..QueuePairAttributes::new(&their_send_cq, &their_recv_cq)
+    };
+    let their_qp = their_pd.create_qp(&attributes);
+    let (ours, theirs) = common::couple(&devices[0], &qp, &listener, &their_qp);
+    let [device, their_device] = devices;
+    let client = End { device, pd, send_cq, recv_cq, qp, connection: ours };
+    let server = End {
+        device: their_device,
+        pd: their_pd,
+        send_cq: their_send_cq,
+        recv_cq: their_recv_cq,
+        qp: their_qp,
+        connection: theirs,
+    };
+    (client, server, srq)
+}
+
+#[test]
+fn messages_wait_for_a_shared_queue_as_well() {
+    for crc in [true, false] {
+        let options = Options { personality: Personality::Roce, crc, ..Options::default() };
+        let (client, server, srq) = shared(&options);
+        overfill(&client, &server, |wr_id, sges| {
+            srq.post(&RecvRequest { wr_id, sges }).unwrap();
+        });
+    }
+}
+
+/// A message that comes while its receive is being posted finds it, whoever is first.
+#[test]
+fn no_message_is_forgotten_beside_a_receive() {
+    let options = Options { personality: Personality::Roce, ..Options::default() };
+    for is_shared in [false, true] {
+        let (client, server, srq) = if is_shared {
+            shared(&options)
+        } else {
+            let (client, server) = Setup::both(&options).connect();
+            let srq = server.pd.create_srq(1, 1);
+            (client, server, srq)
+        };
+        let (source, sink) = (client.region(64), server.region(64));
+        for round in 0..2000u64 {
+            std::thread::scope(|scope| {
+                scope.spawn(|| client.send(round, &[source.whole()]));
+                let receive = RecvRequest { wr_id: round, sges: &[sink.whole()] };
+                if is_shared {
+                    srq.post(&receive).unwrap();
+                } else {
+                    server.qp.post_recv(&receive).unwrap();
+                }
+            });
+            // Nobody polls the server's queue but for what is in it.
+            until("the message", || (server.qp.outstanding().1 == 0).then_some(()));
+            assert_eq!(server.received().wr_id, round);
+            assert_eq!(client.sent().wr_id, round);
+        }
+    }
+}
+
+/// The stream of a queue pair that gives up is read on, so that the other end learns of it.
+#[test]
+fn a_stream_that_stands_still_can_be_ended() {
+    let (client, server) = setup().connect();
+    let source = client.region(1 << 20);
+    for id in 0..8 {
+        client.post(id, SendOp::Send { solicited: false, invalidate: None }, &[source.whole()]);
+    }
+    server.connection.disconnect();
+    assert!(client.connection.wait_disconnected(Some(common::DEADLINE)).is_some());
+    until("the end", || {
+        let (ours, theirs) = (client.device.connections(), server.device.connections());
+        (ours + theirs == 0).then_some(())
+    });
+}
