@@ -1,0 +1,89 @@
+//! Values for queue pairs of the program's own.
+
+use std::ffi::{c_int, c_uint};
+
+use super::abi::rdma_cm_id;
+use super::id::CmId;
+use super::{addr, device};
+use crate::abi::flags::*;
+use crate::abi::{ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp_attr};
+use crate::guard::{self, INVALID};
+
+/// `IBV_ACCESS_REMOTE_WRITE`
+const REMOTE_WRITE: c_uint = 1 << 1;
+/// `IBV_ACCESS_REMOTE_READ`
+const REMOTE_READ: c_uint = 1 << 2;
+/// `IBV_MTU_1024`: what an Ethernet frame has room for.
+pub(super) const PATH_MTU: c_uint = 3;
+
+/// `rdma_init_qp_attr`: what `ibv_modify_qp` is to be called with on the way to
+/// `attr.qp_state`. The number of the peer's queue pair is 0, which none has: the connection
+/// comes from the id.
+pub extern "C" fn rdma_init_qp_attr(
+    id: *mut rdma_cm_id,
+    attr: Option<&mut ibv_qp_attr>,
+    mask: Option<&mut c_int>,
+) -> c_int {
+    guard::minus_one(|| {
+        // SAFETY: the program's id.
+        let id = unsafe { CmId::of(id)? };
+        let (attr, mask) = (attr.ok_or(INVALID)?, mask.ok_or(INVALID)?);
+        if id.verbs.get().is_null() {
+            return Err(INVALID);
+        }
+        let state = id.state();
+        let (served, outstanding) = (state.responder_resources, state.initiator_depth);
+        let timeout = state.ack_timeout.unwrap_or(DEFAULT_TIMEOUT);
+        drop(state);
+        let target = attr.qp_state;
+        *attr = ibv_qp_attr { qp_state: target, ..ibv_qp_attr::default() };
+        let set = match target {
+            IBV_QPS_INIT => {
+                attr.port_num = device::PORT;
+                attr.qp_access_flags = REMOTE_WRITE | REMOTE_READ;
+                IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS
+            }
+            IBV_QPS_RTR => {
+                attr.ah_attr = path(id);
+                attr.path_mtu = PATH_MTU;
+                attr.max_dest_rd_atomic = served;
+                IBV_QP_AV
+                    | IBV_QP_PATH_MTU
+                    | IBV_QP_DEST_QPN
+                    | IBV_QP_RQ_PSN
+                    | IBV_QP_MAX_DEST_RD_ATOMIC
+                    | IBV_QP_MIN_RNR_TIMER
+            }
+            IBV_QPS_RTS => {
+                attr.timeout = timeout;
+                (attr.retry_cnt, attr.rnr_retry) = (7, 7);
+                attr.max_rd_atomic = outstanding;
+                IBV_QP_SQ_PSN
+                    | IBV_QP_TIMEOUT
+                    | IBV_QP_RETRY_CNT
+                    | IBV_QP_RNR_RETRY
+                    | IBV_QP_MAX_QP_RD_ATOMIC
+            }
+            _ => return Err(INVALID),
+        };
+        *mask = (IBV_QP_STATE | set) as c_int;
+        Ok(0)
+    })
+}
+
+/// Some 4 s: 4.096 µs times 2^20.
+const DEFAULT_TIMEOUT: u8 = 20;
+
+/// The way to the peer, as RoCE has it.
+fn path(id: &CmId) -> ibv_ah_attr {
+    let gid = |addr| ibv_gid { raw: addr::gid(addr) };
+    let local = id.id.local_addr().map(addr::gid);
+    let grh = ibv_global_route {
+        dgid: id.id.peer_addr().map(gid).unwrap_or_default(),
+        flow_label: 0,
+        sgid_index: local.and_then(|gid| device::gid_index(&gid)).unwrap_or(0),
+        hop_limit: 64,
+        traffic_class: 0,
+    };
+    ibv_ah_attr { grh, is_global: 1, port_num: device::PORT, ..ibv_ah_attr::default() }
+}

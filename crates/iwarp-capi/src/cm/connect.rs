@@ -1,0 +1,251 @@
+//! Connecting, accepting, refusing, ending.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use iwarp::cm::ConnectParams;
+use iwarp::{CompletionQueue, QueuePair, QueuePairAttributes};
+
+use super::abi::{RDMA_MAX_DEPTH, rdma_cm_id, rdma_conn_param};
+use super::channel::complete;
+use super::device;
+use super::id::{CmId, Step};
+use crate::guard::{self, Errno, INVALID};
+use crate::verbs::qp::{self, Qp};
+
+/// Bears a connection that transports nothing.
+pub(super) struct Carrier {
+    queue_pair: QueuePair,
+    _cq: CompletionQueue,
+}
+
+impl Carrier {
+    fn new() -> Result<Self, Errno> {
+        let device = device::device()?;
+        let cq = device.create_cq(1, None)?;
+        let attributes = QueuePairAttributes {
+            max_send_wr: 1,
+            max_recv_wr: 1,
+            ..QueuePairAttributes::new(&cq, &cq)
+        };
+        let queue_pair = device.alloc_pd().create_qp(&attributes);
+        Ok(Self { queue_pair, _cq: cq })
+    }
+}
+
+/// Which queue pair the connection of `id` is to use: its own, or that of which the program gave
+/// the number. None where that is none of this device's, as the program only wants to exchange
+/// private data and to learn of the end.
+pub(super) fn queue(id: &CmId) -> Option<&Qp> {
+    let own = id.qp.get();
+    let qp = if own.is_null() { qp::by_number(id.state().qp_num)? } else { own };
+    // SAFETY: a queue pair of the program's, which it does not destroy meanwhile.
+    unsafe { Qp::of(qp) }
+}
+
+/// Has the program see the state of the connection's queue pair.
+pub(super) fn refresh_state(id: &CmId) {
+    if let Some(qp) = queue(id) {
+        qp.refresh_state();
+    }
+}
+
+/// Calls `f` with the queue pair of the connection.
+fn with_queue_pair(
+    id: &CmId,
+    f: impl FnOnce(&QueuePair) -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    if let Some(qp) = queue(id) {
+        qp.set_managed();
+        let timeout = id.state().ack_timeout;
+        if let Some(timeout) = timeout {
+            qp.set_timeout(timeout);
+        }
+        return f(qp.queue_pair());
+    }
+    let carrier = Carrier::new()?;
+    f(&carrier.queue_pair)?;
+    let before = id.state().carrier.replace(carrier);
+    drop(before);
+    Ok(())
+}
+
+/// Refuses parameters that the device cannot have (`rdma_connect(3)`).
+fn check(id: &CmId, param: Option<&rdma_conn_param>) -> Result<(), Errno> {
+    let Some(param) = param else {
+        return if id.qp.get().is_null() { Err(INVALID) } else { Ok(()) };
+    };
+    let (served, outstanding) = device::depths()?;
+    let beyond = |depth: u8, limit: u8| depth != RDMA_MAX_DEPTH && depth > limit;
+    if beyond(param.responder_resources, served) || beyond(param.initiator_depth, outstanding) {
+        return Err(INVALID);
+    }
+    Ok(())
+}
+
+/// What the program says to the peer.
+fn params(id: &CmId, param: Option<&rdma_conn_param>) -> ConnectParams {
+    let mut state = id.state();
+    let chosen = |depth: Option<u8>, fallback: u8| {
+        u16::from(depth.filter(|depth| *depth != RDMA_MAX_DEPTH).unwrap_or(fallback))
+    };
+    let mut private_data = std::mem::take(&mut state.connect_data);
+    if let Some(param) = param {
+        let len = usize::from(param.private_data_len);
+        if !param.private_data.is_null() && len > 0 {
+            // SAFETY: the program says that so many octets are there.
+            let octets =
+                unsafe { std::slice::from_raw_parts(param.private_data.cast::<u8>(), len) };
+            private_data.extend_from_slice(octets);
+        }
+        state.qp_num = param.qp_num;
+    }
+    ConnectParams {
+        private_data,
+        ird: chosen(param.map(|param| param.responder_resources), state.responder_resources),
+        ord: chosen(param.map(|param| param.initiator_depth), state.initiator_depth),
+    }
+}
+
+/// `rdma_connect`; ends in `RDMA_CM_EVENT_ESTABLISHED`, `..._REJECTED`, `..._UNREACHABLE` or
+/// `..._CONNECT_ERROR`. On a device that looks like InfiniBand, and with a queue pair of the
+/// program's own, `..._CONNECT_RESPONSE` comes instead of the first.
+pub extern "C-unwind" fn rdma_connect(
+    id: *mut rdma_cm_id,
+    param: Option<&rdma_conn_param>,
+) -> c_int {
+    let begun = guard::minus_one(|| {
+        // SAFETY: the program's id.
+        let id = unsafe { CmId::of(id)? };
+        id.connected_only()?;
+        check(id, param)?;
+        let (served, outstanding) = device::depths()?;
+        let mut state = id.state();
+        let before = std::mem::replace(&mut state.step, Step::Connecting);
+        (state.responder_resources, state.initiator_depth) = (served, outstanding);
+        drop(state);
+        let params = params(id, param);
+        connect(id, &params).inspect_err(|_| id.state().step = before)?;
+        Ok(0)
+    });
+    if begun == 0 { complete(id) } else { begun }
+}
+
+fn connect(id: &CmId, params: &ConnectParams) -> Result<(), Errno> {
+    // A queue pair of the program's own is connected when it says so; one that it has left to us
+    // at once.
+    let now = !id.qp.get().is_null() || (!device::is_infiniband() && queue(id).is_some());
+    if now {
+        with_queue_pair(id, |queue_pair| Ok(id.id.connect(queue_pair, params)?))
+    } else {
+        Ok(id.id.connect_first(params)?)
+    }
+}
+
+/// `rdma_establish`: the second half of connecting a queue pair of the program's own.
+pub extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
+    guard::minus_one(|| {
+        // SAFETY: the program's id.
+        let id = unsafe { CmId::of(id)? };
+        if !id.qp.get().is_null() {
+            return Err(INVALID);
+        }
+        let step = id.state().step;
+        match step {
+            Step::Responded => establish(id)?,
+            // Of an iWARP device the connection is up already.
+            Step::Connected | Step::Over => {}
+            _ => return Err(INVALID),
+        }
+        Ok(0)
+    })
+}
+
+pub(super) fn establish(id: &CmId) -> Result<(), Errno> {
+    with_queue_pair(id, |queue_pair| Ok(id.id.establish(queue_pair)?))?;
+    id.state().step = Step::Connected;
+    refresh_state(id);
+    Ok(())
+}
+
+/// `rdma_accept`; `RDMA_CM_EVENT_ESTABLISHED` follows.
+pub extern "C-unwind" fn rdma_accept(
+    id: *mut rdma_cm_id,
+    param: Option<&rdma_conn_param>,
+) -> c_int {
+    let begun = guard::minus_one(|| {
+        // SAFETY: the program's id.
+        let id = unsafe { CmId::of(id)? };
+        check(id, param)?;
+        let (served, outstanding) = device::depths()?;
+        let mut state = id.state();
+        if state.step != Step::Requested {
+            return Err(INVALID);
+        }
+        state.responder_resources = state.responder_resources.min(served);
+        state.initiator_depth = state.initiator_depth.min(outstanding);
+        // Before the peer can make anything happen.
+        state.step = Step::Connected;
+        drop(state);
+        let params = params(id, param);
+        let accepted = with_queue_pair(id, |queue_pair| Ok(id.id.accept(queue_pair, &params)?));
+        if let Err(error) = accepted {
+            id.state().step = Step::Over;
+            return Err(error);
+        }
+        refresh_state(id);
+        Ok(0)
+    });
+    if begun == 0 { complete(id) } else { begun }
+}
+
+/// `rdma_reject`
+pub extern "C" fn rdma_reject(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
+    guard::minus_one(|| {
+        // SAFETY: the program's id.
+        let id = unsafe { CmId::of(id)? };
+        let octets = if data.is_null() || len == 0 {
+            &[]
+        } else {
+            // SAFETY: the program says that so many octets are there.
+            unsafe { std::slice::from_raw_parts(data.cast::<u8>(), len.into()) }
+        };
+        id.id.reject(octets)?;
+        id.state().step = Step::Over;
+        Ok(0)
+    })
+}
+
+/// `rdma_reject_ece`: there is nothing special to say about it in MPA.
+pub extern "C" fn rdma_reject_ece(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
+    rdma_reject(id, data, len)
+}
+
+/// `rdma_notify`: what it tells is known here already.
+pub extern "C" fn rdma_notify(id: *mut rdma_cm_id, _event: c_uint) -> c_int {
+    guard::minus_one(|| {
+        // SAFETY: the program's id.
+        let id = unsafe { CmId::of(id)? };
+        match id.state().step {
+            Step::Connected | Step::Over => Ok(0),
+            _ => Err(INVALID),
+        }
+    })
+}
+
+/// `rdma_disconnect`; `RDMA_CM_EVENT_DISCONNECTED` follows on both sides.
+pub extern "C-unwind" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
+    let mut over = false;
+    let begun = guard::minus_one(|| {
+        // SAFETY: the program's id.
+        let id = unsafe { CmId::of(id)? };
+        let step = id.state().step;
+        match step {
+            Step::Connected => id.id.disconnect(),
+            // The program knows that already: nothing more will come.
+            Step::Over => over = true,
+            _ => return Err(INVALID),
+        }
+        Ok(0)
+    });
+    if begun == 0 && !over { complete(id) } else { begun }
+}

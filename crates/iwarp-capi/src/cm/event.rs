@@ -1,0 +1,294 @@
+//! What happened, as the program is told.
+
+use std::io;
+use std::ptr::{null, null_mut};
+use std::sync::Arc;
+
+use iwarp::State;
+use iwarp::cm::{ConnectError, Event, EventKind, Id, StartupError};
+
+use super::abi::*;
+use super::channel::{CmChannel, CmEvent};
+use super::connect;
+use super::device;
+use super::id::{CmId, Resolution, Shared, Step};
+use crate::guard::Errno;
+
+/// Reasons of the InfiniBand connection manager for a REJ.
+const REJ_NO_RESOURCES: i32 = 3;
+const REJ_INVALID_SERVICE_ID: i32 = 8;
+const REJ_CONSUMER_DEFINED: i32 = 28;
+
+/// The argument of an event that says that `rdma_resolve_addrinfo` is done.
+pub(super) const ADDRINFO_RESOLVED: u64 = 1 << 63 | RDMA_CM_EVENT_ADDRINFO_RESOLVED as u64;
+
+/// What the program is told besides which id it happened to.
+struct Told {
+    event: u32,
+    status: i32,
+    private_data: Vec<u8>,
+    responder_resources: u8,
+    initiator_depth: u8,
+    argument: Option<u64>,
+}
+
+impl Told {
+    fn new(event: u32, status: i32) -> Self {
+        Self {
+            event,
+            status,
+            private_data: Vec::new(),
+            responder_resources: 0,
+            initiator_depth: 0,
+            argument: None,
+        }
+    }
+}
+
+/// Makes the program's event; `None` where nobody is to be told, as the id is being destroyed.
+pub(super) fn convert(event: Event) -> Option<*mut rdma_cm_event> {
+    let Event { id, listener, kind } = event;
+    if let EventKind::ConnectRequest { private_data, ird, ord } = kind {
+        return request(id, &listener?, private_data, ird, ord);
+    }
+    let (owner, this) = find(&id)?;
+    // SAFETY: not destroyed before the event that `find` counts is acknowledged.
+    let this = unsafe { &*this };
+    match tell(this, kind) {
+        Some(told) => Some(made(owner, this.as_abi(), null_mut(), told)),
+        None => {
+            owner.acknowledge();
+            None
+        }
+    }
+}
+
+/// The program's id, which stays until the event is acknowledged.
+fn find(id: &Id) -> Option<(Arc<Shared>, *mut CmId)> {
+    let owner = id.context()?.downcast::<Shared>().ok()?;
+    let this = owner.hand_out()?;
+    Some((owner, this))
+}
+
+/// Somebody wants to connect: there is a new id.
+fn request(
+    id: Id,
+    listener: &Id,
+    private_data: Vec<u8>,
+    ird: Option<u16>,
+    ord: Option<u16>,
+) -> Option<*mut rdma_cm_event> {
+    let (owner, listener) = find(listener)?;
+    // SAFETY: as in `convert`.
+    let listener = unsafe { &*listener };
+    match new_id(id, listener) {
+        Ok(new) => {
+            let (served, outstanding) = device::depths().unwrap_or((0, 0));
+            let mut told = Told::new(RDMA_CM_EVENT_CONNECT_REQUEST, 0);
+            // What the peer has outstanding is what is to be served here, and the other way round
+            // (rdma_get_cm_event(3)). MPA revision 1 does not say.
+            told.responder_resources = ord.map_or(served, depth);
+            told.initiator_depth = ird.map_or(outstanding, depth);
+            told.private_data = private_data;
+            // SAFETY: just made.
+            let mut state = unsafe { &*new }.state();
+            state.responder_resources = told.responder_resources;
+            state.initiator_depth = told.initiator_depth;
+            drop(state);
+            Some(made(owner, new.cast(), listener.as_abi(), told))
+        }
+        Err(error) => {
+            tracing::warn!(?error, "a connection request is dropped");
+            owner.acknowledge();
+            None
+        }
+    }
+}
+
+fn new_id(id: Id, listener: &CmId) -> Result<*mut CmId, Errno> {
+    // Requests at a synchronous id make synchronous ids.
+    let sync = listener.state().sync;
+    let channel = if sync { CmChannel::create()? } else { listener.channel.get() };
+    if sync {
+        // SAFETY: just made.
+        id.migrate(&unsafe { CmChannel::of(channel)? });
+    }
+    let new = CmId::make(id, channel, listener.context.get(), listener.ps, listener.qp_type);
+    // SAFETY: just made.
+    let this = unsafe { &*new };
+    let mut state = this.state();
+    state.sync = sync;
+    state.step = Step::Requested;
+    drop(state);
+    device::enter(this)?;
+    this.show_addresses();
+    if device::is_infiniband() {
+        this.show_path();
+    }
+    Ok(new)
+}
+
+/// What the program is told, after the id was changed accordingly.
+fn tell(this: &CmId, kind: EventKind) -> Option<Told> {
+    Some(match kind {
+        EventKind::AddressResolved => {
+            this.state().step = Step::Idle;
+            match device::enter(this) {
+                Ok(()) => this.show_addresses(),
+                Err(Errno(error)) => return Some(Told::new(RDMA_CM_EVENT_ADDR_ERROR, -error)),
+            }
+            Told::new(RDMA_CM_EVENT_ADDR_RESOLVED, 0)
+        }
+        EventKind::RouteResolved => {
+            if device::is_infiniband() {
+                this.show_path();
+            }
+            Told::new(RDMA_CM_EVENT_ROUTE_RESOLVED, 0)
+        }
+        EventKind::Established { private_data, ird, ord, .. } => {
+            established(this);
+            let mut told = Told::new(RDMA_CM_EVENT_ESTABLISHED, 0);
+            told.private_data = private_data;
+            (told.responder_resources, told.initiator_depth) = (depth(ird), depth(ord));
+            told
+        }
+        EventKind::Responded { private_data, ird, ord } => {
+            this.show_addresses();
+            let mut told = responded(this);
+            told.private_data = private_data;
+            (told.responder_resources, told.initiator_depth) = (depth(ird), depth(ord));
+            told
+        }
+        EventKind::Unreachable(error) if this.state().step == Step::Resolving => {
+            this.state().step = Step::Idle;
+            Told::new(RDMA_CM_EVENT_ADDR_ERROR, -Errno::from(error).0)
+        }
+        EventKind::Rejected { private_data, ird, ord } => {
+            let status =
+                if device::is_infiniband() { REJ_CONSUMER_DEFINED } else { -libc::ECONNREFUSED };
+            let mut told = failed(this, RDMA_CM_EVENT_REJECTED, status);
+            told.private_data = private_data;
+            told.responder_resources = ord.map_or(0, depth);
+            told.initiator_depth = ird.map_or(0, depth);
+            told
+        }
+        EventKind::Unreachable(error) => refused(this, &error),
+        EventKind::ConnectError(ConnectError::Io(error) | ConnectError::Unreachable(error)) => {
+            refused(this, &error)
+        }
+        EventKind::ConnectError(ConnectError::Startup(StartupError::Closed)) => {
+            refused(this, &io::ErrorKind::ConnectionReset.into())
+        }
+        EventKind::ConnectError(
+            ConnectError::Startup(StartupError::Timeout) | ConnectError::Timeout,
+        ) => refused(this, &io::ErrorKind::TimedOut.into()),
+        EventKind::ConnectError(error) => {
+            tracing::info!(%error, "connection not made");
+            failed(this, RDMA_CM_EVENT_CONNECT_ERROR, -libc::EPROTO)
+        }
+        EventKind::Disconnected(_) => {
+            this.state().step = Step::Over;
+            connect::refresh_state(this);
+            Told::new(RDMA_CM_EVENT_DISCONNECTED, 0)
+        }
+        EventKind::User { status, argument: ADDRINFO_RESOLVED } => {
+            debug_assert!(matches!(this.state().addrinfo, Resolution::Done(_)));
+            Told::new(RDMA_CM_EVENT_ADDRINFO_RESOLVED, status)
+        }
+        EventKind::User { status, argument } => {
+            let mut told = Told::new(RDMA_CM_EVENT_USER, status);
+            told.argument = Some(argument);
+            told
+        }
+        EventKind::ConnectRequest { .. } => return None,
+    })
+}
+
+fn established(this: &CmId) {
+    this.state().step = Step::Connected;
+    this.show_addresses();
+    connect::refresh_state(this);
+}
+
+/// The peer accepts a connection for which there is no queue pair yet. As InfiniBand has it the
+/// program goes on from here; iWARP knows no such step.
+fn responded(this: &CmId) -> Told {
+    if device::is_infiniband() {
+        this.state().step = Step::Responded;
+        return Told::new(RDMA_CM_EVENT_CONNECT_RESPONSE, 0);
+    }
+    match connect::establish(this) {
+        Ok(()) => Told::new(RDMA_CM_EVENT_ESTABLISHED, 0),
+        Err(Errno(error)) => failed(this, RDMA_CM_EVENT_CONNECT_ERROR, -error),
+    }
+}
+
+/// Nobody answers, or nobody wants to: told as the kernel's iWARP connection manager tells it,
+/// and where the device looks like InfiniBand with the reasons known there.
+fn refused(this: &CmId, error: &io::Error) -> Told {
+    let errno = Errno::from(io::Error::from(error.kind()));
+    let Errno(number) = error.raw_os_error().map_or(errno, Errno);
+    let infiniband = device::is_infiniband();
+    let (event, status) = match number {
+        libc::ECONNREFUSED if infiniband => (RDMA_CM_EVENT_REJECTED, REJ_INVALID_SERVICE_ID),
+        libc::ECONNRESET | libc::EPIPE if infiniband => (RDMA_CM_EVENT_REJECTED, REJ_NO_RESOURCES),
+        libc::ECONNREFUSED | libc::ECONNRESET => (RDMA_CM_EVENT_REJECTED, -number),
+        libc::EPIPE => (RDMA_CM_EVENT_REJECTED, -libc::ECONNRESET),
+        libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH => {
+            (RDMA_CM_EVENT_UNREACHABLE, -number)
+        }
+        _ => (RDMA_CM_EVENT_CONNECT_ERROR, -number),
+    };
+    failed(this, event, status)
+}
+
+/// The connection was not made.
+fn failed(this: &CmId, event: u32, status: i32) -> Told {
+    this.state().step = Step::Idle;
+    // What was posted meanwhile is flushed when the peer refuses (as librdmacm does).
+    if event == RDMA_CM_EVENT_REJECTED
+        && let Some(qp) = connect::queue(this)
+    {
+        // Every state may become that of an error.
+        let _ = qp.queue_pair().modify(State::Err);
+        qp.refresh_state();
+    }
+    Told::new(event, status)
+}
+
+fn depth(depth: u16) -> u8 {
+    u8::try_from(depth).unwrap_or(u8::MAX)
+}
+
+fn made(
+    owner: Arc<Shared>,
+    id: *mut rdma_cm_id,
+    listen_id: *mut rdma_cm_id,
+    told: Told,
+) -> *mut rdma_cm_event {
+    let mut private_data = told.private_data;
+    // All that the length in C can say. MPA carries up to 512 octets.
+    private_data.truncate(u8::MAX.into());
+    let private_data = private_data.into_boxed_slice();
+    let data = if private_data.is_empty() { null() } else { private_data.as_ptr().cast() };
+    // SAFETY: numbers and nullable pointers.
+    let mut param: rdma_cm_event_param = unsafe { std::mem::zeroed() };
+    match told.argument {
+        Some(argument) => param.arg = argument,
+        None => {
+            param.conn = rdma_conn_param {
+                private_data: data,
+                private_data_len: private_data.len() as u8,
+                responder_resources: told.responder_resources,
+                initiator_depth: told.initiator_depth,
+                flow_control: 0,
+                retry_count: 0,
+                rnr_retry_count: 0,
+                srq: 0,
+                qp_num: 0,
+            };
+        }
+    }
+    let abi = rdma_cm_event { id, listen_id, event: told.event, status: told.status, param };
+    Box::into_raw(Box::new(CmEvent { abi, owner, private_data })).cast()
+}

@@ -1,0 +1,504 @@
+//! Ids: made, bound, resolved, destroyed.
+
+use std::any::Any;
+use std::cell::{Cell, UnsafeCell};
+use std::ffi::{c_int, c_uint, c_void};
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
+
+use iwarp::Log;
+use iwarp::cm::Id;
+use iwarp_os::ForkGeneration;
+
+use super::abi::{
+    IBV_QPT_UD, RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, ibv_ece, ibv_sa_path_rec,
+    rdma_addr, rdma_addrinfo, rdma_cm_id, rdma_event_channel, rdma_ib_addr, rdma_route,
+};
+use super::channel::{CmChannel, complete, release_event};
+use super::connect::Carrier;
+use super::{addr, device};
+use crate::abi::flags::IBV_QPT_RC;
+use crate::abi::{ibv_gid, ibv_qp_init_attr};
+use crate::guard::{self, Errno, INVALID, UNSUPPORTED};
+
+/// An id as the program has it, and what is ours behind it.
+#[repr(C)]
+pub struct CmId {
+    abi: rdma_cm_id,
+    pub(super) id: Id,
+    pub(super) shared: Arc<Shared>,
+    state: Mutex<State>,
+    process: ForkGeneration,
+}
+
+/// What a step needs to know of those before it.
+pub(super) struct State {
+    /// The program gave no channel: steps wait.
+    pub(super) sync: bool,
+    pub(super) step: Step,
+    /// Reads of the peer's to serve, and of our own to have outstanding, where the program leaves
+    /// it open.
+    pub(super) responder_resources: u8,
+    pub(super) initiator_depth: u8,
+    /// What goes before the program's private data when connecting.
+    pub(super) connect_data: Vec<u8>,
+    /// How queue pairs of connections that come in are made.
+    pub(super) qp_init_attr: Option<ibv_qp_init_attr>,
+    /// The number that the program gave of a queue pair of its own.
+    pub(super) qp_num: u32,
+    /// Bears a connection whose queue pair is none of this device's.
+    pub(super) carrier: Option<Carrier>,
+    pub(super) ack_timeout: Option<u8>,
+    pub(super) local_ece: ibv_ece,
+    pub(super) remote_ece: ibv_ece,
+    pub(super) addrinfo: Resolution,
+    /// The route's, where there is one.
+    path: Option<Box<ibv_sa_path_rec>>,
+}
+
+/// Where an id is on its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Step {
+    Idle,
+    Resolving,
+    Listening,
+    /// A request that waits for the answer.
+    Requested,
+    Connecting,
+    /// The peer accepted, and the program has to call `rdma_establish`.
+    Responded,
+    Connected,
+    /// There was a connection, and the program knows of its end.
+    Over,
+}
+
+/// State of `rdma_resolve_addrinfo`.
+pub(super) enum Resolution {
+    None,
+    Done(*mut rdma_addrinfo),
+}
+
+/// What events and their acknowledgement need of an id, which may be gone.
+pub(super) struct Shared {
+    id: AtomicPtr<CmId>,
+    count: Mutex<Count>,
+    acknowledged: Condvar,
+}
+
+#[derive(Default)]
+struct Count {
+    handed_out: u32,
+    gone: bool,
+}
+
+impl Shared {
+    fn new() -> Arc<Self> {
+        let (count, acknowledged) = (Mutex::default(), Condvar::new());
+        Arc::new(Self { id: AtomicPtr::new(null_mut()), count, acknowledged })
+    }
+
+    /// The id, which stays until an event that is to be made is acknowledged; `None` when it is
+    /// being destroyed.
+    pub(super) fn hand_out(&self) -> Option<*mut CmId> {
+        let mut count = self.count();
+        if count.gone {
+            return None;
+        }
+        count.handed_out += 1;
+        Some(self.id.load(Ordering::Acquire))
+    }
+
+    /// An event was acknowledged.
+    pub(super) fn acknowledge(&self) {
+        let mut count = self.count();
+        count.handed_out = count.handed_out.saturating_sub(1);
+        drop(count);
+        self.acknowledged.notify_all();
+    }
+
+    /// Waits until all events are acknowledged.
+    pub(super) fn settle(&self) {
+        let mut count = self.count();
+        while count.handed_out > 0 {
+            count = self.acknowledged.wait(count).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn retire(&self) {
+        self.count().gone = true;
+    }
+
+    fn count(&self) -> MutexGuard<'_, Count> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Deref for CmId {
+    type Target = rdma_cm_id;
+
+    fn deref(&self) -> &rdma_cm_id {
+        &self.abi
+    }
+}
+
+impl CmId {
+    /// The id of `of`, seen from C.
+    pub(super) fn make(
+        of: Id,
+        channel: *mut rdma_event_channel,
+        context: *mut c_void,
+        ps: c_uint,
+        qp_type: c_uint,
+    ) -> *mut Self {
+        let abi = rdma_cm_id {
+            verbs: Cell::new(null_mut()),
+            channel: Cell::new(channel),
+            context: Cell::new(context),
+            qp: Cell::new(null_mut()),
+            route: UnsafeCell::new(rdma_route {
+                addr: rdma_addr {
+                    src: addr::empty(),
+                    dst: addr::empty(),
+                    ibaddr: rdma_ib_addr {
+                        sgid: ibv_gid::default(),
+                        dgid: ibv_gid::default(),
+                        pkey: 0,
+                    },
+                },
+                path_rec: null_mut(),
+                num_paths: 0,
+            }),
+            ps,
+            port_num: Cell::new(0),
+            event: Cell::new(null_mut()),
+            send_cq_channel: Cell::new(null_mut()),
+            send_cq: Cell::new(null_mut()),
+            recv_cq_channel: Cell::new(null_mut()),
+            recv_cq: Cell::new(null_mut()),
+            srq: Cell::new(null_mut()),
+            pd: Cell::new(null_mut()),
+            qp_type,
+        };
+        let state = State {
+            sync: false,
+            step: Step::Idle,
+            responder_resources: 0,
+            initiator_depth: 0,
+            connect_data: Vec::new(),
+            qp_init_attr: None,
+            qp_num: 0,
+            carrier: None,
+            ack_timeout: None,
+            local_ece: NO_ECE,
+            remote_ece: NO_ECE,
+            addrinfo: Resolution::None,
+            path: None,
+        };
+        let shared = Shared::new();
+        of.set_context(Arc::clone(&shared) as Arc<dyn Any + Send + Sync>);
+        let made = Box::into_raw(Box::new(Self {
+            abi,
+            id: of,
+            shared: Arc::clone(&shared),
+            state: Mutex::new(state),
+            process: ForkGeneration::new(),
+        }));
+        shared.id.store(made, Ordering::Release);
+        made
+    }
+
+    /// # Safety
+    ///
+    /// The pointer is null or of an id that is not destroyed.
+    pub(super) unsafe fn of<'a>(id: *mut rdma_cm_id) -> Result<&'a Self, Errno> {
+        // SAFETY: the caller's promise; `abi` is the first field.
+        let id = unsafe { id.cast::<Self>().as_ref() }.ok_or(INVALID)?;
+        // A forked child has a copy of the memory, and no connections.
+        if id.process.forked() { Err(Errno(libc::EBADF)) } else { Ok(id) }
+    }
+
+    pub(super) fn as_abi(&self) -> *mut rdma_cm_id {
+        (&raw const self.abi).cast_mut()
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses what only makes sense for connections.
+    pub(super) fn connected_only(&self) -> Result<(), Errno> {
+        static ONCE: Once = Once::new();
+
+        if self.ps != RDMA_PS_UDP && self.ps != RDMA_PS_IPOIB {
+            return Ok(());
+        }
+        ONCE.call_once(|| {
+            guard::say(
+                Log::Error,
+                format_args!(
+                    "this program wants datagrams (port space {}); iWARP has connections only",
+                    if self.ps == RDMA_PS_UDP { "RDMA_PS_UDP" } else { "RDMA_PS_IPOIB" },
+                ),
+            );
+        });
+        Err(UNSUPPORTED)
+    }
+
+    /// Has the program see the addresses that the id has.
+    pub(super) fn show_addresses(&self) {
+        // SAFETY: only this library writes the route, in calls that work on this id; C forbids
+        // the program to read it meanwhile.
+        let route = unsafe { &mut *self.route.get() };
+        if let Some(local) = self.id.local_addr() {
+            route.addr.src = addr::storage(local);
+            route.addr.ibaddr.sgid.raw = addr::gid(local);
+        }
+        if let Some(peer) = self.id.peer_addr() {
+            route.addr.dst = addr::storage(peer);
+            route.addr.ibaddr.dgid.raw = addr::gid(peer);
+        }
+        if !self.verbs.get().is_null() {
+            route.addr.ibaddr.pkey = device::PKEY;
+        }
+    }
+
+    /// Has the program see the path, as InfiniBand has one.
+    pub(super) fn show_path(&self) {
+        // SAFETY: as in `show_addresses`.
+        let route = unsafe { &mut *self.route.get() };
+        let rdma_ib_addr { sgid, dgid, pkey } = route.addr.ibaddr;
+        let path = ibv_sa_path_rec {
+            dgid,
+            sgid,
+            dlid: 0,
+            slid: 0,
+            raw_traffic: 0,
+            flow_label: 0,
+            hop_limit: 64,
+            traffic_class: 0,
+            reversible: 1,
+            numb_path: 1,
+            pkey,
+            sl: 0,
+            mtu_selector: EXACTLY,
+            mtu: super::attr::PATH_MTU as u8,
+            rate_selector: EXACTLY,
+            rate: RATE_10_GBPS,
+            packet_life_time_selector: EXACTLY,
+            packet_life_time: 18,
+            preference: 0,
+        };
+        let mut state = self.state();
+        let path = state.path.insert(Box::new(path));
+        route.path_rec = &raw mut **path;
+        route.num_paths = 1;
+    }
+}
+
+const NO_ECE: ibv_ece = ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 };
+/// Selector of a value in a path record.
+const EXACTLY: u8 = 2;
+/// `IBV_RATE_10_GBPS`
+const RATE_10_GBPS: u8 = 3;
+
+/// Makes an id; `null` for a channel makes it synchronous.
+pub(super) fn create(
+    channel: *mut rdma_event_channel,
+    context: *mut c_void,
+    ps: c_uint,
+    qp_type: c_uint,
+) -> Result<*mut CmId, Errno> {
+    if ![RDMA_PS_TCP, RDMA_PS_UDP, RDMA_PS_IPOIB, RDMA_PS_IB].contains(&ps) {
+        return Err(Errno(libc::EPROTONOSUPPORT));
+    }
+    let sync = channel.is_null();
+    let channel = if sync { CmChannel::create()? } else { channel };
+    // SAFETY: the program's channel, which it has not destroyed, or the one just made.
+    let id = match unsafe { CmChannel::of(channel) }.and_then(|channel| Ok(Id::new(&channel)?)) {
+        Ok(id) => id,
+        Err(error) => {
+            if sync {
+                // SAFETY: just made.
+                unsafe { CmChannel::destroy(channel) };
+            }
+            return Err(error);
+        }
+    };
+    let made = CmId::make(id, channel, context, ps, qp_type);
+    // SAFETY: just made.
+    unsafe { &*made }.state().sync = sync;
+    Ok(made)
+}
+
+/// `rdma_create_id`
+pub extern "C" fn rdma_create_id(
+    channel: *mut rdma_event_channel,
+    id: Option<&mut *mut rdma_cm_id>,
+    context: *mut c_void,
+    ps: c_uint,
+) -> c_int {
+    guard::prepare();
+    guard::minus_one(|| {
+        let place = id.ok_or(INVALID)?;
+        let datagram = ps == RDMA_PS_UDP || ps == RDMA_PS_IPOIB;
+        let qp_type = if datagram { IBV_QPT_UD } else { IBV_QPT_RC };
+        *place = create(channel, context, ps, qp_type)?.cast();
+        Ok(0)
+    })
+}
+
+/// `rdma_destroy_id`: waits until the program has acknowledged the id's events.
+pub extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
+    guard::minus_one(|| {
+        // SAFETY: the program's id.
+        let this = match unsafe { CmId::of(id) } {
+            Ok(this) => this,
+            // The parent's.
+            Err(Errno(libc::EBADF)) => return Ok(0),
+            Err(error) => return Err(error),
+        };
+        this.id.close();
+        release_event(this);
+        this.shared.retire();
+        this.shared.settle();
+        let channel = this.channel.get();
+        let sync = this.state().sync;
+        // SAFETY: made by `CmId::make`; no event leads to it any more, and the program promises
+        // not to use it any more.
+        drop(unsafe { Box::from_raw(id.cast::<CmId>()) });
+        if sync {
+            // SAFETY: the id's own, which nobody else knows.
+            unsafe { CmChannel::destroy(channel) };
+        }
+        Ok(0)
+    })
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        if let Resolution::Done(info) = self.addrinfo {
+            super::addrinfo::rdma_freeaddrinfo(info);
+        }
+    }
+}
+
+/// `rdma_bind_addr`
+pub extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *const libc::sockaddr) -> c_int {
+    guard::minus_one(|| {
+        // SAFETY: the program's id and address.
+        let (id, addr) = unsafe { (CmId::of(id)?, addr::read(addr)?) };
+        id.connected_only()?;
+        id.id.bind(addr)?;
+        if !addr.ip().is_unspecified() {
+            device::enter(id)?;
+        }
+        id.show_addresses();
+        Ok(0)
+    })
+}
+
+/// `rdma_resolve_addr`; ends in `RDMA_CM_EVENT_ADDR_RESOLVED` or `RDMA_CM_EVENT_ADDR_ERROR`.
+pub extern "C-unwind" fn rdma_resolve_addr(
+    id: *mut rdma_cm_id,
+    src: *const libc::sockaddr,
+    dst: *const libc::sockaddr,
+    _timeout_ms: c_int,
+) -> c_int {
+    let begun = guard::minus_one(|| {
+        // SAFETY: the program's id and addresses.
+        let (id, dst) = unsafe { (CmId::of(id)?, addr::read(dst)?) };
+        id.connected_only()?;
+        // SAFETY: likewise.
+        let src = if src.is_null() { None } else { Some(unsafe { addr::read(src)? }) };
+        resolve_addr(id, src, dst)?;
+        Ok(0)
+    });
+    if begun == 0 { complete(id) } else { begun }
+}
+
+fn resolve_addr(id: &CmId, src: Option<SocketAddr>, dst: SocketAddr) -> Result<(), Errno> {
+    let before = std::mem::replace(&mut id.state().step, Step::Resolving);
+    // SAFETY: as in `show_addresses`; no event has made another thread look at it yet.
+    unsafe { &mut *id.route.get() }.addr.dst = addr::storage(dst);
+    // An unspecified source leaves the choice to us, but may say the port.
+    let src = src.filter(|src| !src.ip().is_unspecified() || src.port() != 0);
+    if let Err(error) = id.id.resolve_addr(src, dst) {
+        id.state().step = before;
+        return Err(error.into());
+    }
+    Ok(())
+}
+
+/// `rdma_resolve_route`; ends in `RDMA_CM_EVENT_ROUTE_RESOLVED`.
+pub extern "C-unwind" fn rdma_resolve_route(id: *mut rdma_cm_id, _timeout_ms: c_int) -> c_int {
+    let begun = guard::minus_one(|| {
+        // SAFETY: the program's id.
+        let id = unsafe { CmId::of(id)? };
+        id.id.resolve_route()?;
+        Ok(0)
+    });
+    if begun == 0 { complete(id) } else { begun }
+}
+
+/// `rdma_listen`
+pub extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
+    guard::minus_one(|| {
+        // SAFETY: the program's id.
+        let id = unsafe { CmId::of(id)? };
+        id.connected_only()?;
+        id.id.listen(u32::try_from(backlog).unwrap_or(0))?;
+        id.state().step = Step::Listening;
+        id.show_addresses();
+        Ok(0)
+    })
+}
+
+/// `rdma_migrate_id`: events that wait go along. Returns when those that the program has are
+/// acknowledged.
+pub extern "C" fn rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> c_int {
+    guard::minus_one(|| {
+        // SAFETY: the program's id.
+        migrate(unsafe { CmId::of(id)? }, channel)?;
+        Ok(0)
+    })
+}
+
+pub(super) fn migrate(id: &CmId, channel: *mut rdma_event_channel) -> Result<(), Errno> {
+    let was_sync = id.state().sync;
+    let sync = channel.is_null();
+    if was_sync && sync {
+        return Err(INVALID);
+    }
+    let channel = if sync { CmChannel::create()? } else { channel };
+    // SAFETY: the program's channel, which it has not destroyed, or the one just made.
+    id.id.migrate(&unsafe { CmChannel::of(channel)? });
+    if was_sync {
+        release_event(id);
+        // SAFETY: the id's own, which nobody else knows.
+        unsafe { CmChannel::destroy(id.channel.get()) };
+    }
+    id.state().sync = sync;
+    id.channel.set(channel);
+    id.shared.settle();
+    Ok(())
+}
+
+/// `rdma_get_src_port`: in network order.
+pub extern "C" fn rdma_get_src_port(id: &CmId) -> u16 {
+    // SAFETY: as in `show_addresses`.
+    port(unsafe { &(*id.route.get()).addr.src })
+}
+
+/// `rdma_get_dst_port`: in network order.
+pub extern "C" fn rdma_get_dst_port(id: &CmId) -> u16 {
+    // SAFETY: as above.
+    port(unsafe { &(*id.route.get()).addr.dst })
+}
+
+fn port(storage: &libc::sockaddr_storage) -> u16 {
+    // SAFETY: a `sockaddr_storage` is large enough for any address.
+    unsafe { addr::read((&raw const *storage).cast()) }.map_or(0, |addr| addr.port().to_be())
+}

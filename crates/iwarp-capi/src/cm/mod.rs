@@ -1,0 +1,32 @@
+//! The functions of `rdma/rdma_cma.h`.
+//!
+//! ```text
+//!   abi, addr            structures and addresses of C
+//!   device               the context and the protection domain that ids use by default
+//!   id                   ids: making, binding, resolving, destroying
+//!   connect              connecting, accepting, refusing, ending
+//!   channel, event       event channels, and what the program is told
+//!   qp, attr             queue pairs of ids, and values for those of the program's own
+//!   endpoint             rdma_create_ep and its kin
+//!   addrinfo             rdma_getaddrinfo
+//!   option               options, and what this device does not have
+//!   rsocket              the one function of rsocket.h that works on ordinary descriptors
+//! ```
+//!
+//! Ids without a channel of the program's are synchronous: each step waits for its event, and
+//! leaves it in `id->event`. Such a wait is a cancellation point, so nothing may be waiting for
+//! its `Drop` around it ([`iwarp_os::cancel`]).
+
+pub mod abi;
+mod addr;
+pub mod addrinfo;
+pub mod attr;
+pub mod channel;
+pub mod connect;
+pub mod device;
+pub mod endpoint;
+mod event;
+pub mod id;
+pub mod option;
+pub mod qp;
+pub mod rsocket;

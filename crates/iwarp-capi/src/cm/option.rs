@@ -1,0 +1,141 @@
+//! Options of ids; extended connection establishment, user events, and multicast, which there is
+//! none of.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use super::abi::{
+    RDMA_CM_EVENT_USER, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, RDMA_OPTION_ID_AFONLY,
+    RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_TOS, ibv_ece, rdma_cm_id,
+};
+use super::id::CmId;
+use crate::guard::{self, Errno, INVALID, UNSUPPORTED};
+
+/// The largest exponent of a timeout.
+const MAX_TIMEOUT: u8 = 31;
+
+/// `rdma_set_option`
+pub extern "C" fn rdma_set_option(
+    id: *mut rdma_cm_id,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: usize,
+) -> c_int {
+    guard::minus_one(|| {
+        // SAFETY: the program's id.
+        let id = unsafe { CmId::of(id)? };
+        // As the kernel says it of options that it does not know.
+        if level != RDMA_OPTION_ID {
+            return Err(Errno(libc::ENOSYS));
+        }
+        // SAFETY: `len` octets are there, says the program.
+        let octet = || match len {
+            1 if !value.is_null() => Ok(unsafe { value.cast::<u8>().read() }),
+            _ => Err(INVALID),
+        };
+        let switch = || match len {
+            // SAFETY: as above.
+            4 if !value.is_null() => Ok(unsafe { value.cast::<c_int>().read_unaligned() } != 0),
+            _ => Err(INVALID),
+        };
+        let bound = id.id.local_addr().is_some();
+        match name {
+            RDMA_OPTION_ID_TOS => id.id.set_traffic_class(octet()?),
+            RDMA_OPTION_ID_REUSEADDR if !bound => id.id.set_share_address(switch()?),
+            RDMA_OPTION_ID_AFONLY if !bound => id.id.set_ipv6_only(switch()?),
+            RDMA_OPTION_ID_REUSEADDR | RDMA_OPTION_ID_AFONLY => {
+                switch()?;
+                return Err(INVALID);
+            }
+            RDMA_OPTION_ID_ACK_TIMEOUT => {
+                let timeout = octet()?;
+                if timeout > MAX_TIMEOUT {
+                    return Err(INVALID);
+                }
+                id.state().ack_timeout = Some(timeout);
+            }
+            _ => return Err(Errno(libc::ENOSYS)),
+        }
+        Ok(0)
+    })
+}
+
+/// `rdma_write_cm_event`: an event of the program's own.
+pub extern "C" fn rdma_write_cm_event(
+    id: *mut rdma_cm_id,
+    event: c_uint,
+    status: c_int,
+    argument: u64,
+) -> c_int {
+    guard::minus_one(|| {
+        // SAFETY: the program's id.
+        let id = unsafe { CmId::of(id)? };
+        if event != RDMA_CM_EVENT_USER {
+            return Err(INVALID);
+        }
+        id.id.notify(status, argument);
+        Ok(0)
+    })
+}
+
+/// `rdma_set_local_ece`: kept, and not said to anybody, as no device of this kind has a use for
+/// it.
+pub extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: Option<&ibv_ece>) -> c_int {
+    guard::minus_one(|| {
+        // SAFETY: the program's id.
+        let id = unsafe { CmId::of(id)? };
+        let ece = ece.ok_or(INVALID)?;
+        if !id.qp.get().is_null() || ece.vendor_id == 0 || ece.comp_mask != 0 {
+            return Err(INVALID);
+        }
+        id.state().local_ece = *ece;
+        Ok(0)
+    })
+}
+
+/// `rdma_get_remote_ece`: the peer has said nothing.
+pub extern "C" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: Option<&mut ibv_ece>) -> c_int {
+    guard::minus_one(|| {
+        // SAFETY: the program's id.
+        let id = unsafe { CmId::of(id)? };
+        let ece = ece.ok_or(INVALID)?;
+        if !id.qp.get().is_null() {
+            return Err(INVALID);
+        }
+        *ece = id.state().remote_ece;
+        Ok(0)
+    })
+}
+
+/// `rdma_join_multicast`, `rdma_join_multicast_ex` and `rdma_leave_multicast`.
+fn no_multicast(id: *mut rdma_cm_id) -> c_int {
+    guard::minus_one(|| {
+        // SAFETY: the program's id.
+        let id = unsafe { CmId::of(id)? };
+        id.connected_only()?;
+        Err(UNSUPPORTED)
+    })
+}
+
+/// `rdma_join_multicast`
+pub extern "C" fn rdma_join_multicast(
+    id: *mut rdma_cm_id,
+    _addr: *const libc::sockaddr,
+    _context: *mut c_void,
+) -> c_int {
+    no_multicast(id)
+}
+
+/// `rdma_join_multicast_ex`
+pub extern "C" fn rdma_join_multicast_ex(
+    id: *mut rdma_cm_id,
+    _attr: *const c_void,
+    _context: *mut c_void,
+) -> c_int {
+    no_multicast(id)
+}
+
+/// `rdma_leave_multicast`
+pub extern "C" fn rdma_leave_multicast(id: *mut rdma_cm_id, _addr: *const libc::sockaddr) -> c_int {
+    no_multicast(id)
+}

@@ -1,0 +1,242 @@
+//! Queue pairs that belong to an id, and what is made along with them.
+
+use std::ffi::c_int;
+use std::ptr::null_mut;
+
+use super::abi::rdma_cm_id;
+use super::id::CmId;
+use crate::abi::flags::{
+    IBV_QP_INIT_ATTR_PD, IBV_QPS_INIT, IBV_QPT_RC, IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE,
+    IBV_SRQT_BASIC,
+};
+use crate::abi::{
+    ibv_cq, ibv_pd, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq_init_attr, ibv_srq_init_attr_ex,
+};
+use crate::guard::{self, Errno, INVALID, UNSUPPORTED};
+use crate::verbs::{Context, channel, cq, qp, srq};
+
+/// `rdma_create_qp`: completion queues and channels that the program does not give are made too.
+pub extern "C" fn rdma_create_qp(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    attr: Option<&mut ibv_qp_init_attr>,
+) -> c_int {
+    guard::minus_one(|| {
+        // SAFETY: the program's id.
+        let id = unsafe { CmId::of(id)? };
+        create_qp(id, pd, attr.ok_or(INVALID)?)?;
+        Ok(0)
+    })
+}
+
+pub(super) fn create_qp(
+    id: &CmId,
+    pd: *mut ibv_pd,
+    attr: &mut ibv_qp_init_attr,
+) -> Result<(), Errno> {
+    let mut whole = ibv_qp_init_attr_ex {
+        comp_mask: IBV_QP_INIT_ATTR_PD,
+        pd,
+        ..ibv_qp_init_attr_ex::from(&*attr)
+    };
+    let made = create_qp_ex(id, &mut whole);
+    *attr = whole.base();
+    made
+}
+
+/// `rdma_create_qp_ex`
+pub extern "C" fn rdma_create_qp_ex(
+    id: *mut rdma_cm_id,
+    attr: Option<&mut ibv_qp_init_attr_ex>,
+) -> c_int {
+    guard::minus_one(|| {
+        // SAFETY: the program's id.
+        let id = unsafe { CmId::of(id)? };
+        create_qp_ex(id, attr.ok_or(INVALID)?)?;
+        Ok(0)
+    })
+}
+
+fn create_qp_ex(id: &CmId, attr: &mut ibv_qp_init_attr_ex) -> Result<(), Errno> {
+    id.connected_only()?;
+    if !id.qp.get().is_null() {
+        return Err(INVALID);
+    }
+    let context = context(id)?;
+    if attr.comp_mask & IBV_QP_INIT_ATTR_PD == 0 || attr.pd.is_null() {
+        attr.comp_mask |= IBV_QP_INIT_ATTR_PD;
+        attr.pd = id.pd.get();
+    }
+    // SAFETY: the program's protection domain, or ours.
+    if attr.pd.is_null() || unsafe { (*attr.pd).context } != context.as_abi() {
+        return Err(INVALID);
+    }
+    let clash = |mine: *mut ibv_cq, given: *mut ibv_cq| {
+        !mine.is_null() && !given.is_null() && mine != given
+    };
+    if clash(id.recv_cq.get(), attr.recv_cq) || clash(id.send_cq.get(), attr.send_cq) {
+        return Err(INVALID);
+    }
+    if attr.qp_type != IBV_QPT_RC {
+        return Err(UNSUPPORTED);
+    }
+    let needed = |mine: bool, given: bool, size: u32| if mine || given { 0 } else { size };
+    let send = needed(!id.send_cq.get().is_null(), !attr.send_cq.is_null(), attr.cap.max_send_wr);
+    let recv = needed(!id.recv_cq.get().is_null(), !attr.recv_cq.is_null(), attr.cap.max_recv_wr);
+    create_cqs(id, send, recv)?;
+    if attr.send_cq.is_null() {
+        attr.send_cq = id.send_cq.get();
+    }
+    if attr.recv_cq.is_null() {
+        attr.recv_cq = id.recv_cq.get();
+    }
+    if attr.srq.is_null() {
+        attr.srq = id.srq.get();
+    }
+    let made = qp::create_managed(attr).inspect_err(|_| destroy_cqs(id))?;
+    // SAFETY: just made.
+    let made = unsafe { &*made };
+    made.show_state(IBV_QPS_INIT);
+    id.pd.set(attr.pd);
+    id.qp.set(made.as_abi());
+    Ok(())
+}
+
+/// `rdma_destroy_qp`
+pub extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
+    guard::value((), || {
+        // SAFETY: the program's id.
+        let Ok(id) = (unsafe { CmId::of(id) }) else { return };
+        let own = id.qp.replace(null_mut());
+        if !own.is_null() {
+            qp::ibv_destroy_qp(own.cast());
+        }
+        destroy_cqs(id);
+    });
+}
+
+/// `rdma_create_srq`
+pub extern "C" fn rdma_create_srq(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    attr: Option<&mut ibv_srq_init_attr>,
+) -> c_int {
+    guard::minus_one(|| {
+        // SAFETY: the program's id.
+        let id = unsafe { CmId::of(id)? };
+        let attr = attr.ok_or(INVALID)?;
+        let mut whole = ibv_srq_init_attr_ex {
+            srq_context: attr.srq_context,
+            attr: attr.attr,
+            comp_mask: IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD,
+            srq_type: IBV_SRQT_BASIC,
+            pd,
+            xrcd: null_mut(),
+            cq: null_mut(),
+            tm_cap: [0; 2],
+        };
+        let made = create_srq_ex(id, &mut whole);
+        attr.attr = whole.attr;
+        made?;
+        Ok(0)
+    })
+}
+
+/// `rdma_create_srq_ex`
+pub extern "C" fn rdma_create_srq_ex(
+    id: *mut rdma_cm_id,
+    attr: Option<&mut ibv_srq_init_attr_ex>,
+) -> c_int {
+    guard::minus_one(|| {
+        // SAFETY: the program's id.
+        let id = unsafe { CmId::of(id)? };
+        create_srq_ex(id, attr.ok_or(INVALID)?)?;
+        Ok(0)
+    })
+}
+
+fn create_srq_ex(id: &CmId, attr: &mut ibv_srq_init_attr_ex) -> Result<(), Errno> {
+    if attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE == 0 {
+        return Err(INVALID);
+    }
+    if attr.comp_mask & IBV_SRQ_INIT_ATTR_PD == 0 || attr.pd.is_null() {
+        attr.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
+        attr.pd = id.pd.get();
+    }
+    if attr.srq_type != IBV_SRQT_BASIC {
+        return Err(UNSUPPORTED);
+    }
+    if attr.pd.is_null() {
+        return Err(INVALID);
+    }
+    let context = context(id)?;
+    let made = srq::create_srq_ex(context, attr);
+    if made.is_null() {
+        return Err(last_error());
+    }
+    id.srq.set(made.cast());
+    Ok(())
+}
+
+/// `rdma_destroy_srq`
+pub extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
+    guard::value((), || {
+        // SAFETY: the program's id.
+        let Ok(id) = (unsafe { CmId::of(id) }) else { return };
+        let own = id.srq.replace(null_mut());
+        if !own.is_null() {
+            srq::ibv_destroy_srq(own.cast());
+        }
+        destroy_cqs(id);
+    });
+}
+
+/// Makes completion queues of these sizes, each with a channel; none for 0.
+fn create_cqs(id: &CmId, send: u32, recv: u32) -> Result<(), Errno> {
+    let context = context(id)?;
+    let wanted =
+        [(recv, &id.recv_cq_channel, &id.recv_cq), (send, &id.send_cq_channel, &id.send_cq)];
+    for (size, its_channel, its_cq) in wanted.into_iter().filter(|(size, ..)| *size > 0) {
+        its_channel.set(channel::ibv_create_comp_channel(context).cast());
+        if !its_channel.get().is_null() {
+            let size = c_int::try_from(size).unwrap_or(c_int::MAX);
+            let (its, channel) = (id.as_abi().cast(), its_channel.get().cast());
+            its_cq.set(cq::ibv_create_cq(context, size, its, channel, 0).cast());
+        }
+        if its_cq.get().is_null() {
+            let error = last_error();
+            destroy_cqs(id);
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+fn destroy_cqs(id: &CmId) {
+    for (its_cq, its_channel) in
+        [(&id.recv_cq, &id.recv_cq_channel), (&id.send_cq, &id.send_cq_channel)]
+    {
+        let (old_cq, old_channel) = (its_cq.replace(null_mut()), its_channel.replace(null_mut()));
+        if !old_cq.is_null() {
+            cq::ibv_destroy_cq(old_cq.cast());
+        }
+        if !old_channel.is_null() {
+            channel::ibv_destroy_comp_channel(old_channel.cast());
+        }
+    }
+}
+
+/// The context of an id that is on the device.
+fn context(id: &CmId) -> Result<&Context, Errno> {
+    let context = id.verbs.get();
+    if context.is_null() {
+        return Err(INVALID);
+    }
+    // SAFETY: the shared one, which stays.
+    Ok(unsafe { Context::of(context) })
+}
+
+/// Why the call of a function of verbs failed.
+fn last_error() -> Errno {
+    std::io::Error::last_os_error().into()
+}

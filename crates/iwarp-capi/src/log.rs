@@ -1,0 +1,127 @@
+//! Lines on standard error, as many as `IWARP_LOG` asks for.
+
+use std::fmt::{Arguments, Write as _};
+use std::io::{self, Write as _};
+use std::sync::OnceLock;
+
+use iwarp::{Log, Options};
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+/// How much the user wants to know. What makes no sense counts as nothing said: opening the device
+/// complains about it.
+fn wanted() -> Log {
+    static LOG: OnceLock<Log> = OnceLock::new();
+    *LOG.get_or_init(|| Options::from_env().map_or(Log::default(), |options| options.log))
+}
+
+/// Writes a line, unless `IWARP_LOG` asks for less than `level`.
+pub fn say(level: Log, line: Arguments<'_>) {
+    if level <= wanted() {
+        // One call, so that lines of several threads do not mix. A closed standard error is fine.
+        let line = format!("iwarp: {line}\n");
+        let _ = io::stderr().write_all(line.as_bytes());
+    }
+}
+
+/// Has the library's own events written. Only for the drop-in libraries.
+pub(crate) fn listen() {
+    // Another subscriber can only be there in tests.
+    let _ = tracing::subscriber::set_global_default(Lines);
+}
+
+const fn level(of: Level) -> Log {
+    match of {
+        Level::ERROR => Log::Error,
+        Level::WARN => Log::Warn,
+        Level::INFO => Log::Info,
+        _ => Log::Debug,
+    }
+}
+
+/// Writes each event as a line; spans are not kept.
+struct Lines;
+
+impl Subscriber for Lines {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && level(*metadata.level()) <= wanted()
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(match wanted() {
+            Log::Off => LevelFilter::OFF,
+            Log::Error => LevelFilter::ERROR,
+            Log::Warn => LevelFilter::WARN,
+            Log::Info => LevelFilter::INFO,
+            Log::Debug => LevelFilter::TRACE,
+        })
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line::default();
+        event.record(&mut line);
+        say(level(*event.metadata().level()), format_args!("{}{}", line.message, line.fields));
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// The message first, then what belongs to it.
+#[derive(Default)]
+struct Line {
+    message: String,
+    fields: String,
+}
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        // Writing to memory does not fail.
+        let _ = match field.name() {
+            "message" => write!(self.message, "{value:?}"),
+            name => write!(self.fields, " {name}={value:?}"),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_a_line_with_its_message_first() {
+        struct Keep(std::sync::Mutex<String>);
+        impl Subscriber for &'static Keep {
+            fn enabled(&self, _: &Metadata<'_>) -> bool {
+                true
+            }
+            fn event(&self, event: &Event<'_>) {
+                let mut line = Line::default();
+                event.record(&mut line);
+                *self.0.lock().unwrap() = line.message + &line.fields;
+            }
+            fn new_span(&self, _: &Attributes<'_>) -> Id {
+                Id::from_u64(1)
+            }
+            fn record(&self, _: &Id, _: &Record<'_>) {}
+            fn record_follows_from(&self, _: &Id, _: &Id) {}
+            fn enter(&self, _: &Id) {}
+            fn exit(&self, _: &Id) {}
+        }
+
+        let kept: &'static Keep = Box::leak(Box::new(Keep(std::sync::Mutex::default())));
+        tracing::subscriber::with_default(kept, || {
+            let peer = "192.0.2.1";
+            tracing::warn!(%peer, qp = 7, "a peer cannot be reached");
+        });
+        assert_eq!(*kept.0.lock().unwrap(), "a peer cannot be reached peer=192.0.2.1 qp=7");
+    }
+}

@@ -1,0 +1,121 @@
+//! Which events were handed out, and whether they were acknowledged.
+//!
+//! An object may not be freed while the program holds an event about it: destroying it waits for
+//! the acknowledgements (`ibv_ack_cq_events`, `ibv_ack_async_event`).
+
+use std::collections::HashMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use iwarp_os::ForkGeneration;
+
+/// What an event is about, as the library numbers it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Key {
+    Qp(u32),
+    Cq(u64),
+    Srq(u64),
+}
+
+/// The objects that a source of events can name.
+#[derive(Debug, Default)]
+pub(crate) struct Book {
+    entries: Mutex<HashMap<Key, Entry>>,
+    acknowledged: Condvar,
+    process: ForkGeneration,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// Address of the object. Only handed out, never followed.
+    object: usize,
+    pending: u32,
+}
+
+impl Book {
+    /// From now on events about `key` are about the object at this address.
+    pub(crate) fn enter(&self, key: Key, object: usize) {
+        self.entries().insert(key, Entry { object, pending: 0 });
+    }
+
+    /// The object that an event is about; it must be acknowledged. `None` when it is gone.
+    pub(crate) fn hand_out(&self, key: Key) -> Option<usize> {
+        let mut entries = self.entries();
+        let entry = entries.get_mut(&key)?;
+        entry.pending += 1;
+        Some(entry.object)
+    }
+
+    /// The object, without an event.
+    pub(crate) fn find(&self, key: Key) -> Option<usize> {
+        self.entries().get(&key).map(|entry| entry.object)
+    }
+
+    /// `count` events were acknowledged.
+    pub(crate) fn acknowledge(&self, key: Key, count: u32) {
+        if self.process.forked() {
+            // Whoever holds the lock there is not in this process.
+            return;
+        }
+        if let Some(entry) = self.entries().get_mut(&key) {
+            entry.pending = entry.pending.saturating_sub(count);
+        }
+        self.acknowledged.notify_all();
+    }
+
+    /// Waits until every event about `key` that was handed out is acknowledged, and has no more
+    /// handed out.
+    pub(crate) fn strike(&self, key: Key) {
+        if self.process.forked() {
+            return;
+        }
+        let mut entries = self.entries();
+        while entries.get(&key).is_some_and(|entry| entry.pending > 0) {
+            entries = self.acknowledged.wait(entries).unwrap_or_else(PoisonError::into_inner);
+        }
+        entries.remove(&key);
+    }
+
+    fn entries(&self) -> MutexGuard<'_, HashMap<Key, Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn what_is_gone_is_not_handed_out() {
+        let book = Book::default();
+        book.enter(Key::Qp(3), 64);
+        assert_eq!(book.hand_out(Key::Qp(3)), Some(64));
+        assert_eq!(book.hand_out(Key::Cq(3)), None);
+        book.acknowledge(Key::Qp(3), 1);
+        book.strike(Key::Qp(3));
+        assert_eq!(book.hand_out(Key::Qp(3)), None);
+    }
+
+    #[test]
+    fn striking_waits_for_the_acknowledgement() {
+        let book = Arc::new(Book::default());
+        book.enter(Key::Srq(1), 8);
+        book.hand_out(Key::Srq(1));
+        book.hand_out(Key::Srq(1));
+        let struck = Arc::new(AtomicBool::new(false));
+        let waiter = std::thread::spawn({
+            let (book, struck) = (Arc::clone(&book), Arc::clone(&struck));
+            move || {
+                book.strike(Key::Srq(1));
+                struck.store(true, Ordering::SeqCst);
+            }
+        });
+        book.acknowledge(Key::Srq(1), 1);
+        assert!(!struck.load(Ordering::SeqCst), "one is missing");
+        book.acknowledge(Key::Srq(1), 1);
+        waiter.join().unwrap();
+        assert!(struck.load(Ordering::SeqCst));
+    }
+}

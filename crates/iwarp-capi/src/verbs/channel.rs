@@ -1,0 +1,162 @@
+//! Completion channels.
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::Arc;
+
+use iwarp::{CompletionChannel, Look};
+use iwarp_os::cancel::wait_cancellable;
+
+use super::book::{Book, Key};
+use super::cq::Cq;
+use super::{Context, Life};
+use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq};
+use crate::guard::{self, BUSY, Errno, set_errno};
+
+/// A completion channel.
+#[repr(C)]
+pub struct Channel {
+    abi: ibv_comp_channel,
+    channel: CompletionChannel,
+    /// Which events were handed out.
+    book: Arc<Book>,
+    /// Held by completion queues.
+    pub(crate) life: Life,
+    _context: Life,
+}
+
+impl Channel {
+    /// What it is to the library.
+    pub(crate) fn channel(&self) -> &CompletionChannel {
+        &self.channel
+    }
+
+    /// The context it belongs to.
+    pub(crate) fn context(&self) -> *mut ibv_context {
+        self.abi.context
+    }
+
+    /// A completion queue that will raise events here.
+    pub(crate) fn enter(&self, number: u64, cq: usize) {
+        self.book.enter(Key::Cq(number), cq);
+        self.abi.refcnt.set(self.abi.refcnt.get() + 1);
+    }
+
+    /// It will be gone: waits for its acknowledgements, and drops what nobody has taken.
+    pub(crate) fn strike(&self, number: u64) {
+        self.book.strike(Key::Cq(number));
+        self.channel.discard(number);
+        self.abi.refcnt.set(self.abi.refcnt.get() - 1);
+    }
+
+    /// An event that is there, or what to wait for.
+    fn next(&self, may_wait: bool) -> Result<Next, Errno> {
+        loop {
+            let number = if may_wait {
+                match self.channel.look()? {
+                    Look::Event(number) => number,
+                    Look::Nothing(fd) => return Ok(Next::Wait(fd)),
+                }
+            } else {
+                self.channel.try_next().ok_or(Errno(libc::EAGAIN))?
+            };
+            // One of a queue that is gone is passed over.
+            if let Some(cq) = self.book.hand_out(Key::Cq(number)) {
+                return Ok(Next::Event(cq));
+            }
+        }
+    }
+}
+
+/// Nothing in it needs to be dropped.
+#[derive(Clone, Copy)]
+enum Next {
+    /// Address of the completion queue.
+    Event(usize),
+    /// A descriptor that is readable when it is time to look again.
+    Wait(RawFd),
+}
+
+/// Whether the program has made a descriptor of ours non-blocking.
+pub(crate) fn is_nonblocking(fd: RawFd) -> bool {
+    // SAFETY: asks only.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    flags != -1 && flags & libc::O_NONBLOCK != 0
+}
+
+/// `ibv_create_comp_channel`
+pub extern "C" fn ibv_create_comp_channel(context: &Context) -> *mut Channel {
+    guard::object(|| {
+        let channel = context.device().create_comp_channel()?;
+        let fd = channel.as_fd().as_raw_fd();
+        Ok(Box::into_raw(Box::new(Channel {
+            abi: ibv_comp_channel { context: context.as_abi(), fd, refcnt: Cell::new(0) },
+            channel,
+            book: Arc::default(),
+            life: Life::default(),
+            _context: context.life.clone(),
+        })))
+    })
+}
+
+/// `ibv_destroy_comp_channel`
+pub extern "C" fn ibv_destroy_comp_channel(channel: *mut Channel) -> c_int {
+    guard::errno(|| {
+        // SAFETY: the program has it from `ibv_create_comp_channel`.
+        if unsafe { &*channel }.life.in_use() {
+            return Err(BUSY);
+        }
+        // SAFETY: made by `Box::into_raw`, and destroyed once.
+        drop(unsafe { Box::from_raw(channel) });
+        Ok(())
+    })
+}
+
+/// `ibv_get_cq_event`: waits for an event, unless the program has made the descriptor
+/// non-blocking. A cancellation point: this frame owns nothing while it waits.
+pub extern "C-unwind" fn ibv_get_cq_event(
+    channel: &Channel,
+    cq: &mut *mut ibv_cq,
+    cq_context: &mut *mut c_void,
+) -> c_int {
+    loop {
+        let next = guard::call(|| channel.next(!is_nonblocking(channel.abi.fd)));
+        let fd = match next {
+            Ok(Next::Event(address)) => {
+                *cq = std::ptr::with_exposed_provenance_mut(address);
+                // SAFETY: it stays until this event is acknowledged.
+                *cq_context = unsafe { (**cq).cq_context };
+                return 0;
+            }
+            Ok(Next::Wait(fd)) => fd,
+            Err(error) => {
+                set_errno(error);
+                return -1;
+            }
+        };
+        if let Err(error) = wait_cancellable(fd, None) {
+            let error = Errno::from(error);
+            // Behind a signal the program decides.
+            let _ = guard::call(|| {
+                CompletionChannel::stop_looking();
+                Ok(())
+            });
+            set_errno(error);
+            return -1;
+        }
+    }
+}
+
+/// `ibv_ack_cq_events`
+pub extern "C" fn ibv_ack_cq_events(cq: &Cq, events: u32) {
+    guard::value((), || {
+        let completed = &cq.abi.base.comp_events_completed;
+        completed.set(completed.get().wrapping_add(events));
+        if let Some(channel) = cq.channel() {
+            // With the last acknowledgement the queue and the channel may go.
+            let (book, number) = (Arc::clone(&channel.book), cq.queue().number());
+            book.acknowledge(Key::Cq(number), events);
+        }
+    });
+}

@@ -1,0 +1,185 @@
+//! Opening the device.
+
+use std::ffi::c_int;
+use std::mem::{offset_of, size_of};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use iwarp::{Device, Log};
+use iwarp_os::PerProcess;
+
+use super::book::Book;
+use super::{Life, cq_ex, list, mr, mw, pd, poll, post, qp, query, srq};
+use crate::abi::{Op, Plain, ibv_context, ibv_context_ops, ibv_device, verbs_context_head};
+use crate::guard::{self, Errno};
+
+/// A context that a program has open. Many can be open; they share one engine.
+#[repr(C)]
+pub struct Context {
+    abi: ibv_context,
+    device: Device,
+    /// Which asynchronous events were handed out.
+    pub(crate) book: Arc<Book>,
+    /// Held by the objects that were made with it.
+    pub(crate) life: Life,
+    next_handle: AtomicU32,
+    /// A descriptor that programs may look at; it says and does nothing.
+    _cmd_fd: OwnedFd,
+}
+
+/// As the header wants it: the newer part lies before what the program has a pointer to.
+#[repr(C)]
+struct Whole {
+    head: verbs_context_head,
+    context: Context,
+}
+
+const _: () = assert!(offset_of!(Whole, context) == size_of::<verbs_context_head>());
+
+impl Context {
+    fn new(device: *mut ibv_device) -> Result<*mut Self, Errno> {
+        let own = engine()?.sibling()?;
+        let cmd_fd = own.async_fd().try_clone_to_owned()?;
+        let abi = ibv_context {
+            device,
+            ops: ops(),
+            cmd_fd: cmd_fd.as_raw_fd(),
+            async_fd: own.async_fd().as_raw_fd(),
+            num_comp_vectors: c_int::try_from(own.attributes().num_comp_vectors).unwrap_or(1),
+            // Says that the newer part exists.
+            abi_compat: std::ptr::without_provenance_mut(usize::MAX),
+            ..ibv_context::zeroed()
+        };
+        let context = Self {
+            abi,
+            device: own,
+            book: Arc::default(),
+            life: Life::default(),
+            next_handle: AtomicU32::new(1),
+            _cmd_fd: cmd_fd,
+        };
+        let whole = Box::into_raw(Box::new(Whole { head: head(), context }));
+        // SAFETY: just made; the pointer keeps the right to all of it.
+        Ok(unsafe { &raw mut (*whole).context })
+    }
+
+    /// The pointer that the program knows it by.
+    pub fn as_abi(&self) -> *mut ibv_context {
+        (&raw const self.abi).cast_mut()
+    }
+
+    /// The context behind a pointer that the program has.
+    ///
+    /// # Safety
+    ///
+    /// The pointer is one of [`Self::as_abi`], and the context is open.
+    pub unsafe fn of<'a>(context: *mut ibv_context) -> &'a Self {
+        // SAFETY: the caller's promise; `abi` is the first field.
+        unsafe { &*context.cast::<Self>() }
+    }
+
+    /// The device behind it.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// A number for an object.
+    pub(crate) fn next_handle(&self) -> u32 {
+        self.next_handle.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// The one engine of this process, which stays once somebody has opened it.
+pub(crate) fn engine() -> Result<Device, Errno> {
+    static ENGINE: PerProcess<Mutex<Option<Device>>> = PerProcess::new();
+
+    let mut engine = ENGINE.get().lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(device) = &*engine {
+        return Ok(device.clone());
+    }
+    let device = Device::open().inspect_err(|error| {
+        guard::say(Log::Error, format_args!("{error}"));
+    })?;
+    Ok(engine.insert(device).clone())
+}
+
+/// The context that every connection manager id of this process has. It is never closed.
+///
+/// # Errors
+///
+/// Those of `ibv_open_device`.
+pub fn shared_context() -> Result<*mut ibv_context, Errno> {
+    static SHARED: PerProcess<Mutex<Option<Shared>>> = PerProcess::new();
+
+    struct Shared(*mut Context);
+    // SAFETY: a context may be used by all threads.
+    unsafe impl Send for Shared {}
+
+    let mut shared = SHARED.get().lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(Shared(context)) = &*shared {
+        return Ok(context.cast());
+    }
+    let context = Context::new(list::device()?)?;
+    *shared = Some(Shared(context));
+    Ok(context.cast())
+}
+
+/// `ibv_open_device`
+pub extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    guard::prepare();
+    guard::object(|| Ok(Context::new(device)?.cast()))
+}
+
+/// `ibv_close_device`
+pub extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
+    guard::minus_one(|| {
+        // SAFETY: the program has it from `ibv_open_device`.
+        let open = unsafe { Context::of(context) };
+        if open.life.in_use() {
+            // Its objects point to it. They work on until they are destroyed or the process ends.
+            return Ok(0);
+        }
+        let whole = context.wrapping_byte_sub(offset_of!(Whole, context)).cast::<Whole>();
+        // SAFETY: made by `Context::new`, and nobody uses it any more.
+        drop(unsafe { Box::from_raw(whole) });
+        Ok(0)
+    })
+}
+
+/// What inline functions of the header call.
+fn ops() -> ibv_context_ops {
+    ibv_context_ops {
+        alloc_mw: mw::alloc_mw as Op,
+        bind_mw: mw::bind_mw as Op,
+        dealloc_mw: mw::dealloc_mw as Op,
+        poll_cq: poll::poll_cq as Op,
+        req_notify_cq: poll::req_notify_cq as Op,
+        post_srq_recv: post::post_srq_recv as Op,
+        post_send: post::post_send as Op,
+        post_recv: post::post_recv as Op,
+        _compat_query_port: query::ibv_query_port as Op,
+        ..ibv_context_ops::zeroed()
+    }
+}
+
+/// What newer inline functions call; one that is null is not supported.
+fn head() -> verbs_context_head {
+    verbs_context_head {
+        reg_mr_ex: mr::ibv_reg_mr_ex as Op,
+        query_port: query::query_port as Op,
+        advise_mr: std::ptr::null(),
+        alloc_parent_domain: pd::alloc_parent_domain as Op,
+        alloc_td: pd::alloc_td as Op,
+        dealloc_td: pd::dealloc_td as Op,
+        modify_cq: cq_ex::modify_cq as Op,
+        query_rt_values: query::query_rt_values as Op,
+        create_cq_ex: cq_ex::create_cq_ex as Op,
+        query_device_ex: query::query_device_ex as Op,
+        create_qp_ex: qp::create_qp_ex as Op,
+        get_srq_num: std::ptr::null(),
+        create_srq_ex: srq::create_srq_ex as Op,
+        sz: size_of::<verbs_context_head>() + size_of::<ibv_context>(),
+        ..verbs_context_head::zeroed()
+    }
+}

@@ -1,0 +1,167 @@
+//! Completion queues.
+
+use std::cell::{Cell, UnsafeCell};
+use std::ffi::{c_int, c_void};
+
+use iwarp::{AsyncEvent, CompletionQueue, WorkCompletion};
+
+use super::book::Key;
+use super::channel::Channel;
+use super::{Context, Life, cq_ex};
+use crate::abi::flags::IBV_WC_STANDARD_FLAGS;
+use crate::abi::{Plain, ibv_cq, ibv_cq_ex};
+use crate::guard::{self, BUSY, Errno, INVALID};
+
+/// A completion queue.
+#[repr(C)]
+pub struct Cq {
+    pub(crate) abi: ibv_cq_ex,
+    queue: CompletionQueue,
+    /// The completion that is looked at with the functions of `ibv_cq_ex`.
+    pub(crate) current: UnsafeCell<Option<WorkCompletion>>,
+    /// Held by queue pairs.
+    pub(crate) life: Life,
+    _context: Life,
+    _channel: Option<Life>,
+}
+
+/// How one is made.
+pub(crate) struct Wanted {
+    pub(crate) cqe: u32,
+    pub(crate) cq_context: *mut c_void,
+    pub(crate) channel: *mut Channel,
+    pub(crate) comp_vector: u32,
+    pub(crate) wc_flags: u64,
+}
+
+impl Cq {
+    /// The pointer that the program knows it by.
+    pub fn as_abi(&self) -> *mut ibv_cq {
+        (&raw const self.abi.base).cast_mut()
+    }
+
+    /// The queue behind a pointer that the program has.
+    ///
+    /// # Safety
+    ///
+    /// The pointer is null or one that a function of this library gave, and the queue exists.
+    pub unsafe fn of<'a>(cq: *mut ibv_cq) -> Option<&'a Self> {
+        // SAFETY: the caller's promise; `abi` begins with the `ibv_cq`.
+        unsafe { cq.cast::<Self>().as_ref() }
+    }
+
+    /// What it is to the library.
+    pub fn queue(&self) -> &CompletionQueue {
+        &self.queue
+    }
+
+    /// The context it belongs to.
+    pub(crate) fn context(&self) -> &Context {
+        // SAFETY: the context stays while something holds its life.
+        unsafe { Context::of(self.abi.base.context) }
+    }
+
+    /// The channel it raises events on.
+    pub(crate) fn channel(&self) -> Option<&Channel> {
+        // SAFETY: the channel stays while something holds its life.
+        unsafe { self.abi.base.channel.cast::<Channel>().as_ref() }
+    }
+}
+
+pub(crate) fn create(context: &Context, wanted: &Wanted) -> Result<*mut Cq, Errno> {
+    let vectors = comp_vectors(context);
+    if wanted.cqe == 0 || wanted.comp_vector >= vectors {
+        return Err(INVALID);
+    }
+    // SAFETY: the program passes a channel of its own, or null.
+    let channel = unsafe { wanted.channel.as_ref() };
+    if channel.is_some_and(|channel| channel.context() != context.as_abi()) {
+        return Err(INVALID);
+    }
+    let depth = wanted.cqe as usize;
+    let queue = context.device().create_cq(depth, channel.map(Channel::channel))?;
+    let number = queue.number();
+    let mut abi = ibv_cq_ex::zeroed();
+    abi.base.context = context.as_abi();
+    abi.base.channel = wanted.channel.cast();
+    abi.base.cq_context = wanted.cq_context;
+    abi.base.handle = context.next_handle();
+    abi.base.cqe = Cell::new(c_int::try_from(wanted.cqe).map_err(|_| INVALID)?);
+    cq_ex::fill(&mut abi, wanted.wc_flags);
+    let cq = Box::into_raw(Box::new(Cq {
+        abi,
+        queue,
+        current: UnsafeCell::new(None),
+        life: Life::default(),
+        _context: context.life.clone(),
+        _channel: channel.map(|channel| channel.life.clone()),
+    }));
+    context.book.enter(Key::Cq(number), cq.expose_provenance());
+    if let Some(channel) = channel {
+        channel.enter(number, cq.expose_provenance());
+    }
+    Ok(cq)
+}
+
+/// `num_comp_vectors` as the program sees it.
+fn comp_vectors(context: &Context) -> u32 {
+    // SAFETY: the context is open, and the field never changes.
+    unsafe { (*context.as_abi()).num_comp_vectors }.cast_unsigned()
+}
+
+/// `ibv_create_cq`
+pub extern "C" fn ibv_create_cq(
+    context: &Context,
+    cqe: c_int,
+    cq_context: *mut c_void,
+    channel: *mut Channel,
+    comp_vector: c_int,
+) -> *mut Cq {
+    guard::object(|| {
+        create(
+            context,
+            &Wanted {
+                cqe: u32::try_from(cqe).map_err(|_| INVALID)?,
+                cq_context,
+                channel,
+                comp_vector: u32::try_from(comp_vector).map_err(|_| INVALID)?,
+                wc_flags: IBV_WC_STANDARD_FLAGS,
+            },
+        )
+    })
+}
+
+/// `ibv_resize_cq`
+pub extern "C" fn ibv_resize_cq(cq: &Cq, cqe: c_int) -> c_int {
+    guard::errno(|| {
+        let depth = usize::try_from(cqe).map_err(|_| INVALID)?;
+        if depth > cq.context().device().attributes().max_cqe as usize {
+            return Err(INVALID);
+        }
+        cq.queue.resize(depth)?;
+        cq.abi.base.cqe.set(cqe);
+        Ok(())
+    })
+}
+
+/// `ibv_destroy_cq`: waits until the events about it that the program has are acknowledged.
+pub extern "C" fn ibv_destroy_cq(cq: *mut Cq) -> c_int {
+    guard::errno(|| {
+        // SAFETY: the program has it from a function of this library.
+        let object = unsafe { &*cq };
+        if object.life.in_use() {
+            return Err(BUSY);
+        }
+        let (number, context) = (object.queue.number(), object.context());
+        if let Some(channel) = object.channel() {
+            channel.strike(number);
+        }
+        context.book.strike(Key::Cq(number));
+        context.device().discard_async_events(
+            |event| matches!(event, AsyncEvent::CqError { cq } if *cq == number),
+        );
+        // SAFETY: made by `Box::into_raw`, and destroyed once.
+        drop(unsafe { Box::from_raw(cq) });
+        Ok(())
+    })
+}

@@ -1,0 +1,143 @@
+//! Completion queues that are looked at one completion at a time (`struct ibv_cq_ex`).
+
+use std::ffi::{c_int, c_uint};
+
+use iwarp::WorkCompletion;
+
+use super::Context;
+use super::cq::{self, Cq, Wanted};
+use super::pd::Pd;
+use super::poll;
+use crate::abi::flags::*;
+use crate::abi::{Op, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_modify_cq_attr, ibv_wc};
+use crate::guard::{self, Errno, UNSUPPORTED};
+
+/// `ibv_create_cq_ex`
+pub(crate) extern "C" fn create_cq_ex(context: &Context, init: &ibv_cq_init_attr_ex) -> *mut Cq {
+    const FLAGS: u32 = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+
+    guard::object(|| {
+        let mask = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+        let flags = if init.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS != 0 { init.flags } else { 0 };
+        if init.comp_mask & !mask != 0
+            || flags & !FLAGS != 0
+            || init.wc_flags & !IBV_WC_STANDARD_FLAGS != 0
+        {
+            return Err(UNSUPPORTED);
+        }
+        if init.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD != 0 {
+            // SAFETY: the program passes a domain of its own.
+            unsafe { Pd::of(init.parent_domain) }.ok_or(guard::INVALID)?;
+        }
+        cq::create(
+            context,
+            &Wanted {
+                cqe: init.cqe,
+                cq_context: init.cq_context,
+                channel: init.channel.cast(),
+                comp_vector: init.comp_vector,
+                wc_flags: init.wc_flags,
+            },
+        )
+    })
+}
+
+/// `ibv_modify_cq`: moderation has nothing to moderate.
+pub(crate) extern "C" fn modify_cq(_: &Cq, attr: &ibv_modify_cq_attr) -> c_int {
+    guard::errno(|| {
+        if attr.attr_mask & !IBV_CQ_ATTR_MODERATE != 0 { Err(UNSUPPORTED) } else { Ok(()) }
+    })
+}
+
+/// The functions with which a program looks at a completion: those it asked for.
+pub(crate) fn fill(abi: &mut ibv_cq_ex, wc_flags: u64) {
+    abi.start_poll = start_poll as Op;
+    abi.next_poll = next_poll as Op;
+    abi.end_poll = end_poll as Op;
+    abi.read_opcode = read_opcode as Op;
+    abi.read_vendor_err = read_vendor_err as Op;
+    abi.read_wc_flags = read_wc_flags as Op;
+    let asked = |flag: u64, function: Op| {
+        if wc_flags & flag != 0 { function } else { std::ptr::null() }
+    };
+    abi.read_byte_len = asked(1, read_byte_len as Op);
+    abi.read_imm_data = asked(1 << 1, read_imm_data as Op);
+    abi.read_qp_num = asked(1 << 2, read_qp_num as Op);
+    abi.read_src_qp = asked(1 << 3, read_zero_u32 as Op);
+    abi.read_slid = asked(1 << 4, read_zero_u32 as Op);
+    abi.read_sl = asked(1 << 5, read_zero_u8 as Op);
+    abi.read_dlid_path_bits = asked(1 << 6, read_zero_u8 as Op);
+}
+
+impl Cq {
+    fn look_at_next(&self) -> Result<(), Errno> {
+        let mut next = None;
+        self.queue().poll_each(1, |completion| next = Some(completion));
+        let completion = next.ok_or(Errno(libc::ENOENT))?;
+        self.abi.wr_id.set(completion.wr_id);
+        self.abi.status.set(completion.status as c_uint);
+        // SAFETY: the program looks at one completion at a time, between start and end.
+        unsafe { *self.current.get() = Some(completion) };
+        Ok(())
+    }
+
+    fn current(&self) -> Option<WorkCompletion> {
+        // SAFETY: as above.
+        unsafe { *self.current.get() }
+    }
+
+    fn field<T: Default>(&self, field: impl FnOnce(&ibv_wc) -> T) -> T {
+        self.current().map_or_else(T::default, |completion| field(&poll::convert(&completion)))
+    }
+}
+
+/// Unlike elsewhere, `errno` is not touched: an empty queue is the usual end.
+fn look(cq: &Cq) -> c_int {
+    guard::call(|| cq.look_at_next()).map_or_else(|error| error.0, |()| 0)
+}
+
+extern "C" fn start_poll(cq: &Cq, attr: *const u32) -> c_int {
+    // SAFETY: the program passes a structure that begins with its mask, or null.
+    if unsafe { attr.as_ref() }.is_some_and(|comp_mask| *comp_mask != 0) {
+        return libc::EINVAL;
+    }
+    look(cq)
+}
+
+extern "C" fn next_poll(cq: &Cq) -> c_int {
+    look(cq)
+}
+
+extern "C" fn end_poll(_: &Cq) {}
+
+extern "C" fn read_opcode(cq: &Cq) -> c_uint {
+    cq.field(|wc| wc.opcode)
+}
+
+extern "C" fn read_vendor_err(cq: &Cq) -> u32 {
+    cq.field(|wc| wc.vendor_err)
+}
+
+extern "C" fn read_wc_flags(cq: &Cq) -> c_uint {
+    cq.field(|wc| wc.wc_flags)
+}
+
+extern "C" fn read_byte_len(cq: &Cq) -> u32 {
+    cq.field(|wc| wc.byte_len)
+}
+
+extern "C" fn read_imm_data(cq: &Cq) -> u32 {
+    cq.field(|wc| wc.imm_data)
+}
+
+extern "C" fn read_qp_num(cq: &Cq) -> u32 {
+    cq.field(|wc| wc.qp_num)
+}
+
+extern "C" fn read_zero_u32(_: &Cq) -> u32 {
+    0
+}
+
+extern "C" fn read_zero_u8(_: &Cq) -> u8 {
+    0
+}

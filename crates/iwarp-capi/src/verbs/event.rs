@@ -1,0 +1,106 @@
+//! Asynchronous events.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::Arc;
+
+use iwarp::AsyncEvent;
+use iwarp_os::cancel::wait_cancellable;
+
+use super::Context;
+use super::book::Key;
+use super::channel::is_nonblocking;
+use super::cq::Cq;
+use super::qp::Qp;
+use super::srq::Srq;
+use crate::abi::flags::*;
+use crate::abi::{ibv_async_event, ibv_context};
+use crate::guard::{self, Errno, set_errno};
+
+fn describe(event: AsyncEvent) -> Option<(Key, c_uint)> {
+    Some(match event {
+        AsyncEvent::CqError { cq } => (Key::Cq(cq), IBV_EVENT_CQ_ERR),
+        AsyncEvent::QpFatal { qp } => (Key::Qp(qp), IBV_EVENT_QP_FATAL),
+        AsyncEvent::SendQueueDrained { qp } => (Key::Qp(qp), IBV_EVENT_SQ_DRAINED),
+        AsyncEvent::LastReceiveReached { qp } => (Key::Qp(qp), IBV_EVENT_QP_LAST_WQE_REACHED),
+        AsyncEvent::SrqLimitReached { srq } => (Key::Srq(srq), IBV_EVENT_SRQ_LIMIT_REACHED),
+        // A kind that is newer than this function.
+        _ => return None,
+    })
+}
+
+impl Context {
+    /// An event about an object that still is.
+    fn next_event(&self) -> Result<Option<(usize, c_uint)>, Errno> {
+        if self.device().is_inherited() {
+            return Err(Errno(libc::ENODEV));
+        }
+        loop {
+            let Some(event) = self.device().poll_async_event() else { return Ok(None) };
+            let Some((key, event_type)) = describe(event) else { continue };
+            if let Some(object) = self.book.hand_out(key) {
+                return Ok(Some((object, event_type)));
+            }
+        }
+    }
+}
+
+/// `ibv_get_async_event`: waits for an event, unless the program has made the descriptor
+/// non-blocking. A cancellation point: this frame owns nothing while it waits.
+pub extern "C-unwind" fn ibv_get_async_event(
+    context: *mut ibv_context,
+    event: &mut ibv_async_event,
+) -> c_int {
+    // SAFETY: the program has it from `ibv_open_device`.
+    let (open, fd) = unsafe { (Context::of(context), (*context).async_fd) };
+    loop {
+        match guard::call(|| open.next_event()) {
+            Ok(Some((object, event_type))) => {
+                let element: *mut c_void = std::ptr::with_exposed_provenance_mut(object);
+                *event = ibv_async_event { element, event_type };
+                return 0;
+            }
+            Ok(None) if is_nonblocking(fd) => {
+                set_errno(Errno(libc::EAGAIN));
+                return -1;
+            }
+            Ok(None) => {}
+            Err(error) => {
+                set_errno(error);
+                return -1;
+            }
+        }
+        if let Err(error) = wait_cancellable(fd, None) {
+            set_errno(error.into());
+            return -1;
+        }
+    }
+}
+
+/// `ibv_ack_async_event`
+pub extern "C" fn ibv_ack_async_event(event: &ibv_async_event) {
+    guard::value((), || {
+        // The objects stay until their events are acknowledged.
+        let (context, key, completed) = match event.event_type {
+            IBV_EVENT_CQ_ERR => {
+                // SAFETY: as said; the program passes what it was given.
+                let cq = unsafe { &*event.element.cast::<Cq>() };
+                let key = Key::Cq(cq.queue().number());
+                (cq.context(), key, &cq.abi.base.async_events_completed)
+            }
+            IBV_EVENT_SRQ_LIMIT_REACHED => {
+                // SAFETY: likewise.
+                let srq = unsafe { &*event.element.cast::<Srq>() };
+                (srq.context(), Key::Srq(srq.queue().number()), &srq.abi.events_completed)
+            }
+            IBV_EVENT_QP_FATAL | IBV_EVENT_SQ_DRAINED | IBV_EVENT_QP_LAST_WQE_REACHED => {
+                // SAFETY: likewise.
+                let qp = unsafe { &*event.element.cast::<Qp>() };
+                (qp.context(), Key::Qp(qp.number()), &qp.abi.base.events_completed)
+            }
+            _ => return,
+        };
+        completed.set(completed.get().wrapping_add(1));
+        // With this acknowledgement the object, and then the context, may go.
+        Arc::clone(&context.book).acknowledge(key, 1);
+    });
+}

@@ -1,0 +1,51 @@
+//! The functions of `infiniband/verbs.h`.
+//!
+//! ```text
+//!   list, context, sysfs, query      devices and what they are
+//!   pd, mr, mw                       registered memory
+//!   channel, cq, cq_ex, poll         completions
+//!   srq, qp, modify                  queues
+//!   post, wr                         work requests, as lists and one by one
+//!   event, book                      asynchronous events, and acknowledging events
+//!   fork, names, rate                odds and ends
+//!   historical, unsupported          what is only there to fail well
+//! ```
+
+mod book;
+pub mod channel;
+pub mod context;
+pub mod cq;
+mod cq_ex;
+pub mod event;
+pub mod fork;
+pub mod historical;
+pub mod list;
+pub mod modify;
+pub mod mr;
+mod mw;
+pub mod names;
+pub mod pd;
+mod poll;
+mod post;
+pub mod qp;
+pub mod query;
+pub mod rate;
+pub mod srq;
+pub mod sysfs;
+pub mod unsupported;
+mod wr;
+
+use std::sync::Arc;
+
+pub use context::{Context, shared_context};
+
+/// Tells an object who else uses it: users hold clones.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Life(Arc<()>);
+
+impl Life {
+    /// Whether something else holds on to the object that this belongs to.
+    fn in_use(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+}

@@ -1,0 +1,278 @@
+//! States of queue pairs, and their attributes.
+
+use std::ffi::{c_int, c_uint};
+
+use iwarp::verbs::{Gid, ModifyError};
+use iwarp::{Access, Peer, Personality, Retry, State};
+
+use super::qp::Qp;
+use crate::abi::flags::*;
+use crate::abi::{ibv_qp_attr, ibv_qp_init_attr};
+use crate::guard::{self, Errno, INVALID, UNSUPPORTED};
+
+/// Every attribute that the header of a reliable connected queue pair has.
+const KNOWN: u32 = (IBV_QP_DEST_QPN << 1) - 1;
+
+fn number(state: State) -> c_uint {
+    match state {
+        State::Reset => IBV_QPS_RESET,
+        State::Init => IBV_QPS_INIT,
+        State::Rtr => IBV_QPS_RTR,
+        State::Rts => IBV_QPS_RTS,
+        State::Sqd => IBV_QPS_SQD,
+        State::Err => IBV_QPS_ERR,
+    }
+}
+
+fn state(number: c_uint) -> Result<State, Errno> {
+    Ok(match number {
+        IBV_QPS_RESET => State::Reset,
+        IBV_QPS_INIT => State::Init,
+        IBV_QPS_RTR => State::Rtr,
+        IBV_QPS_RTS => State::Rts,
+        IBV_QPS_SQD => State::Sqd,
+        IBV_QPS_ERR => State::Err,
+        _ => return Err(INVALID),
+    })
+}
+
+/// What InfiniBand asks for with each step of a reliable connected queue pair.
+fn required(from: State, to: State) -> u32 {
+    match (from, to) {
+        (State::Reset, State::Init) => IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
+        (State::Init, State::Rtr) => {
+            IBV_QP_AV
+                | IBV_QP_PATH_MTU
+                | IBV_QP_DEST_QPN
+                | IBV_QP_RQ_PSN
+                | IBV_QP_MAX_DEST_RD_ATOMIC
+                | IBV_QP_MIN_RNR_TIMER
+        }
+        (State::Rtr, State::Rts) => {
+            IBV_QP_TIMEOUT
+                | IBV_QP_RETRY_CNT
+                | IBV_QP_RNR_RETRY
+                | IBV_QP_SQ_PSN
+                | IBV_QP_MAX_QP_RD_ATOMIC
+        }
+        _ => 0,
+    }
+}
+
+/// Whether the values that are set are in range.
+fn check_values(qp: &Qp, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
+    let has = |flag| mask & flag != 0;
+    let limits = qp.context().device().attributes();
+    let wrong = has(IBV_QP_PORT) && attr.port_num != 1
+        || has(IBV_QP_PKEY_INDEX) && attr.pkey_index != 0
+        || has(IBV_QP_PATH_MTU) && !(1..=5).contains(&attr.path_mtu)
+        || has(IBV_QP_TIMEOUT) && attr.timeout > 31
+        || has(IBV_QP_RETRY_CNT) && attr.retry_cnt > 7
+        || has(IBV_QP_RNR_RETRY) && attr.rnr_retry > 7
+        || has(IBV_QP_MIN_RNR_TIMER) && attr.min_rnr_timer > 31
+        || has(IBV_QP_MAX_QP_RD_ATOMIC)
+            && u16::from(attr.max_rd_atomic) > limits.max_qp_init_rd_atom
+        || has(IBV_QP_MAX_DEST_RD_ATOMIC)
+            && u16::from(attr.max_dest_rd_atomic) > limits.max_qp_rd_atom
+        || has(IBV_QP_DEST_QPN) && attr.dest_qp_num > 0x00ff_ffff
+        || has(IBV_QP_AV) && attr.ah_attr.port_num != 1;
+    if wrong {
+        return Err(INVALID);
+    }
+    // Nothing has two paths here, and nothing changes its size.
+    if has(IBV_QP_ALT_PATH | IBV_QP_CAP) { Err(UNSUPPORTED) } else { Ok(()) }
+}
+
+/// Takes over what is set.
+fn store(to: &mut ibv_qp_attr, from: &ibv_qp_attr, mask: u32) {
+    macro_rules! take {
+        ($($flag:ident => $($field:ident),+;)*) => {
+            $(if mask & $flag != 0 { $(to.$field = from.$field;)+ })*
+        };
+    }
+    take! {
+        IBV_QP_EN_SQD_ASYNC_NOTIFY => en_sqd_async_notify;
+        IBV_QP_ACCESS_FLAGS => qp_access_flags;
+        IBV_QP_PKEY_INDEX => pkey_index;
+        IBV_QP_PORT => port_num;
+        IBV_QP_QKEY => qkey;
+        IBV_QP_AV => ah_attr;
+        IBV_QP_PATH_MTU => path_mtu;
+        IBV_QP_TIMEOUT => timeout;
+        IBV_QP_RETRY_CNT => retry_cnt;
+        IBV_QP_RNR_RETRY => rnr_retry;
+        IBV_QP_RQ_PSN => rq_psn;
+        IBV_QP_MAX_QP_RD_ATOMIC => max_rd_atomic;
+        IBV_QP_MIN_RNR_TIMER => min_rnr_timer;
+        IBV_QP_SQ_PSN => sq_psn;
+        IBV_QP_MAX_DEST_RD_ATOMIC => max_dest_rd_atomic;
+        IBV_QP_PATH_MIG_STATE => path_mig_state;
+        IBV_QP_DEST_QPN => dest_qp_num;
+    }
+}
+
+impl From<ModifyError> for Errno {
+    fn from(error: ModifyError) -> Self {
+        match error {
+            ModifyError::Transition(_) => INVALID,
+            ModifyError::System(error) => error.into(),
+        }
+    }
+}
+
+impl Qp {
+    /// The state that the program sees. Where the connection manager connects, what the program
+    /// asks for on its way there is only noted.
+    pub(crate) fn state(&self) -> State {
+        match self.queue_pair.state() {
+            State::Init if self.is_managed() => {
+                state(self.abi.base.state.get()).unwrap_or(State::Init)
+            }
+            state => state,
+        }
+    }
+
+    /// Has the program see this state (`IBV_QPS_...`).
+    pub fn show_state(&self, state: c_uint) {
+        self.abi.base.state.set(state);
+    }
+
+    /// Has the field `state` say what is: for the connection manager, when it has connected the
+    /// queue pair or its connection has ended.
+    pub fn refresh_state(&self) {
+        self.show_state(number(self.state()));
+    }
+
+    /// What `RDMA_OPTION_ID_ACK_TIMEOUT` sets: how long an answer may take, as the field `timeout`
+    /// says it.
+    pub fn set_timeout(&self, timeout: u8) {
+        let mut attr = self.attr();
+        attr.timeout = timeout;
+        self.queue_pair.set_retry(retry(&attr));
+    }
+
+    /// Moves it to the error state, which flushes what was posted.
+    pub fn fail(&self) {
+        // Any state may become that one.
+        let _ = self.queue_pair.modify(State::Err);
+        self.show_state(IBV_QPS_ERR);
+    }
+}
+
+/// How patient the program is.
+fn retry(attr: &ibv_qp_attr) -> Retry {
+    let timeout = (attr.timeout != 0).then(|| Retry::local_ack_timeout(attr.timeout));
+    Retry { timeout, count: attr.retry_cnt }
+}
+
+/// Whom the program names when it takes the queue pair to RTR.
+fn peer(qp: &Qp, attr: &ibv_qp_attr) -> Result<Peer, Errno> {
+    let (way, device) = (&attr.ah_attr, qp.context().device());
+    let mut peer = if way.is_global != 0 {
+        let local = qp.context().gid(way.grh.sgid_index.into())?.ok_or(INVALID)?;
+        let addr = Gid::addr_of(way.grh.dgid.raw).ok_or(INVALID)?;
+        Peer::new(&local, addr, attr.dest_qp_num)
+    } else {
+        Peer::from_lid(device, way.dlid, attr.dest_qp_num)?
+    };
+    peer.ird = attr.max_dest_rd_atomic.into();
+    Ok(peer)
+}
+
+/// A step of a queue pair that the connection manager does not look after.
+fn step(qp: &Qp, from: State, to: State, mask: u32) -> Result<(), Errno> {
+    if (from, to) == (State::Init, State::Rtr) {
+        if mask & (IBV_QP_AV | IBV_QP_DEST_QPN) != IBV_QP_AV | IBV_QP_DEST_QPN {
+            return Err(INVALID);
+        }
+        let peer = peer(qp, &qp.attr())?;
+        return Ok(qp.queue_pair.connect_to(&peer)?);
+    }
+    if (from, to) == (State::Rtr, State::Rts) {
+        qp.queue_pair.set_retry(retry(&qp.attr()));
+    }
+    Ok(qp.queue_pair.modify(to)?)
+}
+
+fn modify(qp: &Qp, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
+    let from = qp.state();
+    if mask & IBV_QP_RATE_LIMIT != 0 {
+        return Err(UNSUPPORTED);
+    }
+    if mask & !KNOWN != 0 {
+        return Err(INVALID);
+    }
+    if mask & IBV_QP_CUR_STATE != 0 && state(attr.cur_qp_state)? != from {
+        return Err(INVALID);
+    }
+    check_values(qp, attr, mask)?;
+    if mask & IBV_QP_STATE == 0 {
+        store(&mut qp.attr(), attr, mask);
+        restrict(qp, attr, mask);
+        return Ok(());
+    }
+    let to = state(attr.qp_state)?;
+    // The connection manager may be faster than a program that brings its own queue pair, which
+    // takes its steps only now.
+    if qp.is_managed()
+        && matches!(from, State::Rts | State::Sqd)
+        && matches!(to, State::Init | State::Rtr)
+    {
+        store(&mut qp.attr(), attr, mask);
+        return Ok(());
+    }
+    // The connection manager says to programs that bring their own queue pair what to set, and it
+    // knows no number of the peer's.
+    if (from, to) == (State::Init, State::Rtr)
+        && (mask & IBV_QP_DEST_QPN == 0 || attr.dest_qp_num == 0)
+    {
+        qp.set_managed();
+    }
+    let strict = qp.context().device().personality() == Personality::Roce && !qp.is_managed();
+    if !from.may_become(to) || strict && mask & required(from, to) != required(from, to) {
+        return Err(INVALID);
+    }
+    store(&mut qp.attr(), attr, mask);
+    let only_noted = qp.is_managed()
+        && qp.queue_pair.state() == State::Init
+        && matches!(to, State::Init | State::Rtr | State::Rts);
+    if !only_noted {
+        step(qp, from, to, mask)?;
+    }
+    if to == State::Reset {
+        qp.forget_completions();
+    }
+    restrict(qp, attr, mask);
+    qp.show_state(attr.qp_state);
+    Ok(())
+}
+
+/// What the peer may do.
+fn restrict(qp: &Qp, attr: &ibv_qp_attr, mask: u32) {
+    if mask & IBV_QP_ACCESS_FLAGS != 0 {
+        // The numbers are the same.
+        qp.queue_pair.set_remote_access(Access(attr.qp_access_flags));
+    }
+}
+
+/// `ibv_modify_qp`
+pub extern "C" fn ibv_modify_qp(qp: &Qp, attr: &ibv_qp_attr, mask: c_int) -> c_int {
+    guard::errno(|| modify(qp, attr, mask.cast_unsigned()))
+}
+
+/// `ibv_query_qp`
+pub extern "C" fn ibv_query_qp(
+    qp: &Qp,
+    attr: &mut ibv_qp_attr,
+    _mask: c_int,
+    init: &mut ibv_qp_init_attr,
+) -> c_int {
+    guard::errno(|| {
+        qp.refresh_state();
+        *attr = *qp.attr();
+        attr.qp_state = qp.abi.base.state.get();
+        attr.cur_qp_state = attr.qp_state;
+        *init = qp.init;
+        Ok(())
+    })
+}

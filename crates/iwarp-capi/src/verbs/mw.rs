@@ -1,0 +1,82 @@
+//! Memory windows.
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_uint};
+
+use iwarp::verbs::WindowType;
+use iwarp::{MemoryWindow, Stag};
+
+use super::Life;
+use super::pd::Pd;
+use super::post;
+use super::qp::Qp;
+use crate::abi::flags::{IBV_MW_TYPE_1, IBV_MW_TYPE_2};
+use crate::abi::{ibv_mw, ibv_mw_bind};
+use crate::guard::{self, UNSUPPORTED};
+
+/// A memory window.
+#[repr(C)]
+pub(crate) struct Mw {
+    abi: ibv_mw,
+    window: MemoryWindow,
+    /// The key it has, or will have once the work requests that were posted are done. What the
+    /// program sees only follows for windows of type 1.
+    present: Cell<Stag>,
+    _pd: Life,
+}
+
+impl Mw {
+    pub(crate) fn present(&self) -> Stag {
+        self.present.get()
+    }
+
+    /// A bind under this key was posted.
+    pub(crate) fn bound_as(&self, stag: Stag) {
+        self.present.set(stag);
+        if self.abi.r#type == IBV_MW_TYPE_1 {
+            self.abi.rkey.set(stag.0);
+        }
+    }
+}
+
+/// `ibv_alloc_mw`
+pub(crate) extern "C" fn alloc_mw(pd: &Pd, kind: c_uint) -> *mut Mw {
+    guard::object(|| {
+        let window_type = match kind {
+            IBV_MW_TYPE_1 => WindowType::One,
+            IBV_MW_TYPE_2 => WindowType::TwoB,
+            _ => return Err(UNSUPPORTED),
+        };
+        let window = pd.domain().allocate_window(window_type)?;
+        let stag = window.stag();
+        Ok(Box::into_raw(Box::new(Mw {
+            abi: ibv_mw {
+                context: pd.context().as_abi(),
+                pd: pd.as_abi(),
+                rkey: Cell::new(stag.0),
+                handle: pd.context().next_handle(),
+                r#type: kind,
+            },
+            window,
+            present: Cell::new(stag),
+            _pd: pd.life.clone(),
+        })))
+    })
+}
+
+/// `ibv_bind_mw`: for windows of type 1, which get a new key each time.
+pub(crate) extern "C" fn bind_mw(qp: &Qp, mw: &Mw, bind: &ibv_mw_bind) -> c_int {
+    guard::errno(|| {
+        let new_stag = mw.window.next_stag()?;
+        post::bind(qp, mw, bind.wr_id, bind.send_flags, new_stag, &bind.bind_info)
+    })
+}
+
+/// `ibv_dealloc_mw`
+pub(crate) extern "C" fn dealloc_mw(mw: *mut Mw) -> c_int {
+    guard::errno(|| {
+        // SAFETY: the program has it from `ibv_alloc_mw`, and destroys it once.
+        drop(unsafe { Box::from_raw(mw) });
+        Ok(())
+    })
+}

@@ -1,0 +1,144 @@
+//! Protection domains, and what is derived from them.
+
+use std::ffi::c_int;
+
+use iwarp::ProtectionDomain;
+
+use super::{Context, Life};
+use crate::abi::{ibv_context, ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr};
+use crate::guard::{self, BUSY, Errno, INVALID, UNSUPPORTED};
+
+/// A protection domain, or a parent domain: another name of one.
+#[repr(C)]
+pub struct Pd {
+    abi: ibv_pd,
+    domain: ProtectionDomain,
+    /// Held by the objects that were made with it.
+    pub(crate) life: Life,
+    /// The context, and for a parent domain what it was made of.
+    _of: [Option<Life>; 3],
+}
+
+impl Pd {
+    /// The pointer that the program knows it by.
+    pub fn as_abi(&self) -> *mut ibv_pd {
+        (&raw const self.abi).cast_mut()
+    }
+
+    /// The domain behind a pointer that the program has.
+    ///
+    /// # Safety
+    ///
+    /// The pointer is null or one that `ibv_alloc_pd` or `ibv_alloc_parent_domain` gave, and the
+    /// domain exists.
+    pub unsafe fn of<'a>(pd: *mut ibv_pd) -> Option<&'a Self> {
+        // SAFETY: the caller's promise; `abi` is the first field.
+        unsafe { pd.cast::<Self>().as_ref() }
+    }
+
+    /// What it is to the library.
+    pub fn domain(&self) -> &ProtectionDomain {
+        &self.domain
+    }
+
+    /// The context it belongs to.
+    pub fn context(&self) -> &Context {
+        // SAFETY: the context stays while something holds its life.
+        unsafe { Context::of(self.abi.context) }
+    }
+}
+
+fn make(context: &Context, domain: ProtectionDomain, of: [Option<Life>; 2]) -> *mut Pd {
+    let [pd, td] = of;
+    Box::into_raw(Box::new(Pd {
+        abi: ibv_pd { context: context.as_abi(), handle: context.next_handle() },
+        domain,
+        life: Life::default(),
+        _of: [Some(context.life.clone()), pd, td],
+    }))
+}
+
+/// `ibv_alloc_pd`
+pub extern "C" fn ibv_alloc_pd(context: &Context) -> *mut Pd {
+    guard::object(|| Ok(make(context, context.device().alloc_pd(), [None, None])))
+}
+
+/// `ibv_dealloc_pd`, for parent domains too.
+pub extern "C" fn ibv_dealloc_pd(pd: *mut Pd) -> c_int {
+    // SAFETY: the program has it from a function of this module, and destroys it once.
+    guard::errno(|| unsafe { destroy(pd, |pd| &pd.life) })
+}
+
+/// Frees an object that nothing uses any more.
+///
+/// # Safety
+///
+/// `object` was made by `Box::into_raw`, and is not used afterwards if this succeeds.
+pub(crate) unsafe fn destroy<T>(
+    object: *mut T,
+    life: impl FnOnce(&T) -> &Life,
+) -> Result<(), Errno> {
+    // SAFETY: the caller's promise.
+    if life(unsafe { &*object }).in_use() {
+        return Err(BUSY);
+    }
+    // SAFETY: the caller's promise.
+    drop(unsafe { Box::from_raw(object) });
+    Ok(())
+}
+
+/// A thread domain. Locks cost little here, so it changes nothing.
+#[repr(C)]
+pub(crate) struct Td {
+    abi: ibv_td,
+    life: Life,
+    _context: Life,
+}
+
+/// `ibv_alloc_td`
+pub(crate) extern "C" fn alloc_td(context: &Context, init: &ibv_td_init_attr) -> *mut Td {
+    guard::object(|| {
+        if init.comp_mask != 0 {
+            return Err(UNSUPPORTED);
+        }
+        let abi = ibv_td { context: context.as_abi() };
+        let (life, _context) = (Life::default(), context.life.clone());
+        Ok(Box::into_raw(Box::new(Td { abi, life, _context })))
+    })
+}
+
+/// `ibv_dealloc_td`
+pub(crate) extern "C" fn dealloc_td(td: *mut Td) -> c_int {
+    // SAFETY: the program has it from `alloc_td`, and destroys it once.
+    guard::errno(|| unsafe { destroy(td, |td| &td.life) })
+}
+
+/// `ibv_alloc_parent_domain`. The program's allocators are not used: what a device would put into
+/// memory of theirs, this one does not have.
+pub(crate) extern "C" fn alloc_parent_domain(
+    context: &Context,
+    init: &ibv_parent_domain_init_attr,
+) -> *mut Pd {
+    const ALLOCATORS: u32 = 1;
+    const PD_CONTEXT: u32 = 1 << 1;
+
+    guard::object(|| {
+        if init.comp_mask & !(ALLOCATORS | PD_CONTEXT) != 0 {
+            return Err(UNSUPPORTED);
+        }
+        // SAFETY: the program passes a domain of its own.
+        let pd = unsafe { Pd::of(init.pd) }.ok_or(INVALID)?;
+        // SAFETY: the program passes a thread domain of its own, or null.
+        let td = unsafe { init.td.cast::<Td>().as_ref() };
+        let of = [Some(pd.life.clone()), td.map(|td| td.life.clone())];
+        Ok(make(context, pd.domain.clone(), of))
+    })
+}
+
+impl Td {
+    /// The context it belongs to.
+    #[allow(dead_code, reason = "the field is read by the program")]
+    pub(crate) const fn context(&self) -> *mut ibv_context {
+        self.abi.context
+    }
+}

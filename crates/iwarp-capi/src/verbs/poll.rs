@@ -1,0 +1,76 @@
+//! Polling completion queues: what the inline functions of the header call.
+
+use std::ffi::{c_int, c_uint};
+
+use iwarp::{WcOp, WcStatus, WorkCompletion};
+
+use super::cq::Cq;
+use crate::abi::flags::*;
+use crate::abi::ibv_wc;
+use crate::guard;
+
+/// `ibv_poll_cq`: how many completions were taken, or -1.
+pub(crate) extern "C" fn poll_cq(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
+    let Ok(max) = usize::try_from(num_entries) else { return -1 };
+    let taken = guard::call(|| {
+        let mut to = wc;
+        Ok(cq.queue().poll_each(max, |completion| {
+            // SAFETY: the program has room for `num_entries`, and gets no more than so many.
+            unsafe {
+                to.write(convert(&completion));
+                to = to.add(1);
+            }
+        }))
+    });
+    taken.map_or(-1, |taken| taken as c_int)
+}
+
+/// `ibv_req_notify_cq`
+pub(crate) extern "C" fn req_notify_cq(cq: &Cq, solicited_only: c_int) -> c_int {
+    guard::errno(|| {
+        cq.queue().request_notify(solicited_only != 0);
+        Ok(())
+    })
+}
+
+/// A completion as C knows it.
+#[inline]
+pub(crate) fn convert(completion: &WorkCompletion) -> ibv_wc {
+    let mut wc = ibv_wc {
+        wr_id: completion.wr_id,
+        status: completion.status as c_uint,
+        opcode: opcode(completion.op),
+        byte_len: completion.byte_len,
+        qp_num: completion.qp.0,
+        ..ibv_wc::default()
+    };
+    if completion.status != WcStatus::Success {
+        return wc;
+    }
+    if let Some(immediate) = completion.immediate_word() {
+        wc.wc_flags = IBV_WC_WITH_IMM;
+        // As the sender's program had it in its memory.
+        wc.imm_data = u32::from_ne_bytes(immediate);
+    } else if let Some(stag) = completion.invalidated {
+        wc.wc_flags = IBV_WC_WITH_INV;
+        wc.imm_data = stag.0;
+    }
+    wc
+}
+
+fn opcode(op: WcOp) -> c_uint {
+    match op {
+        // Immediate Data alone is not something that this interface can ask for.
+        WcOp::Send | WcOp::Immediate => IBV_WC_SEND,
+        WcOp::Write => IBV_WC_RDMA_WRITE,
+        WcOp::Read => IBV_WC_RDMA_READ,
+        WcOp::FetchAdd => IBV_WC_FETCH_ADD,
+        WcOp::CompareSwap => IBV_WC_COMP_SWAP,
+        WcOp::Bind => IBV_WC_BIND_MW,
+        WcOp::LocalInvalidate => IBV_WC_LOCAL_INV,
+        // Immediate Data alone is what a Write with immediate data is from a peer that is not of
+        // our kind.
+        WcOp::Recv => IBV_WC_RECV,
+        WcOp::RecvImmediate | WcOp::RecvWriteImmediate => IBV_WC_RECV_RDMA_WITH_IMM,
+    }
+}

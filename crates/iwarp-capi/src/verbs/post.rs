@@ -1,0 +1,387 @@
+//! Posting work requests: what the inline functions of the header call.
+
+use std::ffi::{c_int, c_uint};
+use std::mem::{MaybeUninit, offset_of};
+
+use iwarp::{
+    Access, Bind, Payload, PostError, RecvRequest, SendOp, SendRequest, Sge, Stag, TaggedOffset,
+};
+
+use super::mr;
+use super::mw::Mw;
+use super::qp::Qp;
+use super::srq::Srq;
+use crate::abi::flags::*;
+use crate::abi::{ibv_mw_bind_info, ibv_recv_wr, ibv_send_wr, ibv_sge};
+use crate::guard::{self, Errno, INVALID, UNSUPPORTED, set_errno};
+
+// Lists of elements are passed on as they lie in memory.
+const _: () = assert!(
+    size_of::<Sge>() == size_of::<ibv_sge>()
+        && align_of::<Sge>() == align_of::<ibv_sge>()
+        && offset_of!(Sge, addr) == offset_of!(ibv_sge, addr)
+        && offset_of!(Sge, length) == offset_of!(ibv_sge, length)
+        && offset_of!(Sge, lkey) == offset_of!(ibv_sge, lkey)
+        && size_of::<Stag>() == size_of::<u32>()
+);
+
+/// Requests of a list that are handed over together.
+const BATCH: usize = 16;
+/// Octets of inline data in them, more than one request can have.
+const INLINE: usize = 2048;
+
+/// The elements of a request.
+///
+/// # Safety
+///
+/// The program passes so many elements there, and they outlive `'a`.
+unsafe fn sges<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [Sge], Errno> {
+    let count = usize::try_from(count).map_err(|_| INVALID)?;
+    if count == 0 {
+        return Ok(&[]);
+    }
+    // SAFETY: the caller's promise, and the two types are the same in memory.
+    Ok(unsafe { std::slice::from_raw_parts(list.cast::<Sge>(), count) })
+}
+
+/// Inline data of some requests.
+struct Inline {
+    octets: [MaybeUninit<u8>; INLINE],
+    used: usize,
+}
+
+impl Inline {
+    const fn new() -> Self {
+        Self { octets: [MaybeUninit::uninit(); INLINE], used: 0 }
+    }
+
+    /// Copies what the elements name, at once: the program may change it after the call. `None`
+    /// when there is no room.
+    ///
+    /// # Safety
+    ///
+    /// The elements' addresses are readable memory of the program's; their keys do not count. The
+    /// result is not used after `self` is cleared or gone.
+    unsafe fn take<'a>(&mut self, sges: &[Sge]) -> Option<&'a [u8]> {
+        let start = self.used;
+        for sge in sges {
+            let from: *const u8 = std::ptr::with_exposed_provenance(sge.addr as usize);
+            let room = self.octets.get_mut(self.used..)?;
+            let room = room.get_mut(..sge.length as usize)?;
+            // SAFETY: the caller's promise; the room was checked.
+            unsafe { from.copy_to_nonoverlapping(room.as_mut_ptr().cast(), room.len()) };
+            self.used += room.len();
+        }
+        let taken = &self.octets[start..self.used];
+        // SAFETY: just written; the caller sees to the lifetime.
+        Some(unsafe { std::slice::from_raw_parts(taken.as_ptr().cast(), taken.len()) })
+    }
+}
+
+/// What a flag of the header asks for, for any operation.
+pub(crate) struct Flags(pub(crate) c_uint);
+
+impl Flags {
+    pub(crate) const fn has(&self, flag: c_uint) -> bool {
+        self.0 & flag != 0
+    }
+}
+
+fn op(wr: &ibv_send_wr) -> Result<SendOp, Errno> {
+    let solicited = wr.send_flags & IBV_SEND_SOLICITED != 0;
+    // The octets as they lie in the program's memory, which means them to be in network order.
+    let data = wr.imm_data.to_ne_bytes();
+    // SAFETY: all parts of the union are numbers, and which are set is said by the operation.
+    let (rdma, atomic) = unsafe { (wr.wr.rdma, wr.wr.atomic) };
+    let (stag, to) = (Stag(rdma.rkey), TaggedOffset(rdma.remote_addr));
+    Ok(match wr.opcode {
+        IBV_WR_RDMA_WRITE => SendOp::Write { stag, to },
+        IBV_WR_RDMA_WRITE_WITH_IMM => SendOp::WriteImmediate { stag, to, solicited, data },
+        IBV_WR_SEND => SendOp::Send { solicited, invalidate: None },
+        IBV_WR_SEND_WITH_IMM => SendOp::SendImmediate { solicited, data },
+        IBV_WR_SEND_WITH_INV => SendOp::Send { solicited, invalidate: Some(Stag(wr.imm_data)) },
+        IBV_WR_RDMA_READ => SendOp::Read { stag, to, invalidate: None },
+        IBV_WR_ATOMIC_CMP_AND_SWP => {
+            compare_swap(atomic.rkey, atomic.remote_addr, atomic.compare_add, atomic.swap)
+        }
+        IBV_WR_ATOMIC_FETCH_AND_ADD => {
+            fetch_add(atomic.rkey, atomic.remote_addr, atomic.compare_add)
+        }
+        IBV_WR_LOCAL_INV => SendOp::LocalInvalidate(Stag(wr.imm_data)),
+        IBV_WR_BIND_MW => {
+            // SAFETY: the program passes a window of its own.
+            let mw = unsafe { wr.bind_mw.mw.cast::<Mw>().as_ref() }.ok_or(INVALID)?;
+            bind_op(mw, Stag(wr.bind_mw.rkey), &wr.bind_mw.bind_info)?
+        }
+        _ => return Err(UNSUPPORTED),
+    })
+}
+
+pub(crate) fn compare_swap(rkey: u32, remote_addr: u64, compare: u64, swap: u64) -> SendOp {
+    let (stag, to) = (Stag(rkey), TaggedOffset(remote_addr));
+    SendOp::CompareSwap { stag, to, compare, compare_mask: !0, swap, swap_mask: !0 }
+}
+
+pub(crate) fn fetch_add(rkey: u32, remote_addr: u64, add: u64) -> SendOp {
+    SendOp::FetchAdd { stag: Stag(rkey), to: TaggedOffset(remote_addr), add, mask: 0 }
+}
+
+pub(crate) fn bind_op(mw: &Mw, new_stag: Stag, info: &ibv_mw_bind_info) -> Result<SendOp, Errno> {
+    // SAFETY: the program passes a region of its own, or null where it binds to nothing.
+    let region = unsafe { info.mr.as_ref() };
+    // Programs name local rights too, which a window has no use for.
+    let access = Access(mr::access(info.mw_access_flags)?.0 & !Access::LOCAL_WRITE.0);
+    Ok(SendOp::Bind(Bind {
+        window: mw.present(),
+        new_stag,
+        region: Stag(region.map_or(0, |region| region.lkey)),
+        addr: info.addr,
+        length: info.length,
+        access,
+    }))
+}
+
+/// Notes that a bind was posted.
+///
+/// # Safety
+///
+/// A request to bind names a window of the program's.
+unsafe fn note_bind(wr: &ibv_send_wr) {
+    if wr.opcode == IBV_WR_BIND_MW {
+        // SAFETY: the caller's promise.
+        if let Some(mw) = unsafe { wr.bind_mw.mw.cast::<Mw>().as_ref() } {
+            mw.bound_as(Stag(wr.bind_mw.rkey));
+        }
+    }
+}
+
+/// `ibv_bind_mw`
+pub(crate) fn bind(
+    qp: &Qp,
+    mw: &Mw,
+    wr_id: u64,
+    flags: c_uint,
+    new_stag: Stag,
+    info: &ibv_mw_bind_info,
+) -> Result<(), Errno> {
+    let flags = Flags(flags);
+    let request = SendRequest {
+        wr_id,
+        op: bind_op(mw, new_stag, info)?,
+        payload: Payload::Sges(&[]),
+        signaled: qp.signal_all || flags.has(IBV_SEND_SIGNALED),
+        fence: flags.has(IBV_SEND_FENCE),
+    };
+    qp.queue_pair.post_send(&request)?;
+    mw.bound_as(new_stag);
+    Ok(())
+}
+
+/// A request of the program's as the library takes it. `None` when `inline` has no room left.
+///
+/// # Safety
+///
+/// What the request points to is the program's memory, and stays until the library was given the
+/// result; `inline` is not cleared before.
+unsafe fn request<'a>(
+    qp: &Qp,
+    wr: &ibv_send_wr,
+    inline: &mut Inline,
+) -> Result<Option<SendRequest<'a>>, Errno> {
+    let flags = Flags(wr.send_flags);
+    let payload = match wr.opcode {
+        // These have no local octets, whatever the list says.
+        IBV_WR_LOCAL_INV | IBV_WR_BIND_MW => Payload::Sges(&[]),
+        _ => {
+            // SAFETY: the caller's promise.
+            let sges = unsafe { sges(wr.sg_list, wr.num_sge)? };
+            if flags.has(IBV_SEND_INLINE) {
+                let most = qp.init.cap.max_inline_data;
+                if sges.iter().map(|sge| u64::from(sge.length)).sum::<u64>() > most.into() {
+                    return Err(INVALID);
+                }
+                // SAFETY: the caller's promise.
+                let Some(octets) = (unsafe { inline.take(sges) }) else { return Ok(None) };
+                Payload::Inline(octets)
+            } else {
+                Payload::Sges(sges)
+            }
+        }
+    };
+    Ok(Some(SendRequest {
+        wr_id: wr.wr_id,
+        op: op(wr)?,
+        payload,
+        signaled: qp.signal_all || flags.has(IBV_SEND_SIGNALED),
+        fence: flags.has(IBV_SEND_FENCE),
+    }))
+}
+
+/// Ends a call that posts: where something was refused, says which request it was.
+fn finish<T>(
+    result: Result<Result<(), (*mut T, Errno)>, Errno>,
+    first: *mut T,
+    bad: &mut *mut T,
+) -> c_int {
+    let (wr, error) = match result {
+        Ok(Ok(())) => return 0,
+        Ok(Err(refused)) => refused,
+        Err(panicked) => (first, panicked),
+    };
+    *bad = wr;
+    set_errno(error);
+    error.0
+}
+
+/// `ibv_post_send`
+pub(crate) extern "C" fn post_send(
+    qp: &Qp,
+    wr: *mut ibv_send_wr,
+    bad: &mut *mut ibv_send_wr,
+) -> c_int {
+    // SAFETY: the program passes a list of requests.
+    finish(guard::call(|| Ok(unsafe { send_list(qp, wr) })), wr, bad)
+}
+
+/// # Safety
+///
+/// The program passes a list of requests, which stays with all it points to.
+unsafe fn send_list(qp: &Qp, first: *mut ibv_send_wr) -> Result<(), (*mut ibv_send_wr, Errno)> {
+    let mut inline = Inline::new();
+    // SAFETY: the caller's promise.
+    let Some(wr) = (unsafe { first.as_ref() }) else { return Ok(()) };
+    if wr.next.is_null() {
+        // The usual case.
+        // SAFETY: the caller's promise.
+        let request = unsafe { request(qp, wr, &mut inline) };
+        let request = request.and_then(|request| request.ok_or(INVALID));
+        let posted = request.and_then(|request| Ok(qp.queue_pair.post_send(&request)?));
+        posted.map_err(|error| (first, error))?;
+        // SAFETY: the caller's promise.
+        unsafe { note_bind(wr) };
+        return Ok(());
+    }
+    let mut at = first;
+    while !at.is_null() {
+        // SAFETY: the caller's promise.
+        at = unsafe { send_some(qp, at, &mut inline)? };
+        inline.used = 0;
+    }
+    Ok(())
+}
+
+/// Posts some requests of a list; returns where it goes on.
+///
+/// # Safety
+///
+/// As [`send_list`].
+unsafe fn send_some(
+    qp: &Qp,
+    first: *mut ibv_send_wr,
+    inline: &mut Inline,
+) -> Result<*mut ibv_send_wr, (*mut ibv_send_wr, Errno)> {
+    let mut requests = [const { MaybeUninit::<SendRequest<'_>>::uninit() }; BATCH];
+    let mut from = [std::ptr::null_mut(); BATCH];
+    let mut count = 0;
+    let mut at = first;
+    let mut refused = None;
+    while count < BATCH
+        // SAFETY: the caller's promise.
+        && let Some(wr) = unsafe { at.as_ref() }
+    {
+        // SAFETY: the caller's promise.
+        match unsafe { request(qp, wr, inline) } {
+            Ok(Some(request)) => requests[count].write(request),
+            // The next call has room.
+            Ok(None) => break,
+            Err(error) => {
+                refused = Some((at, error));
+                break;
+            }
+        };
+        from[count] = at;
+        count += 1;
+        at = wr.next;
+        if wr.opcode == IBV_WR_BIND_MW {
+            // A later one may name the same window.
+            break;
+        }
+    }
+    // SAFETY: so many were written.
+    let requests = unsafe { std::slice::from_raw_parts(requests.as_ptr().cast(), count) };
+    post_sends(qp, requests).map_err(|(number, error)| (from[number], error))?;
+    if count > 0 {
+        // SAFETY: the caller's promise.
+        unsafe { note_bind(&*from[count - 1]) };
+    }
+    refused.map_or(Ok(at), Err)
+}
+
+pub(crate) fn post_sends(qp: &Qp, requests: &[SendRequest<'_>]) -> Result<(), (usize, Errno)> {
+    let posted = qp.queue_pair.post_sends(requests);
+    posted.map_err(|(number, error): (usize, PostError)| (number, error.into()))
+}
+
+/// `ibv_post_recv`
+pub(crate) extern "C" fn post_recv(
+    qp: &Qp,
+    wr: *mut ibv_recv_wr,
+    bad: &mut *mut ibv_recv_wr,
+) -> c_int {
+    let post = |requests: &[RecvRequest<'_>]| qp.queue_pair.post_recvs(requests);
+    // SAFETY: the program passes a list of requests.
+    finish(guard::call(|| Ok(unsafe { receive_list(wr, post) })), wr, bad)
+}
+
+/// `ibv_post_srq_recv`
+pub(crate) extern "C" fn post_srq_recv(
+    srq: &Srq,
+    wr: *mut ibv_recv_wr,
+    bad: &mut *mut ibv_recv_wr,
+) -> c_int {
+    let post = |requests: &[RecvRequest<'_>]| {
+        let mut numbered = requests.iter().enumerate();
+        numbered.try_for_each(|(number, request)| {
+            srq.queue().post(request).map_err(|error| (number, error))
+        })
+    };
+    // SAFETY: the program passes a list of requests.
+    finish(guard::call(|| Ok(unsafe { receive_list(wr, post) })), wr, bad)
+}
+
+/// # Safety
+///
+/// The program passes a list of requests, which stays with all it points to.
+unsafe fn receive_list(
+    first: *mut ibv_recv_wr,
+    post: impl Fn(&[RecvRequest<'_>]) -> Result<(), (usize, PostError)>,
+) -> Result<(), (*mut ibv_recv_wr, Errno)> {
+    let mut at = first;
+    while !at.is_null() {
+        let mut requests = [RecvRequest { wr_id: 0, sges: &[] }; BATCH];
+        let mut from = [std::ptr::null_mut(); BATCH];
+        let mut count = 0;
+        let mut refused = None;
+        while count < BATCH
+            // SAFETY: the caller's promise.
+            && let Some(wr) = unsafe { at.as_ref() }
+        {
+            // SAFETY: the caller's promise.
+            match unsafe { sges(wr.sg_list, wr.num_sge) } {
+                Ok(sges) => requests[count] = RecvRequest { wr_id: wr.wr_id, sges },
+                Err(error) => {
+                    refused = Some((at, error));
+                    break;
+                }
+            }
+            from[count] = at;
+            count += 1;
+            at = wr.next;
+        }
+        post(&requests[..count]).map_err(|(number, error)| (from[number], error.into()))?;
+        if let Some(refused) = refused {
+            return Err(refused);
+        }
+    }
+    Ok(())
+}

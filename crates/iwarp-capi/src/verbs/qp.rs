@@ -1,0 +1,295 @@
+//! Queue pairs.
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_uint};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use iwarp::{AsyncEvent, Log, QueuePair, QueuePairAttributes};
+
+use super::book::Key;
+use super::cq::Cq;
+use super::pd::Pd;
+use super::srq::Srq;
+use super::wr::{self, Builder};
+use super::{Context, Life, shared_context};
+use crate::abi::flags::*;
+use crate::abi::{
+    Plain, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
+};
+use crate::guard::{self, Errno, INVALID, UNSUPPORTED};
+
+/// A queue pair.
+#[repr(C)]
+pub struct Qp {
+    pub(crate) abi: ibv_qp_ex,
+    pub(crate) queue_pair: QueuePair,
+    /// How it was made.
+    pub(crate) init: ibv_qp_init_attr,
+    /// Every request raises a completion.
+    pub(crate) signal_all: bool,
+    /// What the program has set, and what it reads back.
+    attr: Mutex<ibv_qp_attr>,
+    /// The connection manager makes its connection.
+    managed: Cell<bool>,
+    /// The operations of `ibv_qp_ex` that it was made for; 0 where it was not made for any.
+    send_ops: u64,
+    pub(crate) builder: Builder,
+    _pd: Life,
+    _send_cq: Life,
+    _recv_cq: Life,
+    _srq: Option<Life>,
+}
+
+impl Qp {
+    /// The pointer that the program knows it by.
+    pub fn as_abi(&self) -> *mut ibv_qp {
+        (&raw const self.abi.base).cast_mut()
+    }
+
+    /// The queue pair behind a pointer that the program has.
+    ///
+    /// # Safety
+    ///
+    /// The pointer is null or one that a function of this library gave, and the queue pair exists.
+    pub unsafe fn of<'a>(qp: *mut ibv_qp) -> Option<&'a Self> {
+        // SAFETY: the caller's promise; `abi` begins with the `ibv_qp`.
+        unsafe { qp.cast::<Self>().as_ref() }
+    }
+
+    /// What it is to the library.
+    pub fn queue_pair(&self) -> &QueuePair {
+        &self.queue_pair
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.abi.base.qp_num
+    }
+
+    /// The context it belongs to.
+    pub fn context(&self) -> &Context {
+        // SAFETY: the context stays while something holds its life.
+        unsafe { Context::of(self.abi.base.context) }
+    }
+
+    /// From now on the connection manager connects it, so that changing its state to RTR does not.
+    pub fn set_managed(&self) {
+        self.managed.set(true);
+    }
+
+    /// Whether [`Self::set_managed`] was called.
+    pub fn is_managed(&self) -> bool {
+        self.managed.get()
+    }
+
+    /// What `ibv_query_qp` tells beside the state. The connection manager sets what it has agreed
+    /// on.
+    pub fn attr(&self) -> MutexGuard<'_, ibv_qp_attr> {
+        self.attr.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Octets of inline data that every queue pair takes.
+const LEAST_INLINE: u32 = 64;
+
+/// Makes a queue pair; the sizes it has come back in `init`.
+fn create(
+    pd: &Pd,
+    init: &mut ibv_qp_init_attr,
+    send_ops: u64,
+    managed: bool,
+) -> Result<*mut Qp, Errno> {
+    let context = pd.context();
+    if init.qp_type != IBV_QPT_RC {
+        say_type(init.qp_type);
+        return Err(UNSUPPORTED);
+    }
+    // SAFETY: the program passes queues of its own.
+    let (send_cq, recv_cq, srq) =
+        unsafe { (Cq::of(init.send_cq), Cq::of(init.recv_cq), Srq::of(init.srq)) };
+    let (send_cq, recv_cq) = (send_cq.ok_or(INVALID)?, recv_cq.ok_or(INVALID)?);
+    let limits = context.device().attributes();
+    let cap = &mut init.cap;
+    if srq.is_some() {
+        (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
+    }
+    if cap.max_send_wr > limits.max_qp_wr
+        || cap.max_recv_wr > limits.max_qp_wr
+        || cap.max_send_sge > limits.max_sge
+        || cap.max_recv_sge > limits.max_sge
+        || cap.max_inline_data > limits.max_inline_data
+    {
+        return Err(INVALID);
+    }
+    // Programs count on what drivers give beyond what is asked for (rdma_xclient does).
+    cap.max_inline_data = cap.max_inline_data.max(LEAST_INLINE);
+    let mut attributes = QueuePairAttributes::new(send_cq.queue(), recv_cq.queue());
+    attributes.srq = srq.map(Srq::queue);
+    attributes.max_send_wr = cap.max_send_wr as usize;
+    attributes.max_recv_wr = cap.max_recv_wr as usize;
+    attributes.max_send_sge = cap.max_send_sge as usize;
+    attributes.max_recv_sge = cap.max_recv_sge as usize;
+    attributes.max_inline = cap.max_inline_data as usize;
+    let queue_pair = if managed {
+        pd.domain().create_qp(&attributes)
+    } else {
+        pd.domain().create_addressable_qp(&attributes).inspect_err(say_no_port)?
+    };
+    let number = queue_pair.number();
+    let mut abi = ibv_qp_ex::zeroed();
+    abi.base.context = context.as_abi();
+    abi.base.qp_context = init.qp_context;
+    abi.base.pd = pd.as_abi();
+    abi.base.send_cq = send_cq.as_abi();
+    abi.base.recv_cq = recv_cq.as_abi();
+    abi.base.srq = init.srq;
+    abi.base.handle = context.next_handle();
+    abi.base.qp_num = number;
+    abi.base.qp_type = IBV_QPT_RC;
+    // As every device's; asking for the state tells an RNIC's truth.
+    abi.base.state = Cell::new(IBV_QPS_RESET);
+    wr::fill(&mut abi, send_ops);
+    let attr = ibv_qp_attr { cap: init.cap, port_num: 1, ..ibv_qp_attr::default() };
+    let qp = Box::into_raw(Box::new(Qp {
+        abi,
+        queue_pair,
+        init: *init,
+        signal_all: init.sq_sig_all != 0,
+        attr: Mutex::new(attr),
+        managed: Cell::new(managed),
+        send_ops,
+        builder: Builder::default(),
+        _pd: pd.life.clone(),
+        _send_cq: send_cq.life.clone(),
+        _recv_cq: recv_cq.life.clone(),
+        _srq: srq.map(|srq| srq.life.clone()),
+    }));
+    context.book.enter(Key::Qp(number), qp.expose_provenance());
+    Ok(qp)
+}
+
+/// Tells the user why there is no queue pair number left.
+fn say_no_port(error: &std::io::Error) {
+    guard::say(Log::Warn, format_args!("no TCP port for a queue pair: {error}"));
+}
+
+/// Tells the user once why the program does not get its queue pair.
+fn say_type(qp_type: c_uint) {
+    use std::sync::Once;
+    static ONCE: Once = Once::new();
+
+    let name = match qp_type {
+        3 => "unreliable connected (UC)",
+        4 => "datagram (UD)",
+        8 => "raw packet",
+        9 | 10 => "XRC",
+        _ => "unknown",
+    };
+    ONCE.call_once(|| {
+        guard::say(
+            Log::Warn,
+            format_args!("no {name} queue pairs: iWARP has reliable connected ones (RC) only"),
+        );
+    });
+}
+
+/// `ibv_create_qp`
+pub extern "C" fn ibv_create_qp(pd: &Pd, init: &mut ibv_qp_init_attr) -> *mut Qp {
+    guard::object(|| create(pd, init, 0, false))
+}
+
+/// `ibv_create_qp_ex`
+pub(crate) extern "C" fn create_qp_ex(_: &Context, init: &mut ibv_qp_init_attr_ex) -> *mut Qp {
+    guard::object(|| create_ex(init, false))
+}
+
+/// Makes a queue pair that the connection manager will connect.
+///
+/// # Errors
+///
+/// Those of `ibv_create_qp_ex`.
+pub fn create_managed(init: &mut ibv_qp_init_attr_ex) -> Result<*mut Qp, Errno> {
+    create_ex(init, true)
+}
+
+fn create_ex(init: &mut ibv_qp_init_attr_ex, managed: bool) -> Result<*mut Qp, Errno> {
+    const MASK: u32 =
+        IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+
+    let has = |flag| init.comp_mask & flag != 0;
+    let send_ops = if has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) { init.send_ops_flags } else { 0 };
+    let flags = if has(IBV_QP_INIT_ATTR_CREATE_FLAGS) { init.create_flags } else { 0 };
+    if init.comp_mask & !MASK != 0 || flags != 0 || send_ops & !wr::SUPPORTED != 0 {
+        return Err(UNSUPPORTED);
+    }
+    if !has(IBV_QP_INIT_ATTR_PD) {
+        return Err(INVALID);
+    }
+    // SAFETY: the program passes a domain of its own.
+    let pd = unsafe { Pd::of(init.pd) }.ok_or(INVALID)?;
+    let mut base = init.base();
+    let qp = create(pd, &mut base, send_ops, managed)?;
+    init.cap = base.cap;
+    Ok(qp)
+}
+
+/// The queue pair with this number, if it was made with the context that connection manager ids
+/// have.
+pub fn by_number(number: u32) -> Option<*mut ibv_qp> {
+    // SAFETY: that context is never closed.
+    let context = unsafe { Context::of(shared_context().ok()?) };
+    context.book.find(Key::Qp(number)).map(std::ptr::with_exposed_provenance_mut)
+}
+
+/// `ibv_qp_to_qp_ex`: null for one that was not made for it.
+pub extern "C" fn ibv_qp_to_qp_ex(qp: &Qp) -> *mut ibv_qp_ex {
+    if qp.send_ops == 0 { std::ptr::null_mut() } else { (&raw const qp.abi).cast_mut() }
+}
+
+/// `ibv_query_qp_data_in_order`: a message is placed from its first octet to its last.
+pub extern "C" fn ibv_query_qp_data_in_order(_: &Qp, _opcode: c_uint, flags: u32) -> c_int {
+    const RETURN_CAPS: u32 = 1;
+    const WHOLE_MESSAGE: c_int = 1;
+    const ALIGNED_128: c_int = 1 << 1;
+
+    if flags & RETURN_CAPS != 0 { WHOLE_MESSAGE | ALIGNED_128 } else { 1 }
+}
+
+/// `ibv_destroy_qp`: waits until the events about it that the program has are acknowledged. What
+/// was posted still goes out, in the background.
+pub extern "C" fn ibv_destroy_qp(qp: *mut Qp) -> c_int {
+    guard::errno(|| {
+        // SAFETY: the program has it from a function of this library.
+        let object = unsafe { &*qp };
+        let (number, context) = (object.number(), object.context());
+        context.book.strike(Key::Qp(number));
+        context.device().discard_async_events(|event| match event {
+            AsyncEvent::QpFatal { qp }
+            | AsyncEvent::SendQueueDrained { qp }
+            | AsyncEvent::LastReceiveReached { qp } => *qp == number,
+            _ => false,
+        });
+        object.forget_completions();
+        // SAFETY: made by `Box::into_raw`, and destroyed once.
+        drop(unsafe { Box::from_raw(qp) });
+        Ok(())
+    })
+}
+
+impl Qp {
+    /// Drops its completions that nobody has taken: as with other devices, a program that destroys
+    /// or resets a queue pair sees nothing of it afterwards.
+    pub(crate) fn forget_completions(&self) {
+        for cq in [self.abi.base.send_cq, self.abi.base.recv_cq] {
+            // SAFETY: the queues stay while this holds their lives.
+            if let Some(cq) = unsafe { Cq::of(cq) } {
+                cq.queue().discard(self.number());
+            }
+        }
+    }
+
+    /// The domain that the program made it with.
+    pub fn pd(&self) -> *mut ibv_pd {
+        self.abi.base.pd
+    }
+}

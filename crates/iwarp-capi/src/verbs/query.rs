@@ -1,0 +1,382 @@
+//! What the device and its port are.
+
+use std::ffi::c_int;
+use std::io;
+
+use iwarp::Personality;
+use iwarp::verbs::Gid;
+
+use super::Context;
+use super::context::engine;
+use super::list::write_str;
+use crate::abi::flags::*;
+use crate::abi::{
+    Plain, ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_port_attr,
+    ibv_values_ex,
+};
+use crate::guard::{self, Errno, INVALID};
+
+/// A vendor number that no vendor has: of the locally administered ones. Not zero, because
+/// programs take that for "unknown device".
+const VENDOR: u32 = 0x02_69_57;
+
+/// The only port.
+const PORT: u32 = 1;
+
+/// The only partition.
+const DEFAULT_PKEY: u16 = 0xffff;
+
+/// `IBV_QPF_GRH_REQUIRED`: addresses are GIDs.
+const GRH_REQUIRED: u8 = 1;
+
+/// Octets of `struct ibv_port_attr` that the oldest programs have.
+const OLDEST_PORT_ATTR: usize = 48;
+
+/// The device's GUID, octets in network order; zeros where there is no device.
+pub(crate) fn guid() -> [u8; 8] {
+    engine().map_or([0; 8], |device| device.node_guid().to_be_bytes())
+}
+
+/// The place of an address in the GID table.
+pub fn gid_index(gid: &ibv_gid) -> Option<u8> {
+    let gids = engine().ok()?.gids().ok()?;
+    let found = gids.iter().find(|entry| entry.raw == gid.raw)?;
+    u8::try_from(found.index).ok()
+}
+
+/// Limits are signed in C.
+fn int(limit: u32) -> c_int {
+    c_int::try_from(limit).unwrap_or(c_int::MAX)
+}
+
+fn attributes(context: &Context) -> ibv_device_attr {
+    let limits = context.device().attributes();
+    let mut attr = ibv_device_attr {
+        node_guid: guid(),
+        sys_image_guid: guid(),
+        max_mr_size: limits.max_mr_size,
+        page_size_cap: limits.page_size_cap,
+        vendor_id: VENDOR,
+        vendor_part_id: 1,
+        hw_ver: 1,
+        max_qp: int(limits.max_qp),
+        max_qp_wr: int(limits.max_qp_wr),
+        device_cap_flags: IBV_DEVICE_RESIZE_MAX_WR
+            | IBV_DEVICE_CURR_QP_STATE_MOD
+            | IBV_DEVICE_SYS_IMAGE_GUID
+            | IBV_DEVICE_MEM_WINDOW
+            | IBV_DEVICE_MEM_MGT_EXTENSIONS
+            | IBV_DEVICE_MEM_WINDOW_TYPE_2B,
+        max_sge: int(limits.max_sge),
+        max_sge_rd: int(limits.max_sge_rd),
+        max_cq: int(limits.max_cq),
+        max_cqe: int(limits.max_cqe),
+        max_mr: int(limits.max_mr),
+        max_pd: int(limits.max_pd),
+        max_qp_rd_atom: c_int::from(limits.max_qp_rd_atom),
+        max_res_rd_atom: int(limits.max_res_rd_atom),
+        max_qp_init_rd_atom: c_int::from(limits.max_qp_init_rd_atom),
+        atomic_cap: IBV_ATOMIC_GLOB,
+        max_mw: int(limits.max_mw),
+        max_srq: int(limits.max_srq),
+        max_srq_wr: int(limits.max_srq_wr),
+        max_srq_sge: int(limits.max_srq_sge),
+        max_pkeys: limits.max_pkeys,
+        local_ca_ack_delay: limits.local_ca_ack_delay,
+        phys_port_cnt: limits.phys_port_cnt,
+        ..ibv_device_attr::zeroed()
+    };
+    if context.device().personality() == Personality::Roce {
+        attr.device_cap_flags |= IBV_DEVICE_RC_RNR_NAK_GEN;
+    }
+    write_str(&mut attr.fw_ver, limits.fw_ver);
+    attr
+}
+
+fn port(context: &Context) -> Result<ibv_port_attr, Errno> {
+    let gids = context.device().gids()?;
+    let mtu = gids.first().and_then(|gid| gid.mtu).unwrap_or(1500);
+    Ok(ibv_port_attr {
+        state: IBV_PORT_ACTIVE,
+        max_mtu: mtu_number(u32::MAX),
+        active_mtu: mtu_number(mtu),
+        gid_tbl_len: gids.last().map_or(0, |last| int(last.index as u32 + 1)),
+        port_cap_flags: IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
+        max_msg_sz: context.device().attributes().max_msg_sz,
+        pkey_tbl_len: 1,
+        lid: context.device().lid()?,
+        max_vl_num: 1,
+        // Nobody knows; 4 lanes of 10 Gbit/s by their numbers in the header.
+        active_width: 2,
+        active_speed: 4,
+        // Link up.
+        phys_state: 5,
+        link_layer: IBV_LINK_LAYER_ETHERNET,
+        flags: GRH_REQUIRED,
+        ..ibv_port_attr::zeroed()
+    })
+}
+
+/// The number of the largest InfiniBand MTU that packets of `mtu` octets could carry with their
+/// headers.
+fn mtu_number(mtu: u32) -> u32 {
+    const HEADERS: u32 = 76;
+    (1..5)
+        .rev()
+        .find(|number| (128 << (number + 1)) + HEADERS <= mtu)
+        .map_or(1, |number| number + 1)
+}
+
+fn check_port(port_num: u32) -> Result<(), Errno> {
+    if port_num == PORT { Ok(()) } else { Err(INVALID) }
+}
+
+/// Copies as much of `from` as the caller has room for, and clears the rest.
+///
+/// # Safety
+///
+/// `to` has room for `len` octets.
+unsafe fn write_prefix<T: Plain>(to: *mut T, len: usize, from: &T) {
+    let (to, size) = (to.cast::<u8>(), len.min(size_of::<T>()));
+    // SAFETY: the caller's promise; `from` has that many.
+    unsafe {
+        std::ptr::copy_nonoverlapping((&raw const *from).cast::<u8>(), to, size);
+        to.add(size).write_bytes(0, len - size);
+    }
+}
+
+/// `ibv_query_device`
+pub extern "C" fn ibv_query_device(context: &Context, attr: *mut ibv_device_attr) -> c_int {
+    guard::errno(|| {
+        let attributes = attributes(context);
+        // SAFETY: the program passes room for one.
+        unsafe { attr.write(attributes) };
+        Ok(())
+    })
+}
+
+/// `ibv_query_device_ex`
+pub(crate) extern "C" fn query_device_ex(
+    context: &Context,
+    _input: *const u32,
+    attr: *mut ibv_device_attr_ex,
+    size: usize,
+) -> c_int {
+    guard::errno(|| {
+        if size < size_of::<ibv_device_attr>() {
+            return Err(INVALID);
+        }
+        let attributes = ibv_device_attr_ex {
+            orig_attr: attributes(context),
+            device_cap_flags_ex: u64::from(attributes(context).device_cap_flags),
+            phys_port_cnt_ex: PORT,
+            ..ibv_device_attr_ex::zeroed()
+        };
+        // SAFETY: the program says how much room it has.
+        unsafe { write_prefix(attr, size, &attributes) };
+        Ok(())
+    })
+}
+
+/// `ibv_query_rt_values_ex`
+pub(crate) extern "C" fn query_rt_values(_: &Context, values: &mut ibv_values_ex) -> c_int {
+    const RAW_CLOCK: u32 = 1;
+    guard::errno(|| {
+        if values.comp_mask & !RAW_CLOCK != 0 {
+            return Err(INVALID);
+        }
+        let now = iwarp_os::clock::now();
+        values.raw_clock.tv_sec = now.as_secs().cast_signed();
+        values.raw_clock.tv_nsec = now.subsec_nanos().into();
+        values.comp_mask = RAW_CLOCK;
+        Ok(())
+    })
+}
+
+/// `ibv_query_port` as a function: for programs with the oldest header.
+pub extern "C" fn ibv_query_port(
+    context: &Context,
+    port_num: u8,
+    attr: *mut ibv_port_attr,
+) -> c_int {
+    query_port(context, port_num, attr, OLDEST_PORT_ATTR)
+}
+
+/// `ibv_query_port` with the length that the program's header has.
+pub(crate) extern "C" fn query_port(
+    context: &Context,
+    port_num: u8,
+    attr: *mut ibv_port_attr,
+    len: usize,
+) -> c_int {
+    guard::errno(|| {
+        check_port(port_num.into())?;
+        let attributes = port(context)?;
+        // SAFETY: the program says how much room it has.
+        unsafe { write_prefix(attr, len, &attributes) };
+        Ok(())
+    })
+}
+
+/// `ibv_query_port_speed`, in units of 100 Mbit/s.
+pub extern "C" fn ibv_query_port_speed(_: &Context, port_num: u32, speed: &mut u64) -> c_int {
+    guard::errno(|| {
+        check_port(port_num)?;
+        // As the width and speed of the port say.
+        *speed = 400;
+        Ok(())
+    })
+}
+
+fn entry(context: &Context, gid: &Gid) -> ibv_gid_entry {
+    ibv_gid_entry {
+        gid: ibv_gid { raw: gid.raw },
+        gid_index: gid.index as u32,
+        port_num: PORT,
+        gid_type: match context.device().personality() {
+            Personality::Iwarp => IBV_GID_TYPE_IB,
+            Personality::Roce => IBV_GID_TYPE_ROCE_V2,
+        },
+        ndev_ifindex: gid.interface_index,
+    }
+}
+
+/// The entry of a place in the table; `None` when it is empty.
+fn find(context: &Context, index: usize) -> Result<Option<Gid>, Errno> {
+    let gids = context.device().gids()?;
+    if gids.last().is_none_or(|last| index > last.index) {
+        return Err(INVALID);
+    }
+    Ok(gids.into_iter().find(|gid| gid.index == index))
+}
+
+/// `ibv_query_gid`: an empty place reads as zeros.
+pub extern "C" fn ibv_query_gid(
+    context: &Context,
+    port_num: u8,
+    index: c_int,
+    gid: *mut ibv_gid,
+) -> c_int {
+    guard::minus_one(|| {
+        check_port(port_num.into())?;
+        let index = usize::try_from(index).map_err(|_| INVALID)?;
+        let raw = find(context, index)?.map_or([0; 16], |found| found.raw);
+        // SAFETY: the program passes room for one. Its own type may be less aligned.
+        unsafe { gid.cast::<[u8; 16]>().write(raw) };
+        Ok(0)
+    })
+}
+
+/// `ibv_query_gid_ex`
+pub extern "C" fn _ibv_query_gid_ex(
+    context: &Context,
+    port_num: u32,
+    index: u32,
+    to: *mut ibv_gid_entry,
+    flags: u32,
+    entry_size: usize,
+) -> c_int {
+    guard::errno(|| {
+        check_port(port_num)?;
+        if flags != 0 {
+            return Err(guard::UNSUPPORTED);
+        }
+        let gid = find(context, index as usize)?.ok_or(Errno(libc::ENODATA))?;
+        // SAFETY: the program says how much room it has.
+        unsafe { write_prefix(to, entry_size, &entry(context, &gid)) };
+        Ok(())
+    })
+}
+
+/// `ibv_query_gid_table`: returns how many entries there are, or a negative error number.
+pub extern "C" fn _ibv_query_gid_table(
+    context: &Context,
+    entries: *mut ibv_gid_entry,
+    max_entries: usize,
+    flags: u32,
+    entry_size: usize,
+) -> isize {
+    let result = guard::call(|| {
+        if flags != 0 {
+            return Err(guard::UNSUPPORTED);
+        }
+        let gids = context.device().gids()?;
+        if gids.len() > max_entries {
+            return Err(INVALID);
+        }
+        for (place, gid) in gids.iter().enumerate() {
+            let to = entries.wrapping_byte_add(place * entry_size);
+            // SAFETY: the program has room for `max_entries` of this size.
+            unsafe { write_prefix(to, entry_size, &entry(context, gid)) };
+        }
+        Ok(gids.len().cast_signed())
+    });
+    result.unwrap_or_else(|error| -(error.0 as isize))
+}
+
+/// `ibv_query_gid_type`, which only tells RoCE v2 from everything else.
+pub extern "C" fn ibv_query_gid_type(
+    context: &Context,
+    port_num: u8,
+    index: u32,
+    gid_type: &mut u32,
+) -> c_int {
+    guard::minus_one(|| {
+        check_port(port_num.into())?;
+        find(context, index as usize)?;
+        *gid_type = match context.device().personality() {
+            Personality::Iwarp => IBV_GID_TYPE_SYSFS_IB_ROCE_V1,
+            Personality::Roce => IBV_GID_TYPE_SYSFS_ROCE_V2,
+        };
+        Ok(0)
+    })
+}
+
+/// `ibv_query_pkey`: in network order.
+pub extern "C" fn ibv_query_pkey(
+    _: *mut ibv_context,
+    port_num: u8,
+    index: c_int,
+    pkey: &mut u16,
+) -> c_int {
+    guard::minus_one(|| {
+        check_port(port_num.into())?;
+        if index != 0 {
+            return Err(INVALID);
+        }
+        *pkey = DEFAULT_PKEY.to_be();
+        Ok(0)
+    })
+}
+
+/// `ibv_get_pkey_index`
+pub extern "C" fn ibv_get_pkey_index(_: *mut ibv_context, port_num: u8, pkey: u16) -> c_int {
+    guard::minus_one(|| {
+        check_port(port_num.into())?;
+        if pkey == DEFAULT_PKEY.to_be() { Ok(0) } else { Err(INVALID) }
+    })
+}
+
+// SAFETY: numbers.
+unsafe impl Plain for ibv_gid_entry {}
+
+impl Context {
+    /// The address that a program means by a place in the GID table.
+    pub(crate) fn gid(&self, index: usize) -> io::Result<Option<Gid>> {
+        Ok(self.device().gids()?.into_iter().find(|gid| gid.index == index))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mtus_leave_room_for_headers() {
+        let cases =
+            [(68, 1), (576, 1), (1280, 3), (1500, 3), (2200, 4), (4200, 5), (9000, 5), (65536, 5)];
+        for (mtu, number) in cases {
+            assert_eq!(mtu_number(mtu), number, "{mtu}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Shared receive queues.
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_uint};
+
+use iwarp::{AsyncEvent, SharedReceiveQueue};
+
+use super::book::Key;
+use super::pd::Pd;
+use super::{Context, Life};
+use crate::abi::flags::*;
+use crate::abi::{Plain, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex};
+use crate::guard::{self, BUSY, Errno, INVALID, UNSUPPORTED};
+
+/// A shared receive queue.
+#[repr(C)]
+pub struct Srq {
+    pub(crate) abi: ibv_srq,
+    queue: SharedReceiveQueue,
+    max_wr: Cell<u32>,
+    max_sge: u32,
+    /// Held by queue pairs.
+    pub(crate) life: Life,
+    _pd: Life,
+}
+
+impl Srq {
+    /// The pointer that the program knows it by.
+    pub fn as_abi(&self) -> *mut ibv_srq {
+        (&raw const self.abi).cast_mut()
+    }
+
+    /// The queue behind a pointer that the program has.
+    ///
+    /// # Safety
+    ///
+    /// The pointer is null or one that a function of this library gave, and the queue exists.
+    pub unsafe fn of<'a>(srq: *mut ibv_srq) -> Option<&'a Self> {
+        // SAFETY: the caller's promise; `abi` is the first field.
+        unsafe { srq.cast::<Self>().as_ref() }
+    }
+
+    /// What it is to the library.
+    pub fn queue(&self) -> &SharedReceiveQueue {
+        &self.queue
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        // SAFETY: the context stays while something holds its life.
+        unsafe { Context::of(self.abi.context) }
+    }
+}
+
+fn create(pd: &Pd, init: &mut ibv_srq_init_attr) -> Result<*mut Srq, Errno> {
+    let context = pd.context();
+    let limits = context.device().attributes();
+    let attr = &mut init.attr;
+    if attr.max_wr == 0 || attr.max_wr > limits.max_srq_wr || attr.max_sge > limits.max_srq_sge {
+        return Err(INVALID);
+    }
+    attr.max_sge = attr.max_sge.max(1);
+    attr.srq_limit = 0;
+    let queue = pd.domain().create_srq(attr.max_wr as usize, attr.max_sge as usize);
+    let number = queue.number();
+    let mut abi = ibv_srq::zeroed();
+    abi.context = context.as_abi();
+    abi.srq_context = init.srq_context;
+    abi.pd = pd.as_abi();
+    abi.handle = context.next_handle();
+    let srq = Box::into_raw(Box::new(Srq {
+        abi,
+        queue,
+        max_wr: Cell::new(attr.max_wr),
+        max_sge: attr.max_sge,
+        life: Life::default(),
+        _pd: pd.life.clone(),
+    }));
+    context.book.enter(Key::Srq(number), srq.expose_provenance());
+    Ok(srq)
+}
+
+/// `ibv_create_srq`
+pub extern "C" fn ibv_create_srq(pd: &Pd, init: &mut ibv_srq_init_attr) -> *mut Srq {
+    guard::object(|| create(pd, init))
+}
+
+/// `ibv_create_srq_ex`
+pub(crate) extern "C" fn create_srq_ex(_: &Context, init: &mut ibv_srq_init_attr_ex) -> *mut Srq {
+    guard::object(|| {
+        let mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+        let basic = init.comp_mask & IBV_SRQ_INIT_ATTR_TYPE == 0 || init.srq_type == IBV_SRQT_BASIC;
+        if init.comp_mask & !mask != 0 || !basic {
+            return Err(UNSUPPORTED);
+        }
+        if init.comp_mask & IBV_SRQ_INIT_ATTR_PD == 0 {
+            return Err(INVALID);
+        }
+        // SAFETY: the program passes a domain of its own.
+        let pd = unsafe { Pd::of(init.pd) }.ok_or(INVALID)?;
+        let mut plain = ibv_srq_init_attr { srq_context: init.srq_context, attr: init.attr };
+        let srq = create(pd, &mut plain)?;
+        init.attr = plain.attr;
+        Ok(srq)
+    })
+}
+
+/// `ibv_modify_srq`
+pub extern "C" fn ibv_modify_srq(srq: &Srq, attr: &ibv_srq_attr, mask: c_int) -> c_int {
+    guard::errno(|| {
+        let mask: c_uint = mask.cast_unsigned();
+        if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
+            return Err(INVALID);
+        }
+        if mask & IBV_SRQ_MAX_WR != 0 {
+            // The device does not say that it can (IBV_DEVICE_SRQ_RESIZE).
+            return Err(UNSUPPORTED);
+        }
+        if mask & IBV_SRQ_LIMIT != 0 {
+            if attr.srq_limit > srq.max_wr.get() {
+                return Err(INVALID);
+            }
+            srq.queue.set_limit(attr.srq_limit as usize);
+        }
+        Ok(())
+    })
+}
+
+/// `ibv_query_srq`
+pub extern "C" fn ibv_query_srq(srq: &Srq, attr: &mut ibv_srq_attr) -> c_int {
+    guard::errno(|| {
+        attr.max_wr = srq.max_wr.get();
+        attr.max_sge = srq.max_sge;
+        attr.srq_limit = srq.queue.limit() as u32;
+        Ok(())
+    })
+}
+
+/// `ibv_destroy_srq`: waits until the events about it that the program has are acknowledged.
+pub extern "C" fn ibv_destroy_srq(srq: *mut Srq) -> c_int {
+    guard::errno(|| {
+        // SAFETY: the program has it from a function of this library.
+        let object = unsafe { &*srq };
+        if object.life.in_use() {
+            return Err(BUSY);
+        }
+        let (number, context) = (object.queue.number(), object.context());
+        context.book.strike(Key::Srq(number));
+        context.device().discard_async_events(
+            |event| matches!(event, AsyncEvent::SrqLimitReached { srq } if *srq == number),
+        );
+        // SAFETY: made by `Box::into_raw`, and destroyed once.
+        drop(unsafe { Box::from_raw(srq) });
+        Ok(())
+    })
+}

@@ -1,0 +1,117 @@
+//! What programs read below `/sys/class/infiniband` for a device, answered from memory: there is
+//! no such folder.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::path::Path;
+
+use super::{list, query};
+use crate::guard::{self, Errno, INVALID};
+
+/// `ibv_get_sysfs_path`
+pub extern "C" fn ibv_get_sysfs_path() -> *const c_char {
+    c"/sys".as_ptr()
+}
+
+/// `ibv_read_sysfs_file`: returns how many octets were read, without the newline at their end.
+pub extern "C" fn ibv_read_sysfs_file(
+    dir: *const c_char,
+    file: *const c_char,
+    buf: *mut c_char,
+    size: usize,
+) -> c_int {
+    guard::minus_one(|| {
+        // SAFETY: the program passes two strings.
+        let (dir, file) = unsafe { (CStr::from_ptr(dir), CStr::from_ptr(file)) };
+        let path = Path::new(dir.to_str().map_err(|_| INVALID)?);
+        let path = path.join(file.to_str().map_err(|_| INVALID)?.trim_start_matches('/'));
+        let own = path.strip_prefix(list::FOLDER).ok().and_then(|path| {
+            // Below the folder of the device, whatever its name is.
+            let mut parts = path.components();
+            parts.next()?;
+            Some(parts.as_path().to_string_lossy().into_owned())
+        });
+        let text = match own {
+            Some(file) => answer(&file).ok_or(Errno(libc::ENOENT))?,
+            None => std::fs::read_to_string(&path)?,
+        };
+        // SAFETY: the program says how much room it has.
+        unsafe { write_text(text.trim_end_matches('\n'), buf, size) }
+    })
+}
+
+/// `ibv_read_ibdev_sysfs_file`, without the format that its last argument is: what is asked for
+/// by one argument of it is not known here.
+pub extern "C" fn ibv_read_ibdev_sysfs_file(
+    _buf: *mut c_char,
+    _size: usize,
+    _device: *const u8,
+    _format: *const c_char,
+) -> c_int {
+    guard::minus_one(|| Err(guard::UNSUPPORTED))
+}
+
+/// # Safety
+///
+/// `buf` has room for `size` octets.
+unsafe fn write_text(text: &str, buf: *mut c_char, size: usize) -> Result<c_int, Errno> {
+    let Some(room) = size.checked_sub(1) else { return Err(INVALID) };
+    let length = text.len().min(room);
+    // SAFETY: the caller's promise.
+    unsafe {
+        std::ptr::copy_nonoverlapping(text.as_ptr().cast(), buf, length);
+        buf.add(length).write(0);
+    }
+    c_int::try_from(length).map_err(|_| INVALID)
+}
+
+fn answer(file: &str) -> Option<String> {
+    let text = match file {
+        "board_id" | "hca_type" | "node_desc" => "iwarp".to_owned(),
+        "fw_ver" => env!("CARGO_PKG_VERSION").to_owned(),
+        "hw_rev" => "1".to_owned(),
+        "node_guid" | "sys_image_guid" => {
+            let pairs = query::guid();
+            let words = pairs.chunks(2).map(|pair| format!("{:02x}{:02x}", pair[0], pair[1]));
+            words.collect::<Vec<_>>().join(":")
+        }
+        "ports/1/state" => "4: ACTIVE".to_owned(),
+        "ports/1/phys_state" => "5: LinkUp".to_owned(),
+        "ports/1/link_layer" => "Ethernet".to_owned(),
+        "ports/1/pkeys/0" => "0xffff".to_owned(),
+        _ => return None,
+    };
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(dir: &CStr, file: &CStr, size: usize) -> (c_int, String) {
+        let mut buf = [0x55 as c_char; 64];
+        let n = ibv_read_sysfs_file(dir.as_ptr(), file.as_ptr(), buf.as_mut_ptr(), size);
+        if n < 0 {
+            return (n, String::new());
+        }
+        // SAFETY: terminated by the call.
+        let text = unsafe { CStr::from_ptr(buf.as_ptr()) };
+        (n, text.to_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn our_own_device_is_answered_from_memory() {
+        let dir = c"/sys/class/infiniband/iwarp0";
+        assert_eq!(read(dir, c"board_id", 64), (5, "iwarp".to_owned()));
+        assert_eq!(read(dir, c"board_id", 4), (3, "iwa".to_owned()));
+        assert_eq!(read(dir, c"/ports/1/state", 64), (9, "4: ACTIVE".to_owned()));
+        assert_eq!(read(dir, c"ports/1/nonsense", 64).0, -1);
+        assert_eq!(read(dir, c"node_guid", 64).0, 19);
+    }
+
+    #[test]
+    fn other_files_are_read() {
+        let (n, text) = read(c"/proc/sys/kernel", c"ostype", 64);
+        assert_eq!((n, text.as_str()), (5, "Linux"));
+        assert_eq!(read(c"/nowhere", c"x", 64).0, -1);
+    }
+}

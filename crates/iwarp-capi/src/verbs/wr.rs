@@ -1,0 +1,322 @@
+//! Work requests that a program builds one by one (`struct ibv_qp_ex`): begin, one call for each
+//! operation and its octets, complete.
+
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_void};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use iwarp::{Payload, SendOp, SendRequest, Sge, Stag, TaggedOffset};
+
+use super::mw::Mw;
+use super::post::{self, Flags};
+use super::qp::Qp;
+use crate::abi::flags::*;
+use crate::abi::{Op, ibv_data_buf, ibv_mw_bind_info, ibv_qp_ex, ibv_sge};
+use crate::guard::{self, Errno, INVALID, UNSUPPORTED, set_errno};
+
+/// The operations that a queue pair can be made for.
+pub(crate) const SUPPORTED: u64 = IBV_QP_EX_WITH_RDMA_WRITE
+    | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
+    | IBV_QP_EX_WITH_SEND
+    | IBV_QP_EX_WITH_SEND_WITH_IMM
+    | IBV_QP_EX_WITH_RDMA_READ
+    | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
+    | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
+    | IBV_QP_EX_WITH_LOCAL_INV
+    | IBV_QP_EX_WITH_BIND_MW
+    | IBV_QP_EX_WITH_SEND_WITH_INV;
+
+/// Requests between their beginning and their completion. Storage is kept for the next time.
+#[derive(Debug, Default)]
+pub(crate) struct Builder {
+    /// Some thread is between `wr_start` and `wr_complete`.
+    taken: AtomicBool,
+    list: UnsafeCell<List>,
+}
+
+#[derive(Debug, Default)]
+struct List {
+    requests: Vec<Pending>,
+    sges: Vec<Sge>,
+    inline: Vec<u8>,
+    /// What is wrong with one of them.
+    error: Option<Errno>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    wr_id: u64,
+    op: SendOp,
+    octets: Octets,
+    signaled: bool,
+    fence: bool,
+    /// The window to be bound, and the key it will have.
+    window: Option<(*const Mw, Stag)>,
+}
+
+#[derive(Debug)]
+enum Octets {
+    Sges(Range<usize>),
+    Inline(Range<usize>),
+}
+
+impl Builder {
+    fn start(&self) {
+        while self.taken.swap(true, Ordering::Acquire) {
+            iwarp_os::clock::yield_now();
+        }
+        let list = self.list();
+        list.requests.clear();
+        list.sges.clear();
+        list.inline.clear();
+        list.error = None;
+    }
+
+    fn end(&self) {
+        self.taken.store(false, Ordering::Release);
+    }
+
+    #[expect(clippy::mut_from_ref, reason = "only the thread that has started gets here")]
+    fn list(&self) -> &mut List {
+        // SAFETY: only called between `start` and `end`, where a thread is alone, and each call
+        // from C ends before the next.
+        unsafe { &mut *self.list.get() }
+    }
+}
+
+impl Qp {
+    fn add(&self, op: SendOp, window: Option<(*const Mw, Stag)>) {
+        let list = self.builder.list();
+        let flags = Flags(self.abi.wr_flags.get());
+        list.requests.push(Pending {
+            wr_id: self.abi.wr_id.get(),
+            op,
+            octets: Octets::Sges(list.sges.len()..list.sges.len()),
+            signaled: self.signal_all || flags.has(IBV_SEND_SIGNALED),
+            fence: flags.has(IBV_SEND_FENCE),
+            window,
+        });
+    }
+
+    fn solicited(&self) -> bool {
+        self.abi.wr_flags.get() & IBV_SEND_SOLICITED != 0
+    }
+
+    /// Gives the request that was begun last its elements.
+    fn set_sges(&self, sges: impl Iterator<Item = Sge>) {
+        let list = self.builder.list();
+        let start = list.sges.len();
+        list.sges.extend(sges);
+        let range = start..list.sges.len();
+        match list.requests.last_mut() {
+            Some(request) if range.len() <= self.init.cap.max_send_sge as usize => {
+                request.octets = Octets::Sges(range);
+            }
+            _ => list.error = Some(INVALID),
+        }
+    }
+
+    /// Gives the request that was begun last its octets.
+    fn set_inline(&self, bufs: impl Iterator<Item = ibv_data_buf>) {
+        let list = self.builder.list();
+        let start = list.inline.len();
+        for buf in bufs {
+            let most = self.init.cap.max_inline_data as usize;
+            if list.inline.len() - start + buf.length > most {
+                list.error = Some(INVALID);
+                return;
+            }
+            list.inline.reserve(buf.length);
+            // SAFETY: the program passes so many octets of its own; the room was just made.
+            unsafe {
+                let end = list.inline.as_mut_ptr().add(list.inline.len());
+                buf.addr.cast::<u8>().copy_to_nonoverlapping(end, buf.length);
+                list.inline.set_len(list.inline.len() + buf.length);
+            }
+        }
+        let range = start..list.inline.len();
+        match list.requests.last_mut() {
+            Some(request) => request.octets = Octets::Inline(range),
+            None => list.error = Some(INVALID),
+        }
+    }
+
+    fn complete(&self) -> Result<(), Errno> {
+        const BATCH: usize = 16;
+        let List { requests, sges, inline, error } = self.builder.list();
+        if let Some(error) = error {
+            return Err(*error);
+        }
+        let room = self.init.cap.max_send_wr as usize;
+        if requests.len() > 1 && self.queue_pair.outstanding().0 + requests.len() > room {
+            // All or nothing.
+            return Err(Errno(libc::ENOMEM));
+        }
+        let as_request = |pending: &Pending| SendRequest {
+            wr_id: pending.wr_id,
+            op: pending.op,
+            payload: match &pending.octets {
+                Octets::Sges(range) => Payload::Sges(&sges[range.clone()]),
+                Octets::Inline(range) => Payload::Inline(&inline[range.clone()]),
+            },
+            signaled: pending.signaled,
+            fence: pending.fence,
+        };
+        for pending in requests.chunks(BATCH) {
+            let posted = match pending {
+                [one] => self.queue_pair.post_send(&as_request(one)).map_err(Errno::from),
+                some => {
+                    let mut batch = [as_request(&some[0]); BATCH];
+                    for (to, from) in batch.iter_mut().zip(some) {
+                        *to = as_request(from);
+                    }
+                    post::post_sends(self, &batch[..some.len()]).map_err(|(_, error)| error)
+                }
+            };
+            posted?;
+        }
+        for (mw, stag) in requests.iter().filter_map(|pending| pending.window) {
+            // SAFETY: the program keeps the window at least until the request has completed.
+            unsafe { &*mw }.bound_as(stag);
+        }
+        Ok(())
+    }
+}
+
+/// The functions that a program calls, those it asked for among the operations.
+pub(crate) fn fill(abi: &mut ibv_qp_ex, send_ops: u64) {
+    let asked = |flag: u64, function: Op| {
+        if send_ops & flag != 0 { function } else { unsupported as Op }
+    };
+    abi.wr_rdma_write = asked(IBV_QP_EX_WITH_RDMA_WRITE, wr_rdma_write as Op);
+    abi.wr_rdma_write_imm = asked(IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, wr_rdma_write_imm as Op);
+    abi.wr_send = asked(IBV_QP_EX_WITH_SEND, wr_send as Op);
+    abi.wr_send_imm = asked(IBV_QP_EX_WITH_SEND_WITH_IMM, wr_send_imm as Op);
+    abi.wr_rdma_read = asked(IBV_QP_EX_WITH_RDMA_READ, wr_rdma_read as Op);
+    abi.wr_atomic_cmp_swp = asked(IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, wr_atomic_cmp_swp as Op);
+    abi.wr_atomic_fetch_add = asked(IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, wr_atomic_fetch_add as Op);
+    abi.wr_local_inv = asked(IBV_QP_EX_WITH_LOCAL_INV, wr_local_inv as Op);
+    abi.wr_bind_mw = asked(IBV_QP_EX_WITH_BIND_MW, wr_bind_mw as Op);
+    abi.wr_send_inv = asked(IBV_QP_EX_WITH_SEND_WITH_INV, wr_send_inv as Op);
+    // Never null: programs do not look before they call.
+    abi.wr_send_tso = unsupported as Op;
+    abi.wr_set_ud_addr = unsupported as Op;
+    abi.wr_set_xrc_srqn = unsupported as Op;
+    abi.wr_atomic_write = unsupported as Op;
+    abi.wr_flush = unsupported as Op;
+    abi.wr_set_inline_data = wr_set_inline_data as Op;
+    abi.wr_set_inline_data_list = wr_set_inline_data_list as Op;
+    abi.wr_set_sge = wr_set_sge as Op;
+    abi.wr_set_sge_list = wr_set_sge_list as Op;
+    abi.wr_start = wr_start as Op;
+    abi.wr_complete = wr_complete as Op;
+    abi.wr_abort = wr_abort as Op;
+}
+
+extern "C" fn wr_start(qp: &Qp) {
+    guard::value((), || qp.builder.start());
+}
+
+extern "C" fn wr_complete(qp: &Qp) -> c_int {
+    let result = guard::call(|| qp.complete());
+    qp.builder.end();
+    match result {
+        Ok(()) => 0,
+        Err(error) => {
+            set_errno(error);
+            error.0
+        }
+    }
+}
+
+extern "C" fn wr_abort(qp: &Qp) {
+    qp.builder.end();
+}
+
+/// Any operation that the queue pair was not made for. `wr_complete` reports it.
+extern "C" fn unsupported(qp: &Qp) {
+    qp.builder.list().error = Some(UNSUPPORTED);
+}
+
+extern "C" fn wr_rdma_write(qp: &Qp, rkey: u32, remote_addr: u64) {
+    let op = SendOp::Write { stag: Stag(rkey), to: TaggedOffset(remote_addr) };
+    guard::value((), || qp.add(op, None));
+}
+
+extern "C" fn wr_rdma_write_imm(qp: &Qp, rkey: u32, remote_addr: u64, imm_data: u32) {
+    let (stag, to) = (Stag(rkey), TaggedOffset(remote_addr));
+    let (solicited, data) = (qp.solicited(), imm_data.to_ne_bytes());
+    guard::value((), || qp.add(SendOp::WriteImmediate { stag, to, solicited, data }, None));
+}
+
+extern "C" fn wr_send(qp: &Qp) {
+    let op = SendOp::Send { solicited: qp.solicited(), invalidate: None };
+    guard::value((), || qp.add(op, None));
+}
+
+extern "C" fn wr_send_imm(qp: &Qp, imm_data: u32) {
+    let op = SendOp::SendImmediate { solicited: qp.solicited(), data: imm_data.to_ne_bytes() };
+    guard::value((), || qp.add(op, None));
+}
+
+extern "C" fn wr_send_inv(qp: &Qp, invalidate_rkey: u32) {
+    let invalidate = Some(Stag(invalidate_rkey));
+    let op = SendOp::Send { solicited: qp.solicited(), invalidate };
+    guard::value((), || qp.add(op, None));
+}
+
+extern "C" fn wr_rdma_read(qp: &Qp, rkey: u32, remote_addr: u64) {
+    let (stag, to) = (Stag(rkey), TaggedOffset(remote_addr));
+    guard::value((), || qp.add(SendOp::Read { stag, to, invalidate: None }, None));
+}
+
+extern "C" fn wr_atomic_cmp_swp(qp: &Qp, rkey: u32, remote_addr: u64, compare: u64, swap: u64) {
+    guard::value((), || qp.add(post::compare_swap(rkey, remote_addr, compare, swap), None));
+}
+
+extern "C" fn wr_atomic_fetch_add(qp: &Qp, rkey: u32, remote_addr: u64, add: u64) {
+    guard::value((), || qp.add(post::fetch_add(rkey, remote_addr, add), None));
+}
+
+extern "C" fn wr_local_inv(qp: &Qp, invalidate_rkey: u32) {
+    guard::value((), || qp.add(SendOp::LocalInvalidate(Stag(invalidate_rkey)), None));
+}
+
+extern "C" fn wr_bind_mw(qp: &Qp, mw: &Mw, rkey: u32, info: &ibv_mw_bind_info) {
+    guard::value((), || match post::bind_op(mw, Stag(rkey), info) {
+        Ok(op) => qp.add(op, Some((mw, Stag(rkey)))),
+        Err(error) => qp.builder.list().error = Some(error),
+    });
+}
+
+extern "C" fn wr_set_sge(qp: &Qp, lkey: u32, addr: u64, length: u32) {
+    let sge = Sge { addr, length, lkey: Stag(lkey) };
+    guard::value((), || qp.set_sges(std::iter::once(sge)));
+}
+
+extern "C" fn wr_set_sge_list(qp: &Qp, num_sge: usize, list: *const ibv_sge) {
+    guard::value((), || {
+        let list = if num_sge == 0 { std::ptr::dangling() } else { list };
+        // SAFETY: the program passes so many.
+        let list = unsafe { std::slice::from_raw_parts(list, num_sge) };
+        qp.set_sges(list.iter().map(|sge| Sge {
+            addr: sge.addr,
+            length: sge.length,
+            lkey: Stag(sge.lkey),
+        }));
+    });
+}
+
+extern "C" fn wr_set_inline_data(qp: &Qp, addr: *mut c_void, length: usize) {
+    guard::value((), || qp.set_inline(std::iter::once(ibv_data_buf { addr, length })));
+}
+
+extern "C" fn wr_set_inline_data_list(qp: &Qp, num_buf: usize, list: *const ibv_data_buf) {
+    guard::value((), || {
+        let list = if num_buf == 0 { std::ptr::dangling() } else { list };
+        // SAFETY: the program passes so many.
+        let list = unsafe { std::slice::from_raw_parts(list, num_buf) };
+        qp.set_inline(list.iter().copied());
+    });
+}

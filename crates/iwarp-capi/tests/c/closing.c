@@ -1,0 +1,50 @@
+/* A daemon closes every descriptor it does not know and opens files of its own. Nothing of ours
+ * is written into them. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <sys/stat.h>
+#include "pair.h"
+
+int main(int argc, char **argv)
+{
+	enum { FILES = 40 };
+	int files[FILES];
+
+	open_context();
+	make(&a, NULL);
+	make(&b, NULL);
+	join();
+	receive(&b, 1, 0, 100);
+	closefrom(3);
+	for (int i = 0; i < FILES; i++) {
+		files[i] = open("/tmp", O_RDWR | O_TMPFILE, 0600);
+		CHECK(files[i] == 3 + i);
+	}
+	/* Everything that would signal a descriptor or write to one. */
+	ibv_req_notify_cq(a.cq, 0);
+	ibv_req_notify_cq(b.cq, 0);
+	struct ibv_sge sge = part(&a, 0, 100);
+	struct ibv_send_wr wr = {
+		.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
+		.send_flags = IBV_SEND_SIGNALED,
+	}, *bad;
+	struct ibv_wc wc;
+	for (int i = 0; i < 100; i++) {
+		ibv_post_send(a.qp, &wr, &bad);
+		ibv_poll_cq(a.cq, 1, &wc);
+		ibv_poll_cq(b.cq, 1, &wc);
+		usleep(1000);
+	}
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+	ibv_modify_qp(a.qp, &attr, IBV_QP_STATE);
+	ibv_modify_qp(b.qp, &attr, IBV_QP_STATE);
+	usleep(100000);
+	for (int i = 0; i < FILES; i++) {
+		struct stat stat;
+		CHECK(fstat(files[i], &stat) == 0);
+		if (stat.st_size)
+			fprintf(stderr, "descriptor %d: %ld octets\n", files[i], (long)stat.st_size);
+		CHECK(stat.st_size == 0);
+	}
+	return 0;
+}

@@ -1,0 +1,75 @@
+/* A child of a program that has everything open: what it inherited is dead and does not hang, what
+ * it opens itself works, and the parent notices nothing. */
+#include <sys/wait.h>
+#include "pair.h"
+
+static void exchange(void)
+{
+	struct ibv_sge sge = part(&a, 0, 100);
+	struct ibv_send_wr wr = {
+		.wr_id = 7, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
+		.send_flags = IBV_SEND_SIGNALED,
+	}, *bad;
+
+	receive(&b, 1, 0, 100);
+	CHECK(ibv_post_send(a.qp, &wr, &bad) == 0);
+	CHECK(take(&a).status == IBV_WC_SUCCESS && take(&b).status == IBV_WC_SUCCESS);
+}
+
+static void inherited(void)
+{
+	struct ibv_sge sge = part(&a, 0, 100);
+	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND }, *bad;
+	struct ibv_recv_wr recv = { .sg_list = &sge, .num_sge = 1 }, *bad_recv;
+	struct ibv_cq *cq;
+	struct ibv_async_event event;
+	struct ibv_wc wc;
+	void *of;
+
+	CHECK(ibv_post_send(a.qp, &wr, &bad) != 0);
+	CHECK(ibv_post_recv(a.qp, &recv, &bad_recv) != 0);
+	CHECK(ibv_poll_cq(a.cq, 1, &wc) <= 0);
+	CHECK(ibv_get_cq_event(channel, &cq, &of) == -1);
+	CHECK(ibv_get_async_event(context, &event) == -1);
+	CHECK(!ibv_create_comp_channel(context));
+	CHECK(!ibv_create_cq(context, 16, NULL, NULL, 0));
+	CHECK(!ibv_reg_mr(pd, a.buf, SIZE, 0));
+	ibv_destroy_qp(a.qp);
+	ibv_dereg_mr(a.mr);
+}
+
+int main(void)
+{
+	open_context();
+	make(&a, NULL);
+	make(&b, NULL);
+	join();
+	exchange();
+	for (int i = 0; i < 20; i++) {
+		int status;
+		pid_t child = fork();
+
+		CHECK(child != -1);
+		if (child == 0) {
+			alarm(30);
+			inherited();
+			open_context();
+			make(&a, NULL);
+			make(&b, NULL);
+			join();
+			exchange();
+			unmake(&a);
+			unmake(&b);
+			close_context();
+			_exit(0);
+		}
+		exchange();
+		CHECK(waitpid(child, &status, 0) == child);
+		CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+		exchange();
+	}
+	unmake(&a);
+	unmake(&b);
+	close_context();
+	return 0;
+}

@@ -1,0 +1,130 @@
+//! What these tests have in common: the built libraries, and C programs compiled against the
+//! system's headers.
+
+#![allow(dead_code, reason = "not every test uses everything")]
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// The folder where cargo puts the libraries: that of this test.
+pub(crate) fn built() -> PathBuf {
+    let exe = std::env::current_exe().expect("a test knows where it is");
+    exe.parent().expect("an executable is in a folder").to_owned()
+}
+
+/// A folder with the libraries under the names that programs look for.
+pub(crate) fn libraries() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = scratch("lib");
+        for library in ["libibverbs", "librdmacm"] {
+            let from = built().join(format!("{library}.so"));
+            assert!(from.exists(), "{} is not built", from.display());
+            for name in [format!("{library}.so"), format!("{library}.so.1")] {
+                let link = folder.join(name);
+                let _ = std::fs::remove_file(&link);
+                std::os::unix::fs::symlink(&from, link).unwrap();
+            }
+        }
+        folder
+    })
+}
+
+/// A folder of this process's own.
+pub(crate) fn scratch(name: &str) -> PathBuf {
+    let name = format!("{name}-{}", std::process::id());
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// Runs a tool; a missing one is reported with the package that has it.
+pub(crate) fn tool(name: &str, package: &str, args: &[&str]) -> String {
+    let output = Command::new(name)
+        .args(args)
+        .output()
+        .unwrap_or_else(|error| panic!("{name}: {error}; apt-get install {package}"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name} {args:?}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Compiles a C program against the headers of the system.
+pub(crate) fn compile(name: &str, source: &str, args: &[&str]) -> PathBuf {
+    let header = Path::new("/usr/include/infiniband/verbs.h");
+    let hint = "apt-get install libibverbs-dev librdmacm-dev";
+    assert!(header.exists(), "{} is missing: {hint}", header.display());
+    let folder = scratch("c");
+    let (code, program) = (folder.join(format!("{name}.c")), folder.join(name));
+    std::fs::write(&code, source).unwrap();
+    let mut all = vec!["-O1", "-g", "-Wall", "-Werror", "-Wno-unused-function", "-pthread", "-o"];
+    let (code, out) = (code.to_str().unwrap(), program.to_str().unwrap());
+    all.extend([out, code]);
+    all.extend(args);
+    tool("cc", "gcc libc6-dev", &all);
+    program
+}
+
+/// Compiles a program of `tests/c` that is linked to the system's libraries, and runs it with
+/// ours. It must succeed within a minute.
+pub(crate) fn run(name: &str, source: &str, env: &[(&str, &str)]) -> String {
+    let program = compile(name, source, &["-libverbs", "-lrdmacm", "-ldl"]);
+    let output = run_program(&program, &[], env, Duration::from_secs(60));
+    let text = both(&output);
+    assert!(output.status.success(), "{name} {env:?}: {}\n{text}", output.status);
+    text
+}
+
+/// Runs a program with our libraries; kills it when it takes too long.
+pub(crate) fn run_program(
+    program: &Path,
+    args: &[&str],
+    env: &[(&str, &str)],
+    limit: Duration,
+) -> Output {
+    let mut command = Command::new(program);
+    command.args(args).env("LD_LIBRARY_PATH", libraries()).envs(env.iter().copied());
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+    let end = Instant::now() + limit;
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > end {
+            child.kill().unwrap();
+            let output = child.wait_with_output().unwrap();
+            panic!("{} takes longer than {limit:?}:\n{}", program.display(), both(&output));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().unwrap()
+}
+
+fn both(output: &Output) -> String {
+    let mut text = String::new();
+    for part in [&output.stdout, &output.stderr] {
+        let _ = write!(text, "{}", String::from_utf8_lossy(part));
+    }
+    text
+}
+
+/// The symbols that a library exports, `name@@VERSION` or `name@VERSION`, sorted.
+pub(crate) fn exports(library: &Path) -> Vec<String> {
+    let listing = tool("nm", "binutils", &["-D", "--defined-only", library.to_str().unwrap()]);
+    let mut symbols: Vec<String> = listing
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split_whitespace().rev();
+            let (symbol, kind) = (words.next()?, words.next()?);
+            // The versions themselves are absolute symbols.
+            (kind != "A").then(|| symbol.to_owned())
+        })
+        .collect();
+    symbols.sort();
+    symbols
+}
