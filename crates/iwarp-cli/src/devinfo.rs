@@ -1,11 +1,10 @@
 //! `iwarp devinfo`: what `ibv_devinfo` shows of a device.
 
-use std::net::IpAddr;
+use std::net::Ipv6Addr;
 
 use anyhow::Result;
 use comfy_table::{Table, presets};
-use iwarp::Device;
-use iwarp_os::addr::{self, Interface};
+use iwarp::{Device, Personality};
 
 /// Show the RDMA device of this machine: what ibv_devinfo shows.
 ///
@@ -24,45 +23,44 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let device = Device::open()?;
-    let interfaces = addr::interfaces()?;
-    let gids = gids(&interfaces);
-    let guid = guid(&interfaces);
+    let gids = device.gids()?;
+    let guid = guid(device.node_guid());
 
     println!("hca_id: {}", device.name());
     let mut about = vec![
-        row("transport", "iWARP (1)"),
-        row("fw_ver", env!("CARGO_PKG_VERSION")),
+        row("transport", transport(device.personality())),
+        row("fw_ver", device.attributes().fw_ver),
         row("node_guid", &guid),
         row("sys_image_guid", &guid),
         row("vendor_id", "0x000000"),
         row("vendor_part_id", "0"),
         row("hw_ver", "0x0"),
-        row("phys_port_cnt", "1"),
+        row("phys_port_cnt", &device.attributes().phys_port_cnt.to_string()),
     ];
     if args.verbose {
         about.extend(limits(&device));
     }
     print(4, &about);
 
-    let mtu = gids.first().and_then(|(_, interface)| interface.mtu).unwrap_or(1500);
+    let mtu = gids.first().and_then(|gid| gid.mtu).unwrap_or(1500);
     println!("        port:   1");
     let mut port = vec![
         row("state", "PORT_ACTIVE (4)"),
         row("max_mtu", "4096 (5)"),
         row("active_mtu", active_mtu(mtu)),
         row("sm_lid", "0"),
-        row("port_lid", "0"),
+        row("port_lid", &device.lid()?.to_string()),
         row("port_lmc", "0x00"),
         row("link_layer", "Ethernet"),
     ];
     if args.verbose {
         port.push(row("max_msg_sz", &format!("{:#x}", device.attributes().max_msg_sz)));
-        port.push(row("gid_tbl_len", &gids.len().to_string()));
-        for (number, (ip, interface)) in gids.iter().enumerate() {
-            port.push(row(
-                &format!("GID[{number:3}]"),
-                &format!("{} ({})", show(*ip), interface.name),
-            ));
+        let places = gids.last().map_or(0, |gid| gid.index + 1);
+        port.push(row("gid_tbl_len", &places.to_string()));
+        for gid in &gids {
+            let shown = Ipv6Addr::from(gid.raw);
+            let name = format!("GID[{:3}]", gid.index);
+            port.push(row(&name, &format!("{shown} ({})", gid.interface)));
         }
     }
     print(12, &port);
@@ -107,47 +105,17 @@ fn limits(device: &Device) -> Vec<[String; 2]> {
     ]
 }
 
-/// The addresses in the order of the GID table: the default route's sources first; bridges,
-/// link-local and loopback addresses last, because several hosts may own the same.
-fn gids(interfaces: &[Interface]) -> Vec<(IpAddr, &Interface)> {
-    let sources = [addr::default_source_v4(), addr::default_source_v6()];
-    let mut gids: Vec<_> = interfaces
-        .iter()
-        .flat_map(|interface| interface.addrs.iter().map(move |addr| (addr.ip, interface)))
-        .collect();
-    gids.sort_by_key(|(ip, interface)| {
-        let source = sources.iter().position(|source| *source == Some(*ip));
-        match source {
-            Some(place) => place,
-            None if interface.loopback || ip.is_loopback() => 5,
-            None if is_link_local(*ip) => 4,
-            None if interface.bridge => 3,
-            None => 2,
-        }
-    });
-    gids
-}
-
-const fn is_link_local(ip: IpAddr) -> bool {
-    match ip {
-        IpAddr::V4(ip) => ip.is_link_local(),
-        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+/// As the verbs number them.
+const fn transport(personality: Personality) -> &'static str {
+    match personality {
+        Personality::Iwarp => "iWARP (1)",
+        Personality::Roce => "InfiniBand (0)",
     }
 }
 
-/// A GID is an IPv6 address; an IPv4 address is mapped into one.
-fn show(ip: IpAddr) -> String {
-    match ip {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped().to_string(),
-        IpAddr::V6(ip) => ip.to_string(),
-    }
-}
-
-/// An EUI-64 made of the first Ethernet address, as network cards do; zero without one.
-fn guid(interfaces: &[Interface]) -> String {
-    let mac = interfaces.iter().filter(|i| !i.loopback && !i.bridge).find_map(|i| i.mac);
-    let Some([a, b, c, d, e, f]) = mac else { return "0000:0000:0000:0000".to_owned() };
-    format!("{:02x}{b:02x}:{c:02x}ff:fe{d:02x}:{e:02x}{f:02x}", a ^ 2)
+/// The EUI-64 in four groups.
+pub(crate) fn guid(guid: u64) -> String {
+    [48, 32, 16, 0].map(|shift| format!("{:04x}", (guid >> shift) & 0xffff)).join(":")
 }
 
 /// The verbs know five sizes: the largest that fits.
@@ -163,39 +131,7 @@ const fn active_mtu(mtu: u32) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::{active_mtu, gids};
-    use iwarp_os::addr::{Interface, InterfaceAddr};
-
-    fn interface(name: &str, ips: &[&str]) -> Interface {
-        let addrs = ips.iter().map(|ip| InterfaceAddr {
-            ip: ip.parse().unwrap(),
-            prefix_len: 24,
-            scope_id: 0,
-        });
-        Interface {
-            name: name.to_owned(),
-            index: 1,
-            up: true,
-            running: true,
-            loopback: name == "lo",
-            point_to_point: false,
-            bridge: name == "br0",
-            mtu: Some(1500),
-            mac: None,
-            addrs: addrs.collect(),
-        }
-    }
-
-    #[test]
-    fn addresses_that_many_hosts_own_come_last() {
-        let interfaces = [
-            interface("lo", &["127.0.0.1", "::1"]),
-            interface("br0", &["198.51.100.77"]),
-            interface("eth7", &["fe80::7", "198.51.100.7"]),
-        ];
-        let order: Vec<_> = gids(&interfaces).iter().map(|(ip, _)| ip.to_string()).collect();
-        assert_eq!(order, ["198.51.100.7", "198.51.100.77", "fe80::7", "127.0.0.1", "::1"]);
-    }
+    use super::active_mtu;
 
     #[test]
     fn mtus_are_rounded_down() {

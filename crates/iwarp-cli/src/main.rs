@@ -4,6 +4,7 @@ mod completions;
 mod demo;
 mod devinfo;
 mod rping;
+mod run;
 mod size;
 
 use std::io::IsTerminal;
@@ -28,6 +29,7 @@ const ENVIRONMENT: &str = "\
 Start here:
   iwarp demo                         two processes exchange data by every RDMA operation
   iwarp devinfo -v                   what an RDMA program is told about the device
+  iwarp run ib_write_bw              an unmodified RDMA program; see iwarp run --help
 
 Environment (all commands):
   IWARP_CRC=on|off                   CRC32c on the stream (on; off only where both ends say so)
@@ -44,6 +46,7 @@ enum Command {
     Demo(demo::Args),
     Devinfo(devinfo::Args),
     Rping(rping::Args),
+    Run(run::Args),
     /// The serving process of `iwarp demo`.
     #[command(hide = true)]
     DemoServer(demo::ServerArgs),
@@ -57,6 +60,8 @@ fn main() -> ExitCode {
         Command::DemoServer(args) => ("demo, server", demo::serve(&args)),
         Command::Devinfo(args) => ("devinfo", devinfo::run(&args)),
         Command::Rping(args) => ("rping", rping::run(&args)),
+        // The program's exit status, or one that says why there is no program.
+        Command::Run(args) => return run::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

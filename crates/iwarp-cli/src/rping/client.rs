@@ -76,7 +76,10 @@ impl Connection {
                 EventKind::ConnectError(error) => {
                     return Err(error).with_context(|| format!("cannot connect to {addr}"));
                 }
-                EventKind::ConnectRequest { .. } | EventKind::Disconnected(_) => {}
+                EventKind::ConnectRequest { .. }
+                | EventKind::Responded { .. }
+                | EventKind::User { .. }
+                | EventKind::Disconnected(_) => {}
             }
         }
     }

@@ -1,0 +1,96 @@
+//! Where the drop-in libraries are.
+
+use std::env;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::links::{self, Content};
+
+/// The names that programs are linked with, the names that NCCL and others give to dlopen(3), and
+/// the file of a build that both stand for.
+const NAMES: [(&str, &str); 4] = [
+    ("libibverbs.so.1", "libibverbs.so"),
+    ("libibverbs.so", "libibverbs.so"),
+    ("librdmacm.so.1", "librdmacm.so"),
+    ("librdmacm.so", "librdmacm.so"),
+];
+
+/// The preload of `--sysfs`: its name where it is installed, and in a build.
+const PRELOAD: (&str, &str) = ("libiwarp-preload.so", "libiwarp_preload.so");
+
+/// The libraries, in a directory that the loader can be pointed to.
+pub(super) struct Libraries {
+    directory: PathBuf,
+}
+
+impl Libraries {
+    /// Looks beside this executable: in a build's folders, or where an installation has them.
+    pub(super) fn find() -> Result<Self> {
+        let exe = env::current_exe().context("cannot tell where this command is")?;
+        let beside = exe.parent().context("this command is in no directory")?;
+        for built in [beside.join("deps"), beside.to_path_buf()] {
+            if NAMES.iter().all(|(_, file)| built.join(file).exists()) {
+                return Self::linked(NAMES.iter().chain([&PRELOAD]), &built);
+            }
+        }
+        let installed = beside.join("../lib/iwarp");
+        if NAMES.iter().all(|(name, _)| installed.join(name).exists()) {
+            let directory = installed.canonicalize()?;
+            readable(&directory)?;
+            if suits_loader(&directory) {
+                return Ok(Self { directory });
+            }
+            let same = NAMES.map(|(name, _)| (name, name));
+            return Self::linked(same.iter().chain([&(PRELOAD.0, PRELOAD.0)]), &directory);
+        }
+        bail!(
+            "libibverbs.so.1 and librdmacm.so.1 are neither in {} nor in {}; \
+             build them: cargo build --release",
+            beside.display(),
+            beside.join("../lib/iwarp").display(),
+        );
+    }
+
+    /// A directory of symbolic links with the right names.
+    fn linked<'a>(names: impl Iterator<Item = &'a (&'a str, &'a str)>, at: &Path) -> Result<Self> {
+        readable(at)?;
+        let targets: Vec<(String, Content)> = names
+            .map(|(name, file)| ((*name).to_owned(), at.join(file)))
+            .filter(|(_, target)| target.exists())
+            .map(|(name, target)| (name, Content::Link(target)))
+            .collect();
+        Ok(Self { directory: links::directory("lib", &targets)? })
+    }
+
+    /// Where `libibverbs.so.1` and the others are; suits a list that colons separate.
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The library that shows the device in /sys and /dev.
+    pub(super) fn preload(&self) -> Result<PathBuf> {
+        let path = self.directory.join(PRELOAD.0);
+        if !path.exists() {
+            bail!("{} is missing; build it: cargo build --release", path.display());
+        }
+        Ok(path)
+    }
+}
+
+/// That this user can read the libraries: a build below somebody's home directory may be out of
+/// reach, which the loader would pass over in silence.
+fn readable(directory: &Path) -> Result<()> {
+    for name in ["libibverbs.so", "librdmacm.so"] {
+        let path = directory.join(name);
+        File::open(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Whether the loader takes the path for one item of a list, and as it is (ld.so(8)).
+pub(super) fn suits_loader(path: &Path) -> bool {
+    !path.as_os_str().as_bytes().iter().any(|c| b":; $\t\n".contains(c))
+}

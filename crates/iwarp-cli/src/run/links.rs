@@ -1,0 +1,154 @@
+//! Directories of this user's own, made once and used again, that programs find things in.
+
+use std::env;
+use std::fs::{self, DirBuilder, Permissions};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Component, Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::geteuid;
+
+use super::libraries::suits_loader;
+
+/// What a file in such a directory is.
+#[derive(Hash)]
+pub(super) enum Content {
+    /// A symbolic link to this.
+    Link(PathBuf),
+    /// A regular file with this text.
+    Text(String),
+}
+
+/// A directory that holds just these files; a name may have folders in it.
+///
+/// Its own name says what it holds, so that all who want the same share it, and nobody changes it
+/// while others use it. It stays for the next time.
+///
+/// # Errors
+///
+/// When there is no place where this user can have a directory that is safe from others.
+pub(super) fn directory(kind: &str, files: &[(String, Content)]) -> Result<PathBuf> {
+    let mut hasher = DefaultHasher::new();
+    files.hash(&mut hasher);
+    let name = format!("{kind}-{:016x}", hasher.finish());
+    let mut reasons = Vec::new();
+    for base in candidates() {
+        match own_directory(&base).and_then(|()| filled(&base, &name, files)) {
+            Ok(directory) => return Ok(directory),
+            Err(error) => reasons.push(format!("{}: {error:#}", base.display())),
+        }
+    }
+    bail!(
+        "no place for files of its own: {}; set XDG_RUNTIME_DIR to a directory of yours",
+        reasons.join("; ")
+    )
+}
+
+/// Places by preference: gone at the end of the session, the user's cache, everybody's.
+fn candidates() -> Vec<PathBuf> {
+    let variable = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
+    let mut all: Vec<PathBuf> = [variable("XDG_RUNTIME_DIR"), cache]
+        .into_iter()
+        .flatten()
+        .map(|d| d.join("iwarp"))
+        .collect();
+    all.push(PathBuf::from(format!("/tmp/iwarp-{}", geteuid().as_raw())));
+    all.retain(|path| suits_loader(path));
+    all
+}
+
+/// Makes `base` if it is not there, and makes sure that nobody else can put anything in its place
+/// or into it.
+fn own_directory(base: &Path) -> Result<()> {
+    let parent = base.parent().context("has no parent")?;
+    if !parent.exists() {
+        // $HOME/.cache of a new account; never more than that (XDG base directories: mode 0700).
+        DirBuilder::new().mode(0o700).create(parent).or_else(unless_there)?;
+    }
+    let about = fs::metadata(parent)?;
+    let sticky = about.mode() & 0o1000 != 0;
+    let me = geteuid().as_raw();
+    if ![0, me].contains(&about.uid()) || (about.mode() & 0o022 != 0 && !sticky) {
+        bail!("others may change {}", parent.display());
+    }
+    DirBuilder::new().mode(0o755).create(base).or_else(unless_there)?;
+    let about = fs::symlink_metadata(base)?;
+    if !about.is_dir() || about.uid() != me {
+        bail!("belongs to somebody else");
+    }
+    if about.mode() & 0o022 != 0 {
+        bail!("others may write to it");
+    }
+    Ok(())
+}
+
+fn unless_there(error: io::Error) -> io::Result<()> {
+    if error.kind() == ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
+}
+
+/// `base/name`, made aside and moved into place whole, so that nobody ever sees half of it.
+fn filled(base: &Path, name: &str, files: &[(String, Content)]) -> Result<PathBuf> {
+    let place = base.join(name);
+    if holds(&place, files) {
+        return Ok(place);
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let aside = |what: &str| base.join(format!(".{what}-{}-{now}", std::process::id()));
+    let (new, old) = (aside("new"), aside("old"));
+    let made = fill(&new, files).and_then(|()| match fs::rename(&new, &place) {
+        // Somebody was faster, or something tidied up inside it.
+        Err(_) if holds(&place, files) => Ok(()),
+        Err(_) if place.symlink_metadata().is_ok() => {
+            fs::rename(&place, &old)?;
+            fs::rename(&new, &place)
+        }
+        moved => moved,
+    });
+    for leftover in [new, old] {
+        // Nearly always it is gone; a program that still uses the old one has its files open.
+        let _ = fs::remove_dir_all(leftover);
+    }
+    if holds(&place, files) {
+        return Ok(place);
+    }
+    made?;
+    bail!("{} was changed by somebody", place.display())
+}
+
+fn fill(directory: &Path, files: &[(String, Content)]) -> io::Result<()> {
+    fs::create_dir(directory)?;
+    // Whatever the umask is: programs that change their user must get in.
+    fs::set_permissions(directory, Permissions::from_mode(0o755))?;
+    for (name, content) in files {
+        let path = directory.join(name);
+        let mut folder = directory.to_path_buf();
+        for part in Path::new(name).parent().into_iter().flat_map(Path::components) {
+            let Component::Normal(part) = part else { continue };
+            folder.push(part);
+            fs::create_dir(&folder).or_else(unless_there)?;
+            fs::set_permissions(&folder, Permissions::from_mode(0o755))?;
+        }
+        match content {
+            Content::Link(target) => symlink(target, path)?,
+            Content::Text(text) => {
+                fs::write(&path, text)?;
+                fs::set_permissions(&path, Permissions::from_mode(0o644))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn holds(directory: &Path, files: &[(String, Content)]) -> bool {
+    files.iter().all(|(name, content)| {
+        let path = directory.join(name);
+        match content {
+            Content::Link(target) => fs::read_link(path).is_ok_and(|to| to == *target),
+            Content::Text(text) => fs::read_to_string(path).is_ok_and(|found| found == *text),
+        }
+    })
+}

@@ -1,0 +1,210 @@
+//! `iwarp run`: starts an unmodified RDMA program on the drop-in libraries.
+
+mod libraries;
+mod links;
+mod program;
+mod sysfs;
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use libraries::Libraries;
+use program::{Located, Refusal};
+
+/// Run an unmodified RDMA program, without an RDMA device.
+///
+/// The program gets this project's libibverbs.so.1 and librdmacm.so.1 instead of the system's, and
+/// with them one RDMA device, which answers on every address of the machine. Nothing is
+/// installed or changed, and no privilege is needed. The program takes the place of this command:
+/// signals, job control and the exit status are its own. What it starts is served too.
+#[derive(clap::Args, Debug)]
+#[command(
+    override_usage = "iwarp run [OPTIONS] [--] PROGRAM [ARGUMENTS]...",
+    after_long_help = EXAMPLES,
+)]
+pub(crate) struct Args {
+    /// What the device says it is: an iWARP card, or a RoCE card for programs that want no iWARP
+    #[arg(long, value_name = "KIND")]
+    personality: Option<Personality>,
+    /// CRC32c on the stream; off only where both ends say so
+    #[arg(long, value_name = "ON|OFF")]
+    crc: Option<Switch>,
+    /// Ask the peer for MPA markers
+    #[arg(long, value_name = "ON|OFF")]
+    markers: Option<Switch>,
+    /// What the libraries write to standard error: off, error, warn, info or debug
+    #[arg(long, value_name = "LEVEL")]
+    log: Option<String>,
+    /// Also show the device under /sys/class/infiniband and /dev/infiniband, for the few programs
+    /// that look there (UCX)
+    #[arg(long)]
+    sysfs: bool,
+    /// Start the program even when it cannot be served itself, because others that it starts can
+    #[arg(long)]
+    force: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    program: Vec<OsString>,
+}
+
+const EXAMPLES: &str = "\
+Examples, each with its server in one terminal and its client in another:
+  iwarp run ibv_devinfo                         what programs see of the device
+  iwarp run ib_write_bw                         the server of a bandwidth test
+  iwarp run ib_write_bw 192.0.2.1               its client
+  iwarp run rping -s -v                         rping through the connection manager
+  iwarp run rping -c -a 192.0.2.1 -v -C 10
+  iwarp run --crc off ib_send_bw                without checksums, if both ends say so
+  iwarp run --personality roce --sysfs ucx_info -d
+  iwarp run bash                                a shell in which every program is served
+
+Exit status: the program's own; 127 if it is not found, 126 if it cannot be served or started, 125
+if this command fails itself.
+
+Limits: the program must be dynamic, linked with glibc, for this architecture, and without setuid
+bits or file capabilities; `iwarp run` says so where that is not the case. The soft limit of open
+files is raised to the hard one. IWARP_* variables reach the program as they are set; options win.";
+
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+enum Personality {
+    Iwarp,
+    Roce,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+enum Switch {
+    On,
+    Off,
+}
+
+impl Switch {
+    fn value(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::Off => "off",
+        }
+    }
+}
+
+/// Exit statuses of commands that run others: env(1), nohup(1), timeout(1).
+const FAILED: u8 = 125;
+const CANNOT_RUN: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+/// Starts the program in place of this process; returns only where that fails.
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let name = &args.program[0];
+    let located = match program::locate(name) {
+        Ok(located) => located,
+        Err(refusal) => return refuse(name, &refusal),
+    };
+    if let Some(refusal) = located.obstacle().filter(|_| !args.force) {
+        return refuse(name, &refusal);
+    }
+    let error = match prepare(args, &located) {
+        Ok(mut command) => return not_started(name, &command.exec()),
+        Err(error) => error,
+    };
+    eprintln!("iwarp run: {error:#}");
+    ExitCode::from(FAILED)
+}
+
+fn refuse(name: &OsStr, refusal: &Refusal) -> ExitCode {
+    eprintln!("iwarp run: {}: {refusal}", name.to_string_lossy());
+    ExitCode::from(if refusal.is_absence() { NOT_FOUND } else { CANNOT_RUN })
+}
+
+fn not_started(name: &OsStr, error: &io::Error) -> ExitCode {
+    let name = name.to_string_lossy();
+    match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
+        Some(rustix::io::Errno::NOEXEC) => eprintln!(
+            "iwarp run: {name}: is neither a program nor a script that begins with #!; \
+             give its interpreter: iwarp run -- sh {name}"
+        ),
+        _ => eprintln!("iwarp run: {name}: cannot be started: {error}"),
+    }
+    ExitCode::from(CANNOT_RUN)
+}
+
+/// The command with the environment that lets it find the libraries.
+fn prepare(args: &Args, located: &Located) -> Result<Command> {
+    let libraries = Libraries::find()?;
+    let mut command = Command::new(located.path());
+    command.arg0(&args.program[0]).args(&args.program[1..]);
+    command.env("LD_LIBRARY_PATH", in_front(libraries.directory(), "LD_LIBRARY_PATH"));
+    let mut preload = Vec::new();
+    if located.has_rpath() {
+        // The loader looks at DT_RPATH before LD_LIBRARY_PATH (ld.so(8)), but not for what is
+        // loaded already.
+        preload.push(libraries.directory().join("libibverbs.so.1"));
+        preload.push(libraries.directory().join("librdmacm.so.1"));
+    }
+    if let Some(personality) = args.personality {
+        command.env("IWARP_PERSONALITY", personality.value());
+    }
+    if args.sysfs {
+        let tree = sysfs::tree(args.personality).context("--sysfs")?;
+        command.env("IWARP_SYSFS", tree);
+        preload.push(libraries.preload().context("--sysfs")?);
+    }
+    for (variable, switch) in [("IWARP_CRC", args.crc), ("IWARP_MARKERS", args.markers)] {
+        if let Some(switch) = switch {
+            command.env(variable, switch.value());
+        }
+    }
+    if let Some(level) = &args.log {
+        command.env("IWARP_LOG", level);
+    }
+    if let Some(first) = preload.first() {
+        let rest = preload[1..].iter().map(|path| path.as_os_str());
+        let mut all = first.clone().into_os_string();
+        for path in rest {
+            all.push(":");
+            all.push(path);
+        }
+        command.env("LD_PRELOAD", in_front(Path::new(&all), "LD_PRELOAD"));
+    }
+    raise_descriptor_limit();
+    Ok(command)
+}
+
+impl Personality {
+    fn value(self) -> &'static str {
+        match self {
+            Self::Iwarp => "iwarp",
+            Self::Roce => "roce",
+        }
+    }
+}
+
+/// The list of paths in `variable` with one more at its front. An empty list stays out: to the
+/// loader an empty item is the current directory.
+fn in_front(path: &Path, variable: &str) -> OsString {
+    let mut list = path.as_os_str().to_owned();
+    if let Some(others) = env::var_os(variable).filter(|others| !others.is_empty()) {
+        list.push(":");
+        list.push(others);
+    }
+    list
+}
+
+/// More than this many descriptors nobody needs, and some programs walk through all that there
+/// might be: with the unlimited ones of some containers that takes minutes.
+const MANY: u64 = 1 << 20;
+
+/// Each connection is a descriptor, and the usual soft limit of 1024 is for programs that select(2).
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let most = limit.maximum.unwrap_or(MANY).min(MANY);
+    if limit.current.is_some_and(|current| current < most) {
+        // It is only a help: the program starts without it as well.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: limit.maximum });
+    }
+}

@@ -1,0 +1,180 @@
+//! Programs with the library preloaded.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A tree as `iwarp run --sysfs` makes it.
+struct Tree(PathBuf);
+
+impl Tree {
+    fn new(name: &str) -> Self {
+        let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("preload-{name}"));
+        let _ = fs::remove_dir_all(&root);
+        let device = root.join("sys/class/infiniband/test0");
+        fs::create_dir_all(&device).expect("a directory for the test");
+        fs::write(device.join("node_type"), "4: RNIC\n").expect("a file");
+        symlink("node_type", device.join("link")).expect("a link");
+        fs::create_dir_all(root.join("dev/infiniband")).expect("a directory");
+        symlink("/dev/null", root.join("dev/infiniband/uverbs0")).expect("a link");
+        Self(root)
+    }
+
+    /// A command that has the library and the tree.
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env("LD_PRELOAD", library()).env("IWARP_SYSFS", &self.0).env("LC_ALL", "C");
+        command
+    }
+
+    fn run(&self, program: &str, arguments: &[&str]) -> Output {
+        self.command(program).args(arguments).output().expect("the program runs")
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Cargo builds it beside the tests, because they depend on the crate.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().expect("this test is somewhere");
+    let library = test.with_file_name("libiwarp_preload.so");
+    assert!(library.is_file(), "{} was not built", library.display());
+    library
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn the_ways_to_look_at_a_file_find_the_tree() {
+    let tree = Tree::new("ways");
+    let file = "/sys/class/infiniband/test0/node_type";
+    assert_eq!(text(&tree.run("cat", &[file])), "4: RNIC\n");
+    assert_eq!(text(&tree.run("stat", &["-c", "%s", file])), "8\n");
+    assert_eq!(text(&tree.run("ls", &["/sys/class/infiniband"])), "test0\n");
+    assert!(tree.run("test", &["-r", file]).status.success());
+    let link = "/sys/class/infiniband/test0/link";
+    assert_eq!(text(&tree.run("readlink", &[link])), "node_type\n");
+    let device = tree.run("stat", &["-L", "-c", "%F", "/dev/infiniband/uverbs0"]);
+    assert_eq!(text(&device), "character special file\n");
+}
+
+#[test]
+fn the_c_functions_find_the_tree() {
+    let tree = Tree::new("c");
+    let program = tree.0.join("program");
+    let source = tree.0.join("program.c");
+    fs::write(&source, PROGRAM).expect("a file");
+    let cc = Command::new("cc").arg("-O2").arg("-o").arg(&program).arg(&source).status();
+    assert!(cc.expect("a C compiler: apt-get install gcc libc6-dev").success());
+    let output = tree.command(program.to_str().expect("UTF-8")).output().expect("it runs");
+    assert_eq!(text(&output), "ok\n", "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Each function on a file in the tree, on one that is not there, and on one elsewhere.
+const PROGRAM: &str = r#"
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define IN "/sys/class/infiniband/test0/node_type"
+#define LINK "/sys/class/infiniband/test0/link"
+#define OUT "/sys/class/infiniband/test0/nothing"
+#define ELSEWHERE "/proc/self/exe"
+
+#define CHECK(what, bad) do { \
+    errno = 0; if ((what) == (bad)) { perror(#what); return 1; } } while (0)
+#define ABSENT(what, bad) do { \
+    errno = 0; if ((what) != (bad) || errno != ENOENT) { perror(#what); return 1; } } while (0)
+#define ALL(f, path, ...) f(path, __VA_ARGS__)
+
+int main(int argc, char **argv) {
+    struct stat s;
+    struct statx x;
+    char buffer[4096];
+    int creating = O_CREAT | O_RDWR;
+    CHECK(open(IN, O_RDONLY), -1);
+    CHECK(open64(IN, O_RDONLY), -1);
+    CHECK(openat(AT_FDCWD, IN, O_RDONLY), -1);
+    CHECK(fopen(IN, "r"), NULL);
+    CHECK(opendir("/sys/class/infiniband/test0"), NULL);
+    CHECK(stat(IN, &s), -1);
+    CHECK(lstat(LINK, &s), -1);
+    if (!S_ISLNK(s.st_mode)) { fprintf(stderr, "lstat followed the link\n"); return 1; }
+    CHECK(fstatat(AT_FDCWD, IN, &s, 0), -1);
+    CHECK(statx(AT_FDCWD, IN, 0, STATX_SIZE, &x), -1);
+    CHECK(access(IN, R_OK), -1);
+    CHECK(faccessat(AT_FDCWD, IN, R_OK, 0), -1);
+    CHECK(readlink(LINK, buffer, sizeof buffer), -1);
+    CHECK(readlinkat(AT_FDCWD, LINK, buffer, sizeof buffer), -1);
+    CHECK(realpath(IN, buffer), NULL);
+
+    ABSENT(open(OUT, O_RDONLY), -1);
+    ABSENT(fopen(OUT, "r"), NULL);
+    ABSENT(opendir(OUT), NULL);
+    ABSENT(stat(OUT, &s), -1);
+    ABSENT(access(OUT, R_OK), -1);
+    ABSENT(readlink(OUT, buffer, sizeof buffer), -1);
+    ABSENT(realpath(OUT, buffer), NULL);
+    ABSENT(stat("/sys/class/infiniband_other", &s), -1);
+
+    CHECK(open(ELSEWHERE, O_RDONLY), -1);
+    CHECK(stat(ELSEWHERE, &s), -1);
+    CHECK(realpath(ELSEWHERE, buffer), NULL);
+    if (strcmp(strrchr(buffer, '/'), "/program")) { fprintf(stderr, "%s\n", buffer); return 1; }
+
+    // The mode of a new file is passed on.
+    umask(0);
+    snprintf(buffer, sizeof buffer, "%s/new", getenv("IWARP_SYSFS"));
+    CHECK(open(buffer, creating, 0640), -1);
+    CHECK(stat(buffer, &s), -1);
+    if ((s.st_mode & 07777) != 0640) { fprintf(stderr, "mode %o\n", s.st_mode); return 1; }
+
+    // Longer than any path may be, by itself or only in the tree.
+    static char path[8192];
+    for (size_t length = 3900; length < 8000; length += 100) {
+        memset(path, 'x', length);
+        path[length] = 0;
+        memcpy(path, "/sys/class/infiniband/", 22);
+        errno = 0;
+        if (stat(path, &s) != -1 || errno != ENAMETOOLONG) { perror("long path"); return 1; }
+    }
+    puts("ok");
+    return 0;
+}
+"#;
+
+#[test]
+fn without_a_tree_nothing_changes() {
+    let tree = Tree::new("none");
+    for value in [None, Some(""), Some("relative")] {
+        let mut command = tree.command("cat");
+        command.env_remove("IWARP_SYSFS").envs(value.map(|value| ("IWARP_SYSFS", value)));
+        let output = command.arg("/sys/class/infiniband/test0/node_type").output();
+        let output = output.expect("the program runs");
+        assert!(!output.status.success());
+        assert!(String::from_utf8_lossy(&output.stderr).contains("No such file"));
+    }
+}
+
+/// Programs of several kinds run as ever: shells, and one that starts others.
+#[test]
+fn ordinary_programs_are_not_disturbed() {
+    let tree = Tree::new("ordinary");
+    let output =
+        tree.run("sh", &["-c", "find /usr/bin -name 'tru*' -exec ls {} + | sort | head -1"]);
+    assert_eq!(text(&output), "/usr/bin/true\n", "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stderr.is_empty());
+}
