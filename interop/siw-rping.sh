@@ -31,7 +31,7 @@ if [ -z "${PEER_VM:-}" ] || [ ! -x "$PEER_VM/run" ]; then
 	echo "SKIPPED: siw-rping.sh: no peer to test against. Set PEER_VM (see interop/README.md)." >&2
 	exit 77
 fi
-export IWARP=${IWARP:-$here/../target/release/iwarp}
+export IWARP=${IWARP:-${CARGO_TARGET_DIR:-$here/../target}/release/iwarp}
 if [ ! -x "$IWARP" ]; then
 	cargo build --release --manifest-path "$here/../Cargo.toml" -p iwarp-cli || exit 1
 fi

@@ -1,9 +1,11 @@
 //! What the project does to itself: `cargo xtask <command>`.
 
 mod conformance;
+mod dist;
 mod fuzz;
 mod mutants;
 mod packages;
+mod programs;
 mod purity;
 mod sanitizer;
 mod shell;
@@ -32,6 +34,12 @@ enum Command {
     Fuzz(fuzz::Args),
     /// Mutate the protocol crate and see whether its tests notice (needs cargo-mutants)
     Mutants(mutants::Args),
+    /// Make a tarball and a Debian package for users, and try them
+    Dist(dist::Args),
+    /// Run real RDMA programs on the drop-in libraries and write docs/programs.md
+    Programs(programs::Args),
+    /// Run rdma-core's Python tests on the drop-in libraries and write docs/pyverbs.md
+    Pyverbs(programs::pyverbs::Args),
 }
 
 fn main() -> ExitCode {
@@ -40,6 +48,9 @@ fn main() -> ExitCode {
         Command::Conformance(args) => conformance::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Mutants(args) => mutants::run(&args),
+        Command::Dist(args) => dist::run(&args),
+        Command::Programs(args) => programs::run(&args),
+        Command::Pyverbs(args) => programs::pyverbs::run(&args),
     };
     exit_code(result)
 }

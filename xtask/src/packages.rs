@@ -6,7 +6,7 @@ use crate::shell;
 
 /// A program, the Debian package that brings it, and what asks for it.
 pub(crate) struct Tool {
-    /// Name on the path.
+    /// Name on the path, or a path.
     pub(crate) program: &'static str,
     /// Debian package.
     pub(crate) package: &'static str,
@@ -18,9 +18,30 @@ pub(crate) struct Tool {
 pub(crate) const TOOLS: &[Tool] = &[
     Tool { program: "cc", package: "gcc", steps: &["clippy", "doc", "test", "tsan"] },
     Tool { program: "g++", package: "g++", steps: &["fuzz"] },
-    Tool { program: "readelf", package: "binutils", steps: &["tsan"] },
+    Tool {
+        program: "readelf",
+        package: "binutils",
+        steps: &["tsan", "dist", "programs", "pyverbs"],
+    },
     Tool { program: "tcpdump", package: "tcpdump", steps: &["test", "e2e"] },
     Tool { program: "tshark", package: "tshark", steps: &["test", "e2e"] },
+    Tool { program: "setpriv", package: "util-linux", steps: &["test", "programs", "pyverbs"] },
+    Tool { program: "ip", package: "iproute2", steps: &["programs", "pyverbs"] },
+    Tool { program: "ibv_devices", package: "ibverbs-utils", steps: &["dist", "programs"] },
+    Tool { program: "rping", package: "rdmacm-utils", steps: &["programs"] },
+    Tool { program: "ib_write_bw", package: "perftest", steps: &["programs"] },
+    Tool { program: "qperf", package: "qperf", steps: &["programs"] },
+    Tool { program: "fio", package: "fio", steps: &["programs"] },
+    Tool { program: "fi_pingpong", package: "libfabric-bin", steps: &["programs"] },
+    Tool { program: "mpirun", package: "openmpi-bin", steps: &["programs"] },
+    Tool { program: "mpicc", package: "libopenmpi-dev", steps: &["programs"] },
+    Tool { program: "ucx_perftest", package: "ucx-utils", steps: &["programs"] },
+    Tool { program: "/usr/include/ucp/api/ucp.h", package: "libucx-dev", steps: &["programs"] },
+    Tool {
+        program: "/usr/lib/python3/dist-packages/pyverbs/__init__.py",
+        package: "python3-pyverbs",
+        steps: &["programs", "pyverbs"],
+    },
 ];
 
 /// Installs what is missing for `steps`, where that is possible.

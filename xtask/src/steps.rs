@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 
 use crate::conformance;
+use crate::dist;
 use crate::fuzz;
+use crate::programs;
 use crate::purity;
 use crate::sanitizer::{self, Sanitizer};
 use crate::shell::{self, Tally};
@@ -85,6 +87,24 @@ pub(crate) const ALL: &[Step] = &[
         about: "the command against itself, optimised",
         absent: || absent_file(path("crates/iwarp-cli/tests")),
         run: e2e,
+    },
+    Step {
+        name: "dist",
+        about: "the tarball and the Debian package, tried after unpacking",
+        absent: || absent_file(path("crates/iwarp-capi")),
+        run: |_| dist::make(&shell::target_dir().join("dist-made")).map(Outcome::Passed),
+    },
+    Step {
+        name: "programs",
+        about: "real RDMA programs on the drop-in libraries",
+        absent: || absent_file(path("crates/iwarp-capi")),
+        run: |_| programs::check().map(Outcome::Passed),
+    },
+    Step {
+        name: "pyverbs",
+        about: "rdma-core's Python tests on the drop-in libraries",
+        absent: || absent_file(path("crates/iwarp-capi")),
+        run: |_| programs::pyverbs::check().map(Outcome::Passed),
     },
     Step {
         name: "sim",

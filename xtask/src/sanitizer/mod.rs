@@ -3,6 +3,7 @@
 
 mod tsan;
 
+use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -35,7 +36,7 @@ impl Sanitizer {
 pub(crate) fn subjects() -> Vec<&'static str> {
     let exists = |name: &&&str| {
         let source = shell::root().join("crates").join(name).join("src/lib.rs");
-        std::fs::metadata(source).is_ok_and(|file| file.len() > 100)
+        fs::metadata(source).is_ok_and(|file| file.len() > 100)
     };
     CRATES.iter().filter(exists).copied().collect()
 }
@@ -43,7 +44,7 @@ pub(crate) fn subjects() -> Vec<&'static str> {
 /// Runs their tests.
 pub(crate) fn run(sanitizer: Sanitizer) -> Result<Tally> {
     if sanitizer == Sanitizer::Thread {
-        tsan::check(&build_dir(sanitizer), &suppressions())?;
+        tsan::check(&build_dir(sanitizer), &suppressions_for("canary")?)?;
     }
     let mut sum = Tally::default();
     for name in subjects() {
@@ -60,7 +61,7 @@ pub(crate) fn run(sanitizer: Sanitizer) -> Result<Tally> {
         }
         let reports = match sanitizer {
             Sanitizer::Address => ("ASAN_OPTIONS", "detect_stack_use_after_return=1".to_owned()),
-            Sanitizer::Thread => ("TSAN_OPTIONS", suppressions_for(name)),
+            Sanitizer::Thread => ("TSAN_OPTIONS", suppressions_for(name)?),
         };
         command.env(reports.0, reports.1);
         sum += shell::run_counted(&mut command)?;
@@ -68,19 +69,15 @@ pub(crate) fn run(sanitizer: Sanitizer) -> Result<Tally> {
     Ok(sum)
 }
 
-fn suppressions() -> String {
-    suppressions_in("suppressions.txt")
-}
-
-/// Two ends in one process share registered memory as two programs on two machines do: what is
-/// in it races by nature. The order in which octets become visible is tested in iwarp-mem.
-fn suppressions_for(package: &str) -> String {
-    if package == "iwarp" { suppressions_in("suppressions-iwarp.txt") } else { suppressions() }
-}
-
-fn suppressions_in(name: &str) -> String {
-    let file = shell::root().join("xtask/src/sanitizer").join(name);
-    format!("suppressions={}", file.display())
+/// The option that names the reports to suppress, for the tests of `package`.
+fn suppressions_for(package: &str) -> Result<String> {
+    let common = include_str!("suppressions.txt");
+    let memory = if package == "iwarp" { include_str!("suppressions-memory.txt") } else { "" };
+    let dir = build_dir(Sanitizer::Thread);
+    fs::create_dir_all(&dir)?;
+    let file = dir.join(format!("suppressions-{package}.txt"));
+    fs::write(&file, [common, memory].concat())?;
+    Ok(format!("suppressions={}", file.display()))
 }
 
 /// Of the library's tests, those about threads; the others take minutes here and add none.
@@ -92,7 +89,7 @@ fn followed_by_tsan(package: &str, test: &str) -> bool {
 fn integration_tests(package: &str) -> Result<Vec<String>> {
     let dir = shell::root().join("crates").join(package).join("tests");
     let mut names = Vec::new();
-    for entry in std::fs::read_dir(dir).into_iter().flatten() {
+    for entry in fs::read_dir(dir).into_iter().flatten() {
         let path = entry?.path();
         let Some(name) = path.file_stem().and_then(|name| name.to_str()) else { continue };
         let is_test = path.extension().is_some_and(|extension| extension == "rs");

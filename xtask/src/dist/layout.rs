@@ -1,0 +1,102 @@
+//! The files of an installation, below a prefix.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::shell;
+
+/// A library: its file in a build, its file in an installation, and another name for that.
+struct Library {
+    built: &'static str,
+    installed: &'static str,
+    link: Option<&'static str>,
+}
+
+const LIBRARIES: &[Library] = &[
+    Library { built: "libibverbs.so", installed: "libibverbs.so.1", link: Some("libibverbs.so") },
+    Library { built: "librdmacm.so", installed: "librdmacm.so.1", link: Some("librdmacm.so") },
+    Library { built: "libiwarp_preload.so", installed: "libiwarp-preload.so", link: None },
+];
+
+/// The versions of rdma-core 44, whose public symbols the libraries have: what a build asks for.
+const PKG_CONFIG: &[(&str, &str, &str, &str)] = &[
+    ("libibverbs", "1.14.44.0", "-libverbs", ""),
+    ("librdmacm", "1.3.44.0", "-lrdmacm", "Requires.private: libibverbs\n"),
+];
+
+/// Builds all that is installed, optimised.
+pub(crate) fn build() -> Result<()> {
+    let packages = ["iwarp-cli", "iwarp-ibverbs", "iwarp-rdmacm", "iwarp-preload"];
+    let build = ["build", "--release"];
+    shell::run(shell::cargo(build).args(packages.iter().flat_map(|name| ["--package", name])))
+}
+
+/// Lays out what was built below `prefix`.
+pub(crate) fn stage(prefix: &Path) -> Result<()> {
+    let built = shell::target_dir().join("release");
+
+    let bin = directory(prefix, "bin")?;
+    install(&built.join("iwarp"), &bin.join("iwarp"), 0o755)?;
+    let lib = directory(prefix, "lib/iwarp")?;
+    for library in LIBRARIES {
+        let file = lib.join(library.installed);
+        install(&built.join("deps").join(library.built), &file, 0o644)?;
+        // The line tables of a release build are as large as its code.
+        let strip = ["--strip-unneeded", "--remove-section=.comment"];
+        shell::run(shell::program("strip").args(strip).arg(&file))?;
+        if let Some(link) = library.link {
+            symlink(library.installed, lib.join(link))?;
+        }
+    }
+    let pkg_config = directory(prefix, "lib/iwarp/pkgconfig")?;
+    for (name, version, flags, requires) in PKG_CONFIG {
+        let text = format!(
+            "prefix=${{pcfiledir}}/../../..\n\
+             libdir=${{prefix}}/lib/iwarp\n\n\
+             Name: {name}\n\
+             Description: {name} over TCP (iwarp); the headers are those of rdma-core\n\
+             Version: {version}\n\
+             {requires}Libs: -L${{libdir}} -Wl,-rpath,${{libdir}} {flags}\n\
+             Cflags:\n"
+        );
+        write(&pkg_config.join(format!("{name}.pc")), &text)?;
+    }
+    let doc = directory(prefix, "share/doc/iwarp")?;
+    for name in ["README.md", "CHANGELOG.md", "ARCHITECTURE.md", "LICENSE-MIT", "LICENSE-APACHE"] {
+        install(&shell::root().join(name), &doc.join(name), 0o644)?;
+    }
+    for entry in fs::read_dir(shell::root().join("docs")).context("docs")? {
+        let entry = entry?;
+        if entry.path().extension().is_some_and(|extension| extension == "md") {
+            install(&entry.path(), &doc.join(entry.file_name()), 0o644)?;
+        }
+    }
+    Ok(())
+}
+
+fn directory(prefix: &Path, name: &str) -> Result<std::path::PathBuf> {
+    let mut path = prefix.to_path_buf();
+    fs::create_dir_all(&path)?;
+    for part in Path::new(name) {
+        path.push(part);
+        fs::create_dir_all(&path)?;
+        fs::set_permissions(&path, Permissions::from_mode(0o755))?;
+    }
+    fs::set_permissions(prefix, Permissions::from_mode(0o755))?;
+    Ok(path)
+}
+
+fn install(from: &Path, to: &Path, mode: u32) -> Result<()> {
+    fs::copy(from, to).with_context(|| format!("cannot copy {}", from.display()))?;
+    fs::set_permissions(to, Permissions::from_mode(mode))?;
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    fs::set_permissions(path, Permissions::from_mode(0o644))?;
+    Ok(())
+}

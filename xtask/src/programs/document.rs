@@ -1,0 +1,183 @@
+//! `docs/programs.md`: what was run and what came of it; also the record that later runs are held
+//! to.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+
+use anyhow::{Context, Result};
+
+use super::symbols::Symbol;
+use super::table::{Expect, Personality, Place, Row};
+use crate::shell;
+
+const FILE: &str = "docs/programs.md";
+
+/// What came of a row at one place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Works,
+    /// It says no, as it should.
+    Refused,
+    /// It fails, for a reason that the table knows.
+    NotYet(String),
+    /// It fails.
+    Fails,
+}
+
+/// By row and place.
+pub(crate) type Verdicts = BTreeMap<(Key, &'static str), Verdict>;
+
+/// What tells rows apart: the command and the device.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key(String, String);
+
+impl Key {
+    pub(crate) fn of(row: &Row) -> Self {
+        Self(commands(row), device(row).to_owned())
+    }
+}
+
+impl Verdict {
+    /// Of a row, by whether it did what it should.
+    pub(crate) fn of(row: &Row, good: bool) -> Self {
+        match (good, row.not_yet, &row.expect) {
+            (true, _, Expect::Success(_)) => Self::Works,
+            (true, _, Expect::Refusal(_)) => Self::Refused,
+            (false, Some(reason), _) => Self::NotYet(reason.to_owned()),
+            (false, None, _) => Self::Fails,
+        }
+    }
+
+    /// Whether that is what the row is for.
+    pub(crate) fn is_good(&self) -> bool {
+        matches!(self, Self::Works | Self::Refused)
+    }
+
+    fn shown(&self) -> String {
+        match self {
+            Self::Works => "works".to_owned(),
+            Self::Refused => "says no".to_owned(),
+            Self::NotYet(reason) => format!("not yet: {reason}"),
+            Self::Fails => "fails".to_owned(),
+        }
+    }
+
+    fn parse(cell: &str) -> Option<Self> {
+        match cell {
+            "works" => Some(Self::Works),
+            "says no" => Some(Self::Refused),
+            "fails" => Some(Self::Fails),
+            _ => cell.strip_prefix("not yet: ").map(|reason| Self::NotYet(reason.to_owned())),
+        }
+    }
+}
+
+/// For a cell's column.
+pub(crate) fn name(place: Place) -> &'static str {
+    match place {
+        Place::Loopback => "loopback",
+        Place::Network => "network",
+    }
+}
+
+fn device(row: &Row) -> &'static str {
+    match (row.personality, row.sysfs) {
+        (Personality::Iwarp, false) => "iwarp",
+        (Personality::Iwarp, true) => "iwarp, sysfs",
+        (Personality::Roce, false) => "roce",
+        (Personality::Roce, true) => "roce, sysfs",
+    }
+}
+
+/// Client and server, or just the former where the latter is the same without the address.
+fn commands(row: &Row) -> String {
+    let same = row.client.replace(" SERVER", "") == row.server.replace(" SERVER", "");
+    if row.server.is_empty() || same {
+        format!("`{}`", row.client)
+    } else {
+        format!("`{}`; server `{}`", row.client, row.server)
+    }
+}
+
+/// What the document says.
+pub(crate) fn recorded() -> Verdicts {
+    let text = fs::read_to_string(shell::root().join(FILE)).unwrap_or_default();
+    let mut verdicts = Verdicts::new();
+    for line in text.lines() {
+        let cells: Vec<&str> = line.trim().trim_matches('|').split('|').map(str::trim).collect();
+        let [command, device, loopback, network] = cells[..] else { continue };
+        let key = Key(command.to_owned(), device.to_owned());
+        for (place, cell) in [(Place::Loopback, loopback), (Place::Network, network)] {
+            if let Some(verdict) = Verdict::parse(cell) {
+                verdicts.insert((key.clone(), name(place)), verdict);
+            }
+        }
+    }
+    verdicts
+}
+
+/// Writes it anew.
+pub(crate) fn write(rows: &[Row], verdicts: &Verdicts, symbols: &[Symbol]) -> Result<()> {
+    let mut text = String::from(HEAD);
+    let count = |wanted: &dyn Fn(&Verdict) -> bool| verdicts.values().filter(|v| wanted(v)).count();
+    let _ = writeln!(
+        text,
+        "{} runs work, {} say no as they should, {} do not work.",
+        count(&|verdict| *verdict == Verdict::Works),
+        count(&|verdict| *verdict == Verdict::Refused),
+        count(&|verdict| !verdict.is_good()),
+    );
+    let mut group = "";
+    for row in rows {
+        if row.group != group {
+            group = row.group;
+            let _ = write!(text, "\n### {group}\n\n");
+            text.push_str("| Command | Device | Loopback | Network |\n|---|---|---|---|\n");
+        }
+        let key = Key::of(row);
+        let cell = |place| {
+            let verdict = verdicts.get(&(key.clone(), name(place)));
+            verdict.map_or_else(String::new, Verdict::shown)
+        };
+        let (loopback, network) = (cell(Place::Loopback), cell(Place::Network));
+        let _ = writeln!(text, "| {} | {} | {loopback} | {network} |", key.0, key.1);
+    }
+    text.push_str(SYMBOLS);
+    for symbol in symbols {
+        let state = if symbol.served { "works" } else { "EOPNOTSUPP" };
+        let users = symbol.users.join(", ");
+        let _ = writeln!(text, "| `{}` | {} | {users} | {state} |", symbol.name, symbol.version);
+    }
+    let path = shell::root().join(FILE);
+    fs::create_dir_all(path.parent().context("it is in a folder")?)?;
+    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+const HEAD: &str = "\
+# Programs that run
+
+Unmodified programs of Debian 12 under [`iwarp run`](run.md), each as an ordinary user. Generated by
+`cargo xtask programs`; `cargo xtask test` runs all of it and fails when what works here does not.
+
+*Loopback*: both processes on one host, the server's address is 127.0.0.1. *Network*: on two hosts
+(network namespaces) with an Ethernet of MTU 1500 between them. *Device*: the personality, and
+whether `--sysfs` was given. `SERVER` and `CLIENT` are addresses. Where only one command is given
+for a client and a server, the server's is the same without the address. The commands are short on
+purpose: they show that a program works, not how fast it is. Success is an exit status of 0 of both
+processes, and where there is something to see, the right output. *Says no*: what the device cannot
+do, because RC is all that iWARP has, fails at once with the program's own error message.
+
+";
+
+const SYMBOLS: &str = "
+## Symbols
+
+The public symbols of libibverbs.so.1 and librdmacm.so.1, in the versions that programs are linked
+with today, and which of the packages above import them. *EOPNOTSUPP*: the symbol is there, so that
+programs start, and the function fails with that error. Not listed: the names of before 2007 and
+the private names of rdma-core's drivers, which exist for the same reason.
+
+| Symbol | Version | Imported by | State |
+|---|---|---|---|
+";

@@ -1,0 +1,140 @@
+//! Runs one row and says whether it works.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, ExitStatus};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::lab::{Lane, Side};
+use super::table::{Expect, Place, Row};
+
+/// How long a program may take to say no.
+const AT_ONCE: Duration = Duration::from_secs(8);
+/// How often is looked whether something is so.
+const LOOK: Duration = Duration::from_millis(4);
+
+/// Runs both commands of a row.
+///
+/// # Errors
+///
+/// Why it does not work, with what the programs said.
+pub(crate) fn run(lane: &Lane, row: &Row, place: Place) -> Result<()> {
+    let (server_says, client_says) =
+        (lane.directory().join("server.txt"), lane.directory().join("client.txt"));
+    for file in [&server_says, &client_says] {
+        let _ = fs::remove_file(file);
+    }
+    attempt(lane, row, place, &server_says, &client_says).map_err(|error| {
+        let mut text = format!("{error:#}");
+        for (who, file) in [("server", &server_says), ("client", &client_says)] {
+            let said = fs::read(file).unwrap_or_default();
+            let said = String::from_utf8_lossy(&said).into_owned();
+            let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
+            for line in &lines[lines.len().saturating_sub(12)..] {
+                text.push_str(&format!("\n    {who}: {line}"));
+            }
+        }
+        anyhow::anyhow!(text)
+    })
+}
+
+fn attempt(
+    lane: &Lane,
+    row: &Row,
+    place: Place,
+    server_says: &Path,
+    client_says: &Path,
+) -> Result<()> {
+    let limit = match row.expect {
+        Expect::Success(_) => Duration::from_secs(row.limit),
+        Expect::Refusal(_) => AT_ONCE,
+    };
+    let deadline = Instant::now() + limit;
+    let mut server = None;
+    if !row.server.is_empty() {
+        let started = server.insert(Process(lane.start(row, place, Side::Server, server_says)?));
+        started.listens(row.port, deadline)?;
+    }
+    let mut client = Process(lane.start(row, place, Side::Client, client_says)?);
+    let status = client.ends(deadline);
+    let said = fs::read_to_string(client_says).unwrap_or_default();
+    let text = match row.expect {
+        Expect::Refusal(text) => {
+            ensure!(status.is_some(), "the program neither works nor says no");
+            ensure!(status.is_some_and(|status| !status.success()), "the program does not say no");
+            text
+        }
+        Expect::Success(text) => {
+            let Some(status) = status else { bail!("the client does not end in {limit:?}") };
+            ensure!(status.success(), "the client fails: {status}");
+            text
+        }
+    };
+    ensure!(said.contains(text), "the client does not say \"{}\"", text.escape_debug());
+    let Some(mut server) = server.filter(|_| !row.server_stays) else { return Ok(()) };
+    match server.ends(deadline) {
+        None => bail!("the server does not end in {limit:?}"),
+        Some(status) => ensure!(status.success(), "the server fails: {status}"),
+    }
+    Ok(())
+}
+
+/// A program, with all that it started; killed when this goes.
+pub(crate) struct Process(pub(crate) Child);
+
+impl Process {
+    /// Waits until the server listens at `port` of its host.
+    fn listens(&mut self, port: u16, deadline: Instant) -> Result<()> {
+        // Local address and port are the second word, the state the fourth; 0A is LISTEN
+        // (proc_net_tcp.txt of the kernel).
+        let suffix = format!(":{port:04X}");
+        let listening = |line: &str| {
+            let mut words = line.split_whitespace().skip(1);
+            words.next().is_some_and(|local| local.ends_with(&suffix)) && words.nth(1) == Some("0A")
+        };
+        let process = Path::new("/proc").join(self.0.id().to_string());
+        loop {
+            // At first it is where this program is.
+            let arrived = fs::read_link(process.join("ns/net")).ok()
+                != fs::read_link("/proc/self/ns/net").ok();
+            let tables = ["net/tcp", "net/tcp6"].map(|file| process.join(file));
+            let read = |table| fs::read_to_string(table).unwrap_or_default();
+            if arrived && tables.into_iter().any(|table| read(table).lines().any(listening)) {
+                return Ok(());
+            }
+            if let Some(status) = self.0.try_wait()? {
+                bail!("the server ends before it listens: {status}");
+            }
+            ensure!(Instant::now() < deadline, "the server does not listen at port {port}");
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// Waits until it ends, but not past the deadline.
+    pub(crate) fn ends(&mut self, deadline: Instant) -> Option<ExitStatus> {
+        loop {
+            if let Ok(Some(status)) = self.0.try_wait() {
+                return Some(status);
+            }
+            if Instant::now() > deadline {
+                return None;
+            }
+            thread::sleep(LOOK);
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Some(group) = Pid::from_raw(self.0.id() as i32) {
+            // What it started may outlive it; nothing else has this group while it is not reaped,
+            // and after that only its own children.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,252 @@
+//! Where programs run: pairs of hosts that are network namespaces, and a directory for each pair.
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::geteuid;
+
+use super::table::{Personality, Place, Row};
+use crate::dist;
+use crate::shell;
+
+/// The user without rights.
+const NOBODY: u32 = 65_534;
+
+/// An installation, and hosts to use it on. All of it goes when this goes.
+pub(crate) struct Lab {
+    directory: PathBuf,
+    pub(crate) lanes: Vec<Lane>,
+}
+
+/// Two hosts with a network of MTU 1500 between them. What runs in one lane knows nothing of the
+/// others: ports never collide.
+pub(crate) struct Lane {
+    hosts: [Host; 2],
+    prefix: PathBuf,
+    directory: PathBuf,
+}
+
+struct Host {
+    namespace: String,
+    address: String,
+}
+
+/// Which of a lane's hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Server,
+    Client,
+}
+
+impl Lab {
+    /// Installs what was built into a directory that everybody can read, and makes the hosts.
+    pub(crate) fn new(lanes: usize) -> Result<Self> {
+        if !geteuid().is_root() {
+            bail!(
+                "only root makes network namespaces; as an ordinary user, be root in a namespace: \
+                 unshare -Urnm sh -c 'mount -t tmpfs tmpfs /run && cargo xtask programs'"
+            );
+        }
+        remove_leftovers();
+        let directory = std::env::temp_dir().join(format!("iwarp-lab-{}", std::process::id()));
+        let mut lab = Self { directory, lanes: Vec::new() };
+        open_directory(&lab.directory)?;
+        let prefix = lab.directory.join("iwarp");
+        dist::stage(&prefix)?;
+        open_directory(&lab.directory.join("bin"))?;
+        for number in 0..lanes {
+            let directory = lab.directory.join(format!("lane{number}"));
+            open_directory(&directory)?;
+            if can_be_nobody() {
+                chown(&directory, Some(NOBODY), Some(NOBODY))?;
+            }
+            let hosts = ["a", "b"].map(|host| Host {
+                namespace: format!("iwarp-{}-{number}{host}", std::process::id()),
+                address: format!("10.77.{number}.{}", if host == "a" { 1 } else { 2 }),
+            });
+            // Into the list first, so that it goes whatever happens.
+            lab.lanes.push(Lane { hosts, prefix: prefix.clone(), directory });
+            lab.lanes[number].connect()?;
+        }
+        Ok(lab)
+    }
+
+    /// Where to put programs that are compiled for the tests.
+    pub(crate) fn bin(&self) -> PathBuf {
+        self.directory.join("bin")
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        for host in self.lanes.iter().flat_map(|lane| &lane.hosts) {
+            ip_quietly(&["netns", "del", &host.namespace]);
+        }
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+impl Lane {
+    fn connect(&self) -> Result<()> {
+        let [a, b] = &self.hosts;
+        for host in [a, b] {
+            ip(&["netns", "add", &host.namespace])?;
+            ip(&["-n", &host.namespace, "link", "set", "lo", "up"])?;
+        }
+        ip(&[
+            "link",
+            "add",
+            "eth0",
+            "netns",
+            &a.namespace,
+            "mtu",
+            "1500",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "netns",
+            &b.namespace,
+            "mtu",
+            "1500",
+        ])?;
+        for host in [a, b] {
+            let address = format!("{}/24", host.address);
+            ip(&["-n", &host.namespace, "address", "add", &address, "dev", "eth0"])?;
+            ip(&["-n", &host.namespace, "link", "set", "eth0", "up"])?;
+        }
+        Ok(())
+    }
+
+    /// Where this lane's files are.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The address that stands for `SERVER` or `CLIENT`.
+    pub(crate) fn address(&self, side: Side, place: Place) -> &str {
+        match place {
+            Place::Loopback => "127.0.0.1",
+            Place::Network => &self.hosts[side as usize].address,
+        }
+    }
+
+    /// Starts a command of a row under `iwarp run`, as an ordinary user and in a process group of
+    /// its own; what it says goes into `output`.
+    pub(crate) fn start(
+        &self,
+        row: &Row,
+        place: Place,
+        side: Side,
+        output: &Path,
+    ) -> Result<Child> {
+        let mut words = vec!["run", "--personality"];
+        words.push(match row.personality {
+            Personality::Iwarp => "iwarp",
+            Personality::Roce => "roce",
+        });
+        if row.sysfs {
+            words.push("--sysfs");
+        }
+        words.push("--");
+        let text = match side {
+            Side::Server => &row.server,
+            Side::Client => &row.client,
+        };
+        let (server, client) =
+            (self.address(Side::Server, place), self.address(Side::Client, place));
+        words.extend(text.split_whitespace().map(|word| match word {
+            "SERVER" => server,
+            "CLIENT" => client,
+            // fio: --hostname=SERVER
+            _ => word,
+        }));
+        let words: Vec<String> =
+            words.into_iter().map(|word| word.replace("=SERVER", &format!("={server}"))).collect();
+        let host = match place {
+            Place::Loopback => Side::Server,
+            Place::Network => side,
+        };
+        let mut command = self.command(host);
+        command.arg(self.prefix.join("bin/iwarp")).args(&words);
+        self.spawn(&mut command, output).with_context(|| format!("cannot start {text}"))
+    }
+
+    /// A command on a host, which still lacks the program; it dies with this process.
+    pub(crate) fn command(&self, host: Side) -> Command {
+        let namespace = &self.hosts[host as usize].namespace;
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", namespace, "setpriv", "--pdeathsig", "KILL"]);
+        if can_be_nobody() {
+            command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+        }
+        let bin = self.directory.with_file_name("bin");
+        command.env_clear();
+        command.env("PATH", format!("{}:/usr/bin:/bin:/usr/sbin:/sbin", bin.display()));
+        command.env("LC_ALL", "C").env("HOME", &self.directory).env("TMPDIR", &self.directory);
+        command.current_dir(&self.directory);
+        command
+    }
+
+    /// The installed command.
+    pub(crate) fn iwarp(&self) -> PathBuf {
+        self.prefix.join("bin/iwarp")
+    }
+
+    /// Starts it with what it says going into a file.
+    pub(crate) fn spawn(&self, command: &mut Command, output: &Path) -> Result<Child> {
+        let file = File::create(output).with_context(|| format!("{}", output.display()))?;
+        let both = file.try_clone()?;
+        let command = command.stdin(Stdio::null()).stdout(file).stderr(both);
+        Ok(command.process_group(0).spawn()?)
+    }
+}
+
+/// In a user namespace there may be no other user; there root is an ordinary one outside.
+fn can_be_nobody() -> bool {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let mut words = map.split_whitespace();
+    words.nth(2).and_then(|count| count.parse::<u64>().ok()).is_some_and(|n| n > u64::from(NOBODY))
+}
+
+/// A directory that everybody may look into.
+fn open_directory(path: &Path) -> Result<()> {
+    fs::create_dir(path).with_context(|| format!("cannot make {}", path.display()))?;
+    fs::set_permissions(path, Permissions::from_mode(0o755))?;
+    Ok(())
+}
+
+fn ip(arguments: &[&str]) -> Result<()> {
+    shell::output(shell::program("ip").args(arguments))
+        .with_context(|| format!("ip {}", arguments.join(" ")))
+        .map(|_| ())
+}
+
+fn ip_quietly(arguments: &[&str]) {
+    let _ = shell::succeeds(shell::program("ip").args(arguments));
+}
+
+/// What a run left that was killed.
+fn remove_leftovers() {
+    let gone = |name: &str, prefix: &str| {
+        let rest = name.strip_prefix(prefix).unwrap_or_default();
+        let pid = rest.split('-').next().unwrap_or_default();
+        !pid.is_empty() && !Path::new("/proc").join(pid).exists()
+    };
+    let list = shell::output(shell::program("ip").args(["netns", "list"])).unwrap_or_default();
+    for name in list.lines().filter_map(|line| line.split_whitespace().next()) {
+        if gone(name, "iwarp-") {
+            ip_quietly(&["netns", "del", name]);
+        }
+    }
+    for entry in fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
+        if gone(&entry.file_name().to_string_lossy(), "iwarp-lab-") {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}

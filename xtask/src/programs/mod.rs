@@ -1,0 +1,187 @@
+//! `cargo xtask programs`: real programs of Debian under `iwarp run`.
+
+mod document;
+mod extra;
+mod judge;
+mod lab;
+pub(crate) mod pyverbs;
+mod symbols;
+mod table;
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use document::{Key, Verdict, Verdicts};
+use lab::{Lab, Lane};
+use table::{Place, Row};
+
+use crate::dist;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Run only what has this in its group or its command
+    #[arg(long, value_name = "TEXT", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Run only one quick row of every kind
+    #[arg(long)]
+    fast: bool,
+    /// Compare with docs/programs.md instead of writing it
+    #[arg(long)]
+    check: bool,
+    /// Rows at a time
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
+    /// Take the last release build as it is
+    #[arg(long)]
+    no_build: bool,
+    /// List what would run, and exit
+    #[arg(long)]
+    list: bool,
+}
+
+/// One row at one place, and what came of it.
+struct Run<'a> {
+    row: &'a Row,
+    place: Place,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let rows = table::rows();
+    let runs: Vec<Run> = rows
+        .iter()
+        .filter(|row| !args.fast || row.fast)
+        .filter(|row| args.only.is_empty() || args.only.iter().any(|text| names(row, text)))
+        .flat_map(|row| row.places.iter().map(move |&place| Run { row, place }))
+        .collect();
+    if args.list {
+        for Run { row, place } in &runs {
+            println!("{:<16} {:<9} {}", row.group, document::name(*place), row.client);
+        }
+        return Ok(());
+    }
+    if !args.no_build {
+        dist::build()?;
+    }
+    let (verdicts, problems) = run_all(runs, args.jobs)?;
+    let recorded = document::recorded();
+    let problems = [problems, compare(&verdicts, &recorded, args.check)].concat();
+    if !args.check {
+        let known = |(key, place): &(Key, &str)| {
+            rows.iter().any(|row| {
+                Key::of(row) == *key && row.places.iter().any(|p| document::name(*p) == *place)
+            })
+        };
+        let mut all = recorded;
+        all.retain(|which, _| known(which));
+        all.extend(verdicts);
+        document::write(&rows, &all, &symbols::all()?)?;
+    }
+    if !problems.is_empty() {
+        bail!("{}", problems.join("\n       "));
+    }
+    Ok(())
+}
+
+/// For `cargo xtask test`: everything, held to the record.
+pub(crate) fn check() -> Result<String> {
+    let rows = table::rows();
+    let runs: Vec<Run> = rows
+        .iter()
+        .flat_map(|row| row.places.iter().map(move |&place| Run { row, place }))
+        .collect();
+    dist::build()?;
+    let (verdicts, problems) = run_all(runs, 2)?;
+    let problems = [problems, compare(&verdicts, &document::recorded(), true)].concat();
+    if !problems.is_empty() {
+        bail!("{}", problems.join("\n       "));
+    }
+    let good = verdicts.values().filter(|verdict| verdict.is_good()).count();
+    Ok(format!("{good} of {} runs of programs are as they should be", verdicts.len()))
+}
+
+fn names(row: &Row, text: &str) -> bool {
+    row.group == text || row.client.contains(text) || row.server.contains(text)
+}
+
+/// Runs all of them, some at a time; also returns what is wrong.
+fn run_all(runs: Vec<Run>, jobs: usize) -> Result<(Verdicts, Vec<String>)> {
+    let lab = Lab::new(jobs.clamp(1, 16))?;
+    extra::compile(runs.iter().map(|run| run.row), &lab.bin())?;
+    let start = Instant::now();
+    let count = runs.len();
+    let queue = Mutex::new(runs.into_iter().collect::<VecDeque<_>>());
+    let results = Mutex::new((Verdicts::new(), Vec::new()));
+    std::thread::scope(|scope| {
+        for lane in &lab.lanes {
+            scope.spawn(|| {
+                while let Some(run) = next(&queue) {
+                    let (verdict, problem) = attempt(lane, &run);
+                    let mut results = results.lock().expect("not poisoned");
+                    results.0.insert((Key::of(run.row), document::name(run.place)), verdict);
+                    results.1.extend(problem);
+                }
+            });
+        }
+    });
+    println!("{count} runs in {:.0} s", start.elapsed().as_secs_f64());
+    Ok(results.into_inner().expect("not poisoned"))
+}
+
+fn next<'a>(queue: &Mutex<VecDeque<Run<'a>>>) -> Option<Run<'a>> {
+    queue.lock().expect("not poisoned").pop_front()
+}
+
+fn attempt(lane: &Lane, run: &Run) -> (Verdict, Option<String>) {
+    let Run { row, place } = *run;
+    let start = Instant::now();
+    let result = judge::run(lane, row, place);
+    let verdict = Verdict::of(row, result.is_ok());
+    let what = format!("{}, {}", row.client, document::name(place));
+    let seconds = show(start.elapsed());
+    let problem = match (&result, row.not_yet) {
+        (Ok(()), None) => {
+            println!("ok      {seconds} {what}");
+            None
+        }
+        (Ok(()), Some(_)) => {
+            println!("BETTER  {seconds} {what}");
+            Some(format!("{what}: works now; xtask/src/programs/table.rs says otherwise"))
+        }
+        (Err(error), Some(reason)) => {
+            println!("not yet {seconds} {what}: {reason}\n    {error}");
+            None
+        }
+        (Err(error), None) => {
+            println!("FAILS   {seconds} {what}: {error}");
+            let first = error.to_string().lines().next().unwrap_or_default().to_owned();
+            Some(format!("{what}: {first}"))
+        }
+    };
+    (verdict, problem)
+}
+
+fn show(took: Duration) -> String {
+    format!("{:5.1} s", took.as_secs_f64())
+}
+
+/// What the record promised and is not so; and, where it must be complete, what it lacks.
+fn compare(verdicts: &Verdicts, recorded: &Verdicts, complete: bool) -> Vec<String> {
+    let mut problems = Vec::new();
+    for ((key, place), verdict) in verdicts {
+        let what = || format!("{key:?}, {place}");
+        match recorded.get(&(key.clone(), *place)) {
+            Some(before) if before.is_good() && !verdict.is_good() => {
+                problems.push(format!("{}: worked when docs/programs.md was written", what()));
+            }
+            None if complete => {
+                problems
+                    .push(format!("{}: is not in docs/programs.md; cargo xtask programs", what()));
+            }
+            _ => {}
+        }
+    }
+    problems
+}

@@ -1,0 +1,226 @@
+//! `cargo xtask pyverbs`: the tests of rdma-core's Python bindings, on our libraries.
+//!
+//! Debian ships them as documentation of python3-pyverbs. They judge every answer of the verbs and
+//! skip what a device says it cannot do.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::extra;
+use super::judge::Process;
+use super::lab::{Lab, Lane, Side};
+use crate::dist;
+use crate::shell;
+
+const PACKAGE: &str = "python3-pyverbs";
+const FOLDER: &str = "usr/share/doc/rdma-core/tests";
+const RUNNER: &str = include_str!("pyverbs.py");
+const FILE: &str = "docs/pyverbs.md";
+const LIMIT: Duration = Duration::from_secs(300);
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Run only these: test_qp, test_qp.QPTest, test_qp.QPTest.test_create_rc_qp, ...
+    tests: Vec<String>,
+    /// What the device says it is
+    #[arg(long, default_value = "iwarp")]
+    personality: String,
+    /// Take the last release build as it is
+    #[arg(long)]
+    no_build: bool,
+    /// Compare with docs/pyverbs.md instead of writing it
+    #[arg(long)]
+    check: bool,
+}
+
+/// What came of a test.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Outcome {
+    Passed,
+    Skipped(String),
+    Failed(String),
+}
+
+/// By module and name.
+type Outcomes = BTreeMap<(String, String), Outcome>;
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    if !args.no_build {
+        dist::build()?;
+    }
+    let lab = Lab::new(1)?;
+    let tests: Vec<String> = args.tests.iter().map(|test| with_module(test)).collect();
+    let outcomes = play(&lab.lanes[0], &args.personality, &tests)?;
+    if !tests.is_empty() || args.personality != "iwarp" {
+        for ((module, name), outcome) in &outcomes {
+            println!("{module}.{name}: {outcome:?}");
+        }
+        return judge(&outcomes, 0).map(|summary| println!("{summary}"));
+    }
+    if !args.check {
+        fs::write(shell::root().join(FILE), document(&outcomes))?;
+    }
+    judge(&outcomes, recorded()).map(|summary| println!("{summary}"))
+}
+
+/// For `cargo xtask test`.
+pub(crate) fn check() -> Result<String> {
+    dist::build()?;
+    let lab = Lab::new(1)?;
+    let lane = &lab.lanes[0];
+    let iwarp = judge(&play(lane, "iwarp", &[])?, recorded()).context("iwarp")?;
+    let roce = judge(&play(lane, "roce", &[])?, 0).context("roce")?;
+    Ok(format!("iwarp: {iwarp}; roce: {roce}"))
+}
+
+/// unittest loads names from the module `tests`.
+fn with_module(test: &str) -> String {
+    test.strip_prefix("tests.").unwrap_or(test).to_owned()
+}
+
+fn play(lane: &Lane, personality: &str, tests: &[String]) -> Result<Outcomes> {
+    let work = lane.directory().with_file_name("pyverbs");
+    let _ = fs::remove_dir_all(&work);
+    fs::create_dir_all(work.join("tests"))?;
+    let source = extra::packaged(PACKAGE, FOLDER, &work.join("package"))?;
+    copy(&source, &work.join("tests"))?;
+    fs::write(work.join("pyverbs.py"), RUNNER)?;
+
+    let (results, output) =
+        (lane.directory().join("results.txt"), lane.directory().join("output.txt"));
+    let mut command = lane.command(Side::Server);
+    command.arg(lane.iwarp()).args(["run", "--sysfs", "--personality", personality, "--"]);
+    // Debian's interpreter, which has Debian's modules.
+    command.args(["/usr/bin/python3", "-B", "pyverbs.py"]).arg(&results).args(tests);
+    command.current_dir(&work);
+    println!("$ python3 run_tests.py -v (rdma-core's, {personality})");
+    let mut process = Process(lane.spawn(&mut command, &output)?);
+    let ended = process.ends(Instant::now() + LIMIT);
+    let outcomes = read(&fs::read_to_string(&results).unwrap_or_default());
+    let said = fs::read(&output).unwrap_or_default();
+    let said = String::from_utf8_lossy(&said);
+    if ended.is_none_or(|status| !matches!(status.code(), Some(0 | 1))) || outcomes.is_empty() {
+        bail!("the tests did not come to their end ({ended:?}):\n{said}");
+    }
+    let failed = outcomes.values().any(|outcome| matches!(outcome, Outcome::Failed(_)));
+    if failed && let Some(place) = said.find("\n======") {
+        println!("{}", &said[place..]);
+    }
+    Ok(outcomes)
+}
+
+/// Debian compresses documentation that is large.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    for entry in fs::read_dir(from)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        match name.strip_suffix(".gz") {
+            Some(plain) => {
+                let text = shell::output(shell::program("gzip").arg("-cd").arg(&path))?;
+                fs::write(to.join(plain), text)?;
+            }
+            None => fs::copy(&path, to.join(name)).map(|_| ())?,
+        }
+    }
+    Ok(())
+}
+
+/// The lines of pyverbs.py. A test that was started and did not end has failed.
+fn read(text: &str) -> Outcomes {
+    let mut outcomes = Outcomes::new();
+    for line in text.lines() {
+        let mut words = line.splitn(3, '\t');
+        let (Some(word), Some(id)) = (words.next(), words.next()) else { continue };
+        let reason = words.next().unwrap_or_default().to_owned();
+        let outcome = match word {
+            "passed" => Outcome::Passed,
+            "skipped" => Outcome::Skipped(reason),
+            "failed" => Outcome::Failed(reason),
+            _ => Outcome::Failed("does not end".to_owned()),
+        };
+        let id = id.trim_start_matches("tests.");
+        let (module, name) = id.split_once('.').unwrap_or(("", id));
+        let which = (module.to_owned(), name.to_owned());
+        match outcomes.get(&which) {
+            // Of the parts of one test the worst counts.
+            Some(Outcome::Failed(why)) if why != "does not end" => {}
+            _ => drop(outcomes.insert(which, outcome)),
+        }
+    }
+    outcomes
+}
+
+fn judge(outcomes: &Outcomes, least: usize) -> Result<String> {
+    let count = |wanted: fn(&Outcome) -> bool| outcomes.values().filter(|o| wanted(o)).count();
+    let passed = count(|outcome| matches!(outcome, Outcome::Passed));
+    let skipped = count(|outcome| matches!(outcome, Outcome::Skipped(_)));
+    let summary = format!("{passed} passed, {skipped} skipped");
+    let failed: Vec<String> = outcomes
+        .iter()
+        .filter_map(|((module, name), outcome)| match outcome {
+            Outcome::Failed(why) => Some(format!("{module}.{name}: {why}")),
+            _ => None,
+        })
+        .collect();
+    ensure!(failed.is_empty(), "{summary}, failed:\n{}", failed.join("\n"));
+    ensure!(passed >= least, "{summary}; {least} passed when {FILE} was written");
+    Ok(summary)
+}
+
+/// How many passed when the document was written.
+fn recorded() -> usize {
+    let text = fs::read_to_string(shell::root().join(FILE)).unwrap_or_default();
+    let total = text.lines().find_map(|line| line.strip_prefix("| all | "));
+    total.and_then(|rest| rest.split(' ').next()?.parse().ok()).unwrap_or(0)
+}
+
+fn document(outcomes: &Outcomes) -> String {
+    let mut text = String::from(HEAD);
+    let mut modules: BTreeMap<&str, [usize; 3]> = BTreeMap::new();
+    let mut skips: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for ((module, name), outcome) in outcomes {
+        for counted in [module.as_str(), "~all"] {
+            modules.entry(counted).or_default()[match outcome {
+                Outcome::Passed => 0,
+                Outcome::Skipped(_) => 1,
+                Outcome::Failed(_) => 2,
+            }] += 1;
+        }
+        if let Outcome::Skipped(reason) = outcome {
+            let short = name.rsplit('.').next().unwrap_or(name);
+            skips.entry(reason).or_default().push(format!("{module}: {short}"));
+        }
+    }
+    for (module, [passed, skipped, failed]) in &modules {
+        let module = module.trim_start_matches('~');
+        let _ = writeln!(text, "| {module} | {passed} | {skipped} | {failed} |");
+    }
+    text.push_str(SKIPS);
+    for (reason, tests) in skips {
+        let reason = reason.replace('|', "\\|");
+        let _ = writeln!(text, "| {reason} | {} | {} |", tests.len(), tests.join("; "));
+    }
+    text
+}
+
+const HEAD: &str = "\
+# rdma-core's own tests
+
+The tests of rdma-core 44's Python bindings, as Debian 12 ships them with python3-pyverbs, under
+`iwarp run --sysfs`. Generated by `cargo xtask pyverbs`; `cargo xtask test` runs them with both
+personalities and fails when one fails or fewer pass. A test skips what the device says it does not
+have; the second table has all of these.
+
+| Module | Passed | Skipped | Failed |
+|---|---|---|---|
+";
+
+const SKIPS: &str = "
+| What a skipped test says | Tests | Which |
+|---|---|---|
+";

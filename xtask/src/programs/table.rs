@@ -1,0 +1,320 @@
+//! Which programs are run, how, and what must come of it.
+//!
+//! `SERVER` in a command is the address of the host that serves, `CLIENT` that of the other.
+
+/// A line of the matrix.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    /// Heading in the document, and for `--only`.
+    pub(crate) group: &'static str,
+    /// The serving command; empty where there is none.
+    pub(crate) server: String,
+    /// Where the server listens when it is ready (TCP).
+    pub(crate) port: u16,
+    /// The other command, or the only one.
+    pub(crate) client: String,
+    /// What the device says it is.
+    pub(crate) personality: Personality,
+    /// Whether the program looks into /sys or /dev.
+    pub(crate) sysfs: bool,
+    /// Where it runs.
+    pub(crate) places: &'static [Place],
+    /// What must come of it.
+    pub(crate) expect: Expect,
+    /// Whether the server goes on when its client is done.
+    pub(crate) server_stays: bool,
+    /// Seconds that are too many for it.
+    pub(crate) limit: u64,
+    /// Among the few that `--fast` runs.
+    pub(crate) fast: bool,
+    /// Why it does not work, as long as it does not.
+    pub(crate) not_yet: Option<&'static str>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Personality {
+    Iwarp,
+    Roce,
+}
+
+/// Where the two processes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// On one host, which is reached as 127.0.0.1.
+    Loopback,
+    /// On two hosts with a network of MTU 1500 between them.
+    Network,
+}
+
+/// What must come of a row.
+#[derive(Clone, Debug)]
+pub(crate) enum Expect {
+    /// Both commands succeed, and the client's output has this in it.
+    Success(&'static str),
+    /// The client fails within seconds, and some output has this in it.
+    Refusal(&'static str),
+}
+
+const EVERYWHERE: &[Place] = &[Place::Loopback, Place::Network];
+const LOOPBACK: &[Place] = &[Place::Loopback];
+const NETWORK: &[Place] = &[Place::Network];
+
+/// All rows, in the order of the document.
+pub(crate) fn rows() -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut group = |name, more: Vec<Row>| {
+        rows.extend(more.into_iter().map(|row| Row { group: name, ..row }));
+    };
+    group("ibverbs-utils", ibverbs_utils());
+    group("rdmacm-utils", rdmacm_utils());
+    group("perftest", perftest());
+    group("qperf", qperf());
+    group("fio", fio());
+    group("libfabric", libfabric());
+    group("Open MPI", open_mpi());
+    group("UCX", ucx());
+    group("what no RC device has", refused());
+    rows
+}
+
+fn ibverbs_utils() -> Vec<Row> {
+    let mut rows = vec![
+        alone("ibv_devices").shows("iwarp0").fast(),
+        alone("ibv_devices").roce().shows("roce0"),
+        alone("ibv_devinfo -v").shows("transport:\t\t\tiWARP (1)").fast(),
+        alone("ibv_devinfo -v").roce().shows("transport:\t\t\tInfiniBand (0)"),
+    ];
+    // With and without a GID, sleeping and polling, by the newer interface, with checked content.
+    for options in ["-g 0", "-g 0 -e", "-g 0 -c", "-g 0 -N", "-g 0 -s 1048576 -n 100", "", "-e"] {
+        let command = format!("ibv_rc_pingpong {options}");
+        let row = same(&command, 18515).shows("iters in");
+        rows.push(if options == "-g 0" { row.fast() } else { row });
+    }
+    rows.push(same("ibv_rc_pingpong -g 0 -c", 18515).roce().shows("iters in"));
+    for options in ["-g 0", "-g 0 -e", "", "-g 0 -c -q 4"] {
+        rows.push(same(&format!("ibv_srq_pingpong {options}"), 18515).shows("iters in"));
+    }
+    rows
+}
+
+fn rdmacm_utils() -> Vec<Row> {
+    let rping = |options: &str| {
+        let client = format!("rping -c -a SERVER -C 20 -V {options}");
+        pair(&format!("rping -s -a SERVER -C 20 -V {options}"), &client, 7174)
+    };
+    vec![
+        rping("-v").shows("ping data: rdma-ping-").fast(),
+        rping("-S 65535"),
+        rping("-q"),
+        rping("-d"),
+        rping("-I CLIENT").server("rping -s -C 20"),
+        rping("").server("rping -s -P").stays(),
+        rping("").roce(),
+        pair("ucmatose", "ucmatose -s SERVER", 7471).shows("return status 0").fast(),
+        pair("ucmatose -c 10 -C 20 -S 65536", "ucmatose -s SERVER -c 10 -C 20 -S 65536", 7471)
+            .shows("return status 0"),
+        pair("ucmatose -m", "ucmatose -s SERVER -m", 7471).shows("return status 0"),
+        pair("ucmatose -a 10", "ucmatose -s SERVER -a 10", 7471).shows("return status 0"),
+        pair("rdma_server", "rdma_client -s SERVER", 7471).shows("rdma_client: end 0"),
+        pair("rdma_xserver", "rdma_xclient -s SERVER", 7471).shows("rdma_xclient: end 0"),
+        pair("cmtime -c 50", "cmtime -s SERVER -c 50", 7471).shows("disconnect"),
+    ]
+}
+
+fn perftest() -> Vec<Row> {
+    let mut rows = Vec::new();
+    // What of it there is for which test.
+    let bw = ["write", "read", "send", "atomic"].map(|what| (what, "bw"));
+    let lat = ["write", "read", "send", "atomic"].map(|what| (what, "lat"));
+    for (what, measure) in bw.into_iter().chain(lat) {
+        let program = format!("ib_{what}_{measure}");
+        let mut variants = vec!["", "-R", "-c RC"];
+        if measure == "bw" {
+            variants.extend(["-q 4", "-q 2 -R", "-b"]);
+        }
+        if what != "write" {
+            variants.push("-e");
+        }
+        if what == "send" || what == "write" {
+            variants.push("-I 64 -s 64");
+        }
+        if what == "send" {
+            variants.extend(["--use-srq", "--use-srq -R"]);
+        }
+        for options in variants {
+            let row = same(&format!("{program} -n 200 {options}"), 18515);
+            let fast = program == "ib_write_bw" && ["", "-R"].contains(&options);
+            rows.push(if fast { row.fast() } else { row });
+        }
+        if what != "atomic" {
+            rows.push(same(&format!("{program} -a -n 10"), 18515).shows("8388608"));
+            rows.push(same(&format!("{program} -s 8388608 -n 10 -R"), 18515).shows("8388608"));
+        }
+    }
+    for options in ["-A CMP_AND_SWAP", "-A FETCH_AND_ADD"] {
+        rows.push(same(&format!("ib_atomic_bw -n 200 {options}"), 18515));
+    }
+    rows.push(same("ib_write_bw -D 1", 18515));
+    rows.push(same("ib_write_bw -z -n 200", 18515));
+    rows.push(same("ib_send_bw -l 8 -n 200", 18515));
+    for program in ["ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_atomic_lat"] {
+        rows.push(same(&format!("{program} -n 200"), 18515).roce());
+        rows.push(same(&format!("{program} -n 200 -R"), 18515).roce());
+    }
+    rows
+}
+
+fn qperf() -> Vec<Row> {
+    const TESTS: &str = "rc_bi_bw rc_bw rc_lat rc_rdma_read_bw rc_rdma_read_lat rc_rdma_write_bw \
+        rc_rdma_write_lat rc_rdma_write_poll_lat rc_compare_swap_mr rc_fetch_add_mr \
+        ver_rc_compare_swap ver_rc_fetch_add";
+    let mut rows = Vec::new();
+    for cm in ["", "-cm 1 "] {
+        for test in TESTS.split_whitespace() {
+            let row = pair("qperf", &format!("qperf SERVER -t 1 {cm}{test}"), 19765).stays();
+            rows.push(row);
+        }
+    }
+    rows
+}
+
+fn fio() -> Vec<Row> {
+    let job = "--name=job --ioengine=rdma --port=18765 --bs=64k --size=8m --minimal";
+    ["write", "read", "send", "recv"]
+        .map(|verb| {
+            // A client that receives needs a server that sends.
+            let (serve, work) = if verb == "recv" { ("write", "read") } else { ("read", "write") };
+            pair(
+                &format!("fio {job} --rw={serve} --iodepth=16"),
+                &format!("fio {job} --rw={work} --hostname=SERVER --verb={verb} --iodepth=1"),
+                18765,
+            )
+        })
+        .to_vec()
+}
+
+fn libfabric() -> Vec<Row> {
+    let pingpong = |options: &str| {
+        let server = format!("fi_pingpong {options}");
+        pair(&server, &format!("{server} SERVER"), 47592).only(NETWORK)
+    };
+    vec![
+        alone("fi_info -p verbs").shows("FI_PROTO_IWARP"),
+        pingpong("-p verbs -e msg -c -I 50").shows("50"),
+        pingpong("-p verbs;ofi_rxm -e rdm -c -I 50").shows("50"),
+        pingpong("-p verbs;ofi_rxm -e rdm -m tagged -S 1048576 -I 20").shows("20"),
+    ]
+}
+
+fn open_mpi() -> Vec<Row> {
+    let mpirun = "mpirun --oversubscribe -n 4 --mca pml cm --mca mtl ofi --mca \
+        mtl_ofi_provider_include verbs;ofi_rxm mpi_ring";
+    vec![alone(mpirun).shows("ring of 4: ok").within(60)]
+}
+
+fn ucx() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for test in ["am_lat", "am_bw", "put_lat", "put_bw", "get", "fadd", "cswap"] {
+        let size = if matches!(test, "get" | "put_bw") { " -D zcopy -s 4096" } else { "" };
+        let command = format!("ucx_perftest -d roce0:1 -x rc_verbs -n 1000 -t {test}{size}");
+        rows.push(pair(&command, &format!("{command} SERVER"), 13337).roce().sysfs());
+    }
+    for cm in ["tcp", "rdmacm"] {
+        for kind in ["stream", "tag", "am"] {
+            let command = format!(
+                "env UCX_TLS=rc_verbs UCX_NET_DEVICES=roce0:1 UCX_SOCKADDR_TLS_PRIORITY={cm} \
+                 ucp_client_server -c {kind}"
+            );
+            let client = format!("{command} -a SERVER");
+            rows.push(pair(&command, &client, 13337).roce().sysfs().only(NETWORK));
+        }
+    }
+    rows
+}
+
+fn refused() -> Vec<Row> {
+    vec![
+        alone("udaddy -s SERVER").refused("not supported"),
+        alone("mckey -m 224.0.0.1 -b SERVER").refused("not supported"),
+        alone("ibv_ud_pingpong -g 0").refused("Couldn't create QP"),
+        alone("ibv_uc_pingpong -g 0").refused("Couldn't create QP"),
+        alone("ibv_xsrq_pingpong -g 0").refused("XRC"),
+        alone("ib_send_bw -c UD").refused(""),
+        alone("ib_write_bw -c UC").refused(""),
+    ]
+}
+
+/// A command by itself.
+fn alone(command: &str) -> Row {
+    Row {
+        group: "",
+        server: String::new(),
+        port: 0,
+        client: tidy(command),
+        personality: Personality::Iwarp,
+        sysfs: false,
+        places: LOOPBACK,
+        expect: Expect::Success(""),
+        server_stays: false,
+        limit: 60,
+        fast: false,
+        not_yet: None,
+    }
+}
+
+fn tidy(command: &str) -> String {
+    command.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A server, and a client when it listens.
+fn pair(server: &str, client: &str, port: u16) -> Row {
+    Row { server: tidy(server), port, places: EVERYWHERE, ..alone(client) }
+}
+
+/// The same command for both; the client names the server at its end.
+fn same(command: &str, port: u16) -> Row {
+    pair(command, &format!("{command} SERVER"), port)
+}
+
+impl Row {
+    fn server(self, server: &str) -> Self {
+        Self { server: server.to_owned(), ..self }
+    }
+
+    fn shows(self, text: &'static str) -> Self {
+        Self { expect: Expect::Success(text), ..self }
+    }
+
+    fn refused(self, text: &'static str) -> Self {
+        Self { expect: Expect::Refusal(text), ..self }
+    }
+
+    fn roce(self) -> Self {
+        Self { personality: Personality::Roce, ..self }
+    }
+
+    fn sysfs(self) -> Self {
+        Self { sysfs: true, ..self }
+    }
+
+    fn only(self, places: &'static [Place]) -> Self {
+        Self { places, ..self }
+    }
+
+    fn stays(self) -> Self {
+        Self { server_stays: true, ..self }
+    }
+
+    fn within(self, limit: u64) -> Self {
+        Self { limit, ..self }
+    }
+
+    fn fast(self) -> Self {
+        Self { fast: true, ..self }
+    }
+
+    #[allow(dead_code, reason = "there are times when all rows work")]
+    fn not_yet(self, reason: &'static str) -> Self {
+        Self { not_yet: Some(reason), ..self }
+    }
+}
