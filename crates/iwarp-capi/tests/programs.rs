@@ -44,7 +44,8 @@ fn asynchronous_events_are_told_and_acknowledged() {
 
 #[test]
 fn files_of_a_program_that_closed_our_descriptors_stay_clean() {
-    support::run("closing", &source!("closing.c"), &[]);
+    let said = support::run("closing", &source!("closing.c"), &[]);
+    assert!(!said.contains("internal error"), "{said}");
 }
 
 #[test]

@@ -53,11 +53,7 @@ impl MemoryTable {
         self.deallocate_if(stag, |present| present.index() == stag.index())
     }
 
-    fn deallocate_if(
-        &self,
-        stag: Stag,
-        which: impl Fn(Stag) -> bool,
-    ) -> Result<(), RegisterError> {
+    fn deallocate_if(&self, stag: Stag, which: impl Fn(Stag) -> bool) -> Result<(), RegisterError> {
         let mut slot = self.window_slot(stag).ok_or(RegisterError::UnknownStag)?.control();
         let present = slot.stag().filter(|&stag| which(stag)).ok_or(RegisterError::UnknownStag)?;
         let window = slot.window(present).ok_or(RegisterError::UnknownStag)?;

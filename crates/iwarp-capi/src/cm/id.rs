@@ -392,7 +392,9 @@ pub extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *const libc::sockadd
         let (id, addr) = unsafe { (CmId::of(id)?, addr::read(addr)?) };
         id.connected_only()?;
         id.id.bind(addr)?;
-        if !addr.ip().is_unspecified() {
+        // To the kernel loopback is any address: no device yet. libfabric relies on that to tell its
+        // users real addresses.
+        if !addr.ip().is_unspecified() && !addr.ip().is_loopback() {
             device::enter(id)?;
         }
         id.show_addresses();

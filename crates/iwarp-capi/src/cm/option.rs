@@ -28,8 +28,8 @@ pub extern "C" fn rdma_set_option(
         if level != RDMA_OPTION_ID {
             return Err(Errno(libc::ENOSYS));
         }
-        // SAFETY: `len` octets are there, says the program.
         let octet = || match len {
+            // SAFETY: `len` octets are there, says the program.
             1 if !value.is_null() => Ok(unsafe { value.cast::<u8>().read() }),
             _ => Err(INVALID),
         };

@@ -58,7 +58,7 @@ fn register(
             rkey: region.rkey().0,
         },
         region: RefCell::new(Some(region)),
-        pd: RefCell::new(pd.life.clone()),
+        pd: RefCell::new(pd.regions.clone()),
     })))
 }
 
@@ -139,7 +139,7 @@ pub extern "C" fn ibv_rereg_mr(
         unsafe { region.reregister(to_pd.map(Pd::domain), translation, rights)? };
         if let Some(pd) = to_pd {
             mr.abi.pd.set(pd.as_abi());
-            mr.pd.replace(pd.life.clone());
+            mr.pd.replace(pd.regions.clone());
         }
         if moved {
             mr.abi.addr.set(addr);
