@@ -39,6 +39,7 @@ macro_rules! scenarios {
 scenarios! { events, "c/cm_events.c":
     every_step_is_an_event = "order",
     the_end_is_told_without_a_queue_pair = "qp-destroyed-first",
+    the_end_is_told_when_verbs_destroyed_the_queue_pair = "qp-destroyed-directly",
     the_end_is_told_although_the_queue_pair_went_meanwhile = "disconnect-follows-qp",
     a_refusal_says_why_and_flushes = "reject",
     nobody_listens = "nobody-listens",

@@ -35,18 +35,22 @@ impl Carrier {
 /// Which queue pair the connection of `id` is to use: its own, or that of which the program gave
 /// the number. None where that is none of this device's, as the program only wants to exchange
 /// private data and to learn of the end.
-pub(super) fn queue(id: &CmId) -> Option<&Qp> {
+fn queue(id: &CmId) -> Option<&Qp> {
     let own = id.qp.get();
     let qp = if own.is_null() { qp::by_number(id.state().qp_num)? } else { own };
     // SAFETY: a queue pair of the program's, which it does not destroy meanwhile.
     unsafe { Qp::of(qp) }
 }
 
+/// Calls `f` with the queue pair of the connection, unless the program has destroyed it.
+pub(super) fn if_alive(id: &CmId, f: impl FnOnce(&Qp)) {
+    let number = id.state().qp_num;
+    qp::with_number(number, f);
+}
+
 /// Has the program see the state of the connection's queue pair.
 pub(super) fn refresh_state(id: &CmId) {
-    if let Some(qp) = queue(id) {
-        qp.refresh_state();
-    }
+    if_alive(id, Qp::refresh_state);
 }
 
 /// Calls `f` with the queue pair of the connection.
@@ -56,6 +60,7 @@ fn with_queue_pair(
 ) -> Result<(), Errno> {
     if let Some(qp) = queue(id) {
         qp.set_managed();
+        id.state().qp_num = qp.number();
         let timeout = id.state().ack_timeout;
         if let Some(timeout) = timeout {
             qp.set_timeout(timeout);
@@ -107,8 +112,8 @@ fn params(id: &CmId, param: Option<&rdma_conn_param>) -> ConnectParams {
 }
 
 /// `rdma_connect`; ends in `RDMA_CM_EVENT_ESTABLISHED`, `..._REJECTED`, `..._UNREACHABLE` or
-/// `..._CONNECT_ERROR`. On a device that looks like InfiniBand, and with a queue pair of the
-/// program's own, `..._CONNECT_RESPONSE` comes instead of the first.
+/// `..._CONNECT_ERROR`. With a queue pair of the program's own `..._CONNECT_RESPONSE` comes instead
+/// of the first, on both kinds of device: programs that bring one are written for InfiniBand.
 pub extern "C-unwind" fn rdma_connect(
     id: *mut rdma_cm_id,
     param: Option<&rdma_conn_param>,
@@ -131,14 +136,10 @@ pub extern "C-unwind" fn rdma_connect(
 }
 
 fn connect(id: &CmId, params: &ConnectParams) -> Result<(), Errno> {
-    // A queue pair of the program's own is connected when it says so; one that it has left to us
-    // at once.
-    let now = !id.qp.get().is_null() || (!device::is_infiniband() && queue(id).is_some());
-    if now {
-        with_queue_pair(id, |queue_pair| Ok(id.id.connect(queue_pair, params)?))
-    } else {
-        Ok(id.id.connect_first(params)?)
+    if id.qp.get().is_null() {
+        return Ok(id.id.connect_first(params)?);
     }
+    with_queue_pair(id, |queue_pair| Ok(id.id.connect(queue_pair, params)?))
 }
 
 /// `rdma_establish`: the second half of connecting a queue pair of the program's own.
@@ -152,15 +153,13 @@ pub extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
         let step = id.state().step;
         match step {
             Step::Responded => establish(id)?,
-            // Of an iWARP device the connection is up already.
-            Step::Connected | Step::Over => {}
             _ => return Err(INVALID),
         }
         Ok(0)
     })
 }
 
-pub(super) fn establish(id: &CmId) -> Result<(), Errno> {
+fn establish(id: &CmId) -> Result<(), Errno> {
     with_queue_pair(id, |queue_pair| Ok(id.id.establish(queue_pair)?))?;
     id.state().step = Step::Connected;
     refresh_state(id);

@@ -154,7 +154,8 @@ fn tell(this: &CmId, kind: EventKind) -> Option<Told> {
         }
         EventKind::Responded { private_data, ird, ord } => {
             this.show_addresses();
-            let mut told = responded(this);
+            this.state().step = Step::Responded;
+            let mut told = Told::new(RDMA_CM_EVENT_CONNECT_RESPONSE, 0);
             told.private_data = private_data;
             (told.responder_resources, told.initiator_depth) = (depth(ird), depth(ord));
             told
@@ -210,19 +211,6 @@ fn established(this: &CmId) {
     connect::refresh_state(this);
 }
 
-/// The peer accepts a connection for which there is no queue pair yet. As InfiniBand has it the
-/// program goes on from here; iWARP knows no such step.
-fn responded(this: &CmId) -> Told {
-    if device::is_infiniband() {
-        this.state().step = Step::Responded;
-        return Told::new(RDMA_CM_EVENT_CONNECT_RESPONSE, 0);
-    }
-    match connect::establish(this) {
-        Ok(()) => Told::new(RDMA_CM_EVENT_ESTABLISHED, 0),
-        Err(Errno(error)) => failed(this, RDMA_CM_EVENT_CONNECT_ERROR, -error),
-    }
-}
-
 /// Nobody answers, or nobody wants to: told as the kernel's iWARP connection manager tells it,
 /// and where the device looks like InfiniBand with the reasons known there.
 fn refused(this: &CmId, error: &io::Error) -> Told {
@@ -246,12 +234,12 @@ fn refused(this: &CmId, error: &io::Error) -> Told {
 fn failed(this: &CmId, event: u32, status: i32) -> Told {
     this.state().step = Step::Idle;
     // What was posted meanwhile is flushed when the peer refuses (as librdmacm does).
-    if event == RDMA_CM_EVENT_REJECTED
-        && let Some(qp) = connect::queue(this)
-    {
-        // Every state may become that of an error.
-        let _ = qp.queue_pair().modify(State::Err);
-        qp.refresh_state();
+    if event == RDMA_CM_EVENT_REJECTED {
+        connect::if_alive(this, |qp| {
+            // Every state may become that of an error.
+            let _ = qp.queue_pair().modify(State::Err);
+            qp.refresh_state();
+        });
     }
     Told::new(event, status)
 }

@@ -50,6 +50,12 @@ impl Book {
         self.entries().get(&key).map(|entry| entry.object)
     }
 
+    /// Calls `f` with the object, which is not struck off meanwhile.
+    pub(crate) fn with<R>(&self, key: Key, f: impl FnOnce(usize) -> R) -> Option<R> {
+        let entries = self.entries();
+        Some(f(entries.get(&key)?.object))
+    }
+
     /// `count` events were acknowledged.
     pub(crate) fn acknowledge(&self, key: Key, count: u32) {
         if self.process.forked() {

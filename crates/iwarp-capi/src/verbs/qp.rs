@@ -241,6 +241,16 @@ pub fn by_number(number: u32) -> Option<*mut ibv_qp> {
     context.book.find(Key::Qp(number)).map(std::ptr::with_exposed_provenance_mut)
 }
 
+/// Calls `f` with the queue pair of this number, which nobody destroys meanwhile.
+pub(crate) fn with_number<R>(number: u32, f: impl FnOnce(&Qp) -> R) -> Option<R> {
+    // SAFETY: that context is never closed.
+    let context = unsafe { Context::of(shared_context().ok()?) };
+    context.book.with(Key::Qp(number), |address| {
+        // SAFETY: destroying a queue pair strikes it off first, and waits for that.
+        f(unsafe { &*std::ptr::with_exposed_provenance::<Qp>(address) })
+    })
+}
+
 /// `ibv_qp_to_qp_ex`: null for one that was not made for it.
 pub extern "C" fn ibv_qp_to_qp_ex(qp: &Qp) -> *mut ibv_qp_ex {
     if qp.send_ops == 0 { std::ptr::null_mut() } else { (&raw const qp.abi).cast_mut() }

@@ -20,7 +20,8 @@ static void order(void)
 
 	listener = make_listener(server_channel, 0);
 	listener->context = &theirs;
-	CHECK(listener->verbs && listener->port_num == 1);
+	/* Loopback is of any device, so of none yet. */
+	CHECK(!listener->verbs);
 	addr = loopback(ntohs(rdma_get_src_port(listener)));
 
 	CHECK(rdma_create_id(client_channel, &client, &mine, RDMA_PS_TCP) == 0);
@@ -30,7 +31,7 @@ static void order(void)
 	event = expect(client_channel, RDMA_CM_EVENT_ADDR_RESOLVED);
 	CHECK(event->id == client && !event->listen_id && !event->status);
 	CHECK(rdma_ack_cm_event(event) == 0);
-	CHECK(client->verbs == listener->verbs && client->port_num == 1 && client->pd);
+	CHECK(client->verbs && client->port_num == 1 && client->pd);
 	CHECK(gid_is_mapped_loopback(&client->route.addr.addr.ibaddr.sgid));
 	CHECK(gid_is_mapped_loopback(&client->route.addr.addr.ibaddr.dgid));
 	CHECK(!memcmp(rdma_get_peer_addr(client), &addr, sizeof(addr)));
@@ -101,6 +102,20 @@ static void qp_destroyed_first(void)
 	CHECK(rdma_disconnect(pair.server) == 0);
 	nothing(pair.client_channel);
 	nothing(pair.server_channel);
+	release(&pair);
+}
+
+/* A queue pair that the program destroys behind the id's back is not looked at any more. */
+static void qp_destroyed_directly(void)
+{
+	struct pair pair = connected();
+
+	CHECK(ibv_destroy_qp(pair.client->qp) == 0);
+	pass(pair.client_channel, RDMA_CM_EVENT_DISCONNECTED);
+	pass(pair.server_channel, RDMA_CM_EVENT_DISCONNECTED);
+	CHECK(rdma_disconnect(pair.client) == 0);
+	pair.client->qp = NULL;
+	rdma_destroy_qp(pair.client);
 	release(&pair);
 }
 
@@ -298,6 +313,7 @@ static void names(void)
 }
 
 MAIN({ "order", order }, { "qp-destroyed-first", qp_destroyed_first },
+     { "qp-destroyed-directly", qp_destroyed_directly },
      { "disconnect-follows-qp", disconnect_follows_qp }, { "reject", reject },
      { "nobody-listens", nobody_listens }, { "migrate", migrate },
      { "user-events", user_events }, { "channel-flags", channel_flags }, { "names", names })

@@ -110,7 +110,6 @@ static void external(void)
 	struct rdma_cm_id *listener = make_listener(server_channel, 0);
 	struct rdma_cm_id *client =
 		make_client(client_channel, ntohs(rdma_get_src_port(listener)));
-	int infiniband = client->verbs->device->transport_type == IBV_TRANSPORT_IB;
 	struct ibv_cq *client_cq, *server_cq;
 	struct ibv_qp *client_qp = own_qp(client, &client_cq), *server_qp;
 	struct rdma_conn_param param = params("out of band");
@@ -136,8 +135,7 @@ static void external(void)
 	param.qp_num = server_qp->qp_num;
 	CHECK(rdma_accept(server, &param) == 0);
 	pass(server_channel, RDMA_CM_EVENT_ESTABLISHED);
-	event = expect(client_channel, infiniband ? RDMA_CM_EVENT_CONNECT_RESPONSE :
-						    RDMA_CM_EVENT_ESTABLISHED);
+	event = expect(client_channel, RDMA_CM_EVENT_CONNECT_RESPONSE);
 	CHECK(event->param.conn.private_data_len >= 4);
 	CHECK(!memcmp(event->param.conn.private_data, "back", 4));
 	CHECK(rdma_ack_cm_event(event) == 0);
@@ -168,7 +166,6 @@ static void private_data_only(void)
 	struct rdma_cm_id *listener = make_listener(server_channel, 0);
 	struct rdma_cm_id *client =
 		make_client(client_channel, ntohs(rdma_get_src_port(listener)));
-	int infiniband = client->verbs->device->transport_type == IBV_TRANSPORT_IB;
 	struct rdma_conn_param param = params("address of mine");
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR };
 	struct rdma_cm_event *event;
@@ -186,12 +183,9 @@ static void private_data_only(void)
 	CHECK(attr.ah_attr.grh.dgid.raw[15] == 1 && attr.ah_attr.grh.dgid.raw[12] == 127);
 	CHECK(rdma_accept(server, &param) == 0);
 	pass(server_channel, RDMA_CM_EVENT_ESTABLISHED);
-	if (infiniband) {
-		pass(client_channel, RDMA_CM_EVENT_CONNECT_RESPONSE);
-		CHECK(rdma_establish(client) == 0);
-	} else {
-		pass(client_channel, RDMA_CM_EVENT_ESTABLISHED);
-	}
+	pass(client_channel, RDMA_CM_EVENT_CONNECT_RESPONSE);
+	CHECK(rdma_establish(client) == 0);
+	FAILS(rdma_establish(client), EINVAL);
 	CHECK(rdma_disconnect(server) == 0);
 	pass(server_channel, RDMA_CM_EVENT_DISCONNECTED);
 	pass(client_channel, RDMA_CM_EVENT_DISCONNECTED);
