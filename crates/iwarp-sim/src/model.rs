@@ -216,7 +216,9 @@ enum Sending {
     Posted(usize),
     /// The second half of a Write with immediate data.
     Half(usize),
-    Response { asked: usize },
+    Response {
+        asked: usize,
+    },
     Acknowledgement,
     Other,
 }
@@ -352,8 +354,7 @@ impl Model {
 
     fn succeeded(&self, index: usize) -> bool {
         let wqe = &self.sends[index];
-        let acknowledged =
-            !self.acknowledges || !wqe.signaled || index < self.acknowledged;
+        let acknowledged = !self.acknowledges || !wqe.signaled || index < self.acknowledged;
         match wqe.op {
             _ if self.blind => true,
             SendOp::Bind(_) | SendOp::LocalInvalidate(_) => wqe.performed,

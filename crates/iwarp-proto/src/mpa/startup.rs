@@ -309,9 +309,7 @@ impl Initiator {
         }
         negotiated.take_ord(config.ord, config.spare, word.ird);
         // The Responder may not ask for more than our Request offered, and this end has no more.
-        if are_numbers(config.ird, word.ord)
-            && word.ord > with_spare(config.ird, config.spare)
-        {
+        if are_numbers(config.ird, word.ord) && word.ord > with_spare(config.ird, config.spare) {
             negotiated.fault = Some(StartupFault::InsufficientIrd);
             return negotiated;
         }

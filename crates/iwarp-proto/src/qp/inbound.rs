@@ -1,5 +1,7 @@
 //! Deciding what a received segment is, where it goes and what it completes.
 
+pub(crate) mod park;
+
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -9,7 +11,7 @@ use crate::ddp::wire::{Header, Tagged, UNTAGGED_LEN, Untagged};
 use crate::memory::{AccessError, AtomicOp, Invalidator, QpId, RemoteAccess, Sge};
 use crate::mpa::startup::Role;
 use crate::qp::hello::{self, Capabilities, WRITE_MARK};
-use crate::qp::park::{Parked, Parking, Stall};
+use crate::qp::inbound::park::{Parking, Room, Stall};
 use crate::qp::reads::{Asked, Awaits, Purpose};
 use crate::qp::rq;
 use crate::qp::terminate::Fault;
@@ -21,7 +23,7 @@ use crate::rdmap::wire::{
     IMMEDIATE_LEN, Opcode, READ_REQUEST_LEN, ReadRequest, Terminate, TerminatedSegment,
 };
 use crate::rdmap::{rx, wire};
-use crate::types::{Mo, Stag, TaggedOffset};
+use crate::types::{Stag, TaggedOffset};
 
 /// What to do with the payload of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -98,16 +100,6 @@ impl Pending {
     }
 }
 
-/// Where the octets of a message for queue 0 go.
-enum Room {
-    /// To the receive at hand.
-    Receive,
-    /// That is known when the pool was asked.
-    Ask,
-    /// To the park.
-    Park,
-}
-
 /// A message as its receive reports it.
 struct Delivery {
     opcode: Opcode,
@@ -141,6 +133,8 @@ pub(crate) struct Inbound {
     /// Octets of the Write under way, and of the one that the last segment ended.
     writing: u32,
     written: Option<u32>,
+    /// Messages that have come whole ([`Qp::arrivals`]).
+    pub(crate) arrived: u64,
     pending: Pending,
     first_seen: bool,
     last_reported: bool,
@@ -167,6 +161,7 @@ impl Default for Inbound {
             stall: Stall::No,
             writing: 0,
             written: None,
+            arrived: 0,
             pending: Pending::None,
             first_seen: false,
             last_reported: false,
@@ -526,133 +521,6 @@ impl Qp {
         Ok(Plan::Local)
     }
 
-    /// Where message `h.msn` of queue 0 goes: behind those that wait for a receive, to one, or
-    /// where there is none and the program wants it so, to the park.
-    fn room_for(&mut self, h: &Untagged) -> Result<Room, Fault> {
-        let ours = u32::from(self.inbound.has_receive);
-        let posted = if self.config.shared_receive { ours } else { self.rq.len() as u32 + ours };
-        let no_pool = core::mem::take(&mut self.inbound.pool_is_empty);
-        let waits = self.inbound.parked > 0;
-        let none = posted == 0 && (no_pool || !self.config.shared_receive);
-        if waits || (none && self.config.park.is_some()) {
-            self.inbound.sends.check_msn(h, 1)?;
-            return Ok(Room::Park);
-        }
-        if self.config.shared_receive && posted == 0 {
-            self.inbound.sends.check_msn(h, 1)?;
-            return Ok(Room::Ask);
-        }
-        self.inbound.sends.check_msn(h, posted)?;
-        if !self.inbound.has_receive {
-            self.inbound.has_receive = self.rq.take(&mut self.inbound.receive);
-        }
-        self.inbound.stall = Stall::No;
-        Ok(Room::Receive)
-    }
-
-    /// Hands over a receive of the pool. When it has none there is no buffer (RFC 5041 §7.1), or
-    /// the message is parked.
-    pub(crate) fn give_receive(&mut self, take: impl FnOnce(&mut Receive) -> bool) {
-        if take(&mut self.inbound.receive) {
-            self.inbound.has_receive = true;
-        } else if self.config.park.is_some() {
-            self.inbound.pool_is_empty = true;
-        } else {
-            self.fail(DdpError::NoBuffer.into());
-        }
-    }
-
-    /// A segment of a message that finds no receive.
-    fn park(
-        &mut self,
-        h: &Untagged,
-        opcode: Opcode,
-        len: usize,
-        write: Option<u32>,
-    ) -> Result<Plan, Fault> {
-        let Some(limits) = self.config.park else { return Err(DdpError::NoBuffer.into()) };
-        check_offset(h, len, u64::from(u32::MAX))?;
-        if h.mo.0 != self.inbound.parking.unwrap_or(0) {
-            // On an ordered stream every segment follows the one before.
-            return Err(DdpError::InvalidMo.into());
-        }
-        let begins = self.inbound.parking.is_none();
-        if self.inbound.parked_octets + len > limits.octets
-            || (begins && self.inbound.parked >= limits.messages)
-        {
-            if self.inbound.stall == Stall::No {
-                self.inbound.stall = limits.wait.map_or(Stall::Endless, |_| Stall::New);
-            }
-            return Ok(Plan::Stall);
-        }
-        self.inbound.stall = Stall::No;
-        self.inbound.open = Some(opcode);
-        self.inbound.pending = Pending::Park { header: *h, len: len as u32 };
-        Ok(Plan::Park(Parking { header: *h, opcode, write }))
-    }
-
-    /// A segment was parked.
-    fn segment_parked(&mut self, header: &Untagged, len: u32) {
-        let inbound = &mut self.inbound;
-        let before = inbound.parking.take();
-        inbound.parked += usize::from(before.is_none());
-        inbound.parked_octets += len as usize;
-        if header.last {
-            inbound.open = None;
-            inbound.sends.delivered();
-        } else {
-            inbound.parking = Some(before.unwrap_or(0) + len);
-        }
-    }
-
-    /// Whether the oldest parked message gets a receive now, of which not all needs to have come:
-    /// what of it goes where. `None` when there is no receive.
-    pub(crate) fn unpark(
-        &mut self,
-        message: &Parked,
-        take: impl FnOnce(&mut Receive) -> bool,
-        sges: &mut Vec<Sge>,
-    ) -> Option<Plan> {
-        if !self.receives() {
-            return None;
-        }
-        debug_assert!(!self.inbound.has_receive);
-        let taken = match self.config.shared_receive {
-            true => take(&mut self.inbound.receive),
-            false => self.rq.take(&mut self.inbound.receive),
-        };
-        if !taken {
-            return None;
-        }
-        let (opcode, write, whole) = (message.opcode, message.write, message.whole);
-        let len = message.octets.len();
-        self.inbound.has_receive = true;
-        self.inbound.parked -= 1;
-        self.inbound.parked_octets -= len;
-        self.inbound.stall = Stall::No;
-        if !whole {
-            // What is still to come goes to the receive like that of any message.
-            self.inbound.parking = None;
-        }
-        if matches!(opcode, Opcode::Immediate | Opcode::ImmediateSolicited) {
-            let data = message.octets.first_chunk().copied().unwrap_or_default();
-            self.inbound.pending = Pending::Immediate { opcode, data, write, parked: true };
-            return Some(Plan::Nothing);
-        }
-        let header = Untagged { last: whole, mo: Mo(0), ..message.header };
-        if let Err(error) = check_offset(&header, len, self.inbound.receive.capacity()) {
-            let mut head = [0; UNTAGGED_LEN];
-            let head_len = Header::Untagged(header).emit(&mut head);
-            self.inbound.remember(&head[..head_len], head_len + len);
-            self.inbound.end_receive(self.config.qp, WcStatus::LocalLength, &mut self.events);
-            self.fail(error.into());
-            return Some(Plan::Discard);
-        }
-        self.inbound.pending = Pending::Send { header, opcode, len: len as u32, parked: whole };
-        sub_list(&self.inbound.receive.sges, 0, len, sges);
-        Some(Plan::Local)
-    }
-
     /// The segment was placed, or was not because of `error`.
     pub(crate) fn end_segment(&mut self, placed: Result<(), AccessError>) -> Follow {
         if !self.receives() {
@@ -678,6 +546,7 @@ impl Qp {
                 let so_far = self.inbound.writing.saturating_add(len);
                 self.inbound.writing = if last { 0 } else { so_far };
                 self.inbound.written = (last && !hello).then_some(so_far);
+                self.inbound.arrived += u64::from(last && !hello);
                 Follow::Nothing
             }
             Pending::ReadResponse { len, last } => self.read_response_placed(len, last),
@@ -789,13 +658,7 @@ impl Qp {
         }
     }
 
-    fn send_placed(
-        &mut self,
-        header: &Untagged,
-        opcode: Opcode,
-        len: u32,
-        parked: bool,
-    ) -> Follow {
+    fn send_placed(&mut self, header: &Untagged, opcode: Opcode, len: u32, parked: bool) -> Follow {
         if !header.last {
             return Follow::Nothing;
         }
@@ -864,6 +727,7 @@ impl Qp {
             self.inbound.open = None;
         }
         self.inbound.has_receive = false;
+        self.inbound.arrived += 1;
         self.events.push_back(Event::ReceiveCompleted(WorkCompletion {
             wr_id: self.inbound.receive.wr_id,
             qp: self.config.qp,

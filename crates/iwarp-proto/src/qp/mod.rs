@@ -55,7 +55,6 @@
 mod hello;
 mod inbound;
 mod outbound;
-mod park;
 mod reads;
 mod receive;
 mod ring;
@@ -80,7 +79,7 @@ use crate::rdmap::wire::{Opcode, TerminateCode, split_control};
 use crate::types::{Qn, Stag, Time};
 
 pub use hello::{Capabilities, Extensions};
-pub use park::Park;
+pub use inbound::park::Park;
 pub use receive::{Direct, Receiver};
 pub use state::{State, TransitionError};
 pub use terminate::Fault;
@@ -92,8 +91,8 @@ pub use wr::{
 
 use hello::PeerKind;
 use inbound::Inbound;
+use inbound::park::Stall;
 use outbound::Outbound;
-use park::Stall;
 use reads::{InboundReads, OutboundReads};
 use rq::ReceiveQueue;
 use sq::SendQueue;
@@ -441,6 +440,12 @@ impl Qp {
             (Stall::Until(end), _) if now >= end => self.fail(DdpError::NoBuffer.into()),
             _ => {}
         }
+    }
+
+    /// Messages of the peer's that have come whole since the connection began: Writes, and what
+    /// completed a receive. What answers or acknowledges this side's own does not count.
+    pub const fn arrivals(&self) -> u64 {
+        self.inbound.arrived
     }
 
     /// Whether messages wait for a receive: whoever posts one sees to it that they get it.

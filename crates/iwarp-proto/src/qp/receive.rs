@@ -9,8 +9,8 @@ use crate::mpa::error::MpaError;
 use crate::mpa::rx::Deframer;
 use crate::mpa::startup::Negotiated;
 use crate::mpa::wire::{LENGTH_FIELD, trailer_len};
+use crate::qp::inbound::park::{Parked, Parking};
 use crate::qp::inbound::{Follow, Plan, sub_list};
-use crate::qp::park::{Parked, Parking};
 use crate::qp::terminate::Fault;
 use crate::qp::transmit::Source;
 use crate::qp::wr::ReceivePool;
@@ -51,7 +51,9 @@ enum Place {
     /// Into the receiver's element list.
     Local,
     /// Behind what is there of the message that was parked last, which it may end.
-    Park { last: bool },
+    Park {
+        last: bool,
+    },
     Nowhere,
 }
 
@@ -104,6 +106,8 @@ impl Receiver {
                 self.forget_parked();
                 return input.len();
             }
+            // Also right behind a segment that was parked: a receive may have been posted between
+            // its judgement and its end, by somebody who saw nothing parked yet.
             if !self.park.is_empty() && self.streaming.is_none() {
                 self.unpark(qp, memory, pool);
             }

@@ -120,11 +120,19 @@ fn every_opcode_passes_only_in_its_kind_of_segment_and_queue() {
                     Some((_, _, Some(_))) => Err(Rejected::Ddp(DdpError::InvalidQn)),
                     _ => unexpected,
                 };
-                assert_eq!(rx::opcode(&untagged(control, qn), false), expected, "{number:#x} on {qn}");
+                assert_eq!(
+                    rx::opcode(&untagged(control, qn), false),
+                    expected,
+                    "{number:#x} on {qn}"
+                );
             }
             for qn in [4, 5, 0x100, u32::MAX] {
                 let refused = Err(Rejected::Ddp(DdpError::InvalidQn));
-                assert_eq!(rx::opcode(&untagged(control, qn), false), refused, "{number:#x} on {qn}");
+                assert_eq!(
+                    rx::opcode(&untagged(control, qn), false),
+                    refused,
+                    "{number:#x} on {qn}"
+                );
             }
         }
     }

@@ -5,9 +5,7 @@ use iwarp_proto::memory::{AtomicOp, Sge};
 use iwarp_proto::qp::WcOp;
 use iwarp_proto::types::Stag;
 
-use super::{
-    Arriving, Asking, Delivery, Meaning, Model, Placing, Request, Verdict, Waiting,
-};
+use super::{Arriving, Asking, Delivery, Meaning, Model, Placing, Request, Verdict, Waiting};
 use crate::bank::Bank;
 
 impl Model {
@@ -62,9 +60,14 @@ impl Model {
 
     /// Whether octets are those of the oldest message that waited for its receive.
     fn unparks(&mut self, sge: Sge, data: &[u8]) -> bool {
-        let Some(waiting) = self.waiting.front() else { return false };
+        // Those before it have all they need, and complete when this call is over.
+        let next = self.waiting.iter().position(|waiting| {
+            waiting.placed < waiting.octets.len() || waiting.delivery.is_none()
+        });
+        let Some(next) = next else { return false };
+        let waiting = &self.waiting[next];
         let (number, due) = (waiting.number, waiting.octets.len() - waiting.placed);
-        if due < data.len() && self.waiting.len() == 1 {
+        if due < data.len() && self.waiting.len() == next + 1 {
             // More of it was received in this call, and is placed together.
             let more = self.arriving.iter().position(|segment| {
                 segment.placed == 0
@@ -75,8 +78,8 @@ impl Model {
                 return self.unparks(sge, data);
             }
         }
-        let Some(waiting) = self.waiting.front_mut() else { return false };
-        let Some(recv) = self.recvs.get(waiting.number) else { return false };
+        let waiting = &mut self.waiting[next];
+        let Some(recv) = self.recvs.get(number) else { return false };
         let due = &waiting.octets[waiting.placed..];
         let fits = due.len() >= data.len()
             && due[..data.len()] == *data
@@ -85,7 +88,7 @@ impl Model {
             waiting.placed += data.len();
             if waiting.placed == waiting.octets.len() && waiting.delivery.is_none() {
                 // The rest of it goes to its receive as it comes.
-                self.waiting.pop_front();
+                self.waiting.remove(next);
                 self.message_whole = true;
             }
         }
@@ -105,7 +108,8 @@ impl Model {
                 Meaning::Send { number, .. } | Meaning::Immediate { number, .. } => Some(number),
                 _ => None,
             };
-            if self.parks && segment.placed == 0
+            if self.parks
+                && segment.placed == 0
                 && number.is_some_and(|number| waits || number >= self.recvs.len())
             {
                 waits = true;

@@ -219,10 +219,9 @@ impl Model {
                     invalidate.unwrap_or_default().0 == segment.invalidate,
                     "wrong Invalidate STag"
                 ),
-                (SendOp::SendImmediate { data, .. }, _) => demand!(
-                    segment.invalidate.to_be_bytes() == data,
-                    "immediate data differ"
-                ),
+                (SendOp::SendImmediate { data, .. }, _) => {
+                    demand!(segment.invalidate.to_be_bytes() == data, "immediate data differ")
+                }
                 _ => {}
             }
             if wqe.fence {

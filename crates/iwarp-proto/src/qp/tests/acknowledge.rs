@@ -44,8 +44,7 @@ fn flushed(wr_id: u64, op: WcOp) -> (u64, WcStatus, WcOp) {
 #[test]
 fn a_one_way_request_completes_when_the_read_behind_it_is_answered() {
     let immediate = SendOp::Immediate { solicited: false, data: [0; 8] };
-    for (op, wc) in [(SEND, WcOp::Send), (write_op(0), WcOp::Write), (immediate, WcOp::Immediate)]
-    {
+    for (op, wc) in [(SEND, WcOp::Send), (write_op(0), WcOp::Write), (immediate, WcOp::Immediate)] {
         let mut raw = raw(0, 1);
         raw.end.post(1, op, &[]);
         let back = raw.back();
@@ -142,10 +141,7 @@ fn a_read_of_the_program_acknowledges_what_stands_before_it() {
         [octets::SEND, octets::READ_REQUEST, octets::SEND, octets::READ_REQUEST]
     );
     raw.send(&answer(&back[1], 8));
-    assert_eq!(
-        outcomes(&raw.end.completions()),
-        [success(1, WcOp::Send), success(2, WcOp::Read)]
-    );
+    assert_eq!(outcomes(&raw.end.completions()), [success(1, WcOp::Send), success(2, WcOp::Read)]);
     raw.send(&answer(&asked(&back), 0));
     assert_eq!(outcomes(&raw.end.completions()), [success(3, WcOp::Send)]);
 }
@@ -162,10 +158,7 @@ fn completions_stay_in_the_order_of_submission() {
     raw.send(&answer(&back[0], 8));
     assert_eq!(outcomes(&raw.end.completions()), [success(1, WcOp::Read)]);
     raw.send(&answer(&back[2], 8));
-    assert_eq!(
-        outcomes(&raw.end.completions()),
-        [success(2, WcOp::Send), success(3, WcOp::Read)]
-    );
+    assert_eq!(outcomes(&raw.end.completions()), [success(2, WcOp::Send), success(3, WcOp::Read)]);
 }
 
 #[test]
@@ -201,10 +194,7 @@ fn without_a_spare_read_what_the_program_leaves_free_is_used() {
     let back = raw.back();
     assert_eq!((back.len(), word(&back[0], 30)), (1, 8));
     raw.send(&answer(&back[0], 8));
-    assert_eq!(
-        outcomes(&raw.end.completions()),
-        [success(3, WcOp::Send), success(4, WcOp::Read)]
-    );
+    assert_eq!(outcomes(&raw.end.completions()), [success(3, WcOp::Send), success(4, WcOp::Read)]);
 }
 
 #[test]
@@ -294,10 +284,7 @@ fn accepted_sends_go_out_behind_a_disconnect_without_asking() {
     raw.end.qp.borrow_mut().disconnect();
     assert_eq!(opcodes(&raw.back()), [octets::SEND, octets::SEND]);
     assert_eq!(raw.end.disposition(), Disposition::Finish);
-    assert_eq!(
-        outcomes(&raw.end.completions()),
-        [flushed(1, WcOp::Send), flushed(2, WcOp::Send)]
-    );
+    assert_eq!(outcomes(&raw.end.completions()), [flushed(1, WcOp::Send), flushed(2, WcOp::Send)]);
 }
 
 #[test]

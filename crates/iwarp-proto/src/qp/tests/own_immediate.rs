@@ -163,10 +163,7 @@ fn what_the_program_says_of_the_peer_means_rfc_7306_and_not_our_own() {
     assert_eq!(back.len(), 2);
     assert_eq!(
         outcomes(&raw.end.completions()),
-        [
-            (1, WcStatus::RemoteInvalidRequest, WcOp::Send),
-            (2, WcStatus::Success, WcOp::Write)
-        ]
+        [(1, WcStatus::RemoteInvalidRequest, WcOp::Send), (2, WcStatus::Success, WcOp::Write)]
     );
 }
 
@@ -360,10 +357,7 @@ fn a_write_with_immediate_is_told_of_even_behind_a_disconnect() {
     pair.b.arrive(&greeting);
     pair.b.qp.borrow_mut().disconnect();
     pair.run();
-    assert_eq!(
-        pair.a.completions(),
-        [received(1, WcOp::RecvWriteImmediate, 9, b"abcd\0\0\0\0")]
-    );
+    assert_eq!(pair.a.completions(), [received(1, WcOp::RecvWriteImmediate, 9, b"abcd\0\0\0\0")]);
     assert_eq!(outcomes(&pair.b.completions()), [(1, WcStatus::Success, WcOp::Write)]);
 }
 

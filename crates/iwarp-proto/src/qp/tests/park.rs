@@ -115,6 +115,22 @@ fn later_messages_queue_behind_and_everything_else_goes_on() {
     assert_eq!(raw.end.completions().len(), 1);
 }
 
+/// A receive may be posted by another thread right before a segment is judged.
+#[test]
+fn a_message_does_not_overtake_a_parked_one_to_a_receive_that_was_just_posted() {
+    for shared_receive in [false, true] {
+        let mut raw = raw(Config { shared_receive, ..parking() });
+        raw.send(&send(1, b"one"));
+        match shared_receive {
+            true => raw.end.in_pool(1, &[local(0, 8)]),
+            false => raw.end.receive(1, &[local(0, 8)]),
+        }
+        let next = send(2, b"two");
+        let plan = raw.end.qp.borrow_mut().begin_segment(&next, next.len(), &mut Vec::new());
+        assert!(matches!(plan, crate::qp::inbound::Plan::Park(_)), "{plan:?}");
+    }
+}
+
 #[test]
 fn a_send_with_invalidate_invalidates_when_it_is_delivered() {
     let mut raw = raw(parking());

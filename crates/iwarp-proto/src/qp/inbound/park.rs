@@ -1,0 +1,201 @@
+//! Messages that came before their receive ([`Config::park`](crate::qp::Config::park)).
+//!
+//! The queue pair counts them, the receiver keeps their octets.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::{Pending, Plan, sub_list};
+use crate::ddp::error::DdpError;
+use crate::ddp::rx::check_offset;
+use crate::ddp::wire::{Header, UNTAGGED_LEN, Untagged};
+use crate::memory::Sge;
+use crate::qp::Qp;
+use crate::qp::terminate::Fault;
+use crate::qp::wr::{Receive, WcStatus};
+use crate::rdmap::wire::Opcode;
+use crate::types::{Mo, Time};
+
+/// How many messages may wait for a receive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Park {
+    /// Octets of their payloads. A message that is longer waits on the way.
+    pub octets: usize,
+    /// How many messages.
+    pub messages: usize,
+    /// How long the stream may stand still when there is no room for the next one; then it is
+    /// terminated as it would be at once without a park. `None`: for ever.
+    pub wait: Option<Duration>,
+}
+
+/// The message that a parked segment belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Parking {
+    pub(crate) header: Untagged,
+    pub(crate) opcode: Opcode,
+    /// Octets of the Write that this Immediate Data belongs to.
+    pub(crate) write: Option<u32>,
+}
+
+/// A message that waits for a receive.
+#[derive(Debug)]
+pub(crate) struct Parked {
+    /// Of its last segment.
+    pub(crate) header: Untagged,
+    pub(crate) opcode: Opcode,
+    pub(crate) write: Option<u32>,
+    pub(crate) octets: Vec<u8>,
+    /// All of it is here.
+    pub(crate) whole: bool,
+}
+
+/// Whether the stream stands still because the park is full.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stall {
+    No,
+    /// It does, since a moment that is not known yet.
+    New,
+    /// Until then.
+    Until(Time),
+    /// As long as it takes.
+    Endless,
+}
+
+/// Where the octets of a message for queue 0 go.
+pub(super) enum Room {
+    /// To the receive at hand.
+    Receive,
+    /// That is known when the pool was asked.
+    Ask,
+    /// To the park.
+    Park,
+}
+
+impl Qp {
+    /// Where message `h.msn` of queue 0 goes: behind those that wait for a receive, to one, or
+    /// where there is none and the program wants it so, to the park.
+    pub(super) fn room_for(&mut self, h: &Untagged) -> Result<Room, Fault> {
+        let ours = u32::from(self.inbound.has_receive);
+        let posted = if self.config.shared_receive { ours } else { self.rq.len() as u32 + ours };
+        let no_pool = core::mem::take(&mut self.inbound.pool_is_empty);
+        let waits = self.inbound.parked > 0;
+        let none = posted == 0 && (no_pool || !self.config.shared_receive);
+        if waits || (none && self.config.park.is_some()) {
+            self.inbound.sends.check_msn(h, 1)?;
+            return Ok(Room::Park);
+        }
+        if self.config.shared_receive && posted == 0 {
+            self.inbound.sends.check_msn(h, 1)?;
+            return Ok(Room::Ask);
+        }
+        self.inbound.sends.check_msn(h, posted)?;
+        if !self.inbound.has_receive {
+            self.inbound.has_receive = self.rq.take(&mut self.inbound.receive);
+        }
+        self.inbound.stall = Stall::No;
+        Ok(Room::Receive)
+    }
+
+    /// Hands over a receive of the pool. When it has none there is no buffer (RFC 5041 §7.1), or
+    /// the message is parked.
+    pub(crate) fn give_receive(&mut self, take: impl FnOnce(&mut Receive) -> bool) {
+        if take(&mut self.inbound.receive) {
+            self.inbound.has_receive = true;
+        } else if self.config.park.is_some() {
+            self.inbound.pool_is_empty = true;
+        } else {
+            self.fail(DdpError::NoBuffer.into());
+        }
+    }
+
+    /// A segment of a message that finds no receive.
+    pub(super) fn park(
+        &mut self,
+        h: &Untagged,
+        opcode: Opcode,
+        len: usize,
+        write: Option<u32>,
+    ) -> Result<Plan, Fault> {
+        let Some(limits) = self.config.park else { return Err(DdpError::NoBuffer.into()) };
+        check_offset(h, len, u64::from(u32::MAX))?;
+        if h.mo.0 != self.inbound.parking.unwrap_or(0) {
+            // On an ordered stream every segment follows the one before.
+            return Err(DdpError::InvalidMo.into());
+        }
+        let begins = self.inbound.parking.is_none();
+        if self.inbound.parked_octets + len > limits.octets
+            || (begins && self.inbound.parked >= limits.messages)
+        {
+            if self.inbound.stall == Stall::No {
+                self.inbound.stall = limits.wait.map_or(Stall::Endless, |_| Stall::New);
+            }
+            return Ok(Plan::Stall);
+        }
+        self.inbound.stall = Stall::No;
+        self.inbound.open = Some(opcode);
+        self.inbound.pending = Pending::Park { header: *h, len: len as u32 };
+        Ok(Plan::Park(Parking { header: *h, opcode, write }))
+    }
+
+    /// A segment was parked.
+    pub(super) fn segment_parked(&mut self, header: &Untagged, len: u32) {
+        let inbound = &mut self.inbound;
+        let before = inbound.parking.take();
+        inbound.parked += usize::from(before.is_none());
+        inbound.parked_octets += len as usize;
+        if header.last {
+            inbound.open = None;
+            inbound.sends.delivered();
+        } else {
+            inbound.parking = Some(before.unwrap_or(0) + len);
+        }
+    }
+
+    /// Whether the oldest parked message gets a receive now, of which not all needs to have come:
+    /// what of it goes where. `None` when there is no receive.
+    pub(crate) fn unpark(
+        &mut self,
+        message: &Parked,
+        take: impl FnOnce(&mut Receive) -> bool,
+        sges: &mut Vec<Sge>,
+    ) -> Option<Plan> {
+        if !self.receives() {
+            return None;
+        }
+        debug_assert!(!self.inbound.has_receive);
+        let taken = match self.config.shared_receive {
+            true => take(&mut self.inbound.receive),
+            false => self.rq.take(&mut self.inbound.receive),
+        };
+        if !taken {
+            return None;
+        }
+        let (opcode, write, whole) = (message.opcode, message.write, message.whole);
+        let len = message.octets.len();
+        self.inbound.has_receive = true;
+        self.inbound.parked -= 1;
+        self.inbound.parked_octets -= len;
+        self.inbound.stall = Stall::No;
+        if !whole {
+            // What is still to come goes to the receive like that of any message.
+            self.inbound.parking = None;
+        }
+        if matches!(opcode, Opcode::Immediate | Opcode::ImmediateSolicited) {
+            let data = message.octets.first_chunk().copied().unwrap_or_default();
+            self.inbound.pending = Pending::Immediate { opcode, data, write, parked: true };
+            return Some(Plan::Nothing);
+        }
+        let header = Untagged { last: whole, mo: Mo(0), ..message.header };
+        if let Err(error) = check_offset(&header, len, self.inbound.receive.capacity()) {
+            let mut head = [0; UNTAGGED_LEN];
+            let head_len = Header::Untagged(header).emit(&mut head);
+            self.inbound.remember(&head[..head_len], head_len + len);
+            self.inbound.end_receive(self.config.qp, WcStatus::LocalLength, &mut self.events);
+            self.fail(error.into());
+            return Some(Plan::Discard);
+        }
+        self.inbound.pending = Pending::Send { header, opcode, len: len as u32, parked: whole };
+        sub_list(&self.inbound.receive.sges, 0, len, sges);
+        Some(Plan::Local)
+    }
+}
