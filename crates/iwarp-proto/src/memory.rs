@@ -267,7 +267,27 @@ pub trait Memory {
 
 #[cfg(test)]
 mod tests {
-    use super::AtomicOp;
+    use super::{Access, AtomicOp};
+
+    #[test]
+    fn rights_are_apart_and_add_up() {
+        let all = [
+            Access::LOCAL_WRITE,
+            Access::REMOTE_WRITE,
+            Access::REMOTE_READ,
+            Access::REMOTE_ATOMIC,
+            Access::MW_BIND,
+            Access::ZERO_BASED,
+        ];
+        for (i, one) in all.into_iter().enumerate() {
+            assert!(one != Access::LOCAL_READ);
+            for (j, other) in all.into_iter().enumerate() {
+                assert_eq!(one.contains(other), i == j);
+                assert_eq!(one.intersects(other), i == j);
+                assert!((one | other).contains(one) && (one | other).intersects(other));
+            }
+        }
+    }
 
     /// Covers: EXT-7306-5.1.1-06
     #[test]

@@ -354,3 +354,19 @@ fn gather_list<M: Memory>(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Sge, Source, Stag, TaggedOffset};
+
+    #[test]
+    fn what_is_skipped_is_gone_from_the_front() {
+        let sge = Sge { addr: 1000, length: 100, lkey: Stag(7) };
+        let left = Sge { addr: 1030, length: 70, lkey: Stag(7) };
+        assert_eq!(Source::Local(sge).skip(30), Source::Local(left));
+        let (stag, to, len) = (Stag(8), TaggedOffset(5000), 100);
+        let left = Source::Remote { stag, to: TaggedOffset(5030), len: 70 };
+        assert_eq!(Source::Remote { stag, to, len }.skip(30), left);
+        assert_eq!((left.len(), left.is_empty(), left.skip(70).is_empty()), (70, false, true));
+    }
+}

@@ -96,11 +96,6 @@ impl Opcode {
         }
     }
 
-    /// Whether the message consumes a receive and is delivered to the program.
-    pub const fn is_send_type(self) -> bool {
-        matches!(self.queue(), Some(Qn::SEND))
-    }
-
     /// Whether delivery raises a solicited event.
     pub const fn solicited(self) -> bool {
         matches!(
@@ -120,12 +115,6 @@ impl Opcode {
     /// Whether the Invalidate STag field carries immediate data.
     pub const fn carries_immediate(self) -> bool {
         self.is_own()
-    }
-
-    /// Whether this is one of the operations of RFC 7306 or of our own, which not every peer
-    /// knows.
-    pub const fn is_extension(self) -> bool {
-        self as u8 >= Self::Immediate as u8
     }
 
     /// Whether this is one of our own operations, in no RFC.

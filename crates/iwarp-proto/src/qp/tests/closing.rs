@@ -48,6 +48,24 @@ fn what_was_accepted_still_goes_out_when_the_program_disconnects() {
     assert_eq!(raw.end.events(), []);
 }
 
+/// What was built is taken at once, so that only the message itself says that more is to come.
+#[test]
+fn a_message_that_is_half_sent_and_taken_is_finished_behind_a_disconnect() {
+    let mut raw = Raw::initiator(config(), |_| {});
+    raw.end.tx.set_mulpdu(128);
+    raw.end.post(1, SEND, &[local(0, 300)]);
+    raw.end.tx.transmit(&raw.end.qp, &raw.end.host, &mut raw.end.out, 100);
+    let built = raw.end.out.len();
+    raw.end.tx.taken(&raw.end.qp, &mut raw.end.out, built);
+    assert!(raw.end.qp.borrow_mut().wants_transmit());
+    raw.end.qp.borrow_mut().disconnect();
+    assert_eq!(raw.end.disposition(), Disposition::Open);
+    assert!(raw.end.qp.borrow_mut().wants_transmit());
+    assert!(built + raw.end.take_all().len() > 300);
+    assert_eq!(outcomes(&raw.end.completions()), [sent(1)]);
+    assert_eq!(raw.end.disposition(), Disposition::Finish);
+}
+
 #[test]
 fn every_send_arrives_whole_before_the_end_of_a_disconnected_stream() {
     let mut pair = Pair::new();

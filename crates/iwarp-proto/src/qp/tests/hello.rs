@@ -8,6 +8,7 @@ use super::*;
 use crate::mpa::error::StartupFault;
 use crate::mpa::startup::Rtr;
 use crate::qp::Capabilities;
+use crate::qp::hello::PeerKind;
 
 const MAGIC_STAG: u32 = 0x6957_4152;
 const MAGIC_TO: u64 = 0x5048_454c_0100_0000;
@@ -339,4 +340,17 @@ fn work_that_waits_to_know_the_peer_is_flushed_with_the_stream() {
     raw.end.qp.borrow_mut().disconnect();
     assert_eq!(raw.back().len(), 0);
     assert_eq!(outcomes(&raw.end.completions()), [(1, WcStatus::Flushed, WcOp::Immediate)]);
+}
+
+#[test]
+fn only_the_whole_magic_is_our_own_kind() {
+    let known = |stag, to| {
+        let mut kind = PeerKind::Unknown;
+        kind.hear(Stag(stag), TaggedOffset(to));
+        kind != PeerKind::Unknown
+    };
+    assert!(known(MAGIC_STAG, MAGIC_TO));
+    assert!(!known(MAGIC_STAG ^ 1, MAGIC_TO), "another STag");
+    assert!(!known(MAGIC_STAG, MAGIC_TO ^ 1 << 63), "another offset");
+    assert!(!known(MAGIC_STAG, MAGIC_TO & !0xff_0000_00), "a version that there is not");
 }
