@@ -352,5 +352,5 @@ fn only_the_whole_magic_is_our_own_kind() {
     assert!(known(MAGIC_STAG, MAGIC_TO));
     assert!(!known(MAGIC_STAG ^ 1, MAGIC_TO), "another STag");
     assert!(!known(MAGIC_STAG, MAGIC_TO ^ 1 << 63), "another offset");
-    assert!(!known(MAGIC_STAG, MAGIC_TO & !0xff_0000_00), "a version that there is not");
+    assert!(!known(MAGIC_STAG, MAGIC_TO & !0xff00_0000), "a version that there is not");
 }
