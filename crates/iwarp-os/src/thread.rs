@@ -39,9 +39,7 @@ where
         // A thread inherits the mask of the one that starts it.
         let _restored = BlockedSignals::all();
         // SAFETY: `run` gets what it takes, once, and owns it from then on.
-        unsafe {
-            libc::pthread_create(id.as_mut_ptr(), std::ptr::null(), run::<F>, start.cast())
-        }
+        unsafe { libc::pthread_create(id.as_mut_ptr(), std::ptr::null(), run::<F>, start.cast()) }
     };
     if error != 0 {
         // SAFETY: there is no thread that could have it.

@@ -9,8 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use common::{DEADLINE, End, Setup, couple, parts};
-use iwarp::session;
 use iwarp::cm::{ConnectParams, EventChannel, Id, Listener, connect};
+use iwarp::session;
 use iwarp::{Access, Device, Options, PostError, QueuePair, RecvRequest, State};
 
 /// Runs `child` in a forked process, which must leave with 0 in time; what happens there to a

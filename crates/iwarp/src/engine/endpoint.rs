@@ -7,12 +7,14 @@ use std::time::Duration;
 use iwarp_proto::memory::{Accessor, QpId};
 use iwarp_proto::mpa::startup::Negotiated;
 use iwarp_proto::qp::{
-    Config, Event, PostError, Qp, Receive, ReceivePool, RecvRequest, SendRequest, Shared, State,
-    TransitionError,
+    Config, Event, Payload, PostError, Qp, Receive, ReceivePool, RecvRequest, SendRequest, Shared,
+    State, TransitionError,
 };
 use iwarp_proto::rdmap::wire::TerminateCode;
 use iwarp_proto::types::Time;
 
+use crate::engine::awaiting::{self, Awaiting};
+use crate::engine::group::{By, clock};
 use crate::engine::link::Link;
 use crate::engine::numbers::Number;
 use crate::engine::stream::Stream;
@@ -59,6 +61,7 @@ pub(crate) struct Endpoint {
     wants_timer: AtomicBool,
     /// When the next call is going to be made, in nanoseconds.
     timer: AtomicU64,
+    awaiting: Awaiting,
     /// The program's handle is gone: nobody wants completions any more.
     abandoned: AtomicBool,
     /// The program connects it without the connection manager.
@@ -66,6 +69,9 @@ pub(crate) struct Endpoint {
     /// Nobody else's as long as anything knows the queue pair by it.
     number: Number,
 }
+
+/// Looks for an answer before the caller's CPU is offered to others.
+const TRIES_BEFORE_YIELD: u32 = 16;
 
 /// No timer.
 const NEVER: u64 = u64::MAX;
@@ -139,6 +145,7 @@ impl Endpoint {
             observer: Mutex::new(None),
             wants_timer: AtomicBool::new(false),
             timer: AtomicU64::new(NEVER),
+            awaiting: Awaiting::new(),
             abandoned: AtomicBool::new(false),
             in_place: AtomicBool::new(false),
             number,
@@ -198,7 +205,8 @@ impl Endpoint {
         established: impl FnOnce(),
     ) -> io::Result<()> {
         self.engine.process.check()?;
-        let link = Arc::new(Link::new(stream, terms, self.who, self.engine.options.mulpdu));
+        let depth = self.core.lock().qp.config().max_send_wr;
+        let link = Arc::new(Link::new(stream, terms, self.who, self.engine.options.mulpdu, depth));
         {
             let mut core = self.core.lock();
             if core.link.is_some() {
@@ -242,9 +250,74 @@ impl Endpoint {
             (result, core.link.clone())
         };
         if let Some(link) = link {
+            let awaits = self.awaiting.posted(clock);
+            if self.may_gather(&link, requests) {
+                let now = clock();
+                self.send_cq.group().note_hold(now);
+                self.recv_cq.group().handover.lease_in_full(now);
+                link.hold();
+                return result;
+            }
             self.transmit(&link);
+            if awaits && !self.is_asleep() {
+                self.await_answer(&link);
+            }
         }
         result
+    }
+
+    /// Whether what was posted goes out with what is going to be posted.
+    fn may_gather(&self, link: &Link, requests: &[SendRequest<'_>]) -> bool {
+        if self.awaiting.is_likely() || self.is_asleep() {
+            return false;
+        }
+        let octets = requests.iter().map(|request| octets(&request.payload)).sum();
+        link.gather().posted(self.send_cq.group().polls(), octets)
+    }
+
+    /// The program may sleep until the worker completes something.
+    fn is_asleep(&self) -> bool {
+        self.send_cq.is_asleep() || self.recv_cq.is_asleep()
+    }
+
+    /// The program spins on memory until the peer answers: receives in its stead. The worker stays
+    /// away meanwhile, and until the program has had time to post again.
+    fn await_answer(&self, link: &Link) {
+        let groups = [self.recv_cq.group(), self.send_cq.group()];
+        let start = clock();
+        groups.iter().for_each(|group| group.handover.lease_in_full(start));
+        let before = groups[0].arrivals();
+        let mut tries = 0;
+        let came = loop {
+            groups[0].drive(By::Post);
+            if groups[0].arrivals() != before {
+                break true;
+            }
+            if link.is_closed() || clock() - start > awaiting::PATIENCE {
+                break false;
+            }
+            tries += 1;
+            if tries > TRIES_BEFORE_YIELD {
+                iwarp_os::clock::yield_now();
+            }
+        };
+        self.awaiting.awaited(came);
+        if !came {
+            groups.iter().for_each(|group| group.leave_to_worker());
+        }
+    }
+
+    /// Something was received: learns whether the program waits for answers, and how.
+    pub(crate) fn note_arrivals(&self, by: By) {
+        if !self.awaiting.has_news(self.with(|qp| qp.arrivals())) {
+            return;
+        }
+        self.recv_cq.group().note_arrival();
+        match by {
+            By::Worker if !self.is_asleep() => self.awaiting.answered(clock()),
+            By::Worker | By::Caller => self.awaiting.is_driven(),
+            By::Post => {}
+        }
     }
 
     pub(crate) fn post_recv(
@@ -524,6 +597,13 @@ impl Endpoint {
     /// The queue pair's number, as the memory table knows it.
     pub(crate) const fn qp_id(&self) -> QpId {
         self.who.qp
+    }
+}
+
+fn octets(payload: &Payload<'_>) -> usize {
+    match payload {
+        Payload::Inline(octets) => octets.len(),
+        Payload::Sges(sges) => sges.iter().map(|sge| sge.length as usize).sum(),
     }
 }
 

@@ -9,11 +9,22 @@ use iwarp_os::{Epoll, Events, FdPlace, ForkGeneration};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::handover::Handover;
 use crate::engine::link::Link;
-use crate::engine::sync::Mutex;
+use crate::engine::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 use crate::engine::worker::Worker;
 
 /// Streams looked at in one go.
 const EVENTS: usize = 64;
+
+/// Who moves the streams of a group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum By {
+    /// The worker, as no caller does.
+    Worker,
+    /// A caller that polls or is blocked.
+    Caller,
+    /// A caller that has posted and awaits an answer.
+    Post,
+}
 
 type Member = (Arc<Endpoint>, Arc<Link>);
 
@@ -25,6 +36,12 @@ pub(crate) struct Group {
     epoll: Epoll,
     members: RwLock<Members>,
     driver: Mutex<Events>,
+    /// Messages of peers, as far as they were noticed.
+    arrivals: AtomicU32,
+    /// How often the queue was polled.
+    polls: AtomicU32,
+    /// Some stream holds back what was posted.
+    holds: AtomicBool,
     pub(crate) handover: Handover,
     pub(crate) process: ForkGeneration,
     worker: Arc<Worker>,
@@ -44,6 +61,9 @@ impl Group {
             epoll: Epoll::new(FdPlace::Internal)?,
             members: RwLock::default(),
             driver: Mutex::new(Events::with_capacity(EVENTS)),
+            arrivals: AtomicU32::new(0),
+            polls: AtomicU32::new(0),
+            holds: AtomicBool::new(false),
             handover: Handover::new(),
             process: ForkGeneration::new(),
             worker: Arc::clone(worker),
@@ -120,7 +140,7 @@ impl Group {
     }
 
     /// Moves whatever is ready. False when nothing was, or somebody else is at it.
-    pub(crate) fn drive(&self) -> bool {
+    pub(crate) fn drive(&self, by: By) -> bool {
         let Some(mut events) = self.driver.try_lock() else { return false };
         match self.epoll.wait(&mut events, Some(Duration::ZERO)) {
             Ok(0) | Err(_) => return false,
@@ -128,7 +148,7 @@ impl Group {
         }
         for ready in events.iter() {
             if let Some((endpoint, link)) = self.member(ready.token) {
-                endpoint.ready(&link, ready);
+                endpoint.ready(&link, ready, by);
             }
         }
         self.handover.moved();
@@ -138,7 +158,35 @@ impl Group {
     /// A caller found nothing to do and drives: the worker may stay away for a while.
     pub(crate) fn poll(&self) -> bool {
         self.handover.lease(clock());
-        self.drive()
+        self.drive(By::Caller)
+    }
+
+    /// A number that changes when the completion queue is polled.
+    pub(crate) fn polls(&self) -> u32 {
+        self.polls.load(Ordering::Relaxed)
+    }
+
+    /// The completion queue is polled. Whether something was posted that has not gone out.
+    pub(crate) fn note_poll(&self) -> bool {
+        self.polls.store(self.polls().wrapping_add(1), Ordering::Relaxed);
+        self.holds.load(Ordering::Relaxed) && self.holds.swap(false, Ordering::Relaxed)
+    }
+
+    /// What was posted on a stream does not go out before the next poll, which will come soon: the
+    /// worker need not hurry.
+    pub(crate) fn note_hold(&self, now: u64) {
+        self.handover.lease_in_full(now);
+        self.holds.store(true, Ordering::Relaxed);
+    }
+
+    /// Messages of peers that have come: a number that changes with each of them, or some.
+    pub(crate) fn arrivals(&self) -> u32 {
+        self.arrivals.load(Ordering::Relaxed)
+    }
+
+    /// A peer has sent something.
+    pub(crate) fn note_arrival(&self) {
+        self.arrivals.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A caller goes to sleep elsewhere: from now on the worker serves the group at once.

@@ -16,6 +16,8 @@ const PARKED: u8 = 2;
 
 /// How long one poll keeps the worker away, in nanoseconds.
 pub(crate) const LEASE: u64 = 500_000;
+/// The same for programs that stop polling and wait for something by other means.
+const SHORT_LEASE: u64 = 8_000;
 /// How often the worker looks at a group it watches.
 pub(crate) const WATCH: u64 = 1_000_000;
 
@@ -46,6 +48,8 @@ pub(crate) enum Duty {
 pub(crate) struct Handover {
     state: AtomicU8,
     lease: AtomicU64,
+    /// How long the lease of one poll is.
+    span: AtomicU64,
     waiters: AtomicU32,
     activity: AtomicU32,
     /// The worker's own: the activity it has seen, and whether it has a timer for the group.
@@ -59,6 +63,7 @@ impl Handover {
         Self {
             state: AtomicU8::new(ARMED),
             lease: AtomicU64::new(0),
+            span: AtomicU64::new(LEASE),
             waiters: AtomicU32::new(0),
             activity: AtomicU32::new(0),
             seen: AtomicU32::new(0),
@@ -68,7 +73,19 @@ impl Handover {
 
     /// A caller polls and will go on doing so for a while.
     pub(crate) fn lease(&self, now: u64) {
+        self.lease.store(now + self.span.load(Ordering::Relaxed), Ordering::Release);
+    }
+
+    /// A caller is certain to come back soon.
+    pub(crate) fn lease_in_full(&self, now: u64) {
         self.lease.store(now + LEASE, Ordering::Release);
+    }
+
+    /// The worker came when the lease was over, and something had been waiting: the program does
+    /// not poll all the time.
+    pub(crate) fn was_late(&self) {
+        let span = self.span.load(Ordering::Relaxed);
+        self.span.store((span / 4).max(SHORT_LEASE), Ordering::Relaxed);
     }
 
     /// A caller will sleep where only the worker can wake it. True when the caller must arm the
@@ -122,7 +139,15 @@ impl Handover {
             }
             return self.park();
         }
-        if lease > now { self.watch(lease) } else { Duty::Serve }
+        if lease <= now {
+            return Duty::Serve;
+        }
+        if cause == Cause::Time {
+            // It has been renewed.
+            let span = self.span.load(Ordering::Relaxed);
+            self.span.store((span * 2).min(LEASE), Ordering::Relaxed);
+        }
+        self.watch(lease)
     }
 
     /// One timer is enough: it comes at most [`WATCH`] after it was set.
@@ -155,7 +180,7 @@ impl Handover {
 
 #[cfg(all(test, not(model)))]
 mod tests {
-    use super::{Cause, Duty, Handover, LEASE, WATCH};
+    use super::{Cause, Duty, Handover, LEASE, SHORT_LEASE, WATCH};
 
     #[test]
     fn a_group_without_callers_is_served() {
@@ -210,6 +235,25 @@ mod tests {
         // The timer that is set finds nothing to do; the armed epoll does.
         assert_eq!(handover.worker_turn(10 + LEASE, Cause::Time), Duty::Leave);
         assert_eq!(handover.worker_turn(10 + LEASE, Cause::Fired), Duty::Serve);
+    }
+
+    #[test]
+    fn the_lease_fits_the_program() {
+        let handover = Handover::new();
+        for _ in 0..10 {
+            handover.was_late();
+        }
+        handover.lease(0);
+        assert_eq!(handover.worker_turn(1, Cause::Fired), Duty::Watch(SHORT_LEASE));
+        // And now it polls all the time.
+        let mut now = 0;
+        for _ in 0..10 {
+            handover.lease(now + 1);
+            assert!(matches!(handover.worker_turn(now + 2, Cause::Time), Duty::Watch(_)));
+            now += LEASE;
+        }
+        handover.lease(now);
+        assert_eq!(handover.worker_turn(now, Cause::Time), Duty::Watch(now + LEASE));
     }
 
     #[test]

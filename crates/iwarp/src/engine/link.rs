@@ -12,7 +12,8 @@ use iwarp_proto::mpa::wire::mulpdu;
 use iwarp_proto::qp::{Disposition, Piece, Receiver, Shared, Source, Transmit, Transmitter};
 
 use crate::engine::endpoint::Endpoint;
-use crate::engine::group::Group;
+use crate::engine::gather::Gather;
+use crate::engine::group::{By, Group};
 use crate::engine::now;
 use crate::engine::pool::with_staging;
 use crate::engine::stream::Stream;
@@ -42,6 +43,9 @@ pub(crate) struct Link {
     receive: Token<Receive>,
     transmit: Token<Send>,
     write_blocked: AtomicBool,
+    /// That is not so, but the posts that wait go out together.
+    held: AtomicBool,
+    gather: Gather,
     /// Nothing is read until there are receives ([`Receiver::is_stalled`]).
     read_stalled: AtomicBool,
     /// The peer has closed, and the queue pair does not know yet.
@@ -74,6 +78,7 @@ impl Link {
         terms: &Negotiated,
         who: Accessor,
         fixed_mulpdu: Option<usize>,
+        depth: usize,
     ) -> Self {
         let ulpdu =
             fixed_mulpdu.unwrap_or_else(|| mulpdu(stream.max_segment(), terms.send_markers));
@@ -91,6 +96,8 @@ impl Link {
             }),
             stream,
             write_blocked: AtomicBool::new(false),
+            held: AtomicBool::new(false),
+            gather: Gather::new(depth),
             read_stalled: AtomicBool::new(false),
             end_held: AtomicBool::new(false),
             read_ended: AtomicBool::new(false),
@@ -126,6 +133,27 @@ impl Link {
         Ok(())
     }
 
+    pub(crate) const fn gather(&self) -> &Gather {
+        &self.gather
+    }
+
+    /// Nothing is sent until the next call that drives the stream, which the poll groups
+    /// report as if it could be written again, or until a post that does not wait.
+    pub(crate) fn hold(&self) {
+        if !self.write_blocked.swap(true, Ordering::SeqCst) {
+            self.held.store(true, Ordering::SeqCst);
+            self.update_interest();
+        }
+    }
+
+    /// Ends [`Self::hold`].
+    fn release(&self) {
+        if self.held.load(Ordering::SeqCst) && self.held.swap(false, Ordering::SeqCst) {
+            self.write_blocked.store(false, Ordering::SeqCst);
+            self.update_interest();
+        }
+    }
+
     /// What the poll groups wait for.
     pub(crate) fn interest(&self) -> Interest {
         let mut interest = Interest::NONE;
@@ -158,9 +186,12 @@ impl Link {
 
 impl Endpoint {
     /// Something is ready on the stream.
-    pub(crate) fn ready(self: &Arc<Self>, link: &Arc<Link>, ready: Ready) {
+    pub(crate) fn ready(self: &Arc<Self>, link: &Arc<Link>, ready: Ready, by: By) {
         let Ready { readable, writable, hangup, error, .. } = ready;
         if writable && link.write_blocked.swap(false, Ordering::SeqCst) {
+            if link.held.swap(false, Ordering::SeqCst) {
+                link.gather.released(by == By::Worker);
+            }
             link.update_interest();
         }
         let unread = &[&link.read_stalled, &link.end_held];
@@ -171,6 +202,7 @@ impl Endpoint {
             self.stream_failed(link, &error);
         } else if readable || hangup || error {
             self.receive(link);
+            self.note_arrivals(by);
         }
         if writable {
             self.transmit(link);
@@ -214,6 +246,7 @@ impl Endpoint {
 
     /// Sends what can be sent.
     pub(crate) fn transmit(self: &Arc<Self>, link: &Arc<Link>) {
+        link.release();
         link.transmit.request(|send| self.transmit_some(link, send));
         self.watch_time();
     }

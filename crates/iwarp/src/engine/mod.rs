@@ -10,13 +10,17 @@
 //!   endpoint   a queue pair's core behind its lock, and where its completions go
 //!   link       one stream of it: receive half and transmit half, each with a token
 //!   group      the poll group of a completion queue
+//!   awaiting   programs that await an answer by spinning on memory
+//!   gather     posts that go out together
 //!   worker     the thread that serves what nobody drives; timers
 //!   stream     the octet stream under a link
 //!   live       the connections there are, for the end of the process
 //!   numbers    queue pair numbers, and the ports that some of them name
 //! ```
 
+pub(crate) mod awaiting;
 pub(crate) mod endpoint;
+pub(crate) mod gather;
 pub(crate) mod group;
 pub(crate) mod handover;
 pub(crate) mod link;

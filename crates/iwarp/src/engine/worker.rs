@@ -6,18 +6,18 @@ use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use iwarp_os::{Epoll, EventFd, EventFdKind, Events, FdPlace, Interest, Ready, thread};
+use iwarp_os::thread::{self, Thread};
+use iwarp_os::{Epoll, EventFd, EventFdKind, Events, FdPlace, Interest, Ready};
 use iwarp_proto::types::Time;
 
-use crate::engine::group::{Group, clock};
+use crate::engine::group::{By, Group, clock};
 use crate::engine::handover::{Cause, Duty};
 use crate::engine::now;
 use crate::engine::options::Options;
 use crate::engine::pool::with_staging;
-use crate::engine::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
+use crate::engine::sync::{AtomicBool, Mutex, Ordering};
 
 /// The wake-up descriptor's token; no object has it.
 const WAKE: u64 = 0;
@@ -35,9 +35,8 @@ pub(crate) struct Worker {
     epoll: Epoll,
     wake: EventFd,
     stop: AtomicBool,
-    next_id: AtomicU64,
     state: Mutex<State>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<Thread>>,
 }
 
 #[derive(Default)]
@@ -82,7 +81,6 @@ impl Worker {
             epoll: Epoll::new(FdPlace::Internal)?,
             wake: EventFd::new(EventFdKind::Counter, FdPlace::Internal)?,
             stop: AtomicBool::new(false),
-            next_id: AtomicU64::new(WAKE + 1),
             state: Mutex::new(State::default()),
             thread: Mutex::new(None),
         });
@@ -96,17 +94,17 @@ impl Worker {
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
         self.wake();
-        let handle = self.thread.lock().take();
-        if let Some(handle) = handle
-            && handle.thread().id() != std::thread::current().id()
-        {
-            // It ends by itself; a panic in it was reported when it happened.
-            let _ = handle.join();
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread.filter(|thread| !thread.is_current()) {
+            thread.join();
         }
     }
 
+    /// A number that nothing else has, at no worker: completion queues of several may share a
+    /// channel.
     pub(crate) fn next_id(&self) -> u64 {
-        self.next_id.fetch_add(1, Ordering::Relaxed)
+        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(WAKE + 1);
+        NEXT.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Looks after a group from now on, until it is dropped.
@@ -252,7 +250,7 @@ impl Worker {
 
     fn look_after(&self, group: &Group, cause: Cause) {
         match group.handover.worker_turn(clock(), cause) {
-            Duty::Serve => self.serve(group),
+            Duty::Serve => self.serve(group, cause),
             Duty::Watch(at) => {
                 self.push_timer(Time(Duration::from_nanos(at)), Due::Group(group.id()));
             }
@@ -261,9 +259,15 @@ impl Worker {
         }
     }
 
-    fn serve(&self, group: &Group) {
-        for _ in 0..SERVE_ROUNDS {
-            if !group.drive() || group.handover.is_leased(clock()) {
+    fn serve(&self, group: &Group, cause: Cause) {
+        for round in 0..SERVE_ROUNDS {
+            if !group.drive(By::Worker) {
+                break;
+            }
+            if round == 0 && cause == Cause::Time {
+                group.handover.was_late();
+            }
+            if group.handover.is_leased(clock()) {
                 break;
             }
         }

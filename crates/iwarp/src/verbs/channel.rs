@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use iwarp_os::{Epoll, EventFd, EventFdKind, Events, FdPlace, ForkGeneration, Interest};
 
-use crate::engine::group::{Group, Waiting};
+use crate::engine::group::{By, Group, Waiting};
 use crate::engine::sync::{AtomicBool, AtomicU8, Mutex, Ordering};
 use crate::engine::{keep_inherited, now};
 
@@ -157,7 +157,7 @@ impl ChannelCore {
                 self.wait_on_groups(waiting);
                 break;
             };
-            if !waiting.group().drive() {
+            if !waiting.group().drive(By::Caller) {
                 // Somebody else is at it and may need this CPU.
                 iwarp_os::clock::yield_now();
             }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use iwarp_proto::qp::{WcStatus, WorkCompletion};
 
-use crate::engine::group::Group;
+use crate::engine::group::{By, Group};
 use crate::engine::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 use crate::engine::{Engine, keep_inherited};
 use crate::verbs::channel::ChannelCore;
@@ -78,6 +78,11 @@ impl CqCore {
 
     pub(crate) const fn group(&self) -> &Arc<Group> {
         &self.group
+    }
+
+    /// Whether the program may sleep until the worker completes something.
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.asleep.load(Ordering::Relaxed)
     }
 
     pub(crate) const fn number(&self) -> u64 {
@@ -152,14 +157,18 @@ impl CqCore {
         if self.group.process.forked() {
             return 0;
         }
+        let holds = self.group.note_poll();
         let n = take(self);
         if n > 0 {
+            if holds {
+                self.group.drive(By::Caller);
+            }
             return n;
         }
         // The last look before going to sleep is not the beginning of a lease.
         let last_look = self.asleep.load(Ordering::Relaxed)
             && self.empty_polls.load(Ordering::Relaxed) < POLLS_BEFORE_YIELD;
-        let moved = if last_look { self.group.drive() } else { self.group.poll() };
+        let moved = if last_look { self.group.drive(By::Caller) } else { self.group.poll() };
         let n = take(self);
         if n > 0 || moved {
             self.empty_polls.store(0, Ordering::Relaxed);

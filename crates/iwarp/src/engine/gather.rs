@@ -1,0 +1,132 @@
+//! Which posts wait for company.
+//!
+//! A message that goes out alone costs a system call, a wake-up of the peer, and a short burst on
+//! the stream. A program that keeps many requests under way posts several between two polls of its
+//! completion queue: the first goes out at once, the others together, with the poll or when they
+//! are many. Where a program did not poll, so that the worker had to find what waited, it is not
+//! done again for a long time.
+
+use crate::engine::sync::{AtomicU32, Ordering};
+
+/// Octets that wait at most.
+const MOST_OCTETS: u32 = 512 * 1024;
+/// Requests that wait at most.
+const MOST_POSTS: u32 = 32;
+/// Posts that go out at once after the worker had to see to some: at first and at most.
+const FIRST_PENALTY: u32 = 256;
+const LAST_PENALTY: u32 = 1 << 20;
+
+/// What is known of one stream. Everything here is a guess: races between threads cost some time
+/// at worst.
+#[derive(Debug)]
+pub(crate) struct Gather {
+    /// The poll after which these were posted.
+    poll: AtomicU32,
+    posts: AtomicU32,
+    octets: AtomicU32,
+    /// Posts to come that go out at once.
+    excluded: AtomicU32,
+    penalty: AtomicU32,
+    /// Of the send queue, what may wait.
+    limit: u32,
+}
+
+impl Gather {
+    /// For a send queue of that depth.
+    pub(crate) fn new(depth: usize) -> Self {
+        Self {
+            poll: AtomicU32::new(u32::MAX),
+            posts: AtomicU32::new(0),
+            octets: AtomicU32::new(0),
+            excluded: AtomicU32::new(0),
+            penalty: AtomicU32::new(FIRST_PENALTY),
+            limit: u32::try_from(depth / 4).unwrap_or(MOST_POSTS).min(MOST_POSTS),
+        }
+    }
+
+    /// Requests with so many octets were posted, after so many polls. Whether they wait.
+    pub(crate) fn posted(&self, polls: u32, octets: usize) -> bool {
+        if self.poll.load(Ordering::Relaxed) != polls {
+            // The first since: it goes out, and counts for nothing.
+            self.poll.store(polls, Ordering::Relaxed);
+            self.begin();
+            return false;
+        }
+        let excluded = self.excluded.load(Ordering::Relaxed);
+        if excluded > 0 {
+            self.excluded.store(excluded - 1, Ordering::Relaxed);
+            return false;
+        }
+        let octets = u32::try_from(octets).unwrap_or(MOST_OCTETS);
+        let octets = self.octets.load(Ordering::Relaxed).saturating_add(octets);
+        let posts = self.posts.load(Ordering::Relaxed) + 1;
+        if posts >= self.limit || octets >= MOST_OCTETS {
+            self.begin();
+            return false;
+        }
+        self.posts.store(posts, Ordering::Relaxed);
+        self.octets.store(octets, Ordering::Relaxed);
+        true
+    }
+
+    fn begin(&self) {
+        self.posts.store(0, Ordering::Relaxed);
+        self.octets.store(0, Ordering::Relaxed);
+    }
+
+    /// What waited has gone out by the program's own doing, or the worker had to see to it.
+    pub(crate) fn released(&self, by_worker: bool) {
+        let penalty = self.penalty.load(Ordering::Relaxed);
+        if by_worker {
+            self.excluded.store(penalty, Ordering::Relaxed);
+            self.penalty.store((penalty * 4).min(LAST_PENALTY), Ordering::Relaxed);
+        } else if penalty > FIRST_PENALTY {
+            self.penalty.store((penalty / 2).max(FIRST_PENALTY), Ordering::Relaxed);
+        }
+        self.begin();
+    }
+}
+
+#[cfg(all(test, not(model)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_post_between_two_polls_never_waits() {
+        let gather = Gather::new(128);
+        for poll in 1..100 {
+            assert!(!gather.posted(poll, 64));
+        }
+    }
+
+    #[test]
+    fn several_posts_wait_for_the_poll_or_until_they_are_many() {
+        let gather = Gather::new(1024);
+        assert!(!gather.posted(1, 64));
+        let waited = (0..100).take_while(|_| gather.posted(1, 64)).count();
+        assert_eq!(waited as u32, MOST_POSTS - 1);
+        let waited = (0..100).take_while(|_| gather.posted(1, 65_536)).count();
+        assert_eq!(waited as u32, MOST_OCTETS / 65_536 - 1);
+    }
+
+    #[test]
+    fn a_short_queue_is_not_filled() {
+        let gather = Gather::new(8);
+        assert!(!gather.posted(1, 64));
+        assert!(gather.posted(1, 64));
+        assert!(!gather.posted(1, 64));
+    }
+
+    #[test]
+    fn what_the_worker_had_to_find_does_not_happen_again_soon() {
+        let gather = Gather::new(128);
+        let mut found = 0;
+        for _ in 0..10_000 {
+            if gather.posted(0, 64) {
+                gather.released(true);
+                found += 1;
+            }
+        }
+        assert!((2..=5).contains(&found), "{found}");
+    }
+}

@@ -1,0 +1,135 @@
+//! Programs that are served by what they do anyway: those that spin on memory by their posts,
+//! those that post much by their polls; and nobody is left waiting who does neither.
+
+#[path = "common/channels.rs"]
+mod channels;
+mod common;
+
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{DEADLINE, End, Setup, until};
+use iwarp::{Device, MemoryRegion, Options};
+
+/// Writes `mark` to the peer's memory and takes the completion; says whether the answer was in
+/// `own` by then.
+fn ask(
+    end: &End,
+    source: &MemoryRegion,
+    target: &MemoryRegion,
+    own: &MemoryRegion,
+    mark: u8,
+) -> bool {
+    source.buffer().unwrap().write_at(0, &[mark]);
+    end.write(1, source.sge(0, 1), target, 0);
+    let there = own.buffer().unwrap().atomic_u8(0).load(Ordering::Acquire) == mark;
+    end.sent();
+    there
+}
+
+fn spin(own: &MemoryRegion, mark: u8) {
+    let word = own.buffer().unwrap().atomic_u8(0);
+    let deadline = Instant::now() + DEADLINE;
+    while word.load(Ordering::Acquire) != mark {
+        assert!(Instant::now() < deadline, "no answer");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_program_that_spins_on_memory_finds_the_answer_when_its_post_returns() {
+    const WINDOW: usize = 200;
+    let (client, server) = Setup::default().connect();
+    let [ours, theirs] = [&client, &server].map(|end| (end.region(8), end.region(8)));
+    let done = std::sync::atomic::AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0.. {
+                let mark = (round % 255) as u8 + 1;
+                let word = theirs.1.buffer().unwrap().atomic_u8(0);
+                while word.load(Ordering::Acquire) != mark {
+                    if done.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    thread::yield_now();
+                }
+                ask(&server, &theirs.0, &ours.1, &theirs.1, mark);
+            }
+        });
+        // On a busy machine the other end may not run while the post waits.
+        let deadline = Instant::now() + DEADLINE;
+        let mut round = 0;
+        let served = loop {
+            let mut there = 0;
+            for _ in 0..WINDOW {
+                let mark = (round % 255) as u8 + 1;
+                there += usize::from(ask(&client, &ours.0, &theirs.1, &ours.1, mark));
+                spin(&ours.1, mark);
+                round += 1;
+            }
+            if there > WINDOW / 2 || Instant::now() > deadline {
+                break there;
+            }
+        };
+        done.store(true, Ordering::Relaxed);
+        assert!(served > WINDOW / 2, "{served} of {WINDOW}");
+    });
+}
+
+/// The program polls once, posts some, and then does nothing with the library at all.
+#[test]
+fn what_was_posted_together_goes_out_without_further_calls() {
+    let (client, server) = Setup::default().connect();
+    let target = server.region(8);
+    for round in 1..=400u64 {
+        let source = client.region_of(&round.to_ne_bytes());
+        client.send_cq.poll_one();
+        let posts = round % 9 + 1;
+        for id in 1..posts {
+            client.write(id, source.sge(0, 0), &target, 0);
+        }
+        client.write(posts, source.whole(), &target, 0);
+        let word = target.buffer().unwrap().atomic_u64(0);
+        until("the last one", || (word.load(Ordering::Acquire) == round).then_some(()));
+        for id in 1..=posts {
+            assert_eq!(client.sent().wr_id, id);
+        }
+    }
+}
+
+/// As above, and then it sleeps, here or on the descriptor.
+#[test]
+fn what_was_posted_together_goes_out_when_the_program_sleeps() {
+    let [(client, channel), (server, _)] = channels::connect();
+    let target = server.region(8);
+    for round in 1..=200u64 {
+        let source = client.region_of(&round.to_ne_bytes());
+        client.send_cq.poll_one();
+        client.send_cq.request_notify(false);
+        for id in 1..=5 {
+            client.write(id, source.whole(), &target, 0);
+        }
+        for id in 1..=5 {
+            until("a completion", || {
+                let completion = client.send_cq.poll_one();
+                if completion.is_none() && round % 2 == 0 {
+                    channel.wait(Some(Duration::from_millis(5))).unwrap();
+                }
+                completion.inspect(|completion| assert_eq!(completion.wr_id, id))
+            });
+        }
+        while channel.try_next().is_some() {}
+    }
+}
+
+#[test]
+fn queues_of_several_workers_may_share_a_channel() {
+    let device = Device::with_options(Options { workers: 3, ..Options::default() }).unwrap();
+    let channel = device.create_comp_channel().unwrap();
+    let queues: Vec<_> = (0..9).map(|_| device.create_cq(8, Some(&channel)).unwrap()).collect();
+    let mut numbers: Vec<_> = queues.iter().map(iwarp::CompletionQueue::number).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), queues.len());
+}
