@@ -40,13 +40,12 @@ pub(crate) fn stage(prefix: &Path) -> Result<()> {
 
     let bin = directory(prefix, "bin")?;
     install(&built.join("iwarp"), &bin.join("iwarp"), 0o755)?;
+    strip(&bin.join("iwarp"))?;
     let lib = directory(prefix, "lib/iwarp")?;
     for library in LIBRARIES {
         let file = lib.join(library.installed);
         install(&built.join("deps").join(library.built), &file, 0o644)?;
-        // The line tables of a release build are as large as its code.
-        let strip = ["--strip-unneeded", "--remove-section=.comment"];
-        shell::run(shell::program("strip").args(strip).arg(&file))?;
+        strip(&file)?;
         if let Some(link) = library.link {
             symlink(library.installed, lib.join(link))?;
         }
@@ -87,6 +86,12 @@ fn directory(prefix: &Path, name: &str) -> Result<std::path::PathBuf> {
     }
     fs::set_permissions(prefix, Permissions::from_mode(0o755))?;
     Ok(path)
+}
+
+/// The line tables of a release build are larger than its code.
+fn strip(file: &Path) -> Result<()> {
+    let what = ["--strip-unneeded", "--remove-section=.comment"];
+    shell::run(shell::program("strip").args(what).arg(file))
 }
 
 fn install(from: &Path, to: &Path, mode: u32) -> Result<()> {

@@ -1,8 +1,8 @@
 //! `docs/programs.md`: what was run and what came of it; also the record that later runs are held
 //! to.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Write as _};
 use std::fs;
 
 use anyhow::{Context, Result};
@@ -35,6 +35,12 @@ pub(crate) struct Key(String, String);
 impl Key {
     pub(crate) fn of(row: &Row) -> Self {
         Self(commands(row), device(row).to_owned())
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.0, self.1)
     }
 }
 
@@ -115,6 +121,13 @@ pub(crate) fn recorded() -> Verdicts {
         }
     }
     verdicts
+}
+
+/// The functions that the document says work.
+pub(crate) fn recorded_symbols() -> BTreeSet<String> {
+    let text = fs::read_to_string(shell::root().join(FILE)).unwrap_or_default();
+    let works = text.lines().filter(|line| line.ends_with("| works |"));
+    works.filter_map(|line| line.split('`').nth(1)).map(str::to_owned).collect()
 }
 
 /// Writes it anew.

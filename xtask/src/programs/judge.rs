@@ -28,7 +28,9 @@ pub(crate) fn run(lane: &Lane, row: &Row, place: Place) -> Result<()> {
     for file in [&server_says, &client_says] {
         let _ = fs::remove_file(file);
     }
-    attempt(lane, row, place, &server_says, &client_says).map_err(|error| {
+    let result = attempt(lane, row, place, &server_says, &client_says);
+    lane.sweep();
+    result.map_err(|error| {
         let mut text = format!("{error:#}");
         for (who, file) in [("server", &server_says), ("client", &client_says)] {
             let said = fs::read(file).unwrap_or_default();
@@ -75,7 +77,8 @@ fn attempt(
         }
     };
     ensure!(said.contains(text), "the client does not say \"{}\"", text.escape_debug());
-    let Some(mut server) = server.filter(|_| !row.server_stays) else { return Ok(()) };
+    let own_end = matches!(row.expect, Expect::Success(_)) && !row.server_stays;
+    let Some(mut server) = server.filter(|_| own_end) else { return Ok(()) };
     match server.ends(deadline) {
         None => bail!("the server does not end in {limit:?}"),
         Some(status) => ensure!(status.success(), "the server fails: {status}"),

@@ -5,9 +5,11 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::process::geteuid;
+use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use super::table::{Personality, Place, Row};
 use crate::dist;
@@ -84,6 +86,7 @@ impl Lab {
 impl Drop for Lab {
     fn drop(&mut self) {
         for host in self.lanes.iter().flat_map(|lane| &lane.hosts) {
+            kill_all_in(&host.namespace);
             ip_quietly(&["netns", "del", &host.namespace]);
         }
         let _ = fs::remove_dir_all(&self.directory);
@@ -121,6 +124,13 @@ impl Lane {
             ip(&["-n", &host.namespace, "link", "set", "eth0", "up"])?;
         }
         Ok(())
+    }
+
+    /// Ends whatever still runs on the hosts: some programs detach themselves.
+    pub(crate) fn sweep(&self) {
+        for host in &self.hosts {
+            kill_all_in(&host.namespace);
+        }
     }
 
     /// Where this lane's files are.
@@ -231,6 +241,24 @@ fn ip_quietly(arguments: &[&str]) {
     let _ = shell::succeeds(shell::program("ip").args(arguments));
 }
 
+/// A namespace is made for the programs of a run, so nothing else is in it. They are gone when this
+/// returns, and their sockets with them.
+fn kill_all_in(namespace: &str) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let list = shell::output(shell::program("ip").args(["netns", "pids", namespace]));
+        let list = list.unwrap_or_default();
+        if list.trim().is_empty() || Instant::now() > deadline {
+            return;
+        }
+        for pid in list.lines().filter_map(|pid| Pid::from_raw(pid.trim().parse().ok()?)) {
+            // It may have ended by itself.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        thread::sleep(Duration::from_millis(4));
+    }
+}
+
 /// What a run left that was killed.
 fn remove_leftovers() {
     let gone = |name: &str, prefix: &str| {
@@ -241,6 +269,7 @@ fn remove_leftovers() {
     let list = shell::output(shell::program("ip").args(["netns", "list"])).unwrap_or_default();
     for name in list.lines().filter_map(|line| line.split_whitespace().next()) {
         if gone(name, "iwarp-") {
+            kill_all_in(name);
             ip_quietly(&["netns", "del", name]);
         }
     }

@@ -117,7 +117,7 @@ fn rdmacm_utils() -> Vec<Row> {
         pair("ucmatose -a 10", "ucmatose -s SERVER -a 10", 7471).shows("return status 0"),
         pair("rdma_server", "rdma_client -s SERVER", 7471).shows("rdma_client: end 0"),
         pair("rdma_xserver", "rdma_xclient -s SERVER", 7471).shows("rdma_xclient: end 0"),
-        pair("cmtime -c 50", "cmtime -s SERVER -c 50", 7471).shows("disconnect"),
+        pair("cmtime -c 50", "cmtime -s SERVER -c 50", 7471).shows("disconnect").stays(),
     ]
 }
 
@@ -144,11 +144,18 @@ fn perftest() -> Vec<Row> {
         for options in variants {
             let row = same(&format!("{program} -n 200 {options}"), 18515);
             let fast = program == "ib_write_bw" && ["", "-R"].contains(&options);
+            // RC is what it does anyway.
+            let row = if options == "-c RC" { row.only(LOOPBACK) } else { row };
+            // On iWARP it may sleep for a completion when all have come and only the peer's
+            // credits, which it polls in memory, have not.
+            let row = if (what, options) == ("send", "-e") { row.roce() } else { row };
             rows.push(if fast { row.fast() } else { row });
         }
         if what != "atomic" {
-            rows.push(same(&format!("{program} -a -n 10"), 18515).shows("8388608"));
-            rows.push(same(&format!("{program} -s 8388608 -n 10 -R"), 18515).shows("8388608"));
+            // perftest takes a second for each size.
+            let place = if measure == "bw" { NETWORK } else { LOOPBACK };
+            rows.push(same(&format!("{program} -a -n 5"), 18515).only(place).shows("8388608"));
+            rows.push(same(&format!("{program} -s 8388608 -n 5 -R"), 18515).shows("8388608"));
         }
     }
     for options in ["-A CMP_AND_SWAP", "-A FETCH_AND_ADD"] {
@@ -159,7 +166,7 @@ fn perftest() -> Vec<Row> {
     rows.push(same("ib_send_bw -l 8 -n 200", 18515));
     for program in ["ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_atomic_lat"] {
         rows.push(same(&format!("{program} -n 200"), 18515).roce());
-        rows.push(same(&format!("{program} -n 200 -R"), 18515).roce());
+        rows.push(same(&format!("{program} -n 200 -R"), 18515).roce().only(NETWORK));
     }
     rows
 }
@@ -172,6 +179,8 @@ fn qperf() -> Vec<Row> {
     for cm in ["", "-cm 1 "] {
         for test in TESTS.split_whitespace() {
             let row = pair("qperf", &format!("qperf SERVER -t 1 {cm}{test}"), 19765).stays();
+            // Either end may send before the other has posted a receive.
+            let row = if test == "rc_bi_bw" { row.roce() } else { row };
             rows.push(row);
         }
     }
@@ -180,17 +189,13 @@ fn qperf() -> Vec<Row> {
 
 fn fio() -> Vec<Row> {
     let job = "--name=job --ioengine=rdma --port=18765 --bs=64k --size=8m --minimal";
-    ["write", "read", "send", "recv"]
-        .map(|verb| {
-            // A client that receives needs a server that sends.
-            let (serve, work) = if verb == "recv" { ("write", "read") } else { ("read", "write") };
-            pair(
-                &format!("fio {job} --rw={serve} --iodepth=16"),
-                &format!("fio {job} --rw={work} --hostname=SERVER --verb={verb} --iodepth=1"),
-                18765,
-            )
-        })
-        .to_vec()
+    // What serves says `read`, whatever the verb of the client; receiving is what servers do.
+    let server = format!("fio {job} --rw=read --iodepth=16");
+    let client = |verb| format!("fio {job} --rw=write --hostname=SERVER --verb={verb} --iodepth=1");
+    let mut rows = ["write", "read"].map(|verb| pair(&server, &client(verb), 18765)).to_vec();
+    // It sends without knowing whether the other end has a receive, which InfiniBand makes good.
+    rows.extend(["write", "read", "send"].map(|verb| pair(&server, &client(verb), 18765).roce()));
+    rows
 }
 
 fn libfabric() -> Vec<Row> {
@@ -217,16 +222,28 @@ fn ucx() -> Vec<Row> {
     for test in ["am_lat", "am_bw", "put_lat", "put_bw", "get", "fadd", "cswap"] {
         let size = if matches!(test, "get" | "put_bw") { " -D zcopy -s 4096" } else { "" };
         let command = format!("ucx_perftest -d roce0:1 -x rc_verbs -n 1000 -t {test}{size}");
-        rows.push(pair(&command, &format!("{command} SERVER"), 13337).roce().sysfs());
+        let row = pair(&command, &format!("{command} SERVER"), 13337).roce().sysfs();
+        rows.push(match test {
+            "fadd" | "cswap" => row.not_yet("finds that the device has no 64-bit atomics"),
+            _ => row,
+        });
     }
+    // A port for each: UCX cannot listen where connections linger. Its connection managers need a
+    // transport each to begin with, then it takes the fastest.
+    let mut port = 13_400;
     for cm in ["tcp", "rdmacm"] {
         for kind in ["stream", "tag", "am"] {
+            port += 1;
             let command = format!(
-                "env UCX_TLS=rc_verbs UCX_NET_DEVICES=roce0:1 UCX_SOCKADDR_TLS_PRIORITY={cm} \
-                 ucp_client_server -c {kind}"
+                "env UCX_TLS=rc_verbs,tcp UCX_NET_DEVICES=roce0:1,eth0 UCX_LOG_LEVEL=info \
+                 UCX_SOCKADDR_TLS_PRIORITY={cm} ucp_client_server -p {port} -c {kind}"
             );
-            let client = format!("{command} -a SERVER");
-            rows.push(pair(&command, &client, 13337).roce().sysfs().only(NETWORK));
+            let row = pair(&command, &format!("{command} -a SERVER"), port).roce().sysfs();
+            let row = row.only(NETWORK).shows("rc_verbs/roce0:1").stays();
+            rows.push(match cm {
+                "rdmacm" => row.not_yet("makes a UD queue pair that it never uses"),
+                _ => row,
+            });
         }
     }
     rows
@@ -239,8 +256,8 @@ fn refused() -> Vec<Row> {
         alone("ibv_ud_pingpong -g 0").refused("Couldn't create QP"),
         alone("ibv_uc_pingpong -g 0").refused("Couldn't create QP"),
         alone("ibv_xsrq_pingpong -g 0").refused("XRC"),
-        alone("ib_send_bw -c UD").refused(""),
-        alone("ib_write_bw -c UC").refused(""),
+        same("ib_send_bw -c UD", 18515).refused("Failed to create QP"),
+        same("ib_write_bw -c UC", 18515).refused("Failed to create QP"),
     ]
 }
 
@@ -313,7 +330,6 @@ impl Row {
         Self { fast: true, ..self }
     }
 
-    #[allow(dead_code, reason = "there are times when all rows work")]
     fn not_yet(self, reason: &'static str) -> Self {
         Self { not_yet: Some(reason), ..self }
     }

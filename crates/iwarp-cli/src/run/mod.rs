@@ -199,7 +199,7 @@ fn in_front(path: &Path, variable: &str) -> OsString {
 /// might be: with the unlimited ones of some containers that takes minutes.
 const MANY: u64 = 1 << 20;
 
-/// Each connection is a descriptor, and the usual soft limit of 1024 is for programs that select(2).
+/// Each connection is a descriptor; the usual soft limit of 1024 is for programs that select(2).
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let most = limit.maximum.unwrap_or(MANY).min(MANY);
