@@ -138,9 +138,15 @@ fn next<'a>(queue: &Mutex<VecDeque<Run<'a>>>) -> Option<Run<'a>> {
 fn attempt(lane: &Lane, run: &Run) -> (Verdict, Option<String>) {
     let Run { row, place } = *run;
     let start = Instant::now();
-    let result = judge::run(lane, row, place);
-    let verdict = Verdict::of(row, result.is_ok());
     let what = format!("{}, {}", row.client, document::name(place));
+    let mut result = judge::run(lane, row, place);
+    if let (Err(error), None) = (&result, row.not_yet) {
+        // Some programs are races themselves, and a busy machine loses them; it is printed, so
+        // that what fails now and then can be found.
+        println!("AGAIN   {} {what}: {error}", show(start.elapsed()));
+        result = judge::run(lane, row, place);
+    }
+    let verdict = Verdict::of(row, result.is_ok());
     let seconds = show(start.elapsed());
     let problem = match (&result, row.not_yet) {
         (Ok(()), None) => {
