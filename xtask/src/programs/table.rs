@@ -148,7 +148,7 @@ fn perftest() -> Vec<Row> {
             let row = if options == "-c RC" { row.only(LOOPBACK) } else { row };
             // On iWARP it may sleep for a completion when all have come and only the peer's
             // credits, which it polls in memory, have not.
-            let row = if (what, options) == ("send", "-e") { row.roce() } else { row };
+            let row = if (&*program, options) == ("ib_send_bw", "-e") { row.roce() } else { row };
             rows.push(if fast { row.fast() } else { row });
         }
         if what != "atomic" {
