@@ -4,6 +4,7 @@
 #
 # usage: PEER_VM=DIR siw-rping.sh [NAME...]     only the settings of these names
 #        IWARP=FILE                             the command, if not built here
+#        LIBRDMACM=1                            librdmacm's rping here too, on the drop-in libraries
 #        PCAP=DIR                               keep a capture of each setting there
 # status: 0 all well; 1 something failed; 77 skipped, because there is no peer
 set -uo pipefail
