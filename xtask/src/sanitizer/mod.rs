@@ -85,7 +85,8 @@ fn followed_by_tsan(package: &str, test: &str) -> bool {
     package != "iwarp" || ["operations", "progress", "flush"].contains(&test)
 }
 
-/// All but those that switch stacks themselves, which no sanitizer can follow.
+/// All but those that switch stacks themselves, which no sanitizer can follow, and those that fork:
+/// a child frees nothing of what it inherited, on purpose.
 fn integration_tests(package: &str) -> Result<Vec<String>> {
     let dir = shell::root().join("crates").join(package).join("tests");
     let mut names = Vec::new();
@@ -93,7 +94,7 @@ fn integration_tests(package: &str) -> Result<Vec<String>> {
         let path = entry?.path();
         let Some(name) = path.file_stem().and_then(|name| name.to_str()) else { continue };
         let is_test = path.extension().is_some_and(|extension| extension == "rs");
-        if is_test && !["loom", "shuttle"].iter().any(|model| name.starts_with(model)) {
+        if is_test && !["loom", "shuttle", "fork"].iter().any(|kind| name.starts_with(kind)) {
             names.push(name.to_owned());
         }
     }
