@@ -250,9 +250,9 @@ impl Endpoint {
             (result, core.link.clone())
         };
         if let Some(link) = link {
-            let awaits = self.awaiting.posted(clock);
-            if self.may_gather(&link, requests) {
-                let now = clock();
+            let now = clock();
+            let awaits = self.awaiting.posted(now);
+            if self.may_gather(&link, requests, now) {
                 self.send_cq.group().note_hold(now);
                 self.recv_cq.group().handover.lease_in_full(now);
                 link.hold();
@@ -267,12 +267,12 @@ impl Endpoint {
     }
 
     /// Whether what was posted goes out with what is going to be posted.
-    fn may_gather(&self, link: &Link, requests: &[SendRequest<'_>]) -> bool {
+    fn may_gather(&self, link: &Link, requests: &[SendRequest<'_>], now: u64) -> bool {
         if self.awaiting.is_likely() || self.is_asleep() {
             return false;
         }
         let octets = requests.iter().map(|request| octets(&request.payload)).sum();
-        link.gather().posted(self.send_cq.group().polls(), octets)
+        link.gather().posted(self.send_cq.group().polls(), octets, now)
     }
 
     /// The program may sleep until the worker completes something.

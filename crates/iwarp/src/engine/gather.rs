@@ -1,17 +1,21 @@
 //! Which posts wait for company.
 //!
 //! A message that goes out alone costs a system call, a wake-up of the peer, and a short burst on
-//! the stream. A program that keeps many requests under way posts several between two polls of its
-//! completion queue: the first goes out at once, the others together, with the poll or when they
-//! are many. Where a program did not poll, so that the worker had to find what waited, it is not
-//! done again for a long time.
+//! the stream. A program that keeps many requests under way posts several in quick succession
+//! between two polls of its completion queue: the first goes out at once, the others together, with
+//! the poll or when they are many. Where a program did not poll, so that the worker had to find
+//! what waited, it is not done again for a long time.
 
-use crate::engine::sync::{AtomicU32, Ordering};
+use crate::engine::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Octets that wait at most.
 const MOST_OCTETS: u32 = 512 * 1024;
 /// Requests that wait at most.
 const MOST_POSTS: u32 = 32;
+/// Time between two posts at most, in nanoseconds: the second may be one of many.
+const QUICK: u64 = 50_000;
+/// Posts after as many polls, before a program is known to do that.
+const KNOWN: u32 = 4;
 /// Posts that go out at once after the worker had to see to some: at first and at most.
 const FIRST_PENALTY: u32 = 256;
 const LAST_PENALTY: u32 = 1 << 20;
@@ -24,6 +28,10 @@ pub(crate) struct Gather {
     poll: AtomicU32,
     posts: AtomicU32,
     octets: AtomicU32,
+    /// When something was posted last.
+    last: AtomicU64,
+    /// Polls that were followed by posts.
+    known: AtomicU32,
     /// Posts to come that go out at once.
     excluded: AtomicU32,
     penalty: AtomicU32,
@@ -38,18 +46,28 @@ impl Gather {
             poll: AtomicU32::new(u32::MAX),
             posts: AtomicU32::new(0),
             octets: AtomicU32::new(0),
+            last: AtomicU64::new(0),
+            known: AtomicU32::new(0),
             excluded: AtomicU32::new(0),
             penalty: AtomicU32::new(FIRST_PENALTY),
             limit: u32::try_from(depth / 4).unwrap_or(MOST_POSTS).min(MOST_POSTS),
         }
     }
 
-    /// Requests with so many octets were posted, after so many polls. Whether they wait.
-    pub(crate) fn posted(&self, polls: u32, octets: usize) -> bool {
+    /// Requests with so many octets were posted at that time, after so many polls. Whether they
+    /// wait.
+    pub(crate) fn posted(&self, polls: u32, octets: usize, now: u64) -> bool {
+        let quick = now.saturating_sub(self.last.load(Ordering::Relaxed)) < QUICK;
+        self.last.store(now, Ordering::Relaxed);
+        let known = self.known.load(Ordering::Relaxed);
         if self.poll.load(Ordering::Relaxed) != polls {
             // The first since: it goes out, and counts for nothing.
             self.poll.store(polls, Ordering::Relaxed);
+            self.known.store(known.saturating_add(1), Ordering::Relaxed);
             self.begin();
+            return false;
+        }
+        if !quick || known <= KNOWN {
             return false;
         }
         let excluded = self.excluded.load(Ordering::Relaxed);
@@ -91,38 +109,49 @@ impl Gather {
 mod tests {
     use super::*;
 
-    #[test]
-    fn one_post_between_two_polls_never_waits() {
-        let gather = Gather::new(128);
-        for poll in 1..100 {
-            assert!(!gather.posted(poll, 64));
+    /// A program that has polled often.
+    fn polling(depth: usize) -> Gather {
+        let gather = Gather::new(depth);
+        for poll in 0..=KNOWN {
+            assert!(!gather.posted(poll, 64, 0), "it is the only one after a poll");
         }
+        gather
     }
 
     #[test]
     fn several_posts_wait_for_the_poll_or_until_they_are_many() {
-        let gather = Gather::new(1024);
-        assert!(!gather.posted(1, 64));
-        let waited = (0..100).take_while(|_| gather.posted(1, 64)).count();
+        let gather = polling(1024);
+        let waited = (0..100).take_while(|_| gather.posted(KNOWN, 64, 0)).count();
         assert_eq!(waited as u32, MOST_POSTS - 1);
-        let waited = (0..100).take_while(|_| gather.posted(1, 65_536)).count();
+        let waited = (0..100).take_while(|_| gather.posted(KNOWN, 65_536, 0)).count();
         assert_eq!(waited as u32, MOST_OCTETS / 65_536 - 1);
     }
 
     #[test]
     fn a_short_queue_is_not_filled() {
-        let gather = Gather::new(8);
-        assert!(!gather.posted(1, 64));
-        assert!(gather.posted(1, 64));
-        assert!(!gather.posted(1, 64));
+        let gather = polling(8);
+        assert!(gather.posted(KNOWN, 64, 0));
+        assert!(!gather.posted(KNOWN, 64, 0));
+    }
+
+    #[test]
+    fn a_program_that_never_polls_is_left_alone() {
+        let gather = Gather::new(128);
+        assert!((0..100).all(|_| !gather.posted(0, 64, 0)));
+    }
+
+    #[test]
+    fn a_post_now_and_then_goes_out_at_once() {
+        let gather = polling(128);
+        assert!((1..100).all(|number| !gather.posted(KNOWN, 64, number * QUICK)));
     }
 
     #[test]
     fn what_the_worker_had_to_find_does_not_happen_again_soon() {
-        let gather = Gather::new(128);
+        let gather = polling(128);
         let mut found = 0;
         for _ in 0..10_000 {
-            if gather.posted(0, 64) {
+            if gather.posted(KNOWN, 64, 0) {
                 gather.released(true);
                 found += 1;
             }
