@@ -29,7 +29,7 @@ pub fn say(level: Log, line: Arguments<'_>) {
 /// Has the library's own events written. Only for the drop-in libraries.
 pub(crate) fn listen() {
     // Another subscriber can only be there in tests.
-    let _ = tracing::subscriber::set_global_default(Lines);
+    let _ = tracing::subscriber::set_global_default(Lines { wanted, say });
 }
 
 const fn level(of: Level) -> Log {
@@ -41,16 +41,23 @@ const fn level(of: Level) -> Log {
     }
 }
 
-/// Writes each event as a line; spans are not kept.
-struct Lines;
+/// Hands each event on as a line; spans are not kept.
+struct Lines<W, S> {
+    wanted: W,
+    say: S,
+}
 
-impl Subscriber for Lines {
+impl<W, S> Subscriber for Lines<W, S>
+where
+    W: Fn() -> Log + 'static,
+    S: Fn(Log, Arguments<'_>) + 'static,
+{
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event() && level(*metadata.level()) <= wanted()
+        metadata.is_event() && level(*metadata.level()) <= (self.wanted)()
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(match wanted() {
+        Some(match (self.wanted)() {
             Log::Off => LevelFilter::OFF,
             Log::Error => LevelFilter::ERROR,
             Log::Warn => LevelFilter::WARN,
@@ -62,7 +69,8 @@ impl Subscriber for Lines {
     fn event(&self, event: &Event<'_>) {
         let mut line = Line::default();
         event.record(&mut line);
-        say(level(*event.metadata().level()), format_args!("{}{}", line.message, line.fields));
+        let level = level(*event.metadata().level());
+        (self.say)(level, format_args!("{}{}", line.message, line.fields));
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -94,34 +102,23 @@ impl Visit for Line {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use super::*;
 
     #[test]
     fn an_event_is_a_line_with_its_message_first() {
-        struct Keep(std::sync::Mutex<String>);
-        impl Subscriber for &'static Keep {
-            fn enabled(&self, _: &Metadata<'_>) -> bool {
-                true
-            }
-            fn event(&self, event: &Event<'_>) {
-                let mut line = Line::default();
-                event.record(&mut line);
-                *self.0.lock().unwrap() = line.message + &line.fields;
-            }
-            fn new_span(&self, _: &Attributes<'_>) -> Id {
-                Id::from_u64(1)
-            }
-            fn record(&self, _: &Id, _: &Record<'_>) {}
-            fn record_follows_from(&self, _: &Id, _: &Id) {}
-            fn enter(&self, _: &Id) {}
-            fn exit(&self, _: &Id) {}
-        }
-
-        let kept: &'static Keep = Box::leak(Box::new(Keep(std::sync::Mutex::default())));
-        tracing::subscriber::with_default(kept, || {
+        let kept = Arc::new(Mutex::new(Vec::new()));
+        let lines = Arc::clone(&kept);
+        let say = move |level, line: Arguments<'_>| {
+            lines.lock().unwrap().push((level, line.to_string()));
+        };
+        tracing::subscriber::with_default(Lines { wanted: || Log::Warn, say }, || {
             let peer = "192.0.2.1";
             tracing::warn!(%peer, qp = 7, "a peer cannot be reached");
+            tracing::info!("nobody asked for this");
         });
-        assert_eq!(*kept.0.lock().unwrap(), "a peer cannot be reached peer=192.0.2.1 qp=7");
+        let line = "a peer cannot be reached peer=192.0.2.1 qp=7".to_owned();
+        assert_eq!(*kept.lock().unwrap(), [(Log::Warn, line)]);
     }
 }

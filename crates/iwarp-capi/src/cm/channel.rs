@@ -222,27 +222,11 @@ fn next(channel: *mut rdma_event_channel, serial: &mut Option<u64>) -> Result<Ne
 /// The second half of a step of a synchronous id: waits for its event and says how it went. A
 /// cancellation point: nothing here waits for its `Drop`.
 pub(super) fn complete(id: *mut rdma_cm_id) -> c_int {
-    let channel = guard::call(|| {
-        // SAFETY: the program's id.
-        let id = unsafe { CmId::of(id)? };
-        if !id.state().sync {
-            return Ok(null_mut());
-        }
-        release_event(id);
-        Ok(id.channel.get())
-    });
-    let channel = match channel {
-        Ok(channel) if channel.is_null() => return 0,
-        Ok(channel) => channel,
-        Err(error) => {
-            guard::set_errno(error);
-            return -1;
-        }
+    let event = match wait_for_step(id) {
+        Step::Event(event) => event,
+        Step::Asynchronous => return 0,
+        Step::Failed => return -1,
     };
-    let event = wait(channel);
-    if event.is_null() {
-        return -1;
-    }
     // SAFETY: the program's id, and an event that was just made.
     let (event_place, event_kind, status) =
         unsafe { (&(*id).event, (*event).event, (*event).status) };
@@ -253,6 +237,38 @@ pub(super) fn complete(id: *mut rdma_cm_id) -> c_int {
     let refused = event_kind == RDMA_CM_EVENT_REJECTED;
     guard::set_errno(Errno(if refused { libc::ECONNREFUSED } else { status.abs() }));
     -1
+}
+
+/// What [`wait_for_step`] found.
+pub(super) enum Step {
+    Event(*mut rdma_cm_event),
+    /// The program takes the events of this id from its channel.
+    Asynchronous,
+    /// `errno` says why.
+    Failed,
+}
+
+/// Waits for the next event of a synchronous id, when that of its last step is acknowledged. A
+/// cancellation point: nothing here waits for its `Drop`.
+pub(super) fn wait_for_step(id: *mut rdma_cm_id) -> Step {
+    let channel = guard::call(|| {
+        // SAFETY: the program's id.
+        let id = unsafe { CmId::of(id)? };
+        if !id.state().sync {
+            return Ok(null_mut());
+        }
+        release_event(id);
+        Ok(id.channel.get())
+    });
+    let event = match channel {
+        Ok(channel) if channel.is_null() => return Step::Asynchronous,
+        Ok(channel) => wait(channel),
+        Err(error) => {
+            guard::set_errno(error);
+            null_mut()
+        }
+    };
+    if event.is_null() { Step::Failed } else { Step::Event(event) }
 }
 
 /// Acknowledges the event of a synchronous id's last step.

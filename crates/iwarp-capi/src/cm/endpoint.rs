@@ -7,7 +7,7 @@ use super::abi::{
     RAI_PASSIVE, RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_REJECTED, rdma_addrinfo,
     rdma_cm_event, rdma_cm_id,
 };
-use super::channel::{release_event, wait};
+use super::channel::{Step, wait_for_step};
 use super::id::{self, CmId, rdma_bind_addr, rdma_destroy_id};
 use super::qp::{self, rdma_destroy_qp, rdma_destroy_srq};
 use crate::abi::{ibv_pd, ibv_qp_init_attr};
@@ -125,26 +125,15 @@ pub extern "C-unwind" fn rdma_get_request(
     listener: *mut rdma_cm_id,
     place: *mut *mut rdma_cm_id,
 ) -> c_int {
-    let channel = guard::call(|| {
-        // SAFETY: the program's id.
-        let id = unsafe { CmId::of(listener)? };
-        if place.is_null() || !id.state().sync {
-            return Err(INVALID);
-        }
-        release_event(id);
-        Ok(id.channel.get())
-    });
-    let channel = match channel {
-        Ok(channel) => channel,
-        Err(error) => {
-            guard::set_errno(error);
+    let step = if place.is_null() { Step::Asynchronous } else { wait_for_step(listener) };
+    let event = match step {
+        Step::Event(event) => event,
+        Step::Asynchronous => {
+            guard::set_errno(INVALID);
             return -1;
         }
+        Step::Failed => return -1,
     };
-    let event = wait(channel);
-    if event.is_null() {
-        return -1;
-    }
     guard::minus_one(|| {
         // SAFETY: the program's id.
         let listener = unsafe { CmId::of(listener)? };
