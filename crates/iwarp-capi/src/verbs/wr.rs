@@ -99,6 +99,10 @@ impl Qp {
         });
     }
 
+    fn begin(&self, op: SendOp) {
+        guard::value((), || self.add(op, None));
+    }
+
     fn solicited(&self) -> bool {
         self.abi.wr_flags.get() & IBV_SEND_SOLICITED != 0
     }
@@ -241,46 +245,46 @@ extern "C" fn unsupported(qp: &Qp) {
 
 extern "C" fn wr_rdma_write(qp: &Qp, rkey: u32, remote_addr: u64) {
     let op = SendOp::Write { stag: Stag(rkey), to: TaggedOffset(remote_addr) };
-    guard::value((), || qp.add(op, None));
+    qp.begin(op);
 }
 
 extern "C" fn wr_rdma_write_imm(qp: &Qp, rkey: u32, remote_addr: u64, imm_data: u32) {
     let (stag, to) = (Stag(rkey), TaggedOffset(remote_addr));
     let (solicited, data) = (qp.solicited(), imm_data.to_ne_bytes());
-    guard::value((), || qp.add(SendOp::WriteImmediate { stag, to, solicited, data }, None));
+    qp.begin(SendOp::WriteImmediate { stag, to, solicited, data });
 }
 
 extern "C" fn wr_send(qp: &Qp) {
     let op = SendOp::Send { solicited: qp.solicited(), invalidate: None };
-    guard::value((), || qp.add(op, None));
+    qp.begin(op);
 }
 
 extern "C" fn wr_send_imm(qp: &Qp, imm_data: u32) {
     let op = SendOp::SendImmediate { solicited: qp.solicited(), data: imm_data.to_ne_bytes() };
-    guard::value((), || qp.add(op, None));
+    qp.begin(op);
 }
 
 extern "C" fn wr_send_inv(qp: &Qp, invalidate_rkey: u32) {
     let invalidate = Some(Stag(invalidate_rkey));
     let op = SendOp::Send { solicited: qp.solicited(), invalidate };
-    guard::value((), || qp.add(op, None));
+    qp.begin(op);
 }
 
 extern "C" fn wr_rdma_read(qp: &Qp, rkey: u32, remote_addr: u64) {
     let (stag, to) = (Stag(rkey), TaggedOffset(remote_addr));
-    guard::value((), || qp.add(SendOp::Read { stag, to, invalidate: None }, None));
+    qp.begin(SendOp::Read { stag, to, invalidate: None });
 }
 
 extern "C" fn wr_atomic_cmp_swp(qp: &Qp, rkey: u32, remote_addr: u64, compare: u64, swap: u64) {
-    guard::value((), || qp.add(post::compare_swap(rkey, remote_addr, compare, swap), None));
+    qp.begin(post::compare_swap(rkey, remote_addr, compare, swap));
 }
 
 extern "C" fn wr_atomic_fetch_add(qp: &Qp, rkey: u32, remote_addr: u64, add: u64) {
-    guard::value((), || qp.add(post::fetch_add(rkey, remote_addr, add), None));
+    qp.begin(post::fetch_add(rkey, remote_addr, add));
 }
 
 extern "C" fn wr_local_inv(qp: &Qp, invalidate_rkey: u32) {
-    guard::value((), || qp.add(SendOp::LocalInvalidate(Stag(invalidate_rkey)), None));
+    qp.begin(SendOp::LocalInvalidate(Stag(invalidate_rkey)));
 }
 
 extern "C" fn wr_bind_mw(qp: &Qp, mw: &Mw, rkey: u32, info: &ibv_mw_bind_info) {
