@@ -240,15 +240,7 @@ impl Endpoint {
         self: &Arc<Self>,
         requests: &[SendRequest<'_>],
     ) -> Result<(), (usize, PostError)> {
-        if self.engine.is_inherited() {
-            return Err((0, PostError::WrongState));
-        }
-        let (result, link) = {
-            let mut core = self.core.lock();
-            let result = post_each(requests, |request| core.qp.post_send(request));
-            self.hand_on(&mut core);
-            (result, core.link.clone())
-        };
+        let (result, link) = self.post(requests, Qp::post_send, |core| core.link.clone());
         if let Some(link) = link {
             let now = clock();
             let awaits = self.awaiting.posted(now);
@@ -264,6 +256,26 @@ impl Endpoint {
             }
         }
         result
+    }
+
+    /// Posts in order until one is refused, and says which; then what `link` takes of the core.
+    fn post<R>(
+        &self,
+        requests: &[R],
+        post: impl Fn(&mut Qp, &R) -> Result<(), PostError>,
+        link: impl FnOnce(&Core) -> Option<Arc<Link>>,
+    ) -> (Result<(), (usize, PostError)>, Option<Arc<Link>>) {
+        if self.engine.is_inherited() {
+            return (Err((0, PostError::WrongState)), None);
+        }
+        let mut core = self.core.lock();
+        let mut numbered = requests.iter().enumerate();
+        let result = numbered.try_for_each(|(number, request)| {
+            post(&mut core.qp, request).map_err(|error| (number, error))
+        });
+        self.hand_on(&mut core);
+        let link = link(&core);
+        (result, link)
     }
 
     /// Whether what was posted goes out with what is going to be posted.
@@ -324,16 +336,10 @@ impl Endpoint {
         self: &Arc<Self>,
         requests: &[RecvRequest<'_>],
     ) -> Result<(), (usize, PostError)> {
-        if self.engine.is_inherited() {
-            return Err((0, PostError::WrongState));
-        }
-        let (result, waiting) = {
-            let mut core = self.core.lock();
-            let result = post_each(requests, |request| core.qp.post_recv(request));
-            self.hand_on(&mut core);
+        let (result, waiting) = self.post(requests, Qp::post_recv, |core| {
             let waiting = core.qp.has_parked() || core.qp.is_stalled();
-            (result, if waiting { core.link.clone() } else { None })
-        };
+            if waiting { core.link.clone() } else { None }
+        });
         if let Some(link) = waiting {
             self.deliver(&link);
         }
@@ -605,13 +611,4 @@ fn octets(payload: &Payload<'_>) -> usize {
         Payload::Inline(octets) => octets.len(),
         Payload::Sges(sges) => sges.iter().map(|sge| sge.length as usize).sum(),
     }
-}
-
-/// Posts in order until one is refused, and says which.
-fn post_each<R>(
-    requests: &[R],
-    mut post: impl FnMut(&R) -> Result<(), PostError>,
-) -> Result<(), (usize, PostError)> {
-    let mut numbered = requests.iter().enumerate();
-    numbered.try_for_each(|(number, request)| post(request).map_err(|error| (number, error)))
 }
