@@ -79,6 +79,39 @@ fn a_listener_may_come_a_little_late() {
     nothing(&client_channel);
 }
 
+/// Programs number their connections in the order in which they make them, at both ends.
+#[test]
+fn requests_come_in_order_although_the_first_were_refused() {
+    let device = device();
+    let (server_channel, client_channel) =
+        (EventChannel::new(&device).unwrap(), EventChannel::new(&device).unwrap());
+    for round in 0..20 {
+        let listener = bound(&server_channel, any_port());
+        let addr = listener.local_addr().unwrap();
+        let (_pd, _c1, _c2, qp) = parts(&device, 16);
+        let clients: Vec<_> = (0..8u8)
+            .map(|number| {
+                let client = resolved(&client_channel, addr);
+                if number == 4 {
+                    // By now some were refused, and wait.
+                    listener.listen(8).unwrap();
+                }
+                let private_data = vec![number];
+                client.connect(&qp, &ConnectParams { private_data, ..Default::default() }).unwrap();
+                client
+            })
+            .collect();
+        let order: Vec<u8> = clients
+            .iter()
+            .map(|_| match event(&server_channel).kind {
+                EventKind::ConnectRequest { private_data, .. } => private_data[0],
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(order, [0, 1, 2, 3, 4, 5, 6, 7], "round {round}");
+    }
+}
+
 #[test]
 fn an_address_can_be_shared_by_one_that_listens() {
     let device = device();

@@ -11,7 +11,7 @@ use iwarp_proto::mpa::startup::{Negotiated, Request};
 use crate::cm::id::WeakId;
 use crate::cm::reception::{Host, Reception};
 use crate::cm::startup::{Answering, canonical};
-use crate::cm::{ConnectError, ConnectParams, EventKind, Id};
+use crate::cm::{ConnectError, ConnectParams, EventKind, Id, closed};
 use crate::engine::Engine;
 use crate::engine::stream::Stream;
 use crate::engine::sync::Mutex;
@@ -113,8 +113,4 @@ impl Accepting {
     pub(crate) fn reject(self, private_data: &[u8]) -> io::Result<()> {
         self.answering.reject(private_data)
     }
-}
-
-fn closed() -> io::Error {
-    io::ErrorKind::NotConnected.into()
 }

@@ -68,3 +68,17 @@ pub enum ConnectError {
     #[error("connecting took too long")]
     Timeout,
 }
+
+impl From<ConnectError> for io::Error {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::Unreachable(error) | ConnectError::Io(error) => error,
+            ConnectError::Timeout => io::ErrorKind::TimedOut.into(),
+            other => Self::other(other),
+        }
+    }
+}
+
+fn closed() -> io::Error {
+    io::ErrorKind::NotConnected.into()
+}

@@ -12,14 +12,16 @@ use iwarp_proto::types::Time;
 
 use crate::cm::id::{Watch, WeakId};
 use crate::cm::startup::{Calling, operate};
-use crate::cm::{ConnectError, ConnectParams, EventKind, Id};
+use crate::cm::{ConnectError, ConnectParams, EventKind, Id, closed};
 use crate::engine::endpoint::{Endpoint, Observer};
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
+use crate::engine::turns::Turn;
 use crate::engine::worker::{Deadline, Task};
 use crate::engine::{Engine, now};
 
 /// Programs tell their port and only then listen (qperf does): for so long a refusal is not
-/// believed.
+/// believed. Who connects to the same address meanwhile stands in line: programs take the order in
+/// which they connect for the order in which the peer is asked (perftest does).
 const PATIENCE: Duration = Duration::from_millis(40);
 /// How soon it is tried again.
 const PAUSE: Duration = Duration::from_millis(4);
@@ -36,6 +38,8 @@ pub(crate) struct Outgoing {
     deadline: Time,
     cancelled: AtomicBool,
     attempt: Mutex<Option<Attempt>>,
+    /// As long as nobody listens.
+    turn: Mutex<Option<Turn>>,
     id: WeakId,
     timer: Mutex<Option<Deadline>>,
     itself: Weak<Outgoing>,
@@ -83,9 +87,9 @@ impl Outgoing {
         endpoint: Option<Arc<Endpoint>>,
         params: &ConnectParams,
         id: WeakId,
-    ) -> io::Result<Arc<Self>> {
+    ) -> Result<Arc<Self>, ConnectError> {
         let engine = id.upgrade().map(|id| Arc::clone(id.engine()));
-        let engine = engine.ok_or(io::ErrorKind::NotConnected)?;
+        let engine = engine.ok_or_else(closed)?;
         let began = now();
         let deadline = began.plus(engine.options.startup_timeout);
         let outgoing = Arc::new_cyclic(|itself| Self {
@@ -98,11 +102,12 @@ impl Outgoing {
             deadline,
             cancelled: AtomicBool::new(false),
             attempt: Mutex::new(None),
+            turn: Mutex::new(None),
             id,
             timer: Mutex::new(None),
             itself: itself.clone(),
         });
-        outgoing.try_once(outgoing.engine.options.revision)?;
+        outgoing.begin(outgoing.engine.options.revision)?;
         let weak = Weak::clone(&outgoing.itself);
         let too_late = move || {
             if let Some(outgoing) = weak.upgrade() {
@@ -114,21 +119,77 @@ impl Outgoing {
         Ok(outgoing)
     }
 
+    /// Begins a connection, or stands in line for it.
+    fn begin(&self, revision: u8) -> Result<(), ConnectError> {
+        if self.turn.lock().is_none() && self.stand_in_line(revision) {
+            return Ok(());
+        }
+        match self.try_once(revision) {
+            Err(error) if self.is_premature(&error) => {
+                self.knock(revision);
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    /// False where there is no line.
+    fn stand_in_line(&self, revision: u8) -> bool {
+        let weak = Weak::clone(&self.itself);
+        self.engine.turns.wait(self.peer, move |turn| {
+            if let Some(outgoing) = weak.upgrade() {
+                *outgoing.turn.lock() = Some(turn);
+                outgoing.try_again(revision);
+            }
+        })
+    }
+
+    /// Tries again after a pause, with those that come later behind it.
+    fn knock(&self, revision: u8) {
+        {
+            let mut turn = self.turn.lock();
+            while turn.is_none() {
+                *turn = self.engine.turns.take(self.peer);
+                if turn.is_none() && self.stand_in_line(revision) {
+                    return;
+                }
+            }
+        }
+        let weak = Weak::clone(&self.itself);
+        let again = move || {
+            if let Some(outgoing) = weak.upgrade() {
+                outgoing.try_again(revision);
+            }
+        };
+        self.engine.worker.at(now().plus(PAUSE), Box::new(again));
+    }
+
+    /// The peer listens, or nothing will come of it: the next one's turn.
+    fn end_turn(&self) {
+        let turn = self.turn.lock().take();
+        drop(turn);
+    }
+
     /// Begins a TCP connection whose start-up is of that revision.
-    fn try_once(&self, revision: u8) -> io::Result<()> {
+    fn try_once(&self, revision: u8) -> Result<(), ConnectError> {
         let mut config = self.engine.options.startup(self.params.ird, self.params.ord);
         if revision == 1 {
             config = config.downgraded();
         }
-        let socket = self.origin.lock().connect(self.peer)?;
+        let socket = self.origin.lock().connect(self.peer).map_err(ConnectError::Unreachable)?;
         if self.cancelled.load(Ordering::SeqCst) {
-            return Err(io::ErrorKind::NotConnected.into());
+            return Err(closed().into());
         }
         let mut slot = self.attempt.lock();
-        let itself = self.itself.upgrade().ok_or(io::ErrorKind::NotConnected)?;
+        let itself = self.itself.upgrade().ok_or_else(closed)?;
         let private_data = &self.params.private_data;
         let calling = Calling::start(&self.engine.worker, socket, config, private_data, itself)?;
+        let asked = calling.has_asked();
         *slot = Some(Attempt { calling, enhanced: revision > 1 });
+        drop(slot);
+        if asked {
+            self.end_turn();
+        }
         Ok(())
     }
 
@@ -138,6 +199,7 @@ impl Outgoing {
         if let Some(attempt) = self.attempt.lock().take() {
             drop(attempt.calling.leave(&self.engine.worker));
         }
+        self.end_turn();
     }
 
     fn timed_out(&self) {
@@ -161,17 +223,14 @@ impl Outgoing {
             drop(socket);
             return self.try_again(1);
         }
-        if wanted && self.is_premature(&end) {
+        if wanted
+            && let End::Failed(error) = &end
+            && self.is_premature(error)
+        {
             drop(socket);
-            let weak = Weak::clone(&self.itself);
-            let revision = if enhanced { self.engine.options.revision } else { 1 };
-            let again = move || {
-                if let Some(outgoing) = weak.upgrade() {
-                    outgoing.try_again(revision);
-                }
-            };
-            return self.engine.worker.at(now().plus(PAUSE), Box::new(again));
+            return self.knock(if enhanced { self.engine.options.revision } else { 1 });
         }
+        self.end_turn();
         let result = match end {
             End::Failed(error) => Err(error),
             End::Reply(Reply { accepted: false, negotiated, private_data }) => {
@@ -184,14 +243,15 @@ impl Outgoing {
     }
 
     fn try_again(&self, revision: u8) {
-        if let Err(error) = self.try_once(revision) {
-            self.report(Err(ConnectError::Unreachable(error)));
+        if let Err(error) = self.begin(revision) {
+            self.end_turn();
+            self.report(Err(error));
         }
     }
 
     /// Nobody listens, and perhaps only not yet.
-    fn is_premature(&self, end: &End) -> bool {
-        let refused = matches!(end, End::Failed(ConnectError::Unreachable(error))
+    fn is_premature(&self, error: &ConnectError) -> bool {
+        let refused = matches!(error, ConnectError::Unreachable(error)
             if error.kind() == io::ErrorKind::ConnectionRefused);
         refused && now() < self.began.plus(PATIENCE)
     }
@@ -255,7 +315,11 @@ impl Task for Outgoing {
         let ended = {
             let mut slot = self.attempt.lock();
             let Some(attempt) = slot.as_mut() else { return };
-            let end = match attempt.calling.advance(&self.engine.worker) {
+            let result = attempt.calling.advance(&self.engine.worker);
+            if attempt.calling.has_asked() {
+                self.end_turn();
+            }
+            let end = match result {
                 Ok(None) => return,
                 Ok(Some(reply)) => End::Reply(reply),
                 Err(error) => End::Failed(error),

@@ -37,19 +37,22 @@ pub(crate) struct Calling {
 }
 
 impl Calling {
-    /// Begins to connect. `task` is served when the socket is ready.
+    /// Goes on with a socket that was told to connect; where that is done already, as within a
+    /// host, the Request goes out at once. `task` is served when the socket is ready.
     pub(crate) fn start(
         worker: &Worker,
         socket: TcpSocket,
         config: Config,
         private_data: &[u8],
         task: Arc<dyn Task>,
-    ) -> io::Result<Self> {
+    ) -> Result<Self, ConnectError> {
         let initiator = Initiator::new(config, private_data, now())
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        let task = worker.add_task(socket.as_fd(), Interest::WRITE, task)?;
         let received = Vec::new();
-        Ok(Self { socket, task, initiator, sent: 0, connected: false, received })
+        let mut calling = Self { socket, task: 0, initiator, sent: 0, connected: false, received };
+        let interest = if calling.ask()? { Interest::READ } else { Interest::WRITE };
+        calling.task = worker.add_task(calling.socket.as_fd(), interest, task)?;
+        Ok(calling)
     }
 
     /// Whether TCP has made the connection.
@@ -57,23 +60,33 @@ impl Calling {
         self.connected
     }
 
-    /// Goes on; gives the Reply when it is there.
-    pub(crate) fn advance(&mut self, worker: &Worker) -> Result<Option<Reply>, ConnectError> {
+    /// Connects and sends the Request, as far as that goes now. Whether all of it is sent.
+    fn ask(&mut self) -> Result<bool, ConnectError> {
         if !self.connected {
             match self.socket.finish_connect() {
                 Ok(()) => self.connected = true,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) => return Err(ConnectError::Unreachable(error)),
             }
         }
         let request = self.initiator.request();
-        if self.sent < request.len() {
-            match self.socket.send(&[IoPart::new(&request[self.sent..])], false) {
-                Ok(n) => self.sent += n,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(error) => return Err(error.into()),
-            }
-            if self.sent < request.len() {
+        match self.socket.send(&[IoPart::new(&request[self.sent..])], false) {
+            Ok(n) => self.sent += n,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(self.has_asked())
+    }
+
+    /// Whether the Request is sent.
+    pub(crate) fn has_asked(&self) -> bool {
+        self.sent == self.initiator.request().len()
+    }
+
+    /// Goes on; gives the Reply when it is there.
+    pub(crate) fn advance(&mut self, worker: &Worker) -> Result<Option<Reply>, ConnectError> {
+        if !self.has_asked() {
+            if !self.ask()? {
                 return Ok(None);
             }
             worker.update_task(self.task, self.socket.as_fd(), Interest::READ)?;

@@ -31,6 +31,7 @@ pub(crate) mod pool;
 pub(crate) mod stream;
 pub(crate) mod sync;
 pub(crate) mod token;
+pub(crate) mod turns;
 pub(crate) mod worker;
 
 use std::io;
@@ -45,6 +46,7 @@ use live::Live;
 use numbers::Numbers;
 use options::Options;
 use pool::Pool;
+use turns::Turns;
 use worker::Worker;
 
 /// What the objects of one device share.
@@ -60,6 +62,8 @@ pub(crate) struct Engine {
     next_worker: AtomicU32,
     pub(crate) live: Arc<Live>,
     pub(crate) numbers: Arc<Numbers>,
+    /// Connections to addresses where nobody listens yet.
+    pub(crate) turns: Arc<Turns>,
     pub(crate) process: ForkGeneration,
     next_pd: AtomicU32,
 }
@@ -67,9 +71,11 @@ pub(crate) struct Engine {
 impl Engine {
     pub(crate) fn new(options: Options) -> io::Result<Self> {
         // In this order: what was started is stopped if the next one cannot be.
+        let worker = Worker::start(&options)?;
         let mut engine = Self {
             memory: Arc::new(MemoryTable::new()),
-            worker: Worker::start(&options)?,
+            turns: Turns::new(&worker),
+            worker,
             others: Vec::new(),
             next_worker: AtomicU32::new(0),
             pool: Pool::new(),

@@ -17,7 +17,7 @@ use crate::cm::rendezvous::door::send_away;
 use crate::cm::rendezvous::introduction::{Introduction, Refusal};
 use crate::cm::rendezvous::{Peer, Rendezvous, Retry};
 use crate::cm::startup::{Answering, Calling, operate};
-use crate::cm::{ConnectError, ConnectParams};
+use crate::cm::{ConnectError, ConnectParams, closed};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::numbers::{Number, port_of};
 use crate::engine::stream::Stream;
@@ -297,12 +297,12 @@ impl Meeting {
         self.sort_kept(&mut state);
     }
 
-    fn try_once(&self, peer: &Peer) -> io::Result<Attempt> {
+    fn try_once(&self, peer: &Peer) -> Result<Attempt, ConnectError> {
         let engine = self.engine();
         let config = Rendezvous::startup(engine, peer.ird, peer.ord);
         let introduction = Introduction { from: self.number().value(), to: peer.qpn };
         let socket = TcpSocket::connect_start(Some(peer.origin()), peer.addr())?;
-        let itself = self.itself.upgrade().ok_or(io::ErrorKind::NotConnected)?;
+        let itself = self.itself.upgrade().ok_or_else(closed)?;
         let private_data = introduction.encode();
         let calling = Calling::start(&engine.worker, socket, config, &private_data, itself)?;
         Ok(Attempt { calling, deadline: now().plus(engine.options.startup_timeout) })
