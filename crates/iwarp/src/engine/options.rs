@@ -98,7 +98,7 @@ impl Default for Options {
             extensions: Extensions::Ask,
             mulpdu: None,
             startup_timeout: Duration::from_secs(10),
-            user_timeout: Duration::from_secs(30),
+            user_timeout: Duration::from_secs(25),
             linger: Duration::from_secs(10),
             max_pending: 1024,
             local_congestion: Some("cubic".to_owned()),
@@ -136,7 +136,7 @@ impl Options {
     /// | `IWARP_EXTENSIONS` | `ask`, `assume`, `refuse` | `ask` |
     /// | `IWARP_MULPDU` | 128 to 64768 octets | one TCP segment |
     /// | `IWARP_STARTUP_TIMEOUT_MS` | milliseconds | 10000 |
-    /// | `IWARP_USER_TIMEOUT_MS` | milliseconds | 30000 |
+    /// | `IWARP_USER_TIMEOUT_MS` | milliseconds | 25000 |
     /// | `IWARP_LINGER_MS` | milliseconds | 10000 |
     /// | `IWARP_MAX_PENDING` | connections, at least 1 | 1024 |
     /// | `IWARP_LOCAL_CONGESTION` | an algorithm, or `default` | `cubic` |
