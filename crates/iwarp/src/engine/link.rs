@@ -496,7 +496,6 @@ impl Endpoint {
 
     /// The transport says that the connection is over.
     fn stream_failed(self: &Arc<Self>, link: &Link, error: &io::Error) {
-        tracing::debug!(qp = self.id(), %error, "stream failed");
         link.read_ended.store(true, Ordering::SeqCst);
         link.write_ended.store(true, Ordering::SeqCst);
         let silent = matches!(
@@ -506,6 +505,14 @@ impl Endpoint {
                 | io::ErrorKind::HostUnreachable
                 | io::ErrorKind::NetworkUnreachable
         );
+        let (qp, peer) = (self.id(), link.stream.peer());
+        if !self.is_connected() {
+            tracing::debug!(qp, %peer, %error, "stream failed");
+        } else if silent {
+            tracing::warn!(qp, %peer, "the peer does not answer any more: connection given up");
+        } else {
+            tracing::warn!(qp, %peer, %error, "the connection broke");
+        }
         self.with(|qp| if silent { qp.timed_out() } else { qp.lost() });
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ pub(crate) trait Stream: Send + Sync + Debug {
     fn readiness(&self) -> BorrowedFd<'_>;
     /// Octets that one segment of the transport takes (EMSS).
     fn max_segment(&self) -> usize;
+    /// Where the other end is, for people.
+    fn peer(&self) -> SocketAddr;
 }
 
 /// Below this nothing sensible has an MSS; used when the system does not say.
@@ -33,7 +36,11 @@ const DEFAULT_EMSS: usize = 536;
 
 /// A TCP connection.
 #[derive(Debug)]
-pub(crate) struct TcpStream(TcpSocket);
+pub(crate) struct TcpStream {
+    socket: TcpSocket,
+    /// The system forgets it when the connection breaks.
+    peer: SocketAddr,
+}
 
 impl TcpStream {
     /// Sets a connected socket up: no Nagle, a bound on unacknowledged octets, and within this
@@ -45,48 +52,55 @@ impl TcpStream {
     ) -> io::Result<Self> {
         socket.set_nodelay(true)?;
         socket.set_user_timeout(Some(user_timeout))?;
+        let peer = socket.peer_addr()?;
         if let Some(name) = local_congestion
-            && socket.peer_addr()?.ip() == socket.local_addr()?.ip()
+            && peer.ip() == socket.local_addr()?.ip()
         {
             // A kernel without it keeps its default: slower, not wrong.
             let _ = socket.set_congestion(name);
         }
-        Ok(Self(socket))
+        // Of an IPv4 address on an IPv6 socket, people want the former.
+        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+        Ok(Self { socket, peer })
     }
 }
 
 impl Stream for TcpStream {
     fn send(&self, parts: &[IoPart<'_>], more: bool) -> io::Result<usize> {
-        self.0.send(parts, more)
+        self.socket.send(parts, more)
     }
 
     fn recv(&self, parts: &mut [IoPartMut<'_>]) -> io::Result<usize> {
-        self.0.recv(parts)
+        self.socket.recv(parts)
     }
 
     fn shutdown_write(&self) -> io::Result<()> {
-        self.0.shutdown_write()
+        self.socket.shutdown_write()
     }
 
     fn reset_on_close(&self) {
         // Fails only where there is nothing left to reset.
-        let _ = self.0.reset_on_close();
+        let _ = self.socket.reset_on_close();
     }
 
     fn set_patience(&self, patience: Option<Duration>) {
         // Fails only on a socket that is not ours any more, which the next call on it reports.
-        let _ = self.0.set_user_timeout(patience);
+        let _ = self.socket.set_user_timeout(patience);
     }
 
     fn take_error(&self) -> io::Result<()> {
-        self.0.take_error()
+        self.socket.take_error()
     }
 
     fn readiness(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.socket.as_fd()
     }
 
     fn max_segment(&self) -> usize {
-        self.0.maxseg().unwrap_or(DEFAULT_EMSS)
+        self.socket.maxseg().unwrap_or(DEFAULT_EMSS)
+    }
+
+    fn peer(&self) -> SocketAddr {
+        self.peer
     }
 }
