@@ -7,13 +7,16 @@ use alloc::vec::Vec;
 pub(crate) struct Ring<T> {
     slots: Vec<T>,
     capacity: usize,
+    /// Slots are addressed modulo a power of two: a division would cost more than all the rest.
+    mask: u64,
     head: u64,
     tail: u64,
 }
 
 impl<T: Default> Ring<T> {
     pub(crate) const fn new(capacity: usize) -> Self {
-        Self { slots: Vec::new(), capacity, head: 0, tail: 0 }
+        let mask = capacity.next_power_of_two() as u64 - 1;
+        Self { slots: Vec::new(), capacity, mask, head: 0, tail: 0 }
     }
 
     /// Number of the oldest item.
@@ -70,7 +73,7 @@ impl<T: Default> Ring<T> {
 
     /// Slots are made in order of first use, so a number's slot exists once it was pushed.
     const fn slot(&self, number: u64) -> usize {
-        (number % self.capacity as u64) as usize
+        (number & self.mask) as usize
     }
 }
 

@@ -218,15 +218,19 @@ impl Transmitter {
         budget: usize,
     ) -> bool {
         let before = out.len();
+        // Where the stream ended with the FPDU that was framed last, before the queue pair knows.
+        let mut framed = None;
         while out.len() < budget && out.room() >= self.framer.fpdu_len(self.mulpdu) {
-            let next = qp.with(|qp| qp.next(self.mulpdu, &mut self.scratch));
+            let next = qp.with(|qp| {
+                if let Some(position) = framed.take() {
+                    qp.framed(position);
+                }
+                qp.next(self.mulpdu, &mut self.scratch)
+            });
             match next {
                 Next::Idle => break,
                 Next::Ulpdu(ulpdu) => match self.frame(&ulpdu, memory, out) {
-                    Ok(()) => {
-                        let position = self.framer.position();
-                        qp.with(|qp| qp.framed(position));
-                    }
+                    Ok(()) => framed = Some(self.framer.position()),
                     Err(error) => qp.with(|qp| qp.gather_failed(error)),
                 },
                 Next::Atomic { stag, to, op } => {
@@ -242,6 +246,9 @@ impl Transmitter {
                     qp.with(|qp| qp.local_done(result));
                 }
             }
+        }
+        if let Some(position) = framed {
+            qp.with(|qp| qp.framed(position));
         }
         out.len() > before
     }

@@ -76,6 +76,9 @@ const TRIES_BEFORE_YIELD: u32 = 16;
 /// No timer.
 const NEVER: u64 = u64::MAX;
 
+/// How a list of requests was posted: up to the one that was refused.
+pub(crate) type Posted = Result<(), (usize, PostError)>;
+
 /// See [`Endpoint::set_patience`].
 #[derive(Clone, Copy)]
 struct Patience(Option<Duration>);
@@ -236,10 +239,7 @@ impl Endpoint {
     }
 
     /// Posts requests in order until one is refused; sends what can be sent at once.
-    pub(crate) fn post_send(
-        self: &Arc<Self>,
-        requests: &[SendRequest<'_>],
-    ) -> Result<(), (usize, PostError)> {
+    pub(crate) fn post_send(self: &Arc<Self>, requests: &[SendRequest<'_>]) -> Posted {
         let (result, link) = self.post(requests, Qp::post_send, |core| core.link.clone());
         if let Some(link) = link {
             let now = clock();
@@ -264,7 +264,7 @@ impl Endpoint {
         requests: &[R],
         post: impl Fn(&mut Qp, &R) -> Result<(), PostError>,
         link: impl FnOnce(&Core) -> Option<Arc<Link>>,
-    ) -> (Result<(), (usize, PostError)>, Option<Arc<Link>>) {
+    ) -> (Posted, Option<Arc<Link>>) {
         if self.engine.is_inherited() {
             return (Err((0, PostError::WrongState)), None);
         }
@@ -332,10 +332,7 @@ impl Endpoint {
         }
     }
 
-    pub(crate) fn post_recv(
-        self: &Arc<Self>,
-        requests: &[RecvRequest<'_>],
-    ) -> Result<(), (usize, PostError)> {
+    pub(crate) fn post_recv(self: &Arc<Self>, requests: &[RecvRequest<'_>]) -> Posted {
         let (result, waiting) = self.post(requests, Qp::post_recv, |core| {
             let waiting = core.qp.has_parked() || core.qp.is_stalled();
             if waiting { core.link.clone() } else { None }
