@@ -1,9 +1,12 @@
 //! Vectored sending and receiving on a TCP socket.
 //!
-//! `sendmsg` and `recvmsg` only: on a descriptor that the program closed by mistake and that now
-//! names one of its files, they fail with `ENOTSOCK`, where `writev` would write into that file.
+//! Calls for sockets only: on a descriptor that the program closed by mistake and that now names
+//! one of its files, they fail with `ENOTSOCK`, where `writev` would write into that file.
+//! `sendto` and `recvfrom` where there is one part, which is common and spares the kernel the
+//! copying of a header and a vector.
 
 use std::io;
+use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags};
 
@@ -29,6 +32,13 @@ impl TcpSocket {
         let now = &parts[..parts.len().min(MAX_PARTS)];
         let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         flags.set(SendFlags::MORE, more || now.len() < parts.len());
+        if let [part] = now {
+            let (fd, base, len) = (self.as_fd().as_raw_fd(), part.as_ptr(), part.len());
+            // SAFETY: whoever made the part promises that its octets may be read for its lifetime.
+            return repeated(|| unsafe {
+                libc::syscall(libc::SYS_sendto, fd, base, len, flags.bits(), 0usize, 0usize)
+            });
+        }
         let iov = IoPart::as_io_slices(now);
         loop {
             let mut none = SendAncillaryBuffer::default();
@@ -56,6 +66,15 @@ impl TcpSocket {
         if now.iter().all(IoPartMut::is_empty) {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
         }
+        if let [part] = now {
+            let (fd, base, len) = (self.as_fd().as_raw_fd(), part.as_mut_ptr(), part.len());
+            // SAFETY: whoever made the part promises that its octets may be written for its
+            // lifetime; no address is asked for.
+            return repeated(|| unsafe {
+                let flags = RecvFlags::DONTWAIT.bits();
+                libc::syscall(libc::SYS_recvfrom, fd, base, len, flags, 0usize, 0usize)
+            });
+        }
         let iov = IoPartMut::as_io_slices(now);
         loop {
             let mut none = RecvAncillaryBuffer::default();
@@ -63,6 +82,19 @@ impl TcpSocket {
                 Err(rustix::io::Errno::INTR) => {}
                 result => return Ok(result?.bytes),
             }
+        }
+    }
+}
+
+/// Makes a system call until no signal interrupts it; what it transferred.
+fn repeated(call: impl Fn() -> libc::c_long) -> io::Result<usize> {
+    loop {
+        if let Ok(octets) = usize::try_from(call()) {
+            return Ok(octets);
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
         }
     }
 }

@@ -296,7 +296,9 @@ impl Net {
     pub fn send(&mut self, e: usize, budget: usize, most: usize) -> Verdict {
         let end = &mut self.ends[e];
         let wants = end.qp.borrow_mut().wants_transmit();
-        let built = end.tx.transmit(&*end.qp, &end.host, &mut end.out, budget);
+        let before = end.out.len();
+        end.tx.transmit(&*end.qp, &end.host, &mut end.out, budget);
+        let built = end.out.len() > before;
         end.note_broken()?;
         if built && !wants {
             return Err("built octets although it wanted nothing to be sent".into());

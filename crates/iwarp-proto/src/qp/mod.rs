@@ -83,7 +83,7 @@ pub use inbound::park::Park;
 pub use receive::{Direct, Receiver};
 pub use state::{State, TransitionError};
 pub use terminate::Fault;
-pub use transmit::{Piece, Source, Transmit, Transmitter};
+pub use transmit::{Piece, Source, Taken, Transmit, Transmitter};
 pub use wr::{
     NoPool, Payload, PostError, Receive, ReceivePool, RecvRequest, SendOp, SendRequest, WcOp,
     WcStatus, WorkCompletion,
@@ -411,6 +411,20 @@ impl Qp {
     /// The next completion or event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
+    }
+
+    /// Whether [`Self::poll_event`] has something.
+    #[inline]
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// Whether [`Self::poll_timeout`] may have something.
+    #[inline]
+    pub fn may_want_time(&self) -> bool {
+        self.sq.waits_for_peer_kind()
+            || (self.nudge.is_some() && !self.inbound.first_seen())
+            || self.inbound.stall() != Stall::No
     }
 
     /// When [`Self::handle_timeout`] wants to be called.

@@ -42,6 +42,9 @@ pub(crate) struct Ulpdu {
     pub(crate) header: crate::ddp::wire::Header,
     pub(crate) body: Body,
     pub(crate) len: usize,
+    /// It ends a Send or Write, and nothing stands behind that: [`Qp::framed`] need not be told
+    /// before the stream has taken it.
+    pub(crate) last: bool,
 }
 
 /// Where the octets behind the DDP header come from.
@@ -634,7 +637,12 @@ impl Qp {
                 Body::Octets
             }
         };
-        Next::Ulpdu(Ulpdu { header: segment.header, body, len })
+        let last = matches!(current.kind, Kind::Request(_))
+            && current.message.is_done()
+            && self.sq.is_started()
+            && self.irq.is_empty()
+            && !self.outbound.nudge;
+        Next::Ulpdu(Ulpdu { header: segment.header, body, len, last })
     }
 
     /// The ULPDU of [`Next::Ulpdu`] was framed; the stream's octets now end at `position`.

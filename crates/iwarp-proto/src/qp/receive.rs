@@ -102,8 +102,9 @@ impl Receiver {
     ) -> usize {
         let mut used = 0;
         loop {
-            if !qp.with(|qp| qp.receives()) {
-                self.forget_parked();
+            // A segment that begins is judged by the queue pair, which knows whether it has ended.
+            let asks = self.streaming.is_some() || self.has_waiting();
+            if asks && self.has_ended(qp) {
                 return input.len();
             }
             // Also right behind a segment that was parked: a receive may have been posted between
@@ -119,17 +120,35 @@ impl Receiver {
                 }
                 continue;
             }
-            let input = &mut input[used..];
+            let left = &mut input[used..];
             let step = if self.deframer.can_stream() {
-                self.stream_step(qp, memory, pool, input)
+                self.stream_step(qp, memory, pool, left)
             } else {
-                self.whole_step(qp, memory, pool, input)
+                self.whole_step(qp, memory, pool, left)
             };
             used += step;
-            if step == 0 || self.stalled {
+            if self.stalled || (used == input.len() && !self.has_waiting()) {
                 return used;
             }
+            if step == 0 {
+                // What comes after the end is dropped, whatever it is.
+                return if self.has_ended(qp) { input.len() } else { used };
+            }
         }
+    }
+
+    /// Messages wait for receives.
+    fn has_waiting(&self) -> bool {
+        !self.park.is_empty() || self.held.is_some()
+    }
+
+    /// Whether nothing is received any more. Nothing is kept then.
+    fn has_ended<S: Shared>(&mut self, qp: &S) -> bool {
+        let ended = !qp.with(|qp| qp.receives());
+        if ended {
+            self.forget_parked();
+        }
+        ended
     }
 
     /// Whether the stream stands still because a message finds neither a receive nor room in the

@@ -137,6 +137,11 @@ impl SendQueue {
         self.ring.head() != self.next
     }
 
+    /// Whether all requests were started, and no peer is asked whether it has them.
+    pub(crate) const fn is_started(&self) -> bool {
+        self.ring.tail() == self.next && !self.acks.on
+    }
+
     /// Number of the request that was posted last.
     pub(crate) const fn last_posted(&self) -> u64 {
         self.ring.tail() - 1

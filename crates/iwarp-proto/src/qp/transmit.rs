@@ -12,7 +12,7 @@ use crate::mpa::startup::Negotiated;
 use crate::mpa::tx::Framer;
 use crate::mpa::wire::{MAX_ULPDU, MIN_MULPDU, trailer_len};
 use crate::qp::outbound::{Body, Next, Scratch, Ulpdu};
-use crate::qp::{Qp, Shared};
+use crate::qp::{Disposition, Qp, Shared};
 use crate::types::{Stag, TaggedOffset};
 
 /// Payloads below this are copied even where they could be sent from where they lie: an element
@@ -174,6 +174,15 @@ impl Transmit {
     }
 }
 
+/// What [`Transmitter::taken`] leaves to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Taken {
+    /// There is something to send.
+    pub more: bool,
+    /// What to do with the stream once all that was built is taken.
+    pub disposition: Disposition,
+}
+
 /// Builds the FPDUs of one direction of a stream.
 #[derive(Debug)]
 pub struct Transmitter {
@@ -181,6 +190,8 @@ pub struct Transmitter {
     who: Accessor,
     mulpdu: usize,
     taken: u64,
+    /// Where the stream ended with the FPDU that was framed last, before the queue pair knows.
+    framed: Option<u64>,
     scratch: Scratch,
 }
 
@@ -192,6 +203,7 @@ impl Transmitter {
             who,
             mulpdu: MIN_MULPDU,
             taken: 0,
+            framed: None,
             scratch: Scratch::default(),
         };
         new.set_mulpdu(mulpdu);
@@ -209,7 +221,7 @@ impl Transmitter {
     }
 
     /// Builds FPDUs until `out` is full, `budget` octets wait in it, or there is nothing to
-    /// send. Returns whether something was built.
+    /// send. False in the last case.
     pub fn transmit<S: Shared, M: Memory>(
         &mut self,
         qp: &S,
@@ -217,20 +229,23 @@ impl Transmitter {
         out: &mut Transmit,
         budget: usize,
     ) -> bool {
-        let before = out.len();
-        // Where the stream ended with the FPDU that was framed last, before the queue pair knows.
-        let mut framed = None;
         while out.len() < budget && out.room() >= self.framer.fpdu_len(self.mulpdu) {
+            let framed = self.framed.take();
             let next = qp.with(|qp| {
-                if let Some(position) = framed.take() {
+                if let Some(position) = framed {
                     qp.framed(position);
                 }
                 qp.next(self.mulpdu, &mut self.scratch)
             });
             match next {
-                Next::Idle => break,
+                Next::Idle => return false,
                 Next::Ulpdu(ulpdu) => match self.frame(&ulpdu, memory, out) {
-                    Ok(()) => framed = Some(self.framer.position()),
+                    Ok(()) => {
+                        self.framed = Some(self.framer.position());
+                        if ulpdu.last {
+                            return false;
+                        }
+                    }
                     Err(error) => qp.with(|qp| qp.gather_failed(error)),
                 },
                 Next::Atomic { stag, to, op } => {
@@ -247,18 +262,25 @@ impl Transmitter {
                 }
             }
         }
-        if let Some(position) = framed {
+        // The peer may answer as soon as the stream has it.
+        if let Some(position) = self.framed.take() {
             qp.with(|qp| qp.framed(position));
         }
-        out.len() > before
+        true
     }
 
-    /// The stream took `n` octets: completes what ends among them.
-    pub fn taken<S: Shared>(&mut self, qp: &S, out: &mut Transmit, n: usize) {
+    /// The stream took `n` octets: completes what ends among them. What is to be done next.
+    pub fn taken<S: Shared>(&mut self, qp: &S, out: &mut Transmit, n: usize) -> Taken {
         out.drop_front(n);
         self.taken += n as u64;
-        let position = self.taken;
-        qp.with(|qp: &mut Qp| qp.taken(position));
+        let (framed, position) = (self.framed.take(), self.taken);
+        qp.with(|qp: &mut Qp| {
+            if let Some(position) = framed {
+                qp.framed(position);
+            }
+            qp.taken(position);
+            Taken { more: qp.wants_transmit(), disposition: qp.disposition() }
+        })
     }
 
     fn frame<M: Memory>(

@@ -18,7 +18,7 @@ use crate::engine::group::{By, clock};
 use crate::engine::link::Link;
 use crate::engine::numbers::Number;
 use crate::engine::stream::Stream;
-use crate::engine::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
+use crate::engine::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence};
 use crate::engine::{Engine, now};
 use crate::verbs::event::{AsyncEvent, AsyncQueue};
 use crate::verbs::{cq::CqCore, srq::SrqCore};
@@ -57,6 +57,10 @@ pub(crate) struct Endpoint {
     parks: bool,
     events: Arc<AsyncQueue>,
     observer: Mutex<Option<Arc<dyn Observer>>>,
+    /// Somebody takes octets apart at this moment and may be placing some.
+    receiving: AtomicBool,
+    /// That is why events were not handed on.
+    withheld: AtomicBool,
     /// The core has asked for a call at some time.
     wants_timer: AtomicBool,
     /// When the next call is going to be made, in nanoseconds.
@@ -90,8 +94,6 @@ struct Core {
     patience: Option<Patience>,
     /// Number of the connection that `link` is or was; 0 where there was none since the reset.
     connection: u64,
-    /// Somebody takes octets apart at this moment and may be placing some.
-    receiving: bool,
 }
 
 impl std::fmt::Debug for Endpoint {
@@ -107,7 +109,7 @@ impl Shared for Endpoint {
         let mut core = self.core.lock();
         let result = f(&mut core.qp);
         self.hand_on(&mut core);
-        if core.qp.poll_timeout().is_some() {
+        if core.qp.may_want_time() {
             self.wants_timer.store(true, Ordering::Relaxed);
         }
         result
@@ -138,7 +140,6 @@ impl Endpoint {
                 link: None,
                 patience: None,
                 connection: 0,
-                receiving: false,
             }),
             send_cq,
             recv_cq,
@@ -146,6 +147,8 @@ impl Endpoint {
             parks: config.park.is_some(),
             events,
             observer: Mutex::new(None),
+            receiving: AtomicBool::new(false),
+            withheld: AtomicBool::new(false),
             wants_timer: AtomicBool::new(false),
             timer: AtomicU64::new(NEVER),
             awaiting: Awaiting::new(),
@@ -319,9 +322,9 @@ impl Endpoint {
         }
     }
 
-    /// Something was received: learns whether the program waits for answers, and how.
-    pub(crate) fn note_arrivals(&self, by: By) {
-        if !self.awaiting.has_news(self.with(|qp| qp.arrivals())) {
+    /// The peer has sent so many messages: learns whether the program waits for answers, and how.
+    pub(crate) fn note_arrivals(&self, arrivals: u64, by: By) {
+        if !self.awaiting.has_news(arrivals) {
             return;
         }
         self.recv_cq.group().note_arrival();
@@ -487,9 +490,10 @@ impl Endpoint {
     /// Sets the timer that the core asks for: only while operations wait to learn what the peer
     /// can do, at the start of a connection, and while a full park holds it up.
     pub(crate) fn watch_time(self: &Arc<Self>) {
-        if !self.wants_timer.swap(false, Ordering::Relaxed) {
+        if !self.wants_timer.load(Ordering::Relaxed) {
             return;
         }
+        self.wants_timer.store(false, Ordering::Relaxed);
         let Some(at) = self.with(|qp| qp.poll_timeout()) else { return };
         if at <= now() {
             return self.tell_time();
@@ -520,19 +524,30 @@ impl Endpoint {
     /// Calls `work`, which places octets. A stream that others end meanwhile flushes its work
     /// requests only afterwards: what was reported flushed is not written to any more.
     pub(crate) fn receiving(&self, work: impl FnOnce()) {
-        self.core.lock().receiving = true;
+        // Whoever ends the stream says first that events are withheld, then looks whether this is
+        // going on: one of the two sees the other. Octets are placed only after a look at the core.
+        self.receiving.swap(true, Ordering::SeqCst);
         work();
-        let mut core = self.core.lock();
-        core.receiving = false;
-        self.hand_on(&mut core);
+        self.receiving.swap(false, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if self.withheld.load(Ordering::SeqCst) {
+            self.withheld.store(false, Ordering::SeqCst);
+            self.hand_on(&mut self.core.lock());
+        }
     }
 
     /// Hands the core's events on. A completion queue that is full loses no other's stream: the
     /// queue pair whose completion it was fails (RFC 5042 §6.4.6).
     fn hand_on(&self, core: &mut Core) {
-        let ended = !core.qp.is_connected();
-        if core.receiving && ended {
+        if !core.qp.has_events() {
             return;
+        }
+        if !core.qp.is_connected() {
+            self.withheld.store(true, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            if self.receiving.load(Ordering::SeqCst) {
+                return;
+            }
         }
         let mut overrun = false;
         loop {

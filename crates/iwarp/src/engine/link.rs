@@ -9,7 +9,7 @@ use iwarp_os::{Interest, IoPart, IoPartMut, Ready};
 use iwarp_proto::memory::{Accessor, RemoteAccess};
 use iwarp_proto::mpa::startup::Negotiated;
 use iwarp_proto::mpa::wire::mulpdu;
-use iwarp_proto::qp::{Disposition, Piece, Receiver, Shared, Source, Transmit, Transmitter};
+use iwarp_proto::qp::{Disposition, Piece, Qp, Receiver, Shared, Source, Transmit, Transmitter};
 
 use crate::engine::endpoint::Endpoint;
 use crate::engine::gather::Gather;
@@ -184,6 +184,19 @@ impl Link {
     }
 }
 
+/// What a queue pair wants done with its stream.
+#[derive(Clone, Copy)]
+struct State {
+    disposition: Disposition,
+    connected: bool,
+}
+
+impl State {
+    fn of(qp: &Qp) -> Self {
+        Self { disposition: qp.disposition(), connected: qp.is_connected() }
+    }
+}
+
 impl Endpoint {
     /// Something is ready on the stream.
     pub(crate) fn ready(self: &Arc<Self>, link: &Arc<Link>, ready: Ready, by: By) {
@@ -202,12 +215,11 @@ impl Endpoint {
             self.stream_failed(link, &error);
         } else if readable || hangup || error {
             self.receive(link);
-            self.note_arrivals(by);
         }
         if writable {
             self.transmit(link);
         }
-        self.answer(link);
+        self.note_arrivals(self.answer(link), by);
     }
 
     /// Receives are there for messages that wait.
@@ -216,12 +228,17 @@ impl Endpoint {
         self.answer(link);
     }
 
-    /// Sends and ends what follows from what was received.
-    fn answer(self: &Arc<Self>, link: &Arc<Link>) {
-        if self.with(|qp| qp.wants_transmit()) {
+    /// Sends and ends what follows from what was received. How many messages that were.
+    fn answer(self: &Arc<Self>, link: &Arc<Link>) -> u64 {
+        let (wants_transmit, arrivals, state) =
+            self.with(|qp| (qp.wants_transmit(), qp.arrivals(), State::of(qp)));
+        if wants_transmit {
             self.transmit(link);
+            self.settle(link);
+        } else {
+            self.settle_as(link, state);
         }
-        self.settle(link);
+        arrivals
     }
 
     /// Receives what is there, and delivers what waits for receives.
@@ -410,18 +427,19 @@ impl Endpoint {
     }
 
     fn transmit_some(self: &Arc<Self>, link: &Link, send: &mut Send) {
+        let mut disposition = None;
         while !link.write_blocked.load(Ordering::SeqCst) && !link.write_ended.load(Ordering::SeqCst)
         {
             let out = send.out.get_or_insert_with(|| self.engine.pool.transmit());
             let memory = &*self.engine.memory;
-            send.transmitter.transmit(&**self, memory, out, TRANSMIT_BUDGET);
+            let more = send.transmitter.transmit(&**self, memory, out, TRANSMIT_BUDGET);
             if out.is_empty() {
                 break;
             }
-            match self.write(link, out) {
+            let taken = match self.write(link, out) {
                 Ok(n) => {
-                    send.transmitter.taken(&**self, out, n);
                     send.sent += n as u64;
+                    send.transmitter.taken(&**self, out, n)
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     link.write_blocked.store(true, Ordering::SeqCst);
@@ -432,17 +450,21 @@ impl Endpoint {
                     self.stream_failed(link, &error);
                     break;
                 }
-            }
+            };
             if send.sent >= send.next_mss_check {
                 send.next_mss_check = send.sent + MSS_CHECK;
                 let markers = send.transmitter.markers();
                 send.transmitter.set_mulpdu(mulpdu(link.stream.max_segment(), markers));
             }
+            if out.is_empty() && !more && !taken.more {
+                disposition = Some(taken.disposition);
+                break;
+            }
         }
         if send.out.as_ref().is_some_and(|out| out.is_empty()) {
             self.give_back(send);
-            if self.with(|qp| qp.disposition()) == Disposition::Finish
-                && !link.write_ended.swap(true, Ordering::SeqCst)
+            let disposition = disposition.unwrap_or_else(|| self.with(|qp| qp.disposition()));
+            if disposition == Disposition::Finish && !link.write_ended.swap(true, Ordering::SeqCst)
             {
                 // Fails where the peer has reset the stream already.
                 let _ = link.stream.shutdown_write();
@@ -460,6 +482,10 @@ impl Endpoint {
 
     /// One system call for as much as goes into it.
     fn write(&self, link: &Link, out: &Transmit) -> io::Result<usize> {
+        let mut pieces = out.pieces();
+        if let (Some(Piece::Staged(range)), None) = (pieces.next(), pieces.next()) {
+            return link.stream.send(&[IoPart::new(out.octets(range.clone()))], false);
+        }
         let mut guards: [Option<Guard<'_>>; GUARDED_PARTS] = [const { None }; GUARDED_PARTS];
         let mut staged_only = true;
         for (piece, slot) in out.pieces().zip(&mut guards) {
@@ -519,7 +545,14 @@ impl Endpoint {
     /// Closes the stream once both directions are over, and makes sure that this happens in time
     /// once one of them is to end.
     pub(crate) fn settle(self: &Arc<Self>, link: &Arc<Link>) {
-        let disposition = self.with(|qp| qp.disposition());
+        self.settle_as(link, self.with(|qp| State::of(qp)));
+    }
+
+    fn settle_as(self: &Arc<Self>, link: &Arc<Link>, state: State) {
+        let State { disposition, connected } = state;
+        if disposition == Disposition::Open && connected {
+            return;
+        }
         if disposition == Disposition::Finish && !link.write_ended.load(Ordering::SeqCst) {
             // Nothing may be left to send, but the peer waits for our end of the stream.
             self.transmit(link);
@@ -532,12 +565,7 @@ impl Endpoint {
                 self.close_link(link);
             }
             _ if ended => self.close_link(link),
-            Disposition::Finish => self.linger(link),
-            Disposition::Open => {
-                if !self.with(|qp| qp.is_connected()) {
-                    self.linger(link);
-                }
-            }
+            Disposition::Finish | Disposition::Open => self.linger(link),
         }
     }
 

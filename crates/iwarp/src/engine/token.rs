@@ -18,6 +18,15 @@ impl<T> Token<T> {
     /// Has `work` done at least once by somebody after this call began: here, or by the present
     /// holder.
     pub(crate) fn request(&self, mut work: impl FnMut(&mut T)) {
+        // Mostly nobody has it: no note is needed.
+        if let Some(mut state) = self.state.try_lock() {
+            work(&mut state);
+            drop(state);
+            fence(Ordering::SeqCst);
+            if !self.more.load(Ordering::Acquire) {
+                return;
+            }
+        }
         // A swap, as a note left on top of another's must pass that one on.
         self.more.swap(true, Ordering::AcqRel);
         loop {
