@@ -25,6 +25,7 @@ pub(crate) const TOOLS: &[Tool] = &[
     },
     Tool { program: "tcpdump", package: "tcpdump", steps: &["test", "e2e"] },
     Tool { program: "tshark", package: "tshark", steps: &["test", "e2e"] },
+    Tool { program: "valgrind", package: "valgrind", steps: &["instructions"] },
     Tool { program: "setpriv", package: "util-linux", steps: &["test", "programs", "pyverbs"] },
     Tool { program: "ip", package: "iproute2", steps: &["programs", "pyverbs"] },
     Tool { program: "ibv_devices", package: "ibverbs-utils", steps: &["dist", "programs"] },
@@ -37,6 +38,20 @@ pub(crate) const TOOLS: &[Tool] = &[
     Tool { program: "mpicc", package: "libopenmpi-dev", steps: &["programs"] },
     Tool { program: "ucx_perftest", package: "ucx-utils", steps: &["programs"] },
     Tool { program: "/usr/include/ucp/api/ucp.h", package: "libucx-dev", steps: &["programs"] },
+    // For the bindings of Rust crates, which bring C sources.
+    Tool {
+        program: "/usr/include/infiniband/verbs.h",
+        package: "libibverbs-dev",
+        steps: &["programs"],
+    },
+    Tool {
+        program: "/usr/lib/llvm-14/lib/libclang.so",
+        package: "libclang-14-dev",
+        steps: &["programs"],
+    },
+    Tool { program: "cmake", package: "cmake", steps: &["programs"] },
+    Tool { program: "make", package: "make", steps: &["programs"] },
+    Tool { program: "pkg-config", package: "pkg-config", steps: &["programs"] },
     Tool {
         program: "/usr/lib/python3/dist-packages/pyverbs/__init__.py",
         package: "python3-pyverbs",

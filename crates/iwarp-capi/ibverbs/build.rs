@@ -16,6 +16,9 @@ use exports::Export;
 /// Version of the symbols that librdmacm.so.1 jumps to.
 const INTERNAL: &str = "IWARP_PRIVATE_1";
 
+/// Version of what programs of before 2007 call.
+const HISTORICAL: &str = "IBVERBS_1.0";
+
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=../exports.rs");
@@ -55,7 +58,6 @@ fn write_export(code: &mut String, number: usize, export: &Export) {
     let (name, version) = (&export.name, &export.version);
     let symver = format!(".symver __iwarp_export_{number}, {name}{at}{version}, remove");
     let label = format!("__iwarp_export_{number}");
-    let stub = |kind| format!("::iwarp_capi::verbs::unsupported::{kind}");
     let target = match export.target.as_str() {
         "DATA" => {
             writeln!(
@@ -67,10 +69,10 @@ fn write_export(code: &mut String, number: usize, export: &Export) {
             .expect("writing to memory");
             return;
         }
-        "STUB_INT" => stub("errno"),
-        "STUB_MINUS" => stub("minus_one"),
-        "STUB_PTR" => stub("null"),
-        "STUB_VOID" => stub("nothing"),
+        "STUB_INT" => write_stub(code, number, export, "errno", "::core::ffi::c_int"),
+        "STUB_MINUS" => write_stub(code, number, export, "minus_one", "::core::ffi::c_int"),
+        "STUB_PTR" => write_stub(code, number, export, "null", "*mut ::core::ffi::c_void"),
+        "STUB_VOID" => "::iwarp_capi::verbs::unsupported::nothing".to_owned(),
         path => format!("::iwarp_capi::{path}"),
     };
     let jump = match exports::architecture().as_str() {
@@ -85,4 +87,28 @@ fn write_export(code: &mut String, number: usize, export: &Export) {
          \".size {label}, .-{label}\", \"{symver}\", \".popsection\", target = sym {target});"
     )
     .expect("writing to memory");
+}
+
+/// A function that fails and knows its own name, to tell the user. Returns how it is called here.
+fn write_stub(
+    code: &mut String,
+    number: usize,
+    export: &Export,
+    kind: &str,
+    result: &str,
+) -> String {
+    let name = export.name.trim_start_matches("iwcm_");
+    let missing = if export.version == HISTORICAL && !export.default {
+        "History".to_owned()
+    } else {
+        format!("Feature(\"{name}\")")
+    };
+    let stub = format!("iwarp_stub_{number}");
+    writeln!(
+        code,
+        "extern \"C\" fn {stub}() -> {result} {{ use ::iwarp_capi::verbs::unsupported; \
+         unsupported::{kind}(unsupported::Missing::{missing}) }}"
+    )
+    .expect("writing to memory");
+    stub
 }

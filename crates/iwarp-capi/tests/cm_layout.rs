@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::mem::{align_of, offset_of, size_of};
 use std::time::Duration;
 
+use iwarp_capi::abi::flags::IBV_QPT_UD;
 use iwarp_capi::cm::abi::*;
 
 macro_rules! layouts {

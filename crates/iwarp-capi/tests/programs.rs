@@ -21,6 +21,36 @@ fn symbols_are_found_by_version_and_the_library_loads_again_and_again() {
     assert_eq!(said, "");
 }
 
+/// Whatever the lists call a stub fails as they say, old versions and private names included.
+#[test]
+fn every_function_that_is_not_there_says_so() {
+    let lists = [include_str!("../ibverbs/exports.txt"), include_str!("../rdmacm/exports.txt")];
+    let mut table = String::new();
+    for line in lists.iter().flat_map(|list| list.lines()).filter(|line| !line.starts_with('#')) {
+        let Some((symbol, kind)) = line.split_once(" STUB_") else { continue };
+        let (name, version) = symbol.split_once('@').unwrap();
+        let version = version.trim_start_matches('@');
+        table.push_str(&format!("{{ \"{name}\", \"{version}\", {kind} }},\n"));
+    }
+    assert!(table.contains("ibv_create_ah") && table.contains("IBVERBS_1.0"), "{table}");
+    let source = source!("missing.c").replace("TABLE", &table);
+    let said = support::run("missing", &source, &[("IWARP_LOG", "info")]);
+    assert!(said.contains("iwarp: ibv_create_ah: not supported\n"), "{said}");
+    assert_eq!(said.matches("before 2007").count(), 1, "{said}");
+    // Programs try what is there.
+    let said = support::run("missing_quiet", &source, &[]);
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+/// A datagram queue pair is a number; the step that would make it more fails.
+#[test]
+fn a_datagram_queue_pair_has_a_number_at_most() {
+    let said = support::run("datagram_roce", &source!("datagram.c"), &[ROCE]);
+    assert!(said.contains("no datagram (UD) queue pairs"), "{said}");
+    let said = support::run("datagram", &source!("datagram.c"), &[]);
+    assert!(said.contains("no datagram (UD) queue pairs"), "{said}");
+}
+
 #[test]
 fn a_thread_that_waits_can_be_cancelled() {
     support::run("cancel", &source!("cancel.c"), &[]);

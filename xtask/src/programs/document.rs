@@ -14,13 +14,13 @@ use crate::shell;
 const FILE: &str = "docs/programs.md";
 
 /// What came of a row at one place.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Works,
     /// It says no, as it should.
     Refused,
-    /// It fails, for a reason that the table knows.
-    NotYet(String),
+    /// It learns in time that its peer is lost.
+    Told,
     /// It fails.
     Fails,
 }
@@ -47,25 +47,25 @@ impl fmt::Display for Key {
 impl Verdict {
     /// Of a row, by whether it did what it should.
     pub(crate) fn of(row: &Row, good: bool) -> Self {
-        match (good, row.not_yet, &row.expect) {
-            (true, _, Expect::Success(_)) => Self::Works,
-            (true, _, Expect::Refusal(_)) => Self::Refused,
-            (false, Some(reason), _) => Self::NotYet(reason.to_owned()),
-            (false, None, _) => Self::Fails,
+        match (good, &row.expect) {
+            (true, Expect::Success(_)) => Self::Works,
+            (true, Expect::Refusal(_)) => Self::Refused,
+            (true, Expect::Loss(..)) => Self::Told,
+            (false, _) => Self::Fails,
         }
     }
 
     /// Whether that is what the row is for.
     pub(crate) fn is_good(&self) -> bool {
-        matches!(self, Self::Works | Self::Refused)
+        !matches!(self, Self::Fails)
     }
 
-    fn shown(&self) -> String {
+    const fn shown(self) -> &'static str {
         match self {
-            Self::Works => "works".to_owned(),
-            Self::Refused => "says no".to_owned(),
-            Self::NotYet(reason) => format!("not yet: {reason}"),
-            Self::Fails => "fails".to_owned(),
+            Self::Works => "works",
+            Self::Refused => "says no",
+            Self::Told => "is told",
+            Self::Fails => "fails",
         }
     }
 
@@ -73,8 +73,9 @@ impl Verdict {
         match cell {
             "works" => Some(Self::Works),
             "says no" => Some(Self::Refused),
+            "is told" => Some(Self::Told),
             "fails" => Some(Self::Fails),
-            _ => cell.strip_prefix("not yet: ").map(|reason| Self::NotYet(reason.to_owned())),
+            _ => None,
         }
     }
 }
@@ -98,6 +99,14 @@ fn device(row: &Row) -> &'static str {
 
 /// Client and server, or just the former where the latter is the same without the address.
 fn commands(row: &Row) -> String {
+    let commands = commands_alone(row);
+    match row.expect {
+        Expect::Loss(how, ..) => format!("{commands}, {}", how.told()),
+        _ => commands,
+    }
+}
+
+fn commands_alone(row: &Row) -> String {
     let same = row.client.replace(" SERVER", "") == row.server.replace(" SERVER", "");
     if row.server.is_empty() || same {
         format!("`{}`", row.client)
@@ -136,25 +145,14 @@ pub(crate) fn write(rows: &[Row], verdicts: &Verdicts, symbols: &[Symbol]) -> Re
     let count = |wanted: &dyn Fn(&Verdict) -> bool| verdicts.values().filter(|v| wanted(v)).count();
     let _ = writeln!(
         text,
-        "{} runs work, {} say no as they should, {} do not work.",
+        "{} runs work, {} say no as they should, {} are told of a lost peer, {} do not work.",
         count(&|verdict| *verdict == Verdict::Works),
         count(&|verdict| *verdict == Verdict::Refused),
+        count(&|verdict| *verdict == Verdict::Told),
         count(&|verdict| !verdict.is_good()),
     );
-    let mut group = "";
-    for row in rows {
-        if row.group != group {
-            group = row.group;
-            let _ = write!(text, "\n### {group}\n\n");
-            text.push_str("| Command | Device | Loopback | Network |\n|---|---|---|---|\n");
-        }
-        let key = Key::of(row);
-        let cell = |place| {
-            let verdict = verdicts.get(&(key.clone(), name(place)));
-            verdict.map_or_else(String::new, Verdict::shown)
-        };
-        let (loopback, network) = (cell(Place::Loopback), cell(Place::Network));
-        let _ = writeln!(text, "| {} | {} | {loopback} | {network} |", key.0, key.1);
+    for group in rows.chunk_by(|one, next| one.group == next.group) {
+        write_group(&mut text, group, verdicts);
     }
     text.push_str(SYMBOLS);
     for symbol in symbols {
@@ -167,11 +165,25 @@ pub(crate) fn write(rows: &[Row], verdicts: &Verdicts, symbols: &[Symbol]) -> Re
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
+/// Writes the table of rows of one kind.
+fn write_group(text: &mut String, rows: &[Row], verdicts: &Verdicts) {
+    let _ = write!(text, "\n### {}\n\n", rows[0].group);
+    text.push_str("| Command | Device | Loopback | Network |\n|---|---|---|---|\n");
+    for row in rows {
+        let key = Key::of(row);
+        let cell =
+            |place| verdicts.get(&(key.clone(), name(place))).map_or("", |verdict| verdict.shown());
+        let (loopback, network) = (cell(Place::Loopback), cell(Place::Network));
+        let _ = writeln!(text, "| {} | {} | {loopback} | {network} |", key.0, key.1);
+    }
+}
+
 const HEAD: &str = "\
 # Programs that run
 
-Unmodified programs of Debian 12 under [`iwarp run`](run.md), each as an ordinary user. Generated by
-`cargo xtask programs`; `cargo xtask test` runs all of it and fails when what works here does not.
+Unmodified programs of Debian 12 under [`iwarp run`](run.md), each as an ordinary user, and the tests
+and examples of Rust crates, as crates.io has them. Generated by `cargo xtask programs`; `cargo xtask
+test` runs all of it and fails when something here does not work.
 
 *Loopback*: both processes on one host, the server's address is 127.0.0.1. *Network*: on two hosts
 (network namespaces) with an Ethernet of MTU 1500 between them. *Device*: the personality, and
@@ -179,7 +191,9 @@ whether `--sysfs` was given. `SERVER` and `CLIENT` are addresses. Where only one
 for a client and a server, the server's is the same without the address. The commands are short on
 purpose: they show that a program works, not how fast it is. Success is an exit status of 0 of both
 processes, and where there is something to see, the right output. *Says no*: what the device cannot
-do, because RC is all that iWARP has, fails at once with the program's own error message.
+do, because RC is all that iWARP has, fails at once with the program's own error message. *Is told*:
+a client that has lost its server fails within a second where that was killed, and within 30 s where
+nothing is heard of it any more (10 s where the program sets the queue pair's timeout).
 
 ";
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
+use super::crates;
 use super::table::Row;
 use crate::shell;
 
@@ -28,6 +29,11 @@ pub(crate) fn compile<'a>(rows: impl Iterator<Item = &'a Row> + Clone, bin: &Pat
         cc.arg("-O1").arg("-o").arg(bin.join("ucp_client_server"));
         cc.arg(examples.join("ucp_client_server.c")).args(["-lucp", "-lucs"]);
         shell::run(&mut cc)?;
+    }
+    for named in [crates::SIDEWAY, crates::IBVERBS] {
+        if rows.clone().any(|row| row.group == named) {
+            crates::build(named, bin)?;
+        }
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Runs one row and says whether it works.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,10 +10,12 @@ use anyhow::{Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::lab::{Lane, Side};
-use super::table::{Expect, Place, Row};
+use super::table::{Expect, Loss, Place, Row};
 
 /// How long a program may take to say no.
 const AT_ONCE: Duration = Duration::from_secs(8);
+/// Octets that no program sends before it is at work.
+const AT_WORK: u64 = 50_000_000;
 /// How often is looked whether something is so.
 const LOOK: Duration = Duration::from_millis(4);
 
@@ -52,8 +54,8 @@ fn attempt(
     client_says: &Path,
 ) -> Result<()> {
     let limit = match row.expect {
-        Expect::Success(_) => Duration::from_secs(row.limit),
         Expect::Refusal(_) => AT_ONCE,
+        Expect::Success(_) | Expect::Loss(..) => Duration::from_secs(row.limit),
     };
     let deadline = Instant::now() + limit;
     let mut server = None;
@@ -62,10 +64,22 @@ fn attempt(
         started.listens(row.port, deadline)?;
     }
     let mut client = Process(lane.start(row, place, Side::Client, client_says)?);
-    let status = client.ends(deadline);
+    let (mut deadline, mut status) = (deadline, None);
+    if let Expect::Loss(how, within, _) = row.expect {
+        client.is_at_work(deadline)?;
+        match how {
+            Loss::Killed => drop(server.take()),
+            Loss::Silent => lane.unplug()?,
+        }
+        deadline = Instant::now() + within;
+        status = client.ends(deadline);
+        lane.plug()?;
+        ensure!(status.is_some(), "the client does not notice in {within:?}");
+    }
+    let status = status.or_else(|| client.ends(deadline));
     let said = fs::read_to_string(client_says).unwrap_or_default();
     let text = match row.expect {
-        Expect::Refusal(text) => {
+        Expect::Refusal(text) | Expect::Loss(_, _, text) => {
             ensure!(status.is_some(), "the program neither works nor says no");
             ensure!(status.is_some_and(|status| !status.success()), "the program does not say no");
             text
@@ -99,14 +113,12 @@ impl Process {
             let mut words = line.split_whitespace().skip(1);
             words.next().is_some_and(|local| local.ends_with(&suffix)) && words.nth(1) == Some("0A")
         };
-        let process = Path::new("/proc").join(self.0.id().to_string());
         loop {
-            // At first it is where this program is.
-            let arrived = fs::read_link(process.join("ns/net")).ok()
-                != fs::read_link("/proc/self/ns/net").ok();
-            let tables = ["net/tcp", "net/tcp6"].map(|file| process.join(file));
+            let tables = ["net/tcp", "net/tcp6"].map(|file| self.proc().join(file));
             let read = |table| fs::read_to_string(table).unwrap_or_default();
-            if arrived && tables.into_iter().any(|table| read(table).lines().any(listening)) {
+            if self.has_arrived()
+                && tables.into_iter().any(|table| read(table).lines().any(listening))
+            {
                 return Ok(());
             }
             if let Some(status) = self.0.try_wait()? {
@@ -115,6 +127,38 @@ impl Process {
             ensure!(Instant::now() < deadline, "the server does not listen at port {port}");
             thread::sleep(LOOK);
         }
+    }
+
+    /// Waits until its host has sent so much that it must be at work.
+    fn is_at_work(&mut self, deadline: Instant) -> Result<()> {
+        let table = self.proc().join("net/dev");
+        let mut before: Option<u64> = None;
+        loop {
+            // Of a network interface's numbers, the ninth is what it has sent (proc(5)).
+            let table = fs::read_to_string(&table).unwrap_or_default();
+            let numbers = table.lines().find_map(|line| line.trim().strip_prefix("eth0:"));
+            let sent = numbers.and_then(|numbers| numbers.split_whitespace().nth(8)?.parse().ok());
+            if self.has_arrived()
+                && let Some(sent) = sent
+                && sent > *before.get_or_insert(sent) + AT_WORK
+            {
+                return Ok(());
+            }
+            if let Some(status) = self.0.try_wait()? {
+                bail!("the client ends before it is at work: {status}");
+            }
+            ensure!(Instant::now() < deadline, "the client never gets to work");
+            thread::sleep(LOOK);
+        }
+    }
+
+    fn proc(&self) -> PathBuf {
+        Path::new("/proc").join(self.0.id().to_string())
+    }
+
+    /// Whether it is on its host: at first it is where this program is.
+    fn has_arrived(&self) -> bool {
+        fs::read_link(self.proc().join("ns/net")).ok() != fs::read_link("/proc/self/ns/net").ok()
     }
 
     /// Waits until it ends, but not past the deadline.

@@ -126,6 +126,21 @@ impl Lane {
         Ok(())
     }
 
+    /// The server's host is not heard of any more.
+    pub(crate) fn unplug(&self) -> Result<()> {
+        self.set_link("down")
+    }
+
+    /// It is back.
+    pub(crate) fn plug(&self) -> Result<()> {
+        self.set_link("up")
+    }
+
+    fn set_link(&self, state: &str) -> Result<()> {
+        let [server, _] = &self.hosts;
+        ip(&["-n", &server.namespace, "link", "set", "eth0", state])
+    }
+
     /// Ends whatever still runs on the hosts: some programs detach themselves.
     pub(crate) fn sweep(&self) {
         for host in &self.hosts {

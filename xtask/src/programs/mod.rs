@@ -1,5 +1,6 @@
 //! `cargo xtask programs`: real programs of Debian under `iwarp run`.
 
+mod crates;
 mod document;
 mod extra;
 mod judge;
@@ -65,10 +66,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if !args.no_build {
         dist::build()?;
     }
-    let (verdicts, problems) = run_all(runs, args.jobs)?;
+    let (verdicts, mut problems) = run_all(runs, args.jobs)?;
     let recorded = document::recorded();
-    let problems = [problems, compare(&verdicts, &recorded, args.check)].concat();
-    if !args.check {
+    if args.check {
+        problems.extend(unrecorded(&verdicts, &recorded));
+    } else {
         let known = |(key, place): &(Key, &str)| {
             rows.iter().any(|row| {
                 Key::of(row) == *key && row.places.iter().any(|p| document::name(*p) == *place)
@@ -94,8 +96,8 @@ pub(crate) fn check() -> Result<String> {
         .collect();
     dist::build()?;
     let (verdicts, problems) = run_all(runs, 2)?;
-    let compared = compare(&verdicts, &document::recorded(), true);
-    let problems = [problems, compared, compare_symbols()?].concat();
+    let unrecorded = unrecorded(&verdicts, &document::recorded());
+    let problems = [problems, unrecorded, compare_symbols()?].concat();
     if !problems.is_empty() {
         bail!("{}", problems.join("\n       "));
     }
@@ -139,29 +141,15 @@ fn attempt(lane: &Lane, run: &Run) -> (Verdict, Option<String>) {
     let Run { row, place } = *run;
     let start = Instant::now();
     let what = format!("{}, {}", row.client, document::name(place));
-    let mut result = judge::run(lane, row, place);
-    if let (Err(error), None) = (&result, row.not_yet) {
-        // Some programs are races themselves, and a busy machine loses them; it is printed, so
-        // that what fails now and then can be found.
-        println!("AGAIN   {} {what}: {error}", show(start.elapsed()));
-        result = judge::run(lane, row, place);
-    }
+    let result = judge::run(lane, row, place);
     let verdict = Verdict::of(row, result.is_ok());
     let seconds = show(start.elapsed());
-    let problem = match (&result, row.not_yet) {
-        (Ok(()), None) => {
+    let problem = match &result {
+        Ok(()) => {
             println!("ok      {seconds} {what}");
             None
         }
-        (Ok(()), Some(_)) => {
-            println!("BETTER  {seconds} {what}");
-            Some(format!("{what}: works now; xtask/src/programs/table.rs says otherwise"))
-        }
-        (Err(error), Some(reason)) => {
-            println!("not yet {seconds} {what}: {reason}\n    {error}");
-            None
-        }
-        (Err(error), None) => {
+        Err(error) => {
             println!("FAILS   {seconds} {what}: {error}");
             let first = error.to_string().lines().next().unwrap_or_default().to_owned();
             Some(format!("{what}: {first}"))
@@ -174,22 +162,10 @@ fn show(took: Duration) -> String {
     format!("{:5.1} s", took.as_secs_f64())
 }
 
-/// What the record promised and is not so, beyond the failures that are known already; and, where
-/// it must be complete, what it lacks.
-fn compare(verdicts: &Verdicts, recorded: &Verdicts, complete: bool) -> Vec<String> {
-    let mut problems = Vec::new();
-    for ((key, place), verdict) in verdicts {
-        match recorded.get(&(key.clone(), *place)) {
-            Some(before) if before.is_good() && matches!(verdict, Verdict::NotYet(_)) => {
-                problems.push(format!("{key}, {place}: docs/programs.md says that it works"));
-            }
-            None if complete => {
-                problems.push(format!("{key}, {place}: is not in docs/programs.md"));
-            }
-            _ => {}
-        }
-    }
-    problems
+/// What the record lacks, where it must be complete.
+fn unrecorded(verdicts: &Verdicts, recorded: &Verdicts) -> Vec<String> {
+    let lacking = verdicts.keys().filter(|which| !recorded.contains_key(which));
+    lacking.map(|(key, place)| format!("{key}, {place}: is not in docs/programs.md")).collect()
 }
 
 /// Functions that are recorded as working and are not served any more.

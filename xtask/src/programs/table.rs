@@ -2,6 +2,10 @@
 //!
 //! `SERVER` in a command is the address of the host that serves, `CLIENT` that of the other.
 
+use super::crates;
+
+use std::time::Duration;
+
 /// A line of the matrix.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
@@ -27,8 +31,6 @@ pub(crate) struct Row {
     pub(crate) limit: u64,
     /// Among the few that `--fast` runs.
     pub(crate) fast: bool,
-    /// Why it does not work, as long as it does not.
-    pub(crate) not_yet: Option<&'static str>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +55,27 @@ pub(crate) enum Expect {
     Success(&'static str),
     /// The client fails within seconds, and some output has this in it.
     Refusal(&'static str),
+    /// The client is at work, and this happens: it fails in time, and its output has this in it.
+    Loss(Loss, Duration, &'static str),
+}
+
+/// How a client loses its server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// The process is killed (SIGKILL).
+    Killed,
+    /// Its host's network goes down: nobody says anything.
+    Silent,
+}
+
+impl Loss {
+    /// For the document.
+    pub(crate) const fn told(self) -> &'static str {
+        match self {
+            Self::Killed => "then the server is killed",
+            Self::Silent => "then the server's network goes down",
+        }
+    }
 }
 
 const EVERYWHERE: &[Place] = &[Place::Loopback, Place::Network];
@@ -73,6 +96,9 @@ pub(crate) fn rows() -> Vec<Row> {
     group("libfabric", libfabric());
     group("Open MPI", open_mpi());
     group("UCX", ucx());
+    group(crates::SIDEWAY, sideway());
+    group(crates::IBVERBS, ibverbs());
+    group("a peer that is lost", lost());
     group("what no RC device has", refused());
     rows
 }
@@ -163,6 +189,8 @@ fn perftest() -> Vec<Row> {
     }
     rows.push(same("ib_write_bw -D 1", 18515));
     rows.push(same("ib_write_bw -z -n 200", 18515));
+    let counting = same("ib_write_bw -n 200 -W counters/port_xmit_packets", 18515).sysfs();
+    rows.push(counting.only(NETWORK).shows("port_xmit_packets="));
     rows.push(same("ib_send_bw -l 8 -n 200", 18515));
     for program in ["ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_atomic_lat"] {
         rows.push(same(&format!("{program} -n 200"), 18515).roce());
@@ -222,31 +250,68 @@ fn ucx() -> Vec<Row> {
     for test in ["am_lat", "am_bw", "put_lat", "put_bw", "get", "fadd", "cswap"] {
         let size = if matches!(test, "get" | "put_bw") { " -D zcopy -s 4096" } else { "" };
         let command = format!("ucx_perftest -d roce0:1 -x rc_verbs -n 1000 -t {test}{size}");
-        let row = pair(&command, &format!("{command} SERVER"), 13337).roce().sysfs();
-        rows.push(match test {
-            "fadd" | "cswap" => row.not_yet("finds that the device has no 64-bit atomics"),
-            _ => row,
-        });
+        rows.push(pair(&command, &format!("{command} SERVER"), 13337).roce().sysfs());
     }
-    // A port for each: UCX cannot listen where connections linger. Its connection managers need a
-    // transport each to begin with, then it takes the fastest.
+    // A port for each: UCX cannot listen where connections linger. Its connection manager over TCP
+    // needs that transport to begin with, then it takes the fastest.
     let mut port = 13_400;
-    for cm in ["tcp", "rdmacm"] {
+    for (cm, transports) in [("tcp", "rc_verbs,tcp"), ("rdmacm", "rc_verbs")] {
         for kind in ["stream", "tag", "am"] {
             port += 1;
             let command = format!(
-                "env UCX_TLS=rc_verbs,tcp UCX_NET_DEVICES=roce0:1,eth0 UCX_LOG_LEVEL=info \
+                "env UCX_TLS={transports} UCX_NET_DEVICES=roce0:1,eth0 UCX_LOG_LEVEL=info \
                  UCX_SOCKADDR_TLS_PRIORITY={cm} ucp_client_server -p {port} -c {kind}"
             );
             let row = pair(&command, &format!("{command} -a SERVER"), port).roce().sysfs();
-            let row = row.only(NETWORK).shows("rc_verbs/roce0:1").stays();
-            rows.push(match cm {
-                "rdmacm" => row.not_yet("makes a UD queue pair that it never uses"),
-                _ => row,
-            });
+            rows.push(row.only(NETWORK).shows("rc_verbs/roce0:1").stays());
         }
     }
     rows
+}
+
+fn sideway() -> Vec<Row> {
+    const GOOD: &str = "test result: ok";
+    // What it wants of every device and RNICs are not: a GID is RoCE's where the link is Ethernet,
+    // and a queue pair takes no receives before it is told to be in the state INIT.
+    let left_out = "--skip test_query_gid_table_fallback --skip test_query_qp \
+        --skip test_post_recv_errors";
+    let mut rows = vec![
+        alone("sideway-tests").roce().sysfs().shows(GOOD),
+        alone(&format!("sideway-tests {left_out}")).sysfs().shows(GOOD),
+    ];
+    for test in ["atomic", "cq", "mr_and_cq", "post_send", "qp"] {
+        let row = alone(&format!("sideway-test_{test}")).shows(GOOD);
+        rows.extend([row.clone(), row.roce()]);
+    }
+    rows.push(alone("sideway-ibv_devinfo").shows("iwarp0"));
+    rows.push(alone("sideway-show_gids").roce().sysfs().shows("RoCEv2"));
+    for example in ["rc_pingpong", "rc_pingpong_split"] {
+        let row = same(&format!("sideway-{example} -n 500"), 18515).shows("iters in");
+        rows.extend([row.clone(), row.roce()]);
+    }
+    let cmtime = pair("sideway-cmtime -b SERVER", "sideway-cmtime -b CLIENT -s SERVER", 18515);
+    rows.extend([cmtime.clone(), cmtime.roce()]);
+    rows
+}
+
+fn ibverbs() -> Vec<Row> {
+    let example = alone("ibverbs-loopback").shows("received");
+    vec![alone("ibverbs-tests").shows("test result: ok"), example.clone(), example.roce()]
+}
+
+fn lost() -> Vec<Row> {
+    let no_answer = "the peer does not answer any more";
+    let silent = |seconds| Expect::Loss(Loss::Silent, Duration::from_secs(seconds), no_answer);
+    let killed = Expect::Loss(Loss::Killed, Duration::from_secs(1), "Completion with error");
+    // The first says how long it waits; with the connection manager it is our default.
+    [
+        ("ib_write_bw -D 60", silent(10)),
+        ("ib_write_bw -D 60 -R", silent(30)),
+        ("ib_write_bw -D 60", killed.clone()),
+        ("ib_write_bw -D 60 -R", killed),
+    ]
+    .map(|(command, expect)| Row { expect, places: NETWORK, ..same(command, 18515) })
+    .into()
 }
 
 fn refused() -> Vec<Row> {
@@ -254,9 +319,16 @@ fn refused() -> Vec<Row> {
         alone("udaddy -s SERVER").refused("not supported"),
         alone("mckey -m 224.0.0.1 -b SERVER").refused("not supported"),
         alone("ibv_ud_pingpong -g 0").refused("Couldn't create QP"),
+        alone("ibv_ud_pingpong -g 0").roce().refused("Failed to modify QP to INIT"),
         alone("ibv_uc_pingpong -g 0").refused("Couldn't create QP"),
         alone("ibv_xsrq_pingpong -g 0").refused("XRC"),
         same("ib_send_bw -c UD", 18515).refused("Failed to create QP"),
+        same("ib_send_bw -c UD", 18515).roce().refused("Failed to modify QP"),
+        alone("udaddy -s SERVER").roce().refused("not supported"),
+        alone("env UCX_TLS=ud_verbs ucp_client_server -p 13411")
+            .roce()
+            .sysfs()
+            .refused("no datagram"),
         same("ib_write_bw -c UC", 18515).refused("Failed to create QP"),
     ]
 }
@@ -275,7 +347,6 @@ fn alone(command: &str) -> Row {
         server_stays: false,
         limit: 60,
         fast: false,
-        not_yet: None,
     }
 }
 
@@ -328,9 +399,5 @@ impl Row {
 
     fn fast(self) -> Self {
         Self { fast: true, ..self }
-    }
-
-    fn not_yet(self, reason: &'static str) -> Self {
-        Self { not_yet: Some(reason), ..self }
     }
 }

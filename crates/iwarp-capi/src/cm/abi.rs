@@ -31,9 +31,6 @@ pub const RDMA_CM_EVENT_ADDRINFO_ERROR: c_uint = 17;
 pub const RDMA_CM_EVENT_USER: c_uint = 18;
 pub const RDMA_CM_EVENT_INTERNAL: c_uint = 19;
 
-/// A queue pair for datagrams, which there are none of.
-pub const IBV_QPT_UD: c_uint = 4;
-
 pub const RDMA_PS_IPOIB: c_uint = 0x0002;
 pub const RDMA_PS_TCP: c_uint = 0x0106;
 pub const RDMA_PS_UDP: c_uint = 0x0111;

@@ -5,7 +5,6 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
 
-use super::abi::IBV_QPT_UD;
 use super::abi::{
     RAI_NUMERICHOST, RAI_PASSIVE, RAI_SA, RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP,
     rdma_addrinfo, rdma_cm_id,
@@ -13,7 +12,7 @@ use super::abi::{
 use super::channel::complete;
 use super::event::ADDRINFO_RESOLVED;
 use super::id::{CmId, Resolution};
-use crate::abi::flags::IBV_QPT_RC;
+use crate::abi::flags::{IBV_QPT_RC, IBV_QPT_UD};
 use crate::guard::{self, Errno, INVALID, UNSUPPORTED};
 
 /// Connected, like `IBV_QPT_RC`, to look names up.

@@ -14,13 +14,13 @@ use iwarp::cm::Id;
 use iwarp_os::ForkGeneration;
 
 use super::abi::{
-    IBV_QPT_UD, RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, ibv_ece, ibv_sa_path_rec,
-    rdma_addr, rdma_addrinfo, rdma_cm_id, rdma_event_channel, rdma_ib_addr, rdma_route,
+    RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, ibv_ece, ibv_sa_path_rec, rdma_addr,
+    rdma_addrinfo, rdma_cm_id, rdma_event_channel, rdma_ib_addr, rdma_route,
 };
 use super::channel::{CmChannel, complete, release_event};
 use super::connect::Carrier;
 use super::{addr, device};
-use crate::abi::flags::IBV_QPT_RC;
+use crate::abi::flags::{IBV_QPT_RC, IBV_QPT_UD};
 use crate::abi::{ibv_gid, ibv_qp_init_attr};
 use crate::guard::{self, Errno, INVALID, UNSUPPORTED};
 
@@ -391,7 +391,11 @@ pub extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *const libc::sockadd
         // SAFETY: the program's id and address.
         let (id, addr) = unsafe { (CmId::of(id)?, addr::read(addr)?) };
         id.connected_only()?;
-        id.id.bind(addr)?;
+        id.id.bind(addr).map_err(Errno::from).map_err(|error| match error {
+            // The kernel's word for a port that some address has, where all are wanted.
+            Errno(libc::EADDRINUSE) if addr.ip().is_unspecified() => Errno(libc::EADDRNOTAVAIL),
+            error => error,
+        })?;
         // To the kernel loopback is any address: no device yet. libfabric relies on that to tell its
         // users real addresses.
         if !addr.ip().is_unspecified() && !addr.ip().is_loopback() {

@@ -45,11 +45,6 @@ impl Book {
         Some(entry.object)
     }
 
-    /// The object, without an event.
-    pub(crate) fn find(&self, key: Key) -> Option<usize> {
-        self.entries().get(&key).map(|entry| entry.object)
-    }
-
     /// Calls `f` with the object, which is not struck off meanwhile.
     pub(crate) fn with<R>(&self, key: Key, f: impl FnOnce(usize) -> R) -> Option<R> {
         let entries = self.entries();

@@ -2,6 +2,7 @@
 //! are shown no device; whatever else they may call fails.
 
 use std::ffi::{c_int, c_void};
+use std::sync::Once;
 
 use iwarp::Log;
 
@@ -11,8 +12,7 @@ use crate::guard;
 pub extern "C" fn ibv_get_device_list(num_devices: Option<&mut c_int>) -> *mut *mut c_void {
     guard::prepare();
     guard::object(|| {
-        let line = "this program was linked to libibverbs 1.0 (before 2007): link it anew";
-        guard::say(Log::Error, format_args!("{line}"));
+        tell();
         if let Some(num_devices) = num_devices {
             *num_devices = 0;
         }
@@ -31,4 +31,14 @@ pub extern "C" fn ibv_free_device_list(list: *mut *mut c_void) {
 /// `ibv_get_device_guid@IBVERBS_1.0`
 pub extern "C" fn ibv_get_device_guid(_: *mut c_void) -> u64 {
     0
+}
+
+/// Tells the user once.
+pub(super) fn tell() {
+    static ONCE: Once = Once::new();
+
+    ONCE.call_once(|| {
+        let line = "this program was linked to libibverbs 1.0 (before 2007): link it anew";
+        guard::say(Log::Error, format_args!("{line}"));
+    });
 }

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint};
 use iwarp::verbs::{Gid, ModifyError};
 use iwarp::{Access, Peer, Personality, Retry, State};
 
-use super::qp::Qp;
+use super::qp::{Qp, no_such_type};
 use crate::abi::flags::*;
 use crate::abi::{ibv_qp_attr, ibv_qp_init_attr};
 use crate::guard::{self, Errno, INVALID, UNSUPPORTED};
@@ -195,6 +195,9 @@ fn step(qp: &Qp, from: State, to: State, mask: u32) -> Result<(), Errno> {
 }
 
 fn modify(qp: &Qp, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
+    if qp.is_mere_number() {
+        return Err(no_such_type(qp.init.qp_type));
+    }
     let from = qp.state();
     if mask & IBV_QP_RATE_LIMIT != 0 {
         return Err(UNSUPPORTED);

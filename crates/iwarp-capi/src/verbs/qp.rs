@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_uint};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use iwarp::{AsyncEvent, Log, QueuePair, QueuePairAttributes};
+use iwarp::{AsyncEvent, Log, Personality, QueuePair, QueuePairAttributes, State};
 
 use super::book::Key;
 use super::cq::Cq;
@@ -66,6 +66,11 @@ impl Qp {
         self.abi.base.qp_num
     }
 
+    /// Whether it is there for its number only and never leaves the state it was made in.
+    pub fn is_mere_number(&self) -> bool {
+        self.init.qp_type == IBV_QPT_UD
+    }
+
     /// The context it belongs to.
     pub fn context(&self) -> &Context {
         // SAFETY: the context stays while something holds its life.
@@ -100,9 +105,14 @@ fn create(
     managed: bool,
 ) -> Result<*mut Qp, Errno> {
     let context = pd.context();
-    if init.qp_type != IBV_QPT_RC {
-        say_type(init.qp_type);
-        return Err(UNSUPPORTED);
+    // UCX's connection manager makes a datagram queue pair to have a number that nothing else has,
+    // and does nothing with it. Whoever wants datagrams learns at the next step that there are none.
+    let mere_number = init.qp_type == IBV_QPT_UD
+        && send_ops == 0
+        && !managed
+        && context.device().personality() == Personality::Roce;
+    if init.qp_type != IBV_QPT_RC && !mere_number {
+        return Err(no_such_type(init.qp_type));
     }
     // SAFETY: the program passes queues of its own.
     let (send_cq, recv_cq, srq) =
@@ -130,7 +140,12 @@ fn create(
     attributes.max_send_sge = cap.max_send_sge as usize;
     attributes.max_recv_sge = cap.max_recv_sge as usize;
     attributes.max_inline = cap.max_inline_data as usize;
-    let queue_pair = if managed {
+    let queue_pair = if mere_number {
+        let queue_pair = pd.domain().create_qp(&attributes);
+        // Where nothing can be posted. Any state may become this one.
+        let _ = queue_pair.modify(State::Reset);
+        queue_pair
+    } else if managed {
         pd.domain().create_qp(&attributes)
     } else {
         pd.domain().create_addressable_qp(&attributes).inspect_err(say_no_port)?
@@ -145,7 +160,7 @@ fn create(
     abi.base.srq = init.srq;
     abi.base.handle = context.next_handle();
     abi.base.qp_num = number;
-    abi.base.qp_type = IBV_QPT_RC;
+    abi.base.qp_type = init.qp_type;
     // As every device's; asking for the state tells an RNIC's truth.
     abi.base.state = Cell::new(IBV_QPS_RESET);
     wr::fill(&mut abi, send_ops);
@@ -173,14 +188,14 @@ fn say_no_port(error: &std::io::Error) {
     guard::say(Log::Warn, format_args!("no TCP port for a queue pair: {error}"));
 }
 
-/// Tells the user once why the program does not get its queue pair.
-fn say_type(qp_type: c_uint) {
+/// The error where a program wants a queue pair that is none of ours; tells the user once.
+pub(crate) fn no_such_type(qp_type: c_uint) -> Errno {
     use std::sync::Once;
     static ONCE: Once = Once::new();
 
     let name = match qp_type {
         3 => "unreliable connected (UC)",
-        4 => "datagram (UD)",
+        IBV_QPT_UD => "datagram (UD)",
         8 => "raw packet",
         9 | 10 => "XRC",
         _ => "unknown",
@@ -191,6 +206,7 @@ fn say_type(qp_type: c_uint) {
             format_args!("no {name} queue pairs: iWARP has reliable connected ones (RC) only"),
         );
     });
+    UNSUPPORTED
 }
 
 /// `ibv_create_qp`
@@ -234,11 +250,9 @@ fn create_ex(init: &mut ibv_qp_init_attr_ex, managed: bool) -> Result<*mut Qp, E
 }
 
 /// The queue pair with this number, if it was made with the context that connection manager ids
-/// have.
+/// have and can be connected.
 pub fn by_number(number: u32) -> Option<*mut ibv_qp> {
-    // SAFETY: that context is never closed.
-    let context = unsafe { Context::of(shared_context().ok()?) };
-    context.book.find(Key::Qp(number)).map(std::ptr::with_exposed_provenance_mut)
+    with_number(number, |qp| (!qp.is_mere_number()).then(|| qp.as_abi()))?
 }
 
 /// Calls `f` with the queue pair of this number, which nobody destroys meanwhile.

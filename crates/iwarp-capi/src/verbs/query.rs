@@ -88,6 +88,9 @@ fn attributes(context: &Context) -> ibv_device_attr {
     };
     if context.device().personality() == Personality::Roce {
         attr.device_cap_flags |= IBV_DEVICE_RC_RNR_NAK_GEN;
+        // Ours are atomic toward the processors as well (`iwarp_mem`), but that is more than network
+        // adapters have, and programs for them want to hear their word (UCX takes no other).
+        attr.atomic_cap = IBV_ATOMIC_HCA;
     }
     write_str(&mut attr.fw_ver, limits.fw_ver);
     attr

@@ -2,23 +2,46 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::guard::{UNSUPPORTED, set_errno};
+use iwarp::Log;
+
+use super::historical;
+use crate::guard::{UNSUPPORTED, say, set_errno};
+
+/// What a program called in vain.
+#[derive(Clone, Copy, Debug)]
+pub enum Missing {
+    /// A function of this name. Many programs only try whether there is something behind it, and
+    /// say so themselves when they cannot do without: a line for those who want to know.
+    Feature(&'static str),
+    /// A function as it was before 2007.
+    History,
+}
+
+impl Missing {
+    fn tell(self) {
+        match self {
+            Self::Feature(name) => say(Log::Info, format_args!("{name}: not supported")),
+            Self::History => historical::tell(),
+        }
+        set_errno(UNSUPPORTED);
+    }
+}
 
 /// For functions that return an error number.
-pub extern "C" fn errno() -> c_int {
-    set_errno(UNSUPPORTED);
+pub fn errno(missing: Missing) -> c_int {
+    missing.tell();
     UNSUPPORTED.0
 }
 
 /// For functions that return -1.
-pub extern "C" fn minus_one() -> c_int {
-    set_errno(UNSUPPORTED);
+pub fn minus_one(missing: Missing) -> c_int {
+    missing.tell();
     -1
 }
 
 /// For functions that return an object.
-pub extern "C" fn null() -> *mut c_void {
-    set_errno(UNSUPPORTED);
+pub fn null(missing: Missing) -> *mut c_void {
+    missing.tell();
     std::ptr::null_mut()
 }
 

@@ -228,7 +228,7 @@ static void questions(void)
 /* What is in use stays, and what a real device refuses is refused. */
 static void refusals(void)
 {
-	struct ibv_qp_init_attr init = { .send_cq = a.cq, .recv_cq = a.cq, .qp_type = IBV_QPT_UD };
+	struct ibv_qp_init_attr init = { .send_cq = a.cq, .recv_cq = a.cq, .qp_type = IBV_QPT_UC };
 	struct ibv_mr *mr;
 
 	CHECK(ibv_destroy_cq(a.cq) == EBUSY && ibv_dealloc_pd(pd) == EBUSY);
