@@ -3,6 +3,7 @@
 mod conformance;
 mod dist;
 mod fuzz;
+mod instructions;
 mod mutants;
 mod packages;
 mod programs;
@@ -34,6 +35,8 @@ enum Command {
     Fuzz(fuzz::Args),
     /// Mutate the protocol crate and see whether its tests notice (needs cargo-mutants)
     Mutants(mutants::Args),
+    /// Count the instructions of the inner loops and compare with the table
+    Instructions(instructions::Args),
     /// Make a tarball and a Debian package for users, and try them
     Dist(dist::Args),
     /// Run real RDMA programs on the drop-in libraries and write docs/programs.md
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         Command::Conformance(args) => conformance::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Mutants(args) => mutants::run(&args),
+        Command::Instructions(args) => instructions::run(&args),
         Command::Dist(args) => dist::run(&args),
         Command::Programs(args) => programs::run(&args),
         Command::Pyverbs(args) => programs::pyverbs::run(&args),

@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 use crate::conformance;
 use crate::dist;
 use crate::fuzz;
+use crate::instructions;
 use crate::programs;
 use crate::purity;
 use crate::sanitizer::{self, Sanitizer};
@@ -111,6 +112,12 @@ pub(crate) const ALL: &[Step] = &[
         about: "the simulator",
         absent: || absent_file(path("crates/iwarp-sim/src/main.rs")),
         run: sim,
+    },
+    Step {
+        name: "instructions",
+        about: "instructions of the inner loops, against a table",
+        absent: || absent_file(instructions::path()),
+        run: |_| instructions::check(),
     },
     Step {
         name: "loom",

@@ -1,0 +1,123 @@
+//! Counting one case.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::shell;
+
+/// The function of the bench in which instructions count.
+const MEASURED: &str = "instructions::measured*";
+
+/// Each case is run so many times, and so many: what happens once is in both, and cancels.
+const FEW: u64 = 200;
+const MANY: u64 = 1_200;
+
+/// glibc's `memcpy` would move blocks by `rep movsb`, which callgrind counts octet by octet.
+const TUNABLES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-ERMS");
+
+/// The built bench.
+pub(super) struct Bench {
+    program: PathBuf,
+}
+
+impl Bench {
+    pub(super) fn build() -> Result<Self> {
+        let messages = shell::output(&mut shell::cargo([
+            "bench",
+            "--no-run",
+            "--profile=instructions",
+            "--package=iwarp",
+            "--bench=instructions",
+            "--message-format=json-render-diagnostics",
+        ]))?;
+        // Of each JSON object, which is one line, only the name of the program is wanted.
+        let program = messages
+            .lines()
+            .filter_map(|line| line.split_once("\"executable\":\""))
+            .filter_map(|(_, rest)| rest.split('"').next())
+            .map(PathBuf::from)
+            .next_back()
+            .context("cargo built no bench")?;
+        Ok(Self { program })
+    }
+
+    pub(super) fn cases(&self) -> Result<Vec<String>> {
+        let list = shell::output(shell::program(&self.program).arg("--list"))?;
+        Ok(list.lines().map(str::to_owned).collect())
+    }
+
+    /// Instructions of one iteration.
+    pub(super) fn count(&self, case: &str) -> Result<f64> {
+        let few = self.start(case, FEW)?;
+        let many = self.start(case, MANY)?;
+        let (few, many) = (few.total(), many.total());
+        let (few, many) = (few?, many?);
+        ensure!(many > few, "{case}: {MEASURED} was not entered, or is known by another name");
+        Ok((many - few) as f64 / (MANY - FEW) as f64)
+    }
+
+    fn start(&self, case: &str, iterations: u64) -> Result<Run> {
+        let what = format!("{case} {iterations}");
+        let out = shell::target_dir().join(format!("callgrind-{case}-{iterations}"));
+        let log = out.with_extension("log");
+        let mut command = shell::program("valgrind");
+        command.args(["--quiet", "--tool=callgrind"]);
+        command.arg(format!("--log-file={}", log.display()));
+        command.arg(format!("--toggle-collect={MEASURED}"));
+        command.arg(format!("--callgrind-out-file={}", out.display()));
+        command.arg(&self.program).args([case, &iterations.to_string()]);
+        command.env(TUNABLES.0, TUNABLES.1).stdin(Stdio::null()).stdout(Stdio::null());
+        let child = command.spawn().context("cannot start valgrind")?;
+        Ok(Run { what, child, out, log })
+    }
+}
+
+struct Run {
+    what: String,
+    child: Child,
+    out: PathBuf,
+    /// What valgrind has to say; it grumbles at system calls that are newer than itself.
+    log: PathBuf,
+}
+
+impl Run {
+    /// Waits for the end and reads what was counted.
+    fn total(mut self) -> Result<u64> {
+        let status = self.child.wait()?;
+        if !status.success() {
+            let log = fs::read_to_string(&self.log).unwrap_or_default();
+            bail!("{} under valgrind: {status}\n{log}", self.what);
+        }
+        let text = fs::read_to_string(&self.out).context("callgrind wrote nothing")?;
+        for file in [&self.out, &self.log] {
+            fs::remove_file(file)?;
+        }
+        let total = text.lines().find_map(|line| line.strip_prefix("totals: "));
+        total.and_then(|n| n.trim().parse().ok()).context("no total in what callgrind wrote")
+    }
+}
+
+/// What decides counts beside the source.
+pub(super) fn made_with() -> Result<String> {
+    let rustc = shell::output(shell::program("rustc").arg("-vV"))?;
+    let version = rustc.lines().next().context("rustc has no version")?;
+    let host = rustc.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or("?");
+    // Musl has none, and its memcpy is another.
+    let libc = shell::output(shell::program("getconf").arg("GNU_LIBC_VERSION"));
+    let libc = libc.unwrap_or_else(|_| "no glibc".to_owned());
+    Ok(format!("{version}, {host}, {}, {}", libc.trim(), processor()))
+}
+
+/// What code chooses by at run time. Valgrind shows no processor with more than AVX2.
+fn processor() -> &'static str {
+    #[cfg(target_arch = "x86_64")]
+    return match std::arch::is_x86_feature_detected!("avx2") {
+        true => "AVX2",
+        false => "no AVX2",
+    };
+    #[cfg(not(target_arch = "x86_64"))]
+    "any processor"
+}
