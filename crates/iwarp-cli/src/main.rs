@@ -1,8 +1,10 @@
 //! The `iwarp` command: see, try and test RDMA over plain TCP.
 
+mod child;
 mod completions;
 mod demo;
 mod devinfo;
+mod perf;
 mod rping;
 mod run;
 mod size;
@@ -29,6 +31,7 @@ const ENVIRONMENT: &str = "\
 Start here:
   iwarp demo                         two processes exchange data by every RDMA operation
   iwarp devinfo -v                   what an RDMA program is told about the device
+  iwarp perf                         how fast, beside raw TCP
   iwarp run ib_write_bw              an unmodified RDMA program; see iwarp run --help
 
 Environment (all commands):
@@ -45,6 +48,7 @@ The library's documentation of `Options::from_env` has the rest.";
 enum Command {
     Demo(demo::Args),
     Devinfo(devinfo::Args),
+    Perf(Box<perf::Args>),
     Rping(rping::Args),
     Run(run::Args),
     /// The serving process of `iwarp demo`.
@@ -59,6 +63,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => ("demo", demo::run(&args)),
         Command::DemoServer(args) => ("demo, server", demo::serve(&args)),
         Command::Devinfo(args) => ("devinfo", devinfo::run(&args)),
+        Command::Perf(args) => ("perf", perf::run(&args)),
         Command::Rping(args) => ("rping", rping::run(&args)),
         // The program's exit status, or one that says why there is no program.
         Command::Run(args) => return run::run(&args),

@@ -57,7 +57,7 @@ fn unknown_arguments_are_refused() {
 
 #[test]
 fn help_has_an_example_for_every_command() {
-    for command in ["demo", "devinfo", "rping", "run"] {
+    for command in ["demo", "devinfo", "perf", "rping", "run"] {
         let text = stdout(&run(&[command, "--help"]));
         assert!(text.contains(&format!("\n  iwarp {command}")), "no example in:\n{text}");
     }

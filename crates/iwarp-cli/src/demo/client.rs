@@ -10,7 +10,8 @@ use super::messages::{
     Ask, BULK, COUNTER, COUNTER_START, Lent, MAX_MESSAGE, PING, TO_READ, WRITTEN,
 };
 use super::report::{self, Speed, Way};
-use super::{PATIENCE, Server, Settings, pattern, server};
+use super::{PATIENCE, Settings, pattern, server};
+use crate::child::Server;
 use crate::completions::{End, QUIET, WaitError, how};
 use crate::size;
 

@@ -2,19 +2,17 @@
 
 mod client;
 mod messages;
-mod pattern;
+pub(crate) mod pattern;
 mod report;
 mod server;
 
-use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use clap::ValueEnum;
 use iwarp::{Device, Options};
 
+use crate::child::Server;
 use crate::size;
 
 pub(crate) use server::serve;
@@ -76,6 +74,19 @@ fn parse_size(text: &str) -> Result<usize, String> {
 }
 
 impl Settings {
+    /// The command line of the serving process.
+    fn arguments(&self) -> Vec<String> {
+        let mut arguments = vec!["demo-server".to_owned(), format!("--size={}", self.size)];
+        if let Some(crc) = self.crc {
+            let crc = if crc == Switch::On { "on" } else { "off" };
+            arguments.push(format!("--crc={crc}"));
+        }
+        if self.markers {
+            arguments.push("--markers".to_owned());
+        }
+        arguments
+    }
+
     fn device(&self) -> Result<Device> {
         let mut options = Options::from_env()?;
         options.markers |= self.markers;
@@ -87,62 +98,7 @@ impl Settings {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let mut server = Server::start(&args.settings)?;
+    let mut server = Server::start(&args.settings.arguments())?;
     client::run(&args.settings, &server)?;
     server.join()
-}
-
-/// The serving process. It ends with this value at the latest.
-struct Server {
-    process: Child,
-    addr: SocketAddr,
-}
-
-impl Server {
-    fn start(settings: &Settings) -> Result<Self> {
-        let program =
-            std::env::current_exe().context("cannot find this program to run it twice")?;
-        let mut command = Command::new(program);
-        command.arg("demo-server").arg("--size").arg(settings.size.to_string());
-        if let Some(crc) = settings.crc {
-            command.arg("--crc").arg(if crc == Switch::On { "on" } else { "off" });
-        }
-        if settings.markers {
-            command.arg("--markers");
-        }
-        let process = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("cannot start the server process")?;
-        let mut server = Self { process, addr: SocketAddr::from(([0; 4], 0)) };
-        let stdout = server.process.stdout.take().context("the server has no output")?;
-        let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line).context("cannot hear the server")?;
-        server.addr = line
-            .trim()
-            .strip_prefix("listening ")
-            .and_then(|addr| addr.parse().ok())
-            .context("the server process did not come up")?;
-        Ok(server)
-    }
-
-    fn id(&self) -> u32 {
-        self.process.id()
-    }
-
-    /// Waits for the process, which ends when its connection does.
-    fn join(&mut self) -> Result<()> {
-        let status = self.process.wait().context("cannot wait for the server process")?;
-        ensure!(status.success(), "the server process ended with {status}");
-        Ok(())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Both fail when it is gone, as it should be.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }

@@ -5,7 +5,7 @@ use iwarp::Buffer;
 const BLOCK: usize = 64 << 10;
 
 /// Word number `number` of the pattern that `seed` selects (SplitMix64).
-const fn word(seed: u64, number: u64) -> [u8; 8] {
+pub(crate) const fn word(seed: u64, number: u64) -> [u8; 8] {
     let mut z = seed.wrapping_add(number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -13,7 +13,7 @@ const fn word(seed: u64, number: u64) -> [u8; 8] {
 }
 
 /// The octets of a pattern from `start` on, a multiple of 8.
-fn make(seed: u64, start: usize, block: &mut [u8]) {
+pub(crate) fn make(seed: u64, start: usize, block: &mut [u8]) {
     for (i, octets) in block.chunks_mut(8).enumerate() {
         octets.copy_from_slice(&word(seed, (start / 8 + i) as u64)[..octets.len()]);
     }

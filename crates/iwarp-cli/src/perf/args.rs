@@ -1,0 +1,267 @@
+//! The command line.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use clap::ValueEnum;
+use iwarp::Options;
+
+use super::control;
+use super::plan::{Measure, Selection};
+use super::run::Pace;
+use super::scenarios::Scenario;
+use super::server::Settings;
+use super::task::{MAX_SIZE, Op, Places, Wait};
+use crate::size;
+
+/// Measure bandwidth, latency and message rate, beside raw TCP in the same run.
+///
+/// Starts a server process on this machine, or uses one on another (`iwarp perf --server` there,
+/// `iwarp perf HOST` here). Raw TCP and RDMA move the same octets between the same two processes,
+/// round by round in turn; what counts is the ratio of their medians. Every round's octets are
+/// verified: the exit status is 1 if one is wrong.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = "\
+Tests: any of write, read, send, atomic, with any of bw (bandwidth), lat (half a round trip; a whole
+one for read and atomic), rate (messages per second). What is not named is chosen: all measures,
+and write, send and read. Beyond these:
+  connect   connections made and ended per second
+  clients   1, 2, 4 and 8 clients of one target process
+  compute   a target whose only thread computes and never calls the library
+  idle      memory, CPU and poll time of --connections idle ones [10000], and what 4 busy ones among
+            them lose
+  paper     Table 1 and Figures 2 to 4 of Dalessandro, Devulapalli and Wyckoff, Design and
+            Implementation of the iWarp Protocol in Software (2005), beside their figures
+
+Examples:
+  iwarp perf                               the picture, in a minute
+  iwarp perf write bw --size 64K,1M        bandwidth of RDMA Write
+  iwarp perf send lat --wait poll,events   latency, polling and sleeping
+  iwarp perf atomic                        FetchAdd and CompareSwap
+  iwarp perf --json run.json --html run.html
+  taskset -c 0 iwarp perf lat              both ends on one CPU
+
+Over two hosts:
+  there:  iwarp perf --server
+  here:   iwarp perf there write read bw")]
+pub(crate) struct Args {
+    /// What to measure, and the host to measure with
+    #[arg(value_name = "TEST | HOST")]
+    pub(super) words: Vec<String>,
+
+    /// Octets of messages: a list such as 4,64K,1M
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_size)]
+    size: Option<Vec<usize>>,
+    /// All sizes from 4 octets to 4 MiB, in powers of two
+    #[arg(long, conflicts_with = "size")]
+    all: bool,
+    /// Messages under way on a connection [default: 16, rate 128]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=8192))]
+    depth: Option<u64>,
+    /// Messages posted in one call [default: 1, rate 32]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=64))]
+    list: Option<u64>,
+    /// Connections that share the messages, served by one thread at each end
+    #[arg(long, value_name = "N", default_value = "1",
+        value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    connections: u64,
+    /// CRC32c over what is sent
+    #[arg(long, value_enum, default_value_t = Switch::Both)]
+    crc: Switch,
+    /// MPA markers in both directions
+    #[arg(long, value_enum, default_value_t = Switch::Off)]
+    markers: Switch,
+    /// All lines of raw TCP over the same connections, and so all of each kind of RDMA connection:
+    /// what one leaves behind meets the next
+    #[arg(long)]
+    shared: bool,
+    /// How the programs wait, a list [default: poll; lat also memory (write), events (send)]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "HOW")]
+    wait: Option<Vec<Wait>>,
+
+    /// Rounds
+    #[arg(long, default_value = "15", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    rounds: u64,
+    /// Length of a round in milliseconds
+    #[arg(long, value_name = "MS", default_value = "50",
+        value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    time: u64,
+    /// Congestion control of all sockets within this host, raw TCP's and ours; `default` for the
+    /// system's [default: as IWARP_LOCAL_CONGESTION says, else cubic]
+    #[arg(long, value_name = "NAME")]
+    congestion: Option<String>,
+    /// CPUs to run on: one for both ends, the client's and the server's, or `any` for wherever the
+    /// system likes [default: one half of them each; any with a HOST]
+    #[arg(long, value_name = "CPUS", value_parser = parse_cpus)]
+    pub(super) cpu: Option<Cpus>,
+
+    /// Write everything that was measured to this file (- for standard output, and no table)
+    #[arg(long, value_name = "FILE")]
+    pub(super) json: Option<PathBuf>,
+    /// Compare the ratios with those of an earlier run, of which this is the JSON
+    #[arg(long, value_name = "FILE")]
+    pub(super) compare: Option<PathBuf>,
+    /// Write a page with tables and pictures to this file
+    #[arg(long, value_name = "FILE")]
+    pub(super) html: Option<PathBuf>,
+    /// Write the pictures into this directory, for a paper
+    #[arg(long, value_name = "DIR")]
+    pub(super) svg: Option<PathBuf>,
+
+    /// Serve clients, one after the other
+    #[arg(long, conflicts_with_all = ["words", "json", "html", "svg", "compare"])]
+    server: bool,
+    /// Address to serve at [default: all]
+    #[arg(long, value_name = "ADDR", requires = "server")]
+    bind: Option<IpAddr>,
+    /// TCP port of the server; further ones are chosen by the system
+    #[arg(long, default_value_t = control::PORT)]
+    pub(super) port: u16,
+    /// Serve one client only
+    #[arg(long, requires = "server")]
+    once: bool,
+    /// The client is about to come, or never.
+    #[arg(long, hide = true, requires = "server")]
+    child: bool,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Switch {
+    Off,
+    On,
+    Both,
+}
+
+impl Switch {
+    fn values(self) -> Vec<bool> {
+        match self {
+            Self::Off => vec![false],
+            Self::On => vec![true],
+            Self::Both => vec![false, true],
+        }
+    }
+}
+
+/// Where both ends run altogether.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Cpus {
+    Any,
+    Each { client: usize, server: usize },
+}
+
+fn parse_cpus(text: &str) -> Result<Cpus, String> {
+    let number = |text: &str| text.trim().parse().map_err(|_| "expected 0, 0,1 or any".to_owned());
+    match text.split_once(',') {
+        _ if text == "any" => Ok(Cpus::Any),
+        Some((client, server)) => {
+            Ok(Cpus::Each { client: number(client)?, server: number(server)? })
+        }
+        None => number(text).map(|both| Cpus::Each { client: both, server: both }),
+    }
+}
+
+fn parse_size(text: &str) -> Result<usize, String> {
+    let size = size::parse(text)?;
+    if (1..=MAX_SIZE).contains(&size) { Ok(size) } else { Err("expected 1 to 1GiB".to_owned()) }
+}
+
+impl Args {
+    /// How to serve, if that is what is wanted.
+    pub(super) fn serving(&self) -> Option<Settings> {
+        let everywhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        self.server.then(|| Settings {
+            addr: SocketAddr::new(self.bind.unwrap_or(everywhere), self.port),
+            once: self.once,
+            patience: self.child.then_some(control::GREETING),
+        })
+    }
+
+    pub(super) fn pace(&self) -> Pace {
+        Pace { rounds: self.rounds as usize, time: Duration::from_millis(self.time) }
+    }
+
+    /// Whether standard output is for JSON alone.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.json.as_ref().is_some_and(|file| file.as_os_str() == "-")
+    }
+
+    pub(super) fn selection(&self, words: &Words, places: Places) -> Result<Selection> {
+        let sizes = || (2..=22).map(|shift| 1 << shift).collect();
+        let congestion = match self.congestion.as_deref() {
+            None => Options::from_env()?.local_congestion,
+            Some("default") => None,
+            Some(name) => Some(name.to_owned()),
+        };
+        Ok(Selection {
+            ops: words.ops.clone(),
+            measures: words.measures.clone(),
+            sizes: if self.all { Some(sizes()) } else { self.size.clone() },
+            depth: self.depth.map(|depth| depth as usize),
+            list: self.list.map(|list| list as usize),
+            connections: self.connections as usize,
+            crc: self.crc.values(),
+            markers: self.markers.values(),
+            waits: self.wait.clone(),
+            shared: self.shared,
+            congestion,
+            // Who runs on one CPU altogether need not be told again.
+            places: if self.cpu.is_some() { Places::default() } else { places },
+        })
+    }
+
+    /// Where both ends are to run. CPUs of another host are not known here.
+    pub(super) fn places(&self, cpus: &[usize], words: &Words) -> Places {
+        match self.cpu {
+            Some(Cpus::Any) => Places::default(),
+            Some(Cpus::Each { client, server }) => {
+                Places { client: vec![client], server: vec![server] }
+            }
+            None if words.host.is_some() => Places::default(),
+            None => Places::halves(cpus),
+        }
+    }
+}
+
+/// What the words of the command line mean.
+#[derive(Default, Debug)]
+pub(super) struct Words {
+    pub(super) ops: Vec<Op>,
+    pub(super) measures: Vec<Measure>,
+    pub(super) scenarios: Vec<Scenario>,
+    pub(super) paper: bool,
+    pub(super) host: Option<String>,
+}
+
+impl Words {
+    pub(super) fn of(words: &[String]) -> Result<Self> {
+        let mut found = Self::default();
+        for word in words {
+            match word.as_str() {
+                "write" => found.ops.push(Op::Write),
+                "send" => found.ops.push(Op::Send),
+                "read" => found.ops.push(Op::Read),
+                "paper" => found.paper = true,
+                "atomic" => found.ops.extend([Op::FetchAdd, Op::CompareSwap]),
+                other => {
+                    if let Ok(measure) = Measure::from_str(other, false) {
+                        found.measures.push(measure);
+                    } else if let Ok(scenario) = Scenario::from_str(other, false) {
+                        found.scenarios.push(scenario);
+                    } else {
+                        ensure!(found.host.is_none(), "{other} is no test; see iwarp perf --help");
+                        found.host = Some(other.to_owned());
+                    }
+                }
+            }
+        }
+        if found.ops.is_empty() {
+            found.ops = vec![Op::Write, Op::Send, Op::Read];
+        }
+        if found.measures.is_empty() && found.scenarios.is_empty() && !found.paper {
+            found.measures = vec![Measure::Bandwidth, Measure::Latency, Measure::Rate];
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,168 @@
+//! The measuring end.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::control::{Answer, Ask, Control, Hello, unexpected};
+use super::cpu::{self, Background, Usage};
+use super::dial::{RdmaDial, TcpDial};
+use super::fleet::Fleet;
+use super::rdma::{self, Rdma};
+use super::task::{Contender, Flow, Idle, Kind, Side, Spec, Task, Times, Transport};
+use super::tcp::Tcp;
+
+/// A connection to a server, and both ends of contenders.
+pub(super) struct Client {
+    control: Control,
+    contenders: Vec<Box<dyn Contender>>,
+    /// Where they run.
+    cpus: Vec<Vec<usize>>,
+    background: Option<Background>,
+    /// Who serves.
+    pub(super) server: Hello,
+    /// Congestion control of raw TCP, here and there.
+    pub(super) congestion: Option<[String; 2]>,
+}
+
+/// What one round has shown.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    pub(super) time: Duration,
+    pub(super) client: Usage,
+    pub(super) server: Usage,
+}
+
+impl Client {
+    pub(super) fn connect(host: &str, port: u16, server_cpus: &[usize]) -> Result<Self> {
+        let mut control = Control::connect(host, port)?;
+        let server = control.greet(&Hello::new(server_cpus))?;
+        Ok(Self {
+            control,
+            contenders: Vec::new(),
+            cpus: Vec::new(),
+            background: None,
+            server,
+            congestion: None,
+        })
+    }
+
+    /// Makes a contender and returns its number.
+    pub(super) fn make(&mut self, spec: &Spec) -> Result<usize> {
+        let number = cpu::on(&spec.places.client, || self.make_here(spec))?;
+        self.cpus.push(spec.places.client.clone());
+        Ok(number)
+    }
+
+    fn make_here(&mut self, spec: &Spec) -> Result<usize> {
+        let addr = match self.control.ask(&Ask::Make(spec.clone()))? {
+            Answer::Listening(port) => SocketAddr::new(self.control.peer_ip()?, port),
+            answer => return unexpected(&answer),
+        };
+        let mut here = None;
+        let contender: Box<dyn Contender> = match spec.transport {
+            Transport::Tcp => {
+                if spec.kind == Kind::Dial {
+                    Box::new(TcpDial::calling(addr))
+                } else {
+                    let tcp = Tcp::connect(spec, addr)?;
+                    here = tcp.congestion();
+                    Box::new(tcp)
+                }
+            }
+            Transport::Iwarp { .. } => match spec.kind {
+                Kind::Dial => Box::new(RdmaDial::calling(rdma::device(spec)?, addr)?),
+                Kind::Fleet => Box::new(Fleet::connect(spec, addr)?),
+                Kind::Move | Kind::Crowd(_) => Box::new(Rdma::connect(spec, addr)?),
+            },
+        };
+        match self.control.answer()? {
+            Answer::Connected(there) => {
+                if let (Some(here), Some(there)) = (here, there) {
+                    self.congestion = Some([here, there]);
+                }
+            }
+            answer => return unexpected(&answer),
+        }
+        self.contenders.push(contender);
+        Ok(self.contenders.len() - 1)
+    }
+
+    /// Has a task of the lowest priority run on a CPU here and one there, from now on.
+    pub(super) fn background(&mut self, cpus: Option<[usize; 2]>) -> Result<()> {
+        self.background = None;
+        self.background = cpus.map(|[here, _]| Background::start(here)).transpose()?;
+        match self.control.ask(&Ask::Background(cpus.map(|[_, there]| there)))? {
+            Answer::Ready => Ok(()),
+            answer => unexpected(&answer),
+        }
+    }
+
+    /// Drops all contenders, here and there.
+    pub(super) fn clear(&mut self) -> Result<()> {
+        self.contenders.clear();
+        self.cpus.clear();
+        match self.control.ask(&Ask::Clear)? {
+            Answer::Ready => Ok(()),
+            answer => unexpected(&answer),
+        }
+    }
+
+    /// One round of a contender, verified.
+    pub(super) fn round(
+        &mut self,
+        number: usize,
+        task: &Task,
+        times: &mut Times,
+    ) -> Result<Sample> {
+        let cpus = self.cpus[number].clone();
+        cpu::on(&cpus, || self.round_here(number, task, times))
+    }
+
+    /// Has both ends do nothing for a while: what that cost, and what idle connections do, here
+    /// and there.
+    pub(super) fn rest(
+        &mut self,
+        number: usize,
+        time: Duration,
+    ) -> Result<[(Usage, Option<Idle>); 2]> {
+        let before = Usage::now()?;
+        let there = match self.control.ask(&Ask::Rest(number, time))? {
+            Answer::Rested(usage, idle) => (usage, idle),
+            answer => return unexpected(&answer),
+        };
+        let here = (Usage::now()? - before, self.contenders[number].idle());
+        Ok([here, there])
+    }
+
+    fn round_here(&mut self, number: usize, task: &Task, times: &mut Times) -> Result<Sample> {
+        let contender = &mut self.contenders[number];
+        let rests = task.flow == Flow::Rest;
+        if !rests {
+            // Before the server, which may poll from the moment it is ready.
+            contender.prepare(task, Side::Client)?;
+        }
+        match self.control.ask(&Ask::Round(number, task.clone()))? {
+            Answer::Ready => {}
+            answer => return unexpected(&answer),
+        }
+        let before = Usage::now()?;
+        let time = if rests {
+            let time = task.duration();
+            std::thread::sleep(time);
+            time
+        } else {
+            contender.measure(task, times).map_err(|error| self.control.explain(error))?
+        };
+        let client = Usage::now()? - before;
+        let server = match self.control.ask(&Ask::Finish)? {
+            Answer::Done(usage) => usage,
+            answer => return unexpected(&answer),
+        };
+        if !rests {
+            contender.verify(task, Side::Client).context("at the client")?;
+        }
+        Ok(Sample { time, client, server })
+    }
+}

@@ -1,0 +1,124 @@
+//! Connections that do nothing, and what they cost.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result, bail, ensure};
+use iwarp::cm::{ConnectParams, EventChannel, EventKind, Id};
+use iwarp::{CompletionQueue, Device, QueuePair, QueuePairAttributes};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use super::patience::PATIENCE;
+
+/// Work requests of either kind that an idle queue pair has room for.
+pub(super) const DEPTH: usize = 4;
+/// Descriptors that a process needs for other things.
+const OTHER_DESCRIPTORS: u64 = 256;
+
+/// Idle connections, all with one completion queue and one event channel.
+pub(super) struct Crowd {
+    connections: Vec<(QueuePair, Id)>,
+    /// Octets of this process that became resident for each.
+    pub(super) memory_each: f64,
+    _channel: EventChannel,
+}
+
+impl Crowd {
+    /// The client's end.
+    pub(super) fn connect(
+        device: &Device,
+        cq: &CompletionQueue,
+        addr: SocketAddr,
+        n: usize,
+    ) -> Result<Self> {
+        allow_descriptors(n)?;
+        let channel = EventChannel::new(device)?;
+        let (pd, before) = (device.alloc_pd(), resident()?);
+        let mut connections = Vec::with_capacity(n);
+        for _ in 0..n {
+            let (qp, id) = (pd.create_qp(&attributes(cq)), Id::new(&channel)?);
+            id.resolve_addr(None, addr)?;
+            await_event(&channel, |kind| matches!(kind, EventKind::AddressResolved))?;
+            id.connect(&qp, &ConnectParams::default())?;
+            await_event(&channel, |kind| matches!(kind, EventKind::Established { .. }))?;
+            connections.push((qp, id));
+        }
+        Self::new(connections, before, channel)
+    }
+
+    /// The server's end, at an address that nobody listens at any more.
+    pub(super) fn accept(
+        device: &Device,
+        cq: &CompletionQueue,
+        addr: SocketAddr,
+        n: usize,
+    ) -> Result<Self> {
+        allow_descriptors(n)?;
+        let channel = EventChannel::new(device)?;
+        let listener = Id::new(&channel)?;
+        listener.bind(addr)?;
+        listener.listen(0)?;
+        let (pd, before) = (device.alloc_pd(), resident()?);
+        let mut connections = Vec::with_capacity(n);
+        while connections.len() < n {
+            let event = channel.wait(Some(PATIENCE))?.context("no RDMA connection came")?;
+            match event.kind {
+                EventKind::ConnectRequest { .. } => {
+                    let qp = pd.create_qp(&attributes(cq));
+                    event.id.accept(&qp, &ConnectParams::default())?;
+                    connections.push((qp, event.id));
+                }
+                EventKind::Established { .. } => {}
+                other => bail!("an idle connection ended: {other:?}"),
+            }
+        }
+        Self::new(connections, before, channel)
+    }
+
+    fn new(connections: Vec<(QueuePair, Id)>, before: u64, channel: EventChannel) -> Result<Self> {
+        let memory_each = resident()?.saturating_sub(before) as f64 / connections.len() as f64;
+        Ok(Self { connections, memory_each, _channel: channel })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.connections.len()
+    }
+}
+
+fn attributes(cq: &CompletionQueue) -> QueuePairAttributes<'_> {
+    QueuePairAttributes {
+        max_send_wr: DEPTH,
+        max_recv_wr: DEPTH,
+        max_send_sge: 1,
+        max_recv_sge: 1,
+        max_inline: 0,
+        ..QueuePairAttributes::new(cq, cq)
+    }
+}
+
+fn await_event(channel: &EventChannel, wanted: impl Fn(&EventKind) -> bool) -> Result<()> {
+    let event = channel.wait(Some(PATIENCE))?.context("no answer to an idle connection")?;
+    ensure!(wanted(&event.kind), "an idle connection was not made: {:?}", event.kind);
+    Ok(())
+}
+
+/// Octets of this process in memory.
+fn resident() -> Result<u64> {
+    let text = std::fs::read_to_string("/proc/self/statm").context("/proc/self/statm")?;
+    let pages: Option<u64> = text.split(' ').nth(1).and_then(|field| field.parse().ok());
+    Ok(pages.context("/proc/self/statm")? * rustix::param::page_size() as u64)
+}
+
+/// A connection takes a descriptor in each process.
+fn allow_descriptors(n: usize) -> Result<()> {
+    let needed = n as u64 + OTHER_DESCRIPTORS;
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).context("getrlimit")?;
+    if soft >= needed {
+        return Ok(());
+    }
+    ensure!(
+        hard >= needed,
+        "{n} connections need {needed} descriptors, and a process may have {hard}: raise the \
+         limit (ulimit -Hn), or ask for fewer"
+    );
+    setrlimit(Resource::RLIMIT_NOFILE, needed, hard).context("setrlimit")
+}

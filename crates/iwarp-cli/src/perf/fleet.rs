@@ -1,0 +1,67 @@
+//! Many clients of one target process: each a thread with a device of its own, which shares no
+//! more with the others than another process would.
+
+use std::net::SocketAddr;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+
+use super::rdma::Rdma;
+use super::task::{Contender, Side, Spec, Task, Times};
+
+/// The clients. Their connections are served as one contender.
+pub(super) struct Fleet {
+    members: Vec<Rdma>,
+}
+
+impl Fleet {
+    pub(super) fn connect(spec: &Spec, addr: SocketAddr) -> Result<Self> {
+        let alone = Spec { connections: 1, ..spec.clone() };
+        let connect = |_| Rdma::connect(&alone, addr);
+        Ok(Self { members: (0..spec.connections).map(connect).collect::<Result<_>>()? })
+    }
+}
+
+/// A member's part of a round.
+fn share(task: &Task) -> Task {
+    Task { connections: 1, count: task.each(), ..task.clone() }
+}
+
+impl Contender for Fleet {
+    fn prepare(&mut self, task: &Task, side: Side) -> Result<()> {
+        let share = share(task);
+        self.members.iter_mut().try_for_each(|member| member.prepare(&share, side))
+    }
+
+    /// From the moment when all threads are there until the last has done its part.
+    fn measure(&mut self, task: &Task, _: &mut Times) -> Result<Duration> {
+        let (share, barrier) = (share(task), Barrier::new(self.members.len() + 1));
+        std::thread::scope(|scope| {
+            let start = |member| {
+                let (share, barrier): (&Task, &Barrier) = (&share, &barrier);
+                scope.spawn(move || {
+                    let member: &mut Rdma = member;
+                    barrier.wait();
+                    member.measure(share, &mut Times::new(1))
+                })
+            };
+            let threads: Vec<_> = self.members.iter_mut().map(start).collect();
+            barrier.wait();
+            let start = Instant::now();
+            for thread in threads {
+                thread.join().map_err(|_| anyhow!("a client's thread panicked"))??;
+            }
+            Ok(start.elapsed())
+        })
+    }
+
+    fn serve(&mut self, _: &Task) -> Result<()> {
+        Err(anyhow!("a fleet is at the client's end"))
+    }
+
+    fn verify(&mut self, task: &Task, side: Side) -> Result<()> {
+        let share = share(task);
+        self.members.iter_mut().try_for_each(|member| member.verify(&share, side))
+    }
+}

@@ -1,0 +1,191 @@
+//! `iwarp perf`: how fast, beside raw TCP in the same run.
+//!
+//! ```text
+//!   args     the command line             plan     the cases: what is compared with what
+//!   client   the measuring end            run      rounds in turn, counts, progress
+//!   server   the other one                control  what they tell each other
+//!   task     one round, as both see it    tcp, rdma + flows: the two kinds of contenders
+//!   stats    medians, ratios, intervals   report   table, JSON, pictures
+//! ```
+
+mod args;
+mod client;
+mod control;
+mod cpu;
+mod crowd;
+mod dial;
+mod fleet;
+mod flows;
+mod octets;
+mod paper;
+mod patience;
+mod plan;
+mod rdma;
+mod report;
+mod run;
+mod scenarios;
+mod server;
+mod stats;
+mod task;
+mod tcp;
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, ensure};
+
+pub(crate) use self::args::Args;
+use self::args::{Cpus, Words};
+use self::client::Client;
+use self::plan::{Plan, Selection};
+use self::report::compare::Earlier;
+use self::report::{About, CaseReport, IdleReport, Report, html, table};
+use self::run::{Pace, Runner};
+use self::task::{Places, Spec};
+use crate::child::Server;
+
+/// The command line of a serving process of our own.
+const CHILD: [&str; 8] =
+    ["perf", "--server", "--bind", "127.0.0.1", "--port", "0", "--once", "--child"];
+/// How long both ends do nothing, to see what that costs.
+const IDLE_TIME: Duration = Duration::from_secs(5);
+/// How long before: young connections have something to do still.
+const SETTLING_TIME: Duration = Duration::from_secs(4);
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    if let Some(settings) = args.serving() {
+        return server::run(&settings);
+    }
+    let words = Words::of(&args.words)?;
+    let earlier = args.compare.as_deref().map(Earlier::read).transpose()?;
+    let cpus = cpu::allowed()?;
+    let places = args.places(&cpus, &words);
+    let selection = args.selection(&words, places.clone())?;
+    let mut plan = Plan::new(&selection);
+    for &scenario in &words.scenarios {
+        scenarios::add(&mut plan, scenario, &selection)?;
+    }
+    ensure!(
+        words.paper || !plan.cases.is_empty(),
+        "nothing to measure: no test can be made as asked"
+    );
+    plan.specs.iter().try_for_each(Spec::check)?;
+    let (_server, mut client) = connect(args, &words, &places)?;
+    let (quiet, pace) = (args.is_quiet(), args.pace());
+    let mut report = Report::new(About::of(&client, &words, &selection, pace)?);
+    report.run.cpus = cpus;
+    report.run.places = places;
+    if words.paper {
+        let (paper, cases) = paper::run(&mut client, &selection, pace, quiet)?;
+        report.cases = cases;
+        report.paper = Some(paper);
+    }
+    for spec in &plan.specs {
+        client.make(spec)?;
+    }
+    if let Some(contender) = scenarios::crowded(&plan) {
+        report.idle = look_at_idle(&mut client, contender)?;
+    }
+    report.cases.extend(measure(&mut client, plan, pace, quiet)?);
+    report.run.learn(&client);
+    write(args, &report)?;
+    if !quiet {
+        table::finish(&report, earlier.as_ref())?;
+    }
+    Ok(())
+}
+
+/// Connects to the server that is named, or to one of our own.
+fn connect(args: &Args, words: &Words, places: &Places) -> Result<(Option<Server>, Client)> {
+    // Before there are other threads and processes, which inherit it.
+    let server_cpus: &[usize] = match args.cpu {
+        Some(Cpus::Each { client, .. }) => {
+            cpu::pin(&[client])?;
+            &places.server
+        }
+        _ => &[],
+    };
+    if let Some(host) = &words.host {
+        return Ok((None, Client::connect(host, args.port, server_cpus)?));
+    }
+    let server = Server::start(&CHILD)?;
+    let client = Client::connect(&server.addr.ip().to_string(), server.addr.port(), server_cpus)?;
+    Ok((Some(server), client))
+}
+
+/// Measures all cases of a plan whose contenders are there, and shows each when it is done.
+fn measure(client: &mut Client, plan: Plan, pace: Pace, quiet: bool) -> Result<Vec<CaseReport>> {
+    let mut runner = Runner::new(client, pace, &plan.cases);
+    let mut cases = Vec::with_capacity(plan.cases.len());
+    for case in plan.cases {
+        let case = CaseReport::new(&runner.run(case)?);
+        if !quiet {
+            runner.aside(|| table::sheet(&case).print())?;
+        }
+        cases.push(case);
+    }
+    runner.finish();
+    Ok(cases)
+}
+
+/// What idle connections cost while both programs do nothing.
+fn look_at_idle(client: &mut Client, contender: usize) -> Result<Vec<IdleReport>> {
+    client.rest(contender, SETTLING_TIME)?;
+    let seconds = IDLE_TIME.as_secs_f64();
+    let both = ["client", "server"].into_iter().zip(client.rest(contender, IDLE_TIME)?);
+    Ok(both
+        .filter_map(|(process, (usage, idle))| {
+            Some(IdleReport { process, idle: idle?, seconds, cpu_seconds: usage.seconds() })
+        })
+        .collect())
+}
+
+impl About {
+    fn of(client: &Client, words: &Words, selection: &Selection, pace: Pace) -> Result<Self> {
+        let process = client.server.process;
+        Ok(Self {
+            version: env!("CARGO_PKG_VERSION"),
+            command: std::env::args().collect(),
+            unix_time: SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
+            processor: cpu::processor(),
+            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            cpus: Vec::new(),
+            places: Places::default(),
+            server: match &words.host {
+                None => format!("process {process} on this machine, over loopback"),
+                Some(host) => format!("process {process} of {host}"),
+            },
+            rounds: pace.rounds,
+            round_seconds: pace.time.as_secs_f64(),
+            // What is asked for, as long as no socket of raw TCP can be asked.
+            congestion: selection.congestion.clone().map(|name| [name.clone(), name]),
+            sockets: "TCP_NODELAY, buffers as the system has them",
+        })
+    }
+
+    fn learn(&mut self, client: &Client) {
+        if client.congestion.is_some() {
+            self.congestion.clone_from(&client.congestion);
+        }
+    }
+}
+
+/// Writes the files that are asked for.
+fn write(args: &Args, report: &Report) -> Result<()> {
+    if let Some(file) = &args.json {
+        let mut json = serde_json::to_string_pretty(report)?;
+        json.push('\n');
+        if args.is_quiet() {
+            table::out(&json)?;
+        } else {
+            std::fs::write(file, json)
+                .with_context(|| format!("cannot write {}", file.display()))?;
+        }
+    }
+    if let Some(file) = &args.html {
+        html::write(report, file)?;
+    }
+    if let Some(dir) = &args.svg {
+        html::write_pictures(report, dir)?;
+    }
+    Ok(())
+}

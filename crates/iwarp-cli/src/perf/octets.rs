@@ -1,0 +1,93 @@
+//! The octets that are moved: every round its own, so that what is found afterwards came in it.
+
+use anyhow::{Result, bail};
+use iwarp::Buffer;
+
+use super::task::Task;
+use crate::demo::pattern;
+
+/// Fills `block` with messages of the round `seed`, the last octet of which is `mark`.
+pub(super) fn fill(seed: u64, mark: u8, block: &mut [u8]) {
+    pattern::make(seed, 0, block);
+    if let Some(last) = block.last_mut() {
+        *last = mark;
+    }
+}
+
+/// The last message of a round.
+pub(super) fn last(task: &Task, len: usize) -> Vec<u8> {
+    let mut octets = vec![0; len];
+    fill(task.seed, task.mark(), &mut octets);
+    octets
+}
+
+/// Compares what came with [`last`].
+pub(super) fn verify(task: &Task, found: &[u8]) -> Result<()> {
+    let want = last(task, found.len());
+    if let Some(at) = want.iter().zip(found).position(|(want, found)| want != found) {
+        bail!(
+            "wrong octets arrived: octet {at} of {} is {:#04x} instead of {:#04x}",
+            found.len(),
+            found[at],
+            want[at]
+        );
+    }
+    Ok(())
+}
+
+/// The same of the first octets of registered memory.
+pub(super) fn verify_buffer(task: &Task, buffer: &Buffer, len: usize) -> Result<()> {
+    let mut found = vec![0; len];
+    buffer.read_at(0, &mut found);
+    verify(task, &found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::task::{Flow, Op, Wait};
+
+    fn task(seed: u64) -> Task {
+        Task {
+            flow: Flow::Stream,
+            op: Op::Write,
+            wait: Wait::Poll,
+            server_wait: Wait::Poll,
+            size: 1,
+            count: 1,
+            depth: 1,
+            list: 1,
+            connections: 1,
+            seed,
+            computes: None,
+            pace: 0,
+        }
+    }
+
+    #[test]
+    fn every_octet_counts_and_every_round_has_its_own() {
+        for len in [1, 7, 8, 4096, 65_537] {
+            let octets = last(&task(5), len);
+            verify(&task(5), &octets).unwrap();
+            assert!(verify(&task(6), &octets).is_err(), "{len}: of another round");
+            for at in [0, len / 2, len - 1] {
+                let mut wrong = octets.clone();
+                wrong[at] ^= 1;
+                let complaint = verify(&task(5), &wrong).unwrap_err().to_string();
+                assert!(complaint.contains(&format!("octet {at} of {len}")), "{complaint}");
+            }
+            let buffer = Buffer::new(len);
+            assert!(verify_buffer(&task(5), &buffer, len).is_err(), "{len}: nothing came");
+            buffer.write_at(0, &octets);
+            verify_buffer(&task(5), &buffer, len).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_mark_is_neither_nothing_nor_the_one_before() {
+        for number in 0..1000 {
+            assert_ne!(crate::perf::task::mark(number), 0);
+            assert_ne!(crate::perf::task::mark(number), crate::perf::task::mark(number + 1));
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Tables, on a terminal and elsewhere.
+
+use std::io::Write;
+
+use anyhow::{Context, Result};
+use comfy_table::{CellAlignment, Table, presets};
+
+use super::compare::Earlier;
+use super::{About, CaseReport, Report, SubjectReport};
+use crate::perf::plan::Measure;
+use crate::perf::task::Places;
+use crate::size;
+
+/// A table whose first column holds names.
+pub(crate) struct Sheet {
+    pub(crate) headline: String,
+    pub(crate) header: Vec<String>,
+    pub(crate) rows: Vec<Vec<String>>,
+}
+
+/// Prints what comes behind the cases.
+pub(crate) fn finish(report: &Report, earlier: Option<&Earlier>) -> Result<()> {
+    let compared = earlier.map(|earlier| earlier.compare(report)).transpose()?;
+    for sheet in report.more_sheets().iter().chain(&compared) {
+        sheet.print()?;
+    }
+    out(&format!("\n{}\n", circumstances(&report.run).join("\n")))
+}
+
+/// All tables of a run.
+pub(crate) fn sheets(report: &Report) -> Vec<Sheet> {
+    report.cases.iter().map(sheet).chain(report.more_sheets()).collect()
+}
+
+/// Prints this.
+pub(crate) fn out(text: &str) -> Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+        .context("cannot write to standard output")
+}
+
+impl Sheet {
+    pub(crate) fn print(&self) -> Result<()> {
+        let mut table = Table::new();
+        table.load_preset(presets::NOTHING);
+        table.set_header(&self.header);
+        for row in &self.rows {
+            table.add_row(row);
+        }
+        for column in table.column_iter_mut().skip(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        let mut text = format!("\n{}\n", console::style(&self.headline).bold());
+        for line in table.lines() {
+            text.push(' ');
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        out(&text)
+    }
+}
+
+/// Under which circumstances all this was measured.
+pub(crate) fn circumstances(run: &About) -> Vec<String> {
+    let list = |cpus: &[usize]| cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
+    let Places { client, server } = &run.places;
+    let cpus = if client.is_empty() {
+        format!("CPUs {}", list(&run.cpus))
+    } else {
+        format!("client on CPU {}, server on CPU {}", list(client), list(server))
+    };
+    let congestion = match &run.congestion {
+        Some([here, there]) if here == there => here.clone(),
+        Some([here, there]) => format!("{here} here, {there} there"),
+        None => "not known".to_owned(),
+    };
+    vec![
+        format!("{}; Linux {}; {cpus}", run.processor, run.kernel),
+        format!("server: {}", run.server),
+        format!("all sockets: congestion control {congestion}, {}", run.sockets),
+        format!(
+            "{} rounds of {:.0} ms each, one line after the other; every round's octets were \
+             verified",
+            run.rounds,
+            run.round_seconds * 1e3
+        ),
+        "ratio: of medians; quartiles: of the ratio round by round; 95 %: interval of the ratio of \
+         medians (bootstrap)"
+            .to_owned(),
+    ]
+}
+
+/// The table of a case.
+pub(crate) fn sheet(case: &CaseReport) -> Sheet {
+    let timed = case.subjects.iter().any(|subject| subject.percentiles.is_some());
+    let also = case.subjects.iter().flat_map(|subject| &subject.also_versus).next().is_some();
+    let tcp = |subject: &SubjectReport| {
+        subject.versus.as_ref().is_none_or(|versus| versus.name.starts_with("TCP"))
+    };
+    let ratio = if case.subjects.iter().all(tcp) { "x TCP" } else { "ratio" };
+    let mut header = vec!["", "median", ratio, "quartiles", "95 %"];
+    if also {
+        header.push("x other TCP");
+    }
+    if timed {
+        header.push("p50 ratio");
+    }
+    header.extend(match case.measure {
+        Measure::Bandwidth => ["client s/GiB", "server s/GiB"],
+        _ => ["client CPU µs", "server CPU µs"],
+    });
+    if timed {
+        header.extend(["p50", "p90", "p99", "p99.9", "max"]);
+    }
+    Sheet {
+        headline: headline(case),
+        header: header.into_iter().map(str::to_owned).collect(),
+        rows: case.subjects.iter().map(|subject| row(case, subject, also, timed)).collect(),
+    }
+}
+
+/// What a case is about.
+pub(crate) fn headline(case: &CaseReport) -> String {
+    let size = size::show(case.size);
+    let mut text = case.title.as_ref().map(|title| format!("{title}: ")).unwrap_or_default();
+    text += &match case.measure {
+        Measure::Connect => "Connections made and ended per second, by blocking calls".to_owned(),
+        Measure::Bandwidth => format!("Bandwidth, {size}, depth {}", case.depth),
+        Measure::Latency => format!("Half round trip, {size}"),
+        Measure::RoundTrip => format!("Whole round trip, {size}"),
+        Measure::Rate => format!("Messages per second, {size}, depth {}", case.depth),
+    };
+    if case.list > 1 {
+        text.push_str(&format!(", lists of {}", case.list));
+    }
+    if case.connections > 1 {
+        text.push_str(&format!(", {} connections", case.connections));
+    }
+    text
+}
+
+fn row(case: &CaseReport, subject: &SubjectReport, also: bool, timed: bool) -> Vec<String> {
+    let mut cells = vec![subject.name.clone(), value(case.measure, subject.summary.median)];
+    match &subject.versus {
+        Some(versus) => {
+            let ratio = versus.ratio;
+            cells.push(format!("{:.2}", ratio.medians));
+            cells.push(interval(ratio.q1, ratio.q3));
+            cells.push(interval(ratio.low, ratio.high));
+        }
+        None => cells.extend([String::new(), String::new(), String::new()]),
+    }
+    if also {
+        let others: Vec<String> =
+            subject.also_versus.iter().map(|v| format!("{:.2}", v.ratio.medians)).collect();
+        cells.push(others.join(" "));
+    }
+    if timed {
+        let ratio = subject.versus.as_ref().and_then(|versus| versus.p50);
+        cells.push(ratio.map(|ratio| format!("{ratio:.2}")).unwrap_or_default());
+    }
+    for cost in [subject.client_cpu, subject.server_cpu] {
+        cells.push(match case.measure {
+            Measure::Bandwidth => format!("{:.3}", cost.seconds_per_gib),
+            _ => format!("{:.2}", cost.us_per_message),
+        });
+    }
+    if timed {
+        match subject.percentiles {
+            Some(p) => cells.extend([p.p50, p.p90, p.p99, p.p999, p.max].map(time)),
+            None => cells.extend(std::iter::repeat_n(String::new(), 5)),
+        }
+    }
+    cells
+}
+
+/// From here to there.
+pub(crate) fn interval(low: f64, high: f64) -> String {
+    format!("{low:.2}-{high:.2}")
+}
+
+/// A value with its unit.
+pub(crate) fn value(measure: Measure, value: f64) -> String {
+    match measure {
+        Measure::Bandwidth if value < 1e8 => format!("{:.2} MB/s", value * 1e-6),
+        Measure::Bandwidth => format!("{:.2} GB/s", value * 1e-9),
+        Measure::Latency | Measure::RoundTrip => time(value),
+        Measure::Rate | Measure::Connect if value < 1e6 => format!("{:.1} k/s", value * 1e-3),
+        Measure::Rate | Measure::Connect => format!("{:.2} M/s", value * 1e-6),
+    }
+}
+
+/// Seconds as people write them.
+pub(crate) fn time(seconds: f64) -> String {
+    match seconds {
+        s if s < 1e-4 => format!("{:.2} µs", s * 1e6),
+        s if s < 1e-3 => format!("{:.0} µs", s * 1e6),
+        s if s < 1.0 => format!("{:.2} ms", s * 1e3),
+        s => format!("{s:.2} s"),
+    }
+}

@@ -1,0 +1,165 @@
+//! Rounds, one subject after the other, so that what slows the machine slows all of them.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::client::{Client, Sample};
+use super::cpu::Usage;
+use super::plan::{Case, Measure, Subject};
+use super::task::{Flow, Task, Times};
+
+/// Runs before the number of messages of a round is settled, at most.
+const TRIALS: usize = 16;
+/// Messages of a round at most.
+const MOST_MESSAGES: u64 = 1 << 24;
+/// Connections made in a round at most.
+const MOST_CALLS: u64 = 400;
+
+/// How long everything takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    pub(super) rounds: usize,
+    /// Of one round of one subject.
+    pub(super) time: Duration,
+}
+
+/// What a case has shown, in the order of its subjects.
+pub(super) struct Outcome {
+    pub(super) case: Case,
+    pub(super) results: Vec<Results>,
+}
+
+/// What the rounds of one subject have shown.
+pub(super) struct Results {
+    /// Messages of a round.
+    pub(super) count: u64,
+    /// One of each round: octets or messages per second, or seconds.
+    pub(super) values: Vec<f64>,
+    /// Of all rounds.
+    pub(super) client: Usage,
+    pub(super) server: Usage,
+    pub(super) messages: u64,
+    /// Seconds of all rounds.
+    pub(super) seconds: f64,
+    pub(super) times: Times,
+}
+
+/// Runs cases and shows how far it is.
+pub(super) struct Runner<'a> {
+    client: &'a mut Client,
+    pace: Pace,
+    seed: u64,
+    bar: ProgressBar,
+}
+
+impl<'a> Runner<'a> {
+    pub(super) fn new(client: &'a mut Client, pace: Pace, cases: &[Case]) -> Self {
+        let subjects: usize = cases.iter().map(|case| case.subjects.len()).sum();
+        // On a terminal only; one round more for warming up.
+        let bar = ProgressBar::new((subjects * (pace.rounds + 1)) as u64);
+        let template = "{bar:30} {eta:>4}  {msg}";
+        bar.set_style(ProgressStyle::with_template(template).expect("it is well-formed"));
+        Self { client, pace, seed: 0, bar }
+    }
+
+    /// Measures a case.
+    pub(super) fn run(&mut self, case: Case) -> Result<Outcome> {
+        let mut results = Vec::with_capacity(case.subjects.len());
+        for subject in &case.subjects {
+            self.show(&case, subject);
+            let count = self.settle(subject).with_context(|| about(&case, subject))?;
+            results.push(Results::new(case.measure, count));
+            self.bar.inc(1);
+        }
+        let subjects = case.subjects.len();
+        for round in 0..self.pace.rounds {
+            // Each time another one is the first.
+            for turn in 0..subjects {
+                let at = (round + turn) % subjects;
+                let (subject, results) = (&case.subjects[at], &mut results[at]);
+                self.show(&case, subject);
+                let sample = self
+                    .round(subject, results.count, &mut results.times)
+                    .with_context(|| about(&case, subject))?;
+                results.add(&case, &sample);
+                self.bar.inc(1);
+            }
+        }
+        Ok(Outcome { case, results })
+    }
+
+    /// Prints something while the bar is away.
+    pub(super) fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
+        self.bar.suspend(print)
+    }
+
+    pub(super) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    fn show(&self, case: &Case, subject: &Subject) {
+        self.bar.set_message(about(case, subject));
+    }
+
+    fn round(&mut self, subject: &Subject, count: u64, times: &mut Times) -> Result<Sample> {
+        self.seed += 1;
+        let task = Task { count, seed: self.seed, ..subject.task.clone() };
+        self.client.round(subject.contender, &task, times)
+    }
+
+    /// Warms up, and finds out how many messages a round takes.
+    fn settle(&mut self, subject: &Subject) -> Result<u64> {
+        let unit = subject.task.unit();
+        // Ports of connections that have ended are not used again for a minute.
+        let most = if subject.task.flow == Flow::Dial { MOST_CALLS } else { MOST_MESSAGES };
+        let round_up = |count: u64| count.clamp(1, most).next_multiple_of(unit);
+        let mut times = Times::new(1);
+        let mut count = unit;
+        for _ in 0..TRIALS {
+            let sample = self.round(subject, count, &mut times)?;
+            let part = sample.time.as_secs_f64() / self.pace.time.as_secs_f64();
+            let next = round_up((count as f64 / part.max(1.0 / 16.0)) as u64);
+            if part > 0.25 || next <= count {
+                return Ok(next);
+            }
+            count = next;
+        }
+        Ok(count)
+    }
+}
+
+impl Results {
+    fn new(measure: Measure, count: u64) -> Self {
+        let ways = if measure == Measure::Latency { 2 } else { 1 };
+        Self {
+            count,
+            values: Vec::new(),
+            client: Usage::default(),
+            server: Usage::default(),
+            messages: 0,
+            seconds: 0.0,
+            times: Times::new(ways),
+        }
+    }
+
+    fn add(&mut self, case: &Case, sample: &Sample) {
+        let seconds = sample.time.as_secs_f64();
+        let messages = self.count as f64;
+        self.values.push(match case.measure {
+            Measure::Bandwidth => messages * case.size as f64 / seconds,
+            Measure::Latency => seconds / (2.0 * messages),
+            Measure::RoundTrip => seconds / messages,
+            Measure::Rate | Measure::Connect => messages / seconds,
+        });
+        self.client += sample.client;
+        self.server += sample.server;
+        self.messages += self.count;
+        self.seconds += seconds;
+    }
+}
+
+fn about(case: &Case, subject: &Subject) -> String {
+    format!("{}, {}", subject.name, crate::size::show(case.size))
+}

@@ -1,0 +1,225 @@
+//! Cases beyond messages between two programs: connecting, many clients, a target that computes,
+//! a crowd of idle connections.
+
+use anyhow::Result;
+use clap::ValueEnum;
+
+use super::cpu;
+use super::plan::{BANDWIDTH_DEPTH, Case, Measure, Plan, Selection, Subject};
+use super::task::{Flow, Kind, Op, Places, Spec, Task, Transport, Wait};
+
+const CLIENTS: [usize; 4] = [1, 2, 4, 8];
+const CLIENTS_SIZES: [usize; 2] = [64 << 10, 1 << 20];
+const COMPUTE_SIZES: [usize; 1] = [64 << 10];
+const CROWD_SIZES: [usize; 1] = [64 << 10];
+/// Idle connections where the command line does not say how many.
+const CROWD: usize = 10_000;
+/// Busy ones among them.
+const BUSY: usize = 4;
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scenario {
+    Connect,
+    Clients,
+    Compute,
+    Idle,
+}
+
+/// Adds the cases of a scenario, and what does them.
+pub(super) fn add(plan: &mut Plan, scenario: Scenario, selection: &Selection) -> Result<()> {
+    match scenario {
+        Scenario::Connect => connect(plan, selection),
+        Scenario::Clients => clients(plan, selection),
+        Scenario::Compute => compute(plan, selection)?,
+        Scenario::Idle => crowd(plan, selection),
+    }
+    Ok(())
+}
+
+/// Where the contender with this number of idle connections is.
+pub(super) fn crowded(plan: &Plan) -> Option<usize> {
+    plan.specs.iter().position(|spec| matches!(spec.kind, Kind::Crowd(_)))
+}
+
+fn connect(plan: &mut Plan, selection: &Selection) {
+    let mut case = Case::new(Measure::Connect, 20, 1, 1, 1);
+    let task = |wait| case_task(Flow::Dial, Op::Send, wait, 20, 1, 1);
+    let ways = [
+        (Wait::Poll, "", "TCP connect, 20 octets each way, close"),
+        (Wait::Events, ", end awaited", "TCP connect, 20 octets each way, close, end awaited"),
+    ];
+    let mut transports = vec![Transport::Tcp];
+    transports.extend(selection.transports());
+    for transport in transports {
+        let spec = spec(selection, transport, Kind::Dial, 1, 20);
+        let contender = plan.contender(spec);
+        for (place, (wait, suffix, tcp)) in ways.into_iter().enumerate() {
+            let (name, baselines) = match transport {
+                Transport::Tcp => (tcp.to_owned(), Vec::new()),
+                Transport::Iwarp { .. } => {
+                    (format!("connect, disconnect{suffix}{}", transport.suffix()), vec![place])
+                }
+            };
+            case.subjects.push(Subject { name, transport, contender, task: task(wait), baselines });
+        }
+    }
+    plan.cases.push(case);
+}
+
+fn clients(plan: &mut Plan, selection: &Selection) {
+    let sizes = selection.sizes(&CLIENTS_SIZES);
+    let depth = selection.depth.unwrap_or(BANDWIDTH_DEPTH);
+    let most = sizes.iter().copied().max().unwrap_or(1);
+    let mut fleets = Vec::new();
+    for transport in selection.transports() {
+        for n in CLIENTS {
+            let fleet = spec(&selection.anywhere(), transport, Kind::Fleet, n, most);
+            fleets.push((transport, n, plan.contender(fleet)));
+        }
+    }
+    for op in selection.ops(&[Op::Write, Op::Read]) {
+        for &size in &sizes {
+            let mut case = Case::new(Measure::Bandwidth, size, depth, 1, 1);
+            case.title = Some(format!("All clients of one target together, {}", word(op)));
+            let (flow, server_wait) = match op {
+                Op::Read => (Flow::Fetch, Wait::Events),
+                _ => (Flow::Stream, Wait::Poll),
+            };
+            let mut alone = 0;
+            for &(transport, n, contender) in &fleets {
+                if n == 1 {
+                    alone = case.subjects.len();
+                }
+                let task = Task {
+                    server_wait,
+                    connections: n,
+                    ..case_task(flow, op, Wait::Poll, size, depth, 1)
+                };
+                let clients = if n == 1 { "1 client" } else { &format!("{n} clients") };
+                let name = format!("{clients}{}", transport.suffix());
+                let baselines = if n == 1 { Vec::new() } else { vec![alone] };
+                case.subjects.push(Subject { name, transport, contender, task, baselines });
+            }
+            plan.cases.push(case);
+        }
+    }
+}
+
+/// The target is the server; it computes on the last CPU that it may run on.
+fn compute(plan: &mut Plan, selection: &Selection) -> Result<()> {
+    let cpus = cpu::allowed()?;
+    let (first, last) = (cpus[0], *cpus.last().unwrap_or(&cpus[0]));
+    let on_first = Places { client: vec![first], server: vec![first] };
+    let sizes = selection.sizes(&COMPUTE_SIZES);
+    let depth = selection.depth.unwrap_or(BANDWIDTH_DEPTH);
+    let most = sizes.iter().copied().max().unwrap_or(1);
+    let mut contenders = Vec::new();
+    let anywhere = selection.anywhere();
+    for transport in selection.transports() {
+        let free = spec(&anywhere, transport, Kind::Move, 1, most);
+        let left = Spec { places: on_first.clone(), ..free.clone() };
+        contenders.push((transport, plan.contender(free), String::new()));
+        if first != last {
+            let name = format!(", all else on CPU {first}");
+            contenders.push((transport, plan.contender(left), name));
+        }
+    }
+    for op in selection.ops(&[Op::Write, Op::Read]) {
+        for &size in &sizes {
+            let mut case = Case::new(Measure::Bandwidth, size, depth, 1, 1);
+            let flow = if op == Op::Read { Flow::Fetch } else { Flow::Push };
+            case.title = Some(format!("A target that computes, {}", word(op)));
+            for (transport, contender, place) in &contenders {
+                let suffix = format!("{place}{}", transport.suffix());
+                let idle = case.subjects.len();
+                let task = case_task(flow, op, Wait::Poll, size, depth, 1);
+                for computes in [None, Some(last)] {
+                    let (name, baselines) = match computes {
+                        None => (format!("idle target{suffix}"), Vec::new()),
+                        Some(cpu) => (format!("computing on CPU {cpu}{suffix}"), vec![idle]),
+                    };
+                    let (task, transport) = (Task { computes, ..task.clone() }, *transport);
+                    let contender = *contender;
+                    case.subjects.push(Subject { name, transport, contender, task, baselines });
+                }
+            }
+            plan.cases.push(case);
+        }
+    }
+    Ok(())
+}
+
+fn crowd(plan: &mut Plan, selection: &Selection) {
+    let sizes = selection.sizes(&CROWD_SIZES);
+    let depth = selection.depth.unwrap_or(BANDWIDTH_DEPTH);
+    let most = sizes.iter().copied().max().unwrap_or(1);
+    let idle = if selection.connections > 1 { selection.connections } else { CROWD };
+    // One kind of connection: the crowd is what is looked at.
+    let Some(transport) = selection.transports().into_iter().last() else { return };
+    let alone = plan.contender(spec(selection, transport, Kind::Move, BUSY, most));
+    let among = plan.contender(spec(selection, transport, Kind::Crowd(idle), BUSY, most));
+    for op in selection.ops(&[Op::Write, Op::Read]) {
+        for &size in &sizes {
+            let mut case = Case::new(Measure::Bandwidth, size, depth, 1, BUSY);
+            case.title = Some(format!("Busy connections in a crowd, {}", word(op)));
+            let (flow, server_wait) = match op {
+                Op::Read => (Flow::Fetch, Wait::Events),
+                _ => (Flow::Stream, Wait::Poll),
+            };
+            let task = Task {
+                server_wait,
+                connections: BUSY,
+                ..case_task(flow, op, Wait::Poll, size, depth, 1)
+            };
+            let suffix = transport.suffix();
+            let lines = [
+                (format!("{BUSY} alone{suffix}"), alone, vec![]),
+                (format!("{BUSY} among {idle} idle ones{suffix}"), among, vec![0]),
+            ];
+            for (name, contender, baselines) in lines {
+                let task = task.clone();
+                case.subjects.push(Subject { name, transport, contender, task, baselines });
+            }
+            plan.cases.push(case);
+        }
+    }
+}
+
+impl Selection {
+    fn anywhere(&self) -> Self {
+        Self { places: Places::default(), ..self.clone() }
+    }
+}
+
+fn spec(
+    selection: &Selection,
+    transport: Transport,
+    kind: Kind,
+    connections: usize,
+    max_size: usize,
+) -> Spec {
+    let max_depth = selection.depth.unwrap_or(BANDWIDTH_DEPTH);
+    let (congestion, places) = (selection.congestion.clone(), selection.places.clone());
+    Spec { transport, kind, connections, max_size, max_depth, congestion, places }
+}
+
+fn case_task(flow: Flow, op: Op, wait: Wait, size: usize, depth: usize, list: usize) -> Task {
+    Task {
+        flow,
+        op,
+        wait,
+        server_wait: wait,
+        size,
+        count: 0,
+        depth,
+        list,
+        connections: 1,
+        seed: 0,
+        computes: None,
+        pace: 0,
+    }
+}
+
+fn word(op: Op) -> &'static str {
+    if op == Op::Read { "Read" } else { "Write" }
+}

@@ -1,0 +1,280 @@
+//! What both ends do in a round, as the control protocol says it.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use clap::ValueEnum;
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use super::flows::MOST;
+
+/// Octets of the largest message.
+pub(super) const MAX_SIZE: usize = 1 << 30;
+/// Messages under way on a connection, at most.
+pub(super) const MAX_DEPTH: usize = 8192;
+/// Connections that carry messages, at most.
+pub(super) const MOST_CONNECTIONS: usize = 1024;
+
+/// One way to move octets between two processes, over connections of its own. Both ends have one
+/// of each; all rounds, of raw TCP as of RDMA, go through this.
+pub(super) trait Contender {
+    /// Gets ready, before the clock runs.
+    fn prepare(&mut self, task: &Task, side: Side) -> Result<()>;
+
+    /// Does the measuring side's part of a round. The time of each message goes to `times` where
+    /// one waits for the other.
+    fn measure(&mut self, task: &Task, times: &mut Times) -> Result<Duration>;
+
+    /// Does the other side's part.
+    fn serve(&mut self, task: &Task) -> Result<()>;
+
+    /// Compares what came with what had to come, when the clock has stopped.
+    fn verify(&mut self, task: &Task, side: Side) -> Result<()>;
+
+    /// What its idle connections cost here; nothing for those that have none.
+    fn idle(&mut self) -> Option<Idle> {
+        None
+    }
+}
+
+/// What idle connections cost one process.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug)]
+pub(super) struct Idle {
+    pub(super) connections: usize,
+    /// Octets of this process that became resident for each.
+    pub(super) memory_each: f64,
+    /// Seconds that a poll of their completion queue takes when there is nothing.
+    pub(super) empty_poll: f64,
+}
+
+/// Which end this is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Side {
+    Client,
+    Server,
+}
+
+/// What a contender is made of.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub(super) struct Spec {
+    pub(super) transport: Transport,
+    pub(super) kind: Kind,
+    pub(super) connections: usize,
+    /// Octets of the largest message.
+    pub(super) max_size: usize,
+    /// Largest of [`Task::depth`] and [`Task::list`].
+    pub(super) max_depth: usize,
+    /// Congestion control of connections within a host; the system's without.
+    pub(super) congestion: Option<String>,
+    /// Where everything of it runs.
+    pub(super) places: Places,
+}
+
+/// CPUs for either process; none: wherever the system likes.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Places {
+    pub(super) client: Vec<usize>,
+    pub(super) server: Vec<usize>,
+}
+
+impl Places {
+    /// One half of these for each; anywhere where there is but one.
+    pub(super) fn halves(cpus: &[usize]) -> Self {
+        if cpus.len() < 2 {
+            return Self::default();
+        }
+        let (client, server) = cpus.split_at(cpus.len() / 2);
+        Self { client: client.to_vec(), server: server.to_vec() }
+    }
+}
+
+impl Spec {
+    /// Whether it can be made; the other end may have said it.
+    pub(super) fn check(&self) -> Result<()> {
+        ensure!(
+            (1..=MOST_CONNECTIONS).contains(&self.connections),
+            "{} connections, and {MOST_CONNECTIONS} are the most that carry messages",
+            self.connections
+        );
+        ensure!((1..=MAX_SIZE).contains(&self.max_size), "messages of {} octets", self.max_size);
+        ensure!((1..=MAX_DEPTH).contains(&self.max_depth), "depth {}", self.max_depth);
+        Ok(())
+    }
+}
+
+/// What is done with connections.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Kind {
+    /// They carry messages.
+    Move,
+    /// They are made and ended.
+    Dial,
+    /// They carry messages, and each has a thread and a device of its own at the client.
+    Fleet,
+    /// They carry messages among so many others that do nothing.
+    Crowd(usize),
+}
+
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Transport {
+    Tcp,
+    Iwarp { crc: bool, markers: bool },
+}
+
+/// One round.
+#[derive(Serialize, Deserialize, Clone, Debug)]
+pub(super) struct Task {
+    pub(super) flow: Flow,
+    /// By which operation; raw TCP has but one.
+    pub(super) op: Op,
+    /// How the client waits.
+    pub(super) wait: Wait,
+    /// How the server waits.
+    pub(super) server_wait: Wait,
+    /// Octets of a message.
+    pub(super) size: usize,
+    /// Messages over all connections: a multiple of [`Self::unit`].
+    pub(super) count: u64,
+    /// Messages that may be under way on a connection.
+    pub(super) depth: usize,
+    /// Messages posted in one call; of raw TCP, written in one.
+    pub(super) list: usize,
+    /// Connections that take part.
+    pub(super) connections: usize,
+    /// Tells this round's octets from others'.
+    pub(super) seed: u64,
+    /// The server's program computes meanwhile, on this CPU, and calls nothing.
+    pub(super) computes: Option<usize>,
+    /// Octets per second that the sender keeps to; 0: as fast as it can.
+    pub(super) pace: u64,
+}
+
+impl Task {
+    /// Whether it makes sense; the other end may have said it.
+    pub(super) fn check(&self) -> Result<()> {
+        let sizes = 1..=MAX_SIZE;
+        ensure!(sizes.contains(&self.size), "messages of {} octets", self.size);
+        ensure!((1..=MOST).contains(&self.list), "lists of {}", self.list);
+        ensure!(self.depth >= self.list && self.connections > 0, "depth {}", self.depth);
+        ensure!(
+            self.count > 0 && self.count.is_multiple_of(self.unit()),
+            "{} messages cannot be shared out",
+            self.count
+        );
+        Ok(())
+    }
+
+    /// Messages that go together.
+    pub(super) fn unit(&self) -> u64 {
+        (self.list * self.connections) as u64
+    }
+
+    /// Messages of each connection.
+    pub(super) fn each(&self) -> u64 {
+        self.count / self.connections as u64
+    }
+
+    /// How long its octets last at its pace.
+    pub(super) fn duration(&self) -> Duration {
+        Duration::from_secs_f64(self.count as f64 * self.size as f64 / self.pace.max(1) as f64)
+    }
+
+    /// The last octet of the last message.
+    pub(super) fn mark(&self) -> u8 {
+        mark(self.seed)
+    }
+}
+
+/// Differs from what the message before left, and from zero.
+pub(super) const fn mark(number: u64) -> u8 {
+    (number % 255) as u8 + 1
+}
+
+/// Who sends what when.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Flow {
+    /// Messages from client to server; at the end the server says that all are there.
+    Stream,
+    /// The same, and the client finds out by itself, by a Read behind its Writes.
+    Push,
+    /// Messages from server to client, which asks once (raw TCP) or for each (Read).
+    Fetch,
+    /// The client sends, the server answers the like.
+    PingPong,
+    /// The client asks for each message.
+    Request,
+    /// The client connects and disconnects.
+    Dial,
+    /// Nothing, for as long as the round's octets last at its pace.
+    Rest,
+}
+
+impl Flow {
+    /// Whether the server's program has no part in it, by RDMA.
+    pub(super) const fn is_one_sided(self) -> bool {
+        matches!(self, Self::Push | Self::Fetch | Self::Request)
+    }
+}
+
+#[derive(ValueEnum, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Op {
+    Write,
+    Send,
+    Read,
+    FetchAdd,
+    CompareSwap,
+}
+
+/// How a program waits.
+#[derive(ValueEnum, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Wait {
+    /// Polls its completion queue, and looks at memory between; raw TCP: a socket that never blocks
+    Poll,
+    /// Spins on the last octet in memory and calls nothing (Write only)
+    Memory,
+    /// Sleeps in the library until an event comes; raw TCP: blocking calls
+    Events,
+    /// Sleeps in poll(2) on the completion channel's descriptor
+    Fd,
+}
+
+impl Wait {
+    pub(super) const fn sleeps(self) -> bool {
+        matches!(self, Self::Events | Self::Fd)
+    }
+}
+
+/// Times of single messages, in nanoseconds.
+#[derive(Clone, Debug)]
+pub(super) struct Times {
+    histogram: Histogram<u64>,
+    /// Every message takes this many ways.
+    pub(super) ways: u32,
+}
+
+impl Times {
+    pub(super) fn new(ways: u32) -> Self {
+        // Three digits up to a minute; beyond is saturated.
+        let histogram = Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("valid bounds");
+        Self { histogram, ways }
+    }
+
+    pub(super) fn record(&mut self, time: Duration) {
+        self.histogram.saturating_record(time.as_nanos() as u64 / u64::from(self.ways));
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.histogram.len()
+    }
+
+    /// Nanoseconds below which this part of all messages stays.
+    pub(super) fn quantile(&self, part: f64) -> u64 {
+        self.histogram.value_at_quantile(part)
+    }
+}
