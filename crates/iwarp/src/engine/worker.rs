@@ -46,6 +46,8 @@ struct State {
     /// By their time, and by their number where that is the same.
     timers: BTreeMap<(Time, u64), Due>,
     serial: u64,
+    /// When the thread wakes by itself, if it sleeps. (If it does not, it looks before it does.)
+    asleep_until: Option<Time>,
 }
 
 enum Due {
@@ -172,9 +174,9 @@ impl Worker {
         state.serial += 1;
         let key = (at, state.serial);
         state.timers.insert(key, what);
-        let first = state.timers.keys().next() == Some(&key);
+        let too_late = state.asleep_until.is_none_or(|until| at < until);
         drop(state);
-        if first {
+        if too_late {
             self.wake();
         }
         key
@@ -205,9 +207,9 @@ impl Worker {
     }
 
     fn next_timeout(&self) -> Option<Duration> {
-        let state = self.state.lock();
-        let (at, _) = state.timers.keys().next()?;
-        Some(at.0.saturating_sub(now().0))
+        let mut state = self.state.lock();
+        state.asleep_until = state.timers.keys().next().map(|(at, _)| *at);
+        Some(state.asleep_until?.0.saturating_sub(now().0))
     }
 
     fn dispatch(&self, ready: Ready) {
