@@ -92,8 +92,9 @@ pub(crate) struct Args {
     /// system's [default: as IWARP_LOCAL_CONGESTION says, else cubic]
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
-    /// CPUs to run on: one for both ends, the client's and the server's, or `any` for wherever the
-    /// system likes [default: one half of them each; any with a HOST]
+    /// CPUs to run on, threads of the library included: one for both ends, the client's and the
+    /// server's, or `any` for wherever the system likes [default: one half for each program, any
+    /// for the library's threads; any with a HOST]
     #[arg(long, value_name = "CPUS", value_parser = parse_cpus)]
     pub(super) cpu: Option<Cpus>,
 
@@ -216,7 +217,7 @@ impl Args {
         match self.cpu {
             Some(Cpus::Any) => Places::default(),
             Some(Cpus::Each { client, server }) => {
-                Places { client: vec![client], server: vec![server] }
+                Places { client: vec![client], server: vec![server], threads: true }
             }
             None if words.host.is_some() => Places::default(),
             None => Places::halves(cpus),

@@ -50,7 +50,7 @@ impl Client {
 
     /// Makes a contender and returns its number.
     pub(super) fn make(&mut self, spec: &Spec) -> Result<usize> {
-        let number = cpu::on(&spec.places.client, || self.make_here(spec))?;
+        let number = cpu::on(spec.places.of_threads(Side::Client), || self.make_here(spec))?;
         self.cpus.push(spec.places.client.clone());
         Ok(number)
     }

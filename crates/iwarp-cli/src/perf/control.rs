@@ -19,7 +19,7 @@ use super::task::{Idle, Spec, Task};
 /// Version of the protocol and of what a [`Task`] means.
 pub(super) const VERSION: u32 = 1;
 /// TCP port of a server where none is given.
-pub(super) const PORT: u16 = 18_515;
+pub(super) const PORT: u16 = 18_516;
 /// A line that is longer is none of ours.
 const LONGEST: usize = 1 << 20;
 /// How long the other end may take for its next line, the longest round included.

@@ -1,6 +1,6 @@
 //! Connections that do nothing, and what they cost.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context, Result, bail, ensure};
 use iwarp::cm::{ConnectParams, EventChannel, EventKind, Id};
@@ -45,18 +45,9 @@ impl Crowd {
         Self::new(connections, before, channel)
     }
 
-    /// The server's end, at an address that nobody listens at any more.
-    pub(super) fn accept(
-        device: &Device,
-        cq: &CompletionQueue,
-        addr: SocketAddr,
-        n: usize,
-    ) -> Result<Self> {
-        allow_descriptors(n)?;
-        let channel = EventChannel::new(device)?;
-        let listener = Id::new(&channel)?;
-        listener.bind(addr)?;
-        listener.listen(0)?;
+    /// The server's end.
+    pub(super) fn accept(door: Door, device: &Device, cq: &CompletionQueue) -> Result<Self> {
+        let Door { n, channel, listener } = door;
         let (pd, before) = (device.alloc_pd(), resident()?);
         let mut connections = Vec::with_capacity(n);
         while connections.len() < n {
@@ -71,6 +62,7 @@ impl Crowd {
                 other => bail!("an idle connection ended: {other:?}"),
             }
         }
+        drop(listener);
         Self::new(connections, before, channel)
     }
 
@@ -81,6 +73,28 @@ impl Crowd {
 
     pub(super) fn len(&self) -> usize {
         self.connections.len()
+    }
+}
+
+/// Where the server's end of a crowd listens.
+pub(super) struct Door {
+    n: usize,
+    channel: EventChannel,
+    listener: Id,
+}
+
+impl Door {
+    pub(super) fn open(device: &Device, ip: IpAddr, n: usize) -> Result<Self> {
+        allow_descriptors(n)?;
+        let channel = EventChannel::new(device)?;
+        let listener = Id::new(&channel)?;
+        listener.bind(SocketAddr::new(ip, 0))?;
+        listener.listen(0)?;
+        Ok(Self { n, channel, listener })
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.listener.local_addr().map_or(0, |addr| addr.port())
     }
 }
 

@@ -185,7 +185,7 @@ impl Rdma {
     }
 
     /// Reads the last octet of the last message at the peer. A Read is answered when the Writes
-    /// before it have been placed (RFC 5040 §5.2, ordering).
+    /// before it have been placed (RFC 5040 §5.5).
     fn look(&mut self, task: &Task) -> Result<()> {
         for end in &mut self.ends[..task.connections] {
             let sges = [end.found_octet()];

@@ -73,7 +73,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (quiet, pace) = (args.is_quiet(), args.pace());
     let mut report = Report::new(About::of(&client, &words, &selection, pace)?);
     report.run.cpus = cpus;
-    report.run.places = places;
+    if placed(&plan, &words, args) {
+        report.run.places = places;
+    }
     if words.paper {
         let (paper, cases) = paper::run(&mut client, &selection, pace, quiet)?;
         report.cases = cases;
@@ -92,6 +94,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         table::finish(&report, earlier.as_ref())?;
     }
     Ok(())
+}
+
+/// Whether there is anything that does not choose its places by itself.
+fn placed(plan: &Plan, words: &Words, args: &Args) -> bool {
+    let chosen =
+        plan.specs.iter().any(|spec| !spec.places.client.is_empty() && !spec.places.threads);
+    words.paper || chosen || matches!(args.cpu, Some(Cpus::Each { .. }))
 }
 
 /// Connects to the server that is named, or to one of our own.

@@ -207,7 +207,7 @@ fn loads(
             max_size: LOAD_SIZES[0],
             max_depth: DEPTH,
             congestion: selection.congestion.clone(),
-            places: selection.places.clone(),
+            places: Places { threads: true, ..selection.places.clone() },
         })?;
     }
     let (mut loads, mut undisturbed) = (Vec::new(), Vec::new());

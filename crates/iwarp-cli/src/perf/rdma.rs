@@ -13,7 +13,7 @@ use iwarp::{
     WorkCompletion,
 };
 
-use super::crowd::Crowd;
+use super::crowd::{Crowd, Door};
 use super::octets;
 use super::patience::{PATIENCE, Patience, wait_for};
 use super::task::{Kind, Spec, Transport, Wait};
@@ -93,15 +93,18 @@ pub(super) struct End {
 struct Peer {
     inbox: (Stag, TaggedOffset),
     outbox: (Stag, TaggedOffset),
+    /// Where its crowd listens; 0 without one.
+    crowd_port: u16,
 }
 
 impl Peer {
-    fn encode(end: &End) -> Vec<u8> {
-        let mut octets = Vec::with_capacity(24);
+    fn encode(end: &End, crowd_port: u16) -> Vec<u8> {
+        let mut octets = Vec::with_capacity(26);
         for region in [&end.inbox, &end.outbox] {
             octets.extend_from_slice(&region.rkey().0.to_be_bytes());
             octets.extend_from_slice(&region.base().0.to_be_bytes());
         }
+        octets.extend_from_slice(&crowd_port.to_be_bytes());
         octets
     }
 
@@ -111,7 +114,10 @@ impl Peer {
             let to = u64::from_be_bytes(octets.get(at + 4..at + 12)?.try_into().ok()?);
             Some((Stag(stag), TaggedOffset(to)))
         };
-        let peer = || Some(Self { inbox: region(0)?, outbox: region(12)? });
+        let peer = || {
+            let crowd_port = u16::from_be_bytes(octets.get(24..26)?.try_into().ok()?);
+            Some(Self { inbox: region(0)?, outbox: region(12)?, crowd_port })
+        };
         peer().context("the peer does not say where its memory is")
     }
 }
@@ -130,28 +136,35 @@ impl Rdma {
         let device = device(spec)?;
         let mut this = Self::new(spec, &device)?;
         for end in &mut this.ends {
-            let connection = cm::connect(&device, addr, &end.qp, &end.params(spec), PATIENCE)
+            let connection = cm::connect(&device, addr, &end.qp, &end.params(spec, 0), PATIENCE)
                 .with_context(|| format!("cannot connect to {addr}"))?;
             end.connected(connection)?;
         }
         if let Kind::Crowd(idle) = spec.kind {
+            let addr = SocketAddr::new(addr.ip(), this.ends[0].peer().crowd_port);
             this.crowd = Some(Crowd::connect(&device, &this.cq, addr, idle)?);
         }
         Ok(this)
     }
 
     /// The server's end.
-    pub(super) fn accept(spec: &Spec, device: &Device, listener: Listener) -> Result<Self> {
+    pub(super) fn accept(spec: &Spec, device: &Device, listener: &Listener) -> Result<Self> {
         let mut this = Self::new(spec, device)?;
+        let door = match spec.kind {
+            Kind::Crowd(idle) => {
+                let addr = listener.local_addr().context("the listener has no address")?;
+                Some(Door::open(device, addr.ip(), idle)?)
+            }
+            _ => None,
+        };
+        let crowd_port = door.as_ref().map_or(0, Door::port);
         for end in &mut this.ends {
             let incoming = listener.accept(Some(PATIENCE))?.context("no RDMA connection came")?;
-            let connection = incoming.accept(&end.qp, &end.params(spec))?;
+            let connection = incoming.accept(&end.qp, &end.params(spec, crowd_port))?;
             end.connected(connection)?;
         }
-        if let Kind::Crowd(idle) = spec.kind {
-            let addr = listener.local_addr().context("the listener has no address")?;
-            drop(listener);
-            this.crowd = Some(Crowd::accept(device, &this.cq, addr, idle)?);
+        if let Some(door) = door {
+            this.crowd = Some(Crowd::accept(door, device, &this.cq)?);
         }
         Ok(this)
     }
@@ -308,9 +321,9 @@ impl End {
         self.number << 32 | what
     }
 
-    fn params(&self, spec: &Spec) -> ConnectParams {
+    fn params(&self, spec: &Spec, crowd_port: u16) -> ConnectParams {
         let reads = spec.max_depth.clamp(16, 128) as u16;
-        ConnectParams { private_data: Peer::encode(self), ird: reads, ord: reads }
+        ConnectParams { private_data: Peer::encode(self, crowd_port), ird: reads, ord: reads }
     }
 
     fn connected(&mut self, connection: Connection) -> Result<()> {

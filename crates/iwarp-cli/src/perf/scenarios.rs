@@ -109,7 +109,7 @@ fn clients(plan: &mut Plan, selection: &Selection) {
 fn compute(plan: &mut Plan, selection: &Selection) -> Result<()> {
     let cpus = cpu::allowed()?;
     let (first, last) = (cpus[0], *cpus.last().unwrap_or(&cpus[0]));
-    let on_first = Places { client: vec![first], server: vec![first] };
+    let on_first = Places { client: vec![first], server: vec![first], threads: true };
     let sizes = selection.sizes(&COMPUTE_SIZES);
     let depth = selection.depth.unwrap_or(BANDWIDTH_DEPTH);
     let most = sizes.iter().copied().max().unwrap_or(1);

@@ -103,10 +103,9 @@ impl Client {
         }
     }
 
-    /// The threads of a device are where the one was that made it.
     fn make(&mut self, spec: &Spec) -> Result<()> {
         spec.check()?;
-        cpu::on(&spec.places.server, || self.make_here(spec))?;
+        cpu::on(spec.places.of_threads(Side::Server), || self.make_here(spec))?;
         self.cpus.push(spec.places.server.clone());
         Ok(())
     }
@@ -134,7 +133,7 @@ impl Client {
                 if spec.kind == Kind::Dial {
                     Box::new(RdmaDial::listening(device, listener)?)
                 } else {
-                    Box::new(Rdma::accept(spec, &device, listener)?)
+                    Box::new(Rdma::accept(spec, &device, &listener)?)
                 }
             }
         };

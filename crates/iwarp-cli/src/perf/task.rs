@@ -76,6 +76,9 @@ pub(super) struct Spec {
 pub(super) struct Places {
     pub(super) client: Vec<usize>,
     pub(super) server: Vec<usize>,
+    /// For the library's threads as well. A library that finds itself on one CPU alone behaves as
+    /// such: it lets others run whenever it waits.
+    pub(super) threads: bool,
 }
 
 impl Places {
@@ -85,7 +88,16 @@ impl Places {
             return Self::default();
         }
         let (client, server) = cpus.split_at(cpus.len() / 2);
-        Self { client: client.to_vec(), server: server.to_vec() }
+        Self { client: client.to_vec(), server: server.to_vec(), threads: false }
+    }
+
+    /// Where the contender is made: threads stay where the one was that started them.
+    pub(super) fn of_threads(&self, side: Side) -> &[usize] {
+        match side {
+            _ if !self.threads => &[],
+            Side::Client => &self.client,
+            Side::Server => &self.server,
+        }
     }
 }
 

@@ -78,8 +78,9 @@ pub(super) fn lines(title: &str, label: &str, across: &Across, series: &[Series]
             canvas.mark(number, x, y);
         }
         let line = bottom + 52.0 + number as f64 * LINE;
-        canvas.mark(number, left + 8.0, line);
-        canvas.text(left + 20.0, line + 4.0, Anchor::Start, &series.name);
+        canvas.curve(number, &[(left, line), (left + 28.0, line)]);
+        canvas.mark(number, left + 14.0, line);
+        canvas.text(left + 36.0, line + 4.0, Anchor::Start, &series.name);
     }
     canvas.finish()
 }

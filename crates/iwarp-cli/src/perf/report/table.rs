@@ -65,11 +65,12 @@ impl Sheet {
 /// Under which circumstances all this was measured.
 pub(crate) fn circumstances(run: &About) -> Vec<String> {
     let list = |cpus: &[usize]| cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
-    let Places { client, server } = &run.places;
+    let Places { client, server, .. } = &run.places;
     let cpus = if client.is_empty() {
         format!("CPUs {}", list(&run.cpus))
     } else {
-        format!("client on CPU {}, server on CPU {}", list(client), list(server))
+        let threads = if run.places.threads { "" } else { " (library threads: any)" };
+        format!("client on CPU {}, server on CPU {}{threads}", list(client), list(server))
     };
     let congestion = match &run.congestion {
         Some([here, there]) if here == there => here.clone(),
