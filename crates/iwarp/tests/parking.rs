@@ -29,15 +29,23 @@ fn messages_wait_for_receives() {
     let (client, server) = setup().connect();
     for round in 0..50u64 {
         let len = 1 + (round as usize * 997) % 8000;
-        let source = client.region_of(&pattern(len, round));
-        let sink = server.region(len);
+        let (source, mark) =
+            (client.region_of(&pattern(len, round)), client.region_of(&pattern(8, round)));
+        let (sink, target) = (server.region(len), server.region(8));
         client.send(round, &[source.whole()]);
-        // Received, and so completed, though nothing was posted for it.
-        assert_eq!(client.sent().wr_id, round);
+        // Placed, though the message before it waits; what completes does so in order.
+        client.write(round, mark.sge(0, 8), &target, 0);
+        until("the Write", || {
+            (target.buffer().unwrap().to_vec() == pattern(8, round)).then_some(())
+        });
+        assert!(client.send_cq.poll_one().is_none());
         server.post_recv(round, &[sink.whole()]);
+        for _ in 0..2 {
+            assert_eq!(client.sent().wr_id, round);
+        }
+        assert!(sink.buffer().unwrap().to_vec() == pattern(len, round));
         let completion = server.received();
         assert_eq!((completion.wr_id, completion.byte_len), (round, len as u32));
-        assert!(sink.buffer().unwrap().to_vec() == pattern(len, round));
     }
 }
 

@@ -146,12 +146,16 @@ impl Group {
             Ok(0) | Err(_) => return false,
             Ok(_) => {}
         }
+        let driven = (by != By::Worker).then(|| self.handover.driven());
         for ready in events.iter() {
             if let Some((endpoint, link)) = self.member(ready.token) {
                 endpoint.ready(&link, ready, by);
             }
         }
         self.handover.moved();
+        if driven.is_some() {
+            self.handover.renew_short_lease(clock);
+        }
         true
     }
 

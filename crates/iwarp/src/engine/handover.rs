@@ -43,6 +43,15 @@ pub(crate) enum Duty {
     Arm,
 }
 
+/// See [`Handover::driven`].
+pub(crate) struct Driven<'a>(&'a Handover);
+
+impl Drop for Driven<'_> {
+    fn drop(&mut self) {
+        self.0.driven.store(false, Ordering::Release);
+    }
+}
+
 /// State shared by the callers and the worker.
 #[derive(Debug)]
 pub(crate) struct Handover {
@@ -51,6 +60,8 @@ pub(crate) struct Handover {
     /// How long the lease of one poll is.
     span: AtomicU64,
     waiters: AtomicU32,
+    /// A caller is moving streams at this moment, whatever its lease says.
+    driven: AtomicBool,
     activity: AtomicU32,
     /// The worker's own: the activity it has seen, and whether it has a timer for the group.
     seen: AtomicU32,
@@ -65,6 +76,7 @@ impl Handover {
             lease: AtomicU64::new(0),
             span: AtomicU64::new(LEASE),
             waiters: AtomicU32::new(0),
+            driven: AtomicBool::new(false),
             activity: AtomicU32::new(0),
             seen: AtomicU32::new(0),
             timer: AtomicBool::new(false),
@@ -96,6 +108,20 @@ impl Handover {
         // Either this sees that the worker watches, or the worker sees that the lease has ended.
         fence(Ordering::SeqCst);
         self.state.compare_exchange(WATCHED, ARMED, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// A caller moves streams until the result is dropped. One does at a time.
+    pub(crate) fn driven(&self) -> Driven<'_> {
+        self.driven.store(true, Ordering::Release);
+        Driven(self)
+    }
+
+    /// A caller has moved something: a lease that is shorter than that may take begins now.
+    pub(crate) fn renew_short_lease(&self, clock: impl FnOnce() -> u64) {
+        let span = self.span.load(Ordering::Relaxed);
+        if span < LEASE {
+            self.lease.store(clock() + span, Ordering::Release);
+        }
     }
 
     /// A caller moved something.
@@ -131,7 +157,10 @@ impl Handover {
             }
         }
         fence(Ordering::SeqCst);
-        let lease = self.lease.load(Ordering::Acquire);
+        let mut lease = self.lease.load(Ordering::Acquire);
+        if self.driven.load(Ordering::Acquire) {
+            lease = lease.max(now + LEASE / 4);
+        }
         if self.waiters.load(Ordering::SeqCst) > 0 {
             let activity = self.activity.load(Ordering::Relaxed);
             if self.seen.swap(activity, Ordering::Relaxed) != activity || lease > now {
@@ -174,7 +203,9 @@ impl Handover {
 
     /// Whether callers look after the group now, so that the worker should stop serving it.
     pub(crate) fn is_leased(&self, now: u64) -> bool {
-        self.waiters.load(Ordering::SeqCst) > 0 || self.lease.load(Ordering::Acquire) > now
+        self.waiters.load(Ordering::SeqCst) > 0
+            || self.driven.load(Ordering::Acquire)
+            || self.lease.load(Ordering::Acquire) > now
     }
 }
 
@@ -235,6 +266,25 @@ mod tests {
         // The timer that is set finds nothing to do; the armed epoll does.
         assert_eq!(handover.worker_turn(10 + LEASE, Cause::Time), Duty::Leave);
         assert_eq!(handover.worker_turn(10 + LEASE, Cause::Fired), Duty::Serve);
+    }
+
+    #[test]
+    fn the_worker_stays_away_from_a_group_that_a_caller_drives() {
+        let handover = Handover::new();
+        let driven = handover.driven();
+        assert_eq!(handover.worker_turn(7, Cause::Fired), Duty::Watch(7 + LEASE / 4));
+        assert!(handover.is_leased(9));
+        drop(driven);
+        assert_eq!(handover.worker_turn(7 + LEASE / 4, Cause::Time), Duty::Serve);
+    }
+
+    #[test]
+    fn a_short_lease_begins_when_the_work_is_done() {
+        let handover = Handover::new();
+        (0..10).for_each(|_| handover.was_late());
+        handover.lease(0);
+        handover.renew_short_lease(|| 1_000_000);
+        assert!(handover.is_leased(1_000_000 + SHORT_LEASE - 1));
     }
 
     #[test]

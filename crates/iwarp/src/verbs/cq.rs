@@ -6,15 +6,12 @@ use std::sync::Arc;
 
 use iwarp_proto::qp::{WcStatus, WorkCompletion};
 
-use crate::engine::group::{By, Group};
+use crate::engine::group::{By, Group, clock};
 use crate::engine::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 use crate::engine::{Engine, keep_inherited};
 use crate::verbs::channel::ChannelCore;
 use crate::verbs::event::{AsyncEvent, AsyncQueue};
-
-/// Empty polls before the caller's CPU is offered to others, and before a caller that has asked
-/// for an event counts as one that polls nevertheless.
-const POLLS_BEFORE_YIELD: u32 = 64;
+use crate::verbs::patience::{POLLS_BEFORE_YIELD, Patience};
 
 /// A completion queue.
 #[derive(Debug)]
@@ -26,7 +23,7 @@ pub(crate) struct CqCore {
     empty_polls: AtomicU32,
     /// The program may sleep on the channel's descriptor: the worker is responsible.
     asleep: AtomicBool,
-    yield_at_once: bool,
+    patience: Patience,
     group: Arc<Group>,
     channel: Option<Arc<ChannelCore>>,
     events: Arc<AsyncQueue>,
@@ -69,7 +66,7 @@ impl CqCore {
             len: AtomicU32::new(0),
             empty_polls: AtomicU32::new(0),
             asleep: AtomicBool::new(false),
-            yield_at_once: iwarp_os::clock::cpus() == 1,
+            patience: Patience::new(),
             group,
             channel,
             events,
@@ -181,8 +178,10 @@ impl CqCore {
     /// A program that polls an empty queue must not keep the CPU from its peer.
     fn yield_after_a_while(&self) {
         let empty = self.empty_polls.fetch_add(1, Ordering::Relaxed);
-        if self.yield_at_once || empty >= POLLS_BEFORE_YIELD {
+        if self.patience.is_over(empty) {
+            let before = clock();
             iwarp_os::clock::yield_now();
+            self.patience.learn(clock() - before);
         }
     }
 

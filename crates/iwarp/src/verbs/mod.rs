@@ -9,6 +9,7 @@ mod device;
 pub(crate) mod event;
 mod gid;
 mod mr;
+mod patience;
 pub(crate) mod pd;
 pub(crate) mod qp;
 pub(crate) mod srq;
