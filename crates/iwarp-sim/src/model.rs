@@ -277,7 +277,8 @@ pub struct Model {
     asked: Vec<Asking>,
     /// How many of them were answered.
     answered: usize,
-    requests: VecDeque<Request>,
+    /// Requests of the peer's, with how many messages came before each.
+    requests: VecDeque<(Request, usize)>,
     answers_begun: usize,
     arriving: VecDeque<Arriving>,
     /// Placed of an FPDU of which not everything was sent.

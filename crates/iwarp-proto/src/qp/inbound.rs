@@ -130,6 +130,9 @@ pub(crate) struct Inbound {
     /// Octets of the open message, if it is parked.
     parking: Option<u32>,
     stall: Stall,
+    /// Messages that came whole before their receive, and those of them that were delivered.
+    late: u64,
+    late_delivered: u64,
     /// Octets of the Write under way, and of the one that the last segment ended.
     writing: u32,
     written: Option<u32>,
@@ -159,6 +162,8 @@ impl Default for Inbound {
             parked_octets: 0,
             parking: None,
             stall: Stall::No,
+            late: 0,
+            late_delivered: 0,
             writing: 0,
             written: None,
             arrived: 0,
@@ -186,6 +191,11 @@ impl Inbound {
     /// Whether messages wait for a receive.
     pub(crate) fn has_parked(&self) -> bool {
         self.parked > 0 || self.stall != Stall::No
+    }
+
+    /// Of the messages that came whole before their receive, how many were delivered.
+    pub(crate) const fn late_delivered(&self) -> u64 {
+        self.late_delivered
     }
 
     pub(crate) const fn stall(&self) -> Stall {
@@ -617,7 +627,7 @@ impl Qp {
     fn asked(&mut self, asked: Asked) {
         self.inbound.requests.delivered();
         let header = self.inbound.quote.first_chunk().copied().unwrap_or([0; UNTAGGED_LEN]);
-        self.irq.push(asked, header);
+        self.irq.push((asked, header), self.inbound.late);
     }
 
     fn read_response_placed(&mut self, len: u32, last: bool) -> Follow {
@@ -722,7 +732,9 @@ impl Qp {
 
     /// Completes the receive of a whole message.
     fn deliver(&mut self, message: &Delivery) {
-        if !message.parked {
+        if message.parked {
+            self.inbound.late_delivered += 1;
+        } else {
             self.inbound.sends.delivered();
             self.inbound.open = None;
         }

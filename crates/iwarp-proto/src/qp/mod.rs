@@ -32,7 +32,9 @@
 //! A one-way request (Send, Write, Immediate Data) completes when the stream has taken it, as the
 //! RFCs have it. With [`Config::acknowledge`] a signalled one completes when the peer has received
 //! it: a Read of no octets is sent behind it, one at a time for all that was sent before. A Read
-//! or Atomic of the program's acknowledges what stands before it as well. These Reads use the
+//! or Atomic of the program's acknowledges what stands before it as well. The answering side's
+//! share: a message has been received when it is in its receive, so where [`Config::park`] keeps
+//! one, requests behind it are answered after that, or never. These Reads use the
 //! spare depths of [`Negotiated`] where the peer granted one, otherwise what the program leaves
 //! free; a peer that takes no Reads at all acknowledges nothing, and requests complete as without.
 //! What was sent and not acknowledged when the stream ends is flushed.
@@ -40,10 +42,13 @@
 //! # Messages without a receive
 //!
 //! They end the stream (RFC 5041 §7.1), unless [`Config::park`] says that they are kept until a
-//! receive is posted. Then whoever drives the queue pair has these duties:
+//! receive is posted. Writes and answers behind them are placed; Reads and Atomics wait for their
+//! answer until all messages before them are delivered. Whoever drives the queue pair then has
+//! these duties:
 //!
 //! - Receives may have been posted, to the queue pair or to its pool: where [`Qp::has_parked`],
-//!   call [`Receiver::receive`], with the octets that were not used (there may be none).
+//!   call [`Receiver::receive`], with the octets that were not used (there may be none), and then
+//!   look whether the transmitter has answers to send.
 //! - [`Receiver::is_stalled`] after a call of [`Receiver::receive`]: the park is full. Read nothing
 //!   more from the stream, not even its end, and keep the octets that were not used, until such
 //!   a call leaves it false. [`Qp::is_stalled`] tells the same from the other side; it is false
@@ -286,8 +291,9 @@ impl Qp {
     }
 
     /// Whether work is under way that the peer must answer or take: what a silent peer holds up.
+    /// Answers that wait for receives are not.
     pub fn has_work(&self) -> bool {
-        !self.sq.is_empty() || !self.irq.is_empty()
+        !self.sq.is_empty() || self.may_answer()
     }
 
     /// Restricts what the peer may do through this queue pair, beside what the memory grants: those
@@ -482,12 +488,12 @@ impl Qp {
     /// Ends the stream in good order: receives are flushed, the Sends and Writes that were
     /// accepted go out (RFC 5041 §6.2.1), what needs an answer is flushed, then the write side is
     /// shut down (see [`Disposition`]). Reads of no octets that the peer has sent are answered: it
-    /// learns what had arrived.
+    /// learns what had arrived. Those behind a message that still waits for its receive are not.
     pub fn disconnect(&mut self) {
         self.state = State::Err;
         if self.stream == Stream::Operating {
             self.stream = Stream::Closing;
-            if !self.irq.keep_empty() {
+            if !self.irq.keep_empty(self.inbound.late_delivered()) {
                 self.outbound.drop_answer();
             }
             self.flush_receives();
@@ -612,10 +618,11 @@ impl Qp {
         }
     }
 
-    /// Whether a peer that closes does so in the middle of something. That it has not said what it
-    /// received is not: requests that wait for that are flushed.
+    /// Whether a peer that closes does so in the middle of something. That one side has not said
+    /// what it received is not: requests of ours that wait for that are flushed, and the peer
+    /// waits for it no more.
     fn is_inside_work(&mut self) -> bool {
-        !self.irq.is_empty()
+        self.irq.ask_for_more()
             || self.inbound.inside_message()
             || !self.sq.awaits_only_acknowledgements()
     }

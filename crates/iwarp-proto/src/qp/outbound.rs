@@ -215,7 +215,7 @@ impl Qp {
             || self.outbound.rtr.is_some()
             || self.wants_greeting()
             || self.outbound.nudge
-            || !self.irq.is_empty()
+            || self.may_answer()
             || may_start
             || self.may_acknowledge(may_start)
     }
@@ -266,12 +266,12 @@ impl Qp {
             return None;
         }
         let answer_first = core::mem::replace(&mut self.outbound.answer_next, false);
-        if answer_first && !self.irq.is_empty() {
+        if answer_first && self.may_answer() {
             return self.start_answer();
         }
         self.outbound.answer_next = true;
         match self.start_request() {
-            Some(Next::Idle) if !self.irq.is_empty() => self.start_answer(),
+            Some(Next::Idle) if self.may_answer() => self.start_answer(),
             other => other,
         }
     }
@@ -556,6 +556,12 @@ impl Qp {
         let unknown = self.peer == PeerKind::Unknown;
         let extension = self.sq.next_unstarted().is_some_and(|(_, wqe)| wqe.op.is_extension());
         self.sq.set_waits_for_peer_kind(unknown && extension);
+    }
+
+    /// Whether the oldest request of the peer's may be answered. The peer takes the answer for
+    /// word that what it sent before was received, so parked messages are to be delivered first.
+    pub(crate) fn may_answer(&self) -> bool {
+        self.irq.is_due(self.inbound.late_delivered())
     }
 
     /// Starts the answer to the oldest request of the peer's: in their order, each only when

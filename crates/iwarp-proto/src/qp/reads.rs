@@ -145,11 +145,14 @@ pub(crate) enum Asked {
     Atomic { request_id: u32, stag: Stag, to: TaggedOffset, op: AtomicOp },
 }
 
-/// Inbound read queue: each entry with the header that asked, for the Terminate that may
-/// have to quote it.
+/// A request with the header that asked, for the Terminate that may have to quote it.
+type Request = (Asked, [u8; crate::ddp::wire::UNTAGGED_LEN]);
+
+/// Inbound read queue: each request with how many late messages stood before it, which are those
+/// that came before their receive ([`Config::park`](crate::qp::Config::park)).
 #[derive(Debug)]
 pub(crate) struct InboundReads {
-    queue: VecDeque<(Asked, [u8; crate::ddp::wire::UNTAGGED_LEN])>,
+    queue: VecDeque<(Request, u64)>,
     depth: usize,
     spare: usize,
 }
@@ -174,23 +177,35 @@ impl InboundReads {
         (self.depth + self.spare - self.queue.len()) as u32
     }
 
-    pub(crate) fn push(&mut self, asked: Asked, header: [u8; crate::ddp::wire::UNTAGGED_LEN]) {
-        self.queue.push_back((asked, header));
+    /// A request that stands behind `late` messages which came before their receive.
+    pub(crate) fn push(&mut self, request: Request, late: u64) {
+        self.queue.push_back((request, late));
     }
 
-    pub(crate) fn front(&self) -> Option<&(Asked, [u8; crate::ddp::wire::UNTAGGED_LEN])> {
-        self.queue.front()
+    pub(crate) fn front(&self) -> Option<&Request> {
+        self.queue.front().map(|(request, _)| request)
+    }
+
+    /// Whether there is one that may be answered when so many late messages are delivered.
+    pub(crate) fn is_due(&self, delivered: u64) -> bool {
+        self.queue.front().is_some_and(|(_, late)| *late <= delivered)
     }
 
     pub(crate) fn pop(&mut self) {
         self.queue.pop_front();
     }
 
+    /// Whether any asks for more than whether what came before it has arrived.
+    pub(crate) fn ask_for_more(&self) -> bool {
+        self.queue.iter().any(|(request, _)| !is_empty(request))
+    }
+
     /// Drops all but the Reads of no octets at the front, which ask no more than whether what
-    /// came before them has arrived. Returns whether any are left.
-    pub(crate) fn keep_empty(&mut self) -> bool {
-        let empty = |(asked, _): &&(Asked, _)| matches!(asked, Asked::Read(read) if read.size == 0);
-        let keep = self.queue.iter().take_while(empty).count();
+    /// came before them has arrived, as long as it has: `delivered` late messages were. Returns
+    /// whether any are left.
+    pub(crate) fn keep_empty(&mut self, delivered: u64) -> bool {
+        let says_so = |(request, late): &&(Request, u64)| is_empty(request) && *late <= delivered;
+        let keep = self.queue.iter().take_while(says_so).count();
         self.queue.truncate(keep);
         keep > 0
     }
@@ -198,4 +213,9 @@ impl InboundReads {
     pub(crate) fn clear(&mut self) {
         self.queue.clear();
     }
+}
+
+/// Whether a request is a Read of no octets.
+const fn is_empty(request: &Request) -> bool {
+    matches!(request.0, Asked::Read(ReadRequest { size: 0, .. }))
 }

@@ -227,7 +227,7 @@ impl Model {
                     *since = moment;
                     bank.remember();
                 }
-                self.requests.push_back(request);
+                self.requests.push_back((request, self.send_number));
                 demand!(
                     self.requests.len() <= self.ird || self.disturbed,
                     "{} requests accepted, IRD {}",
@@ -260,9 +260,9 @@ impl Model {
         let next = self
             .requests
             .iter_mut()
-            .find(|request| matches!(request, Request::Atomic { old: None, .. }));
+            .find(|(request, _)| matches!(request, Request::Atomic { old: None, .. }));
         match next {
-            Some(Request::Atomic { stag, to, op: due, old: slot, .. }) => {
+            Some((Request::Atomic { stag, to, op: due, old: slot, .. }, _)) => {
                 demand!((*stag, *to) == at && *due == op, "another atomic operation is due");
                 *slot = Some(old);
             }

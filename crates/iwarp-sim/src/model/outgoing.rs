@@ -152,7 +152,12 @@ impl Model {
                 Ok(Sending::Other)
             }
             2 | 0xb => {
-                demand!(!self.requests.is_empty(), "answer to no request");
+                let (_, before) = self.requests.front().ok_or("answer to no request")?;
+                demand!(
+                    self.ended_recvs >= *before,
+                    "answer before {before} messages were received: {} were",
+                    self.ended_recvs
+                );
                 self.answers_begun += 1;
                 Ok(Sending::Response { asked: self.answers_begun - 1 })
             }
@@ -305,7 +310,7 @@ impl Model {
     }
 
     fn check_response(&mut self, segment: &Segment, bank: &Bank) -> Verdict {
-        match self.requests.front() {
+        match self.requests.front().map(|(request, _)| request) {
             Some(Request::Read { sink, size, source, since }) if segment.opcode == 2 => {
                 let Target::Tagged { stag, to } = segment.target else { unreachable!() };
                 let end = segment.offset as usize + segment.payload.len();

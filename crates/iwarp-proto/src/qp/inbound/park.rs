@@ -145,6 +145,7 @@ impl Qp {
         inbound.parked_octets += len as usize;
         if header.last {
             inbound.open = None;
+            inbound.late += 1;
             inbound.sends.delivered();
         } else {
             inbound.parking = Some(before.unwrap_or(0) + len);

@@ -9,6 +9,7 @@ mod faults;
 mod hello;
 mod immediate;
 mod invalidate;
+mod late;
 mod octets;
 mod own_immediate;
 mod park;
