@@ -1,13 +1,18 @@
 //! Time, and the processors.
 
+use std::mem::MaybeUninit;
 use std::time::Duration;
-
-use rustix::time::ClockId;
 
 /// Time since some fixed moment in the past (`CLOCK_MONOTONIC`). Never goes back; stands still
 /// while the machine sleeps.
 pub fn now() -> Duration {
-    let now = rustix::time::clock_gettime(ClockId::Monotonic);
+    let mut now = MaybeUninit::<libc::timespec>::uninit();
+    // libc's, as rustix wants more of the vDSO than that of User-Mode-Linux has.
+    // SAFETY: the time is written to memory of our own; with this clock the call cannot fail.
+    let now = unsafe {
+        libc::clock_gettime(libc::CLOCK_MONOTONIC, now.as_mut_ptr());
+        now.assume_init()
+    };
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
 }
 

@@ -20,6 +20,9 @@ pub(crate) const LEASE: u64 = 500_000;
 const SHORT_LEASE: u64 = 8_000;
 /// How often the worker looks at a group it watches.
 pub(crate) const WATCH: u64 = 1_000_000;
+/// Each look at a group whose program polls all the time disturbs it for a few messages: the pause
+/// doubles so often.
+const DOUBLINGS: u32 = 2;
 
 /// Why the worker looks at a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,6 +69,8 @@ pub(crate) struct Handover {
     /// The worker's own: the activity it has seen, and whether it has a timer for the group.
     seen: AtomicU32,
     timer: AtomicBool,
+    /// Looks in a row that found a full lease renewed.
+    renewals: AtomicU32,
 }
 
 impl Handover {
@@ -80,6 +85,7 @@ impl Handover {
             activity: AtomicU32::new(0),
             seen: AtomicU32::new(0),
             timer: AtomicBool::new(false),
+            renewals: AtomicU32::new(0),
         }
     }
 
@@ -171,12 +177,19 @@ impl Handover {
         if lease <= now {
             return Duty::Serve;
         }
-        if cause == Cause::Time {
-            // It has been renewed.
-            let span = self.span.load(Ordering::Relaxed);
-            self.span.store((span * 2).min(LEASE), Ordering::Relaxed);
+        if cause == Cause::Fired {
+            self.renewals.store(0, Ordering::Relaxed);
+            return self.watch(lease);
         }
-        self.watch(lease)
+        // It has been renewed.
+        let span = self.span.load(Ordering::Relaxed);
+        self.span.store((span * 2).min(LEASE), Ordering::Relaxed);
+        if span < LEASE {
+            return self.watch(lease);
+        }
+        let renewals = self.renewals.load(Ordering::Relaxed).min(DOUBLINGS);
+        self.renewals.store(renewals + 1, Ordering::Relaxed);
+        self.watch(lease.max(now + (WATCH << renewals)))
     }
 
     /// One timer is enough: it comes at most [`WATCH`] after it was set.
@@ -211,7 +224,7 @@ impl Handover {
 
 #[cfg(all(test, not(model)))]
 mod tests {
-    use super::{Cause, Duty, Handover, LEASE, SHORT_LEASE, WATCH};
+    use super::{Cause, DOUBLINGS, Duty, Handover, LEASE, SHORT_LEASE, WATCH};
 
     #[test]
     fn a_group_without_callers_is_served() {
@@ -302,8 +315,12 @@ mod tests {
             assert!(matches!(handover.worker_turn(now + 2, Cause::Time), Duty::Watch(_)));
             now += LEASE;
         }
-        handover.lease(now);
-        assert_eq!(handover.worker_turn(now, Cause::Time), Duty::Watch(now + LEASE));
+        for renewals in [DOUBLINGS; 3] {
+            handover.lease(now);
+            let next = now + (WATCH << renewals);
+            assert_eq!(handover.worker_turn(now, Cause::Time), Duty::Watch(next));
+            now = next;
+        }
     }
 
     #[test]
@@ -314,7 +331,8 @@ mod tests {
         assert!(handover.end_lease());
         handover.lease(30);
         assert_eq!(handover.worker_turn(40, Cause::Fired), Duty::Leave);
-        assert_eq!(handover.worker_turn(10 + LEASE, Cause::Time), Duty::Watch(30 + LEASE));
+        let now = 10 + LEASE;
+        assert_eq!(handover.worker_turn(now, Cause::Time), Duty::Watch(now + WATCH));
     }
 }
 
