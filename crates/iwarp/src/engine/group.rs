@@ -165,6 +165,16 @@ impl Group {
         self.drive(By::Caller)
     }
 
+    /// A caller polls and finds nothing for long: what it does next is the worker's work, which would
+    /// else need another CPU or half of the caller's. True when there was some.
+    pub(crate) fn lend_a_hand(&self) -> bool {
+        let Some(other) = self.worker.other_group(self) else { return false };
+        if other.handover.has_waiters() {
+            return false;
+        }
+        other.poll()
+    }
+
     /// A number that changes when the completion queue is polled.
     pub(crate) fn polls(&self) -> u32 {
         self.polls.load(Ordering::Relaxed)

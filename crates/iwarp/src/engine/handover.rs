@@ -140,6 +140,11 @@ impl Handover {
         self.waiters.fetch_add(1, Ordering::SeqCst);
     }
 
+    /// Whether some caller blocks on the group.
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.waiters.load(Ordering::SeqCst) > 0
+    }
+
     /// It does no more. True when the group must be armed by the caller.
     #[must_use]
     pub(crate) fn leave(&self, now: u64) -> bool {

@@ -23,6 +23,8 @@ use crate::engine::sync::{AtomicBool, Mutex, Ordering};
 const WAKE: u64 = 0;
 /// How often a group is served before others get their turn.
 const SERVE_ROUNDS: usize = 16;
+/// Groups up to which an idle poller lends a hand with the others.
+const FEW_GROUPS: usize = 16;
 
 /// Something that waits for a descriptor, served by the worker.
 pub(crate) trait Task: Send + Sync {
@@ -46,6 +48,8 @@ struct State {
     /// By their time, and by their number where that is the same.
     timers: BTreeMap<(Time, u64), Due>,
     serial: u64,
+    /// Of [`Worker::other_group`].
+    turn: usize,
     /// When the thread wakes by itself, if it sleeps. (If it does not, it looks before it does.)
     asleep_until: Option<Time>,
 }
@@ -115,6 +119,18 @@ impl Worker {
         state.groups.retain(|_, group| group.strong_count() > 0);
         state.groups.insert(group.id(), Arc::downgrade(group));
         self.epoll.add(group.epoll(), group.id(), Interest::READ.one_shot())
+    }
+
+    /// Another group than this one: each in its turn, where there are few.
+    pub(crate) fn other_group(&self, group: &Group) -> Option<Arc<Group>> {
+        let mut state = self.state.lock();
+        if state.groups.len() > FEW_GROUPS {
+            return None;
+        }
+        state.turn = state.turn.wrapping_add(1);
+        let mut others = state.groups.iter().filter(|(id, _)| **id != group.id());
+        let others_len = state.groups.len().checked_sub(1).filter(|len| *len > 0)?;
+        others.nth(state.turn % others_len).and_then(|(_, other)| other.upgrade())
     }
 
     /// Lets the group wake the worker, at once if something is pending.
@@ -275,5 +291,27 @@ impl Worker {
         }
         group.handover.served();
         self.arm(group);
+    }
+}
+
+#[cfg(all(test, not(model)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_poller_helps_the_other_groups_in_turn() {
+        let worker = Worker::start(&Options::default()).unwrap();
+        let idle = Group::new(&worker).unwrap();
+        assert!(worker.other_group(&idle).is_none(), "there is only its own");
+        let others = [Group::new(&worker).unwrap(), Group::new(&worker).unwrap()];
+        let mut helped: Vec<u64> =
+            (0..4).map(|_| worker.other_group(&idle).expect("two others").id()).collect();
+        helped.sort_unstable();
+        let [a, b] = others.each_ref().map(|group| group.id());
+        assert_eq!(helped, [a, a, b, b]);
+        let crowd: Vec<_> = (0..FEW_GROUPS).map(|_| Group::new(&worker).unwrap()).collect();
+        assert!(worker.other_group(&idle).is_none(), "too many to look at");
+        drop(crowd);
+        worker.stop();
     }
 }

@@ -178,7 +178,7 @@ impl CqCore {
     /// A program that polls an empty queue must not keep the CPU from its peer.
     fn yield_after_a_while(&self) {
         let empty = self.empty_polls.fetch_add(1, Ordering::Relaxed);
-        if self.patience.is_over(empty) {
+        if self.patience.is_over(empty) && !self.group.lend_a_hand() {
             let before = clock();
             iwarp_os::clock::yield_now();
             self.patience.learn(clock() - before);
