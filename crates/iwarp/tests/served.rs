@@ -53,7 +53,7 @@ fn worker_sleeps() -> HashMap<PathBuf, usize> {
 /// How often they have done so since. Those of other tests come and go.
 fn sleeps_since(before: &HashMap<PathBuf, usize>) -> usize {
     let now = worker_sleeps();
-    now.iter().filter_map(|(task, sleeps)| Some(sleeps - before.get(task)?)).sum()
+    now.iter().filter_map(|(task, sleeps)| Some(sleeps.saturating_sub(*before.get(task)?))).sum()
 }
 
 /// The calls that post have received the answers: the workers were not needed, which otherwise
