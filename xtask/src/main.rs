@@ -4,6 +4,7 @@ mod conformance;
 mod dist;
 mod fuzz;
 mod instructions;
+mod messages;
 mod mutants;
 mod packages;
 mod programs;

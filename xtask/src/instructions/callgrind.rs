@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::shell;
+use crate::{messages, shell};
 
 /// The function of the bench in which instructions count.
 const MEASURED: &str = "instructions::measured*";
@@ -25,22 +25,14 @@ pub(super) struct Bench {
 
 impl Bench {
     pub(super) fn build() -> Result<Self> {
-        let messages = shell::output(&mut shell::cargo([
+        let mut cargo = shell::cargo([
             "bench",
             "--no-run",
             "--profile=instructions",
             "--package=iwarp",
             "--bench=instructions",
-            "--message-format=json-render-diagnostics",
-        ]))?;
-        // Of each JSON object, which is one line, only the name of the program is wanted.
-        let program = messages
-            .lines()
-            .filter_map(|line| line.split_once("\"executable\":\""))
-            .filter_map(|(_, rest)| rest.split('"').next())
-            .map(PathBuf::from)
-            .next_back()
-            .context("cargo built no bench")?;
+        ]);
+        let program = messages::built(&mut cargo)?.pop().context("cargo built no bench")?;
         Ok(Self { program })
     }
 

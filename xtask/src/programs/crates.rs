@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::shell;
+use crate::{messages, shell};
 
 /// Name and version; also headings of the document.
 pub(crate) const SIDEWAY: &str = "sideway 0.4.3";
@@ -19,12 +19,11 @@ pub(crate) fn build(named: &str, bin: &Path) -> Result<()> {
     let folder = shell::target_dir().join("crates");
     let manifest = copy(name, version, &folder)?;
     let mut cargo = shell::cargo(["test", "--quiet", "--no-run", "--locked"]);
-    cargo.arg("--message-format=json-render-diagnostics").arg("--manifest-path").arg(manifest);
+    cargo.arg("--manifest-path").arg(manifest);
     // Built once, not with every toolchain's flags.
     cargo.env("CARGO_TARGET_DIR", folder.join("build")).env_remove("RUSTFLAGS");
     println!("$ cargo test --no-run ({named})");
-    let messages = shell::output(&mut cargo)?;
-    let programs: Vec<PathBuf> = messages.lines().filter_map(executable).collect();
+    let programs = messages::built(&mut cargo)?;
     ensure!(!programs.is_empty(), "{named} has neither tests nor examples");
     for program in programs {
         let target = target(&program);
@@ -50,7 +49,7 @@ fn copy(name: &str, version: &str, folder: &Path) -> Result<PathBuf> {
     let mut metadata = shell::cargo(["metadata", "--quiet", "--format-version=1"]);
     let about = shell::output(metadata.arg("--manifest-path").arg(user.join("Cargo.toml")))?;
     let wanted = format!("/{name}-{version}/Cargo.toml");
-    let stored = strings_of("manifest_path", &about).find(|path| path.ends_with(&wanted));
+    let stored = messages::strings_of("manifest_path", &about).find(|path| path.ends_with(&wanted));
     let stored = stored.with_context(|| format!("cargo knows no {name} {version}"))?;
     let stored = Path::new(&stored).parent().context("a manifest is in a folder")?;
 
@@ -62,17 +61,6 @@ fn copy(name: &str, version: &str, folder: &Path) -> Result<PathBuf> {
     let text = fs::read_to_string(&manifest)?;
     fs::write(&manifest, text + "\n[workspace]\n")?;
     Ok(manifest)
-}
-
-/// What a message of cargo's says it has built.
-fn executable(message: &str) -> Option<PathBuf> {
-    strings_of("executable", message).next().map(PathBuf::from)
-}
-
-/// The strings that a name stands before in JSON. None of them has anything to escape.
-fn strings_of<'a>(name: &str, json: &'a str) -> impl Iterator<Item = String> + use<'a> {
-    let parts: Vec<&str> = json.split(&format!("\"{name}\":\"")).skip(1).collect();
-    parts.into_iter().filter_map(|rest| Some(rest.split_once('"')?.0.to_owned()))
 }
 
 /// The name of what a program was built from: tests carry a hash in theirs.
@@ -87,6 +75,7 @@ fn target(program: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::messages::executable;
 
     #[test]
     fn programs_are_found_in_messages_and_named_after_their_targets() {
