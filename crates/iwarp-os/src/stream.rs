@@ -8,6 +8,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags};
 
 use crate::part::{IoPart, IoPartMut};
@@ -40,13 +41,9 @@ impl TcpSocket {
             });
         }
         let iov = IoPart::as_io_slices(now);
-        loop {
-            let mut none = SendAncillaryBuffer::default();
-            match rustix::net::sendmsg(self, iov, &mut none, flags) {
-                Err(rustix::io::Errno::INTR) => {}
-                result => return Ok(result?),
-            }
-        }
+        Ok(retry_on_intr(|| {
+            rustix::net::sendmsg(self, iov, &mut SendAncillaryBuffer::default(), flags)
+        })?)
     }
 
     /// Receives what is there into `parts`, in order; returns the octets received. Zero means
@@ -76,27 +73,21 @@ impl TcpSocket {
             });
         }
         let iov = IoPartMut::as_io_slices(now);
-        loop {
+        let received = retry_on_intr(|| {
             let mut none = RecvAncillaryBuffer::default();
-            match rustix::net::recvmsg(self, iov, &mut none, RecvFlags::DONTWAIT) {
-                Err(rustix::io::Errno::INTR) => {}
-                result => return Ok(result?.bytes),
-            }
-        }
+            rustix::net::recvmsg(self, iov, &mut none, RecvFlags::DONTWAIT).map(|got| got.bytes)
+        });
+        Ok(received?)
     }
 }
 
 /// Makes a system call until no signal interrupts it; what it transferred.
 fn repeated(call: impl Fn() -> libc::c_long) -> io::Result<usize> {
-    loop {
-        if let Ok(octets) = usize::try_from(call()) {
-            return Ok(octets);
-        }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
-    }
+    let octets = retry_on_intr(|| {
+        let failed = |_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO);
+        usize::try_from(call()).map_err(failed)
+    });
+    Ok(octets?)
 }
 
 #[cfg(test)]
