@@ -2,8 +2,8 @@
 //! over a plain TCP socket, and what comes back taken apart.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use iwarp_os::TcpSocket;
@@ -85,6 +85,19 @@ pub enum Heard {
     Reset,
 }
 
+/// Octets that a segment of this end of a connection takes, now.
+fn max_segment(stream: TcpStream) -> usize {
+    TcpSocket::from(OwnedFd::from(stream)).maxseg().unwrap()
+}
+
+/// Octets that a segment of a connection takes which has carried nothing yet: the smaller end's.
+pub fn first_segment() -> usize {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (other, _) = listener.accept().unwrap();
+    max_segment(one).min(max_segment(other))
+}
+
 impl Raw {
     /// Connects to a listener.
     pub fn connect(addr: SocketAddr) -> Self {
@@ -111,10 +124,21 @@ impl Raw {
         }
     }
 
-    /// Octets that a segment of its TCP takes.
-    pub fn max_segment(&self) -> usize {
-        let socket = OwnedFd::from(self.stream.try_clone().unwrap());
-        TcpSocket::from(socket).maxseg().unwrap()
+    /// Octets that a segment takes which the other end, in this process too, sends: the two ends
+    /// of a connection do not agree, each follows the other's window.
+    pub fn far_segment(&self) -> usize {
+        let ends = (self.stream.peer_addr().unwrap(), self.stream.local_addr().unwrap());
+        let names = std::fs::read_dir("/proc/self/fd").unwrap();
+        let fds = names.filter_map(|name| name.ok()?.file_name().to_str()?.parse::<RawFd>().ok());
+        fds.filter_map(|fd| {
+            // SAFETY: only the duplicate is kept; a descriptor closed meanwhile gives an error.
+            let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+            let stream = TcpStream::from(fd.try_clone_to_owned().ok()?);
+            let is_it = (stream.local_addr().ok()?, stream.peer_addr().ok()?) == ends;
+            is_it.then(|| max_segment(stream))
+        })
+        .next()
+        .expect("the other end is in this process")
     }
 
     /// Sends octets as they are.
