@@ -30,6 +30,7 @@ impl Gate {
     }
 
     /// Enters if the gate is open for `key`; every success needs one [`Gate::leave`].
+    #[inline]
     pub(crate) fn try_enter(&self, key: u8) -> bool {
         let wanted = OPEN | u32::from(key) << KEY_SHIFT;
         let mut word = self.0.load(Ordering::Relaxed);
@@ -55,6 +56,7 @@ impl Gate {
     }
 
     /// Ends a use.
+    #[inline]
     pub(crate) fn leave(&self) {
         // Release: `close` returns after everything that was done inside.
         let before = self.0.fetch_sub(1, Ordering::Release);

@@ -29,7 +29,8 @@
 //!
 //! When [`MemoryTable::deregister`] or an invalidation returns, no octet of the memory is touched
 //! any more, also not by a use that began before on another thread (RFC 5041 §8.3.1). A use lasts
-//! for one copy or one system call, so that takes microseconds and never depends on a peer.
+//! for one copy, those of some consecutive segments or one system call, so that takes microseconds
+//! and never depends on a peer.
 //!
 //! # Memory that disappears
 //!
@@ -56,6 +57,7 @@ mod region;
 mod slot;
 mod sync;
 mod table;
+mod uses;
 mod window;
 
 pub use borrow::Borrowed;
@@ -63,4 +65,5 @@ pub use buffer::Buffer;
 pub use guard::Guard;
 pub use lend::{LentRegion, OwnedRegion};
 pub use region::{MemoryTable, RegionChange, RegionSpec, RegisterError, Scope};
+pub use uses::OpenUse;
 pub use window::WindowType;

@@ -1,18 +1,29 @@
-//! The protocol's view of the table: each method is one guard and one copy.
+//! The protocol's view of the table: each method but one is one use and one copy.
 
 use iwarp_proto::memory::{
-    AccessError, Accessor, AtomicOp, Bind, Invalidator, Memory, RemoteAccess, Sge,
+    AccessError, Accessor, AtomicOp, Bind, Invalidator, Memory, RemoteAccess, Sge, Usage, Use as _,
 };
 use iwarp_proto::mpa::crc::Crc32c;
 use iwarp_proto::types::{Stag, TaggedOffset};
 
 use crate::atomic::atomic;
-use crate::gather::gather;
-use crate::place::place;
 use crate::region::MemoryTable;
 use crate::slot::Kind;
+use crate::uses::OpenUse;
 
 impl Memory for MemoryTable {
+    type Use<'a> = OpenUse<'a>;
+
+    #[inline]
+    fn begin_use(
+        &self,
+        who: Accessor,
+        stag: Stag,
+        usage: Usage,
+    ) -> Result<OpenUse<'_>, AccessError> {
+        self.open(who, stag, usage)
+    }
+
     fn check_remote(
         &self,
         who: Accessor,
@@ -35,11 +46,10 @@ impl Memory for MemoryTable {
         to: TaggedOffset,
         data: &[u8],
     ) -> Result<(), AccessError> {
-        let sink = self.guard_remote(who, stag, to, data.len() as u64, RemoteAccess::Write)?;
-        // SAFETY: the guard covers `data.len()` octets, which registration promised are writable;
-        // and `data`, being referenced, is not registered.
-        unsafe { place(sink.as_mut_ptr(), data) };
-        Ok(())
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.open(who, stag, Usage::RemoteWrite)?.place(to.0, data)
     }
 
     fn gather_remote(
@@ -50,10 +60,10 @@ impl Memory for MemoryTable {
         dst: &mut [u8],
         crc: Option<&mut Crc32c>,
     ) -> Result<(), AccessError> {
-        let source = self.guard_remote(who, stag, to, dst.len() as u64, RemoteAccess::Read)?;
-        // SAFETY: the guard covers `dst.len()` octets, which registration promised are readable.
-        unsafe { gather(dst, source.as_ptr(), crc) };
-        Ok(())
+        if dst.is_empty() {
+            return Ok(());
+        }
+        self.open(who, stag, Usage::RemoteRead)?.gather(to.0, dst, crc)
     }
 
     fn atomic(
@@ -75,10 +85,10 @@ impl Memory for MemoryTable {
     }
 
     fn place_local(&self, who: Accessor, sge: Sge, data: &[u8]) -> Result<(), AccessError> {
-        let sink = self.guard_local(who, first(sge, data.len())?, true)?;
-        // SAFETY: as in `place_remote`.
-        unsafe { place(sink.as_mut_ptr(), data) };
-        Ok(())
+        if !fits(sge, data.len())? {
+            return Ok(());
+        }
+        self.open(who, sge.lkey, Usage::LocalWrite)?.place(sge.addr, data)
     }
 
     fn gather_local(
@@ -88,10 +98,10 @@ impl Memory for MemoryTable {
         dst: &mut [u8],
         crc: Option<&mut Crc32c>,
     ) -> Result<(), AccessError> {
-        let source = self.guard_local(who, first(sge, dst.len())?, false)?;
-        // SAFETY: as in `gather_remote`.
-        unsafe { gather(dst, source.as_ptr(), crc) };
-        Ok(())
+        if !fits(sge, dst.len())? {
+            return Ok(());
+        }
+        self.open(who, sge.lkey, Usage::LocalRead)?.gather(sge.addr, dst, crc)
     }
 
     fn bind_window(&self, who: Accessor, bind: Bind) -> Result<(), AccessError> {
@@ -112,10 +122,10 @@ fn check_alignment(target: *const u8) -> Result<(), AccessError> {
     if target.addr().is_multiple_of(8) { Ok(()) } else { Err(AccessError::Unaligned) }
 }
 
-/// The first `len` octets of an element.
-fn first(sge: Sge, len: usize) -> Result<Sge, AccessError> {
-    match u32::try_from(len) {
-        Ok(length) if length <= sge.length => Ok(Sge { length, ..sge }),
-        _ => Err(AccessError::Bounds),
+/// Whether `len` octets of an element are any, if it has so many.
+fn fits(sge: Sge, len: usize) -> Result<bool, AccessError> {
+    if len as u64 > u64::from(sge.length) {
+        return Err(AccessError::Bounds);
     }
+    Ok(len > 0)
 }

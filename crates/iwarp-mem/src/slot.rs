@@ -44,6 +44,7 @@ impl Grant {
     /// The address of `len` octets at `to`, if `who` may have them under `right`.
     ///
     /// The order of the checks is part of the contract of `Memory::check_remote`.
+    #[inline]
     pub(crate) fn translate(
         &self,
         who: Accessor,
@@ -66,6 +67,7 @@ impl Grant {
     }
 
     /// How far into the grant `len` octets at `to` begin, if they lie within it.
+    #[inline]
     pub(crate) fn offset(&self, to: u64, len: u64) -> Result<u64, AccessError> {
         let offset = to.checked_sub(self.origin).ok_or(AccessError::Bounds)?;
         if offset > self.len || len > self.len - offset {
@@ -147,6 +149,7 @@ impl Slot {
         }
     }
 
+    #[inline]
     pub(crate) fn kind(&self) -> Kind {
         self.kind
     }
@@ -158,6 +161,7 @@ impl Slot {
     }
 
     /// Begins a use, if the slot serves `stag` and that is valid.
+    #[inline]
     pub(crate) fn enter(&self, stag: Stag) -> Option<Use<'_>> {
         if !self.gate.try_enter(stag.key()) {
             return None;
@@ -173,6 +177,7 @@ pub(crate) struct Use<'a> {
 }
 
 impl Use<'_> {
+    #[inline]
     pub(crate) fn grant(&self) -> &Grant {
         // SAFETY: this use is inside the gate, and `Controlled` writes only behind a closed one.
         unsafe { &*self.slot.grant.get() }
@@ -186,6 +191,7 @@ impl std::fmt::Debug for Use<'_> {
 }
 
 impl Drop for Use<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.slot.gate.leave();
     }

@@ -75,6 +75,7 @@ impl StagTable {
     }
 
     /// The slot that serves the index of `stag`, or did so a moment ago.
+    #[inline]
     pub(crate) fn lookup(&self, stag: Stag) -> Option<&Slot> {
         let index = stag.index() as usize;
         let chunk = self.chunks.get(index / CHUNK)?.load(Ordering::Acquire);

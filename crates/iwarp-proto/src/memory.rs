@@ -1,8 +1,8 @@
 //! What the protocol asks of registered memory.
 //!
-//! A generic argument of each call, never a field and never `dyn`: the core holds no buffer and
-//! no lock on one. Every method checks the access anew, because a region may be invalidated or
-//! deregistered between any two of them.
+//! A generic argument of each call, never a field and never `dyn`: the core holds no buffer, and
+//! a lock on one ([`Use`]) for as long as a system call may take at most. Every method checks the
+//! access anew, because a region may be invalidated or deregistered between any two of them.
 
 use crate::mpa::crc::Crc32c;
 use crate::types::{Stag, TaggedOffset};
@@ -195,11 +195,103 @@ pub enum Invalidator {
     Remote,
 }
 
+/// What a use of a buffer does, and on whose word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Usage {
+    /// A work request sends from it.
+    LocalRead,
+    /// A receive or a Read of a work request's is placed in it.
+    LocalWrite,
+    /// The peer reads it.
+    RemoteRead,
+    /// The peer writes to it.
+    RemoteWrite,
+}
+
+impl Usage {
+    /// The right that the region or window must have.
+    pub const fn right(self) -> Access {
+        match self {
+            Self::LocalRead => Access::LOCAL_READ,
+            Self::LocalWrite => Access::LOCAL_WRITE,
+            Self::RemoteRead => RemoteAccess::Read.right(),
+            Self::RemoteWrite => RemoteAccess::Write.right(),
+        }
+    }
+
+    /// Whether a work request names the buffer: then it is a region, not a window.
+    pub const fn is_local(self) -> bool {
+        matches!(self, Self::LocalRead | Self::LocalWrite)
+    }
+}
+
+/// A use of one buffer for several pieces of it, one after another ([`Memory::begin_use`]). What is
+/// asked of one piece is asked anew of the next, but for the STag.
+pub trait Use {
+    /// Places `data` at address or offset `at`, as [`Memory::place_local`] and
+    /// [`Memory::place_remote`] do.
+    fn place(&self, at: u64, data: &[u8]) -> Result<(), AccessError>;
+
+    /// Copies from address or offset `at`, as [`Memory::gather_local`] and
+    /// [`Memory::gather_remote`] do.
+    fn gather(&self, at: u64, dst: &mut [u8], crc: Option<&mut Crc32c>) -> Result<(), AccessError>;
+}
+
+/// A [`Use`] for memory to which beginning one means nothing: every piece is an access of its own.
+#[derive(Debug)]
+pub struct EachAnew<'a, M: ?Sized> {
+    /// The memory.
+    pub memory: &'a M,
+    /// On whose behalf.
+    pub who: Accessor,
+    /// The buffer.
+    pub stag: Stag,
+    /// What for.
+    pub usage: Usage,
+}
+
+impl<M: Memory + ?Sized> EachAnew<'_, M> {
+    const fn element(&self, at: u64, octets: usize) -> Sge {
+        Sge { addr: at, length: octets as u32, lkey: self.stag }
+    }
+}
+
+impl<M: Memory + ?Sized> Use for EachAnew<'_, M> {
+    fn place(&self, at: u64, data: &[u8]) -> Result<(), AccessError> {
+        match self.usage.is_local() {
+            true => self.memory.place_local(self.who, self.element(at, data.len()), data),
+            false => self.memory.place_remote(self.who, self.stag, TaggedOffset(at), data),
+        }
+    }
+
+    fn gather(&self, at: u64, dst: &mut [u8], crc: Option<&mut Crc32c>) -> Result<(), AccessError> {
+        match self.usage.is_local() {
+            true => self.memory.gather_local(self.who, self.element(at, dst.len()), dst, crc),
+            false => self.memory.gather_remote(self.who, self.stag, TaggedOffset(at), dst, crc),
+        }
+    }
+}
+
 /// Registered memory, as the protocol sees it.
 ///
 /// Placement contract: when a method that places returns, the octets are visible to other
 /// threads, and the last aligned word of them became visible last (programs poll it).
 pub trait Memory {
+    /// What [`Self::begin_use`] returns.
+    type Use<'a>: Use
+    where
+        Self: 'a;
+
+    /// Begins a use of `stag` for `usage`: consecutive segments of one message are copied in it,
+    /// 64 KiB at most, so that whoever revokes the STag waits no longer than for a system call.
+    /// Finds whether there is such an STag; the other checks are those of each piece.
+    fn begin_use(
+        &self,
+        who: Accessor,
+        stag: Stag,
+        usage: Usage,
+    ) -> Result<Self::Use<'_>, AccessError>;
+
     /// Whether the peer may do `access` to `len` octets at `to` of `stag`. Checks, in this order:
     /// the STag, its association with `who`, the right, wrap of `to + len` (a sum of exactly 2^64
     /// wraps), bounds; of an atomic operation last the alignment of the address. `len` is not zero:

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use iwarp_proto::memory::{
-    AccessError, Accessor, AtomicOp, Bind, Invalidator, Memory, RemoteAccess, Sge,
+    AccessError, Accessor, AtomicOp, Bind, EachAnew, Invalidator, Memory, RemoteAccess, Sge, Usage,
 };
 use iwarp_proto::mpa::crc::Crc32c;
 use iwarp_proto::qp::{Qp, Receive, ReceivePool, State};
@@ -219,6 +219,17 @@ impl Host {
 }
 
 impl Memory for Host {
+    type Use<'a> = EachAnew<'a, Self>;
+
+    fn begin_use(
+        &self,
+        who: Accessor,
+        stag: Stag,
+        usage: Usage,
+    ) -> Result<EachAnew<'_, Self>, AccessError> {
+        Ok(EachAnew { memory: self, who, stag, usage })
+    }
+
     fn check_remote(
         &self,
         who: Accessor,

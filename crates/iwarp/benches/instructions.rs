@@ -40,6 +40,8 @@ const CASES: &[Case] = &[
     ("write_64k_receive", |n| receive(Terms::PLAIN, End::write_to, 64 << 10, n)),
     ("write_64k_mtu_1500_transmit", |n| transmit(NARROW, End::write_to, 64 << 10, n)),
     ("write_64k_mtu_1500_receive", |n| receive(NARROW, End::write_to, 64 << 10, n)),
+    ("write_64k_mtu_1500_crc_transmit", |n| transmit(CHECKED, End::write_to, 64 << 10, n)),
+    ("write_64k_mtu_1500_crc_receive", |n| receive(CHECKED, End::write_to, 64 << 10, n)),
     ("completion_flush", completion_flush),
     ("completion_poll", completion_poll),
     ("send_64_tcp_post", tcp_post_send),
@@ -50,6 +52,7 @@ const A_FEW: u64 = 3;
 
 const WHO: Accessor = Accessor { pd: PdId(3), qp: QpId(5) };
 const NARROW: Terms = Terms { crc: false, markers: false, emss: ETHERNET };
+const CHECKED: Terms = Terms { crc: true, ..NARROW };
 /// Payload and tagged DDP header of an FPDU.
 const PAYLOAD: usize = 4 << 10;
 const HEADER: [u8; 14] = [0; 14];

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::error::DdpError;
 use super::rx::{UntaggedQueue, check_offset};
 use super::tx::{Message, Segment};
-use super::wire::{Header, TAGGED_LEN, Tagged, UNTAGGED_LEN, Untagged};
+use super::wire::{Continuation, Header, TAGGED_LEN, Tagged, UNTAGGED_LEN, Untagged};
 use crate::memory::AccessError;
 use crate::types::{Mo, Msn, Qn, Stag, TaggedOffset};
 
@@ -172,6 +172,73 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn segments_handed_over_together_are_those_handed_over_one_by_one(
+        length in prop_oneof![0u32..2, 100u32..20_000],
+        mulpdu in 128usize..2_000,
+        most in proptest::collection::vec(1u32..9, 1..6),
+        first in any_header(),
+    ) {
+        let message = match first {
+            Header::Tagged(h) => Message::tagged(h, length),
+            Header::Untagged(h) => Message::untagged(h, length),
+        };
+        let (mut rest, mut together) = (message, Vec::new());
+        let mut most = most.into_iter().cycle();
+        while let Some(run) = rest.next_run(mulpdu, most.next().expect("endless")) {
+            prop_assert_eq!(rest.sent_before_last_run(), run.offset);
+            prop_assert_eq!(rest.sent(), run.offset + run.len);
+            let mut done = 0;
+            loop {
+                let segment = run.segment(done);
+                together.push(segment);
+                done += segment.len;
+                if done == run.len {
+                    break;
+                }
+            }
+        }
+        prop_assert!(rest.is_done());
+        prop_assert_eq!(together, all_segments(message, &[mulpdu]));
+    }
+
+    /// No bit of the next header may be another, but for L.
+    #[test]
+    fn a_message_is_continued_by_its_next_segment_and_by_nothing_else(
+        first in any_header(),
+        lens in proptest::collection::vec(1u32..70_000, 1..5),
+    ) {
+        let header = |at: u32, last: bool| match first {
+            Header::Tagged(h) => {
+                Header::Tagged(Tagged { last, to: h.to.advanced(u64::from(at)), ..h })
+            }
+            Header::Untagged(h) => {
+                Header::Untagged(Untagged { last, mo: Mo(h.mo.0.wrapping_add(at)), ..h })
+            }
+        };
+        prop_assert_eq!(Continuation::of(&emitted(header(0, true))), None);
+        let mut next = Continuation::of(&emitted(header(0, false))).expect("a segment");
+        prop_assert_eq!(next.header_len(), first.wire_len());
+        let mut at = 0;
+        for len in lens {
+            next.advance(len);
+            at += len;
+            for last in [false, true] {
+                let mut octets = emitted(header(at, last));
+                prop_assert_eq!(next.is_next(&octets), Some(last));
+                prop_assert_eq!(next.is_next(&octets[..octets.len() - 1]), None);
+                for bit in 0..octets.len() * 8 {
+                    octets[bit / 8] ^= 1 << (bit % 8);
+                    let known = if bit == 6 { Some(!last) } else { None };
+                    prop_assert_eq!(next.is_next(&octets), known, "bit {}", bit);
+                    octets[bit / 8] ^= 1 << (bit % 8);
+                }
+            }
+        }
+    }
+}
+
 /// Covers: DDP-5041-3-02
 #[test]
 fn a_new_mulpdu_changes_only_what_was_not_cut_yet() {
@@ -180,7 +247,7 @@ fn a_new_mulpdu_changes_only_what_was_not_cut_yet() {
     assert_eq!((first.offset, first.len), (0, 500));
     let second = message.next_segment(214).unwrap();
     assert_eq!((second.offset, second.len), (500, 200));
-    assert_eq!((message.sent(), message.sent_before_last_segment()), (700, 500));
+    assert_eq!((message.sent(), message.sent_before_last_run()), (700, 500));
     let third = message.next_segment(10_000).unwrap();
     assert_eq!((third.offset, third.len, third.header.last()), (700, 300, true));
     assert!(message.is_done() && message.next_segment(10_000).is_none());

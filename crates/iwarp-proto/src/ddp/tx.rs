@@ -3,8 +3,9 @@
 use crate::ddp::wire::{Header, Tagged, Untagged};
 use crate::types::Mo;
 
-/// A message on its way out: hands over one segment after another, in rising offsets, each of at
-/// most the MULPDU of that moment (which may change between segments, RFC 5041 §3).
+/// A message on its way out: hands over one segment after another, or several at once, in rising
+/// offsets, each of at most the MULPDU of that moment (which may change between segments,
+/// RFC 5041 §3).
 #[derive(Clone, Copy, Debug)]
 pub struct Message {
     first: Header,
@@ -23,6 +24,39 @@ pub struct Segment {
     pub offset: u32,
     /// Payload octets.
     pub len: u32,
+}
+
+/// Consecutive segments of a [`Message`], at least one. All are as long as the MULPDU allows, but
+/// for the one that ends the message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// The message's: L not set, and its first offset.
+    first: Header,
+    /// First payload octet, counted from the start of the message.
+    pub offset: u32,
+    /// Payload octets of all segments.
+    pub len: u32,
+    /// Payload octets of each but the last segment.
+    each: u32,
+    /// The last one ends the message.
+    ends: bool,
+}
+
+impl Run {
+    /// The segment that begins behind the first `done` payload octets of the run.
+    #[inline]
+    pub fn segment(&self, done: u32) -> Segment {
+        let offset = self.offset + done;
+        let len = self.each.min(self.len - done);
+        let last = self.ends && done + len == self.len;
+        let header = match self.first {
+            Header::Tagged(h) => {
+                Header::Tagged(Tagged { last, to: h.to.advanced(u64::from(offset)), ..h })
+            }
+            Header::Untagged(h) => Header::Untagged(Untagged { last, mo: Mo(offset), ..h }),
+        };
+        Segment { header, offset, len }
+    }
 }
 
 impl Message {
@@ -47,8 +81,8 @@ impl Message {
         self.sent
     }
 
-    /// Payload octets handed over before the segment that was last handed over.
-    pub const fn sent_before_last_segment(&self) -> u32 {
+    /// Payload octets handed over before the segments that were last handed over.
+    pub const fn sent_before_last_run(&self) -> u32 {
         self.before
     }
 
@@ -61,22 +95,22 @@ impl Message {
     /// A zero-length message is one segment; a message that fits exactly gets no empty one
     /// behind it.
     pub fn next_segment(&mut self, mulpdu: usize) -> Option<Segment> {
+        self.next_run(mulpdu, 1).map(|run| run.segment(0))
+    }
+
+    /// The same for up to `most` segments at once, at least one.
+    pub fn next_run(&mut self, mulpdu: usize, most: u32) -> Option<Run> {
         if self.done {
             return None;
         }
-        let room = u32::try_from(mulpdu - self.first.wire_len()).unwrap_or(u32::MAX);
+        let each = u32::try_from(mulpdu - self.first.wire_len()).unwrap_or(u32::MAX);
         let offset = self.sent;
-        let len = room.min(self.length - offset);
-        let last = offset + len == self.length;
+        let left = self.length - offset;
+        let len = if left <= each { left } else { left.min(each.saturating_mul(most.max(1))) };
+        let ends = len == left;
         self.before = offset;
         self.sent += len;
-        self.done = last;
-        let header = match self.first {
-            Header::Tagged(h) => {
-                Header::Tagged(Tagged { last, to: h.to.advanced(u64::from(offset)), ..h })
-            }
-            Header::Untagged(h) => Header::Untagged(Untagged { last, mo: Mo(offset), ..h }),
-        };
-        Some(Segment { header, offset, len })
+        self.done = ends;
+        Some(Run { first: self.first, offset, len, each, ends })
     }
 }

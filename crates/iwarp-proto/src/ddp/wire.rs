@@ -41,6 +41,33 @@ pub struct Untagged {
     pub mo: Mo,
 }
 
+impl Tagged {
+    /// The octets of the header.
+    #[inline]
+    pub fn octets(&self) -> [u8; TAGGED_LEN] {
+        let mut out = [0; TAGGED_LEN];
+        out[0] = TAGGED_FLAG | last_flag(self.last) | VERSION;
+        out[1] = self.rsvd_ulp;
+        out[2..6].copy_from_slice(&self.stag.0.to_be_bytes());
+        out[6..14].copy_from_slice(&self.to.0.to_be_bytes());
+        out
+    }
+}
+
+impl Untagged {
+    /// The octets of the header.
+    #[inline]
+    pub fn octets(&self) -> [u8; UNTAGGED_LEN] {
+        let mut out = [0; UNTAGGED_LEN];
+        out[0] = last_flag(self.last) | VERSION;
+        out[1..6].copy_from_slice(&self.rsvd_ulp);
+        out[6..10].copy_from_slice(&self.qn.0.to_be_bytes());
+        out[10..14].copy_from_slice(&self.msn.0.to_be_bytes());
+        out[14..18].copy_from_slice(&self.mo.0.to_be_bytes());
+        out
+    }
+}
+
 /// Either header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Header {
@@ -106,24 +133,87 @@ impl Header {
     }
 
     /// Writes the header to the start of `out`, which must have room, and returns its length.
+    #[inline]
     pub fn emit(&self, out: &mut [u8]) -> usize {
         match self {
             Self::Tagged(h) => {
-                out[0] = TAGGED_FLAG | last_flag(h.last) | VERSION;
-                out[1] = h.rsvd_ulp;
-                out[2..6].copy_from_slice(&h.stag.0.to_be_bytes());
-                out[6..14].copy_from_slice(&h.to.0.to_be_bytes());
+                out[..TAGGED_LEN].copy_from_slice(&h.octets());
                 TAGGED_LEN
             }
             Self::Untagged(h) => {
-                out[0] = last_flag(h.last) | VERSION;
-                out[1..6].copy_from_slice(&h.rsvd_ulp);
-                out[6..10].copy_from_slice(&h.qn.0.to_be_bytes());
-                out[10..14].copy_from_slice(&h.msn.0.to_be_bytes());
-                out[14..18].copy_from_slice(&h.mo.0.to_be_bytes());
+                out[..UNTAGGED_LEN].copy_from_slice(&h.octets());
                 UNTAGGED_LEN
             }
         }
+    }
+}
+
+/// Knows the segments that continue a message, each where the one before ended, by the octets of
+/// their headers. One whose reserved bits are others than those of the first is not known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Continuation {
+    /// Octets of a header.
+    header_len: usize,
+    /// The first eight octets, without L, and which of their bits have to be so.
+    head: u64,
+    mask: u64,
+    /// QN and MSN, or nothing.
+    message: u64,
+    /// TO or MO of the next segment.
+    at: u64,
+}
+
+impl Continuation {
+    /// Begins with the segment in `ulpdu`. `None` where that ends its message, or is none.
+    pub fn of(ulpdu: &[u8]) -> Option<Self> {
+        if ulpdu.first()? & LAST_FLAG != 0 {
+            return None;
+        }
+        let first = match Header::parse(ulpdu).ok()? {
+            Header::Tagged(h) => Self {
+                header_len: TAGGED_LEN,
+                head: be64(ulpdu, 0),
+                // The last two octets are of the TO.
+                mask: !0xffff,
+                message: 0,
+                at: h.to.0,
+            },
+            Header::Untagged(h) => Self {
+                header_len: UNTAGGED_LEN,
+                head: be64(ulpdu, 0),
+                mask: !0,
+                message: be64(ulpdu, 6),
+                at: u64::from(h.mo.0),
+            },
+        };
+        Some(Self { mask: first.mask & !(u64::from(LAST_FLAG) << 56), ..first })
+    }
+
+    /// Goes on behind `len` octets of payload.
+    #[inline]
+    pub const fn advance(&mut self, len: u32) {
+        let at = self.at.wrapping_add(len as u64);
+        self.at = if self.header_len == TAGGED_LEN { at } else { at & 0xffff_ffff };
+    }
+
+    /// Octets of the header of each segment.
+    pub const fn header_len(&self) -> usize {
+        self.header_len
+    }
+
+    /// Whether the segment in `ulpdu` is the next one, and then whether it is the last.
+    #[inline]
+    pub fn is_next(&self, ulpdu: &[u8]) -> Option<bool> {
+        let h: &[u8; TAGGED_LEN] = ulpdu.first_chunk()?;
+        let (head, place) = (be64(h, 0), be64(h, 6));
+        let fits = if self.header_len == TAGGED_LEN {
+            place == self.at
+        } else {
+            let h: &[u8; UNTAGGED_LEN] = ulpdu.first_chunk()?;
+            place == self.message && u64::from(be32(h, 14)) == self.at
+        };
+        let same = (head ^ self.head) & self.mask == 0;
+        (same && fits).then_some(h[0] & LAST_FLAG != 0)
     }
 }
 
@@ -132,11 +222,15 @@ const fn last_flag(last: bool) -> u8 {
 }
 
 /// Reads 32 bits in network order; the caller has checked the length.
+#[inline]
 pub(crate) fn be32(octets: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]])
 }
 
 /// Reads 64 bits in network order; the caller has checked the length.
+#[inline]
 pub(crate) fn be64(octets: &[u8], at: usize) -> u64 {
-    (u64::from(be32(octets, at)) << 32) | u64::from(be32(octets, at + 4))
+    let mut word = [0; 8];
+    word.copy_from_slice(&octets[at..at + 8]);
+    u64::from_be_bytes(word)
 }

@@ -3,7 +3,7 @@
 use super::crc::Crc32c;
 use super::error::MpaError;
 use super::marker::{self, Layout, MARKER};
-use super::wire::{CRC_FIELD, LENGTH_FIELD, MAX_ULPDU};
+use super::wire::{CRC_FIELD, LENGTH_FIELD, MAX_ULPDU, trailer_len};
 
 /// The receiving half of a connection in Full Operation.
 ///
@@ -111,24 +111,31 @@ impl Deframer {
 
     fn find(&self, input: &mut [u8]) -> Result<Option<Fpdu>, MpaError> {
         let Some(len) = self.peek_len(input)? else { return Ok(None) };
+        if !self.markers {
+            let consumed = LENGTH_FIELD + len + trailer_len(len);
+            let Some(fpdu) = input.get(..consumed) else { return Ok(None) };
+            self.check_crc(fpdu)?;
+            return Ok(Some(Fpdu { start: LENGTH_FIELD, len, consumed }));
+        }
         let layout = self.layout(len);
         let total = layout.total();
         let Some(fpdu) = input.get_mut(..total) else { return Ok(None) };
-        if self.crc {
-            // Markers go in as they came, whatever their meaningless bits hold (erratum 1427).
-            let (covered, field) = fpdu.split_at(total - CRC_FIELD);
-            let mut crc = Crc32c::new();
-            crc.update(covered);
-            if crc.wire() != field {
-                return Err(MpaError::Crc);
-            }
-        }
+        self.check_crc(fpdu)?;
         let start = layout.length_at() + LENGTH_FIELD;
-        if self.markers {
-            check_markers(fpdu, layout)?;
-            remove_markers(fpdu, layout, start + len);
-        }
+        check_markers(fpdu, layout)?;
+        remove_markers(fpdu, layout, start + len);
         Ok(Some(Fpdu { start, len, consumed: total }))
+    }
+
+    /// Markers go in as they came, whatever their meaningless bits hold (erratum 1427).
+    fn check_crc(&self, fpdu: &[u8]) -> Result<(), MpaError> {
+        if !self.crc {
+            return Ok(());
+        }
+        let (covered, field) = fpdu.split_at(fpdu.len() - CRC_FIELD);
+        let mut crc = Crc32c::new();
+        crc.update(covered);
+        if crc.wire() == field { Ok(()) } else { Err(MpaError::Crc) }
     }
 }
 

@@ -2,7 +2,10 @@
 
 use super::crc::Crc32c;
 use super::marker::{self, Layout};
-use super::wire::{LENGTH_FIELD, MARKER_INTERVAL, MAX_ULPDU, pad_len};
+use super::wire::{CRC_FIELD, LENGTH_FIELD, MARKER_INTERVAL, MAX_ULPDU, pad_len};
+
+/// Octets of the shortest FPDU without markers; its pad and CRC field are no longer.
+const SHORTEST: usize = 8;
 
 /// The sending half of a connection in Full Operation.
 ///
@@ -61,12 +64,53 @@ impl Framer {
     /// # Panics
     ///
     /// When `out` is shorter than the FPDU, or the ULPDU longer than [`MAX_ULPDU`].
+    #[inline]
     pub fn write<E>(
         &mut self,
         out: &mut [u8],
         header: &[u8],
         payload_len: usize,
         mut fill: impl FnMut(usize, &mut [u8], Option<&mut Crc32c>) -> Result<(), E>,
+    ) -> Result<usize, E> {
+        if self.markers {
+            return self.write_with_markers(out, header, payload_len, &mut fill);
+        }
+        let ulpdu_len = header.len() + payload_len;
+        check_len(ulpdu_len);
+        let pad = pad_len(ulpdu_len);
+        let total = LENGTH_FIELD + ulpdu_len + pad + CRC_FIELD;
+        let out = &mut out[..total];
+        // Pad and CRC field, which without CRCs may hold anything (RFC 5044 §4.1), and what is
+        // written over: of a length that the compiler knows.
+        out[total - SHORTEST..].copy_from_slice(&[0; SHORTEST]);
+        let (head, rest) = out.split_at_mut(LENGTH_FIELD + header.len());
+        let (length, ddp) = head.split_at_mut(LENGTH_FIELD);
+        length.copy_from_slice(&(ulpdu_len as u16).to_be_bytes());
+        copy_header(ddp, header);
+        let payload = &mut rest[..payload_len];
+        if self.crc {
+            let mut crc = Crc32c::new();
+            crc.update(head);
+            if payload_len > 0 {
+                fill(0, payload, Some(&mut crc))?;
+            }
+            if pad > 0 {
+                crc.update(&[0; 3][..pad]);
+            }
+            out[total - CRC_FIELD..].copy_from_slice(&crc.wire());
+        } else if payload_len > 0 {
+            fill(0, payload, None)?;
+        }
+        self.position += total as u64;
+        Ok(total)
+    }
+
+    fn write_with_markers<E>(
+        &mut self,
+        out: &mut [u8],
+        header: &[u8],
+        payload_len: usize,
+        fill: &mut impl FnMut(usize, &mut [u8], Option<&mut Crc32c>) -> Result<(), E>,
     ) -> Result<usize, E> {
         let ulpdu_len = header.len() + payload_len;
         let layout = self.layout(ulpdu_len);
@@ -76,7 +120,7 @@ impl Framer {
             at: 0,
             summed: 0,
             length_at: layout.length_at(),
-            next_marker: if self.markers { layout.inner_marker_at(0) } else { usize::MAX },
+            next_marker: layout.inner_marker_at(0),
             crc: self.crc.then(Crc32c::new),
         };
         if fpdu.length_at > 0 {
@@ -84,7 +128,7 @@ impl Framer {
         }
         fpdu.put(&(ulpdu_len as u16).to_be_bytes());
         fpdu.put_between_markers(header);
-        fpdu.fill_between_markers(payload_len, &mut fill)?;
+        fpdu.fill_between_markers(payload_len, fill)?;
         fpdu.put_between_markers(&[0; 3][..pad_len(ulpdu_len)]);
         fpdu.marker_if_due();
         fpdu.finish();
@@ -113,12 +157,31 @@ impl Framer {
     }
 
     fn layout(&self, ulpdu_len: usize) -> Layout {
-        assert!(ulpdu_len <= MAX_ULPDU, "ULPDU of {ulpdu_len} octets (RFC 5044 §3)");
+        check_len(ulpdu_len);
         Layout::new(self.position, self.markers, ulpdu_len)
     }
 }
 
-/// One FPDU being written. What the CRC covers is fed in runs as long as possible.
+/// Copies a header without a call where it has a usual length.
+#[inline]
+fn copy_header(out: &mut [u8], header: &[u8]) {
+    let n = header.len();
+    if (8..=24).contains(&n) && out.len() == n {
+        let middle = 8.min(n - 8);
+        for at in [0, middle, n - 8] {
+            out[at..at + 8].copy_from_slice(&header[at..at + 8]);
+        }
+    } else {
+        out.copy_from_slice(header);
+    }
+}
+
+#[inline]
+fn check_len(ulpdu_len: usize) {
+    assert!(ulpdu_len <= MAX_ULPDU, "ULPDU of {ulpdu_len} octets (RFC 5044 §3)");
+}
+
+/// One FPDU with markers being written. What the CRC covers is fed in runs as long as possible.
 struct Writer<'a> {
     out: &'a mut [u8],
     at: usize,

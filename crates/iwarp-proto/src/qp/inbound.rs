@@ -1,6 +1,8 @@
 //! Deciding what a received segment is, where it goes and what it completes.
 
+mod answers;
 pub(crate) mod park;
+mod run;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -12,18 +14,20 @@ use crate::memory::{AccessError, AtomicOp, Invalidator, QpId, RemoteAccess, Sge}
 use crate::mpa::startup::Role;
 use crate::qp::hello::{self, Capabilities, WRITE_MARK};
 use crate::qp::inbound::park::{Parking, Room, Stall};
-use crate::qp::reads::{Asked, Awaits, Purpose};
+use crate::qp::reads::Asked;
 use crate::qp::rq;
 use crate::qp::terminate::Fault;
-use crate::qp::wr::{Receive, SendOp, WcOp, WcStatus, WorkCompletion};
+use crate::qp::wr::{Receive, WcOp, WcStatus, WorkCompletion};
 use crate::qp::{Event, Qp};
 use crate::rdmap::error::RdmapError;
 use crate::rdmap::wire::{
-    AOP_COMPARE_SWAP, AOP_FETCH_ADD, ATOMIC_REQUEST_LEN, AtomicRequest, AtomicResponse,
-    IMMEDIATE_LEN, Opcode, READ_REQUEST_LEN, ReadRequest, Terminate, TerminatedSegment,
+    AOP_COMPARE_SWAP, AOP_FETCH_ADD, ATOMIC_REQUEST_LEN, AtomicRequest, IMMEDIATE_LEN, Opcode,
+    READ_REQUEST_LEN, ReadRequest, Terminate, TerminatedSegment,
 };
 use crate::rdmap::{rx, wire};
 use crate::types::{Stag, TaggedOffset};
+
+pub(crate) use run::{Beyond, Continued};
 
 /// What to do with the payload of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +41,7 @@ pub(crate) enum Plan {
     /// Place it in the tagged buffer.
     Tagged(Stag, TaggedOffset),
     /// Place it in the local elements.
-    Local,
+    Local(Beyond),
     /// Place this value in the local elements instead.
     Value([u8; 8]),
     /// Check that the peer may do this.
@@ -225,9 +229,14 @@ impl Inbound {
 
     /// Remembers the start of a ULPDU.
     fn remember(&mut self, head: &[u8], ulpdu_len: usize) {
-        self.quote_len = head.len().min(self.quote.len());
-        self.quote[..self.quote_len].copy_from_slice(&head[..self.quote_len]);
         self.ulpdu_len = ulpdu_len;
+        if let Some(all) = head.first_chunk() {
+            self.quote = *all;
+            self.quote_len = self.quote.len();
+        } else {
+            self.quote_len = head.len();
+            self.quote[..head.len()].copy_from_slice(head);
+        }
     }
 
     /// Remembers a Read Request whose answer failed, updated to what is left of it.
@@ -335,48 +344,6 @@ impl Qp {
         if len == 0 { Plan::Nothing } else { Plan::Tagged(header.stag, header.to) }
     }
 
-    /// RFC 5040 §5.2.2. A response must be the one that is due: otherwise a peer could write
-    /// anywhere the program may.
-    fn read_response(
-        &mut self,
-        header: &Tagged,
-        len: usize,
-        sges: &mut Vec<Sge>,
-    ) -> Result<Plan, Fault> {
-        let due = self.orq.front().filter(|due| matches!(due.awaits, Awaits::Read { .. }));
-        let Some(due) = due else {
-            return Err(match len {
-                0 => RdmapError::UnexpectedOpcode(Opcode::ReadResponse as u8).into(),
-                _ => DdpError::InvalidStag.into(),
-            });
-        };
-        let Awaits::Read { sink_stag, sink_to, size, received } = due.awaits else {
-            unreachable!()
-        };
-        if len > 0 {
-            if header.stag != sink_stag {
-                return Err(DdpError::InvalidStag.into());
-            }
-            let left = u64::from(size - received);
-            if header.to != sink_to.advanced(u64::from(received)) || len as u64 > left {
-                return Err(DdpError::Bounds.into());
-            }
-        }
-        if header.last && (received as usize + len) != size as usize {
-            return Err(RdmapError::Stream("Read Response is shorter than the request").into());
-        }
-        let wqe = due.wqe();
-        self.inbound.pending = Pending::ReadResponse { len: len as u32, last: header.last };
-        sges.clear();
-        match wqe {
-            Some(number) if len > 0 => {
-                sub_list(&self.sq.at(number).sges, u64::from(received), len, sges);
-                Ok(Plan::Local)
-            }
-            _ => Ok(Plan::Nothing),
-        }
-    }
-
     /// RFC 5040 §5.2.1.
     fn read_request(&mut self, h: &Untagged, len: usize, body: &[u8]) -> Result<Plan, Fault> {
         self.inbound.requests.check_msn(h, self.irq.free())?;
@@ -426,33 +393,6 @@ impl Qp {
     /// Whether the queue pair lets the peer do this at all.
     fn check_right(&self, access: RemoteAccess) -> Result<(), AccessError> {
         if self.remote_access.contains(access.right()) { Ok(()) } else { Err(AccessError::Rights) }
-    }
-
-    /// RFC 7306 §5.2.2: the MSN finds the request, its identifier must agree.
-    fn atomic_response(
-        &mut self,
-        h: &Untagged,
-        len: usize,
-        body: &[u8],
-        sges: &mut Vec<Sge>,
-    ) -> Result<Plan, Fault> {
-        let due = self.orq.front().copied();
-        let Some((number, expected)) = due.and_then(|due| match (due.wqe(), due.awaits) {
-            (Some(number), Awaits::Atomic { request_id }) => Some((number, request_id)),
-            _ => None,
-        }) else {
-            return Err(RdmapError::UnexpectedOpcode(Opcode::AtomicResponse as u8).into());
-        };
-        self.inbound.atomic_responses.check_msn(h, 1)?;
-        check_single(h, len, wire::ATOMIC_RESPONSE_LEN)?;
-        let response = AtomicResponse::parse(body)
-            .ok_or(RdmapError::Stream("Atomic Response header has the wrong size"))?;
-        if response.request_id != expected {
-            return Err(RdmapError::Stream("Atomic Response answers no request").into());
-        }
-        self.inbound.pending = Pending::AtomicResponse;
-        sub_list(&self.sq.at(number).sges, 0, 8, sges);
-        Ok(Plan::Value(response.original.to_ne_bytes()))
     }
 
     /// RFC 5040 §5.4: whatever it holds, it ends the stream and is not answered.
@@ -527,8 +467,10 @@ impl Qp {
         if len == 0 {
             return Ok(Plan::Nothing);
         }
-        sub_list(&self.inbound.receive.sges, u64::from(h.mo.0), len, sges);
-        Ok(Plan::Local)
+        let room = sub_list(&self.inbound.receive.sges, u64::from(h.mo.0), len, sges);
+        // A message has less than 2^32 octets, whatever the buffer has.
+        let room = room.min(u32::MAX - h.mo.0 - len32);
+        Ok(Plan::Local(Beyond { room, due: None }))
     }
 
     /// The segment was placed, or was not because of `error`.
@@ -628,44 +570,6 @@ impl Qp {
         self.inbound.requests.delivered();
         let header = self.inbound.quote.first_chunk().copied().unwrap_or([0; UNTAGGED_LEN]);
         self.irq.push((asked, header), self.inbound.late);
-    }
-
-    fn read_response_placed(&mut self, len: u32, last: bool) -> Follow {
-        let Some(due) = self.orq.front() else { return Follow::Nothing };
-        if let Awaits::Read { received, .. } = &mut due.awaits {
-            *received += len;
-        }
-        if !last {
-            return Follow::Nothing;
-        }
-        let Some(number) = self.answered() else {
-            self.reap();
-            return Follow::Nothing;
-        };
-        if let SendOp::Read { invalidate: Some(stag), .. } = self.sq.at(number).op {
-            self.inbound.pending = Pending::ReadResponse { len: 0, last: true };
-            self.outbound.invalidating = Some(number);
-            return Follow::Invalidate(stag, Invalidator::Local);
-        }
-        self.sq.complete(number);
-        self.reap();
-        Follow::Nothing
-    }
-
-    /// The oldest request of ours was answered: its work request, where it has one. The peer had
-    /// everything that was sent before it.
-    fn answered(&mut self) -> Option<u64> {
-        match self.orq.pop()?.purpose {
-            Purpose::Request(number) => {
-                self.sq.acknowledged(number);
-                Some(number)
-            }
-            Purpose::Acknowledgement(below) => {
-                self.sq.acknowledged(below);
-                None
-            }
-            Purpose::Rtr => None,
-        }
     }
 
     fn send_placed(&mut self, header: &Untagged, opcode: Opcode, len: u32, parked: bool) -> Follow {
@@ -769,8 +673,10 @@ fn check_single(header: &Untagged, len: usize, size: usize) -> Result<(), Fault>
     Ok(())
 }
 
-/// The part of a scatter/gather list that holds octets `offset..offset + len` of it.
-pub(crate) fn sub_list(list: &[Sge], mut offset: u64, mut len: usize, out: &mut Vec<Sge>) {
+/// The part of a scatter/gather list that holds octets `offset..offset + len` of it. Returns how
+/// many octets the last element has behind them.
+pub(crate) fn sub_list(list: &[Sge], mut offset: u64, mut len: usize, out: &mut Vec<Sge>) -> u32 {
+    let mut beyond = 0;
     out.clear();
     for sge in list {
         if len == 0 {
@@ -783,7 +689,9 @@ pub(crate) fn sub_list(list: &[Sge], mut offset: u64, mut len: usize, out: &mut 
         }
         let take = (size - offset).min(len as u64) as u32;
         out.push(Sge { addr: sge.addr.wrapping_add(offset), length: take, lkey: sge.lkey });
+        beyond = sge.length - offset as u32 - take;
         len -= take as usize;
         offset = 0;
     }
+    beyond
 }

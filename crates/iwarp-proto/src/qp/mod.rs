@@ -27,6 +27,17 @@
 //! The only orders kept between them: own octets are taken before their send completion,
 //! placement comes before the receive completion, a Terminate is the last thing sent.
 //!
+//! # Segments that go together
+//!
+//! One decision may cover several consecutive segments of one message, 64 KiB at most. The
+//! transmitter asks for as many as there is room for, and frames them in one use of their source
+//! ([`crate::memory::Use`]); where the source is refused on the way, those before stay framed. The
+//! receiver has the first one judged; those behind it that are whole, carry on where it ended and
+//! are refused nothing are placed in the same use of the buffer, each when its CRC was found good,
+//! and reported together. Whatever is not so ends the run and is judged by itself, so faults,
+//! completions and what a Terminate quotes are those of one segment after the other. What others do
+//! to the queue pair meanwhile holds from the end of the run.
+//!
 //! # What a completion means
 //!
 //! A one-way request (Send, Write, Immediate Data) completes when the stream has taken it, as the
@@ -67,6 +78,7 @@ mod rq;
 mod sq;
 mod state;
 pub mod terminate;
+mod terminated;
 mod transmit;
 mod wr;
 
@@ -77,11 +89,10 @@ use alloc::collections::VecDeque;
 use core::time::Duration;
 
 use crate::ddp::error::DdpError;
-use crate::ddp::wire::Header;
 use crate::memory::{Access, Accessor, PdId, QpId};
 use crate::mpa::startup::{Negotiated, Role, Rtr};
-use crate::rdmap::wire::{Opcode, TerminateCode, split_control};
-use crate::types::{Qn, Stag, Time};
+use crate::rdmap::wire::TerminateCode;
+use crate::types::{Stag, Time};
 
 pub use hello::{Capabilities, Extensions};
 pub use inbound::park::Park;
@@ -565,42 +576,6 @@ impl Qp {
         self.flush_all();
     }
 
-    /// The peer's Terminate has arrived: nothing is answered (RFC 5040 §5.4).
-    pub(crate) fn terminated(&mut self, code: TerminateCode, at_fault: Option<Header>) {
-        self.events.push_back(Event::Terminated(code));
-        if let Some(number) = self.request_at_fault(code, at_fault) {
-            let sent = self.sq.at(number).op.is_one_way();
-            self.sq.acknowledged(number);
-            self.sq.fail(number, status_of_terminate(code, sent));
-        }
-        self.end_stream();
-    }
-
-    /// The request that the peer found a fault with, by the header that its Terminate quotes. Of
-    /// one-way requests only where acknowledgements are waited for; then the oldest, if it is a
-    /// fault with a message and none is quoted. A local catastrophe of the peer's (no header is
-    /// quoted with those) is most often a receive whose memory is gone.
-    fn request_at_fault(&mut self, code: TerminateCode, at_fault: Option<Header>) -> Option<u64> {
-        match at_fault {
-            Some(Header::Untagged(h)) if h.qn == Qn::READ_REQUEST => self.orq.request_with(h.msn),
-            Some(Header::Untagged(h)) if h.qn == Qn::SEND => {
-                self.sq.find_sent(|wqe| wqe.msn == Some(h.msn))
-            }
-            Some(Header::Tagged(h)) if split_control(h.rsvd_ulp).1 == Opcode::Write as u8 => {
-                self.sq.find_sent(|wqe| match wqe.op {
-                    SendOp::Write { stag, to } | SendOp::WriteImmediate { stag, to, .. } => {
-                        let offset = h.to.0.wrapping_sub(to.0);
-                        stag == h.stag && offset < u64::from(wqe.length)
-                    }
-                    _ => false,
-                })
-            }
-            Some(_) => None,
-            None if code.layer < 2 => self.sq.find_sent(|_| true),
-            None => None,
-        }
-    }
-
     /// The peer closed its side. With work pending that is a fault of the stream, which a
     /// Terminate can still report; otherwise it ends well.
     pub(crate) fn peer_closed(&mut self, inside_fpdu: bool) {
@@ -636,8 +611,7 @@ impl Qp {
 
     /// While closing: once nothing is left that can be sent, the rest is flushed.
     pub(crate) fn finish_closing(&mut self) {
-        let busy = !self.outbound.is_idle() || !self.irq.is_empty();
-        if self.stream != Stream::Closing || busy {
+        if self.stream != Stream::Closing || !self.outbound.is_idle() || !self.irq.is_empty() {
             return;
         }
         if self.may_start_closing() {
@@ -704,16 +678,5 @@ impl Qp {
     /// the top bit set, which the table never hands out.
     pub(crate) const fn sink_stag(serial: u32) -> Stag {
         Stag(0x8000_0000 | (serial & 0x7fff_ffff))
-    }
-}
-
-/// How the work request ends that the peer's Terminate names; `sent`: it is a one-way request.
-const fn status_of_terminate(code: TerminateCode, sent: bool) -> WcStatus {
-    match (code.layer, code.etype) {
-        (1, 2) if code.code == 0x02 && sent => WcStatus::RnrRetryExceeded,
-        (0, 1) | (1, 1) => WcStatus::RemoteAccess,
-        (0, 2) if code.code == 0x07 => WcStatus::RemoteOperation,
-        (0, 2) | (1, 2) => WcStatus::RemoteInvalidRequest,
-        _ => WcStatus::RemoteOperation,
     }
 }

@@ -1,8 +1,10 @@
 //! Deciding what is sent next.
 
+mod start;
+
 use alloc::vec::Vec;
 
-use crate::ddp::tx::Message;
+use crate::ddp::tx::{Message, Run};
 use crate::ddp::wire::Header;
 use crate::memory::{AccessError, AtomicOp, Bind, Sge};
 use crate::mpa::startup::{Negotiated, Role, Rtr};
@@ -15,8 +17,7 @@ use crate::qp::{Qp, State, Stream};
 use crate::rdmap::error::RdmapError;
 use crate::rdmap::tx;
 use crate::rdmap::wire::{
-    AOP_COMPARE_SWAP, AOP_FETCH_ADD, ATOMIC_REQUEST_LEN, ATOMIC_RESPONSE_LEN, AtomicRequest,
-    AtomicResponse, IMMEDIATE_LEN, Opcode, ReadRequest, TERMINATE_MAX_LEN, Terminate,
+    ATOMIC_RESPONSE_LEN, AtomicResponse, Opcode, ReadRequest, TERMINATE_MAX_LEN, Terminate,
     TerminatedSegment,
 };
 use crate::types::{Msn, Stag, TaggedOffset};
@@ -26,8 +27,8 @@ use crate::types::{Msn, Stag, TaggedOffset};
 pub(crate) enum Next {
     /// Nothing to send now.
     Idle,
-    /// Frame this ULPDU, then report to [`Qp::framed`] or [`Qp::gather_failed`].
-    Ulpdu(Ulpdu),
+    /// Frame these segments, then report to [`Qp::framed`] or [`Qp::gather_failed`].
+    Segments(Segments),
     /// Perform this atomic operation, then report to [`Qp::atomic_done`].
     Atomic { stag: Stag, to: TaggedOffset, op: AtomicOp },
     /// Bind this window, then report to [`Qp::local_done`].
@@ -36,18 +37,17 @@ pub(crate) enum Next {
     Invalidate(Stag),
 }
 
-/// One ULPDU to be framed.
+/// Consecutive segments of one message to be framed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Ulpdu {
-    pub(crate) header: crate::ddp::wire::Header,
+pub(crate) struct Segments {
+    pub(crate) run: Run,
     pub(crate) body: Body,
-    pub(crate) len: usize,
-    /// It ends a Send or Write, and nothing stands behind that: [`Qp::framed`] need not be told
-    /// before the stream has taken it.
+    /// They end a Send or Write, and nothing stands behind that: [`Qp::framed`] need not be told
+    /// before the stream has taken them.
     pub(crate) last: bool,
 }
 
-/// Where the octets behind the DDP header come from.
+/// Where the octets behind the DDP headers come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Body {
     /// From [`Scratch::octets`].
@@ -232,8 +232,8 @@ impl Qp {
             && matches!(self.stream, Stream::Operating)
     }
 
-    /// Decides what is sent next, in segments of at most `mulpdu` octets.
-    pub(crate) fn next(&mut self, mulpdu: usize, scratch: &mut Scratch) -> Next {
+    /// Decides what is sent next, in at most `most` segments of at most `mulpdu` octets.
+    pub(crate) fn next(&mut self, mulpdu: usize, most: u32, scratch: &mut Scratch) -> Next {
         if let Some(terminate) = self.outbound.terminate.take() {
             let mut octets = [0; TERMINATE_MAX_LEN];
             let len = terminate.emit(&mut octets);
@@ -246,9 +246,9 @@ impl Qp {
         {
             // A request that cannot be carried out has ended the stream.
             let ended = self.outbound.terminate.is_some();
-            return if ended { self.next(mulpdu, scratch) } else { next };
+            return if ended { self.next(mulpdu, most, scratch) } else { next };
         }
-        self.segment(mulpdu, scratch)
+        self.segments(mulpdu, most, scratch)
     }
 
     /// Starts the next message. Returns what must be done instead of sending one.
@@ -346,25 +346,22 @@ impl Qp {
         ) {
             return false;
         }
-        let (kind, reads_pending, reads_full) =
-            (self.peer, self.orq.has_requests(), self.orq.is_full());
         if self.stream == Stream::Closing {
             return self.may_start_closing();
         }
-        let depth = self.orq.depth();
         let octets_wait = self.sq.waits_for_stream();
         let Some((_, wqe)) = self.sq.next_unstarted() else { return false };
-        if wqe.fenced() && reads_pending {
+        if wqe.fenced() && self.orq.has_requests() {
             return false;
         }
         // What earlier requests send may still lie in the memory that this one takes away.
         if matches!(wqe.op, SendOp::LocalInvalidate(_)) && octets_wait {
             return false;
         }
-        if wqe.op.is_extension() && kind == PeerKind::Unknown {
+        if self.peer == PeerKind::Unknown && wqe.op.is_extension() {
             return false;
         }
-        !needs_read_slot(&wqe.op) || !reads_full || depth == 0
+        !needs_read_slot(&wqe.op) || !self.orq.is_full() || self.orq.depth() == 0
     }
 
     /// Whether the first waiting send request still goes out on a closing stream: it needs no
@@ -415,91 +412,6 @@ impl Qp {
         }
     }
 
-    /// Starts one send request whose conditions are met.
-    fn start_op(&mut self, number: u64, op: &SendOp, length: u32) -> Option<Next> {
-        match *op {
-            SendOp::Write { stag, to } => {
-                self.start_write(stag, to, length, Kind::Request(number));
-            }
-            SendOp::WriteImmediate { stag, to, .. } => {
-                self.start_write(stag, to, length, Kind::Prelude(number));
-            }
-            SendOp::Send { solicited, invalidate } => {
-                let opcode = match (solicited, invalidate.is_some()) {
-                    (false, false) => Opcode::Send,
-                    (false, true) => Opcode::SendInvalidate,
-                    (true, false) => Opcode::SendSolicited,
-                    (true, true) => Opcode::SendSolicitedInvalidate,
-                };
-                self.start_send(number, opcode, invalidate.unwrap_or_default(), length);
-            }
-            SendOp::SendImmediate { solicited, data } => {
-                let opcode = match solicited {
-                    false => Opcode::SendImmediate,
-                    true => Opcode::SendImmediateSolicited,
-                };
-                self.start_send(number, opcode, Stag(u32::from_be_bytes(data)), length);
-            }
-            SendOp::Immediate { solicited, data } => self.start_immediate(number, solicited, data),
-            SendOp::Read { stag, to, .. } => self.start_read(number, stag, to, length),
-            SendOp::FetchAdd { stag, to, add, mask } => {
-                self.start_atomic(number, stag, to, AtomicOp::FetchAdd { add, mask })
-            }
-            SendOp::CompareSwap { stag, to, compare, compare_mask, swap, swap_mask } => self
-                .start_atomic(
-                    number,
-                    stag,
-                    to,
-                    AtomicOp::CompareSwap { compare, compare_mask, swap, swap_mask },
-                ),
-            SendOp::Bind(bind) => {
-                self.outbound.performing = Some(number);
-                return Some(Next::Bind(bind));
-            }
-            SendOp::LocalInvalidate(stag) => {
-                self.outbound.performing = Some(number);
-                return Some(Next::Invalidate(stag));
-            }
-        }
-        None
-    }
-
-    /// A Write of nothing names no buffer. It must not look like our hello frame, whatever the
-    /// program calls the buffer.
-    fn start_write(&mut self, stag: Stag, to: TaggedOffset, length: u32, kind: Kind) {
-        let (stag, to) = match hello::decode(stag, to) {
-            Some(_) if length == 0 => (Stag(0), TaggedOffset(0)),
-            _ => (stag, to),
-        };
-        self.start_tagged(Opcode::Write, stag, to, length, kind);
-    }
-
-    fn start_send(&mut self, number: u64, opcode: Opcode, word: Stag, length: u32) {
-        let msn = self.outbound.send_msn.take();
-        self.sq.at(number).msn = Some(msn);
-        let message = tx::untagged(opcode, msn, word, length);
-        self.outbound.current = Some(Current { message, kind: Kind::Request(number) });
-    }
-
-    fn start_immediate(&mut self, number: u64, solicited: bool, data: [u8; IMMEDIATE_LEN]) {
-        let opcode = if solicited { Opcode::ImmediateSolicited } else { Opcode::Immediate };
-        let msn = self.outbound.send_msn.take();
-        self.sq.at(number).msn = Some(msn);
-        self.start_control(opcode, msn, &data, Kind::Immediate(number));
-    }
-
-    /// The second half of a Write with immediate data. A peer of our own kind is told that the
-    /// halves belong together; to another one this is Immediate Data like any.
-    fn start_second_half(&mut self, number: u64) {
-        let SendOp::WriteImmediate { solicited, data: [a, b, c, d], .. } = self.sq.at(number).op
-        else {
-            return;
-        };
-        let own = self.peer.has(Capabilities::WRITE_IMMEDIATE);
-        let [e, f, g, h] = if own { WRITE_MARK } else { [0; 4] };
-        self.start_immediate(number, solicited, [a, b, c, d, e, f, g, h]);
-    }
-
     /// Whether the peer would misunderstand the request without a hello frame in front of it: the
     /// halves of a Write with immediate data, which a stream that was closed early brings before
     /// any; or Immediate Data that looks like that of the Write in front of it.
@@ -512,50 +424,10 @@ impl Qp {
             }
     }
 
-    fn start_read(&mut self, number: u64, stag: Stag, to: TaggedOffset, size: u32) {
-        let sink_stag = Self::sink_stag(self.orq.next_serial());
-        let sink_to = TaggedOffset(0);
-        let awaits = Awaits::Read { sink_stag, sink_to, size, received: 0 };
-        let msn = self.orq.push(Purpose::Request(number), awaits);
-        self.sq.cover(number);
-        let request = ReadRequest { sink_stag, sink_to, size, source_stag: stag, source_to: to };
-        self.start_control(Opcode::ReadRequest, msn, &request.octets(), Kind::Asking);
-    }
-
-    fn start_atomic(&mut self, number: u64, stag: Stag, to: TaggedOffset, op: AtomicOp) {
-        let request_id = self.orq.next_serial();
-        let msn = self.orq.push(Purpose::Request(number), Awaits::Atomic { request_id });
-        self.sq.cover(number);
-        let request = match op {
-            AtomicOp::FetchAdd { add, mask } => AtomicRequest {
-                operation: AOP_FETCH_ADD,
-                request_id,
-                stag,
-                to,
-                add_or_swap: add,
-                add_or_swap_mask: mask,
-                compare: 0,
-                compare_mask: u64::MAX,
-            },
-            AtomicOp::CompareSwap { compare, compare_mask, swap, swap_mask } => AtomicRequest {
-                operation: AOP_COMPARE_SWAP,
-                request_id,
-                stag,
-                to,
-                add_or_swap: swap,
-                add_or_swap_mask: swap_mask,
-                compare,
-                compare_mask,
-            },
-        };
-        debug_assert_eq!(request.octets().len(), ATOMIC_REQUEST_LEN);
-        self.start_control(Opcode::AtomicRequest, msn, &request.octets(), Kind::Asking);
-    }
-
     fn note_waiting_for_kind(&mut self) {
-        let unknown = self.peer == PeerKind::Unknown;
-        let extension = self.sq.next_unstarted().is_some_and(|(_, wqe)| wqe.op.is_extension());
-        self.sq.set_waits_for_peer_kind(unknown && extension);
+        let waits = self.peer == PeerKind::Unknown
+            && self.sq.next_unstarted().is_some_and(|(_, wqe)| wqe.op.is_extension());
+        self.sq.set_waits_for_peer_kind(waits);
     }
 
     /// Whether the oldest request of the peer's may be answered. The peer takes the answer for
@@ -614,11 +486,11 @@ impl Qp {
         }
     }
 
-    /// The next segment of the current message.
-    fn segment(&mut self, mulpdu: usize, scratch: &mut Scratch) -> Next {
+    /// The next segments of the current message.
+    fn segments(&mut self, mulpdu: usize, most: u32, scratch: &mut Scratch) -> Next {
         let Some(current) = &mut self.outbound.current else { return Next::Idle };
-        let Some(segment) = current.message.next_segment(mulpdu) else { return Next::Idle };
-        let (offset, len) = (segment.offset, segment.len as usize);
+        let Some(run) = current.message.next_run(mulpdu, most) else { return Next::Idle };
+        let (offset, len) = (run.offset, run.len as usize);
         let body = match current.kind {
             Kind::ReadResponse(stag, to) => Body::Remote(stag, to.advanced(u64::from(offset))),
             Kind::Request(number) | Kind::Prelude(number) => {
@@ -648,10 +520,10 @@ impl Qp {
             && self.sq.is_started()
             && self.irq.is_empty()
             && !self.outbound.nudge;
-        Next::Ulpdu(Ulpdu { header: segment.header, body, len, last })
+        Next::Segments(Segments { run, body, last })
     }
 
-    /// The ULPDU of [`Next::Ulpdu`] was framed; the stream's octets now end at `position`.
+    /// What [`Next::Segments`] asked for was framed; the stream's octets now end at `position`.
     pub(crate) fn framed(&mut self, position: u64) {
         let Some(current) = &self.outbound.current else { return };
         if !current.message.is_done() {
@@ -669,8 +541,9 @@ impl Qp {
         }
     }
 
-    /// The octets of [`Next::Ulpdu`] may not be read: nothing of it was framed.
-    pub(crate) fn gather_failed(&mut self, error: AccessError) {
+    /// Of what [`Next::Segments`] asked for, those with the first `framed` payload octets were
+    /// framed. The octets of the next one may not be read.
+    pub(crate) fn gather_failed(&mut self, framed: u32, error: AccessError) {
         let Some(current) = self.outbound.current.take() else { return };
         match current.kind {
             Kind::Request(number) | Kind::Prelude(number) => {
@@ -679,7 +552,7 @@ impl Qp {
             Kind::ReadResponse(..) => {
                 // What was built of this response went out whole; the failed segment did not.
                 if let Some(&(Asked::Read(request), header)) = self.irq.front() {
-                    let sent = u64::from(current.message.sent_before_last_segment());
+                    let sent = u64::from(current.message.sent_before_last_run() + framed);
                     let left = ReadRequest {
                         sink_to: request.sink_to.advanced(sent),
                         size: request.size - sent as u32,

@@ -1,5 +1,7 @@
 //! The receiving half: takes the stream apart and places what the queue pair decides to keep.
 
+mod run;
+
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -11,6 +13,7 @@ use crate::mpa::startup::Negotiated;
 use crate::mpa::wire::{LENGTH_FIELD, trailer_len};
 use crate::qp::inbound::park::{Parked, Parking};
 use crate::qp::inbound::{Follow, Plan, sub_list};
+use crate::qp::receive::run::Run;
 use crate::qp::terminate::Fault;
 use crate::qp::transmit::Source;
 use crate::qp::wr::ReceivePool;
@@ -167,7 +170,7 @@ impl Receiver {
                 qp.with(|qp: &mut Qp| qp.unpark(message, |receive| pool.take(receive), sges));
             let Some(plan) = plan else { return };
             let placed = match plan {
-                Plan::Local => place_list(memory, self.who, &self.sges, &message.octets),
+                Plan::Local(_) => place_list(memory, self.who, &self.sges, &message.octets),
                 _ => Ok(()),
             };
             self.park.pop_front();
@@ -264,7 +267,8 @@ impl Receiver {
         }
     }
 
-    /// One whole FPDU, verified before anything of it is placed.
+    /// One whole FPDU, verified before anything of it is placed; and those behind it that continue
+    /// its message.
     fn whole_step<S: Shared, M: Memory, P: ReceivePool>(
         &mut self,
         qp: &S,
@@ -275,8 +279,16 @@ impl Receiver {
         match self.deframer.next(input) {
             Ok(None) => 0,
             Ok(Some(fpdu)) => {
-                let ulpdu = &input[fpdu.start..fpdu.start + fpdu.len];
-                if !self.whole(qp, memory, pool, ulpdu) {
+                let (first, rest) = input.split_at_mut(fpdu.consumed);
+                let ulpdu = &first[fpdu.start..fpdu.start + fpdu.len];
+                let plan = self.plan(qp, pool, ulpdu, ulpdu.len());
+                if !rest.is_empty() && !self.has_waiting() {
+                    let run = Run::begin(memory, self.who, plan, &self.sges, ulpdu);
+                    if let Some(run) = run {
+                        return fpdu.consumed + self.go_on(qp, memory, pool, run, rest);
+                    }
+                }
+                if !self.carry_out(qp, memory, plan, ulpdu) {
                     self.held = Some(ulpdu.to_vec());
                 }
                 fpdu.consumed
@@ -286,6 +298,51 @@ impl Receiver {
                 0
             }
         }
+    }
+
+    /// Takes whole FPDUs that continue the message of the segment that was placed, and the one
+    /// behind them.
+    fn go_on<S: Shared, M: Memory, P: ReceivePool>(
+        &mut self,
+        qp: &S,
+        memory: &M,
+        pool: &P,
+        mut run: Run<M::Use<'_>>,
+        input: &mut [u8],
+    ) -> usize {
+        let (mut used, mut newest) = (0, 0..0);
+        let next = loop {
+            if run.is_over() {
+                break Ok(None);
+            }
+            match self.deframer.next(&mut input[used..]) {
+                Ok(Some(fpdu)) => {
+                    let ulpdu = used + fpdu.start..used + fpdu.start + fpdu.len;
+                    used += fpdu.consumed;
+                    if !run.place(&input[ulpdu.clone()]) {
+                        break Ok(Some(ulpdu));
+                    }
+                    newest = ulpdu;
+                }
+                Ok(None) => break Ok(None),
+                Err(error) => break Err(error),
+            }
+        };
+        match run.end() {
+            Some(more) => {
+                let follow = qp.with(|qp| qp.end_segments(&input[newest], &more));
+                self.follow(qp, memory, follow);
+            }
+            None => self.finish(qp, memory, Ok(())),
+        }
+        match next {
+            Ok(Some(ulpdu)) if !self.whole(qp, memory, pool, &input[ulpdu.clone()]) => {
+                self.held = Some(input[ulpdu].to_vec());
+            }
+            Ok(_) => {}
+            Err(error) => self.framing_failed(qp, error),
+        }
+        used
     }
 
     fn framing_failed<S: Shared>(&self, qp: &S, error: MpaError) {
@@ -301,6 +358,17 @@ impl Receiver {
         ulpdu: &[u8],
     ) -> bool {
         let plan = self.plan(qp, pool, ulpdu, ulpdu.len());
+        self.carry_out(qp, memory, plan, ulpdu)
+    }
+
+    /// Does what the queue pair has planned for a whole ULPDU. False where it has to come again.
+    fn carry_out<S: Shared, M: Memory>(
+        &mut self,
+        qp: &S,
+        memory: &M,
+        plan: Plan,
+        ulpdu: &[u8],
+    ) -> bool {
         let payload = &ulpdu[Header::len_of(ulpdu).unwrap_or(0).min(ulpdu.len())..];
         let placed = match plan {
             Plan::Discard | Plan::NeedReceive => return true,
@@ -314,7 +382,7 @@ impl Receiver {
             }
             Plan::Nothing => Ok(()),
             Plan::Tagged(stag, to) => memory.place_remote(self.who, stag, to, payload),
-            Plan::Local => place_list(memory, self.who, &self.sges, payload),
+            Plan::Local(_) => place_list(memory, self.who, &self.sges, payload),
             Plan::Value(octets) => place_list(memory, self.who, &self.sges, &octets),
             Plan::Check { stag, to, len, access } => {
                 memory.check_remote(self.who, stag, to, len, access)
@@ -342,13 +410,12 @@ impl Receiver {
         })
     }
 
-    fn finish<S: Shared, M: Memory>(
-        &mut self,
-        qp: &S,
-        memory: &M,
-        placed: Result<(), AccessError>,
-    ) {
-        if let Follow::Invalidate(stag, by) = qp.with(|qp| qp.end_segment(placed)) {
+    fn finish<S: Shared, M: Memory>(&self, qp: &S, memory: &M, placed: Result<(), AccessError>) {
+        self.follow(qp, memory, qp.with(|qp| qp.end_segment(placed)));
+    }
+
+    fn follow<S: Shared, M: Memory>(&self, qp: &S, memory: &M, follow: Follow) {
+        if let Follow::Invalidate(stag, by) = follow {
             let result = memory.invalidate(self.who, stag, by);
             qp.with(|qp| qp.invalidated(result));
         }
@@ -398,7 +465,7 @@ impl Receiver {
                 streaming.failed =
                     memory.check_remote(self.who, stag, to, left as u64, access).err();
             }
-            Plan::Local => streaming.place = Place::Local,
+            Plan::Local(_) => streaming.place = Place::Local,
             Plan::Park(message) => {
                 self.keep(&message, false, &[]);
                 streaming.place = Place::Park { last: message.header.last };

@@ -1,23 +1,31 @@
 //! The sending half: gathers what the queue pair decides to send and frames it.
 
+mod source;
+
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use crate::ddp::wire::UNTAGGED_LEN;
+use crate::ddp::tx::{Run, Segment};
+use crate::ddp::wire::{TAGGED_LEN, UNTAGGED_LEN};
 use crate::memory::{AccessError, Accessor, Invalidator, Memory, RemoteAccess, Sge};
 use crate::mpa::crc::Crc32c;
 use crate::mpa::startup::Negotiated;
 use crate::mpa::tx::Framer;
-use crate::mpa::wire::{MAX_ULPDU, MIN_MULPDU, trailer_len};
-use crate::qp::outbound::{Body, Next, Scratch, Ulpdu};
+use crate::mpa::wire::{LENGTH_FIELD, MAX_ULPDU, MIN_MULPDU, trailer_len};
+use crate::qp::outbound::{Body, Next, Scratch, Segments};
+use crate::qp::transmit::source::Gather;
 use crate::qp::{Disposition, Qp, Shared};
 use crate::types::{Stag, TaggedOffset};
 
 /// Payloads below this are copied even where they could be sent from where they lie: an element
 /// of its own in the system call costs more than the copy.
 const GATHER_MIN: usize = 2048;
+
+/// Octets of segments that are decided on and copied at once, at most: whoever revokes their source
+/// waits no longer than for a system call.
+const RUN_MAX: usize = 64 * 1024;
 
 /// Registered octets that a stream sends from where they lie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -189,6 +197,10 @@ pub struct Transmitter {
     framer: Framer,
     who: Accessor,
     mulpdu: usize,
+    /// Octets of the FPDU that carries so much, without markers.
+    fpdu: usize,
+    /// Segments that are decided on and copied at once, and octets of all of them.
+    run: (u32, usize),
     taken: u64,
     /// Where the stream ended with the FPDU that was framed last, before the queue pair knows.
     framed: Option<u64>,
@@ -202,6 +214,8 @@ impl Transmitter {
             framer: Framer::new(terms.crc, terms.send_markers),
             who,
             mulpdu: MIN_MULPDU,
+            fpdu: 0,
+            run: (1, 0),
             taken: 0,
             framed: None,
             scratch: Scratch::default(),
@@ -213,6 +227,27 @@ impl Transmitter {
     /// Octets of the largest ULPDU from now on (RFC 5044 §4.5); what is built stays as it is.
     pub fn set_mulpdu(&mut self, mulpdu: usize) {
         self.mulpdu = mulpdu.clamp(MIN_MULPDU, MAX_ULPDU);
+        self.fpdu = LENGTH_FIELD + self.mulpdu + trailer_len(self.mulpdu);
+        let each_alone = self.framer.markers() || self.gathers(self.mulpdu - TAGGED_LEN);
+        let most = if each_alone { 1 } else { (RUN_MAX / self.mulpdu).max(1) };
+        self.run = (most as u32, most * self.fpdu);
+    }
+
+    /// Whether so many payload octets are sent from where they lie.
+    fn gathers(&self, payload_len: usize) -> bool {
+        !self.framer.crc() && !self.framer.markers() && payload_len >= GATHER_MIN
+    }
+
+    /// Octets of the next FPDU of full length.
+    fn full(&self) -> usize {
+        if self.framer.markers() { self.framer.fpdu_len(self.mulpdu) } else { self.fpdu }
+    }
+
+    /// How many segments may be decided on at once if their FPDUs are to fit into `free` octets,
+    /// which one does.
+    fn most(&self, free: usize) -> u32 {
+        let (most, octets) = self.run;
+        if free >= octets { most } else { ((free / self.fpdu) as u32).clamp(1, most) }
     }
 
     /// Whether markers are put in: the MULPDU is smaller then.
@@ -229,24 +264,25 @@ impl Transmitter {
         out: &mut Transmit,
         budget: usize,
     ) -> bool {
-        while out.len() < budget && out.room() >= self.framer.fpdu_len(self.mulpdu) {
+        while out.len() < budget && out.room() >= self.full() {
             let framed = self.framed.take();
+            let most = self.most(out.room().min(budget - out.len()));
             let next = qp.with(|qp| {
                 if let Some(position) = framed {
                     qp.framed(position);
                 }
-                qp.next(self.mulpdu, &mut self.scratch)
+                qp.next(self.mulpdu, most, &mut self.scratch)
             });
             match next {
                 Next::Idle => return false,
-                Next::Ulpdu(ulpdu) => match self.frame(&ulpdu, memory, out) {
+                Next::Segments(segments) => match self.frame(&segments, memory, out) {
                     Ok(()) => {
                         self.framed = Some(self.framer.position());
-                        if ulpdu.last {
+                        if segments.last {
                             return false;
                         }
                     }
-                    Err(error) => qp.with(|qp| qp.gather_failed(error)),
+                    Err((framed, error)) => qp.with(|qp| qp.gather_failed(framed, error)),
                 },
                 Next::Atomic { stag, to, op } => {
                     let result = memory.atomic(self.who, stag, to, op);
@@ -283,52 +319,55 @@ impl Transmitter {
         })
     }
 
+    /// Frames `segments`. Where the source is refused: how many payload octets were framed before.
     fn frame<M: Memory>(
         &mut self,
-        ulpdu: &Ulpdu,
+        segments: &Segments,
         memory: &M,
         out: &mut Transmit,
-    ) -> Result<(), AccessError> {
-        let mut header = [0; UNTAGGED_LEN];
-        let header_len = ulpdu.header.emit(&mut header);
-        let header = &header[..header_len];
-        let in_place = !self.framer.crc() && !self.framer.markers() && ulpdu.len >= GATHER_MIN;
-        if in_place && ulpdu.body != Body::Octets {
-            return self.frame_in_place(ulpdu, header, memory, out);
+    ) -> Result<(), (u32, AccessError)> {
+        let (run, body) = (&segments.run, segments.body);
+        if body != Body::Octets && self.gathers(run.segment(0).len as usize) {
+            return self.frame_in_place(run, body, memory, out).map_err(|error| (0, error));
         }
-        let (who, scratch) = (self.who, &self.scratch);
-        let len =
-            self.framer.write(out.spare(), header, ulpdu.len, |offset, dst, crc| {
-                match ulpdu.body {
-                    Body::Octets => {
-                        dst.copy_from_slice(&scratch.octets[offset..offset + dst.len()]);
-                        if let Some(crc) = crc {
-                            crc.update(dst);
-                        }
-                        Ok(())
-                    }
-                    Body::Remote(stag, to) => {
-                        memory.gather_remote(who, stag, to.advanced(offset as u64), dst, crc)
-                    }
-                    Body::Local => gather_list(memory, who, &scratch.sges, offset, dst, crc),
-                }
-            })?;
-        out.stage(len);
-        Ok(())
+        let Self { framer, scratch, .. } = self;
+        let mut source = Gather::new(memory, self.who, body, scratch);
+        let spare = out.spare();
+        let (mut at, mut done) = (0, 0);
+        let result = loop {
+            let segment = run.segment(done);
+            let (into, len) = (&mut spare[at..], segment.len as usize);
+            let mut header = [0; UNTAGGED_LEN];
+            let header_len = segment.header.emit(&mut header);
+            let fill = |_, dst: &mut [u8], crc: Option<&mut Crc32c>| source.copy(dst, crc);
+            match framer.write(into, &header[..header_len], len, fill) {
+                Ok(octets) => at += octets,
+                Err(error) => break Err((done, error)),
+            }
+            done += segment.len;
+            if done == run.len {
+                break Ok(());
+            }
+        };
+        if at > 0 {
+            out.stage(at);
+        }
+        result
     }
 
     /// Sends the payload from where it lies. The access is checked before anything is framed.
     fn frame_in_place<M: Memory>(
         &mut self,
-        ulpdu: &Ulpdu,
-        header: &[u8],
+        run: &Run,
+        body: Body,
         memory: &M,
         out: &mut Transmit,
     ) -> Result<(), AccessError> {
-        match ulpdu.body {
+        let Segment { header, len, .. } = run.segment(0);
+        debug_assert_eq!(len, run.len, "long ones are decided on one by one");
+        match body {
             Body::Remote(stag, to) => {
-                let len = ulpdu.len as u64;
-                memory.check_remote(self.who, stag, to, len, RemoteAccess::Read)?;
+                memory.check_remote(self.who, stag, to, u64::from(len), RemoteAccess::Read)?;
             }
             _ => {
                 for sge in &self.scratch.sges {
@@ -336,52 +375,26 @@ impl Transmitter {
                 }
             }
         }
-        let head = self.framer.write_gathered(out.spare(), header, ulpdu.len);
+        let mut octets = [0; UNTAGGED_LEN];
+        let octets = {
+            let header_len = header.emit(&mut octets);
+            &octets[..header_len]
+        };
+        let head = self.framer.write_gathered(out.spare(), octets, len as usize);
         out.stage(head);
-        match ulpdu.body {
-            Body::Remote(stag, to) => {
-                out.refer(Source::Remote { stag, to, len: ulpdu.len as u32 });
-            }
+        match body {
+            Body::Remote(stag, to) => out.refer(Source::Remote { stag, to, len }),
             _ => {
                 for sge in &self.scratch.sges {
                     out.refer(Source::Local(*sge));
                 }
             }
         }
-        let trailer = trailer_len(header.len() + ulpdu.len);
+        let trailer = trailer_len(octets.len() + len as usize);
         out.spare()[..trailer].fill(0);
         out.stage(trailer);
         Ok(())
     }
-}
-
-/// Copies octets `offset..offset + dst.len()` of a scatter/gather list.
-fn gather_list<M: Memory>(
-    memory: &M,
-    who: Accessor,
-    list: &[Sge],
-    offset: usize,
-    mut dst: &mut [u8],
-    mut crc: Option<&mut Crc32c>,
-) -> Result<(), AccessError> {
-    let mut skip = offset as u64;
-    for sge in list {
-        if dst.is_empty() {
-            break;
-        }
-        let size = u64::from(sge.length);
-        if skip >= size {
-            skip -= size;
-            continue;
-        }
-        let take = (size - skip).min(dst.len() as u64) as usize;
-        let part = Sge { addr: sge.addr.wrapping_add(skip), length: take as u32, lkey: sge.lkey };
-        let (now, rest) = dst.split_at_mut(take);
-        memory.gather_local(who, part, now, crc.as_deref_mut())?;
-        dst = rest;
-        skip = 0;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::{Pending, Plan, sub_list};
+use super::{Beyond, Pending, Plan, sub_list};
 use crate::ddp::error::DdpError;
 use crate::ddp::rx::check_offset;
 use crate::ddp::wire::{Header, UNTAGGED_LEN, Untagged};
@@ -197,6 +197,6 @@ impl Qp {
         }
         self.inbound.pending = Pending::Send { header, opcode, len: len as u32, parked: whole };
         sub_list(&self.inbound.receive.sges, 0, len, sges);
-        Some(Plan::Local)
+        Some(Plan::Local(Beyond::NOTHING))
     }
 }

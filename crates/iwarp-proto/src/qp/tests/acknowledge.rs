@@ -349,8 +349,8 @@ fn an_end_that_disconnects_while_it_answers_says_it_once() {
     let mut raw = Raw::new();
     raw.send(&octets::read_request(1, 0, 0, 0));
     let mut scratch = crate::qp::outbound::Scratch::default();
-    let next = raw.end.qp.borrow_mut().next(1000, &mut scratch);
-    assert!(matches!(next, crate::qp::outbound::Next::Ulpdu(_)));
+    let next = raw.end.qp.borrow_mut().next(1000, 1, &mut scratch);
+    assert!(matches!(next, crate::qp::outbound::Next::Segments(_)));
     raw.end.qp.borrow_mut().disconnect();
     raw.end.qp.borrow_mut().framed(36);
     assert_eq!(raw.back().len(), 0);

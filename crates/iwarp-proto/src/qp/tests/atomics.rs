@@ -198,6 +198,17 @@ fn corner_62_alignment_is_not_judged_by_the_offset() {
     // Offset 3 of a zero-based region whose memory begins 5 octets behind an aligned address.
     struct Odd(Host);
     impl Memory for Odd {
+        type Use<'a> = Opened<'a>;
+
+        fn begin_use(
+            &self,
+            who: Accessor,
+            stag: Stag,
+            usage: Usage,
+        ) -> Result<Opened<'_>, AccessError> {
+            self.0.begin_use(who, stag, usage)
+        }
+
         fn check_remote(
             &self,
             who: Accessor,

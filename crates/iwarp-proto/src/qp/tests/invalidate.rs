@@ -196,7 +196,7 @@ fn a_stream_that_breaks_while_memory_is_bound_completes_the_request_once() {
     let raw = Raw::initiator(config(), |_| {});
     raw.end.post(1, SendOp::LocalInvalidate(Stag(OPEN)), &[]);
     let mut qp = raw.end.qp.borrow_mut();
-    let next = qp.next(1442, &mut Default::default());
+    let next = qp.next(1442, 1, &mut Default::default());
     assert_eq!(next, crate::qp::outbound::Next::Invalidate(Stag(OPEN)));
     qp.lost();
     qp.local_done(Ok(()));

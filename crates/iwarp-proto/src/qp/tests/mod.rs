@@ -15,6 +15,7 @@ mod own_immediate;
 mod park;
 mod read_requests;
 mod reads;
+mod runs;
 mod sends;
 mod splits;
 mod states;
@@ -34,8 +35,8 @@ use super::{
     WcStatus, WorkCompletion,
 };
 use crate::memory::{
-    Access, AccessError, Accessor, AtomicOp, Bind, Invalidator, Memory, PdId, QpId, RemoteAccess,
-    Sge,
+    Access, AccessError, Accessor, AtomicOp, Bind, EachAnew, Invalidator, Memory, PdId, QpId,
+    RemoteAccess, Sge, Usage, Use,
 };
 use crate::mpa::crc::Crc32c;
 use crate::mpa::rx::Deframer;
@@ -84,6 +85,28 @@ struct Host {
     touches: RefCell<Vec<Touch>>,
     /// Checks after which every access is refused with this error.
     revoke_after: Cell<Option<(usize, AccessError)>>,
+    /// Uses that have begun and not ended.
+    open: Cell<usize>,
+}
+
+/// A use of a region.
+struct Opened<'a>(EachAnew<'a, Host>);
+
+impl Use for Opened<'_> {
+    fn place(&self, at: u64, data: &[u8]) -> Result<(), AccessError> {
+        self.0.place(at, data)
+    }
+
+    fn gather(&self, at: u64, dst: &mut [u8], crc: Option<&mut Crc32c>) -> Result<(), AccessError> {
+        self.0.gather(at, dst, crc)
+    }
+}
+
+impl Drop for Opened<'_> {
+    fn drop(&mut self) {
+        let open = &self.0.memory.open;
+        open.set(open.get() - 1);
+    }
 }
 
 impl Host {
@@ -158,6 +181,18 @@ impl Host {
 }
 
 impl Memory for Host {
+    type Use<'a> = Opened<'a>;
+
+    fn begin_use(
+        &self,
+        who: Accessor,
+        stag: Stag,
+        usage: Usage,
+    ) -> Result<Opened<'_>, AccessError> {
+        self.open.set(self.open.get() + 1);
+        Ok(Opened(EachAnew { memory: self, who, stag, usage }))
+    }
+
     fn check_remote(
         &self,
         who: Accessor,
@@ -267,6 +302,7 @@ impl Memory for Host {
     }
 
     fn invalidate(&self, who: Accessor, stag: Stag, by: Invalidator) -> Result<(), AccessError> {
+        assert_eq!(self.open.get(), 0, "who invalidates waits for those who use it");
         self.access(who, stag, self.base(stag), 0, Access::default(), |_| ())?;
         self.change(stag.0, |region| region.valid = false);
         self.note(Touch::Invalidated { stag: stag.0, by });

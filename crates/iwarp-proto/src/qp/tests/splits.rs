@@ -8,7 +8,7 @@ use super::*;
 
 /// One message of the peer's, to be made into ULPDUs by [`Script`].
 #[derive(Clone, Copy, Debug)]
-struct Step {
+pub(super) struct Step {
     kind: u8,
     a: u32,
     b: u32,
@@ -103,7 +103,7 @@ impl Script {
 }
 
 /// An end in its first state, the same each time, and the ULPDUs of a script for it.
-fn stage(steps: &[Step], crc: bool, markers: bool) -> (Raw, Vec<Vec<u8>>) {
+pub(super) fn stage(steps: &[Step], crc: bool, markers: bool) -> (Raw, Vec<Vec<u8>>) {
     let mut raw = Raw::with(config(), Role::Initiator, |terms| {
         (terms.crc, terms.receive_markers) = (crc, markers);
     });
@@ -152,7 +152,7 @@ fn arrive_directly(end: &mut End, mut octets: &[u8]) -> usize {
 
 /// What can be seen when a stream was received.
 #[derive(PartialEq, Eq, Debug)]
-struct Outcome {
+pub(super) struct Outcome {
     events: Vec<Event>,
     local: Vec<u8>,
     open: Vec<u8>,
@@ -161,7 +161,7 @@ struct Outcome {
 }
 
 impl Outcome {
-    fn of(mut raw: Raw) -> Self {
+    pub(super) fn of(mut raw: Raw) -> Self {
         let events = raw.end.events();
         let back = raw.back();
         Self {
@@ -178,7 +178,7 @@ fn stream_of(raw: &mut Raw, ulpdus: &[Vec<u8>]) -> Vec<u8> {
     ulpdus.iter().flat_map(|ulpdu| raw.fpdu(ulpdu)).collect()
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
     // One step in forty is one that ends the stream.
     let kind = prop_oneof![20 => 0u8..14, 1 => 14u8..16];
     let step = (kind, any::<u32>(), any::<u32>()).prop_map(|(kind, a, b)| Step { kind, a, b });

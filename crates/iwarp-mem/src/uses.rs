@@ -1,0 +1,69 @@
+//! One use of an STag for several pieces of it.
+
+use std::marker::PhantomData;
+
+use iwarp_proto::memory::{Access, AccessError, Accessor, Usage, Use};
+use iwarp_proto::mpa::crc::Crc32c;
+use iwarp_proto::types::Stag;
+
+use crate::gather::gather;
+use crate::place::place;
+use crate::region::MemoryTable;
+use crate::slot::{self, Kind};
+
+/// The STag stays what it is until this is dropped: for one copy, or for those of consecutive
+/// segments, as long as a system call may take together. Whoever revokes it waits for that.
+///
+/// Each piece is checked: the queue pair's association, the right, and the bounds. Stays on its
+/// thread.
+#[derive(Debug)]
+pub struct OpenUse<'a> {
+    in_use: slot::Use<'a>,
+    who: Accessor,
+    right: Access,
+    writable: bool,
+    _on_one_thread: PhantomData<*mut u8>,
+}
+
+impl MemoryTable {
+    #[inline]
+    pub(crate) fn open(
+        &self,
+        who: Accessor,
+        stag: Stag,
+        usage: Usage,
+    ) -> Result<OpenUse<'_>, AccessError> {
+        let slot = self.stags.lookup(stag);
+        let slot = slot.filter(|slot| !usage.is_local() || slot.kind() == Kind::Region);
+        let in_use = slot.and_then(|slot| slot.enter(stag)).ok_or(AccessError::InvalidStag)?;
+        let writable = matches!(usage, Usage::LocalWrite | Usage::RemoteWrite);
+        Ok(OpenUse { in_use, who, right: usage.right(), writable, _on_one_thread: PhantomData })
+    }
+}
+
+impl Use for OpenUse<'_> {
+    #[inline]
+    fn place(&self, at: u64, data: &[u8]) -> Result<(), AccessError> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        assert!(self.writable, "what was opened for reading is not written to");
+        let sink = self.in_use.grant().translate(self.who, at, data.len() as u64, self.right)?;
+        // SAFETY: these are `data.len()` octets of what is granted until `in_use` is dropped, which
+        // registration promised are writable; and `data`, being referenced, is not registered.
+        unsafe { place(sink, data) };
+        Ok(())
+    }
+
+    #[inline]
+    fn gather(&self, at: u64, dst: &mut [u8], crc: Option<&mut Crc32c>) -> Result<(), AccessError> {
+        if dst.is_empty() {
+            return Ok(());
+        }
+        let source = self.in_use.grant().translate(self.who, at, dst.len() as u64, self.right)?;
+        // SAFETY: these are `dst.len()` octets of what is granted until `in_use` is dropped, which
+        // registration promised are readable.
+        unsafe { gather(dst, source, crc) };
+        Ok(())
+    }
+}

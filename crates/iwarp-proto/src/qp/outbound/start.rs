@@ -1,0 +1,141 @@
+//! Starting the messages that send requests ask for.
+
+use super::{Current, Kind, Next};
+use crate::memory::AtomicOp;
+use crate::qp::Qp;
+use crate::qp::hello::{self, Capabilities, WRITE_MARK};
+use crate::qp::reads::{Awaits, Purpose};
+use crate::qp::wr::SendOp;
+use crate::rdmap::tx;
+use crate::rdmap::wire::{
+    AOP_COMPARE_SWAP, AOP_FETCH_ADD, ATOMIC_REQUEST_LEN, AtomicRequest, IMMEDIATE_LEN, Opcode,
+    ReadRequest,
+};
+use crate::types::{Stag, TaggedOffset};
+
+impl Qp {
+    /// Starts one send request whose conditions are met.
+    pub(super) fn start_op(&mut self, number: u64, op: &SendOp, length: u32) -> Option<Next> {
+        match *op {
+            SendOp::Write { stag, to } => {
+                self.start_write(stag, to, length, Kind::Request(number));
+            }
+            SendOp::WriteImmediate { stag, to, .. } => {
+                self.start_write(stag, to, length, Kind::Prelude(number));
+            }
+            SendOp::Send { solicited, invalidate } => {
+                let opcode = match (solicited, invalidate.is_some()) {
+                    (false, false) => Opcode::Send,
+                    (false, true) => Opcode::SendInvalidate,
+                    (true, false) => Opcode::SendSolicited,
+                    (true, true) => Opcode::SendSolicitedInvalidate,
+                };
+                self.start_send(number, opcode, invalidate.unwrap_or_default(), length);
+            }
+            SendOp::SendImmediate { solicited, data } => {
+                let opcode = match solicited {
+                    false => Opcode::SendImmediate,
+                    true => Opcode::SendImmediateSolicited,
+                };
+                self.start_send(number, opcode, Stag(u32::from_be_bytes(data)), length);
+            }
+            SendOp::Immediate { solicited, data } => self.start_immediate(number, solicited, data),
+            SendOp::Read { stag, to, .. } => self.start_read(number, stag, to, length),
+            SendOp::FetchAdd { stag, to, add, mask } => {
+                self.start_atomic(number, stag, to, AtomicOp::FetchAdd { add, mask })
+            }
+            SendOp::CompareSwap { stag, to, compare, compare_mask, swap, swap_mask } => self
+                .start_atomic(
+                    number,
+                    stag,
+                    to,
+                    AtomicOp::CompareSwap { compare, compare_mask, swap, swap_mask },
+                ),
+            SendOp::Bind(bind) => {
+                self.outbound.performing = Some(number);
+                return Some(Next::Bind(bind));
+            }
+            SendOp::LocalInvalidate(stag) => {
+                self.outbound.performing = Some(number);
+                return Some(Next::Invalidate(stag));
+            }
+        }
+        None
+    }
+
+    /// A Write of nothing names no buffer. It must not look like our hello frame, whatever the
+    /// program calls the buffer.
+    fn start_write(&mut self, stag: Stag, to: TaggedOffset, length: u32, kind: Kind) {
+        let (stag, to) = match hello::decode(stag, to) {
+            Some(_) if length == 0 => (Stag(0), TaggedOffset(0)),
+            _ => (stag, to),
+        };
+        self.start_tagged(Opcode::Write, stag, to, length, kind);
+    }
+
+    fn start_send(&mut self, number: u64, opcode: Opcode, word: Stag, length: u32) {
+        let msn = self.outbound.send_msn.take();
+        self.sq.at(number).msn = Some(msn);
+        let message = tx::untagged(opcode, msn, word, length);
+        self.outbound.current = Some(Current { message, kind: Kind::Request(number) });
+    }
+
+    fn start_immediate(&mut self, number: u64, solicited: bool, data: [u8; IMMEDIATE_LEN]) {
+        let opcode = if solicited { Opcode::ImmediateSolicited } else { Opcode::Immediate };
+        let msn = self.outbound.send_msn.take();
+        self.sq.at(number).msn = Some(msn);
+        self.start_control(opcode, msn, &data, Kind::Immediate(number));
+    }
+
+    /// The second half of a Write with immediate data. A peer of our own kind is told that the
+    /// halves belong together; to another one this is Immediate Data like any.
+    pub(super) fn start_second_half(&mut self, number: u64) {
+        let SendOp::WriteImmediate { solicited, data: [a, b, c, d], .. } = self.sq.at(number).op
+        else {
+            return;
+        };
+        let own = self.peer.has(Capabilities::WRITE_IMMEDIATE);
+        let [e, f, g, h] = if own { WRITE_MARK } else { [0; 4] };
+        self.start_immediate(number, solicited, [a, b, c, d, e, f, g, h]);
+    }
+
+    fn start_read(&mut self, number: u64, stag: Stag, to: TaggedOffset, size: u32) {
+        let sink_stag = Self::sink_stag(self.orq.next_serial());
+        let sink_to = TaggedOffset(0);
+        let awaits = Awaits::Read { sink_stag, sink_to, size, received: 0 };
+        let msn = self.orq.push(Purpose::Request(number), awaits);
+        self.sq.cover(number);
+        let request = ReadRequest { sink_stag, sink_to, size, source_stag: stag, source_to: to };
+        self.start_control(Opcode::ReadRequest, msn, &request.octets(), Kind::Asking);
+    }
+
+    fn start_atomic(&mut self, number: u64, stag: Stag, to: TaggedOffset, op: AtomicOp) {
+        let request_id = self.orq.next_serial();
+        let msn = self.orq.push(Purpose::Request(number), Awaits::Atomic { request_id });
+        self.sq.cover(number);
+        let request = match op {
+            AtomicOp::FetchAdd { add, mask } => AtomicRequest {
+                operation: AOP_FETCH_ADD,
+                request_id,
+                stag,
+                to,
+                add_or_swap: add,
+                add_or_swap_mask: mask,
+                compare: 0,
+                compare_mask: u64::MAX,
+            },
+            AtomicOp::CompareSwap { compare, compare_mask, swap, swap_mask } => AtomicRequest {
+                operation: AOP_COMPARE_SWAP,
+                request_id,
+                stag,
+                to,
+                add_or_swap: swap,
+                add_or_swap_mask: swap_mask,
+                compare,
+                compare_mask,
+            },
+        };
+        debug_assert_eq!(request.octets().len(), ATOMIC_REQUEST_LEN);
+        self.start_control(Opcode::AtomicRequest, msn, &request.octets(), Kind::Asking);
+    }
+}
