@@ -2,7 +2,7 @@
 
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::process::Resource;
 
@@ -144,8 +144,18 @@ fn close_if_ours(number: RawFd) {
 /// Status flags (`O_NONBLOCK`) stay, close-on-exec is set. Membership in an epoll set does not
 /// move along: move first, then add.
 pub fn high_fd(fd: OwnedFd) -> OwnedFd {
+    /// There was room above the range when the limit was looked at.
+    static ROOMY: AtomicBool = AtomicBool::new(false);
+
+    let usual = SELECT_RANGE as i32;
+    if ROOMY.load(Ordering::Relaxed)
+        && let Ok(moved) = rustix::io::fcntl_dupfd_cloexec(&fd, usual)
+    {
+        return moved;
+    }
     let limit = rustix::process::getrlimit(Resource::Nofile).current;
     let floor = floor_for(limit);
+    ROOMY.store(floor == usual, Ordering::Relaxed);
     match rustix::io::fcntl_dupfd_cloexec(&fd, floor) {
         Ok(moved) => moved,
         Err(_) => fd,

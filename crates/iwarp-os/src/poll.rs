@@ -359,7 +359,25 @@ pub fn wait_readable<const N: usize>(
     fds: [BorrowedFd<'_>; N],
     timeout: Option<Duration>,
 ) -> io::Result<[bool; N]> {
-    let mut polled = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    wait_ready(fds.map(|fd| (fd, Interest::READ)), timeout)
+}
+
+/// As [`wait_readable`], with something else to wait for: [`Interest::READ`], [`Interest::WRITE`],
+/// or both.
+///
+/// # Errors
+///
+/// As [`wait_readable`].
+pub fn wait_ready<const N: usize>(
+    fds: [(BorrowedFd<'_>, Interest); N],
+    timeout: Option<Duration>,
+) -> io::Result<[bool; N]> {
+    let mut polled = fds.map(|(fd, interest)| {
+        let mut flags = PollFlags::empty();
+        flags.set(PollFlags::IN, interest.0.contains(EventFlags::IN));
+        flags.set(PollFlags::OUT, interest.0.contains(EventFlags::OUT));
+        PollFd::from_borrowed_fd(fd, flags)
+    });
     rustix::event::poll(&mut polled, timeout.map(to_timespec).as_ref())?;
     Ok(polled.map(|fd| !fd.revents().is_empty()))
 }

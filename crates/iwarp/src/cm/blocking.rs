@@ -2,18 +2,24 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cm::{ConnectError, ConnectParams, Event, EventChannel, EventKind, Id};
+use crate::cm::channel::Mailbox;
+use crate::cm::meanwhile::Meanwhile;
+use crate::cm::{ConnectError, ConnectParams, Event, EventKind, Id};
+use crate::engine::desk::Desk;
 use crate::engine::endpoint::Ended;
-use crate::engine::now;
+use crate::engine::tended::{Tended, Waiting};
+use crate::engine::{keep_inherited, now};
 use crate::verbs::{Device, QueuePair};
 
 /// Takes connection requests at an address.
 #[derive(Debug)]
 pub struct Listener {
-    channel: EventChannel,
+    mailbox: Mailbox,
     id: Id,
+    desk: Arc<Desk>,
 }
 
 impl Listener {
@@ -23,11 +29,13 @@ impl Listener {
     ///
     /// Those of listening.
     pub fn bind(device: &Device, addr: SocketAddr) -> io::Result<Self> {
-        let channel = EventChannel::new(device)?;
-        let id = Id::new(&channel)?;
+        let engine = device.engine();
+        let mailbox = Mailbox::new(engine)?;
+        let id = Id::with_mailbox(&mailbox);
+        let desk = Desk::new(&engine.worker)?;
         id.bind(addr)?;
-        id.listen(0)?;
-        Ok(Self { channel, id })
+        id.listen_at(Some(&desk), 0)?;
+        Ok(Self { mailbox, id, desk })
     }
 
     /// Where it listens.
@@ -42,9 +50,10 @@ impl Listener {
     /// Those of waiting.
     pub fn accept(&self, timeout: Option<Duration>) -> io::Result<Option<Incoming>> {
         let deadline = timeout.map(|timeout| now().plus(timeout));
+        self.id.engine().process.check()?;
+        let desk = [Waiting::on(Arc::clone(&self.desk) as Arc<dyn Tended>)];
         loop {
-            let left = deadline.map(|deadline| deadline.0.saturating_sub(now().0));
-            let Some(event) = self.channel.wait(left)? else { return Ok(None) };
+            let Some(event) = self.mailbox.wait(&desk, deadline)? else { return Ok(None) };
             if let Event {
                 id, kind: EventKind::ConnectRequest { private_data, ird, ord }, ..
             } = event
@@ -53,6 +62,12 @@ impl Listener {
             }
             // Events of connections that were accepted here: nobody asked for them.
         }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        keep_inherited(self.id.engine().process, &self.desk);
     }
 }
 
@@ -91,10 +106,10 @@ impl Incoming {
         qp: &QueuePair,
         params: &ConnectParams,
     ) -> Result<Connection, ConnectError> {
-        let channel = EventChannel::on(self.id.engine())?;
-        self.id.migrate(&channel);
+        let mailbox = Mailbox::new(self.id.engine())?;
+        self.id.move_to(&mailbox.core);
         self.id.try_accept(qp, params)?;
-        Ok(Connection { channel, id: self.id, private_data: self.private_data })
+        Ok(Connection { mailbox, id: self.id, private_data: self.private_data })
     }
 
     /// Refuses, and tells the peer why.
@@ -119,24 +134,28 @@ pub fn connect(
     params: &ConnectParams,
     timeout: Duration,
 ) -> Result<Connection, ConnectError> {
-    let channel = EventChannel::new(device)?;
-    let id = Id::new(&channel)?;
+    let mailbox = Mailbox::new(device.engine())?;
+    qp.endpoint.engine.process.check()?;
+    let id = Id::with_mailbox(&mailbox);
     let deadline = now().plus(timeout);
-    id.resolve_addr(None, addr)?;
+    let meanwhile = Meanwhile::of(&qp.endpoint);
+    id.connect_here(qp, addr, params, &meanwhile, deadline)?;
     loop {
-        let left = deadline.0.saturating_sub(now().0);
-        let Some(event) = channel.wait(Some(left))? else { return Err(ConnectError::Timeout) };
+        let Some(event) = mailbox.wait(meanwhile.waiting(), Some(deadline))? else {
+            return Err(ConnectError::Timeout);
+        };
         match event.kind {
-            EventKind::AddressResolved => id.connect(qp, params)?,
             EventKind::Established { private_data, .. } => {
-                return Ok(Connection { channel, id, private_data });
+                drop(meanwhile);
+                return Ok(Connection { mailbox, id, private_data });
             }
             EventKind::Rejected { private_data, ird, ord } => {
                 return Err(ConnectError::Rejected { private_data, ird, ord });
             }
             EventKind::Unreachable(error) => return Err(ConnectError::Unreachable(error)),
             EventKind::ConnectError(error) => return Err(error),
-            EventKind::RouteResolved
+            EventKind::AddressResolved
+            | EventKind::RouteResolved
             | EventKind::ConnectRequest { .. }
             | EventKind::Responded { .. }
             | EventKind::User { .. }
@@ -148,7 +167,7 @@ pub fn connect(
 /// A connection that is up. Dropping it ends it in good order.
 #[derive(Debug)]
 pub struct Connection {
-    channel: EventChannel,
+    mailbox: Mailbox,
     id: Id,
     private_data: Vec<u8>,
 }
@@ -183,9 +202,11 @@ impl Connection {
     /// first.
     pub fn wait_disconnected(&self, timeout: Option<Duration>) -> Option<Ended> {
         let deadline = timeout.map(|timeout| now().plus(timeout));
+        self.id.engine().process.check().ok()?;
+        let meanwhile = self.id.endpoint().map(|endpoint| Meanwhile::of(&endpoint));
+        let waiting = meanwhile.as_ref().map_or(&[][..], Meanwhile::waiting);
         loop {
-            let left = deadline.map(|deadline| deadline.0.saturating_sub(now().0));
-            match self.channel.wait(left) {
+            match self.mailbox.wait(waiting, deadline) {
                 Ok(Some(Event { kind: EventKind::Disconnected(why), .. })) => return Some(why),
                 Ok(Some(_)) => {}
                 Ok(None) | Err(_) => return None,

@@ -7,13 +7,17 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use iwarp_os::{EventFd, EventFdKind, FdPlace, poll};
+use iwarp_os::{EventFd, EventFdKind, FdPlace, Interest, poll};
 use iwarp_proto::mpa::startup::Negotiated;
+use iwarp_proto::types::Time;
 
 use crate::cm::id::{IdCore, WeakId};
 use crate::cm::{ConnectError, Id};
+use crate::engine::bell::Bell;
 use crate::engine::endpoint::Ended;
+use crate::engine::group::By;
 use crate::engine::sync::Mutex;
+use crate::engine::tended::{Waiting, wait_beside};
 use crate::engine::{Engine, keep_inherited, now};
 use crate::verbs::Device;
 
@@ -99,7 +103,7 @@ impl EventKind {
 
 /// An event that nobody has taken yet. It keeps no id: what happened to one that is gone
 /// interests nobody.
-struct Waiting {
+struct Unread {
     id: Holder,
     listener: Option<WeakId>,
     kind: EventKind,
@@ -111,7 +115,7 @@ enum Holder {
     Known(WeakId),
 }
 
-impl Waiting {
+impl Unread {
     fn concerns(&self, id: *const IdCore) -> bool {
         let own = matches!(&self.id, Holder::Known(known) if known.is(id));
         own || self.listener.as_ref().is_some_and(|listener| listener.is(id))
@@ -131,9 +135,17 @@ impl Waiting {
 }
 
 pub(crate) struct ChannelCore {
-    events: Mutex<VecDeque<Waiting>>,
-    fd: EventFd,
+    queue: Mutex<Queue>,
+    /// Where the program has one to sleep on.
+    fd: Option<Arc<EventFd>>,
     pub(crate) engine: Arc<Engine>,
+}
+
+#[derive(Default)]
+struct Queue {
+    events: VecDeque<Unread>,
+    /// Of the threads that sleep in the library until there is an event.
+    sleepers: Vec<Arc<Bell>>,
 }
 
 impl fmt::Debug for ChannelCore {
@@ -143,32 +155,46 @@ impl fmt::Debug for ChannelCore {
 }
 
 impl ChannelCore {
+    fn new(engine: &Arc<Engine>, fd: Option<Arc<EventFd>>) -> Arc<Self> {
+        Arc::new(Self { queue: Mutex::default(), fd, engine: Arc::clone(engine) })
+    }
+
     /// Something happened to `id`.
     pub(crate) fn push(&self, id: WeakId, kind: EventKind) {
-        self.add([Waiting { id: Holder::Known(id), listener: None, kind }]);
+        self.add([Unread { id: Holder::Known(id), listener: None, kind }]);
     }
 
     /// `listener` was asked for a connection, which is `id`.
     pub(crate) fn push_request(&self, id: Id, listener: WeakId, kind: EventKind) {
-        self.add([Waiting { id: Holder::New(id), listener: Some(listener), kind }]);
+        self.add([Unread { id: Holder::New(id), listener: Some(listener), kind }]);
     }
 
     /// The descriptor is changed under the lock of the events, so that it is readable exactly
     /// while there are some.
-    fn add(&self, events: impl IntoIterator<Item = Waiting>) {
-        let mut waiting = self.events.lock();
+    fn add(&self, events: impl IntoIterator<Item = Unread>) {
+        let mut queue = self.queue.lock();
         for event in events {
-            waiting.push_back(event);
-            // Only fails beyond 2^64 events.
-            let _ = self.fd.signal();
+            queue.events.push_back(event);
+            if let Some(fd) = &self.fd {
+                // Only fails beyond 2^64 events.
+                let _ = fd.signal();
+            }
         }
+        queue.sleepers.drain(..).for_each(|bell| bell.ring());
     }
 
-    fn pop_one(&self) -> Option<Waiting> {
-        let mut waiting = self.events.lock();
-        let event = waiting.pop_front()?;
-        let _ = self.fd.try_wait();
+    fn pop_one(&self) -> Option<Unread> {
+        let mut queue = self.queue.lock();
+        let event = queue.events.pop_front()?;
+        self.taken(&queue);
         Some(event)
+    }
+
+    /// An event of the queue, which is locked, was taken out.
+    fn taken(&self, _: &Queue) {
+        if let Some(fd) = &self.fd {
+            let _ = fd.try_wait();
+        }
     }
 
     pub(crate) fn pop(&self) -> Option<Event> {
@@ -181,14 +207,27 @@ impl ChannelCore {
 
     /// Takes out what waits for `id`: its own events, and requests that came in there.
     pub(crate) fn remove(&self, id: *const IdCore) -> Removed {
-        let mut waiting = self.events.lock();
+        let mut queue = self.queue.lock();
         let (removed, rest): (VecDeque<_>, _) =
-            std::mem::take(&mut *waiting).into_iter().partition(|event| event.concerns(id));
-        *waiting = rest;
-        for _ in &removed {
-            let _ = self.fd.try_wait();
-        }
+            std::mem::take(&mut queue.events).into_iter().partition(|event| event.concerns(id));
+        queue.events = rest;
+        removed.iter().for_each(|_| self.taken(&queue));
         Removed(removed)
+    }
+
+    /// Has a bell rung by the next event. False where there are some already.
+    fn sleep(&self, bell: &Arc<Bell>) -> bool {
+        let mut queue = self.queue.lock();
+        if !queue.events.is_empty() {
+            return false;
+        }
+        queue.sleepers.push(Arc::clone(bell));
+        true
+    }
+
+    /// Has it rung no more.
+    fn wake(&self, bell: &Arc<Bell>) {
+        self.queue.lock().sleepers.retain(|other| !Arc::ptr_eq(other, bell));
     }
 
     /// Adds what was taken out of another channel.
@@ -203,12 +242,13 @@ impl ChannelCore {
 }
 
 /// Events taken out of a channel. Dropping them refuses the requests among them.
-pub(crate) struct Removed(VecDeque<Waiting>);
+pub(crate) struct Removed(VecDeque<Unread>);
 
 /// Where the events of ids arrive.
 #[derive(Clone, Debug)]
 pub struct EventChannel {
     pub(crate) core: Arc<ChannelCore>,
+    fd: Arc<EventFd>,
 }
 
 impl EventChannel {
@@ -223,13 +263,8 @@ impl EventChannel {
 
     pub(crate) fn on(engine: &Arc<Engine>) -> io::Result<Self> {
         engine.process.check()?;
-        Ok(Self {
-            core: Arc::new(ChannelCore {
-                events: Mutex::new(VecDeque::new()),
-                fd: EventFd::new(EventFdKind::Semaphore, FdPlace::Program)?,
-                engine: Arc::clone(engine),
-            }),
-        })
+        let fd = Arc::new(EventFd::new(EventFdKind::Semaphore, FdPlace::Program)?);
+        Ok(Self { core: ChannelCore::new(engine, Some(Arc::clone(&fd))), fd })
     }
 
     /// Waits for an event; `None` when `timeout` passes first.
@@ -274,6 +309,57 @@ impl Drop for EventChannel {
 impl AsFd for EventChannel {
     /// Readable while events wait.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.core.fd.as_fd()
+        self.fd.as_fd()
+    }
+}
+
+/// A channel without a descriptor, for callers that block in the library.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    pub(crate) core: Arc<ChannelCore>,
+}
+
+impl Mailbox {
+    pub(crate) fn new(engine: &Arc<Engine>) -> io::Result<Self> {
+        engine.process.check()?;
+        Ok(Self { core: ChannelCore::new(engine, None) })
+    }
+
+    /// Waits for an event, and moves what `waiting` names meanwhile; `None` when the time has come
+    /// first.
+    pub(crate) fn wait(
+        &self,
+        waiting: &[Waiting],
+        deadline: Option<Time>,
+    ) -> io::Result<Option<Event>> {
+        self.core.engine.process.check()?;
+        loop {
+            if let Some(event) = self.core.pop() {
+                return Ok(Some(event));
+            }
+            let left = deadline.map(|deadline| deadline.0.saturating_sub(now().0));
+            if left == Some(Duration::ZERO) {
+                // The worker may have stayed away, as callers come here.
+                waiting.iter().for_each(|waiting| _ = waiting.tended().drive(By::Caller));
+                return Ok(self.core.pop());
+            }
+            let bell = Bell::of_thread()?;
+            if !self.core.sleep(&bell) {
+                continue;
+            }
+            let woken = wait_beside(waiting, bell.as_fd(), Interest::READ, left);
+            self.core.wake(&bell);
+            let woken = woken?;
+            if woken.own {
+                bell.still();
+            }
+            woken.drive(waiting);
+        }
+    }
+}
+
+impl Drop for Mailbox {
+    fn drop(&mut self) {
+        keep_inherited(self.core.engine.process, &self.core);
     }
 }

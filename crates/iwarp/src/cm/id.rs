@@ -7,12 +7,16 @@ use std::sync::{Arc, Weak};
 
 use iwarp_os::{Ipv6Listen, Sharing, TcpSocket};
 use iwarp_proto::mpa::startup::Negotiated;
+use iwarp_proto::types::Time;
 
-use crate::cm::channel::ChannelCore;
+use crate::cm::channel::{ChannelCore, Mailbox};
 use crate::cm::incoming::{Accepting, Listening};
-use crate::cm::outgoing::{Origin, Outgoing};
+use crate::cm::meanwhile::Meanwhile;
+use crate::cm::outgoing::{By, Origin, Outgoing};
+use crate::cm::watch::{Connected, Watch};
 use crate::cm::{ConnectError, ConnectParams, EventChannel, EventKind};
-use crate::engine::endpoint::{Ended, Endpoint, Observer};
+use crate::engine::desk::Desk;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::stream::Stream;
 use crate::engine::sync::Mutex;
 use crate::engine::{Engine, keep_inherited, now};
@@ -97,8 +101,7 @@ enum Phase {
     Requested(Accepting),
     /// The peer's answer is here, and the program has to name a queue pair.
     Responded(Box<dyn Stream>, Box<Negotiated>),
-    /// With the number of the connection: the queue pair may have another one later.
-    Connected(Arc<Endpoint>, u64),
+    Connected(Connected),
 }
 
 impl State {
@@ -141,6 +144,11 @@ impl Id {
         Ok(Self::on(&channel.core, State::default()))
     }
 
+    /// Makes one whose events nobody but a blocked caller waits for.
+    pub(crate) fn with_mailbox(mailbox: &Mailbox) -> Self {
+        Self::on(&mailbox.core, State::default())
+    }
+
     fn on(channel: &Arc<ChannelCore>, state: State) -> Self {
         let engine = Arc::clone(&channel.engine);
         let channel = Destination::new(channel);
@@ -152,11 +160,19 @@ impl Id {
     pub(crate) fn requested(channel: &Arc<ChannelCore>, accepting: Accepting) -> Self {
         let state = State {
             local: accepting.local_addr(),
-            peer: accepting.peer_addr(),
+            peer: Some(accepting.peer_addr()),
             phase: Phase::Requested(accepting),
             ..State::default()
         };
         Self::on(channel, state)
+    }
+
+    /// What uses its connection, if it has or had one.
+    pub(crate) fn endpoint(&self) -> Option<Arc<Endpoint>> {
+        match &self.core.state.lock().phase {
+            Phase::Connected(connected) => Some(Arc::clone(&connected.endpoint)),
+            _ => None,
+        }
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -182,16 +198,19 @@ impl Id {
 
     /// Has its events go to another channel from now on, those included that wait already.
     pub fn migrate(&self, channel: &EventChannel) {
-        if self.core.engine.is_inherited() {
-            return;
+        if !self.core.engine.is_inherited() {
+            self.move_to(&channel.core);
         }
+    }
+
+    pub(crate) fn move_to(&self, channel: &Arc<ChannelCore>) {
         let mut destination = self.core.channel.0.lock();
         let before = destination.upgrade();
-        *destination = Arc::downgrade(&channel.core);
+        *destination = Arc::downgrade(channel);
         if let Some(before) = &before
-            && !Arc::ptr_eq(before, &channel.core)
+            && !Arc::ptr_eq(before, channel)
         {
-            channel.core.put(before.remove(Arc::as_ptr(&self.core)));
+            channel.put(before.remove(Arc::as_ptr(&self.core)));
         }
         drop(destination);
         // Perhaps the last reference to the old channel.
@@ -250,9 +269,9 @@ impl Id {
         drop(state);
         drop(reserved);
         match phase {
-            Phase::Listening(listening) => listening.stop(&self.core.engine),
+            Phase::Listening(listening) => listening.stop(),
             Phase::Connecting(outgoing) => outgoing.cancel(),
-            Phase::Connected(endpoint, connection) => endpoint.disconnect_if(connection),
+            Phase::Connected(connected) => connected.end(),
             Phase::Idle | Phase::Requested(_) | Phase::Responded(..) => {}
         }
     }
@@ -285,6 +304,11 @@ impl Id {
     ///
     /// Those of listening; `InvalidInput` when the id connects or listens already.
     pub fn listen(&self, backlog: u32) -> io::Result<()> {
+        self.listen_at(None, backlog)
+    }
+
+    /// Whoever drives `desk` receives the connections, the worker without one.
+    pub(crate) fn listen_at(&self, desk: Option<&Desk>, backlog: u32) -> io::Result<()> {
         self.core.engine.process.check()?;
         let mut state = self.core.state.lock();
         if !matches!(state.phase, Phase::Idle) {
@@ -306,8 +330,8 @@ impl Id {
             state.reserved = Some(socket);
             return Err(error);
         }
-        state.phase =
-            Phase::Listening(Listening::start(socket, backlog as usize, self.downgrade())?);
+        let listening = Listening::start(socket, backlog as usize, self.downgrade(), desk)?;
+        state.phase = Phase::Listening(listening);
         Ok(())
     }
 
@@ -391,7 +415,25 @@ impl Id {
     /// too much private data; those of making a socket.
     pub fn connect(&self, qp: &QueuePair, params: &ConnectParams) -> io::Result<()> {
         self.core.engine.process.check()?;
-        self.start_connecting(Some(Arc::clone(&qp.endpoint)), params)
+        let endpoint = Some(Arc::clone(&qp.endpoint));
+        Ok(self.start_connecting(endpoint, params, By::Worker).map(drop)?)
+    }
+
+    /// Connects to `dst`, from wherever the system likes, in this thread: returns when that has
+    /// ended in an event, or is left to the worker, or at the time `until`.
+    pub(crate) fn connect_here(
+        &self,
+        qp: &QueuePair,
+        dst: SocketAddr,
+        params: &ConnectParams,
+        meanwhile: &Meanwhile,
+        until: Time,
+    ) -> Result<(), ConnectError> {
+        self.core.engine.process.check()?;
+        self.core.state.lock().peer = Some(connectable(dst));
+        let endpoint = Some(Arc::clone(&qp.endpoint));
+        let outgoing = self.start_connecting(endpoint, params, By::Caller)?;
+        Ok(outgoing.drive(meanwhile, until)?)
     }
 
     /// As [`Self::connect`], without a queue pair as yet: ends in [`EventKind::Responded`] where
@@ -402,26 +444,27 @@ impl Id {
     /// As [`Self::connect`].
     pub fn connect_first(&self, params: &ConnectParams) -> io::Result<()> {
         self.core.engine.process.check()?;
-        self.start_connecting(None, params)
+        Ok(self.start_connecting(None, params, By::Worker).map(drop)?)
     }
 
     fn start_connecting(
         &self,
         endpoint: Option<Arc<Endpoint>>,
         params: &ConnectParams,
-    ) -> io::Result<()> {
+        by: By,
+    ) -> Result<Arc<Outgoing>, ConnectError> {
         let mut state = self.core.state.lock();
         let (Phase::Idle, Some(peer)) = (&state.phase, state.peer) else {
-            return Err(io::ErrorKind::InvalidInput.into());
+            return Err(io::Error::from(io::ErrorKind::InvalidInput).into());
         };
         let origin = Origin {
             reserved: state.reserved.take(),
             local: state.source,
             traffic_class: state.choices.traffic_class,
         };
-        let outgoing = Outgoing::start(origin, peer, endpoint, params, self.downgrade())?;
-        state.phase = Phase::Connecting(outgoing);
-        Ok(())
+        let outgoing = Outgoing::start(origin, peer, endpoint, params, self.downgrade(), by)?;
+        state.phase = Phase::Connecting(Arc::clone(&outgoing));
+        Ok(outgoing)
     }
 
     /// Has `qp` use the connection that the peer has accepted: it is up when this returns. No
@@ -448,10 +491,10 @@ impl Id {
             endpoint.attach(stream, &terms, connection, None, || {})?;
             return Err(io::Error::new(io::ErrorKind::InvalidData, ConnectError::Terms(fault)));
         }
-        state.phase = Phase::Connected(Arc::clone(&endpoint), connection);
+        let watch = Watch::new(self.downgrade(), None);
+        state.phase = Phase::Connected(watch.connected(&endpoint, connection));
         drop(state);
-        let watch = Arc::new(Watch { id: self.downgrade(), established: None });
-        endpoint.attach(stream, &terms, connection, Some(watch), || {})
+        endpoint.attach(stream, &terms, connection, Some(Arc::new(watch)), || {})
     }
 
     /// Accepts a connection request; [`EventKind::Established`] follows.
@@ -479,11 +522,10 @@ impl Id {
         let class = state.choices.traffic_class;
         let (stream, terms) = accepting.accept(self.engine(), params, class)?;
         let connection = self.engine().worker.next_id();
-        state.phase = Phase::Connected(Arc::clone(&endpoint), connection);
-        drop(state);
         let waits = terms.peer_to_peer;
-        let established = waits.then_some(terms);
-        let observer = Watch { id: self.downgrade(), established };
+        let observer = Watch::new(self.downgrade(), waits.then_some(terms));
+        state.phase = Phase::Connected(observer.connected(&endpoint, connection));
+        drop(state);
         endpoint.attach(stream, &terms, connection, Some(Arc::new(observer)), || {
             if !waits {
                 self.push(EventKind::established(&terms, Vec::new()));
@@ -511,25 +553,27 @@ impl Id {
         if self.core.engine.is_inherited() {
             return;
         }
-        let endpoint = match &self.core.state.lock().phase {
-            Phase::Connected(endpoint, connection) => Some((Arc::clone(endpoint), *connection)),
+        let connected = match &self.core.state.lock().phase {
+            Phase::Connected(connected) => Some(connected.clone()),
             _ => None,
         };
-        if let Some((endpoint, connection)) = endpoint {
-            endpoint.disconnect_if(connection);
+        if let Some(connected) = connected {
+            connected.end();
         }
     }
 
-    /// An outgoing connection is up.
+    /// An outgoing connection is up. What is to observe it.
     pub(crate) fn established(
         &self,
-        endpoint: Arc<Endpoint>,
+        endpoint: &Arc<Endpoint>,
         connection: u64,
         local: Option<SocketAddr>,
-    ) {
+    ) -> Watch {
+        let watch = Watch::new(self.downgrade(), None);
         let mut state = self.core.state.lock();
         state.local = local.or(state.local);
-        state.phase = Phase::Connected(endpoint, connection);
+        state.phase = Phase::Connected(watch.connected(endpoint, connection));
+        watch
     }
 
     /// The peer of an outgoing connection accepts, and there is no queue pair yet.
@@ -598,16 +642,15 @@ impl Drop for IdCore {
         self.forget_events();
         let state = self.state.lock();
         match &state.phase {
-            Phase::Listening(listening) => listening.stop(&self.engine),
+            Phase::Listening(listening) => listening.stop(),
             Phase::Connecting(outgoing) => outgoing.cancel(),
             // Whoever passes an event on may be the last who has the channel, and with it the
             // ids that wait there, and has the queue pair locked.
-            Phase::Connected(endpoint, connection) => {
-                let (endpoint, connection) = (Arc::clone(endpoint), *connection);
-                let end = move || endpoint.disconnect_if(connection);
-                self.engine.worker.at(now(), Box::new(end));
+            Phase::Connected(connected) if !connected.is_over() => {
+                let connected = connected.clone();
+                self.engine.worker.at(now(), Box::new(move || connected.end()));
             }
-            Phase::Idle | Phase::Requested(_) | Phase::Responded(..) => {}
+            Phase::Idle | Phase::Requested(_) | Phase::Responded(..) | Phase::Connected(_) => {}
         }
     }
 }
@@ -641,24 +684,5 @@ impl WeakId {
 
     pub(crate) fn push(&self, kind: EventKind) {
         self.with_channel(|channel| channel.push(self.clone(), kind));
-    }
-}
-
-/// Passes on what happens to a connection.
-pub(crate) struct Watch {
-    pub(crate) id: WeakId,
-    /// The terms, where the connection is up only when the peer's first frame has come.
-    pub(crate) established: Option<Negotiated>,
-}
-
-impl Observer for Watch {
-    fn first_fpdu(&self) {
-        if let Some(terms) = &self.established {
-            self.id.push(EventKind::established(terms, Vec::new()));
-        }
-    }
-
-    fn disconnected(&self, why: Ended) {
-        self.id.push(EventKind::Disconnected(why));
     }
 }

@@ -13,44 +13,55 @@ use crate::cm::reception::{Host, Reception};
 use crate::cm::startup::{Answering, canonical};
 use crate::cm::{ConnectError, ConnectParams, EventKind, Id, closed};
 use crate::engine::Engine;
+use crate::engine::desk::Desk;
 use crate::engine::stream::Stream;
 use crate::engine::sync::Mutex;
-use crate::engine::worker::Task;
+use crate::engine::tasks::Task;
 
-/// A listening socket, served by the worker.
+/// A listening socket.
 pub(crate) struct Listening {
-    engine: Arc<Engine>,
     reception: Reception,
     socket: Mutex<Option<TcpSocket>>,
     task: Mutex<Option<u64>>,
 }
 
 impl Listening {
-    pub(crate) fn start(socket: TcpSocket, backlog: usize, id: WeakId) -> io::Result<Arc<Self>> {
+    /// Whoever drives `desk` serves it, the worker without one.
+    pub(crate) fn start(
+        socket: TcpSocket,
+        backlog: usize,
+        id: WeakId,
+        desk: Option<&Desk>,
+    ) -> io::Result<Arc<Self>> {
         let engine = id.upgrade().map(|id| Arc::clone(id.engine())).ok_or_else(closed)?;
         let max_pending = engine.options.max_pending.max(backlog);
         let host = Arc::new(Program(id));
         let listening = Arc::new(Self {
-            reception: Reception::new(&engine, engine.options.startup(0, 0), max_pending, host),
-            engine,
+            reception: Reception::new(
+                &engine,
+                desk,
+                engine.options.startup(0, 0),
+                max_pending,
+                host,
+            ),
             socket: Mutex::new(None),
             task: Mutex::new(None),
         });
         let task = Arc::clone(&listening) as Arc<dyn Task>;
         let mut slot = listening.task.lock();
         let fd = socket.as_fd();
-        *slot = Some(listening.engine.worker.add_task(fd, Interest::READ, task)?);
+        *slot = Some(listening.reception.tasks().add(fd, Interest::READ, task)?);
         *listening.socket.lock() = Some(socket);
         drop(slot);
         Ok(listening)
     }
 
     /// Closes the socket: when this returns, the port is free.
-    pub(crate) fn stop(&self, engine: &Engine) {
+    pub(crate) fn stop(&self) {
         let task = self.task.lock().take();
         let socket = self.socket.lock().take();
         if let (Some(task), Some(socket)) = (task, socket) {
-            engine.worker.remove_task(task, socket.as_fd());
+            self.reception.tasks().remove(task, socket.as_fd());
         }
     }
 }
@@ -58,7 +69,7 @@ impl Listening {
 impl Task for Listening {
     fn ready(&self, _: Ready) {
         if let Some(socket) = &*self.socket.lock() {
-            self.reception.take_all(socket);
+            self.reception.take_one(socket);
         }
     }
 }
@@ -89,11 +100,11 @@ pub(crate) struct Accepting {
 
 impl Accepting {
     pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
-        self.answering.socket().local_addr().ok().map(canonical)
+        self.answering.ends().local.map(canonical)
     }
 
-    pub(crate) fn peer_addr(&self) -> Option<SocketAddr> {
-        self.answering.socket().peer_addr().ok().map(canonical)
+    pub(crate) fn peer_addr(&self) -> SocketAddr {
+        canonical(self.answering.ends().peer)
     }
 
     /// Sends the Reply and hands out the stream.

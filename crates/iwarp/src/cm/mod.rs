@@ -8,10 +8,12 @@ mod blocking;
 mod channel;
 mod id;
 mod incoming;
+mod meanwhile;
 mod outgoing;
 mod reception;
 pub(crate) mod rendezvous;
 mod startup;
+mod watch;
 
 use std::io;
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -10,13 +11,16 @@ use iwarp_proto::mpa::error::StartupError;
 use iwarp_proto::mpa::startup::Reply;
 use iwarp_proto::types::Time;
 
-use crate::cm::id::{Watch, WeakId};
-use crate::cm::startup::{Calling, operate};
+use crate::cm::id::WeakId;
+use crate::cm::meanwhile::Meanwhile;
+use crate::cm::startup::{Calling, Line, Served, operate};
 use crate::cm::{ConnectError, ConnectParams, EventKind, Id, closed};
 use crate::engine::endpoint::{Endpoint, Observer};
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
+use crate::engine::tasks::Task;
+use crate::engine::tended::wait_beside;
 use crate::engine::turns::Turn;
-use crate::engine::worker::{Deadline, Task};
+use crate::engine::worker::Deadline;
 use crate::engine::{Engine, now};
 
 /// Programs tell their port and only then listen (qperf does): for so long a refusal is not
@@ -26,7 +30,7 @@ const PATIENCE: Duration = Duration::from_millis(40);
 /// How soon it is tried again.
 const PAUSE: Duration = Duration::from_millis(4);
 
-/// A connection being made, served by the worker.
+/// A connection being made, served by the worker or by a caller that is blocked.
 pub(crate) struct Outgoing {
     engine: Arc<Engine>,
     /// What is going to use the connection, where that is known.
@@ -74,6 +78,21 @@ struct Attempt {
     enhanced: bool,
 }
 
+impl Attempt {
+    /// Whether it is a caller that serves it.
+    const fn is_callers(&self) -> bool {
+        self.calling.is_callers()
+    }
+}
+
+/// Who serves the first attempt. Later ones are the worker's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum By {
+    Worker,
+    /// Whoever starts it, by [`Outgoing::drive`].
+    Caller,
+}
+
 /// How an attempt ended.
 enum End {
     Reply(Reply),
@@ -87,6 +106,7 @@ impl Outgoing {
         endpoint: Option<Arc<Endpoint>>,
         params: &ConnectParams,
         id: WeakId,
+        by: By,
     ) -> Result<Arc<Self>, ConnectError> {
         let engine = id.upgrade().map(|id| Arc::clone(id.engine()));
         let engine = engine.ok_or_else(closed)?;
@@ -107,24 +127,73 @@ impl Outgoing {
             timer: Mutex::new(None),
             itself: itself.clone(),
         });
-        outgoing.begin(outgoing.engine.options.revision)?;
-        let weak = Weak::clone(&outgoing.itself);
+        outgoing.begin(outgoing.engine.options.revision, by)?;
+        let is_callers = outgoing.attempt.lock().as_ref().is_some_and(Attempt::is_callers);
+        if !is_callers {
+            outgoing.watch_time();
+        }
+        Ok(outgoing)
+    }
+
+    /// From now on the worker ends it in time.
+    fn watch_time(&self) {
+        let weak = Weak::clone(&self.itself);
         let too_late = move || {
             if let Some(outgoing) = weak.upgrade() {
                 outgoing.timed_out();
             }
         };
-        let timer = outgoing.engine.worker.deadline(deadline, Box::new(too_late));
-        *outgoing.timer.lock() = Some(timer);
-        Ok(outgoing)
+        let timer = self.engine.worker.deadline(self.deadline, Box::new(too_late));
+        *self.timer.lock() = Some(timer);
+    }
+
+    /// Goes on with the attempt that was left to the caller, if there is one: until it has ended,
+    /// in whatever way, or `until`. `meanwhile` moves in the meantime.
+    ///
+    /// # Errors
+    ///
+    /// Those of waiting.
+    pub(crate) fn drive(&self, meanwhile: &Meanwhile, until: Time) -> io::Result<()> {
+        let attempt = self.attempt.lock().take_if(|attempt| attempt.is_callers());
+        let Some(mut attempt) = attempt else { return Ok(()) };
+        let worker = &self.engine.worker;
+        let end = loop {
+            let now = now();
+            if now >= self.deadline {
+                break too_late(&attempt);
+            }
+            if now >= until {
+                return Ok(());
+            }
+            let left = until.min(self.deadline).0.saturating_sub(now.0);
+            let calling = &mut attempt.calling;
+            let waiting = meanwhile.waiting();
+            let woken =
+                wait_beside(waiting, calling.line().as_fd(), calling.interest(), Some(left))?;
+            if woken.own {
+                match calling.advance(worker) {
+                    Ok(None) => {}
+                    Ok(Some(reply)) => break End::Reply(reply),
+                    Err(error) => break End::Failed(error),
+                }
+            }
+            woken.drive(waiting);
+        };
+        let failed = matches!(end, End::Failed(_));
+        self.end(attempt, end);
+        if failed {
+            // There may be another attempt, which is the worker's.
+            self.watch_time();
+        }
+        Ok(())
     }
 
     /// Begins a connection, or stands in line for it.
-    fn begin(&self, revision: u8) -> Result<(), ConnectError> {
+    fn begin(&self, revision: u8, by: By) -> Result<(), ConnectError> {
         if self.turn.lock().is_none() && self.stand_in_line(revision) {
             return Ok(());
         }
-        match self.try_once(revision) {
+        match self.try_once(revision, by) {
             Err(error) if self.is_premature(&error) => {
                 self.knock(revision);
                 Ok(())
@@ -171,7 +240,7 @@ impl Outgoing {
     }
 
     /// Begins a TCP connection whose start-up is of that revision.
-    fn try_once(&self, revision: u8) -> Result<(), ConnectError> {
+    fn try_once(&self, revision: u8, by: By) -> Result<(), ConnectError> {
         let mut config = self.engine.options.startup(self.params.ird, self.params.ord);
         if revision == 1 {
             config = config.downgraded();
@@ -181,9 +250,12 @@ impl Outgoing {
             return Err(closed().into());
         }
         let mut slot = self.attempt.lock();
-        let itself = self.itself.upgrade().ok_or_else(closed)?;
-        let private_data = &self.params.private_data;
-        let calling = Calling::start(&self.engine.worker, socket, config, private_data, itself)?;
+        let served = match by {
+            By::Worker => Served::ByWorker(self.itself.upgrade().ok_or_else(closed)?),
+            By::Caller => Served::ByCaller,
+        };
+        let (worker, private_data) = (&self.engine.worker, &self.params.private_data);
+        let calling = Calling::start(worker, socket, self.peer, config, private_data, served)?;
         let asked = calling.has_asked();
         *slot = Some(Attempt { calling, enhanced: revision > 1 });
         drop(slot);
@@ -205,12 +277,8 @@ impl Outgoing {
     fn timed_out(&self) {
         let attempt = self.attempt.lock().take();
         if let Some(attempt) = attempt {
-            let error = if attempt.calling.is_connected() {
-                ConnectError::Startup(StartupError::Timeout)
-            } else {
-                ConnectError::Unreachable(io::ErrorKind::TimedOut.into())
-            };
-            self.end(attempt, End::Failed(error));
+            let end = too_late(&attempt);
+            self.end(attempt, end);
         }
     }
 
@@ -218,16 +286,16 @@ impl Outgoing {
         let wanted = !self.id.is_gone() && !self.cancelled.load(Ordering::SeqCst);
         let fall_back = wanted && self.may_retry(&attempt, &end);
         let enhanced = attempt.enhanced;
-        let socket = attempt.calling.leave(&self.engine.worker);
+        let line = attempt.calling.leave(&self.engine.worker);
         if fall_back {
-            drop(socket);
+            drop(line);
             return self.try_again(1);
         }
         if wanted
             && let End::Failed(error) = &end
             && self.is_premature(error)
         {
-            drop(socket);
+            drop(line);
             return self.knock(if enhanced { self.engine.options.revision } else { 1 });
         }
         self.end_turn();
@@ -237,13 +305,13 @@ impl Outgoing {
                 let (ird, ord) = (negotiated.peer_ird, negotiated.peer_ord);
                 Err(ConnectError::Rejected { private_data, ird, ord })
             }
-            End::Reply(reply) => Ok((socket, reply)),
+            End::Reply(reply) => Ok((line, reply)),
         };
         self.report(result);
     }
 
     fn try_again(&self, revision: u8) {
-        if let Err(error) = self.begin(revision) {
+        if let Err(error) = self.begin(revision, By::Worker) {
             self.end_turn();
             self.report(Err(error));
         }
@@ -271,9 +339,9 @@ impl Outgoing {
         refused && attempt.enhanced && self.engine.options.fall_back && now() < self.deadline
     }
 
-    fn report(&self, result: Result<(TcpSocket, Reply), ConnectError>) {
+    fn report(&self, result: Result<(Line, Reply), ConnectError>) {
         let Some(id) = self.id.upgrade() else { return };
-        let kind = match result.and_then(|(socket, reply)| self.attach(&id, socket, reply)) {
+        let kind = match result.and_then(|(line, reply)| self.attach(&id, line, reply)) {
             Ok(()) => return,
             Err(ConnectError::Rejected { private_data, ird, ord }) => {
                 EventKind::Rejected { private_data, ird, ord }
@@ -285,9 +353,9 @@ impl Outgoing {
         id.push(kind);
     }
 
-    fn attach(&self, id: &Id, socket: TcpSocket, reply: Reply) -> Result<(), ConnectError> {
-        let local = socket.local_addr().ok();
-        let stream = operate(socket, &self.engine.options)?;
+    fn attach(&self, id: &Id, line: Line, reply: Reply) -> Result<(), ConnectError> {
+        let local = line.local();
+        let stream = operate(line, &self.engine.options)?;
         let terms = reply.negotiated;
         let Some(endpoint) = &self.endpoint else {
             let (ird, ord, private_data) = (terms.ird, terms.ord, reply.private_data);
@@ -300,14 +368,22 @@ impl Outgoing {
             endpoint.attach(stream, &terms, connection, None, || {})?;
             return Err(ConnectError::Terms(fault));
         }
-        id.established(Arc::clone(endpoint), connection, local);
-        let watch = Watch { id: id.downgrade(), established: None };
+        let watch = id.established(endpoint, connection, local);
         let watch = Some(Arc::new(watch) as Arc<dyn Observer>);
         endpoint.attach(stream, &terms, connection, watch, || {
             id.push(EventKind::established(&terms, reply.private_data));
         })?;
         Ok(())
     }
+}
+
+/// How an attempt ends for which there is no more time.
+fn too_late(attempt: &Attempt) -> End {
+    End::Failed(if attempt.calling.is_connected() {
+        ConnectError::Startup(StartupError::Timeout)
+    } else {
+        ConnectError::Unreachable(io::ErrorKind::TimedOut.into())
+    })
 }
 
 impl Task for Outgoing {

@@ -4,7 +4,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,8 +17,9 @@ use crate::cm::{ConnectError, ConnectParams};
 use crate::engine::Engine;
 use crate::engine::now;
 use crate::engine::options::Options;
-use crate::engine::stream::{Stream, TcpStream};
-use crate::engine::worker::{Task, Worker};
+use crate::engine::stream::{Ends, Stream, TcpStream};
+use crate::engine::tasks::{Task, Tasks};
+use crate::engine::worker::Worker;
 
 /// More than the longest start-up frame.
 const FRAME_ROOM: usize = 1024;
@@ -28,31 +29,91 @@ const PROBES: u32 = 4;
 
 /// A TCP connection being made, and the initiator's start-up on it.
 pub(crate) struct Calling {
-    socket: TcpSocket,
-    task: u64,
+    line: Line,
+    /// None where a caller waits.
+    task: Option<u64>,
     initiator: Initiator,
     sent: usize,
     connected: bool,
     received: Vec<u8>,
 }
 
+/// A socket, and between whom it is.
+pub(crate) struct Line {
+    socket: TcpSocket,
+    ends: Ends,
+}
+
+impl Line {
+    /// That of a connection made elsewhere.
+    pub(crate) fn of(socket: TcpSocket) -> io::Result<Self> {
+        let ends = Ends { local: Some(socket.local_addr()?), peer: socket.peer_addr()? };
+        Ok(Self { socket, ends })
+    }
+
+    /// Our own address, once there is one.
+    pub(crate) const fn local(&self) -> Option<SocketAddr> {
+        self.ends.local
+    }
+}
+
+impl AsFd for Line {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Who waits for a socket in start-up.
+pub(crate) enum Served {
+    /// The caller, for [`Calling::interest`].
+    ByCaller,
+    /// The worker, on behalf of this.
+    ByWorker(Arc<dyn Task>),
+}
+
 impl Calling {
-    /// Goes on with a socket that was told to connect; where that is done already, as within a
-    /// host, the Request goes out at once. `task` is served when the socket is ready.
+    /// Goes on with a socket that was told to connect to `peer`; where that is done already, as
+    /// within a host, the Request goes out at once.
     pub(crate) fn start(
         worker: &Worker,
         socket: TcpSocket,
+        peer: SocketAddr,
         config: Config,
         private_data: &[u8],
-        task: Arc<dyn Task>,
+        served: Served,
     ) -> Result<Self, ConnectError> {
         let initiator = Initiator::new(config, private_data, now())
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let local = socket.local_addr().map_err(ConnectError::Unreachable)?;
+        // With nobody listening on a port of the ephemeral range, TCP may pick that very port for
+        // our end and connect the socket to itself (a simultaneous open).
+        if (local.ip(), local.port()) == (peer.ip(), peer.port()) {
+            return Err(ConnectError::Unreachable(io::ErrorKind::ConnectionRefused.into()));
+        }
+        let line = Line { socket, ends: Ends { local: Some(local), peer } };
         let received = Vec::new();
-        let mut calling = Self { socket, task: 0, initiator, sent: 0, connected: false, received };
-        let interest = if calling.ask()? { Interest::READ } else { Interest::WRITE };
-        calling.task = worker.add_task(calling.socket.as_fd(), interest, task)?;
+        let mut calling = Self { line, task: None, initiator, sent: 0, connected: false, received };
+        calling.ask()?;
+        if let Served::ByWorker(task) = served {
+            let fd = calling.line.socket.as_fd();
+            calling.task = Some(worker.tasks().add(fd, calling.interest(), task)?);
+        }
         Ok(calling)
+    }
+
+    /// Whether it is a caller that waits.
+    pub(crate) const fn is_callers(&self) -> bool {
+        self.task.is_none()
+    }
+
+    /// Its socket.
+    pub(crate) const fn line(&self) -> &Line {
+        &self.line
+    }
+
+    /// What its socket is waited for.
+    pub(crate) fn interest(&self) -> Interest {
+        if self.has_asked() { Interest::READ } else { Interest::WRITE }
     }
 
     /// Whether TCP has made the connection.
@@ -60,20 +121,27 @@ impl Calling {
         self.connected
     }
 
-    /// Connects and sends the Request, as far as that goes now. Whether all of it is sent.
+    /// Sends the Request, as far as that goes now: not before TCP has made the connection.
+    /// Whether all of it is sent.
     fn ask(&mut self) -> Result<bool, ConnectError> {
-        if !self.connected {
-            match self.socket.finish_connect() {
-                Ok(()) => self.connected = true,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-                Err(error) => return Err(ConnectError::Unreachable(error)),
-            }
-        }
         let request = self.initiator.request();
-        match self.socket.send(&[IoPart::new(&request[self.sent..])], false) {
-            Ok(n) => self.sent += n,
+        match self.line.socket.send(&[IoPart::new(&request[self.sent..])], false) {
+            Ok(n) => {
+                self.connected = true;
+                self.sent += n;
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error.into()),
+            // Only a connection that was there can end so: one that is refused says that.
+            Err(error)
+                if self.connected
+                    || matches!(
+                        error.kind(),
+                        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
+                    ) =>
+            {
+                return Err(error.into());
+            }
+            Err(error) => return Err(ConnectError::Unreachable(error)),
         }
         Ok(self.has_asked())
     }
@@ -89,9 +157,11 @@ impl Calling {
             if !self.ask()? {
                 return Ok(None);
             }
-            worker.update_task(self.task, self.socket.as_fd(), Interest::READ)?;
+            if let Some(task) = self.task {
+                worker.tasks().update(task, self.line.socket.as_fd(), Interest::READ)?;
+            }
         }
-        if !receive(&self.socket, &mut self.received)? {
+        if !receive(&self.line.socket, &mut self.received)? {
             return Ok(None);
         }
         let reply = self.initiator.receive(&self.received)?;
@@ -99,67 +169,77 @@ impl Calling {
     }
 
     /// Is not served any more; gives the socket back.
-    pub(crate) fn leave(self, worker: &Worker) -> TcpSocket {
-        worker.remove_task(self.task, self.socket.as_fd());
-        self.socket
+    pub(crate) fn leave(self, worker: &Worker) -> Line {
+        if let Some(task) = self.task {
+            worker.tasks().remove(task, self.line.socket.as_fd());
+        }
+        self.line
     }
 }
 
 /// A connection that was taken, and the responder's start-up on it.
 pub(crate) struct Called {
-    socket: TcpSocket,
-    task: u64,
+    line: Line,
+    task: Option<u64>,
     responder: Responder,
     received: Vec<u8>,
 }
 
 impl Called {
-    /// Waits for the Request. `task` is served when the socket is ready.
-    pub(crate) fn start(
-        worker: &Worker,
-        socket: TcpSocket,
-        responder: Responder,
-        task: Arc<dyn Task>,
-    ) -> io::Result<Self> {
-        let task = worker.add_task(socket.as_fd(), Interest::READ, task)?;
-        Ok(Self { socket, task, responder, received: Vec::new() })
+    /// A connection from `peer`. Its Request may be there already.
+    pub(crate) fn new(socket: TcpSocket, peer: SocketAddr, responder: Responder) -> Self {
+        let line = Line { ends: Ends { local: socket.local_addr().ok(), peer }, socket };
+        Self { line, task: None, responder, received: Vec::new() }
+    }
+
+    /// Waits for the Request: `task` is served when the socket is ready.
+    pub(crate) fn wait(&mut self, tasks: &Tasks, task: Arc<dyn Task>) -> io::Result<()> {
+        self.task = Some(tasks.add(self.line.socket.as_fd(), Interest::READ, task)?);
+        Ok(())
     }
 
     /// Goes on; gives the Request when it is there.
     pub(crate) fn advance(&mut self) -> Result<Option<Request>, ConnectError> {
-        if !receive(&self.socket, &mut self.received)? {
+        if !receive(&self.line.socket, &mut self.received)? {
             return Ok(None);
         }
         Ok(self.responder.receive(&self.received)?.map(|(request, _)| request))
     }
 
-    /// Where the peer is, as the socket knows it.
-    pub(crate) fn peer_addr(&self) -> Option<SocketAddr> {
-        self.socket.peer_addr().ok()
+    /// Where the peer is.
+    pub(crate) const fn peer_addr(&self) -> SocketAddr {
+        self.line.ends.peer
     }
 
     /// Is not served any more: an answer is due.
-    pub(crate) fn leave(self, worker: &Worker, pending: Pending) -> Answering {
-        worker.remove_task(self.task, self.socket.as_fd());
-        Answering { socket: self.socket, responder: self.responder, _pending: pending }
+    pub(crate) fn leave(self, tasks: &Tasks, pending: Pending) -> Answering {
+        if let Some(task) = self.task {
+            tasks.remove(task, self.line.socket.as_fd());
+        }
+        Answering { line: self.line, responder: self.responder, _pending: pending }
     }
 }
 
 /// A connection whose Request was read.
 pub(crate) struct Answering {
-    socket: TcpSocket,
+    line: Line,
     responder: Responder,
     _pending: Pending,
 }
 
 impl Answering {
     pub(crate) const fn socket(&self) -> &TcpSocket {
-        &self.socket
+        &self.line.socket
+    }
+
+    /// Between whom it is.
+    pub(crate) const fn ends(&self) -> Ends {
+        self.line.ends
     }
 
     /// Who waits for the answer.
-    pub(crate) fn peer_ip(&self) -> Option<IpAddr> {
-        self.socket.peer_addr().ok().map(|addr| addr.ip().to_canonical())
+    pub(crate) fn peer_ip(&self) -> IpAddr {
+        self.line.ends.peer.ip().to_canonical()
     }
 
     /// Sends the Reply and hands out the stream.
@@ -169,12 +249,12 @@ impl Answering {
         params: &ConnectParams,
     ) -> Result<(Box<dyn Stream>, Negotiated), ConnectError> {
         // The peer must be silent until it has our Reply (RFC 5044 §7.1.1).
-        if self.socket.readable()? > 0 {
+        if self.socket().readable()? > 0 {
             return Err(StartupError::SurplusOctets.into());
         }
         let (reply, terms) = self.responder.accept(params.ird, params.ord, &params.private_data)?;
         self.send(&reply)?;
-        Ok((operate(self.socket, &engine.options)?, terms))
+        Ok((operate(self.line, &engine.options)?, terms))
     }
 
     /// Sends a Reply that rejects, and closes.
@@ -188,7 +268,7 @@ impl Answering {
 
     /// A frame fits into the buffer of a connection on which nothing was sent yet.
     fn send(&self, frame: &[u8]) -> io::Result<()> {
-        let sent = self.socket.send(&[IoPart::new(frame)], false)?;
+        let sent = self.socket().send(&[IoPart::new(frame)], false)?;
         if sent < frame.len() {
             return Err(io::ErrorKind::WriteZero.into());
         }
@@ -197,13 +277,14 @@ impl Answering {
 }
 
 /// The stream of a connection whose start-up is done.
-pub(crate) fn operate(socket: TcpSocket, options: &Options) -> io::Result<Box<dyn Stream>> {
+pub(crate) fn operate(line: Line, options: &Options) -> io::Result<Box<dyn Stream>> {
+    let Line { socket, ends } = line;
     if let Some(idle) = options.keepalive {
         let interval = (idle / PROBES).max(Duration::from_secs(1));
         socket.set_keepalive(Some(Keepalive { idle, interval, probes: PROBES }))?;
     }
     let congestion = options.local_congestion.as_deref();
-    Ok(Box::new(TcpStream::new(socket, options.user_timeout, congestion)?))
+    Ok(Box::new(TcpStream::new(socket, ends, options.user_timeout, congestion)?))
 }
 
 /// An IPv4 address as such, where an IPv6 socket has it.

@@ -16,8 +16,15 @@ static ALL: PerProcess<Mutex<Vec<Weak<Live>>>> = PerProcess::new();
 /// Connections of one device.
 #[derive(Debug, Default)]
 pub(crate) struct Live {
-    endpoints: Mutex<HashMap<u32, Arc<Endpoint>>>,
+    state: Mutex<State>,
     gone: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    endpoints: HashMap<u32, Arc<Endpoint>>,
+    /// The process exits: somebody waits until there are none.
+    ending: bool,
 }
 
 impl Live {
@@ -32,33 +39,41 @@ impl Live {
     }
 
     pub(crate) fn add(&self, endpoint: &Arc<Endpoint>) {
-        self.lock().insert(endpoint.id(), Arc::clone(endpoint));
+        self.lock().endpoints.insert(endpoint.id(), Arc::clone(endpoint));
     }
 
     pub(crate) fn remove(&self, endpoint: &Endpoint) {
-        let removed = self.lock().remove(&endpoint.id());
-        self.gone.notify_all();
+        let mut state = self.lock();
+        let removed = state.endpoints.remove(&endpoint.id());
+        if state.ending {
+            self.gone.notify_all();
+        }
+        drop(state);
         // Its last reference may go here, and with it what it holds.
         drop(removed);
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.lock().len()
+        self.lock().endpoints.len()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u32, Arc<Endpoint>>> {
-        self.endpoints.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends every connection in good order and waits for it. The kernel would reset those with
     /// unread octets, and drop what was sent before.
     fn end(&self, deadline: Instant) {
-        let endpoints: Vec<_> = self.lock().values().cloned().collect();
+        let endpoints: Vec<_> = {
+            let mut state = self.lock();
+            state.ending = true;
+            state.endpoints.values().cloned().collect()
+        };
         for endpoint in endpoints {
             endpoint.disconnect();
         }
         let mut left = self.lock();
-        while !left.is_empty() {
+        while !left.endpoints.is_empty() {
             let now = Instant::now();
             if now >= deadline {
                 return;

@@ -12,13 +12,19 @@
 //!   group      the poll group of a completion queue
 //!   awaiting   programs that await an answer by spinning on memory
 //!   gather     posts that go out together
+//!   desk       where a blocked caller receives connections that come in
+//!   tended     what groups and desks have in common: callers or the worker look after them
 //!   worker     the thread that serves what nobody drives; timers
+//!   bell       what wakes a blocked caller
+//!   tasks      descriptors that are waited for on behalf of others
 //!   stream     the octet stream under a link
 //!   live       the connections there are, for the end of the process
 //!   numbers    queue pair numbers, and the ports that some of them name
 //! ```
 
 pub(crate) mod awaiting;
+pub(crate) mod bell;
+pub(crate) mod desk;
 pub(crate) mod endpoint;
 pub(crate) mod gather;
 pub(crate) mod group;
@@ -30,6 +36,8 @@ pub(crate) mod options;
 pub(crate) mod pool;
 pub(crate) mod stream;
 pub(crate) mod sync;
+pub(crate) mod tasks;
+pub(crate) mod tended;
 pub(crate) mod token;
 pub(crate) mod turns;
 pub(crate) mod worker;

@@ -38,7 +38,6 @@ const DEFAULT_EMSS: usize = 536;
 #[derive(Debug)]
 pub(crate) struct TcpStream {
     socket: TcpSocket,
-    /// The system forgets it when the connection breaks.
     peer: SocketAddr,
 }
 
@@ -47,14 +46,18 @@ impl TcpStream {
     /// host a congestion control that does not pace.
     pub(crate) fn new(
         socket: TcpSocket,
+        ends: Ends,
         user_timeout: Duration,
         local_congestion: Option<&str>,
     ) -> io::Result<Self> {
         socket.set_nodelay(true)?;
         socket.set_user_timeout(Some(user_timeout))?;
-        let peer = socket.peer_addr()?;
+        let Ends { local, peer } = ends;
+        // The system forgets it when the connection is reset, as by a peer that had gone when it
+        // was sent the Reply.
+        socket.peer_addr()?;
         if let Some(name) = local_congestion
-            && peer.ip() == socket.local_addr()?.ip()
+            && local.is_some_and(|local| local.ip() == peer.ip())
         {
             // A kernel without it keeps its default: slower, not wrong.
             let _ = socket.set_congestion(name);
@@ -63,6 +66,14 @@ impl TcpStream {
         let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
         Ok(Self { socket, peer })
     }
+}
+
+/// Between which addresses a connection is: asking the system costs a call each time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ends {
+    /// Ours, where it is known.
+    pub(crate) local: Option<SocketAddr>,
+    pub(crate) peer: SocketAddr,
 }
 
 impl Stream for TcpStream {

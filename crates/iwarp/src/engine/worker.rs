@@ -4,20 +4,22 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use iwarp_os::thread::{self, Thread};
-use iwarp_os::{Epoll, EventFd, EventFdKind, Events, FdPlace, Interest, Ready};
+use iwarp_os::{EventFd, EventFdKind, Events, FdPlace, Interest, Ready};
 use iwarp_proto::types::Time;
 
+use crate::engine::desk::Desk;
 use crate::engine::group::{By, Group, clock};
 use crate::engine::handover::{Cause, Duty};
 use crate::engine::now;
 use crate::engine::options::Options;
 use crate::engine::pool::with_staging;
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
+use crate::engine::tasks::Tasks;
+use crate::engine::tended::Tended;
 
 /// The wake-up descriptor's token; no object has it.
 const WAKE: u64 = 0;
@@ -26,15 +28,10 @@ const SERVE_ROUNDS: usize = 16;
 /// Groups up to which an idle poller lends a hand with the others.
 const FEW_GROUPS: usize = 16;
 
-/// Something that waits for a descriptor, served by the worker.
-pub(crate) trait Task: Send + Sync {
-    /// The descriptor is ready.
-    fn ready(&self, ready: Ready);
-}
-
 /// See the [module](self).
 pub(crate) struct Worker {
-    epoll: Epoll,
+    /// Their epoll is the one on which the thread sleeps.
+    tasks: Arc<Tasks>,
     wake: EventFd,
     stop: AtomicBool,
     state: Mutex<State>,
@@ -44,18 +41,27 @@ pub(crate) struct Worker {
 #[derive(Default)]
 struct State {
     groups: HashMap<u64, Weak<Group>>,
-    tasks: HashMap<u64, Arc<dyn Task>>,
+    desks: HashMap<u64, Weak<Desk>>,
     /// By their time, and by their number where that is the same.
     timers: BTreeMap<(Time, u64), Due>,
     serial: u64,
     /// Of [`Worker::other_group`].
     turn: usize,
-    /// When the thread wakes by itself, if it sleeps. (If it does not, it looks before it does.)
-    asleep_until: Option<Time>,
+    sleep: Sleep,
+}
+
+/// What the thread does.
+#[derive(Default)]
+enum Sleep {
+    /// It works, and looks at the timers before it sleeps.
+    #[default]
+    Awake,
+    Until(Time),
+    Forever,
 }
 
 enum Due {
-    Group(u64),
+    Tended(u64),
     Call(Box<dyn FnOnce() + Send>),
 }
 
@@ -84,13 +90,13 @@ impl Worker {
     /// Starts the thread.
     pub(crate) fn start(_: &Options) -> io::Result<Arc<Self>> {
         let worker = Arc::new(Self {
-            epoll: Epoll::new(FdPlace::Internal)?,
+            tasks: Tasks::new()?,
             wake: EventFd::new(EventFdKind::Counter, FdPlace::Internal)?,
             stop: AtomicBool::new(false),
             state: Mutex::new(State::default()),
             thread: Mutex::new(None),
         });
-        worker.epoll.add(&worker.wake, WAKE, Interest::READ)?;
+        worker.tasks.epoll().add(&worker.wake, WAKE, Interest::READ)?;
         let its = Arc::clone(&worker);
         *worker.thread.lock() = Some(thread::spawn_blocked("iwarp", move || its.run())?);
         Ok(worker)
@@ -106,11 +112,14 @@ impl Worker {
         }
     }
 
-    /// A number that nothing else has, at no worker: completion queues of several may share a
-    /// channel.
+    /// A number that nothing else has, at no worker.
     pub(crate) fn next_id(&self) -> u64 {
-        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(WAKE + 1);
-        NEXT.fetch_add(1, Ordering::Relaxed)
+        next_id()
+    }
+
+    /// What its thread serves.
+    pub(crate) const fn tasks(&self) -> &Arc<Tasks> {
+        &self.tasks
     }
 
     /// Looks after a group from now on, until it is dropped.
@@ -118,7 +127,15 @@ impl Worker {
         let mut state = self.state.lock();
         state.groups.retain(|_, group| group.strong_count() > 0);
         state.groups.insert(group.id(), Arc::downgrade(group));
-        self.epoll.add(group.epoll(), group.id(), Interest::READ.one_shot())
+        self.tasks.epoll().add(group.epoll(), group.id(), Interest::READ.one_shot())
+    }
+
+    /// Looks after a desk, likewise.
+    pub(crate) fn add_desk(&self, desk: &Arc<Desk>) -> io::Result<()> {
+        let mut state = self.state.lock();
+        state.desks.retain(|_, desk| desk.strong_count() > 0);
+        state.desks.insert(desk.id(), Arc::downgrade(desk));
+        self.tasks.epoll().add(desk.epoll(), desk.id(), Interest::READ.one_shot())
     }
 
     /// Another group than this one: each in its turn, where there are few.
@@ -133,46 +150,13 @@ impl Worker {
         others.nth(state.turn % others_len).and_then(|(_, other)| other.upgrade())
     }
 
-    /// Lets the group wake the worker, at once if something is pending.
-    pub(crate) fn arm(&self, group: &Group) {
-        let armed = self.epoll.modify(group.epoll(), group.id(), Interest::READ.one_shot());
+    /// Lets a group or desk wake the worker, at once if something is pending.
+    pub(crate) fn arm(&self, tended: &dyn Tended) {
+        let one_shot = Interest::READ.one_shot();
+        let armed = self.tasks.epoll().modify(tended.epoll(), tended.id(), one_shot);
         if let Err(error) = armed {
             tracing::error!(%error, "cannot wait for a poll group");
         }
-    }
-
-    /// Serves `task` whenever its descriptor is ready (level-triggered).
-    pub(crate) fn add_task(
-        &self,
-        fd: BorrowedFd<'_>,
-        interest: Interest,
-        task: Arc<dyn Task>,
-    ) -> io::Result<u64> {
-        let id = self.next_id();
-        self.state.lock().tasks.insert(id, task);
-        let added = self.epoll.add(fd, id, interest);
-        if added.is_err() {
-            self.state.lock().tasks.remove(&id);
-        }
-        added.map(|()| id)
-    }
-
-    /// Changes what a task waits for.
-    pub(crate) fn update_task(
-        &self,
-        id: u64,
-        fd: BorrowedFd<'_>,
-        interest: Interest,
-    ) -> io::Result<()> {
-        self.epoll.modify(fd, id, interest)
-    }
-
-    /// Stops serving a task. It may still be in a call at this moment.
-    pub(crate) fn remove_task(&self, id: u64, fd: BorrowedFd<'_>) {
-        // A descriptor that was closed is removed already.
-        let _ = self.epoll.delete(fd);
-        let task = self.state.lock().tasks.remove(&id);
-        drop(task);
     }
 
     /// Calls `what` on the worker's thread at that time.
@@ -190,7 +174,11 @@ impl Worker {
         state.serial += 1;
         let key = (at, state.serial);
         state.timers.insert(key, what);
-        let too_late = state.asleep_until.is_none_or(|until| at < until);
+        let too_late = match state.sleep {
+            Sleep::Awake => false,
+            Sleep::Until(until) => at < until,
+            Sleep::Forever => true,
+        };
         drop(state);
         if too_late {
             self.wake();
@@ -209,7 +197,9 @@ impl Worker {
         with_staging(|_| ());
         while !self.stop.load(Ordering::SeqCst) {
             let timeout = self.next_timeout();
-            if let Err(error) = self.epoll.wait(&mut events, timeout)
+            let waited = self.tasks.epoll().wait(&mut events, timeout);
+            self.state.lock().sleep = Sleep::Awake;
+            if let Err(error) = waited
                 && error.kind() != io::ErrorKind::Interrupted
             {
                 tracing::error!(%error, "the worker cannot wait any more");
@@ -224,8 +214,9 @@ impl Worker {
 
     fn next_timeout(&self) -> Option<Duration> {
         let mut state = self.state.lock();
-        state.asleep_until = state.timers.keys().next().map(|(at, _)| *at);
-        Some(state.asleep_until?.0.saturating_sub(now().0))
+        let first = state.timers.keys().next().map(|(at, _)| *at);
+        state.sleep = first.map_or(Sleep::Forever, Sleep::Until);
+        Some(first?.0.saturating_sub(now().0))
     }
 
     fn dispatch(&self, ready: Ready) {
@@ -233,16 +224,20 @@ impl Worker {
             let _ = self.wake.drain();
             return;
         }
-        let (task, group) = {
-            let state = self.state.lock();
-            let task = state.tasks.get(&ready.token).cloned();
-            (task, state.groups.get(&ready.token).and_then(Weak::upgrade))
-        };
-        if let Some(task) = task {
+        if let Some(tended) = self.tended(ready.token) {
+            self.look_after(&*tended, Cause::Fired);
+        } else if let Some(task) = self.tasks.find(ready.token) {
             task.ready(ready);
-        } else if let Some(group) = group {
-            self.look_after(&group, Cause::Fired);
         }
+    }
+
+    /// The group or desk with that number.
+    fn tended(&self, id: u64) -> Option<Arc<dyn Tended>> {
+        let state = self.state.lock();
+        if let Some(group) = state.groups.get(&id) {
+            return group.upgrade().map(|group| group as Arc<dyn Tended>);
+        }
+        state.desks.get(&id)?.upgrade().map(|desk| desk as Arc<dyn Tended>)
     }
 
     fn run_timers(&self) {
@@ -256,42 +251,48 @@ impl Worker {
             };
             match due {
                 Due::Call(what) => what(),
-                Due::Group(id) => {
-                    let group = self.state.lock().groups.get(&id).and_then(Weak::upgrade);
-                    if let Some(group) = group {
-                        self.look_after(&group, Cause::Time);
+                Due::Tended(id) => {
+                    if let Some(tended) = self.tended(id) {
+                        self.look_after(&*tended, Cause::Time);
                     }
                 }
             }
         }
     }
 
-    fn look_after(&self, group: &Group, cause: Cause) {
-        match group.handover.worker_turn(clock(), cause) {
-            Duty::Serve => self.serve(group, cause),
+    fn look_after(&self, tended: &dyn Tended, cause: Cause) {
+        match tended.handover().worker_turn(clock(), cause) {
+            Duty::Serve => self.serve(tended, cause),
             Duty::Watch(at) => {
-                self.push_timer(Time(Duration::from_nanos(at)), Due::Group(group.id()));
+                self.push_timer(Time(Duration::from_nanos(at)), Due::Tended(tended.id()));
             }
             Duty::Leave => {}
-            Duty::Arm => self.arm(group),
+            Duty::Arm => self.arm(tended),
         }
     }
 
-    fn serve(&self, group: &Group, cause: Cause) {
+    fn serve(&self, tended: &dyn Tended, cause: Cause) {
+        let handover = tended.handover();
         for round in 0..SERVE_ROUNDS {
-            if !group.drive(By::Worker) {
+            if !tended.drive(By::Worker) {
                 break;
             }
             if round == 0 && cause == Cause::Time {
-                group.handover.was_late();
+                handover.was_late();
             }
-            if group.handover.is_leased(clock()) {
+            if handover.is_leased(clock()) {
                 break;
             }
         }
-        group.handover.served();
-        self.arm(group);
+        handover.served();
+        self.arm(tended);
     }
+}
+
+/// A number that nothing else has, at no worker: completion queues of several may share a channel.
+pub(crate) fn next_id() -> u64 {
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(WAKE + 1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 #[cfg(all(test, not(model)))]

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use iwarp_os::{Epoll, EventFd, EventFdKind, Events, FdPlace, ForkGeneration, Interest};
 
-use crate::engine::group::{By, Group, Waiting};
+use crate::engine::group::Group;
 use crate::engine::sync::{AtomicBool, AtomicU8, Mutex, Ordering};
+use crate::engine::tended::Waiting;
 use crate::engine::{keep_inherited, now};
 
 /// Events taken in a row without waiting for them here, after which the program is taken to sleep
@@ -151,16 +152,13 @@ impl ChannelCore {
             Err(error) => return Err(error),
         }
         for event in ready.iter().filter(|ready| ready.token != EVENT) {
-            let group = waiting.iter().find(|waiting| waiting.group().id() == event.token);
+            let group = waiting.iter().find(|waiting| waiting.tended().id() == event.token);
             let Some(waiting) = group else {
                 // A queue that was made meanwhile.
                 self.wait_on_groups(waiting);
                 break;
             };
-            if !waiting.group().drive(By::Caller) {
-                // Somebody else is at it and may need this CPU.
-                iwarp_os::clock::yield_now();
-            }
+            waiting.drive();
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use crate::cm::startup::Answering;
 use crate::engine::Engine;
 use crate::engine::numbers::Port;
 use crate::engine::sync::Mutex;
-use crate::engine::worker::Task;
+use crate::engine::tasks::Task;
 
 /// Peers that the system takes before the worker does: all those of 256 queue pairs.
 const BACKLOG: u32 = 512;
@@ -43,12 +43,12 @@ impl Door {
             engine: Arc::clone(engine),
             port: Arc::clone(port),
             guests,
-            reception: Reception::new(engine, config, engine.options.max_pending, host),
+            reception: Reception::new(engine, None, config, engine.options.max_pending, host),
             task: Mutex::new(None),
         });
         port.socket().start_listening(BACKLOG)?;
         let task = Arc::clone(&door) as Arc<dyn Task>;
-        let added = engine.worker.add_task(port.socket().as_fd(), Interest::READ, task);
+        let added = engine.worker.tasks().add(port.socket().as_fd(), Interest::READ, task);
         match added {
             Ok(task) => *door.task.lock() = Some(task),
             Err(error) => {
@@ -74,7 +74,7 @@ impl Door {
     pub(crate) fn close(&self) {
         let socket = self.port.socket();
         if let Some(task) = self.task.lock().take() {
-            self.engine.worker.remove_task(task, socket.as_fd());
+            self.engine.worker.tasks().remove(task, socket.as_fd());
         }
         if let Err(error) = socket.stop_listening() {
             tracing::debug!(port = self.port.number(), %error, "goes on listening");
@@ -84,7 +84,7 @@ impl Door {
 
 impl Task for Door {
     fn ready(&self, _: Ready) {
-        self.reception.take_all(self.port.socket());
+        self.reception.take_one(self.port.socket());
     }
 }
 
@@ -92,7 +92,7 @@ impl Host for Guests {
     fn requested(&self, request: Request, answering: Answering) {
         let Some(introduction) = Introduction::parse(&request.private_data) else {
             // Nobody of ours: closed without an answer, which might be taken for another's.
-            tracing::info!(peer = ?answering.peer_ip(), "somebody came to a queue pair's port");
+            tracing::info!(peer = %answering.peer_ip(), "somebody came to a queue pair's port");
             return;
         };
         let meeting = self.0.lock().get(&introduction.to).and_then(Weak::upgrade);
@@ -105,7 +105,7 @@ impl Host for Guests {
 
 /// Says no.
 pub(crate) fn send_away(answering: Answering, why: Refusal) {
-    tracing::debug!(peer = ?answering.peer_ip(), ?why, "a queue pair is not to be had");
+    tracing::debug!(peer = %answering.peer_ip(), ?why, "a queue pair is not to be had");
     // Whoever has gone does not need to know.
     let _ = answering.reject(&why.encode());
 }

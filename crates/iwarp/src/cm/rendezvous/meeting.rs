@@ -16,13 +16,14 @@ use crate::REPORT;
 use crate::cm::rendezvous::door::send_away;
 use crate::cm::rendezvous::introduction::{Introduction, Refusal};
 use crate::cm::rendezvous::{Peer, Rendezvous, Retry};
-use crate::cm::startup::{Answering, Calling, operate};
+use crate::cm::startup::{Answering, Calling, Line, Served, operate};
 use crate::cm::{ConnectError, ConnectParams, closed};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::numbers::{Number, port_of};
 use crate::engine::stream::Stream;
 use crate::engine::sync::Mutex;
-use crate::engine::worker::{Deadline, Task};
+use crate::engine::tasks::Task;
+use crate::engine::worker::Deadline;
 use crate::engine::{Engine, now};
 use crate::verbs::Gid;
 
@@ -80,7 +81,7 @@ struct Attempt {
 struct Kept {
     serial: u64,
     from: u32,
-    ip: Option<IpAddr>,
+    ip: IpAddr,
     answering: Answering,
     task: u64,
 }
@@ -196,7 +197,7 @@ impl Meeting {
         let ip = answering.peer_ip();
         let watch = Arc::new(Watch { meeting: self.itself.clone(), serial });
         let worker = &self.engine().worker;
-        let task = worker.add_task(answering.socket().as_fd(), Interest::READ, watch)?;
+        let task = worker.tasks().add(answering.socket().as_fd(), Interest::READ, watch)?;
         // The same peer once more has given its former connection up.
         let former = state.kept.iter().position(|kept| kept.from == from && kept.ip == ip);
         let full = (state.kept.len() == MAX_KEPT).then_some(0);
@@ -209,7 +210,7 @@ impl Meeting {
 
     /// Nobody but the meeting looks after its connection any more.
     fn take(&self, kept: Kept) -> Answering {
-        self.engine().worker.remove_task(kept.task, kept.answering.socket().as_fd());
+        self.engine().worker.tasks().remove(kept.task, kept.answering.socket().as_fd());
         kept.answering
     }
 
@@ -217,7 +218,7 @@ impl Meeting {
     /// takes the peer's unless our own attempt may still win.
     fn sort_kept(&self, state: &mut State) {
         let Some(peer) = state.peer else { return };
-        let is_peer = |kept: &Kept| kept.from == peer.qpn && kept.ip == Some(peer.gid);
+        let is_peer = |kept: &Kept| kept.from == peer.qpn && kept.ip == peer.gid;
         let (ours, strangers): (Vec<_>, Vec<_>) = state.kept.drain(..).partition(is_peer);
         state.kept = ours;
         for kept in strangers {
@@ -304,7 +305,9 @@ impl Meeting {
         let socket = TcpSocket::connect_start(Some(peer.origin()), peer.addr())?;
         let itself = self.itself.upgrade().ok_or_else(closed)?;
         let private_data = introduction.encode();
-        let calling = Calling::start(&engine.worker, socket, config, &private_data, itself)?;
+        let served = Served::ByWorker(itself);
+        let addr = peer.addr();
+        let calling = Calling::start(&engine.worker, socket, addr, config, &private_data, served)?;
         Ok(Attempt { calling, deadline: now().plus(engine.options.startup_timeout) })
     }
 
@@ -329,8 +332,8 @@ impl Meeting {
             return self.failed(search, "something else answers there".to_owned());
         }
         let Some(attempt) = search.attempt.take() else { return };
-        let socket = attempt.calling.leave(&self.engine().worker);
-        match operate(socket, &self.engine().options) {
+        let line = attempt.calling.leave(&self.engine().worker);
+        match operate(line, &self.engine().options) {
             Ok(stream) => self.met(state, stream, &reply.negotiated),
             Err(error) => self.failed(search, error.to_string()),
         }
@@ -396,7 +399,7 @@ impl Meeting {
             peer_to_peer: false,
             fault: None,
         };
-        self.endpoint.attach_in_place(operate(socket, options)?, &terms)
+        self.endpoint.attach_in_place(operate(Line::of(socket)?, options)?, &terms)
     }
 
     fn drop_search(&self, search: Option<Search>) {

@@ -1,0 +1,37 @@
+//! What callers that block for the connection manager move meanwhile.
+
+use std::sync::Arc;
+
+use crate::engine::endpoint::Endpoint;
+use crate::engine::tended::Waiting;
+
+/// The streams of a queue pair's completion queues, until this is dropped: the worker need not
+/// wake for them. Where another caller is blocked on some already, one is enough: each would wake
+/// for whatever comes.
+pub(crate) struct Meanwhile {
+    endpoint: Arc<Endpoint>,
+    waiting: Vec<Waiting>,
+}
+
+impl Meanwhile {
+    pub(crate) fn of(endpoint: &Arc<Endpoint>) -> Self {
+        let [receives, sends] = endpoint.groups();
+        let sends = Some(sends).filter(|sends| !Arc::ptr_eq(receives, sends));
+        let groups = [Some(receives), sends].into_iter().flatten();
+        let alone = groups.filter(|group| !group.handover.has_waiters());
+        let waiting = alone.map(|group| group.wait_on()).collect();
+        Self { endpoint: Arc::clone(endpoint), waiting }
+    }
+
+    pub(crate) fn waiting(&self) -> &[Waiting] {
+        &self.waiting
+    }
+}
+
+impl Drop for Meanwhile {
+    fn drop(&mut self) {
+        self.waiting.clear();
+        // Who leaves has a lease, and somebody else may be asleep.
+        self.endpoint.leave_to_worker_if_asleep();
+    }
+}

@@ -1,0 +1,63 @@
+//! Connections that are up, and what is to be known of them.
+
+use std::sync::Arc;
+
+use iwarp_proto::mpa::startup::Negotiated;
+
+use crate::cm::EventKind;
+use crate::cm::id::WeakId;
+use crate::engine::endpoint::{Ended, Endpoint, Observer};
+use crate::engine::sync::{AtomicBool, Ordering};
+
+/// A connection that an id has or had.
+#[derive(Clone)]
+pub(crate) struct Connected {
+    pub(crate) endpoint: Arc<Endpoint>,
+    /// Its number: the queue pair may have another one later.
+    number: u64,
+    over: Arc<AtomicBool>,
+}
+
+impl Connected {
+    /// Whether it has ended.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    /// Ends it in good order.
+    pub(crate) fn end(&self) {
+        self.endpoint.disconnect_if(self.number);
+    }
+}
+
+/// Passes on what happens to a connection.
+pub(crate) struct Watch {
+    id: WeakId,
+    /// The terms, where the connection is up only when the peer's first frame has come.
+    established: Option<Negotiated>,
+    over: Arc<AtomicBool>,
+}
+
+impl Watch {
+    pub(crate) fn new(id: WeakId, established: Option<Negotiated>) -> Self {
+        Self { id, established, over: Arc::new(AtomicBool::new(false)) }
+    }
+
+    /// What it watches: the connection of that number.
+    pub(crate) fn connected(&self, endpoint: &Arc<Endpoint>, number: u64) -> Connected {
+        Connected { endpoint: Arc::clone(endpoint), number, over: Arc::clone(&self.over) }
+    }
+}
+
+impl Observer for Watch {
+    fn first_fpdu(&self) {
+        if let Some(terms) = &self.established {
+            self.id.push(EventKind::established(terms, Vec::new()));
+        }
+    }
+
+    fn disconnected(&self, why: Ended) {
+        self.over.store(true, Ordering::SeqCst);
+        self.id.push(EventKind::Disconnected(why));
+    }
+}

@@ -1,0 +1,81 @@
+//! Descriptors that are waited for on behalf of others.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use iwarp_os::{Epoll, FdPlace, Interest, Ready};
+
+use crate::engine::sync::Mutex;
+use crate::engine::worker::next_id;
+
+/// Something that waits for a descriptor.
+pub(crate) trait Task: Send + Sync {
+    /// The descriptor is ready.
+    fn ready(&self, ready: Ready);
+}
+
+/// Tasks and their epoll, which may have other descriptors as well.
+pub(crate) struct Tasks {
+    epoll: Epoll,
+    tasks: Mutex<HashMap<u64, Arc<dyn Task>>>,
+}
+
+impl fmt::Debug for Tasks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tasks").finish_non_exhaustive()
+    }
+}
+
+impl Tasks {
+    pub(crate) fn new() -> io::Result<Arc<Self>> {
+        let epoll = Epoll::new(FdPlace::Internal)?;
+        Ok(Arc::new(Self { epoll, tasks: Mutex::new(HashMap::new()) }))
+    }
+
+    pub(crate) const fn epoll(&self) -> &Epoll {
+        &self.epoll
+    }
+
+    /// Serves `task` whenever its descriptor is ready (level-triggered).
+    pub(crate) fn add(
+        &self,
+        fd: BorrowedFd<'_>,
+        interest: Interest,
+        task: Arc<dyn Task>,
+    ) -> io::Result<u64> {
+        let id = next_id();
+        self.tasks.lock().insert(id, task);
+        let added = self.epoll.add(fd, id, interest);
+        if added.is_err() {
+            self.tasks.lock().remove(&id);
+        }
+        added.map(|()| id)
+    }
+
+    /// Changes what a task waits for.
+    pub(crate) fn update(&self, id: u64, fd: BorrowedFd<'_>, interest: Interest) -> io::Result<()> {
+        self.epoll.modify(fd, id, interest)
+    }
+
+    /// Stops serving a task. It may still be in a call at this moment.
+    pub(crate) fn remove(&self, id: u64, fd: BorrowedFd<'_>) {
+        // A descriptor that was closed is removed already.
+        let _ = self.epoll.delete(fd);
+        let task = self.tasks.lock().remove(&id);
+        drop(task);
+    }
+
+    /// Stops serving all of them, whose descriptors close if they are theirs alone.
+    pub(crate) fn clear(&self) {
+        let tasks = std::mem::take(&mut *self.tasks.lock());
+        drop(tasks);
+    }
+
+    /// The task of that number, if it is one and still there.
+    pub(crate) fn find(&self, id: u64) -> Option<Arc<dyn Task>> {
+        self.tasks.lock().get(&id).cloned()
+    }
+}

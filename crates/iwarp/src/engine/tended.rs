@@ -1,0 +1,100 @@
+//! What is moved by callers where there are some, by the worker otherwise.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+use std::{fmt, io};
+
+use iwarp_os::{Epoll, Interest, poll};
+
+use crate::engine::group::{By, clock};
+use crate::engine::handover::Handover;
+use crate::engine::worker::Worker;
+
+/// A level-triggered epoll and what is in it; [`Handover`] says who looks after it.
+pub(crate) trait Tended: Send + Sync + fmt::Debug {
+    /// Its name at the worker.
+    fn id(&self) -> u64;
+    fn epoll(&self) -> &Epoll;
+    fn handover(&self) -> &Handover;
+    /// Who looks after it where no caller does.
+    fn worker(&self) -> &Worker;
+    /// Moves whatever is ready. False when nothing was, or somebody else is at it.
+    fn drive(&self, by: By) -> bool;
+}
+
+/// A caller that is blocked, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Waiting(Arc<dyn Tended>);
+
+impl Waiting {
+    pub(crate) fn on(tended: Arc<dyn Tended>) -> Self {
+        tended.handover().enter();
+        Self(tended)
+    }
+
+    pub(crate) fn tended(&self) -> &dyn Tended {
+        &*self.0
+    }
+
+    fn epoll(&self) -> &Epoll {
+        self.0.epoll()
+    }
+
+    /// Moves what is ready.
+    pub(crate) fn drive(&self) {
+        if !self.0.drive(By::Caller) {
+            // Somebody else is at it and may need this CPU.
+            iwarp_os::clock::yield_now();
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if self.0.handover().leave(clock()) {
+            self.0.worker().arm(&*self.0);
+        }
+    }
+}
+
+/// Blocks until `fd` has what is of interest, something of what `waiting` names (two at most) is
+/// ready, a signal came, or `timeout` has passed.
+pub(crate) fn wait_beside(
+    waiting: &[Waiting],
+    fd: BorrowedFd<'_>,
+    interest: Interest,
+    timeout: Option<Duration>,
+) -> io::Result<Woken> {
+    let own = (fd, interest);
+    let of = |waiting| (Waiting::epoll(waiting).as_fd(), Interest::READ);
+    let ready = match waiting {
+        [] => poll::wait_ready([own], timeout).map(|[own]| [own, false, false]),
+        [one] => poll::wait_ready([own, of(one)], timeout).map(|[own, one]| [own, one, false]),
+        [one, two, ..] => poll::wait_ready([own, of(one), of(two)], timeout),
+    };
+    match ready {
+        Ok([own, tended @ ..]) => Ok(Woken { own, tended }),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Woken::default()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Why [`wait_beside`] returned.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Woken {
+    /// The descriptor is ready.
+    pub(crate) own: bool,
+    tended: [bool; 2],
+}
+
+impl Woken {
+    /// Moves what is ready of what was waited for.
+    pub(crate) fn drive(self, waiting: &[Waiting]) {
+        for (waiting, ready) in waiting.iter().zip(self.tended) {
+            if ready {
+                waiting.drive();
+            }
+        }
+    }
+}
