@@ -34,6 +34,7 @@ pub mod socket;
 mod sockopt;
 pub mod stream;
 pub mod thread;
+pub mod ticks;
 
 pub use addr::{Interface, InterfaceAddr};
 pub use fd::FdPlace;

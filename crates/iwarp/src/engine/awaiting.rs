@@ -49,16 +49,16 @@ impl Awaiting {
         }
     }
 
-    /// The program has posted something, at that time. True when it is likely to do nothing but
+    /// The program has posted something, now. True when it is likely to do nothing but
     /// wait for an answer from now on.
-    pub(crate) fn posted(&self, now: u64) -> bool {
+    pub(crate) fn posted(&self, clock: impl FnOnce() -> u64) -> bool {
         let posts = self.posts.load(Ordering::Relaxed).saturating_add(1);
         self.posts.store(posts, Ordering::Relaxed);
         let score = self.score.load(Ordering::Relaxed);
         if score == 0 {
             return false;
         }
-        self.posted_at.store(now, Ordering::Relaxed);
+        self.posted_at.store(clock(), Ordering::Relaxed);
         posts == self.round.load(Ordering::Relaxed) && score >= self.needed.load(Ordering::Relaxed)
     }
 
@@ -119,7 +119,7 @@ mod tests {
     fn learn(awaiting: &Awaiting, posts: u32, after: u64) -> Option<u32> {
         for round in 0..1000 {
             for post in 1..=posts {
-                if awaiting.posted(0) {
+                if awaiting.posted(|| 0) {
                     assert_eq!(post, posts, "there are more to come");
                     return Some(round);
                 }
@@ -146,9 +146,9 @@ mod tests {
     fn a_program_that_polls_is_left_alone() {
         let awaiting = Awaiting::new();
         for _ in 0..100 {
-            assert!(!awaiting.posted(0));
+            assert!(!awaiting.posted(|| 0));
             awaiting.answered(1);
-            assert!(!awaiting.posted(0));
+            assert!(!awaiting.posted(|| 0));
             awaiting.is_driven();
         }
     }
@@ -158,7 +158,7 @@ mod tests {
         let awaiting = Awaiting::new();
         let mut waits = 0;
         for _ in 0..1000 {
-            if awaiting.posted(0) {
+            if awaiting.posted(|| 0) {
                 waits += 1;
                 awaiting.awaited(false);
             }
@@ -173,7 +173,7 @@ mod tests {
         learn(&awaiting, 1, 1);
         for _ in 0..100 {
             awaiting.awaited(true);
-            assert!(awaiting.posted(0));
+            assert!(awaiting.posted(|| 0));
         }
     }
 }

@@ -14,7 +14,7 @@ use iwarp_proto::rdmap::wire::TerminateCode;
 use iwarp_proto::types::Time;
 
 use crate::engine::awaiting::{self, Awaiting};
-use crate::engine::group::{By, clock};
+use crate::engine::group::{By, Group, clock};
 use crate::engine::link::Link;
 use crate::engine::numbers::Number;
 use crate::engine::stream::Stream;
@@ -245,17 +245,19 @@ impl Endpoint {
     pub(crate) fn post_send(self: &Arc<Self>, requests: &[SendRequest<'_>]) -> Posted {
         let (result, link) = self.post(requests, Qp::post_send, |core| core.link.clone());
         if let Some(link) = link {
-            let now = clock();
-            let awaits = self.awaiting.posted(now);
-            if self.may_gather(&link, requests, now) {
+            let awaits = self.awaiting.posted(clock);
+            if self.may_gather(&link, requests) {
+                let now = clock();
                 self.send_cq.group().note_hold(now);
                 self.recv_cq.group().handover.lease_in_full(now);
                 link.hold();
                 return result;
             }
             self.transmit(&link);
+            let now = clock();
+            link.gather().sent(now);
             if awaits && !self.is_asleep() {
-                self.await_answer(&link);
+                self.await_answer(&link, now);
             }
         }
         result
@@ -282,12 +284,27 @@ impl Endpoint {
     }
 
     /// Whether what was posted goes out with what is going to be posted.
-    fn may_gather(&self, link: &Link, requests: &[SendRequest<'_>], now: u64) -> bool {
+    fn may_gather(&self, link: &Link, requests: &[SendRequest<'_>]) -> bool {
         if self.awaiting.is_likely() || self.is_asleep() {
             return false;
         }
-        let octets = requests.iter().map(|request| octets(&request.payload)).sum();
-        link.gather().posted(self.send_cq.group().polls(), octets, now)
+        let octets = || requests.iter().map(|request| octets(&request.payload)).sum();
+        link.gather().posted(self.send_cq.group().polls(), octets, clock)
+    }
+
+    /// The poll groups of its completion queues, receives' and sends'.
+    pub(crate) fn groups(&self) -> [&Arc<Group>; 2] {
+        [self.recv_cq.group(), self.send_cq.group()]
+    }
+
+    /// A caller that looked after the groups has left: where some thread sleeps until the worker
+    /// completes something, the worker is responsible at once.
+    pub(crate) fn leave_to_worker_if_asleep(&self) {
+        for cq in [&self.recv_cq, &self.send_cq] {
+            if cq.is_asleep() {
+                cq.group().leave_to_worker();
+            }
+        }
     }
 
     /// The program may sleep until the worker completes something.
@@ -297,9 +314,8 @@ impl Endpoint {
 
     /// The program spins on memory until the peer answers: receives in its stead. The worker stays
     /// away meanwhile, and until the program has had time to post again.
-    fn await_answer(&self, link: &Link) {
+    fn await_answer(&self, link: &Link, start: u64) {
         let groups = [self.recv_cq.group(), self.send_cq.group()];
-        let start = clock();
         groups.iter().for_each(|group| group.handover.lease_in_full(start));
         let before = groups[0].arrivals();
         let mut tries = 0;

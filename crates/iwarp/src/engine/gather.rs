@@ -54,11 +54,14 @@ impl Gather {
         }
     }
 
-    /// Requests with so many octets were posted at that time, after so many polls. Whether they
-    /// wait.
-    pub(crate) fn posted(&self, polls: u32, octets: usize, now: u64) -> bool {
-        let quick = now.saturating_sub(self.last.load(Ordering::Relaxed)) < QUICK;
-        self.last.store(now, Ordering::Relaxed);
+    /// Requests with so many octets were posted, after so many polls. Whether they wait; where they
+    /// do not, [`Self::sent`] says when they had gone.
+    pub(crate) fn posted(
+        &self,
+        polls: u32,
+        octets: impl FnOnce() -> usize,
+        clock: impl FnOnce() -> u64,
+    ) -> bool {
         let known = self.known.load(Ordering::Relaxed);
         if self.poll.load(Ordering::Relaxed) != polls {
             // The first since: it goes out, and counts for nothing.
@@ -67,7 +70,13 @@ impl Gather {
             self.begin();
             return false;
         }
-        if !quick || known <= KNOWN {
+        if known <= KNOWN {
+            return false;
+        }
+        let now = clock();
+        let quick = now.saturating_sub(self.last.load(Ordering::Relaxed)) < QUICK;
+        self.last.store(now, Ordering::Relaxed);
+        if !quick {
             return false;
         }
         let excluded = self.excluded.load(Ordering::Relaxed);
@@ -75,7 +84,7 @@ impl Gather {
             self.excluded.store(excluded - 1, Ordering::Relaxed);
             return false;
         }
-        let octets = u32::try_from(octets).unwrap_or(MOST_OCTETS);
+        let octets = u32::try_from(octets()).unwrap_or(MOST_OCTETS);
         let octets = self.octets.load(Ordering::Relaxed).saturating_add(octets);
         let posts = self.posts.load(Ordering::Relaxed) + 1;
         if posts >= self.limit || octets >= MOST_OCTETS {
@@ -85,6 +94,11 @@ impl Gather {
         self.posts.store(posts, Ordering::Relaxed);
         self.octets.store(octets, Ordering::Relaxed);
         true
+    }
+
+    /// What was posted last had gone out at that time.
+    pub(crate) fn sent(&self, now: u64) {
+        self.last.store(now, Ordering::Relaxed);
     }
 
     fn begin(&self) {
@@ -113,7 +127,7 @@ mod tests {
     fn polling(depth: usize) -> Gather {
         let gather = Gather::new(depth);
         for poll in 0..=KNOWN {
-            assert!(!gather.posted(poll, 64, 0), "it is the only one after a poll");
+            assert!(!gather.posted(poll, || 64, || 0), "it is the only one after a poll");
         }
         gather
     }
@@ -121,29 +135,29 @@ mod tests {
     #[test]
     fn several_posts_wait_for_the_poll_or_until_they_are_many() {
         let gather = polling(1024);
-        let waited = (0..100).take_while(|_| gather.posted(KNOWN, 64, 0)).count();
+        let waited = (0..100).take_while(|_| gather.posted(KNOWN, || 64, || 0)).count();
         assert_eq!(waited as u32, MOST_POSTS - 1);
-        let waited = (0..100).take_while(|_| gather.posted(KNOWN, 65_536, 0)).count();
+        let waited = (0..100).take_while(|_| gather.posted(KNOWN, || 65_536, || 0)).count();
         assert_eq!(waited as u32, MOST_OCTETS / 65_536 - 1);
     }
 
     #[test]
     fn a_short_queue_is_not_filled() {
         let gather = polling(8);
-        assert!(gather.posted(KNOWN, 64, 0));
-        assert!(!gather.posted(KNOWN, 64, 0));
+        assert!(gather.posted(KNOWN, || 64, || 0));
+        assert!(!gather.posted(KNOWN, || 64, || 0));
     }
 
     #[test]
     fn a_program_that_never_polls_is_left_alone() {
         let gather = Gather::new(128);
-        assert!((0..100).all(|_| !gather.posted(0, 64, 0)));
+        assert!((0..100).all(|_| !gather.posted(0, || 64, || 0)));
     }
 
     #[test]
     fn a_post_now_and_then_goes_out_at_once() {
         let gather = polling(128);
-        assert!((1..100).all(|number| !gather.posted(KNOWN, 64, number * QUICK)));
+        assert!((1..100).all(|number| !gather.posted(KNOWN, || 64, || number * QUICK)));
     }
 
     #[test]
@@ -151,7 +165,7 @@ mod tests {
         let gather = polling(128);
         let mut found = 0;
         for _ in 0..10_000 {
-            if gather.posted(KNOWN, 64, 0) {
+            if gather.posted(KNOWN, || 64, || 0) {
                 gather.released(true);
                 found += 1;
             }

@@ -4,12 +4,13 @@ use std::io;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-use iwarp_os::{Epoll, Events, FdPlace, ForkGeneration};
+use iwarp_os::{Epoll, Events, FdPlace, ForkGeneration, Interest};
 
 use crate::engine::endpoint::Endpoint;
 use crate::engine::handover::Handover;
 use crate::engine::link::Link;
 use crate::engine::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
+use crate::engine::tended::{Tended, Waiting};
 use crate::engine::worker::Worker;
 
 /// Streams looked at in one go.
@@ -101,8 +102,8 @@ impl Group {
     }
 
     /// Waits for what the link wants now.
-    pub(crate) fn update(&self, link: &Link, token: u64) {
-        if let Err(error) = self.epoll.modify(link.stream().readiness(), token, link.interest()) {
+    pub(crate) fn update(&self, link: &Link, token: u64, interest: Interest) {
+        if let Err(error) = self.epoll.modify(link.stream().readiness(), token, interest) {
             tracing::error!(%error, "cannot wait for a stream: was its descriptor closed?");
         }
     }
@@ -139,9 +140,33 @@ impl Group {
         member.clone()
     }
 
+    /// The only stream there is.
+    fn sole_member(&self) -> Option<Member> {
+        let members = self.members.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match members.slots.as_slice() {
+            [(_, member)] => member.clone(),
+            _ => None,
+        }
+    }
+
     /// Moves whatever is ready. False when nothing was, or somebody else is at it.
     pub(crate) fn drive(&self, by: By) -> bool {
         let Some(mut events) = self.driver.try_lock() else { return false };
+        if by != By::Worker
+            && let Some((endpoint, link)) = self.sole_member()
+            && link.can_be_tried()
+        {
+            // A try costs no more than a look at the epoll, which would come on top.
+            let _driven = self.handover.driven();
+            let moved = endpoint.try_stream(&link, by);
+            if moved {
+                self.handover.moved();
+                self.handover.renew_short_lease(clock);
+            } else if link.awaits_in_vain() && self.handover.has_waiters() {
+                link.update_interest();
+            }
+            return moved;
+        }
         match self.epoll.wait(&mut events, Some(Duration::ZERO)) {
             Ok(0) | Err(_) => return false,
             Ok(_) => {}
@@ -159,9 +184,10 @@ impl Group {
         true
     }
 
-    /// A caller found nothing to do and drives: the worker may stay away for a while.
-    pub(crate) fn poll(&self) -> bool {
-        self.handover.lease(clock());
+    /// A caller found nothing to do and drives: the worker may stay away for a while. `again`: it
+    /// has done nothing else since it did that last.
+    pub(crate) fn poll(&self, again: bool) -> bool {
+        self.handover.lease(clock(), again);
         self.drive(By::Caller)
     }
 
@@ -172,7 +198,7 @@ impl Group {
         if other.handover.has_waiters() {
             return false;
         }
-        other.poll()
+        other.poll(true)
     }
 
     /// A number that changes when the completion queue is polled.
@@ -212,30 +238,33 @@ impl Group {
 
     /// A caller blocks on the group until the result is dropped.
     pub(crate) fn wait_on(self: &Arc<Self>) -> Waiting {
-        self.handover.enter();
-        Waiting(Arc::clone(self))
+        Waiting::on(Arc::clone(self) as Arc<dyn Tended>)
     }
 }
 
-/// A caller that is blocked on a group.
-#[derive(Debug)]
-pub(crate) struct Waiting(Arc<Group>);
+impl Tended for Group {
+    fn id(&self) -> u64 {
+        self.id
+    }
 
-impl Waiting {
-    pub(crate) fn group(&self) -> &Group {
-        &self.0
+    fn epoll(&self) -> &Epoll {
+        &self.epoll
+    }
+
+    fn handover(&self) -> &Handover {
+        &self.handover
+    }
+
+    fn worker(&self) -> &Worker {
+        &self.worker
+    }
+
+    fn drive(&self, by: By) -> bool {
+        self.drive(by)
     }
 }
 
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        if self.0.handover.leave(clock()) {
-            self.0.worker.arm(&self.0);
-        }
-    }
-}
-
-/// Nanoseconds of the monotonic clock.
+/// Nanoseconds of the monotonic clock, nearly.
 pub(crate) fn clock() -> u64 {
-    u64::try_from(iwarp_os::clock::now().as_nanos()).unwrap_or(u64::MAX)
+    iwarp_os::ticks::nanos()
 }

@@ -18,6 +18,9 @@ const PARKED: u8 = 2;
 pub(crate) const LEASE: u64 = 500_000;
 /// The same for programs that stop polling and wait for something by other means.
 const SHORT_LEASE: u64 = 8_000;
+/// A lease lasts for so many polls at least, of a program that does nothing else: where system calls
+/// are slow, or others want the CPU, a short one would be over before the next.
+const POLLS: u64 = 4;
 /// How often the worker looks at a group it watches.
 pub(crate) const WATCH: u64 = 1_000_000;
 /// Each look at a group whose program polls all the time disturbs it for a few messages: the pause
@@ -62,6 +65,10 @@ pub(crate) struct Handover {
     lease: AtomicU64,
     /// How long the lease of one poll is.
     span: AtomicU64,
+    /// When a caller polled last.
+    polled: AtomicU64,
+    /// Time between two polls in a row: an average of some.
+    pause: AtomicU64,
     waiters: AtomicU32,
     /// A caller is moving streams at this moment, whatever its lease says.
     driven: AtomicBool,
@@ -80,6 +87,8 @@ impl Handover {
             state: AtomicU8::new(ARMED),
             lease: AtomicU64::new(0),
             span: AtomicU64::new(LEASE),
+            polled: AtomicU64::new(0),
+            pause: AtomicU64::new(0),
             waiters: AtomicU32::new(0),
             driven: AtomicBool::new(false),
             activity: AtomicU32::new(0),
@@ -89,9 +98,21 @@ impl Handover {
         }
     }
 
-    /// A caller polls and will go on doing so for a while.
-    pub(crate) fn lease(&self, now: u64) {
-        self.lease.store(now + self.span.load(Ordering::Relaxed), Ordering::Release);
+    /// A caller polls and will go on doing so for a while. `again`: it has found nothing and done
+    /// nothing since it polled last.
+    pub(crate) fn lease(&self, now: u64, again: bool) {
+        let last = self.polled.load(Ordering::Relaxed);
+        self.polled.store(now, Ordering::Relaxed);
+        if again {
+            let pause = self.pause.load(Ordering::Relaxed);
+            let this = now.saturating_sub(last).min(LEASE / POLLS);
+            self.pause.store(pause - pause / 8 + this / 8, Ordering::Relaxed);
+        }
+        self.lease.store(now + self.span(), Ordering::Release);
+    }
+
+    fn span(&self) -> u64 {
+        self.span.load(Ordering::Relaxed).max(POLLS * self.pause.load(Ordering::Relaxed))
     }
 
     /// A caller is certain to come back soon.
@@ -124,7 +145,7 @@ impl Handover {
 
     /// A caller has moved something: a lease that is shorter than that may take begins now.
     pub(crate) fn renew_short_lease(&self, clock: impl FnOnce() -> u64) {
-        let span = self.span.load(Ordering::Relaxed);
+        let span = self.span();
         if span < LEASE {
             self.lease.store(clock() + span, Ordering::Release);
         }
@@ -148,7 +169,7 @@ impl Handover {
     /// It does no more. True when the group must be armed by the caller.
     #[must_use]
     pub(crate) fn leave(&self, now: u64) -> bool {
-        self.lease(now);
+        self.lease(now, false);
         self.waiters.fetch_sub(1, Ordering::SeqCst) == 1
             && self
                 .state
@@ -240,7 +261,7 @@ mod tests {
     #[test]
     fn a_poller_keeps_the_worker_away_until_its_lease_ends() {
         let handover = Handover::new();
-        handover.lease(10);
+        handover.lease(10, false);
         assert!(handover.is_leased(10));
         assert_eq!(handover.worker_turn(20, Cause::Fired), Duty::Watch(10 + LEASE));
         assert_eq!(handover.worker_turn(10 + LEASE, Cause::Time), Duty::Serve);
@@ -276,9 +297,9 @@ mod tests {
     #[test]
     fn a_caller_that_goes_to_sleep_takes_the_worker_off_its_timer() {
         let handover = Handover::new();
-        handover.lease(10);
+        handover.lease(10, false);
         assert!(!handover.end_lease(), "it is armed already");
-        handover.lease(10);
+        handover.lease(10, false);
         assert_eq!(handover.worker_turn(20, Cause::Fired), Duty::Watch(10 + LEASE));
         assert!(handover.end_lease());
         // The timer that is set finds nothing to do; the armed epoll does.
@@ -300,9 +321,27 @@ mod tests {
     fn a_short_lease_begins_when_the_work_is_done() {
         let handover = Handover::new();
         (0..10).for_each(|_| handover.was_late());
-        handover.lease(0);
+        handover.lease(0, false);
         handover.renew_short_lease(|| 1_000_000);
         assert!(handover.is_leased(1_000_000 + SHORT_LEASE - 1));
+    }
+
+    #[test]
+    fn a_lease_lasts_for_some_polls_however_slow_they_are() {
+        let handover = Handover::new();
+        (0..10).for_each(|_| handover.was_late());
+        let pause = 3 * SHORT_LEASE;
+        let mut now = 0;
+        for _ in 0..50 {
+            now += pause;
+            handover.lease(now, true);
+        }
+        assert!(handover.is_leased(now + 2 * pause));
+        // One that does other things between is left early all the same.
+        let handover = Handover::new();
+        (0..10).for_each(|_| handover.was_late());
+        (0..50).for_each(|poll| handover.lease(poll * pause, false));
+        assert!(!handover.is_leased(49 * pause + SHORT_LEASE));
     }
 
     #[test]
@@ -311,17 +350,17 @@ mod tests {
         for _ in 0..10 {
             handover.was_late();
         }
-        handover.lease(0);
+        handover.lease(0, false);
         assert_eq!(handover.worker_turn(1, Cause::Fired), Duty::Watch(SHORT_LEASE));
         // And now it polls all the time.
         let mut now = 0;
         for _ in 0..10 {
-            handover.lease(now + 1);
+            handover.lease(now + 1, false);
             assert!(matches!(handover.worker_turn(now + 2, Cause::Time), Duty::Watch(_)));
             now += LEASE;
         }
         for renewals in [DOUBLINGS; 3] {
-            handover.lease(now);
+            handover.lease(now, false);
             let next = now + (WATCH << renewals);
             assert_eq!(handover.worker_turn(now, Cause::Time), Duty::Watch(next));
             now = next;
@@ -331,10 +370,10 @@ mod tests {
     #[test]
     fn there_is_one_timer() {
         let handover = Handover::new();
-        handover.lease(10);
+        handover.lease(10, false);
         assert_eq!(handover.worker_turn(20, Cause::Fired), Duty::Watch(10 + LEASE));
         assert!(handover.end_lease());
-        handover.lease(30);
+        handover.lease(30, false);
         assert_eq!(handover.worker_turn(40, Cause::Fired), Duty::Leave);
         let now = 10 + LEASE;
         assert_eq!(handover.worker_turn(now, Cause::Time), Duty::Watch(now + WATCH));
@@ -408,7 +447,7 @@ mod model {
 
         /// A caller polls, arms the queue and goes to sleep on a descriptor of its own.
         fn caller_polls_and_sleeps(&self) {
-            self.handover.lease(1);
+            self.handover.lease(1, false);
             self.drive();
             if self.handover.end_lease() {
                 self.arm();

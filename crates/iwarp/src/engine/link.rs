@@ -43,6 +43,9 @@ pub(crate) struct Link {
     receive: Token<Receive>,
     transmit: Token<Send>,
     write_blocked: AtomicBool,
+    /// The poll groups wait for that to end. They may do so longer than it lasts: changing it costs
+    /// a system call, which a program that polls can do without.
+    awaits_writing: AtomicBool,
     /// That is not so, but the posts that wait go out together.
     held: AtomicBool,
     gather: Gather,
@@ -96,6 +99,7 @@ impl Link {
             }),
             stream,
             write_blocked: AtomicBool::new(false),
+            awaits_writing: AtomicBool::new(false),
             held: AtomicBool::new(false),
             gather: Gather::new(depth),
             read_stalled: AtomicBool::new(false),
@@ -140,9 +144,9 @@ impl Link {
     /// Nothing is sent until the next call that drives the stream, which the poll groups
     /// report as if it could be written again, or until a post that does not wait.
     pub(crate) fn hold(&self) {
-        if !self.write_blocked.swap(true, Ordering::SeqCst) {
+        if !self.write_blocked.load(Ordering::SeqCst) {
             self.held.store(true, Ordering::SeqCst);
-            self.update_interest();
+            self.await_writing();
         }
     }
 
@@ -150,28 +154,64 @@ impl Link {
     fn release(&self) {
         if self.held.load(Ordering::SeqCst) && self.held.swap(false, Ordering::SeqCst) {
             self.write_blocked.store(false, Ordering::SeqCst);
+        }
+    }
+
+    /// Nothing is sent until the stream can be written again.
+    fn await_writing(&self) {
+        self.write_blocked.store(true, Ordering::SeqCst);
+        // Whoever ends the waiting says so before it looks at the other flag.
+        if !self.awaits_writing.load(Ordering::SeqCst) {
             self.update_interest();
         }
     }
 
-    /// What the poll groups wait for.
+    /// The stream can be written, or is to be tried. False when nothing waits for that.
+    fn end_blocking(&self, by: By) -> bool {
+        let blocked = self.write_blocked.swap(false, Ordering::SeqCst);
+        if blocked && self.held.swap(false, Ordering::SeqCst) {
+            self.gather.released(by == By::Worker);
+        }
+        blocked
+    }
+
+    /// What poll groups are to wait for.
     pub(crate) fn interest(&self) -> Interest {
         let mut interest = Interest::NONE;
         if !self.read_ended.load(Ordering::SeqCst) && !self.read_stalled.load(Ordering::SeqCst) {
             interest = interest | Interest::READ;
         }
-        if self.write_blocked.load(Ordering::SeqCst) {
+        if self.awaits_writing.load(Ordering::SeqCst) {
             interest = interest | Interest::WRITE;
         }
         interest
     }
 
-    fn update_interest(&self) {
-        for (group, token) in self.groups.lock().iter() {
+    /// Whether a call of the system finds out all that the poll groups would report.
+    pub(crate) fn can_be_tried(&self) -> bool {
+        let others = [&self.read_stalled, &self.end_held, &self.read_ended];
+        others.iter().all(|flag| !flag.load(Ordering::SeqCst))
+    }
+
+    /// Tells the poll groups what to wait for.
+    pub(crate) fn update_interest(&self) {
+        let groups = self.groups.lock();
+        // Whoever is blocked from now on sees that nobody waits, or is seen.
+        self.awaits_writing.store(false, Ordering::SeqCst);
+        if self.write_blocked.load(Ordering::SeqCst) {
+            self.awaits_writing.store(true, Ordering::SeqCst);
+        }
+        let interest = self.interest();
+        for (group, token) in groups.iter() {
             if let Some(group) = group.upgrade() {
-                group.update(self, *token);
+                group.update(self, *token, interest);
             }
         }
+    }
+
+    /// The poll groups report that it can be written, and nobody wants to know.
+    pub(crate) fn awaits_in_vain(&self) -> bool {
+        self.awaits_writing.load(Ordering::SeqCst) && !self.write_blocked.load(Ordering::SeqCst)
     }
 
     /// Leaves all groups, so that the stream is closed when nobody uses it any more.
@@ -197,15 +237,35 @@ impl State {
     }
 }
 
+/// Octets that came into registered memory and into staging, and the room there was.
+struct Read {
+    direct: usize,
+    staged: usize,
+    room: usize,
+}
+
+/// One system call that reads into staging; `None` when nothing is there.
+fn read_staged(link: &Link, spare: &mut [u8]) -> io::Result<Option<Read>> {
+    let room = spare.len();
+    let n = link.stream.recv(&mut [IoPartMut::new(spare)]);
+    some_octets(n, |staged| Read { direct: 0, staged, room })
+}
+
+/// Nothing there is no error.
+fn some_octets(n: io::Result<usize>, of: impl FnOnce(usize) -> Read) -> io::Result<Option<Read>> {
+    match n {
+        Ok(n) => Ok(Some(of(n))),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 impl Endpoint {
     /// Something is ready on the stream.
     pub(crate) fn ready(self: &Arc<Self>, link: &Arc<Link>, ready: Ready, by: By) {
         let Ready { readable, writable, hangup, error, .. } = ready;
-        if writable && link.write_blocked.swap(false, Ordering::SeqCst) {
-            if link.held.swap(false, Ordering::SeqCst) {
-                link.gather.released(by == By::Worker);
-            }
-            link.update_interest();
+        if writable {
+            link.end_blocking(by);
         }
         let unread = &[&link.read_stalled, &link.end_held];
         if (hangup || error) && unread.iter().any(|flag| flag.load(Ordering::SeqCst)) {
@@ -218,8 +278,22 @@ impl Endpoint {
         }
         if writable {
             self.transmit(link);
+            if link.awaits_in_vain() {
+                link.update_interest();
+            }
         }
         self.note_arrivals(self.answer(link), by);
+    }
+
+    /// Sends what waits and receives what is there, without knowing whether that can be. False
+    /// when it cannot.
+    pub(crate) fn try_stream(self: &Arc<Self>, link: &Arc<Link>, by: By) -> bool {
+        let sent = link.end_blocking(by) && self.transmit(link);
+        let moved = self.receive(link) || sent;
+        if moved {
+            self.note_arrivals(self.answer(link), by);
+        }
+        moved
     }
 
     /// Receives are there for messages that wait.
@@ -241,17 +315,20 @@ impl Endpoint {
         arrivals
     }
 
-    /// Receives what is there, and delivers what waits for receives.
-    fn receive(self: &Arc<Self>, link: &Arc<Link>) {
+    /// Receives what is there, and delivers what waits for receives. False when this thread has
+    /// seen nothing come.
+    fn receive(self: &Arc<Self>, link: &Arc<Link>) -> bool {
         // Twice when receives came after the first look. A message that cannot be delivered then
         // either waits for the rest of another one, which will come here.
+        let mut moved = false;
         for _ in 0..2 {
-            link.receive.request(|receive| self.receiving(|| self.receive_some(link, receive)));
-            if self.await_receives() {
+            link.receive.request(|receive| moved |= self.receive_some(link, receive));
+            if !moved || self.await_receives() {
                 break;
             }
         }
         self.watch_time();
+        moved
     }
 
     /// Goes on reading a stream that stood still, if it does no more.
@@ -261,63 +338,107 @@ impl Endpoint {
         }
     }
 
-    /// Sends what can be sent.
-    pub(crate) fn transmit(self: &Arc<Self>, link: &Arc<Link>) {
+    /// Sends what can be sent. False when this thread has sent nothing.
+    pub(crate) fn transmit(self: &Arc<Self>, link: &Arc<Link>) -> bool {
         link.release();
-        link.transmit.request(|send| self.transmit_some(link, send));
+        let mut moved = false;
+        link.transmit.request(|send| {
+            let before = send.sent;
+            self.transmit_some(link, send);
+            moved |= send.sent != before;
+        });
         self.watch_time();
+        moved
     }
 
-    fn receive_some(self: &Arc<Self>, link: &Link, receive: &mut Receive) {
+    /// False when nothing has come.
+    fn receive_some(self: &Arc<Self>, link: &Link, receive: &mut Receive) -> bool {
         if link.read_ended.load(Ordering::SeqCst) {
-            return;
+            return false;
         }
         with_staging(|staging| {
-            let mut have = receive.partial.len();
-            staging[..have].copy_from_slice(&receive.partial);
+            let have = receive.partial.len();
+            if have > 0 {
+                staging[..have].copy_from_slice(&receive.partial);
+            }
+            let waits = link.read_stalled.load(Ordering::SeqCst) || self.has_parked();
+            let places = have == 0 && receive.receiver.direct().is_some();
+            let mut first = None;
+            if !waits && !places {
+                // A look that mostly finds nothing, and places nothing.
+                match read_staged(link, &mut staging[have..]) {
+                    Ok(None) => return false,
+                    read => first = Some(read),
+                }
+            }
+            let mut left = None;
+            self.receiving(|| {
+                let receiver = &mut receive.receiver;
+                left = self.receive_on(link, receiver, staging, have, waits, first);
+            });
+            if let Some(left) = left {
+                self.keep_partial(receive, &staging[..left]);
+            }
+            left.is_some()
+        })
+    }
+
+    /// Takes apart what is in staging, where messages wait for receives, and what was and will be
+    /// read. How much then is left in staging; `None` when nothing has come.
+    fn receive_on(
+        self: &Arc<Self>,
+        link: &Link,
+        receiver: &mut Receiver,
+        staging: &mut [u8],
+        mut have: usize,
+        waits: bool,
+        mut first: Option<io::Result<Option<Read>>>,
+    ) -> Option<usize> {
+        let mut moved = waits;
+        if waits {
             let stalled = link.read_stalled.load(Ordering::SeqCst);
-            if stalled || self.has_parked() {
-                self.take_apart(link, &mut receive.receiver, staging, &mut have);
-                if stalled && !link.read_stalled.load(Ordering::SeqCst) {
-                    link.update_interest();
-                }
+            self.take_apart(link, receiver, staging, &mut have);
+            if stalled && !link.read_stalled.load(Ordering::SeqCst) {
+                link.update_interest();
             }
-            let mut budget = RECEIVE_BUDGET;
-            while budget > 0 && !link.read_stalled.load(Ordering::SeqCst) {
-                let read = self.read(link, &mut receive.receiver, staging, have);
-                let (direct, staged, room) = match read {
-                    Ok(Some(read)) => read,
-                    Ok(None) => break,
-                    Err(error) => {
-                        self.stream_failed(link, &error);
-                        break;
-                    }
-                };
-                if direct + staged == 0 {
-                    // The peer may have closed because of what another thread is sending: what
-                    // the stream took completes, and only the rest is flushed.
-                    link.transmit.quiesce();
-                    if have > 0 || !self.hold_end(link) {
-                        receive.receiver.eof(&**self, have);
-                    }
-                    link.read_ended.store(true, Ordering::SeqCst);
-                    link.update_interest();
+        }
+        let mut budget = RECEIVE_BUDGET;
+        while budget > 0 && !link.read_stalled.load(Ordering::SeqCst) {
+            let read = first.take().unwrap_or_else(|| self.read(link, receiver, staging, have));
+            let Read { direct, staged, room } = match read {
+                Ok(Some(read)) => read,
+                Ok(None) => break,
+                Err(error) => {
+                    moved = true;
+                    self.stream_failed(link, &error);
                     break;
                 }
-                receive.receiver.received_directly(direct);
-                have += staged;
-                self.take_apart(link, &mut receive.receiver, staging, &mut have);
-                if link.read_stalled.load(Ordering::SeqCst) {
-                    link.update_interest();
-                    break;
+            };
+            moved = true;
+            if direct + staged == 0 {
+                // The peer may have closed because of what another thread is sending: what
+                // the stream took completes, and only the rest is flushed.
+                link.transmit.quiesce();
+                if have > 0 || !self.hold_end(link) {
+                    receiver.eof(&**self, have);
                 }
-                if direct + staged < room {
-                    break;
-                }
-                budget = budget.saturating_sub(direct + staged);
+                link.read_ended.store(true, Ordering::SeqCst);
+                link.update_interest();
+                break;
             }
-            self.keep_partial(receive, &staging[..have]);
-        });
+            receiver.received_directly(direct);
+            have += staged;
+            self.take_apart(link, receiver, staging, &mut have);
+            if link.read_stalled.load(Ordering::SeqCst) {
+                link.update_interest();
+                break;
+            }
+            if direct + staged < room {
+                break;
+            }
+            budget = budget.saturating_sub(direct + staged);
+        }
+        moved.then_some(have)
     }
 
     /// Whether the end of the stream is kept from the queue pair for a moment. Programs for
@@ -375,40 +496,33 @@ impl Endpoint {
     }
 
     /// One system call: into registered memory where the receiver says so, and into staging.
-    /// Octets of both and the room there was; `None` when nothing is there.
+    /// `None` when nothing is there.
     fn read(
         &self,
         link: &Link,
         receiver: &mut Receiver,
         staging: &mut [u8],
         have: usize,
-    ) -> io::Result<Option<(usize, usize, usize)>> {
+    ) -> io::Result<Option<Read>> {
+        let spare = &mut staging[have..];
         let direct = if have == 0 { receiver.direct() } else { None };
         // What a stream that has ended still brings is dropped.
-        let direct = direct.filter(|_| self.is_connected());
-        let guard = match direct.map(|direct| self.guard(&direct.target, true)) {
-            Some(Ok(guard)) => Some(guard),
-            Some(Err(error)) => {
+        let Some(direct) = direct.filter(|_| self.is_connected()) else {
+            return read_staged(link, spare);
+        };
+        let guard = match self.guard(&direct.target, true) {
+            Ok(guard) => guard,
+            Err(error) => {
                 receiver.direct_refused(error);
-                None
+                return read_staged(link, spare);
             }
-            None => None,
         };
-        let spare = &mut staging[have..];
-        let spare_len = spare.len();
-        let result = match &guard {
-            Some(guard) => link.stream.recv(&mut [IoPartMut::from(guard), IoPartMut::new(spare)]),
-            None => link.stream.recv(&mut [IoPartMut::new(spare)]),
-        };
-        let direct_len = guard.as_ref().map_or(0, Guard::len);
-        match result {
-            Ok(n) => {
-                let direct = n.min(direct_len);
-                Ok(Some((direct, n - direct, direct_len + spare_len)))
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            Err(error) => Err(error),
-        }
+        let room = guard.len() + spare.len();
+        let n = link.stream.recv(&mut [IoPartMut::from(&guard), IoPartMut::new(spare)]);
+        some_octets(n, |n| {
+            let direct = n.min(guard.len());
+            Read { direct, staged: n - direct, room }
+        })
     }
 
     fn guard<'m>(
@@ -442,8 +556,7 @@ impl Endpoint {
                     send.transmitter.taken(&**self, out, n)
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    link.write_blocked.store(true, Ordering::SeqCst);
-                    link.update_interest();
+                    link.await_writing();
                     return;
                 }
                 Err(error) => {

@@ -1,6 +1,6 @@
 //! Buffers that connections hold only while they need them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use iwarp_proto::qp::Transmit;
 
@@ -32,12 +32,17 @@ impl Pool {
     }
 
     pub(crate) fn transmit(&self) -> Transmit {
-        let kept = self.transmits.lock().pop();
+        let spare = SPARE.try_with(Cell::take).ok().flatten();
+        let kept = spare.or_else(|| self.transmits.lock().pop());
         kept.unwrap_or_else(|| Transmit::new(TRANSMIT_STAGING))
     }
 
+    /// The thread keeps one: mostly it sends again, on whatever connection.
     pub(crate) fn give_transmit(&self, mut transmit: Transmit) {
         transmit.clear();
+        let mut mine = Some(transmit);
+        let _ = SPARE.try_with(|spare| mine = spare.replace(mine.take()));
+        let Some(transmit) = mine else { return };
         let mut kept = self.transmits.lock();
         if kept.len() < KEPT {
             kept.push(transmit);
@@ -60,6 +65,7 @@ impl Pool {
 
 thread_local! {
     static STAGING: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static SPARE: Cell<Option<Transmit>> = const { Cell::new(None) };
 }
 
 /// Lends the thread's staging buffer. Not to be nested.

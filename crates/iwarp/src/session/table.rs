@@ -281,7 +281,7 @@ impl Core {
     /// Moves what can be moved on the connection. False when there was nothing, or somebody else
     /// is at it.
     pub(super) fn drive(&self) -> bool {
-        self.cq.core.group().poll()
+        self.cq.core.group().poll(false)
     }
 
     fn complete(&self, completion: WorkCompletion) {

@@ -160,12 +160,14 @@ impl CqCore {
             if holds {
                 self.group.drive(By::Caller);
             }
+            self.empty_polls.store(0, Ordering::Relaxed);
             return n;
         }
         // The last look before going to sleep is not the beginning of a lease.
-        let last_look = self.asleep.load(Ordering::Relaxed)
-            && self.empty_polls.load(Ordering::Relaxed) < POLLS_BEFORE_YIELD;
-        let moved = if last_look { self.group.drive(By::Caller) } else { self.group.poll() };
+        let empty = self.empty_polls.load(Ordering::Relaxed);
+        let last_look = self.asleep.load(Ordering::Relaxed) && empty < POLLS_BEFORE_YIELD;
+        let moved =
+            if last_look { self.group.drive(By::Caller) } else { self.group.poll(empty > 0) };
         let n = take(self);
         if n > 0 || moved {
             self.empty_polls.store(0, Ordering::Relaxed);
@@ -178,7 +180,11 @@ impl CqCore {
     /// A program that polls an empty queue must not keep the CPU from its peer.
     fn yield_after_a_while(&self) {
         let empty = self.empty_polls.fetch_add(1, Ordering::Relaxed);
-        if self.patience.is_over(empty) && !self.group.lend_a_hand() {
+        let over = self.patience.is_over(empty);
+        if (over || empty >= POLLS_BEFORE_YIELD) && self.group.lend_a_hand() {
+            return;
+        }
+        if over {
             let before = clock();
             iwarp_os::clock::yield_now();
             self.patience.learn(clock() - before);
