@@ -1,6 +1,7 @@
 //! The poll group of a completion queue: the streams whose progress its callers wait for.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
@@ -192,13 +193,22 @@ impl Group {
     }
 
     /// A caller polls and finds nothing for long: what it does next is the worker's work, which would
-    /// else need another CPU or half of the caller's. True when there was some.
-    pub(crate) fn lend_a_hand(&self) -> bool {
-        let Some(other) = self.worker.other_group(self) else { return false };
-        if other.handover.has_waiters() {
-            return false;
+    /// else need another CPU or half of the caller's. Whether there was some; `None` where no other
+    /// group can have any.
+    pub(crate) fn lend_a_hand(&self) -> Option<bool> {
+        let other = self.worker.other_group(self)?;
+        Some(!other.handover.has_waiters() && other.poll(true))
+    }
+
+    /// A caller that polls sleeps until a stream is ready, for so long at most.
+    pub(crate) fn sleep(&self, time: Duration) {
+        if let Some((_, link)) = self.sole_member()
+            && link.awaits_in_vain()
+        {
+            link.update_interest();
         }
-        other.poll(true)
+        // A signal ends it as well; what came is found by the next poll.
+        let _ = iwarp_os::poll::wait_ready([(self.epoll.as_fd(), Interest::READ)], Some(time));
     }
 
     /// A number that changes when the completion queue is polled.

@@ -23,6 +23,11 @@ const SHORT_LEASE: u64 = 8_000;
 const POLLS: u64 = 4;
 /// How often the worker looks at a group it watches.
 pub(crate) const WATCH: u64 = 1_000_000;
+/// How long the worker waits for a caller that has stopped in the middle of a loop of polls.
+const GRACE: u64 = 2_000_000;
+/// Looks in a row at a group whose caller is in a call that does not go on, as others have its CPU,
+/// before the worker steps in.
+const TRUSTED: u32 = 16;
 /// Each look at a group whose program polls all the time disturbs it for a few messages: the pause
 /// doubles so often.
 const DOUBLINGS: u32 = 2;
@@ -49,12 +54,19 @@ pub(crate) enum Duty {
     Arm,
 }
 
-/// See [`Handover::driven`].
-pub(crate) struct Driven<'a>(&'a Handover);
+/// A caller is inside a call that looks after the group, until this is dropped.
+pub(crate) struct Within<'a>(&'a AtomicBool);
 
-impl Drop for Driven<'_> {
+impl<'a> Within<'a> {
+    fn new(flag: &'a AtomicBool) -> Self {
+        flag.store(true, Ordering::Release);
+        Self(flag)
+    }
+}
+
+impl Drop for Within<'_> {
     fn drop(&mut self) {
-        self.0.driven.store(false, Ordering::Release);
+        self.0.store(false, Ordering::Release);
     }
 }
 
@@ -72,6 +84,12 @@ pub(crate) struct Handover {
     waiters: AtomicU32,
     /// A caller is moving streams at this moment, whatever its lease says.
     driven: AtomicBool,
+    /// The caller's last polls found nothing: it is going to poll again.
+    looping: AtomicBool,
+    /// A caller is in a poll, perhaps without a CPU: it will go on when it has one.
+    polling: AtomicBool,
+    /// Looks in a row that found nothing but that.
+    trusted: AtomicU32,
     activity: AtomicU32,
     /// The worker's own: the activity it has seen, and whether it has a timer for the group.
     seen: AtomicU32,
@@ -91,6 +109,9 @@ impl Handover {
             pause: AtomicU64::new(0),
             waiters: AtomicU32::new(0),
             driven: AtomicBool::new(false),
+            looping: AtomicBool::new(false),
+            polling: AtomicBool::new(false),
+            trusted: AtomicU32::new(0),
             activity: AtomicU32::new(0),
             seen: AtomicU32::new(0),
             timer: AtomicBool::new(false),
@@ -103,12 +124,24 @@ impl Handover {
     pub(crate) fn lease(&self, now: u64, again: bool) {
         let last = self.polled.load(Ordering::Relaxed);
         self.polled.store(now, Ordering::Relaxed);
+        self.looping.store(again, Ordering::Relaxed);
         if again {
             let pause = self.pause.load(Ordering::Relaxed);
             let this = now.saturating_sub(last).min(LEASE / POLLS);
             self.pause.store(pause - pause / 8 + this / 8, Ordering::Relaxed);
         }
         self.lease.store(now + self.span(), Ordering::Release);
+    }
+
+    /// A poll has found something: nobody knows what the program does next.
+    pub(crate) fn found(&self) {
+        self.looping.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether the caller has stopped in the middle of a loop of polls, as far as is known. True
+    /// once: it may have lost its CPU to whoever asks.
+    fn was_interrupted(&self) -> bool {
+        self.looping.load(Ordering::Relaxed) && self.looping.swap(false, Ordering::Relaxed)
     }
 
     fn span(&self) -> u64 {
@@ -131,6 +164,7 @@ impl Handover {
     /// group.
     #[must_use]
     pub(crate) fn end_lease(&self) -> bool {
+        self.looping.store(false, Ordering::Relaxed);
         self.lease.store(0, Ordering::Release);
         // Either this sees that the worker watches, or the worker sees that the lease has ended.
         fence(Ordering::SeqCst);
@@ -138,9 +172,17 @@ impl Handover {
     }
 
     /// A caller moves streams until the result is dropped. One does at a time.
-    pub(crate) fn driven(&self) -> Driven<'_> {
-        self.driven.store(true, Ordering::Release);
-        Driven(self)
+    pub(crate) fn driven(&self) -> Within<'_> {
+        Within::new(&self.driven)
+    }
+
+    /// A caller is in a poll until the result is dropped. Where several are, it may end early.
+    pub(crate) fn polling(&self) -> Within<'_> {
+        Within::new(&self.polling)
+    }
+
+    fn is_within(&self) -> bool {
+        self.driven.load(Ordering::Acquire) || self.polling.load(Ordering::Acquire)
     }
 
     /// A caller has moved something: a lease that is shorter than that may take begins now.
@@ -190,8 +232,15 @@ impl Handover {
         }
         fence(Ordering::SeqCst);
         let mut lease = self.lease.load(Ordering::Acquire);
-        if self.driven.load(Ordering::Acquire) {
-            lease = lease.max(now + LEASE / 4);
+        if lease > now {
+            self.trusted.store(0, Ordering::Relaxed);
+        } else if self.is_within() {
+            // Who takes it for granted for long may wait for a thread that was killed.
+            let trusted = self.trusted.load(Ordering::Relaxed);
+            self.trusted.store(trusted + 1, Ordering::Relaxed);
+            if trusted < TRUSTED {
+                lease = now + LEASE / 4;
+            }
         }
         if self.waiters.load(Ordering::SeqCst) > 0 {
             let activity = self.activity.load(Ordering::Relaxed);
@@ -201,7 +250,7 @@ impl Handover {
             return self.park();
         }
         if lease <= now {
-            return Duty::Serve;
+            return if self.was_interrupted() { self.watch(now + GRACE) } else { Duty::Serve };
         }
         if cause == Cause::Fired {
             self.renewals.store(0, Ordering::Relaxed);
@@ -243,14 +292,14 @@ impl Handover {
     /// Whether callers look after the group now, so that the worker should stop serving it.
     pub(crate) fn is_leased(&self, now: u64) -> bool {
         self.waiters.load(Ordering::SeqCst) > 0
-            || self.driven.load(Ordering::Acquire)
+            || self.is_within()
             || self.lease.load(Ordering::Acquire) > now
     }
 }
 
 #[cfg(all(test, not(model)))]
 mod tests {
-    use super::{Cause, DOUBLINGS, Duty, Handover, LEASE, SHORT_LEASE, WATCH};
+    use super::{Cause, DOUBLINGS, Duty, GRACE, Handover, LEASE, SHORT_LEASE, TRUSTED, WATCH};
 
     #[test]
     fn a_group_without_callers_is_served() {
@@ -315,6 +364,40 @@ mod tests {
         assert!(handover.is_leased(9));
         drop(driven);
         assert_eq!(handover.worker_turn(7 + LEASE / 4, Cause::Time), Duty::Serve);
+    }
+
+    #[test]
+    fn a_caller_without_a_cpu_is_waited_for_but_not_for_ever() {
+        let handover = Handover::new();
+        let polling = handover.polling();
+        assert_eq!(handover.worker_turn(7, Cause::Fired), Duty::Watch(7 + LEASE / 4));
+        let mut now = 7;
+        let looks = (1..=2 * TRUSTED).take_while(|_| {
+            now += LEASE / 4;
+            handover.worker_turn(now, Cause::Time) != Duty::Serve
+        });
+        assert_eq!(looks.count() as u32, TRUSTED - 1);
+        drop(polling);
+    }
+
+    #[test]
+    fn a_loop_of_polls_that_was_interrupted_is_waited_for_once() {
+        let looping = || {
+            let handover = Handover::new();
+            handover.lease(1, true);
+            handover
+        };
+        let late = 1 + 2 * LEASE;
+        let handover = looping();
+        assert_eq!(handover.worker_turn(late, Cause::Fired), Duty::Watch(late + GRACE));
+        assert_eq!(handover.worker_turn(late + GRACE, Cause::Time), Duty::Serve);
+        // It has ended by itself.
+        let handover = looping();
+        handover.found();
+        assert_eq!(handover.worker_turn(late, Cause::Fired), Duty::Serve);
+        let handover = looping();
+        assert!(!handover.end_lease(), "it is armed");
+        assert_eq!(handover.worker_turn(late, Cause::Fired), Duty::Serve);
     }
 
     #[test]
@@ -447,7 +530,7 @@ mod model {
 
         /// A caller polls, arms the queue and goes to sleep on a descriptor of its own.
         fn caller_polls_and_sleeps(&self) {
-            self.handover.lease(1, false);
+            self.handover.lease(1, true);
             self.drive();
             if self.handover.end_lease() {
                 self.arm();

@@ -187,10 +187,13 @@ impl Link {
         interest
     }
 
-    /// Whether a call of the system finds out all that the poll groups would report.
+    /// Whether reading and writing find out all that the poll groups would report, at no greater
+    /// cost. Not where a full socket waits for room: it would be filled in small pieces.
     pub(crate) fn can_be_tried(&self) -> bool {
         let others = [&self.read_stalled, &self.end_held, &self.read_ended];
-        others.iter().all(|flag| !flag.load(Ordering::SeqCst))
+        let is_full =
+            self.write_blocked.load(Ordering::SeqCst) && !self.held.load(Ordering::SeqCst);
+        !is_full && others.iter().all(|flag| !flag.load(Ordering::SeqCst))
     }
 
     /// Tells the poll groups what to wait for.

@@ -11,7 +11,7 @@ use crate::engine::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 use crate::engine::{Engine, keep_inherited};
 use crate::verbs::channel::ChannelCore;
 use crate::verbs::event::{AsyncEvent, AsyncQueue};
-use crate::verbs::patience::{POLLS_BEFORE_YIELD, Patience};
+use crate::verbs::patience::{POLLS_BEFORE_YIELD, Patience, Rest};
 
 /// A completion queue.
 #[derive(Debug)]
@@ -21,6 +21,8 @@ pub(crate) struct CqCore {
     /// Completions that wait, so that a look costs no lock.
     len: AtomicU32,
     empty_polls: AtomicU32,
+    /// The last poll found nothing.
+    in_a_row: AtomicBool,
     /// The program may sleep on the channel's descriptor: the worker is responsible.
     asleep: AtomicBool,
     patience: Patience,
@@ -65,6 +67,7 @@ impl CqCore {
             }),
             len: AtomicU32::new(0),
             empty_polls: AtomicU32::new(0),
+            in_a_row: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
             patience: Patience::new(),
             group,
@@ -160,34 +163,54 @@ impl CqCore {
             if holds {
                 self.group.drive(By::Caller);
             }
-            self.empty_polls.store(0, Ordering::Relaxed);
+            self.has_found();
             return n;
         }
+        let _polling = self.group.handover.polling();
         // The last look before going to sleep is not the beginning of a lease.
-        let empty = self.empty_polls.load(Ordering::Relaxed);
-        let last_look = self.asleep.load(Ordering::Relaxed) && empty < POLLS_BEFORE_YIELD;
-        let moved =
-            if last_look { self.group.drive(By::Caller) } else { self.group.poll(empty > 0) };
+        let last_look = self.asleep.load(Ordering::Relaxed)
+            && self.empty_polls.load(Ordering::Relaxed) < POLLS_BEFORE_YIELD;
+        let again = self.in_a_row.load(Ordering::Relaxed);
+        let moved = if last_look { self.group.drive(By::Caller) } else { self.group.poll(again) };
         let n = take(self);
         if n > 0 || moved {
+            self.has_found();
             self.empty_polls.store(0, Ordering::Relaxed);
+        } else if last_look {
+            self.empty_polls.fetch_add(1, Ordering::Relaxed);
         } else {
+            self.in_a_row.store(true, Ordering::Relaxed);
             self.yield_after_a_while();
         }
         n
+    }
+
+    /// A poll has found something: what the program does next is not known.
+    fn has_found(&self) {
+        self.in_a_row.store(false, Ordering::Relaxed);
+        self.patience.is_rewarded();
+        self.group.handover.found();
     }
 
     /// A program that polls an empty queue must not keep the CPU from its peer.
     fn yield_after_a_while(&self) {
         let empty = self.empty_polls.fetch_add(1, Ordering::Relaxed);
         let over = self.patience.is_over(empty);
-        if (over || empty >= POLLS_BEFORE_YIELD) && self.group.lend_a_hand() {
+        let mut others = None;
+        if over || empty >= POLLS_BEFORE_YIELD {
+            others = self.group.lend_a_hand();
+        }
+        if !over || others == Some(true) {
             return;
         }
-        if over {
-            let before = clock();
-            iwarp_os::clock::yield_now();
-            self.patience.learn(clock() - before);
+        match self.patience.rest() {
+            // What the others wait for would not wake it.
+            Rest::Sleep(time) if others.is_none() => self.group.sleep(time),
+            _ => {
+                let before = clock();
+                iwarp_os::clock::yield_now();
+                self.patience.learn(clock() - before);
+            }
         }
     }
 

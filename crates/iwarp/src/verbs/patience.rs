@@ -1,21 +1,37 @@
 //! How long a program that polls an empty queue keeps its CPU.
 //!
-//! Its peer may need that CPU: then every poll that finds nothing is better a yield. If it is some
-//! other program that wants it, a yield costs milliseconds. How long one takes tells them apart.
+//! Its peer may need that CPU: then every poll that finds nothing is better a yield. How long one
+//! takes tells whether somebody wanted it. Where some do and nothing comes of several yields, or
+//! where one took milliseconds, as some other program had the CPU, it is better to sleep for a
+//! moment: whoever sleeps gets the CPU back as soon as something has come.
+
+use std::time::Duration;
 
 use crate::engine::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Empty polls before the caller's CPU is offered to others, as long as nothing is known; also
 /// before a caller that has asked for an event counts as one that polls nevertheless.
 pub(crate) const POLLS_BEFORE_YIELD: u32 = 64;
-/// At most, where others take the CPU for long.
-const MOST: u32 = 4096;
 /// A yield that takes less found nobody, in nanoseconds. Where system calls are slow, what takes
 /// less than a few of the shortest.
 const NOBODY: u64 = 2_000;
 const FEW: u64 = 4;
 /// One that takes more found somebody who is not answering.
 const LONG: u64 = 500_000;
+/// Yields that found somebody and brought nothing, before the caller sleeps.
+const IN_VAIN: u32 = 4;
+/// Rests for which it sleeps rather than yields, after a long one.
+const WARY: u32 = 256;
+/// How long it sleeps at most: completions may come in another way than from what it waits for.
+const NAP: Duration = Duration::from_micros(100);
+
+/// What a caller does whose polls have found nothing for long enough.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Rest {
+    Yield,
+    /// Until something comes, or for so long.
+    Sleep(Duration),
+}
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -24,6 +40,10 @@ pub(crate) struct Patience {
     least: u32,
     /// The shortest yield.
     shortest: AtomicU64,
+    /// Yields in a row that found somebody, and after which nothing had come.
+    in_vain: AtomicU32,
+    /// Rests for which it still sleeps.
+    wary: AtomicU32,
 }
 
 impl Patience {
@@ -34,6 +54,8 @@ impl Patience {
             polls: AtomicU32::new(if alone { 0 } else { POLLS_BEFORE_YIELD }),
             least: u32::from(!alone),
             shortest: AtomicU64::new(LONG),
+            in_vain: AtomicU32::new(0),
+            wary: AtomicU32::new(0),
         }
     }
 
@@ -42,22 +64,44 @@ impl Patience {
         empty >= self.polls.load(Ordering::Relaxed)
     }
 
+    /// How to rest then.
+    pub(crate) fn rest(&self) -> Rest {
+        let wary = self.wary.load(Ordering::Relaxed);
+        if wary > 0 {
+            self.wary.store(wary - 1, Ordering::Relaxed);
+            return Rest::Sleep(NAP);
+        }
+        if self.in_vain.load(Ordering::Relaxed) < IN_VAIN {
+            return Rest::Yield;
+        }
+        // Then yields are tried again, one of which tells whether somebody is still there.
+        self.in_vain.store(IN_VAIN - 1, Ordering::Relaxed);
+        Rest::Sleep(NAP)
+    }
+
+    /// A poll has found something.
+    pub(crate) fn is_rewarded(&self) {
+        self.in_vain.store(0, Ordering::Relaxed);
+    }
+
     /// A yield took so many nanoseconds.
     pub(crate) fn learn(&self, took: u64) {
-        if self.least == 0 {
-            return;
-        }
         let shortest = self.shortest.load(Ordering::Relaxed).min(took);
         self.shortest.store(shortest, Ordering::Relaxed);
         let polls = self.polls.load(Ordering::Relaxed);
-        let polls = if took < NOBODY.max(FEW * shortest) {
-            (polls + 1).min(POLLS_BEFORE_YIELD)
-        } else if took < LONG {
-            (polls / 2).max(self.least)
-        } else {
-            (polls * 2).min(MOST)
-        };
-        self.polls.store(polls, Ordering::Relaxed);
+        if took < NOBODY.max(FEW * shortest) {
+            self.in_vain.store(0, Ordering::Relaxed);
+            if self.least > 0 {
+                self.polls.store((polls + 1).min(POLLS_BEFORE_YIELD), Ordering::Relaxed);
+            }
+            return;
+        }
+        let in_vain = self.in_vain.load(Ordering::Relaxed);
+        self.in_vain.store(in_vain.saturating_add(1), Ordering::Relaxed);
+        self.polls.store((polls / 2).max(self.least), Ordering::Relaxed);
+        if took >= LONG {
+            self.wary.store(WARY, Ordering::Relaxed);
+        }
     }
 }
 
@@ -66,29 +110,53 @@ mod tests {
     use super::*;
 
     fn patience(polls: u32) -> Patience {
-        let shortest = AtomicU64::new(300);
-        Patience { polls: AtomicU32::new(polls), least: 1, shortest }
+        let new = Patience { least: 1, ..Patience::new() };
+        new.polls.store(polls, Ordering::Relaxed);
+        new.shortest.store(300, Ordering::Relaxed);
+        new
     }
 
     #[test]
     fn a_peer_on_the_same_cpu_gets_it_at_once() {
         let patience = patience(POLLS_BEFORE_YIELD);
         assert!(!patience.is_over(POLLS_BEFORE_YIELD - 1));
-        (0..10).for_each(|_| patience.learn(8_000));
+        for _ in 0..10 {
+            assert_eq!(patience.rest(), Rest::Yield);
+            patience.learn(8_000);
+            patience.is_rewarded();
+        }
         assert!(patience.is_over(1));
         // It has gone elsewhere.
         (0..POLLS_BEFORE_YIELD).for_each(|_| patience.learn(300));
         assert!(!patience.is_over(POLLS_BEFORE_YIELD - 1));
+        assert_eq!(patience.rest(), Rest::Yield);
+    }
+
+    #[test]
+    fn among_many_that_want_the_cpu_one_sleeps() {
+        let patience = patience(POLLS_BEFORE_YIELD);
+        for _ in 0..IN_VAIN {
+            assert_eq!(patience.rest(), Rest::Yield);
+            patience.learn(8_000);
+        }
+        assert_eq!(patience.rest(), Rest::Sleep(NAP));
+        // Are they still there?
+        assert_eq!(patience.rest(), Rest::Yield);
+        patience.learn(8_000);
+        assert_eq!(patience.rest(), Rest::Sleep(NAP));
+        patience.is_rewarded();
+        assert_eq!(patience.rest(), Rest::Yield);
     }
 
     #[test]
     fn who_takes_the_cpu_for_long_gets_it_seldom() {
         let patience = patience(POLLS_BEFORE_YIELD);
-        (0..20).for_each(|_| patience.learn(3_000_000));
-        assert!(!patience.is_over(MOST - 1));
-        assert!(patience.is_over(MOST));
-        patience.learn(300);
-        assert!(patience.is_over(POLLS_BEFORE_YIELD));
+        patience.learn(3_000_000);
+        for _ in 0..WARY {
+            assert_eq!(patience.rest(), Rest::Sleep(NAP));
+            patience.is_rewarded();
+        }
+        assert_eq!(patience.rest(), Rest::Yield);
     }
 
     #[test]
@@ -96,12 +164,13 @@ mod tests {
         let patience = Patience { shortest: AtomicU64::new(LONG), ..patience(POLLS_BEFORE_YIELD) };
         (0..10).for_each(|_| patience.learn(15_000));
         assert!(!patience.is_over(POLLS_BEFORE_YIELD - 1));
+        assert_eq!(patience.rest(), Rest::Yield);
     }
 
     #[test]
     fn with_one_cpu_there_is_nothing_to_learn() {
         let patience = Patience { least: 0, ..patience(0) };
-        patience.learn(3_000_000);
+        (0..POLLS_BEFORE_YIELD).for_each(|_| patience.learn(300));
         assert!(patience.is_over(0));
     }
 }
