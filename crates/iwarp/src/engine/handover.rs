@@ -23,6 +23,8 @@ const SHORT_LEASE: u64 = 8_000;
 const POLLS: u64 = 4;
 /// How often the worker looks at a group it watches.
 pub(crate) const WATCH: u64 = 1_000_000;
+/// Looks in a row that found the lease over, and that the program had polled since the one before.
+const MANY: u32 = 64;
 /// How long the worker waits for a caller that has stopped in the middle of a loop of polls.
 const GRACE: u64 = 2_000_000;
 /// Looks in a row at a group whose caller is in a call that does not go on, as others have its CPU,
@@ -94,6 +96,9 @@ pub(crate) struct Handover {
     /// The worker's own: the activity it has seen, and whether it has a timer for the group.
     seen: AtomicU32,
     timer: AtomicBool,
+    /// The same of polls, and looks in a row that found that there had been one.
+    seen_poll: AtomicU64,
+    late: AtomicU32,
     /// Looks in a row that found a full lease renewed.
     renewals: AtomicU32,
 }
@@ -115,6 +120,8 @@ impl Handover {
             activity: AtomicU32::new(0),
             seen: AtomicU32::new(0),
             timer: AtomicBool::new(false),
+            seen_poll: AtomicU64::new(0),
+            late: AtomicU32::new(0),
             renewals: AtomicU32::new(0),
         }
     }
@@ -156,6 +163,7 @@ impl Handover {
     /// The worker came when the lease was over, and something had been waiting: the program does
     /// not poll all the time.
     pub(crate) fn was_late(&self) {
+        self.late.store(0, Ordering::Relaxed);
         let span = self.span.load(Ordering::Relaxed);
         self.span.store((span / 4).max(SHORT_LEASE), Ordering::Relaxed);
     }
@@ -250,7 +258,13 @@ impl Handover {
             return self.park();
         }
         if lease <= now {
-            return if self.was_interrupted() { self.watch(now + GRACE) } else { Duty::Serve };
+            if self.was_interrupted() {
+                return self.watch(now + GRACE);
+            }
+            if cause == Cause::Fired {
+                self.grow_with_polls();
+            }
+            return Duty::Serve;
         }
         if cause == Cause::Fired {
             self.renewals.store(0, Ordering::Relaxed);
@@ -265,6 +279,22 @@ impl Handover {
         let renewals = self.renewals.load(Ordering::Relaxed).min(DOUBLINGS);
         self.renewals.store(renewals + 1, Ordering::Relaxed);
         self.watch(lease.max(now + (WATCH << renewals)))
+    }
+
+    /// The lease was over although the program polls between any two looks: now and then a longer one
+    /// is tried.
+    fn grow_with_polls(&self) {
+        let polled = self.polled.load(Ordering::Relaxed);
+        let late = if self.seen_poll.swap(polled, Ordering::Relaxed) == polled {
+            0
+        } else {
+            self.late.load(Ordering::Relaxed) + 1
+        };
+        self.late.store(late % MANY, Ordering::Relaxed);
+        if late == MANY {
+            let span = self.span.load(Ordering::Relaxed);
+            self.span.store((span * 2).min(LEASE), Ordering::Relaxed);
+        }
     }
 
     /// One timer is enough: it comes at most [`WATCH`] after it was set.
@@ -299,7 +329,9 @@ impl Handover {
 
 #[cfg(all(test, not(model)))]
 mod tests {
-    use super::{Cause, DOUBLINGS, Duty, GRACE, Handover, LEASE, SHORT_LEASE, TRUSTED, WATCH};
+    use super::{
+        Cause, DOUBLINGS, Duty, GRACE, Handover, LEASE, MANY, SHORT_LEASE, TRUSTED, WATCH,
+    };
 
     #[test]
     fn a_group_without_callers_is_served() {
@@ -425,6 +457,22 @@ mod tests {
         (0..10).for_each(|_| handover.was_late());
         (0..50).for_each(|poll| handover.lease(poll * pause, false));
         assert!(!handover.is_leased(49 * pause + SHORT_LEASE));
+    }
+
+    #[test]
+    fn a_lease_that_is_always_over_grows_where_the_program_polls() {
+        let pause = 10 * SHORT_LEASE;
+        let is_over = |polls: bool| {
+            let handover = Handover::new();
+            (0..10).for_each(|_| handover.was_late());
+            (1..=6 * u64::from(MANY)).all(|turn| {
+                let poll = if polls { turn * pause } else { 1 };
+                handover.lease(poll, false);
+                handover.worker_turn(poll + pause, Cause::Fired) == Duty::Serve
+            })
+        };
+        assert!(!is_over(true));
+        assert!(is_over(false), "it is the same poll");
     }
 
     #[test]

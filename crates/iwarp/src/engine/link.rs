@@ -1,40 +1,26 @@
 //! One stream of a queue pair: who reads it, who writes it, and when it is over.
 
+mod receive;
+mod send;
+
 use std::io;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use iwarp_mem::{Guard, MemoryTable};
-use iwarp_os::{Interest, IoPart, IoPartMut, Ready};
+use iwarp_os::{Interest, Ready};
 use iwarp_proto::memory::{Accessor, RemoteAccess};
 use iwarp_proto::mpa::startup::Negotiated;
 use iwarp_proto::mpa::wire::mulpdu;
-use iwarp_proto::qp::{Disposition, Piece, Qp, Receiver, Shared, Source, Transmit, Transmitter};
+use iwarp_proto::qp::{Disposition, Qp, Receiver, Shared, Source, Transmit, Transmitter};
 
+use self::send::FIRST_MSS_CHECK;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::gather::Gather;
 use crate::engine::group::{By, Group};
-use crate::engine::now;
-use crate::engine::pool::with_staging;
 use crate::engine::stream::Stream;
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
 use crate::engine::token::Token;
 use crate::engine::worker::Deadline;
-
-/// Octets that wait in a transmit queue before nothing more is built.
-const TRANSMIT_BUDGET: usize = 256 * 1024;
-/// Octets read in one go before others get their turn.
-const RECEIVE_BUDGET: usize = 4 * 1024 * 1024;
-/// Elements of one system call when some are registered memory, each with its guard.
-const GUARDED_PARTS: usize = 24;
-/// Elements of one system call when all are staged.
-const PARTS: usize = 64;
-/// The segment size is looked up again after this many octets, which then grows: a connection
-/// learns its real one (and the path may change) only as it goes.
-const FIRST_MSS_CHECK: u64 = 64 * 1024;
-const MSS_CHECK: u64 = 64 * 1024 * 1024;
-/// What a program that has all it wants needs to leave by itself.
-const LEAVE: Duration = Duration::from_millis(300);
 
 /// A stream bound to a queue pair.
 #[derive(Debug)]
@@ -240,29 +226,6 @@ impl State {
     }
 }
 
-/// Octets that came into registered memory and into staging, and the room there was.
-struct Read {
-    direct: usize,
-    staged: usize,
-    room: usize,
-}
-
-/// One system call that reads into staging; `None` when nothing is there.
-fn read_staged(link: &Link, spare: &mut [u8]) -> io::Result<Option<Read>> {
-    let room = spare.len();
-    let n = link.stream.recv(&mut [IoPartMut::new(spare)]);
-    some_octets(n, |staged| Read { direct: 0, staged, room })
-}
-
-/// Nothing there is no error.
-fn some_octets(n: io::Result<usize>, of: impl FnOnce(usize) -> Read) -> io::Result<Option<Read>> {
-    match n {
-        Ok(n) => Ok(Some(of(n))),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
 impl Endpoint {
     /// Something is ready on the stream.
     pub(crate) fn ready(self: &Arc<Self>, link: &Arc<Link>, ready: Ready, by: By) {
@@ -318,214 +281,11 @@ impl Endpoint {
         arrivals
     }
 
-    /// Receives what is there, and delivers what waits for receives. False when this thread has
-    /// seen nothing come.
-    fn receive(self: &Arc<Self>, link: &Arc<Link>) -> bool {
-        // Twice when receives came after the first look. A message that cannot be delivered then
-        // either waits for the rest of another one, which will come here.
-        let mut moved = false;
-        for _ in 0..2 {
-            link.receive.request(|receive| moved |= self.receive_some(link, receive));
-            if !moved || self.await_receives() {
-                break;
-            }
-        }
-        self.watch_time();
-        moved
-    }
-
     /// Goes on reading a stream that stood still, if it does no more.
     pub(crate) fn resume(self: &Arc<Self>, link: &Arc<Link>) {
         if link.read_stalled.load(Ordering::SeqCst) && !self.with(|qp| qp.is_stalled()) {
             self.receive(link);
         }
-    }
-
-    /// Sends what can be sent. False when this thread has sent nothing.
-    pub(crate) fn transmit(self: &Arc<Self>, link: &Arc<Link>) -> bool {
-        link.release();
-        let mut moved = false;
-        link.transmit.request(|send| {
-            let before = send.sent;
-            self.transmit_some(link, send);
-            moved |= send.sent != before;
-        });
-        self.watch_time();
-        moved
-    }
-
-    /// False when nothing has come.
-    fn receive_some(self: &Arc<Self>, link: &Link, receive: &mut Receive) -> bool {
-        if link.read_ended.load(Ordering::SeqCst) {
-            return false;
-        }
-        with_staging(|staging| {
-            let have = receive.partial.len();
-            if have > 0 {
-                staging[..have].copy_from_slice(&receive.partial);
-            }
-            let waits = link.read_stalled.load(Ordering::SeqCst) || self.has_parked();
-            let places = have == 0 && receive.receiver.direct().is_some();
-            let mut first = None;
-            if !waits && !places {
-                // A look that mostly finds nothing, and places nothing.
-                match read_staged(link, &mut staging[have..]) {
-                    Ok(None) => return false,
-                    read => first = Some(read),
-                }
-            }
-            let mut left = None;
-            self.receiving(|| {
-                let receiver = &mut receive.receiver;
-                left = self.receive_on(link, receiver, staging, have, waits, first);
-            });
-            if let Some(left) = left {
-                self.keep_partial(receive, &staging[..left]);
-            }
-            left.is_some()
-        })
-    }
-
-    /// Takes apart what is in staging, where messages wait for receives, and what was and will be
-    /// read. How much then is left in staging; `None` when nothing has come.
-    fn receive_on(
-        self: &Arc<Self>,
-        link: &Link,
-        receiver: &mut Receiver,
-        staging: &mut [u8],
-        mut have: usize,
-        waits: bool,
-        mut first: Option<io::Result<Option<Read>>>,
-    ) -> Option<usize> {
-        let mut moved = waits;
-        if waits {
-            let stalled = link.read_stalled.load(Ordering::SeqCst);
-            self.take_apart(link, receiver, staging, &mut have);
-            if stalled && !link.read_stalled.load(Ordering::SeqCst) {
-                link.update_interest();
-            }
-        }
-        let mut budget = RECEIVE_BUDGET;
-        while budget > 0 && !link.read_stalled.load(Ordering::SeqCst) {
-            let read = first.take().unwrap_or_else(|| self.read(link, receiver, staging, have));
-            let Read { direct, staged, room } = match read {
-                Ok(Some(read)) => read,
-                Ok(None) => break,
-                Err(error) => {
-                    moved = true;
-                    self.stream_failed(link, &error);
-                    break;
-                }
-            };
-            moved = true;
-            if direct + staged == 0 {
-                // The peer may have closed because of what another thread is sending: what
-                // the stream took completes, and only the rest is flushed.
-                link.transmit.quiesce();
-                if have > 0 || !self.hold_end(link) {
-                    receiver.eof(&**self, have);
-                }
-                link.read_ended.store(true, Ordering::SeqCst);
-                link.update_interest();
-                break;
-            }
-            receiver.received_directly(direct);
-            have += staged;
-            self.take_apart(link, receiver, staging, &mut have);
-            if link.read_stalled.load(Ordering::SeqCst) {
-                link.update_interest();
-                break;
-            }
-            if direct + staged < room {
-                break;
-            }
-            budget = budget.saturating_sub(direct + staged);
-        }
-        moved.then_some(have)
-    }
-
-    /// Whether the end of the stream is kept from the queue pair for a moment. Programs for
-    /// InfiniBand, where nobody sees a peer go, take a receive that is flushed for a failure,
-    /// even if all they wait for has come with the same poll. Whoever is done leaves by itself.
-    fn hold_end(self: &Arc<Self>, link: &Link) -> bool {
-        if !self.is_in_place() || !self.with(|qp| qp.is_connected() && !qp.has_work()) {
-            return false;
-        }
-        link.end_held.store(true, Ordering::SeqCst);
-        let weak = Arc::downgrade(self);
-        let tell = move || {
-            let Some(endpoint) = weak.upgrade() else { return };
-            if let Some(link) = endpoint.link()
-                && link.end_held.swap(false, Ordering::SeqCst)
-            {
-                let end = |receive: &mut Receive| receive.receiver.eof(&*endpoint, 0);
-                link.receive.request(|receive| endpoint.receiving(|| end(receive)));
-                endpoint.settle(&link);
-            }
-        };
-        self.engine.worker.at(now().plus(LEAVE), Box::new(tell));
-        true
-    }
-
-    /// Hands the first `have` octets of `staging` to the receiver; what it leaves is moved to the
-    /// front.
-    fn take_apart(
-        self: &Arc<Self>,
-        link: &Link,
-        receiver: &mut Receiver,
-        staging: &mut [u8],
-        have: &mut usize,
-    ) {
-        let memory = &*self.engine.memory;
-        let used = receiver.receive(&**self, memory, self.pool(), &mut staging[..*have]);
-        staging.copy_within(used..*have, 0);
-        *have -= used;
-        link.read_stalled.store(receiver.is_stalled(), Ordering::SeqCst);
-    }
-
-    /// A connection owns memory for the part of an FPDU only while it has one.
-    fn keep_partial(&self, receive: &mut Receive, rest: &[u8]) {
-        if rest.is_empty() {
-            if receive.partial.capacity() > 0 {
-                self.engine.pool.give_block(std::mem::take(&mut receive.partial));
-            }
-            return;
-        }
-        if receive.partial.capacity() == 0 {
-            receive.partial = self.engine.pool.block();
-        }
-        receive.partial.clear();
-        receive.partial.extend_from_slice(rest);
-    }
-
-    /// One system call: into registered memory where the receiver says so, and into staging.
-    /// `None` when nothing is there.
-    fn read(
-        &self,
-        link: &Link,
-        receiver: &mut Receiver,
-        staging: &mut [u8],
-        have: usize,
-    ) -> io::Result<Option<Read>> {
-        let spare = &mut staging[have..];
-        let direct = if have == 0 { receiver.direct() } else { None };
-        // What a stream that has ended still brings is dropped.
-        let Some(direct) = direct.filter(|_| self.is_connected()) else {
-            return read_staged(link, spare);
-        };
-        let guard = match self.guard(&direct.target, true) {
-            Ok(guard) => guard,
-            Err(error) => {
-                receiver.direct_refused(error);
-                return read_staged(link, spare);
-            }
-        };
-        let room = guard.len() + spare.len();
-        let n = link.stream.recv(&mut [IoPartMut::from(&guard), IoPartMut::new(spare)]);
-        some_octets(n, |n| {
-            let direct = n.min(guard.len());
-            Read { direct, staged: n - direct, room }
-        })
     }
 
     fn guard<'m>(
@@ -541,99 +301,6 @@ impl Endpoint {
                 memory.guard_remote(self.who, stag, to, u64::from(len), access)
             }
         }
-    }
-
-    fn transmit_some(self: &Arc<Self>, link: &Link, send: &mut Send) {
-        let mut disposition = None;
-        while !link.write_blocked.load(Ordering::SeqCst) && !link.write_ended.load(Ordering::SeqCst)
-        {
-            let out = send.out.get_or_insert_with(|| self.engine.pool.transmit());
-            let memory = &*self.engine.memory;
-            let more = send.transmitter.transmit(&**self, memory, out, TRANSMIT_BUDGET);
-            if out.is_empty() {
-                break;
-            }
-            let taken = match self.write(link, out) {
-                Ok(n) => {
-                    send.sent += n as u64;
-                    send.transmitter.taken(&**self, out, n)
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    link.await_writing();
-                    return;
-                }
-                Err(error) => {
-                    self.stream_failed(link, &error);
-                    break;
-                }
-            };
-            if send.sent >= send.next_mss_check {
-                send.next_mss_check = send.sent + MSS_CHECK;
-                let markers = send.transmitter.markers();
-                send.transmitter.set_mulpdu(mulpdu(link.stream.max_segment(), markers));
-            }
-            if out.is_empty() && !more && !taken.more {
-                disposition = Some(taken.disposition);
-                break;
-            }
-        }
-        if send.out.as_ref().is_some_and(|out| out.is_empty()) {
-            self.give_back(send);
-            let disposition = disposition.unwrap_or_else(|| self.with(|qp| qp.disposition()));
-            if disposition == Disposition::Finish && !link.write_ended.swap(true, Ordering::SeqCst)
-            {
-                // Fails where the peer has reset the stream already.
-                let _ = link.stream.shutdown_write();
-            }
-        } else if link.write_ended.load(Ordering::SeqCst) {
-            self.give_back(send);
-        }
-    }
-
-    fn give_back(&self, send: &mut Send) {
-        if let Some(out) = send.out.take() {
-            self.engine.pool.give_transmit(out);
-        }
-    }
-
-    /// One system call for as much as goes into it.
-    fn write(&self, link: &Link, out: &Transmit) -> io::Result<usize> {
-        let mut pieces = out.pieces();
-        if let (Some(Piece::Staged(range)), None) = (pieces.next(), pieces.next()) {
-            return link.stream.send(&[IoPart::new(out.octets(range.clone()))], false);
-        }
-        let mut guards: [Option<Guard<'_>>; GUARDED_PARTS] = [const { None }; GUARDED_PARTS];
-        let mut staged_only = true;
-        for (piece, slot) in out.pieces().zip(&mut guards) {
-            if let Piece::Memory(source) = piece {
-                staged_only = false;
-                // Its header is sent already: without these octets the framing is lost.
-                *slot = Some(self.guard(source, false).map_err(|error| {
-                    self.with(|qp| {
-                        qp.fail_locally("memory lost its registration while it was sent");
-                        qp.abort();
-                    });
-                    io::Error::other(error)
-                })?);
-            }
-        }
-        let limit = if staged_only { PARTS } else { GUARDED_PARTS };
-        let mut parts = [IoPart::EMPTY; PARTS];
-        let mut used = 0;
-        let mut total = 0;
-        for (number, piece) in out.pieces().take(limit).enumerate() {
-            let part = match piece {
-                Piece::Staged(range) => IoPart::new(out.octets(range.clone())),
-                Piece::Memory(_) => match guards.get(number).and_then(Option::as_ref) {
-                    Some(guard) => IoPart::from(guard),
-                    None => break,
-                },
-            };
-            total += part.len();
-            parts[used] = part;
-            used += 1;
-        }
-        link.stream.send(&parts[..used], total < out.len())
     }
 
     /// The transport says that the connection is over.

@@ -1,0 +1,132 @@
+//! What goes out on a stream: built, and given to the system.
+
+use std::io;
+use std::sync::Arc;
+
+use iwarp_mem::Guard;
+use iwarp_os::IoPart;
+use iwarp_proto::mpa::wire::mulpdu;
+use iwarp_proto::qp::{Disposition, Piece, Shared, Transmit};
+
+use super::{Link, Send};
+use crate::engine::endpoint::Endpoint;
+use crate::engine::sync::Ordering;
+
+/// Octets that wait in a transmit queue before nothing more is built.
+const TRANSMIT_BUDGET: usize = 256 * 1024;
+/// Elements of one system call when some are registered memory, each with its guard.
+const GUARDED_PARTS: usize = 24;
+/// Elements of one system call when all are staged.
+const PARTS: usize = 64;
+/// The segment size is looked up again after this many octets, which grow from the first time on: a
+/// connection learns its real one (and the path may change) only as it goes.
+pub(super) const FIRST_MSS_CHECK: u64 = 64 * 1024;
+const MSS_CHECK: u64 = 64 * 1024 * 1024;
+
+impl Endpoint {
+    /// Sends what can be sent. False when this thread has sent nothing.
+    pub(crate) fn transmit(self: &Arc<Self>, link: &Arc<Link>) -> bool {
+        link.release();
+        let mut moved = false;
+        link.transmit.request(|send| {
+            let before = send.sent;
+            self.transmit_some(link, send);
+            moved |= send.sent != before;
+        });
+        self.watch_time();
+        moved
+    }
+
+    fn transmit_some(self: &Arc<Self>, link: &Link, send: &mut Send) {
+        let mut disposition = None;
+        while !link.write_blocked.load(Ordering::SeqCst) && !link.write_ended.load(Ordering::SeqCst)
+        {
+            let out = send.out.get_or_insert_with(|| self.engine.pool.transmit());
+            let memory = &*self.engine.memory;
+            let more = send.transmitter.transmit(&**self, memory, out, TRANSMIT_BUDGET);
+            if out.is_empty() {
+                break;
+            }
+            let taken = match self.write(link, out) {
+                Ok(n) => {
+                    send.sent += n as u64;
+                    send.transmitter.taken(&**self, out, n)
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    link.await_writing();
+                    return;
+                }
+                Err(error) => {
+                    self.stream_failed(link, &error);
+                    break;
+                }
+            };
+            if send.sent >= send.next_mss_check {
+                send.next_mss_check = send.sent + MSS_CHECK;
+                let markers = send.transmitter.markers();
+                send.transmitter.set_mulpdu(mulpdu(link.stream.max_segment(), markers));
+            }
+            if out.is_empty() && !more && !taken.more {
+                disposition = Some(taken.disposition);
+                break;
+            }
+        }
+        if send.out.as_ref().is_some_and(|out| out.is_empty()) {
+            self.give_back(send);
+            let disposition = disposition.unwrap_or_else(|| self.with(|qp| qp.disposition()));
+            if disposition == Disposition::Finish && !link.write_ended.swap(true, Ordering::SeqCst)
+            {
+                // Fails where the peer has reset the stream already.
+                let _ = link.stream.shutdown_write();
+            }
+        } else if link.write_ended.load(Ordering::SeqCst) {
+            self.give_back(send);
+        }
+    }
+
+    pub(super) fn give_back(&self, send: &mut Send) {
+        if let Some(out) = send.out.take() {
+            self.engine.pool.give_transmit(out);
+        }
+    }
+
+    /// One system call for as much as goes into it.
+    fn write(&self, link: &Link, out: &Transmit) -> io::Result<usize> {
+        let mut pieces = out.pieces();
+        if let (Some(Piece::Staged(range)), None) = (pieces.next(), pieces.next()) {
+            return link.stream.send(&[IoPart::new(out.octets(range.clone()))], false);
+        }
+        let mut guards: [Option<Guard<'_>>; GUARDED_PARTS] = [const { None }; GUARDED_PARTS];
+        let mut staged_only = true;
+        for (piece, slot) in out.pieces().zip(&mut guards) {
+            if let Piece::Memory(source) = piece {
+                staged_only = false;
+                // Its header is sent already: without these octets the framing is lost.
+                *slot = Some(self.guard(source, false).map_err(|error| {
+                    self.with(|qp| {
+                        qp.fail_locally("memory lost its registration while it was sent");
+                        qp.abort();
+                    });
+                    io::Error::other(error)
+                })?);
+            }
+        }
+        let limit = if staged_only { PARTS } else { GUARDED_PARTS };
+        let mut parts = [IoPart::EMPTY; PARTS];
+        let mut used = 0;
+        let mut total = 0;
+        for (number, piece) in out.pieces().take(limit).enumerate() {
+            let part = match piece {
+                Piece::Staged(range) => IoPart::new(out.octets(range.clone())),
+                Piece::Memory(_) => match guards.get(number).and_then(Option::as_ref) {
+                    Some(guard) => IoPart::from(guard),
+                    None => break,
+                },
+            };
+            total += part.len();
+            parts[used] = part;
+            used += 1;
+        }
+        link.stream.send(&parts[..used], total < out.len())
+    }
+}
