@@ -8,7 +8,7 @@
 //! a watched one the timer, a parked one the caller, who arms it when leaving. A caller that goes
 //! to sleep elsewhere, on a descriptor of its own, ends its lease and arms a watched group itself.
 
-use crate::engine::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use crate::engine::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence, guess};
 
 const ARMED: u8 = 0;
 const WATCHED: u8 = 1;
@@ -57,10 +57,10 @@ pub(crate) enum Duty {
 }
 
 /// A caller is inside a call that looks after the group, until this is dropped.
-pub(crate) struct Within<'a>(&'a AtomicBool);
+pub(crate) struct Within<'a>(&'a guess::AtomicBool);
 
 impl<'a> Within<'a> {
-    fn new(flag: &'a AtomicBool) -> Self {
+    fn new(flag: &'a guess::AtomicBool) -> Self {
         flag.store(true, Ordering::Release);
         Self(flag)
     }
@@ -80,25 +80,25 @@ pub(crate) struct Handover {
     /// How long the lease of one poll is.
     span: AtomicU64,
     /// When a caller polled last.
-    polled: AtomicU64,
+    polled: guess::AtomicU64,
     /// Time between two polls in a row: an average of some.
-    pause: AtomicU64,
+    pause: guess::AtomicU64,
     waiters: AtomicU32,
     /// A caller is moving streams at this moment, whatever its lease says.
-    driven: AtomicBool,
+    driven: guess::AtomicBool,
     /// The caller's last polls found nothing: it is going to poll again.
-    looping: AtomicBool,
+    looping: guess::AtomicBool,
     /// A caller is in a poll, perhaps without a CPU: it will go on when it has one.
-    polling: AtomicBool,
+    polling: guess::AtomicBool,
     /// Looks in a row that found nothing but that.
-    trusted: AtomicU32,
+    trusted: guess::AtomicU32,
     activity: AtomicU32,
     /// The worker's own: the activity it has seen, and whether it has a timer for the group.
     seen: AtomicU32,
     timer: AtomicBool,
     /// The same of polls, and looks in a row that found that there had been one.
-    seen_poll: AtomicU64,
-    late: AtomicU32,
+    seen_poll: guess::AtomicU64,
+    late: guess::AtomicU32,
     /// Looks in a row that found a full lease renewed.
     renewals: AtomicU32,
 }
@@ -110,18 +110,18 @@ impl Handover {
             state: AtomicU8::new(ARMED),
             lease: AtomicU64::new(0),
             span: AtomicU64::new(LEASE),
-            polled: AtomicU64::new(0),
-            pause: AtomicU64::new(0),
+            polled: guess::AtomicU64::new(0),
+            pause: guess::AtomicU64::new(0),
             waiters: AtomicU32::new(0),
-            driven: AtomicBool::new(false),
-            looping: AtomicBool::new(false),
-            polling: AtomicBool::new(false),
-            trusted: AtomicU32::new(0),
+            driven: guess::AtomicBool::new(false),
+            looping: guess::AtomicBool::new(false),
+            polling: guess::AtomicBool::new(false),
+            trusted: guess::AtomicU32::new(0),
             activity: AtomicU32::new(0),
             seen: AtomicU32::new(0),
             timer: AtomicBool::new(false),
-            seen_poll: AtomicU64::new(0),
-            late: AtomicU32::new(0),
+            seen_poll: guess::AtomicU64::new(0),
+            late: guess::AtomicU32::new(0),
             renewals: AtomicU32::new(0),
         }
     }

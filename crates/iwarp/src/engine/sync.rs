@@ -7,6 +7,12 @@ pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, O
 #[cfg(model)]
 pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
+/// Atomics that hold guesses. Whatever they say nothing is lost, and a model that tries all orders in
+/// which they are read and written would never end.
+pub(crate) mod guess {
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+}
+
 use std::ops::{Deref, DerefMut};
 
 #[cfg(not(model))]
