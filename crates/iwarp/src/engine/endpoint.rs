@@ -315,7 +315,7 @@ impl Endpoint {
     /// The program spins on memory until the peer answers: receives in its stead. The worker stays
     /// away meanwhile, and until the program has had time to post again.
     fn await_answer(&self, link: &Link, start: u64) {
-        let groups = [self.recv_cq.group(), self.send_cq.group()];
+        let groups = self.groups();
         groups.iter().for_each(|group| group.handover.lease_in_full(start));
         let before = groups[0].arrivals();
         let mut tries = 0;
