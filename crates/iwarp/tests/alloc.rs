@@ -3,7 +3,9 @@
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::backtrace::Backtrace;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,23 +18,48 @@ use iwarp::{
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+static HARNESS_KNOWN: AtomicBool = AtomicBool::new(false);
+/// While set, whoever allocates says where on standard error.
+static TELLING: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// The test harness's thread allocates when it says that a test takes long.
+    static IS_HARNESS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Counts an allocation of any thread but the harness's, which is the first of the process to make
+/// one, and tells of the first that should not be.
+fn count() {
+    if !HARNESS_KNOWN.swap(true, Ordering::Relaxed) {
+        IS_HARNESS.set(true);
+    }
+    if IS_HARNESS.get() {
+        return;
+    }
+    ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+    if TELLING.swap(false, Ordering::Relaxed) {
+        let thread = thread::current();
+        let name = thread.name().unwrap_or("a nameless thread");
+        eprintln!("allocated by {name}:\n{}", Backtrace::force_capture());
+    }
+}
 
 // SAFETY: the system's allocator, with a count beside it.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        count();
         // SAFETY: the caller's promise, passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        count();
         // SAFETY: the caller's promise, passed on.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        count();
         // SAFETY: the caller's promise, passed on.
         unsafe { System.realloc(ptr, layout, new_size) }
     }
@@ -50,6 +77,7 @@ const SEND: SendOp = SendOp::Send { solicited: false, invalidate: None };
 /// Messages before counting begins, and while it lasts.
 const WARM_UP: usize = 1500;
 const COUNTED: usize = 4000;
+const ROUNDS: usize = 4;
 
 /// The next completion, without an allocation of the test's own.
 fn next(cq: &CompletionQueue) -> WorkCompletion {
@@ -59,8 +87,8 @@ fn next(cq: &CompletionQueue) -> WorkCompletion {
             assert_eq!(completion.status, WcStatus::Success);
             return completion;
         }
+        // The poll rests by itself where that helps.
         assert!(Instant::now() < deadline, "waited too long");
-        thread::yield_now();
     }
 }
 
@@ -147,9 +175,29 @@ fn steps<'a>(client: &'a End, server: &'a End) -> Vec<(&'static str, Step<'a>)> 
     ]
 }
 
+/// Asserts that `message`, done again and again, allocates nothing in any thread. A thread that
+/// has its first work in the midst of it, because the test's own lost the CPU, may make what it
+/// keeps from then on: so there are several rounds, and one must be without.
+fn assert_steady(what: &str, mut message: impl FnMut(usize)) {
+    for round in 1..=ROUNDS {
+        TELLING.store(round == ROUNDS, Ordering::SeqCst);
+        let before = ALLOCATIONS.load(Ordering::SeqCst);
+        (0..COUNTED).for_each(&mut message);
+        let made = ALLOCATIONS.load(Ordering::SeqCst) - before;
+        TELLING.store(false, Ordering::SeqCst);
+        println!("{what}: {made} in {COUNTED} messages");
+        if made == 0 {
+            return;
+        }
+    }
+    panic!("{what}: allocations in each of {ROUNDS} rounds");
+}
+
 /// One test: others beside it would be counted too.
 #[test]
 fn nothing_is_allocated_per_message() {
+    // With one test at a time the harness runs it itself.
+    IS_HARNESS.set(false);
     for (crc, markers) in [(true, false), (false, false), (true, true)] {
         let options = Options { crc, markers, ..Options::default() };
         let (client, server) = Setup::both(&options).connect();
@@ -159,11 +207,7 @@ fn nothing_is_allocated_per_message() {
             (0..WARM_UP).for_each(&mut *step);
         }
         for (what, step) in &mut steps {
-            let before = ALLOCATIONS.load(Ordering::SeqCst);
-            (0..COUNTED).for_each(&mut *step);
-            let made = ALLOCATIONS.load(Ordering::SeqCst) - before;
-            println!("{what}, crc {crc}, markers {markers}: {made} in {COUNTED} messages");
-            assert_eq!(made, 0, "{what}, crc {crc}, markers {markers}");
+            assert_steady(&format!("{what}, crc {crc}, markers {markers}"), step);
         }
     }
     blocked();
@@ -193,9 +237,5 @@ fn blocked() {
         next(&ours);
     };
     (0..WARM_UP).for_each(|_| message());
-    let before = ALLOCATIONS.load(Ordering::SeqCst);
-    (0..COUNTED).for_each(|_| message());
-    let made = ALLOCATIONS.load(Ordering::SeqCst) - before;
-    println!("blocked receiver: {made} in {COUNTED} messages");
-    assert_eq!(made, 0, "blocked receiver");
+    assert_steady("blocked receiver", |_| message());
 }

@@ -68,6 +68,13 @@ thread_local! {
     static SPARE: Cell<Option<Transmit>> = const { Cell::new(None) };
 }
 
+/// Makes what the calling thread keeps, for one that serves connections now and then: else it
+/// would allocate in the midst of traffic.
+pub(crate) fn prepare_thread() {
+    with_staging(|_| ());
+    SPARE.set(Some(Transmit::new(TRANSMIT_STAGING)));
+}
+
 /// Lends the thread's staging buffer. Not to be nested.
 pub(crate) fn with_staging<R>(f: impl FnOnce(&mut [u8]) -> R) -> R {
     STAGING.with_borrow_mut(|staging| {

@@ -16,7 +16,7 @@ use crate::engine::group::{By, Group, clock};
 use crate::engine::handover::{Cause, Duty};
 use crate::engine::now;
 use crate::engine::options::Options;
-use crate::engine::pool::with_staging;
+use crate::engine::pool::prepare_thread;
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
 use crate::engine::tasks::Tasks;
 use crate::engine::tended::Tended;
@@ -193,8 +193,8 @@ impl Worker {
 
     fn run(&self) {
         let mut events = Events::with_capacity(64);
-        // Now rather than with the first message that nobody else receives.
-        with_staging(|_| ());
+        // Now rather than with the first message that nobody else sends or receives.
+        prepare_thread();
         while !self.stop.load(Ordering::SeqCst) {
             let timeout = self.next_timeout();
             let waited = self.tasks.epoll().wait(&mut events, timeout);
