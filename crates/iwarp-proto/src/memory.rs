@@ -276,6 +276,8 @@ impl<M: Memory + ?Sized> Use for EachAnew<'_, M> {
 ///
 /// Placement contract: when a method that places returns, the octets are visible to other
 /// threads, and the last aligned word of them became visible last (programs poll it).
+/// They may be called while the queue pair is held ([`crate::qp::Shared`]): they wait for nobody who
+/// could be waiting for that.
 pub trait Memory {
     /// What [`Self::begin_use`] returns.
     type Use<'a>: Use

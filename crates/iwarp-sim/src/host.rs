@@ -134,13 +134,15 @@ impl Host {
         if rate == 0 || !self.random().is_multiple_of(rate) {
             return;
         }
+        let which = self.random() % 16;
+        if which <= 8 {
+            let role = Role::ALL[(self.random() % 6) as usize];
+            self.bank.borrow_mut().revoke(role);
+            return self.has_meddled(Intervention::Revoked(role));
+        }
+        // A short message is placed while the queue pair is held.
         let Ok(mut qp) = self.qp.try_borrow_mut() else { return };
-        let done = match self.random() % 16 {
-            0..=8 => {
-                let role = Role::ALL[(self.random() % 6) as usize];
-                self.bank.borrow_mut().revoke(role);
-                Intervention::Revoked(role)
-            }
+        self.has_meddled(match which {
             9 => {
                 qp.disconnect();
                 Intervention::Disconnected
@@ -164,7 +166,10 @@ impl Host {
                 }
                 Intervention::Paused
             }
-        };
+        });
+    }
+
+    fn has_meddled(&self, done: Intervention) {
         if done != Intervention::Paused {
             self.model.borrow_mut().disturbed = true;
         }

@@ -32,6 +32,7 @@ impl UntaggedQueue {
     ///
     /// RFC 5041 §7.1 wants it within the first and the last available buffer. Beyond the last
     /// one there is no buffer; any other than the next cannot be right on an ordered stream.
+    #[inline]
     pub fn check_msn(&self, header: &Untagged, available: u32) -> Result<(), DdpError> {
         let ahead = header.msn.distance_from(self.next);
         if ahead == 0 && available > 0 {
@@ -58,6 +59,7 @@ impl Default for UntaggedQueue {
 /// Checks that `len` payload octets at the segment's MO lie within a buffer of `buffer` octets.
 /// An offset outside it is an invalid MO, an end outside it a message that is too long. However
 /// large the buffer, a message has less than 2^32 octets (RFC 5041 §5.2).
+#[inline]
 pub fn check_offset(header: &Untagged, len: usize, buffer: u64) -> Result<(), DdpError> {
     let buffer = buffer.min(u64::from(u32::MAX));
     let mo = u64::from(header.mo.0);

@@ -43,6 +43,12 @@ pub struct Run {
 }
 
 impl Run {
+    /// Whether it is one segment.
+    #[inline]
+    pub(crate) const fn is_single(&self) -> bool {
+        self.len <= self.each
+    }
+
     /// The segment that begins behind the first `done` payload octets of the run.
     #[inline]
     pub fn segment(&self, done: u32) -> Segment {
@@ -99,6 +105,7 @@ impl Message {
     }
 
     /// The same for up to `most` segments at once, at least one.
+    #[inline(always)]
     pub fn next_run(&mut self, mulpdu: usize, most: u32) -> Option<Run> {
         if self.done {
             return None;

@@ -42,6 +42,18 @@ pub struct Untagged {
 }
 
 impl Tagged {
+    /// Reads the header of a ULPDU that [`Header::is_tagged`].
+    #[inline]
+    pub(crate) fn read(ulpdu: &[u8]) -> Result<Self, DdpError> {
+        let h: &[u8; TAGGED_LEN] = ulpdu.first_chunk().ok_or(DdpError::Truncated)?;
+        Ok(Self {
+            last: h[0] & LAST_FLAG != 0,
+            rsvd_ulp: h[1],
+            stag: Stag(be32(h, 2)),
+            to: TaggedOffset(be64(h, 6)),
+        })
+    }
+
     /// The octets of the header.
     #[inline]
     pub fn octets(&self) -> [u8; TAGGED_LEN] {
@@ -55,6 +67,19 @@ impl Tagged {
 }
 
 impl Untagged {
+    /// Reads the header of a ULPDU that is not [`Header::is_tagged`].
+    #[inline]
+    pub(crate) fn read(ulpdu: &[u8]) -> Result<Self, DdpError> {
+        let h: &[u8; UNTAGGED_LEN] = ulpdu.first_chunk().ok_or(DdpError::Truncated)?;
+        Ok(Self {
+            last: h[0] & LAST_FLAG != 0,
+            rsvd_ulp: [h[1], h[2], h[3], h[4], h[5]],
+            qn: Qn(be32(h, 6)),
+            msn: Msn(be32(h, 10)),
+            mo: Mo(be32(h, 14)),
+        })
+    }
+
     /// The octets of the header.
     #[inline]
     pub fn octets(&self) -> [u8; UNTAGGED_LEN] {
@@ -80,6 +105,7 @@ pub enum Header {
 impl Header {
     /// Octets that the header at the start of `ulpdu` takes, by its own T bit; `None` when there
     /// is not one octet.
+    #[inline]
     pub fn len_of(ulpdu: &[u8]) -> Option<usize> {
         ulpdu.first().map(|control| Self::len_for(*control))
     }
@@ -88,32 +114,36 @@ impl Header {
         if control & TAGGED_FLAG != 0 { TAGGED_LEN } else { UNTAGGED_LEN }
     }
 
+    /// What stands behind the header in `ulpdu`: nothing where that is too short for one.
+    #[inline]
+    pub(crate) fn payload_of(ulpdu: &[u8]) -> &[u8] {
+        Self::len_of(ulpdu).and_then(|len| ulpdu.get(len..)).unwrap_or_default()
+    }
+
+    /// Whether a header that begins with `control` is that of a message's last segment.
+    #[inline]
+    pub(crate) const fn is_last(control: u8) -> bool {
+        control & LAST_FLAG != 0
+    }
+
     /// Reads the header at the start of a ULPDU. Reserved bits are not looked at (RFC 5041 §4.1).
+    #[inline]
     pub fn parse(ulpdu: &[u8]) -> Result<Self, DdpError> {
+        Ok(match Self::is_tagged(ulpdu)? {
+            true => Self::Tagged(Tagged::read(ulpdu)?),
+            false => Self::Untagged(Untagged::read(ulpdu)?),
+        })
+    }
+
+    /// Which header the ULPDU begins with, of the version that is known.
+    #[inline]
+    pub(crate) fn is_tagged(ulpdu: &[u8]) -> Result<bool, DdpError> {
         let control = *ulpdu.first().ok_or(DdpError::Truncated)?;
         let tagged = control & TAGGED_FLAG != 0;
         if control & VERSION_MASK != VERSION {
             return Err(if tagged { DdpError::TaggedVersion } else { DdpError::UntaggedVersion });
         }
-        let last = control & LAST_FLAG != 0;
-        if tagged {
-            let h: &[u8; TAGGED_LEN] = ulpdu.first_chunk().ok_or(DdpError::Truncated)?;
-            Ok(Self::Tagged(Tagged {
-                last,
-                rsvd_ulp: h[1],
-                stag: Stag(be32(h, 2)),
-                to: TaggedOffset(be64(h, 6)),
-            }))
-        } else {
-            let h: &[u8; UNTAGGED_LEN] = ulpdu.first_chunk().ok_or(DdpError::Truncated)?;
-            Ok(Self::Untagged(Untagged {
-                last,
-                rsvd_ulp: [h[1], h[2], h[3], h[4], h[5]],
-                qn: Qn(be32(h, 6)),
-                msn: Msn(be32(h, 10)),
-                mo: Mo(be32(h, 14)),
-            }))
-        }
+        Ok(tagged)
     }
 
     /// Octets this header takes.

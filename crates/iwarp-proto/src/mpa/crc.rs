@@ -15,6 +15,9 @@ impl Crc32c {
 
     /// Feeds `data`.
     pub fn update(&mut self, data: &[u8]) {
+        if data.is_empty() {
+            return;
+        }
         self.0 = run(self.0, data);
     }
 
@@ -42,6 +45,10 @@ impl Default for Crc32c {
 
 #[cfg(feature = "std")]
 fn run(register: u32, data: &[u8]) -> u32 {
+    // From the start there is a way that moves no parameters about.
+    if register == u32::MAX {
+        return !crc_fast::crc32_iscsi(data);
+    }
     let mut digest = crc_fast::Digest::new_with_init_state(
         crc_fast::CrcAlgorithm::Crc32Iscsi,
         u64::from(register),

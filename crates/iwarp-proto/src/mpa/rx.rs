@@ -56,6 +56,7 @@ impl Deframer {
     ///
     /// [`MpaError::Crc`] or [`MpaError::Marker`]; when both apply, the former. No more FPDUs come
     /// after that: every further call returns the same error (RFC 5044 §8).
+    #[inline]
     pub fn next(&mut self, input: &mut [u8]) -> Result<Option<Fpdu>, MpaError> {
         let found = self.find(input);
         match found {
@@ -77,7 +78,14 @@ impl Deframer {
         }
     }
 
+    /// Whether markers are taken out.
+    #[inline]
+    pub(crate) fn markers(&self) -> bool {
+        self.markers
+    }
+
     /// Whether the octets of an FPDU may be taken as they come: neither CRC nor markers.
+    #[inline]
     pub fn can_stream(&self) -> bool {
         !self.crc && !self.markers && self.failed.is_none()
     }
@@ -88,6 +96,7 @@ impl Deframer {
     ///
     /// [`MpaError::Marker`] when it is more than [`MAX_ULPDU`], or the error that ended the
     /// stream.
+    #[inline]
     pub fn peek_len(&self, input: &[u8]) -> Result<Option<usize>, MpaError> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -109,34 +118,41 @@ impl Deframer {
         Layout::new(self.position, self.markers, ulpdu_len)
     }
 
+    #[inline]
     fn find(&self, input: &mut [u8]) -> Result<Option<Fpdu>, MpaError> {
-        let Some(len) = self.peek_len(input)? else { return Ok(None) };
-        if !self.markers {
-            let consumed = LENGTH_FIELD + len + trailer_len(len);
-            let Some(fpdu) = input.get(..consumed) else { return Ok(None) };
-            self.check_crc(fpdu)?;
-            return Ok(Some(Fpdu { start: LENGTH_FIELD, len, consumed }));
+        if self.markers {
+            return self.find_between_markers(input);
         }
+        let Some(len) = self.peek_len(input)? else { return Ok(None) };
+        let consumed = LENGTH_FIELD + len + trailer_len(len);
+        let Some(fpdu) = input.get(..consumed) else { return Ok(None) };
+        if self.crc {
+            check_crc(fpdu)?;
+        }
+        Ok(Some(Fpdu { start: LENGTH_FIELD, len, consumed }))
+    }
+
+    fn find_between_markers(&self, input: &mut [u8]) -> Result<Option<Fpdu>, MpaError> {
+        let Some(len) = self.peek_len(input)? else { return Ok(None) };
         let layout = self.layout(len);
         let total = layout.total();
         let Some(fpdu) = input.get_mut(..total) else { return Ok(None) };
-        self.check_crc(fpdu)?;
+        if self.crc {
+            check_crc(fpdu)?;
+        }
         let start = layout.length_at() + LENGTH_FIELD;
         check_markers(fpdu, layout)?;
         remove_markers(fpdu, layout, start + len);
         Ok(Some(Fpdu { start, len, consumed: total }))
     }
+}
 
-    /// Markers go in as they came, whatever their meaningless bits hold (erratum 1427).
-    fn check_crc(&self, fpdu: &[u8]) -> Result<(), MpaError> {
-        if !self.crc {
-            return Ok(());
-        }
-        let (covered, field) = fpdu.split_at(fpdu.len() - CRC_FIELD);
-        let mut crc = Crc32c::new();
-        crc.update(covered);
-        if crc.wire() == field { Ok(()) } else { Err(MpaError::Crc) }
-    }
+/// Markers go in as they came, whatever their meaningless bits hold (erratum 1427).
+fn check_crc(fpdu: &[u8]) -> Result<(), MpaError> {
+    let (covered, field) = fpdu.split_at(fpdu.len() - CRC_FIELD);
+    let mut crc = Crc32c::new();
+    crc.update(covered);
+    if crc.wire() == field { Ok(()) } else { Err(MpaError::Crc) }
 }
 
 fn check_markers(fpdu: &[u8], layout: Layout) -> Result<(), MpaError> {

@@ -6,6 +6,9 @@ use super::wire::{CRC_FIELD, LENGTH_FIELD, MARKER_INTERVAL, MAX_ULPDU, pad_len};
 
 /// Octets of the shortest FPDU without markers; its pad and CRC field are no longer.
 const SHORTEST: usize = 8;
+/// Octets of payload up to which the CRC is computed of the FPDU that was written, all at once: that
+/// costs less than to carry it from piece to piece.
+const SUMMED_AT_ONCE: usize = 192;
 
 /// The sending half of a connection in Full Operation.
 ///
@@ -54,8 +57,9 @@ impl Framer {
     ///
     /// The ULPDU is `header` followed by `payload_len` octets, which `fill` supplies:
     /// `fill(offset, dst, crc)` writes payload octets `offset..offset + dst.len()` to `dst` and
-    /// feeds them to `crc` if there is one, so that memory is copied and summed in one pass. It
-    /// is called in ascending order, once for each run between markers.
+    /// feeds them to `crc` if there is one, so that memory is copied and summed in one pass (of a
+    /// short one what was copied is summed). It is called in ascending order, once for each run
+    /// between markers.
     ///
     /// # Errors
     ///
@@ -75,6 +79,19 @@ impl Framer {
         if self.markers {
             return self.write_with_markers(out, header, payload_len, &mut fill);
         }
+        self.write_plain(out, header, payload_len, fill)
+    }
+
+    /// The same where no markers are put in.
+    #[inline]
+    pub(crate) fn write_plain<E>(
+        &mut self,
+        out: &mut [u8],
+        header: &[u8],
+        payload_len: usize,
+        fill: impl FnOnce(usize, &mut [u8], Option<&mut Crc32c>) -> Result<(), E>,
+    ) -> Result<usize, E> {
+        debug_assert!(!self.markers);
         let ulpdu_len = header.len() + payload_len;
         check_len(ulpdu_len);
         let pad = pad_len(ulpdu_len);
@@ -88,23 +105,26 @@ impl Framer {
         length.copy_from_slice(&(ulpdu_len as u16).to_be_bytes());
         copy_header(ddp, header);
         let payload = &mut rest[..payload_len];
-        if self.crc {
-            let mut crc = Crc32c::new();
+        let mut crc = Crc32c::new();
+        let carried = self.crc && payload_len > SUMMED_AT_ONCE;
+        if carried {
             crc.update(head);
-            if payload_len > 0 {
-                fill(0, payload, Some(&mut crc))?;
-            }
-            if pad > 0 {
-                crc.update(&[0; 3][..pad]);
-            }
-            out[total - CRC_FIELD..].copy_from_slice(&crc.wire());
-        } else if payload_len > 0 {
-            fill(0, payload, None)?;
+        }
+        if payload_len > 0 {
+            fill(0, payload, carried.then_some(&mut crc))?;
+        }
+        if self.crc {
+            let (covered, field) = out.split_at_mut(total - CRC_FIELD);
+            // What the CRC has not taken yet: the pad, or everything.
+            let from = if carried { covered.len() - pad } else { 0 };
+            crc.update(&covered[from..]);
+            field.copy_from_slice(&crc.wire());
         }
         self.position += total as u64;
         Ok(total)
     }
 
+    #[inline(never)]
     fn write_with_markers<E>(
         &mut self,
         out: &mut [u8],

@@ -9,11 +9,12 @@ use alloc::vec::Vec;
 
 use crate::ddp::error::DdpError;
 use crate::ddp::rx::{UntaggedQueue, check_offset};
-use crate::ddp::wire::{Header, Tagged, UNTAGGED_LEN, Untagged};
+use crate::ddp::wire::{Header, TAGGED_LEN, Tagged, UNTAGGED_LEN, Untagged};
 use crate::memory::{AccessError, AtomicOp, Invalidator, QpId, RemoteAccess, Sge};
 use crate::mpa::startup::Role;
 use crate::qp::hello::{self, Capabilities, WRITE_MARK};
 use crate::qp::inbound::park::{Parking, Room, Stall};
+use crate::qp::list::sub_list;
 use crate::qp::reads::Asked;
 use crate::qp::rq;
 use crate::qp::terminate::Fault;
@@ -100,7 +101,7 @@ impl Pending {
     /// Whether it arrived earlier than it is delivered, so that it says nothing of what stands
     /// before the next segment.
     const fn was_parked(&self) -> bool {
-        matches!(self, Self::Send { parked: true, .. } | Self::Immediate { parked: true, .. })
+        matches!(self, Self::Immediate { parked: true, .. })
     }
 }
 
@@ -227,12 +228,17 @@ impl Inbound {
         self.open = None;
     }
 
-    /// Remembers the start of a ULPDU.
+    /// Remembers the start of a ULPDU. What is too short for a Read Request is not quoted beyond
+    /// its DDP header.
+    #[inline]
     fn remember(&mut self, head: &[u8], ulpdu_len: usize) {
         self.ulpdu_len = ulpdu_len;
         if let Some(all) = head.first_chunk() {
             self.quote = *all;
             self.quote_len = self.quote.len();
+        } else if let Some(header) = head.first_chunk::<UNTAGGED_LEN>() {
+            self.quote[..UNTAGGED_LEN].copy_from_slice(header);
+            self.quote_len = UNTAGGED_LEN;
         } else {
             self.quote_len = head.len();
             self.quote[..head.len()].copy_from_slice(head);
@@ -283,53 +289,63 @@ impl Qp {
             return Plan::Discard;
         }
         self.inbound.remember(head, ulpdu_len);
-        self.judge(head, ulpdu_len, sges).unwrap_or_else(|fault| {
-            self.fail(fault);
-            Plan::Discard
-        })
+        match self.judge(head, ulpdu_len, sges) {
+            Ok(plan) => plan,
+            Err(fault) => {
+                self.fail(fault);
+                Plan::Discard
+            }
+        }
     }
 
+    /// Either kind of header has a way of its own, on which the compiler knows the other's away.
+    #[inline(always)]
     fn judge(&mut self, head: &[u8], ulpdu_len: usize, sges: &mut Vec<Sge>) -> Result<Plan, Fault> {
-        let header = Header::parse(head)?;
-        let len = ulpdu_len - header.wire_len();
-        let opcode = rx::opcode(&header, self.config.extensions == super::Extensions::Ask)?;
-        self.learn_peer_kind(&header, opcode, len);
-        let body = &head[header.wire_len()..];
-        match header {
-            Header::Tagged(h) if opcode == Opcode::Write => {
-                // An empty one touches no memory.
-                if len > 0 {
-                    self.check_right(RemoteAccess::Write).map_err(DdpError::from)?;
-                }
-                Ok(self.write(&h, len))
+        let own = self.config.extensions == super::Extensions::Ask;
+        if Header::is_tagged(head)? {
+            let h = Tagged::read(head)?;
+            let len = ulpdu_len - TAGGED_LEN;
+            let opcode = rx::opcode(&Header::Tagged(h), own)?;
+            if len == 0 && opcode == Opcode::Write {
+                self.learn_peer_kind(&h);
             }
-            Header::Tagged(h) => self.read_response(&h, len, sges),
-            Header::Untagged(h) => match opcode {
-                Opcode::ReadRequest => self.read_request(&h, len, body),
-                Opcode::AtomicRequest => self.atomic_request(&h, len, body),
-                Opcode::AtomicResponse => self.atomic_response(&h, len, body, sges),
-                Opcode::Terminate => self.terminate(&h, len, body),
-                Opcode::Immediate | Opcode::ImmediateSolicited => {
-                    self.immediate(&h, opcode, len, body)
-                }
-                _ => self.send(&h, opcode, len, sges),
-            },
+            self.note_segment();
+            if opcode != Opcode::Write {
+                return self.read_response(&h, len, sges);
+            }
+            // An empty one touches no memory.
+            if len > 0 {
+                self.check_right(RemoteAccess::Write).map_err(DdpError::from)?;
+            }
+            return Ok(self.write(&h, len));
+        }
+        let h = Untagged::read(head)?;
+        let len = ulpdu_len - UNTAGGED_LEN;
+        let opcode = rx::opcode(&Header::Untagged(h), own)?;
+        self.note_segment();
+        let body = &head[UNTAGGED_LEN..];
+        match opcode {
+            Opcode::ReadRequest => self.read_request(&h, len, body),
+            Opcode::AtomicRequest => self.atomic_request(&h, len, body),
+            Opcode::AtomicResponse => self.atomic_response(&h, len, body, sges),
+            Opcode::Terminate => self.terminate(&h, len, body),
+            Opcode::Immediate | Opcode::ImmediateSolicited => self.immediate(&h, opcode, len, body),
+            _ => self.send(&h, opcode, len, sges),
         }
     }
 
-    /// Our own kind says so in its first FPDU; behind anything else nothing is to be expected.
-    /// An agreed RTR frame may stand before it.
-    fn learn_peer_kind(&mut self, header: &Header, opcode: Opcode, len: usize) {
-        match header {
-            Header::Tagged(h)
-                if opcode == Opcode::Write
-                    && len == 0
-                    && self.config.extensions != super::Extensions::Refuse =>
-            {
-                self.peer.hear(h.stag, h.to);
-            }
-            _ => {}
+    /// Our own kind says so in its first FPDU, a Write of nothing.
+    #[cold]
+    fn learn_peer_kind(&mut self, h: &Tagged) {
+        if self.config.extensions != super::Extensions::Refuse {
+            self.peer.hear(h.stag, h.to);
         }
+    }
+
+    /// Behind a segment that does not say what the peer can do, nothing is to be expected of it. An
+    /// agreed RTR frame may stand before the one that does.
+    #[inline]
+    fn note_segment(&mut self) {
         let rtr = !self.inbound.first_seen && self.outbound.peer_to_peer();
         if !rtr {
             self.peer.give_up();
@@ -345,6 +361,7 @@ impl Qp {
     }
 
     /// RFC 5040 §5.2.1.
+    #[inline(never)]
     fn read_request(&mut self, h: &Untagged, len: usize, body: &[u8]) -> Result<Plan, Fault> {
         self.inbound.requests.check_msn(h, self.irq.free())?;
         check_single(h, len, READ_REQUEST_LEN)?;
@@ -364,6 +381,7 @@ impl Qp {
     }
 
     /// RFC 7306 §5.2.1.
+    #[inline(never)]
     fn atomic_request(&mut self, h: &Untagged, len: usize, body: &[u8]) -> Result<Plan, Fault> {
         if self.config.extensions == super::Extensions::Refuse {
             return Err(RdmapError::UnexpectedOpcode(Opcode::AtomicRequest as u8).into());
@@ -396,6 +414,7 @@ impl Qp {
     }
 
     /// RFC 5040 §5.4: whatever it holds, it ends the stream and is not answered.
+    #[inline(never)]
     fn terminate(&mut self, h: &Untagged, len: usize, body: &[u8]) -> Result<Plan, Fault> {
         let body = &body[..len.min(body.len())];
         let unreadable = wire::TerminateCode { layer: 0, etype: 0, code: 0 };
@@ -411,6 +430,7 @@ impl Qp {
 
     /// RFC 7306 §6.3. The data goes into the completion; the receive's buffer stays untouched
     /// and may be empty, as programs written for other transports have it.
+    #[inline(never)]
     fn immediate(
         &mut self,
         h: &Untagged,
@@ -440,6 +460,7 @@ impl Qp {
     }
 
     /// RFC 5040 §5.3.
+    #[inline(always)]
     fn send(
         &mut self,
         h: &Untagged,
@@ -478,33 +499,52 @@ impl Qp {
         if !self.receives() {
             return Follow::Nothing;
         }
-        let pending = core::mem::take(&mut self.inbound.pending);
         if let Err(error) = placed {
-            self.refused(&pending, error);
+            self.refused(error);
             return Follow::Nothing;
         }
         if !self.inbound.first_seen {
-            self.inbound.first_seen = true;
-            if self.role == Role::Responder {
-                self.events.push_back(Event::FirstFpdu);
-            }
+            self.first_segment();
         }
+        match self.inbound.pending {
+            Pending::Write { len, last, hello } => {
+                let inbound = &mut self.inbound;
+                inbound.pending = Pending::None;
+                let so_far = inbound.writing.saturating_add(len);
+                inbound.writing = if last { 0 } else { so_far };
+                inbound.written = (last && !hello).then_some(so_far);
+                inbound.arrived += u64::from(last && !hello);
+                Follow::Nothing
+            }
+            Pending::Send { header, opcode, len, parked } => {
+                self.inbound.pending = Pending::None;
+                if !parked {
+                    self.inbound.written = None;
+                }
+                self.send_placed(&header, opcode, len, parked)
+            }
+            _ => self.end_rare_segment(),
+        }
+    }
+
+    #[cold]
+    fn first_segment(&mut self) {
+        self.inbound.first_seen = true;
+        if self.role == Role::Responder {
+            self.events.push_back(Event::FirstFpdu);
+        }
+    }
+
+    /// The same for what is neither a Write nor a Send.
+    #[inline(never)]
+    fn end_rare_segment(&mut self) -> Follow {
+        let pending = core::mem::take(&mut self.inbound.pending);
         if !pending.was_parked() {
             self.inbound.written = None;
         }
         match pending {
-            Pending::None => Follow::Nothing,
-            Pending::Write { len, last, hello } => {
-                let so_far = self.inbound.writing.saturating_add(len);
-                self.inbound.writing = if last { 0 } else { so_far };
-                self.inbound.written = (last && !hello).then_some(so_far);
-                self.inbound.arrived += u64::from(last && !hello);
-                Follow::Nothing
-            }
+            Pending::None | Pending::Write { .. } | Pending::Send { .. } => Follow::Nothing,
             Pending::ReadResponse { len, last } => self.read_response_placed(len, last),
-            Pending::Send { header, opcode, len, parked } => {
-                self.send_placed(&header, opcode, len, parked)
-            }
             Pending::Immediate { opcode, data, write, parked } => {
                 let mut immediate = data;
                 if write.is_some() {
@@ -544,8 +584,9 @@ impl Qp {
     }
 
     /// An access was refused: whose fault that is depends on the message.
-    fn refused(&mut self, pending: &Pending, error: AccessError) {
-        match pending {
+    #[cold]
+    fn refused(&mut self, error: AccessError) {
+        match core::mem::take(&mut self.inbound.pending) {
             Pending::Write { .. } => self.fail(Fault::Ddp(error.into())),
             Pending::ReadRequest(_) | Pending::AtomicRequest(_) => {
                 self.fail(RdmapError::Protection(error).into());
@@ -572,6 +613,7 @@ impl Qp {
         self.irq.push((asked, header), self.inbound.late);
     }
 
+    #[inline]
     fn send_placed(&mut self, header: &Untagged, opcode: Opcode, len: u32, parked: bool) -> Follow {
         if !header.last {
             return Follow::Nothing;
@@ -584,6 +626,7 @@ impl Qp {
         Follow::Nothing
     }
 
+    #[inline]
     fn deliver_send(
         &mut self,
         header: &Untagged,
@@ -635,6 +678,7 @@ impl Qp {
     }
 
     /// Completes the receive of a whole message.
+    #[inline]
     fn deliver(&mut self, message: &Delivery) {
         if message.parked {
             self.inbound.late_delivered += 1;
@@ -671,27 +715,4 @@ fn check_single(header: &Untagged, len: usize, size: usize) -> Result<(), Fault>
         return Err(RdmapError::Stream("message of one segment is cut").into());
     }
     Ok(())
-}
-
-/// The part of a scatter/gather list that holds octets `offset..offset + len` of it. Returns how
-/// many octets the last element has behind them.
-pub(crate) fn sub_list(list: &[Sge], mut offset: u64, mut len: usize, out: &mut Vec<Sge>) -> u32 {
-    let mut beyond = 0;
-    out.clear();
-    for sge in list {
-        if len == 0 {
-            break;
-        }
-        let size = u64::from(sge.length);
-        if offset >= size {
-            offset -= size;
-            continue;
-        }
-        let take = (size - offset).min(len as u64) as u32;
-        out.push(Sge { addr: sge.addr.wrapping_add(offset), length: take, lkey: sge.lkey });
-        beyond = sge.length - offset as u32 - take;
-        len -= take as usize;
-        offset = 0;
-    }
-    beyond
 }

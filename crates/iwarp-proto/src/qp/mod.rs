@@ -38,6 +38,9 @@
 //! completions and what a Terminate quotes are those of one segment after the other. What others do
 //! to the queue pair meanwhile holds from the end of the run.
 //!
+//! A message of one short segment is judged, placed and reported in one call of [`Shared::with`]:
+//! to take the queue pair twice would last longer than to copy so little.
+//!
 //! # What a completion means
 //!
 //! A one-way request (Send, Write, Immediate Data) completes when the stream has taken it, as the
@@ -70,6 +73,7 @@
 
 mod hello;
 mod inbound;
+mod list;
 mod outbound;
 mod reads;
 mod receive;
@@ -426,6 +430,7 @@ impl Qp {
     }
 
     /// The next completion or event.
+    #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
@@ -565,6 +570,7 @@ impl Qp {
     }
 
     /// A fault ends the stream: the first one decides the Terminate (RFC 5040 §7.1(4)).
+    #[cold]
     pub(crate) fn fail(&mut self, fault: Fault) {
         if !matches!(self.stream, Stream::Operating | Stream::Closing) {
             return;
@@ -651,11 +657,8 @@ impl Qp {
 
     /// Completes what is done, in order of submission (RFC 5040 §5.5(15)).
     pub(crate) fn reap(&mut self) {
-        while let Some(completion) = self.sq.pop_done(self.config.qp) {
-            if let Some(completion) = completion {
-                self.events.push_back(Event::SendCompleted(completion));
-            }
-        }
+        let Self { sq, events, config, .. } = self;
+        while sq.pop_done(config.qp, |done| events.push_back(Event::SendCompleted(done))) {}
         self.report_drained();
     }
 

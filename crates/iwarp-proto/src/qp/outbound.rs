@@ -1,5 +1,6 @@
 //! Deciding what is sent next.
 
+mod plain;
 mod start;
 
 use alloc::vec::Vec;
@@ -9,11 +10,11 @@ use crate::ddp::wire::Header;
 use crate::memory::{AccessError, AtomicOp, Bind, Sge};
 use crate::mpa::startup::{Negotiated, Role, Rtr};
 use crate::qp::hello::{self, Capabilities, Extensions, PeerKind, WRITE_MARK};
-use crate::qp::inbound::sub_list;
+use crate::qp::outbound::plain::request_body;
 use crate::qp::reads::{Asked, Awaits, Purpose};
 use crate::qp::terminate::Fault;
 use crate::qp::wr::{SendOp, WcStatus};
-use crate::qp::{Qp, State, Stream};
+use crate::qp::{Event, Qp, State, Stream, Taken};
 use crate::rdmap::error::RdmapError;
 use crate::rdmap::tx;
 use crate::rdmap::wire::{
@@ -168,6 +169,12 @@ impl Outbound {
         self.peer_to_peer
     }
 
+    /// Whether a frame waits that no work request asks for.
+    #[inline]
+    const fn has_own(&self) -> bool {
+        self.rtr.is_some() || self.nudge
+    }
+
     /// Sends an empty Write with the next octets.
     pub(crate) fn nudge(&mut self) {
         self.nudge = true;
@@ -204,20 +211,26 @@ impl Outbound {
 impl Qp {
     /// Whether [`Transmitter::transmit`](super::Transmitter::transmit) has something to do.
     pub fn wants_transmit(&mut self) -> bool {
+        self.wants_transmit_now()
+    }
+
+    #[inline(always)]
+    fn wants_transmit_now(&mut self) -> bool {
         if self.outbound.terminate.is_some() {
             return true;
         }
         if !matches!(self.stream, Stream::Operating | Stream::Closing) || self.gated() {
             return false;
         }
-        let may_start = self.may_start_send();
-        self.outbound.current.is_some()
+        if self.outbound.current.is_some()
             || self.outbound.rtr.is_some()
             || self.wants_greeting()
             || self.outbound.nudge
             || self.may_answer()
-            || may_start
-            || self.may_acknowledge(may_start)
+        {
+            return true;
+        }
+        (!self.sq.has_none_waiting() && self.may_start_send()) || self.may_acknowledge(false)
     }
 
     /// A responder sends nothing before the first FPDU of the initiator was validated
@@ -234,13 +247,24 @@ impl Qp {
 
     /// Decides what is sent next, in at most `most` segments of at most `mulpdu` octets.
     pub(crate) fn next(&mut self, mulpdu: usize, most: u32, scratch: &mut Scratch) -> Next {
-        if let Some(terminate) = self.outbound.terminate.take() {
-            let mut octets = [0; TERMINATE_MAX_LEN];
-            let len = terminate.emit(&mut octets);
-            self.start_control(Opcode::Terminate, Msn::FIRST, &octets[..len], Kind::Terminate);
+        if self.outbound.terminate.is_some() {
+            self.start_terminate();
         } else if !matches!(self.stream, Stream::Operating | Stream::Closing) || self.gated() {
             return Next::Idle;
         }
+        if self.outbound.current.is_none()
+            && !self.outbound.has_own()
+            && !self.wants_greeting()
+            && let Some(segments) = self.begin_plain(mulpdu, most, scratch)
+        {
+            return Next::Segments(segments);
+        }
+        self.next_of_any(mulpdu, most, scratch)
+    }
+
+    /// The same where no Send or Write just begins.
+    #[inline(never)]
+    fn next_of_any(&mut self, mulpdu: usize, most: u32, scratch: &mut Scratch) -> Next {
         if self.outbound.current.is_none()
             && let Some(next) = self.start_message()
         {
@@ -251,17 +275,26 @@ impl Qp {
         self.segments(mulpdu, most, scratch)
     }
 
+    #[cold]
+    fn start_terminate(&mut self) {
+        let Some(terminate) = self.outbound.terminate.take() else { return };
+        let mut octets = [0; TERMINATE_MAX_LEN];
+        let len = terminate.emit(&mut octets);
+        self.start_control(Opcode::Terminate, Msn::FIRST, &octets[..len], Kind::Terminate);
+    }
+
     /// Starts the next message. Returns what must be done instead of sending one.
     fn start_message(&mut self) -> Option<Next> {
-        if let Some(rtr) = self.outbound.rtr.take() {
-            self.start_rtr(rtr);
+        if self.outbound.rtr.is_some() {
+            self.start_rtr();
             return None;
         }
         if self.wants_greeting() {
             self.start_hello();
             return None;
         }
-        if core::mem::take(&mut self.outbound.nudge) {
+        if self.outbound.nudge {
+            self.outbound.nudge = false;
             self.start_tagged(Opcode::Write, Stag(0), TaggedOffset(0), 0, Kind::Own);
             return None;
         }
@@ -277,7 +310,9 @@ impl Qp {
     }
 
     /// The frame that tells the responder of a peer-to-peer connection to start (RFC 6581 §9.2).
-    fn start_rtr(&mut self, rtr: Rtr) {
+    #[cold]
+    fn start_rtr(&mut self) {
+        let Some(rtr) = self.outbound.rtr.take() else { return };
         match rtr {
             Rtr::Send => {
                 let msn = self.outbound.send_msn.take();
@@ -316,6 +351,7 @@ impl Qp {
 
     /// Whether the peer is to be asked now whether it has what was sent. Better behind all that
     /// can be sent, `more` of which is there; but not at the end of a burst that has none.
+    #[inline]
     fn may_acknowledge(&mut self, more: bool) -> bool {
         if self.stream != Stream::Operating
             || !self.sq.wants_acknowledgement()
@@ -494,16 +530,7 @@ impl Qp {
         let body = match current.kind {
             Kind::ReadResponse(stag, to) => Body::Remote(stag, to.advanced(u64::from(offset))),
             Kind::Request(number) | Kind::Prelude(number) => {
-                let wqe = self.sq.at(number);
-                if wqe.is_inline() {
-                    let start = offset as usize;
-                    scratch.octets.clear();
-                    scratch.octets.extend_from_slice(&wqe.inline[start..start + len]);
-                    Body::Octets
-                } else {
-                    sub_list(&wqe.sges, u64::from(offset), len, &mut scratch.sges);
-                    Body::Local
-                }
+                request_body(self.sq.at(number), &run, scratch)
             }
             Kind::Immediate(_)
             | Kind::Asking
@@ -515,20 +542,28 @@ impl Qp {
                 Body::Octets
             }
         };
-        let last = matches!(current.kind, Kind::Request(_))
-            && current.message.is_done()
-            && self.sq.is_started()
-            && self.irq.is_empty()
-            && !self.outbound.nudge;
+        let ends = matches!(current.kind, Kind::Request(_)) && current.message.is_done();
+        let last = ends && self.nothing_follows();
         Next::Segments(Segments { run, body, last })
     }
 
     /// What [`Next::Segments`] asked for was framed; the stream's octets now end at `position`.
+    #[inline]
     pub(crate) fn framed(&mut self, position: u64) {
         let Some(current) = &self.outbound.current else { return };
         if !current.message.is_done() {
             return;
         }
+        let Kind::Request(number) = current.kind else { return self.framed_rare(position) };
+        self.outbound.wrote = is_write(&current.message);
+        self.outbound.current = None;
+        self.sq.built(number, position);
+    }
+
+    /// The same of a whole message that is neither Send nor Write.
+    #[inline(never)]
+    fn framed_rare(&mut self, position: u64) {
+        let Some(current) = &self.outbound.current else { return };
         let kind = current.kind;
         self.outbound.wrote = is_write(&current.message);
         self.outbound.current = None;
@@ -577,11 +612,25 @@ impl Qp {
         self.outbound.send_msn = MsnCounter(msn);
     }
 
-    /// The stream took all octets up to `position`.
-    pub(crate) fn taken(&mut self, position: u64) {
-        self.sq.taken(position);
-        self.reap();
-        self.finish_closing();
+    /// The stream took all octets up to `position`. `framed`: what [`Self::framed`] was not told.
+    pub(crate) fn taken(&mut self, framed: Option<u64>, position: u64) -> Taken {
+        if let Some(position) = framed {
+            self.framed(position);
+        }
+        let Self { sq, events, config, .. } = self;
+        while sq.pop_taken(position, config.qp, |done| {
+            events.push_back(Event::SendCompleted(done));
+        }) {}
+        if !self.sq.is_empty() {
+            self.sq.taken(position);
+            self.reap();
+        } else if self.state == State::Sqd {
+            self.report_drained();
+        }
+        if self.stream == Stream::Closing {
+            self.finish_closing();
+        }
+        Taken { more: self.wants_transmit_now(), disposition: self.disposition() }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The receiving half: takes the stream apart and places what the queue pair decides to keep.
 
 mod run;
+mod short;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -12,8 +13,10 @@ use crate::mpa::rx::Deframer;
 use crate::mpa::startup::Negotiated;
 use crate::mpa::wire::{LENGTH_FIELD, trailer_len};
 use crate::qp::inbound::park::{Parked, Parking};
-use crate::qp::inbound::{Follow, Plan, sub_list};
+use crate::qp::inbound::{Follow, Plan};
+use crate::qp::list::sub_list;
 use crate::qp::receive::run::Run;
+use crate::qp::receive::short::judge;
 use crate::qp::terminate::Fault;
 use crate::qp::transmit::Source;
 use crate::qp::wr::ReceivePool;
@@ -116,19 +119,23 @@ impl Receiver {
                 self.unpark(qp, memory, pool);
             }
             self.stalled = false;
-            if let Some(held) = self.held.take() {
-                if !self.whole(qp, memory, pool, &held) {
-                    self.held = Some(held);
+            if self.held.is_some() {
+                if !self.whole_held(qp, memory, pool) {
                     return used;
                 }
                 continue;
             }
             let left = &mut input[used..];
-            let step = if self.deframer.can_stream() {
-                self.stream_step(qp, memory, pool, left)
-            } else {
-                self.whole_step(qp, memory, pool, left)
-            };
+            let mut step = 0;
+            if self.streaming.is_none() {
+                step = self.short_step(qp, memory, pool, left);
+            }
+            if step == 0 {
+                step = match self.deframer.can_stream() {
+                    true => self.stream_step(qp, memory, pool, left),
+                    false => self.whole_step(qp, memory, pool, left),
+                };
+            }
             used += step;
             if self.stalled || (used == input.len() && !self.has_waiting()) {
                 return used;
@@ -140,12 +147,29 @@ impl Receiver {
         }
     }
 
+    /// Handles the ULPDU that had to come again. False where it has to once more.
+    #[cold]
+    fn whole_held<S: Shared, M: Memory, P: ReceivePool>(
+        &mut self,
+        qp: &S,
+        memory: &M,
+        pool: &P,
+    ) -> bool {
+        let Some(held) = self.held.take() else { return true };
+        let done = self.whole(qp, memory, pool, &held);
+        if !done {
+            self.held = Some(held);
+        }
+        done
+    }
+
     /// Messages wait for receives.
     fn has_waiting(&self) -> bool {
         !self.park.is_empty() || self.held.is_some()
     }
 
     /// Whether nothing is received any more. Nothing is kept then.
+    #[inline(never)]
     fn has_ended<S: Shared>(&mut self, qp: &S) -> bool {
         let ended = !qp.with(|qp| qp.receives());
         if ended {
@@ -163,6 +187,7 @@ impl Receiver {
     }
 
     /// Delivers what was parked, as far as there are receives.
+    #[inline(never)]
     fn unpark<S: Shared, M: Memory, P: ReceivePool>(&mut self, qp: &S, memory: &M, pool: &P) {
         while let Some(message) = self.park.front() {
             let sges = &mut self.sges;
@@ -269,6 +294,7 @@ impl Receiver {
 
     /// One whole FPDU, verified before anything of it is placed; and those behind it that continue
     /// its message.
+    #[inline(never)]
     fn whole_step<S: Shared, M: Memory, P: ReceivePool>(
         &mut self,
         qp: &S,
@@ -369,7 +395,7 @@ impl Receiver {
         plan: Plan,
         ulpdu: &[u8],
     ) -> bool {
-        let payload = &ulpdu[Header::len_of(ulpdu).unwrap_or(0).min(ulpdu.len())..];
+        let payload = Header::payload_of(ulpdu);
         let placed = match plan {
             Plan::Discard | Plan::NeedReceive => return true,
             Plan::Stall => {
@@ -401,13 +427,7 @@ impl Receiver {
         ulpdu_len: usize,
     ) -> Plan {
         let sges = &mut self.sges;
-        qp.with(|qp: &mut Qp| match qp.begin_segment(head, ulpdu_len, sges) {
-            Plan::NeedReceive => {
-                qp.give_receive(|receive| pool.take(receive));
-                qp.begin_segment(head, ulpdu_len, sges)
-            }
-            plan => plan,
-        })
+        qp.with(|qp: &mut Qp| judge(qp, pool, head, ulpdu_len, sges))
     }
 
     fn finish<S: Shared, M: Memory>(&self, qp: &S, memory: &M, placed: Result<(), AccessError>) {
@@ -422,6 +442,7 @@ impl Receiver {
     }
 
     /// With CRC off and no markers: short FPDUs whole, the payload of long ones as it comes.
+    #[inline(never)]
     fn stream_step<S: Shared, M: Memory, P: ReceivePool>(
         &mut self,
         qp: &S,

@@ -31,6 +31,7 @@ impl ReceiveQueue {
     }
 
     /// Moves the oldest receive into `into`, swapping storage.
+    #[inline(always)]
     pub(crate) fn take(&mut self, into: &mut Receive) -> bool {
         let Some(front) = self.ring.front() else { return false };
         core::mem::swap(front, into);

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use crate::memory::{QpId, Sge};
 use crate::qp::Config;
+use crate::qp::list::octets_of;
 use crate::qp::ring::Ring;
 use crate::qp::wr::{Payload, PostError, SendOp, SendRequest, WcStatus, WorkCompletion};
 use crate::types::{Msn, Stag, TaggedOffset};
@@ -66,6 +67,20 @@ impl SendWqe {
 
     pub(crate) const fn fenced(&self) -> bool {
         self.fence
+    }
+
+    #[inline]
+    const fn completion(&self, qp: QpId, status: WcStatus) -> WorkCompletion {
+        WorkCompletion {
+            wr_id: self.wr_id,
+            qp,
+            status,
+            op: self.op.completes_as(),
+            byte_len: self.length,
+            immediate: None,
+            invalidated: None,
+            solicited: false,
+        }
     }
 }
 
@@ -181,15 +196,40 @@ impl SendQueue {
     }
 
     /// The first request that was not started, with its number.
+    #[inline(always)]
     pub(crate) fn next_unstarted(&mut self) -> Option<(u64, &mut SendWqe)> {
-        while self.next != self.ring.tail() {
-            let number = self.next;
-            if matches!(self.ring.at(number).progress, Progress::Posted) {
-                return Some((number, self.ring.at(number)));
+        if self.has_none_waiting() {
+            return None;
+        }
+        if self.ring.at(self.next).progress != Progress::Posted {
+            self.skip_ended();
+            if self.has_none_waiting() {
+                return None;
             }
+        }
+        Some((self.next, self.ring.at(self.next)))
+    }
+
+    /// Goes past requests that have ended before they were started.
+    #[cold]
+    fn skip_ended(&mut self) {
+        while !self.has_none_waiting() && self.ring.at(self.next).progress != Progress::Posted {
             self.next += 1;
         }
-        None
+    }
+
+    /// Whether no request waits to be started.
+    #[inline]
+    pub(crate) const fn has_none_waiting(&self) -> bool {
+        self.ring.tail() == self.next
+    }
+
+    /// Marks the first waiting request, which is a one-way one, as started.
+    #[inline]
+    pub(crate) fn start_one_way(&mut self) {
+        self.ring.at(self.next).progress = Progress::Started;
+        self.in_stream += 1;
+        self.next += 1;
     }
 
     /// Marks the first waiting request as started.
@@ -205,6 +245,7 @@ impl SendQueue {
     }
 
     /// All octets of a request are built and end at `position`; it is done when they are taken.
+    #[inline]
     pub(crate) fn built(&mut self, number: u64, position: u64) {
         let wqe = self.ring.at(number);
         if wqe.progress != Progress::Started {
@@ -358,24 +399,38 @@ impl SendQueue {
         self.next = self.ring.tail();
     }
 
-    /// Takes the oldest request if it is done: `Some(None)` where no completion is due.
-    pub(crate) fn pop_done(&mut self, qp: QpId) -> Option<Option<WorkCompletion>> {
-        let wqe = self.ring.front()?;
-        let Progress::Done(status) = wqe.progress else { return None };
-        let due = wqe.signaled || status != WcStatus::Success;
-        let completion = due.then(|| WorkCompletion {
-            wr_id: wqe.wr_id,
-            qp,
-            status,
-            op: wqe.op.completes_as(),
-            byte_len: wqe.length,
-            immediate: None,
-            invalidated: None,
-            solicited: false,
-        });
+    /// Takes the oldest request if it is done, and tells its completion if one is due. False where
+    /// it is not done, or there is none.
+    pub(crate) fn pop_done(&mut self, qp: QpId, tell: impl FnOnce(WorkCompletion)) -> bool {
+        let Some(wqe) = self.ring.front() else { return false };
+        let Progress::Done(status) = wqe.progress else { return false };
+        if wqe.signaled || status != WcStatus::Success {
+            tell(wqe.completion(qp, status));
+        }
         self.ring.pop();
         self.next = self.next.max(self.ring.head());
-        Some(completion)
+        true
+    }
+
+    /// The same of a request that ends well because the stream took all octets up to `position`:
+    /// what [`Self::taken`] and [`Self::pop_done`] would do of the oldest one.
+    #[inline]
+    pub(crate) fn pop_taken(
+        &mut self,
+        position: u64,
+        qp: QpId,
+        tell: impl FnOnce(WorkCompletion),
+    ) -> bool {
+        let Some(wqe) = self.ring.front() else { return false };
+        if self.acks.on || !matches!(wqe.progress, Progress::Built(end) if end <= position) {
+            return false;
+        }
+        if wqe.signaled {
+            tell(wqe.completion(qp, WcStatus::Success));
+        }
+        self.in_stream -= 1;
+        self.ring.pop();
+        true
     }
 }
 
@@ -395,7 +450,7 @@ fn check(config: &Config, wr: &SendRequest<'_>) -> Result<u32, PostError> {
             if sges.len() > config.max_send_sge {
                 return Err(PostError::TooManySges);
             }
-            sges.iter().map(|sge| u64::from(sge.length)).sum()
+            octets_of(sges)
         }
     };
     if length > MAX_MESSAGE {
@@ -434,7 +489,11 @@ mod tests {
         queue.built(3, 30);
         queue.taken(20);
         queue.flush();
-        let status = |_| queue.pop_done(QpId(0)).unwrap().unwrap().status;
+        let status = |_| {
+            let mut status = None;
+            assert!(queue.pop_done(QpId(0), |completion| status = Some(completion.status)));
+            status.unwrap()
+        };
         let ended: [WcStatus; 4] = core::array::from_fn(status);
         assert_eq!(ended[0], WcStatus::Success);
         assert_eq!(ended[1..], [WcStatus::Flushed; 3]);

@@ -126,15 +126,18 @@ impl Transmit {
         &self.staging[range]
     }
 
+    #[inline]
     fn room(&self) -> usize {
         self.staging.len() - self.end
     }
 
+    #[inline]
     fn spare(&mut self) -> &mut [u8] {
         &mut self.staging[self.end..]
     }
 
     /// The first `len` octets of the spare room are now part of the stream.
+    #[inline]
     fn stage(&mut self, len: usize) {
         let range = self.end..self.end + len;
         self.end = range.end;
@@ -152,6 +155,9 @@ impl Transmit {
 
     /// Drops the first `n` octets.
     fn drop_front(&mut self, mut n: usize) {
+        if n == self.len {
+            return self.clear();
+        }
         self.len -= n;
         while n > 0 {
             let Some(front) = self.pieces.front_mut() else { break };
@@ -168,9 +174,6 @@ impl Transmit {
             }
             n -= len;
             self.pieces.pop_front();
-        }
-        if self.pieces.is_empty() {
-            self.end = 0;
         }
     }
 
@@ -234,17 +237,20 @@ impl Transmitter {
     }
 
     /// Whether so many payload octets are sent from where they lie.
+    #[inline]
     fn gathers(&self, payload_len: usize) -> bool {
         !self.framer.crc() && !self.framer.markers() && payload_len >= GATHER_MIN
     }
 
     /// Octets of the next FPDU of full length.
+    #[inline]
     fn full(&self) -> usize {
         if self.framer.markers() { self.framer.fpdu_len(self.mulpdu) } else { self.fpdu }
     }
 
     /// How many segments may be decided on at once if their FPDUs are to fit into `free` octets,
     /// which one does.
+    #[inline]
     fn most(&self, free: usize) -> u32 {
         let (most, octets) = self.run;
         if free >= octets { most } else { ((free / self.fpdu) as u32).clamp(1, most) }
@@ -273,9 +279,10 @@ impl Transmitter {
                 }
                 qp.next(self.mulpdu, most, &mut self.scratch)
             });
-            match next {
+            // Looked at where it lies: it is large.
+            match &next {
                 Next::Idle => return false,
-                Next::Segments(segments) => match self.frame(&segments, memory, out) {
+                Next::Segments(segments) => match self.frame(segments, memory, out) {
                     Ok(()) => {
                         self.framed = Some(self.framer.position());
                         if segments.last {
@@ -284,15 +291,15 @@ impl Transmitter {
                     }
                     Err((framed, error)) => qp.with(|qp| qp.gather_failed(framed, error)),
                 },
-                Next::Atomic { stag, to, op } => {
+                &Next::Atomic { stag, to, op } => {
                     let result = memory.atomic(self.who, stag, to, op);
                     qp.with(|qp| qp.atomic_done(result));
                 }
-                Next::Bind(bind) => {
+                &Next::Bind(bind) => {
                     let result = memory.bind_window(self.who, bind);
                     qp.with(|qp| qp.local_done(result));
                 }
-                Next::Invalidate(stag) => {
+                &Next::Invalidate(stag) => {
                     let result = memory.invalidate(self.who, stag, Invalidator::Local);
                     qp.with(|qp| qp.local_done(result));
                 }
@@ -310,16 +317,11 @@ impl Transmitter {
         out.drop_front(n);
         self.taken += n as u64;
         let (framed, position) = (self.framed.take(), self.taken);
-        qp.with(|qp: &mut Qp| {
-            if let Some(position) = framed {
-                qp.framed(position);
-            }
-            qp.taken(position);
-            Taken { more: qp.wants_transmit(), disposition: qp.disposition() }
-        })
+        qp.with(|qp: &mut Qp| qp.taken(framed, position))
     }
 
     /// Frames `segments`. Where the source is refused: how many payload octets were framed before.
+    #[inline]
     fn frame<M: Memory>(
         &mut self,
         segments: &Segments,
@@ -327,9 +329,56 @@ impl Transmitter {
         out: &mut Transmit,
     ) -> Result<(), (u32, AccessError)> {
         let (run, body) = (&segments.run, segments.body);
-        if body != Body::Octets && self.gathers(run.segment(0).len as usize) {
-            return self.frame_in_place(run, body, memory, out).map_err(|error| (0, error));
+        if run.is_single() && !self.framer.markers() {
+            return self.frame_one(run, body, memory, out).map_err(|error| (0, error));
         }
+        self.frame_run(run, body, memory, out)
+    }
+
+    /// The same for one segment.
+    #[inline]
+    fn frame_one<M: Memory>(
+        &mut self,
+        run: &Run,
+        body: Body,
+        memory: &M,
+        out: &mut Transmit,
+    ) -> Result<(), AccessError> {
+        if body != Body::Octets && self.gathers(run.len as usize) {
+            return self.frame_in_place(run, body, memory, out);
+        }
+        let Self { framer, scratch, who, .. } = self;
+        let (who, len) = (*who, run.len as usize);
+        let fill = |_, dst: &mut [u8], crc: Option<&mut Crc32c>| match body {
+            Body::Octets => {
+                dst.copy_from_slice(&scratch.octets);
+                if let Some(crc) = crc {
+                    crc.update(dst);
+                }
+                Ok(())
+            }
+            Body::Local => match &scratch.sges[..] {
+                [sge] => memory.gather_local(who, *sge, dst, crc),
+                _ => Gather::new(memory, who, body, scratch).copy(dst, crc),
+            },
+            Body::Remote(stag, to) => memory.gather_remote(who, stag, to, dst, crc),
+        };
+        let mut header = [0; UNTAGGED_LEN];
+        let header_len = run.segment(0).header.emit(&mut header);
+        let octets = framer.write_plain(out.spare(), &header[..header_len], len, fill)?;
+        out.stage(octets);
+        Ok(())
+    }
+
+    /// The same for segments that are copied.
+    #[inline(never)]
+    fn frame_run<M: Memory>(
+        &mut self,
+        run: &Run,
+        body: Body,
+        memory: &M,
+        out: &mut Transmit,
+    ) -> Result<(), (u32, AccessError)> {
         let Self { framer, scratch, .. } = self;
         let mut source = Gather::new(memory, self.who, body, scratch);
         let spare = out.spare();
@@ -356,6 +405,7 @@ impl Transmitter {
     }
 
     /// Sends the payload from where it lies. The access is checked before anything is framed.
+    #[inline(never)]
     fn frame_in_place<M: Memory>(
         &mut self,
         run: &Run,

@@ -6,6 +6,7 @@ use thiserror::Error;
 
 use crate::memory::{Bind, QpId, Sge};
 use crate::qp::hello::Capabilities;
+use crate::qp::list::octets_of;
 use crate::types::{Stag, TaggedOffset};
 
 /// What a send work request asks for.
@@ -193,8 +194,9 @@ pub struct Receive {
 
 impl Receive {
     /// Octets of the buffer.
+    #[inline]
     pub fn capacity(&self) -> u64 {
-        self.sges.iter().map(|sge| u64::from(sge.length)).sum()
+        octets_of(&self.sges)
     }
 
     /// Takes over a request, keeping this value's storage.

@@ -20,6 +20,7 @@ pub enum Rejected {
 /// The RFCs give no code for a known queue that is not the opcode's; it is reported as an
 /// invalid QN, and a wrong tagged flag as an unexpected opcode. Opcodes of our own count only
 /// where `own` says that this end has told the peer of them.
+#[inline]
 pub fn opcode(header: &Header, own: bool) -> Result<Opcode, Rejected> {
     let control = match header {
         Header::Tagged(h) => h.rsvd_ulp,

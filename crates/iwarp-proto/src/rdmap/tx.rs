@@ -12,6 +12,7 @@ pub const fn tagged(opcode: Opcode, stag: Stag, to: TaggedOffset, length: u32) -
 
 /// An untagged message of `length` octets. `word` is the Invalidate STag, which all but the Sends
 /// with Invalidate send as zero (RFC 5040 §4.1), or the immediate data of a Send that has some.
+#[inline(always)]
 pub fn untagged(opcode: Opcode, msn: Msn, word: Stag, length: u32) -> Message {
     let carries = opcode.invalidates() || opcode.carries_immediate();
     let stag = if carries { word.0.to_be_bytes() } else { [0; 4] };

@@ -2,11 +2,12 @@
 
 use alloc::vec::Vec;
 
-use super::{Beyond, Follow, Pending, Plan, check_single, sub_list};
+use super::{Beyond, Follow, Pending, Plan, check_single};
 use crate::ddp::error::DdpError;
 use crate::ddp::wire::{Tagged, Untagged};
 use crate::memory::{Invalidator, Sge};
 use crate::qp::Qp;
+use crate::qp::list::sub_list;
 use crate::qp::reads::{Awaits, Purpose};
 use crate::qp::terminate::Fault;
 use crate::qp::wr::SendOp;

@@ -5,12 +5,13 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::{Beyond, Pending, Plan, sub_list};
+use super::{Beyond, Pending, Plan};
 use crate::ddp::error::DdpError;
 use crate::ddp::rx::check_offset;
 use crate::ddp::wire::{Header, UNTAGGED_LEN, Untagged};
 use crate::memory::Sge;
 use crate::qp::Qp;
+use crate::qp::list::sub_list;
 use crate::qp::terminate::Fault;
 use crate::qp::wr::{Receive, WcStatus};
 use crate::rdmap::wire::Opcode;
@@ -74,6 +75,7 @@ pub(super) enum Room {
 impl Qp {
     /// Where message `h.msn` of queue 0 goes: behind those that wait for a receive, to one, or
     /// where there is none and the program wants it so, to the park.
+    #[inline(always)]
     pub(super) fn room_for(&mut self, h: &Untagged) -> Result<Room, Fault> {
         let ours = u32::from(self.inbound.has_receive);
         let posted = if self.config.shared_receive { ours } else { self.rq.len() as u32 + ours };

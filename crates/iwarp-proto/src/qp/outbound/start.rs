@@ -1,6 +1,7 @@
 //! Starting the messages that send requests ask for.
 
 use super::{Current, Kind, Next};
+use crate::ddp::tx::Message;
 use crate::memory::AtomicOp;
 use crate::qp::Qp;
 use crate::qp::hello::{self, Capabilities, WRITE_MARK};
@@ -11,7 +12,30 @@ use crate::rdmap::wire::{
     AOP_COMPARE_SWAP, AOP_FETCH_ADD, ATOMIC_REQUEST_LEN, AtomicRequest, IMMEDIATE_LEN, Opcode,
     ReadRequest,
 };
-use crate::types::{Stag, TaggedOffset};
+use crate::types::{Msn, Stag, TaggedOffset};
+
+/// A Write (RFC 5040 §5.1). One of nothing names no buffer. It must not look like our hello frame,
+/// whatever the program calls the buffer.
+#[inline]
+pub(super) fn write(stag: Stag, to: TaggedOffset, length: u32) -> Message {
+    let (stag, to) = match hello::decode(stag, to) {
+        Some(_) if length == 0 => (Stag(0), TaggedOffset(0)),
+        _ => (stag, to),
+    };
+    tx::tagged(Opcode::Write, stag, to, length)
+}
+
+/// A Send, in its four kinds (RFC 5040 §5.3).
+#[inline]
+pub(super) fn send(solicited: bool, invalidate: Option<Stag>, msn: Msn, length: u32) -> Message {
+    let opcode = match (solicited, invalidate.is_some()) {
+        (false, false) => Opcode::Send,
+        (false, true) => Opcode::SendInvalidate,
+        (true, false) => Opcode::SendSolicited,
+        (true, true) => Opcode::SendSolicitedInvalidate,
+    };
+    tx::untagged(opcode, msn, invalidate.unwrap_or_default(), length)
+}
 
 impl Qp {
     /// Starts one send request whose conditions are met.
@@ -24,20 +48,15 @@ impl Qp {
                 self.start_write(stag, to, length, Kind::Prelude(number));
             }
             SendOp::Send { solicited, invalidate } => {
-                let opcode = match (solicited, invalidate.is_some()) {
-                    (false, false) => Opcode::Send,
-                    (false, true) => Opcode::SendInvalidate,
-                    (true, false) => Opcode::SendSolicited,
-                    (true, true) => Opcode::SendSolicitedInvalidate,
-                };
-                self.start_send(number, opcode, invalidate.unwrap_or_default(), length);
+                self.start_send(number, |msn| send(solicited, invalidate, msn, length));
             }
             SendOp::SendImmediate { solicited, data } => {
                 let opcode = match solicited {
                     false => Opcode::SendImmediate,
                     true => Opcode::SendImmediateSolicited,
                 };
-                self.start_send(number, opcode, Stag(u32::from_be_bytes(data)), length);
+                let word = Stag(u32::from_be_bytes(data));
+                self.start_send(number, |msn| tx::untagged(opcode, msn, word, length));
             }
             SendOp::Immediate { solicited, data } => self.start_immediate(number, solicited, data),
             SendOp::Read { stag, to, .. } => self.start_read(number, stag, to, length),
@@ -63,21 +82,15 @@ impl Qp {
         None
     }
 
-    /// A Write of nothing names no buffer. It must not look like our hello frame, whatever the
-    /// program calls the buffer.
     fn start_write(&mut self, stag: Stag, to: TaggedOffset, length: u32, kind: Kind) {
-        let (stag, to) = match hello::decode(stag, to) {
-            Some(_) if length == 0 => (Stag(0), TaggedOffset(0)),
-            _ => (stag, to),
-        };
-        self.start_tagged(Opcode::Write, stag, to, length, kind);
+        self.outbound.current = Some(Current { message: write(stag, to, length), kind });
     }
 
-    fn start_send(&mut self, number: u64, opcode: Opcode, word: Stag, length: u32) {
+    fn start_send(&mut self, number: u64, message: impl FnOnce(Msn) -> Message) {
         let msn = self.outbound.send_msn.take();
         self.sq.at(number).msn = Some(msn);
-        let message = tx::untagged(opcode, msn, word, length);
-        self.outbound.current = Some(Current { message, kind: Kind::Request(number) });
+        let (message, kind) = (message(msn), Kind::Request(number));
+        self.outbound.current = Some(Current { message, kind });
     }
 
     fn start_immediate(&mut self, number: u64, solicited: bool, data: [u8; IMMEDIATE_LEN]) {

@@ -157,16 +157,19 @@ proptest! {
     }
 }
 
+/// Counts how often the queue pair is taken.
+struct Counting<'a>(&'a RefCell<Qp>, Cell<usize>);
+
+impl Shared for Counting<'_> {
+    fn with<R>(&self, f: impl FnOnce(&mut Qp) -> R) -> R {
+        self.1.set(self.1.get() + 1);
+        self.0.with(f)
+    }
+}
+
 /// The queue pair is asked about one of them, not about each.
 #[test]
 fn segments_that_come_together_take_the_queue_pair_but_twice() {
-    struct Counting<'a>(&'a RefCell<Qp>, Cell<usize>);
-    impl Shared for Counting<'_> {
-        fn with<R>(&self, f: impl FnOnce(&mut Qp) -> R) -> R {
-            self.1.set(self.1.get() + 1);
-            self.0.with(f)
-        }
-    }
     for opcode in [octets::WRITE, octets::SEND] {
         let mut raw = Raw::new();
         raw.end.receive(1, &[local(0, 40_000)]);
@@ -178,6 +181,26 @@ fn segments_that_come_together_take_the_queue_pair_but_twice() {
         assert_eq!(counting.1.get(), 2, "judged and ended");
         assert_eq!(host.touches().len(), 28);
         assert_eq!(raw.end.events().len(), usize::from(opcode == octets::SEND));
+    }
+}
+
+/// A short message is judged, placed and reported at once; of a longer one the queue pair is free
+/// while it is placed.
+#[test]
+fn a_short_message_takes_the_queue_pair_once() {
+    for opcode in [octets::WRITE, octets::SEND] {
+        for (len, times) in [(0, 1), (1, 1), (64, 1), (200, 2), (1400, 2)] {
+            let mut raw = Raw::new();
+            raw.end.receive(1, &[local(0, 40_000)]);
+            let ulpdus = cut(opcode, 1, len);
+            let mut input = raw.fpdu(&ulpdus[0]);
+            let End { qp, host, rx, .. } = &mut raw.end;
+            let counting = Counting(qp, Cell::new(0));
+            assert_eq!(rx.receive(&counting, host, &NoPool, &mut input), input.len());
+            assert_eq!(counting.1.get(), times, "{len} octets by opcode {opcode}");
+            assert_eq!(host.touches().len(), usize::from(len > 0));
+            assert_eq!(raw.end.events().len(), usize::from(opcode == octets::SEND));
+        }
     }
 }
 
