@@ -1,6 +1,6 @@
 //! A token that says who works on something, and a note for the holder that more has come.
 
-use crate::engine::sync::{AtomicBool, Mutex, Ordering, fence};
+use crate::engine::sync::{AtomicBool, Mutex, Ordering};
 
 /// Exclusive work that is never waited for: whoever finds the token taken leaves a note, and
 /// the holder looks again before it goes.
@@ -18,31 +18,41 @@ impl<T> Token<T> {
     /// Has `work` done at least once by somebody after this call began: here, or by the present
     /// holder.
     pub(crate) fn request(&self, mut work: impl FnMut(&mut T)) {
-        // Mostly nobody has it: no note is needed.
-        if let Some(mut state) = self.state.try_lock() {
-            work(&mut state);
-            drop(state);
-            fence(Ordering::SeqCst);
-            if !self.more.load(Ordering::Acquire) {
-                return;
-            }
-        }
-        // A swap, as a note left on top of another's must pass that one on.
-        self.more.swap(true, Ordering::AcqRel);
+        let mut noted = false;
         loop {
-            // Note, then token; token released, then note: in a total order, so that either the
-            // holder sees the note or the requester finds the token free.
-            fence(Ordering::SeqCst);
-            let Some(mut state) = self.state.try_lock() else { return };
-            // A swap, as taking a note must show what it was left for.
-            self.more.swap(false, Ordering::AcqRel);
-            work(&mut state);
-            drop(state);
-            fence(Ordering::SeqCst);
-            if !self.more.load(Ordering::Acquire) {
+            if let Some(mut state) = self.state.try_lock() {
+                work(&mut state);
+                drop(state);
+                // The holder: token free, then a swap of the note. Others: a swap of the note, then a
+                // look at the token. Of two swaps the later sees what came before the other, so
+                // that no fence is needed, which costs more than all the rest.
+                if !self.more.swap(false, Ordering::AcqRel) {
+                    return;
+                }
+                noted = false;
+            } else if noted {
                 return;
+            } else {
+                self.more.swap(true, Ordering::AcqRel);
+                noted = true;
             }
         }
+    }
+
+    /// Does `work` if nobody has the token; `None` where somebody has. Requests that come meanwhile
+    /// are for `requested`.
+    pub(crate) fn attempt<R>(
+        &self,
+        work: impl FnOnce(&mut T) -> R,
+        requested: impl FnMut(&mut T),
+    ) -> Option<R> {
+        let mut state = self.state.try_lock()?;
+        let result = work(&mut state);
+        drop(state);
+        if self.more.swap(false, Ordering::AcqRel) {
+            self.request(requested);
+        }
+        Some(result)
     }
 
     /// Waits until work that is under way is done: for one system call at most.
@@ -69,11 +79,7 @@ mod model {
                 let (token, posted) = (Arc::clone(&token), Arc::clone(&posted));
                 move || {
                     posted[number].store(true, Ordering::Relaxed);
-                    token.request(|seen| {
-                        for (seen, posted) in seen.iter_mut().zip(posted.iter()) {
-                            *seen |= posted.load(Ordering::Relaxed);
-                        }
-                    });
+                    token.request(|seen| look(seen, &posted));
                 }
             };
             let other = thread::spawn(request(0));
@@ -85,6 +91,33 @@ mod model {
                 at_the_end = *seen;
             }
             assert_eq!(at_the_end, [true; 2]);
+        });
+    }
+
+    fn look(seen: &mut [bool; 2], posted: &[AtomicBool; 2]) {
+        for (seen, posted) in seen.iter_mut().zip(posted.iter()) {
+            *seen |= posted.load(Ordering::Relaxed);
+        }
+    }
+
+    /// Also where others do what they have not been requested to.
+    #[test]
+    fn no_request_is_lost_to_an_attempt() {
+        loom::model(|| {
+            let token = Arc::new(Token::new([false; 2]));
+            let posted = Arc::new([AtomicBool::new(false), AtomicBool::new(false)]);
+            let other = {
+                let (token, posted) = (Arc::clone(&token), Arc::clone(&posted));
+                thread::spawn(move || {
+                    for _ in 0..2 {
+                        token.attempt(|_| (), |seen| look(seen, &posted));
+                    }
+                })
+            };
+            posted[0].store(true, Ordering::Relaxed);
+            token.request(|seen| look(seen, &posted));
+            other.join().unwrap();
+            assert!(token.state.try_lock().expect("everybody has gone")[0]);
         });
     }
 }

@@ -184,7 +184,9 @@ impl Endpoint {
         let used = receiver.receive(&**self, memory, self.pool(), &mut staging[..*have]);
         staging.copy_within(used..*have, 0);
         *have -= used;
-        link.read_stalled.store(receiver.is_stalled(), Ordering::SeqCst);
+        if link.read_stalled.load(Ordering::SeqCst) != receiver.is_stalled() {
+            link.read_stalled.store(receiver.is_stalled(), Ordering::SeqCst);
+        }
     }
 
     /// A connection owns memory for the part of an FPDU only while it has one.
