@@ -5,27 +5,17 @@
 mod channels;
 mod common;
 
-use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{DEADLINE, End};
+use common::End;
 use iwarp::CompletionChannel;
-use rustix::event::{PollFd, PollFlags, Timespec};
-
-/// Sleeps until the descriptor is readable.
-fn sleep(channel: &CompletionChannel) {
-    let mut fds = [PollFd::from_borrowed_fd(channel.as_fd(), PollFlags::IN)];
-    let deadline = Timespec { tv_sec: DEADLINE.as_secs() as i64, tv_nsec: 0 };
-    let ready = rustix::event::poll(&mut fds, Some(&deadline)).unwrap();
-    assert_eq!(ready, 1, "nobody moves the connection");
-}
 
 /// Waits for a message as programs do: sleep, take the event, arm the queue, poll until it is
 /// empty. The queue is armed when this is called, and again when it returns.
 fn receive(end: &End, channel: &CompletionChannel) {
     loop {
-        sleep(channel);
+        channels::sleep(channel);
         if channel.try_next().is_none() {
             continue;
         }
@@ -97,7 +87,7 @@ fn a_program_that_polled_before_is_woken_too() {
         let start = Instant::now();
         let solicited = iwarp::SendOp::Send { solicited: true, invalidate: None };
         client.post(round, solicited, &[source.whole()]);
-        sleep(&channel);
+        channels::sleep(&channel);
         times.push(start.elapsed());
         assert_eq!(channel.try_next(), Some(server.recv_cq.number()));
         assert_eq!(server.received().wr_id, round);

@@ -70,6 +70,8 @@ impl Tended for Desk {
         &self.worker
     }
 
+    fn rouse(&self) {}
+
     fn drive(&self, by: By) -> bool {
         let Some(mut events) = self.driver.try_lock() else { return false };
         match self.epoll().wait(&mut events, Some(Duration::ZERO)) {

@@ -18,7 +18,7 @@ use crate::engine::group::{By, Group, clock};
 use crate::engine::link::Link;
 use crate::engine::numbers::Number;
 use crate::engine::stream::Stream;
-use crate::engine::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence};
+use crate::engine::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::engine::{Engine, now};
 use crate::verbs::event::{AsyncEvent, AsyncQueue};
 use crate::verbs::{cq::CqCore, srq::SrqCore};
@@ -245,6 +245,7 @@ impl Endpoint {
     pub(crate) fn post_send(self: &Arc<Self>, requests: &[SendRequest<'_>]) -> Posted {
         let (result, link) = self.post(requests, Qp::post_send, |core| core.link.clone());
         if let Some(link) = link {
+            let _calling = self.groups().map(|group| group.handover.calling());
             let awaits = self.awaiting.posted(clock);
             if self.may_gather(&link, requests) {
                 let now = clock();
@@ -540,12 +541,13 @@ impl Endpoint {
     /// Calls `work`, which places octets. A stream that others end meanwhile flushes its work
     /// requests only afterwards: what was reported flushed is not written to any more.
     pub(crate) fn receiving(&self, work: impl FnOnce()) {
-        // Whoever ends the stream says first that events are withheld, then looks whether this is
-        // going on: one of the two sees the other. Octets are placed only after a look at the core.
-        self.receiving.swap(true, Ordering::SeqCst);
+        // Octets are placed only after a look at the core, whose lock shows this to whoever ends the
+        // stream under it.
+        self.receiving.store(true, Ordering::Relaxed);
         work();
-        self.receiving.swap(false, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
+        // That one says first that events are withheld, then looks whether this is going on: one of
+        // the two sees the other.
+        self.receiving.store(false, Ordering::SeqCst);
         if self.withheld.load(Ordering::SeqCst) {
             self.withheld.store(false, Ordering::SeqCst);
             self.hand_on(&mut self.core.lock());
@@ -560,7 +562,6 @@ impl Endpoint {
         }
         if !core.qp.is_connected() {
             self.withheld.store(true, Ordering::SeqCst);
-            fence(Ordering::SeqCst);
             if self.receiving.load(Ordering::SeqCst) {
                 return;
             }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use iwarp_os::{Epoll, Events, FdPlace, ForkGeneration, Interest};
@@ -10,12 +10,16 @@ use iwarp_os::{Epoll, Events, FdPlace, ForkGeneration, Interest};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::handover::Handover;
 use crate::engine::link::Link;
-use crate::engine::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
-use crate::engine::tended::{Tended, Waiting};
+use crate::engine::now;
+use crate::engine::sync::{AtomicBool, AtomicU32, Ordering};
+use crate::engine::tended::{Served, Tended, Waiting};
+use crate::engine::token::Token;
 use crate::engine::worker::Worker;
 
 /// Streams looked at in one go.
 const EVENTS: usize = 64;
+/// Tries of a sole stream before it is silenced.
+const TRIES: u32 = 64;
 
 /// Who moves the streams of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,7 +32,21 @@ pub(crate) enum By {
     Post,
 }
 
-type Member = (Arc<Endpoint>, Arc<Link>);
+/// A stream, and what acts on it.
+type Member = Arc<(Arc<Endpoint>, Arc<Link>)>;
+
+/// What whoever moves the streams has to himself.
+#[derive(Debug)]
+struct Driver {
+    events: Events,
+    /// The only stream there is, as long as the members have not changed.
+    sole: Option<Member>,
+    /// It is not in the epoll. Whoever sends to a stream within the host pays for telling the epolls
+    /// that have it, which is for nothing while callers try the stream itself.
+    silenced: bool,
+    /// How often callers have tried it since the epoll was needed.
+    tries: u32,
+}
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -37,7 +55,8 @@ pub(crate) struct Group {
     id: u64,
     epoll: Epoll,
     members: RwLock<Members>,
-    driver: Mutex<Events>,
+    /// A request is one to look again at the members.
+    driver: Token<Driver>,
     /// Messages of peers, as far as they were noticed.
     arrivals: AtomicU32,
     /// How often the queue was polled.
@@ -47,6 +66,21 @@ pub(crate) struct Group {
     pub(crate) handover: Handover,
     pub(crate) process: ForkGeneration,
     worker: Arc<Worker>,
+}
+
+impl Driver {
+    /// From now on the epoll reports the stream, but not that it can be written where nobody wants to
+    /// know.
+    fn rouse(&mut self, group: &Group) {
+        self.tries = 0;
+        let silenced = std::mem::take(&mut self.silenced);
+        let Some((_, link)) = self.sole.as_deref() else { return };
+        if silenced {
+            link.restore(group);
+        } else if link.awaits_in_vain() {
+            link.update_interest();
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -62,7 +96,12 @@ impl Group {
             id: worker.next_id(),
             epoll: Epoll::new(FdPlace::Internal)?,
             members: RwLock::default(),
-            driver: Mutex::new(Events::with_capacity(EVENTS)),
+            driver: Token::new(Driver {
+                events: Events::with_capacity(EVENTS),
+                sole: None,
+                silenced: false,
+                tries: 0,
+            }),
             arrivals: AtomicU32::new(0),
             polls: AtomicU32::new(0),
             holds: AtomicBool::new(false),
@@ -82,7 +121,7 @@ impl Group {
         &self.epoll
     }
 
-    /// Adds a stream; the token names it from now on.
+    /// Adds a stream; the token names it from now on. To be followed by [`Self::note_change`].
     pub(crate) fn add(&self, endpoint: &Arc<Endpoint>, link: &Arc<Link>) -> io::Result<u64> {
         let token = {
             let mut members = self.write();
@@ -92,7 +131,7 @@ impl Group {
             });
             let slot = &mut members.slots[index as usize];
             slot.0 = slot.0.wrapping_add(1);
-            slot.1 = Some((Arc::clone(endpoint), Arc::clone(link)));
+            slot.1 = Some(Arc::new((Arc::clone(endpoint), Arc::clone(link))));
             u64::from(slot.0) << 32 | u64::from(index)
         };
         let added = self.epoll.add(link.stream().readiness(), token, link.interest());
@@ -104,9 +143,26 @@ impl Group {
 
     /// Waits for what the link wants now.
     pub(crate) fn update(&self, link: &Link, token: u64, interest: Interest) {
-        if let Err(error) = self.epoll.modify(link.stream().readiness(), token, interest) {
-            tracing::error!(%error, "cannot wait for a stream: was its descriptor closed?");
+        match self.epoll.modify(link.stream().readiness(), token, interest) {
+            // It is silenced: restored, it comes with what it wants then.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                tracing::error!(%error, "cannot wait for a stream: was its descriptor closed?");
+            }
+            Ok(()) => {}
         }
+    }
+
+    /// Waits again for a stream that was silenced.
+    pub(crate) fn restore(&self, link: &Link, token: u64, interest: Interest) {
+        let Err(error) = self.epoll.add(link.stream().readiness(), token, interest) else { return };
+        let Some(member) = self.member(token) else { return };
+        // Not here, where locks are held which that needs.
+        let lose = move || {
+            let (endpoint, link) = &*member;
+            endpoint.lose(link, &error);
+        };
+        self.worker.at(now(), Box::new(lose));
     }
 
     /// Removes a stream.
@@ -125,15 +181,20 @@ impl Group {
             members.free.push(index);
             drop(members);
             drop(member);
+            self.note_change();
         }
     }
 
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Members> {
-        self.members.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn write(&self) -> RwLockWriteGuard<'_, Members> {
+        self.members.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Members> {
+        self.members.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn member(&self, token: u64) -> Option<Member> {
-        let members = self.members.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let members = self.read();
         let (generation, member) = members.slots.get(token as u32 as usize)?;
         if u64::from(*generation) != token >> 32 {
             return None;
@@ -141,48 +202,124 @@ impl Group {
         member.clone()
     }
 
-    /// The only stream there is.
-    fn sole_member(&self) -> Option<Member> {
-        let members = self.members.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-        match members.slots.as_slice() {
+    /// Has the driver look again at its members, and all of them reported: at once, or when whoever
+    /// drives at this moment is done.
+    pub(crate) fn note_change(&self) {
+        let mut gone = Vec::new();
+        self.driver.request(|driver| gone.extend(self.look_again(driver)));
+    }
+
+    /// Finds out whether there is but one stream. Returns the one there was, to be dropped where nobody
+    /// drives: it may be the last to know it.
+    fn look_again(&self, driver: &mut Driver) -> Option<Member> {
+        driver.rouse(self);
+        let sole = match self.read().slots.as_slice() {
             [(_, member)] => member.clone(),
             _ => None,
-        }
+        };
+        let same = match (&driver.sole, &sole) {
+            (Some(before), Some(now)) => Arc::ptr_eq(before, now),
+            (before, now) => before.is_none() && now.is_none(),
+        };
+        if same { None } else { std::mem::replace(&mut driver.sole, sole) }
     }
 
     /// Moves whatever is ready. False when nothing was, or somebody else is at it.
     pub(crate) fn drive(&self, by: By) -> bool {
-        let Some(mut events) = self.driver.try_lock() else { return false };
-        if by != By::Worker
-            && let Some((endpoint, link)) = self.sole_member()
-            && link.can_be_tried()
-        {
-            // A try costs no more than a look at the epoll, which would come on top.
-            let _driven = self.handover.driven();
-            let moved = endpoint.try_stream(&link, by);
-            if moved {
-                self.handover.moved();
-                self.handover.renew_short_lease(clock);
-            } else if link.awaits_in_vain() && self.handover.has_waiters() {
-                link.update_interest();
+        let mut gone = Vec::new();
+        let requested = |driver: &mut Driver| gone.extend(self.look_again(driver));
+        self.driver.attempt(|driver| self.drive_as(driver, by), requested).unwrap_or(false)
+    }
+
+    fn drive_as(&self, driver: &mut Driver, by: By) -> bool {
+        let moved = match driver.sole.as_deref() {
+            Some((endpoint, link)) if by != By::Worker && link.can_be_tried() => {
+                self.try_sole(endpoint, link, by)
             }
-            return moved;
+            _ => {
+                driver.rouse(self);
+                self.drive_ready(&mut driver.events, by).moved
+            }
+        };
+        self.count_try(driver);
+        moved
+    }
+
+    /// As [`Self::drive`], but not the streams that callers of other groups look after: this one's
+    /// completions come of that as well. Whoever sleeps until they come is not left to others.
+    fn serve_as(&self, driver: &mut Driver) -> Served {
+        if let Some((_, link)) = driver.sole.as_deref()
+            && self.is_left_to_others(link)
+        {
+            self.silence(driver);
+            return Served { moved: false, left: true };
         }
-        match self.epoll.wait(&mut events, Some(Duration::ZERO)) {
-            Ok(0) | Err(_) => return false,
+        driver.rouse(self);
+        self.drive_ready(&mut driver.events, By::Worker)
+    }
+
+    fn is_left_to_others(&self, link: &Link) -> bool {
+        !self.handover.has_left() && link.is_tended_beside(self)
+    }
+
+    /// Moves the only stream there is: trying it costs no more than a look at the epoll, which would
+    /// come on top.
+    fn try_sole(&self, endpoint: &Arc<Endpoint>, link: &Arc<Link>, by: By) -> bool {
+        let _driven = self.handover.driven();
+        let moved = endpoint.try_stream(link, by);
+        if moved {
+            self.handover.moved();
+            self.handover.renew_short_lease(clock);
+        } else if link.awaits_in_vain() && self.handover.has_waiters() {
+            link.update_interest();
+        }
+        moved
+    }
+
+    fn drive_ready(&self, events: &mut Events, by: By) -> Served {
+        let mut served = Served::default();
+        match self.epoll.wait(events, Some(Duration::ZERO)) {
+            Ok(0) | Err(_) => return served,
             Ok(_) => {}
         }
         let driven = (by != By::Worker).then(|| self.handover.driven());
         for ready in events.iter() {
-            if let Some((endpoint, link)) = self.member(ready.token) {
-                endpoint.ready(&link, ready, by);
+            let Some(member) = self.member(ready.token) else { continue };
+            let (endpoint, link) = &*member;
+            if by == By::Worker && self.is_left_to_others(link) {
+                served.left = true;
+            } else {
+                endpoint.ready(link, ready, by);
+                served.moved = true;
             }
         }
         self.handover.moved();
         if driven.is_some() {
             self.handover.renew_short_lease(clock);
         }
-        true
+        served
+    }
+
+    /// Silences a stream that callers have tried often, while the worker does no more than to watch
+    /// and nobody sleeps on the epoll. Whoever changes that rouses it afterwards.
+    fn count_try(&self, driver: &mut Driver) {
+        if driver.silenced || driver.sole.is_none() {
+            return;
+        }
+        driver.tries = driver.tries.saturating_add(1);
+        if driver.tries >= TRIES && self.handover.is_watched() {
+            self.silence(driver);
+        }
+    }
+
+    fn silence(&self, driver: &mut Driver) {
+        if let Some((_, link)) = driver.sole.as_deref()
+            && !driver.silenced
+        {
+            // Where it is not there any more it stays silent all the same.
+            let _ = self.epoll.delete(link.stream().readiness());
+            driver.silenced = true;
+        }
     }
 
     /// A caller found nothing to do and drives: the worker may stay away for a while. `again`: it
@@ -200,15 +337,12 @@ impl Group {
         Some(!other.handover.has_waiters() && other.poll(true))
     }
 
-    /// A caller that polls sleeps until a stream is ready, for so long at most.
-    pub(crate) fn sleep(&self, time: Duration) {
-        if let Some((_, link)) = self.sole_member()
-            && link.awaits_in_vain()
-        {
-            link.update_interest();
-        }
+    /// A caller that polls sleeps until a stream is ready, for so long at most. Whether one is.
+    pub(crate) fn sleep(&self, time: Duration) -> bool {
+        self.rouse();
         // A signal ends it as well; what came is found by the next poll.
-        let _ = iwarp_os::poll::wait_ready([(self.epoll.as_fd(), Interest::READ)], Some(time));
+        iwarp_os::poll::wait_ready([(self.epoll.as_fd(), Interest::READ)], Some(time))
+            .is_ok_and(|[ready]| ready)
     }
 
     /// A number that changes when the completion queue is polled.
@@ -269,8 +403,18 @@ impl Tended for Group {
         &self.worker
     }
 
+    fn rouse(&self) {
+        self.note_change();
+    }
+
     fn drive(&self, by: By) -> bool {
         self.drive(by)
+    }
+
+    fn serve(&self) -> Served {
+        let mut gone = Vec::new();
+        let requested = |driver: &mut Driver| gone.extend(self.look_again(driver));
+        self.driver.attempt(|driver| self.serve_as(driver), requested).unwrap_or_default()
     }
 }
 

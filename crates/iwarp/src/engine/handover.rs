@@ -88,8 +88,13 @@ pub(crate) struct Handover {
     driven: guess::AtomicBool,
     /// The caller's last polls found nothing: it is going to poll again.
     looping: guess::AtomicBool,
-    /// A caller is in a poll, perhaps without a CPU: it will go on when it has one.
-    polling: guess::AtomicBool,
+    /// A caller is in a call that moves streams, perhaps without a CPU: it will go on when it has one.
+    calling: guess::AtomicBool,
+    /// How many such calls there were, and how many the worker has seen.
+    calls: guess::AtomicU32,
+    seen_calls: guess::AtomicU32,
+    /// The last caller sleeps where only the worker can wake it.
+    left: guess::AtomicBool,
     /// Looks in a row that found nothing but that.
     trusted: guess::AtomicU32,
     activity: AtomicU32,
@@ -115,7 +120,10 @@ impl Handover {
             waiters: AtomicU32::new(0),
             driven: guess::AtomicBool::new(false),
             looping: guess::AtomicBool::new(false),
-            polling: guess::AtomicBool::new(false),
+            calling: guess::AtomicBool::new(false),
+            calls: guess::AtomicU32::new(0),
+            seen_calls: guess::AtomicU32::new(0),
+            left: guess::AtomicBool::new(false),
             trusted: guess::AtomicU32::new(0),
             activity: AtomicU32::new(0),
             seen: AtomicU32::new(0),
@@ -132,6 +140,7 @@ impl Handover {
         let last = self.polled.load(Ordering::Relaxed);
         self.polled.store(now, Ordering::Relaxed);
         self.looping.store(again, Ordering::Relaxed);
+        self.left.store(false, Ordering::Relaxed);
         if again {
             let pause = self.pause.load(Ordering::Relaxed);
             let this = now.saturating_sub(last).min(LEASE / POLLS);
@@ -157,6 +166,7 @@ impl Handover {
 
     /// A caller is certain to come back soon.
     pub(crate) fn lease_in_full(&self, now: u64) {
+        self.left.store(false, Ordering::Relaxed);
         self.lease.store(now + LEASE, Ordering::Release);
     }
 
@@ -173,10 +183,16 @@ impl Handover {
     #[must_use]
     pub(crate) fn end_lease(&self) -> bool {
         self.looping.store(false, Ordering::Relaxed);
+        self.left.store(true, Ordering::Relaxed);
         self.lease.store(0, Ordering::Release);
         // Either this sees that the worker watches, or the worker sees that the lease has ended.
         fence(Ordering::SeqCst);
         self.state.compare_exchange(WATCHED, ARMED, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// Whether that was the last that a caller did.
+    pub(crate) fn has_left(&self) -> bool {
+        self.left.load(Ordering::Relaxed)
     }
 
     /// A caller moves streams until the result is dropped. One does at a time.
@@ -184,13 +200,26 @@ impl Handover {
         Within::new(&self.driven)
     }
 
-    /// A caller is in a poll until the result is dropped. Where several are, it may end early.
-    pub(crate) fn polling(&self) -> Within<'_> {
-        Within::new(&self.polling)
+    /// A caller is in a poll or a post until the result is dropped. Where several are, it may end
+    /// early.
+    pub(crate) fn calling(&self) -> Within<'_> {
+        self.calls.store(self.calls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        Within::new(&self.calling)
     }
 
     fn is_within(&self) -> bool {
-        self.driven.load(Ordering::Acquire) || self.polling.load(Ordering::Acquire)
+        self.driven.load(Ordering::Acquire) || self.calling.load(Ordering::Acquire)
+    }
+
+    /// Whether the caller that is within is to be trusted: it has come there since the last look, or
+    /// has not been without a CPU for long. Who takes that for granted may wait for a thread that was
+    /// killed.
+    fn is_trusted(&self) -> bool {
+        let calls = self.calls.load(Ordering::Relaxed);
+        let goes_on = self.seen_calls.swap(calls, Ordering::Relaxed) != calls;
+        let trusted = if goes_on { 0 } else { self.trusted.load(Ordering::Relaxed) };
+        self.trusted.store(trusted + 1, Ordering::Relaxed);
+        trusted < TRUSTED
     }
 
     /// A caller has moved something: a lease that is shorter than that may take begins now.
@@ -214,6 +243,12 @@ impl Handover {
     /// Whether some caller blocks on the group.
     pub(crate) fn has_waiters(&self) -> bool {
         self.waiters.load(Ordering::SeqCst) > 0
+    }
+
+    /// Whether nobody needs the epoll to report anything: the worker comes by a timer, and no caller
+    /// sleeps.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.state.load(Ordering::SeqCst) == WATCHED && !self.has_waiters()
     }
 
     /// It does no more. True when the group must be armed by the caller.
@@ -242,13 +277,8 @@ impl Handover {
         let mut lease = self.lease.load(Ordering::Acquire);
         if lease > now {
             self.trusted.store(0, Ordering::Relaxed);
-        } else if self.is_within() {
-            // Who takes it for granted for long may wait for a thread that was killed.
-            let trusted = self.trusted.load(Ordering::Relaxed);
-            self.trusted.store(trusted + 1, Ordering::Relaxed);
-            if trusted < TRUSTED {
-                lease = now + LEASE / 4;
-            }
+        } else if self.is_within() && self.is_trusted() {
+            lease = now + LEASE / 4;
         }
         if self.waiters.load(Ordering::SeqCst) > 0 {
             let activity = self.activity.load(Ordering::Relaxed);
@@ -317,6 +347,12 @@ impl Handover {
     /// The worker served the group and is about to arm it.
     pub(crate) fn served(&self) {
         self.state.store(ARMED, Ordering::SeqCst);
+    }
+
+    /// What is ready is left to callers of other groups that have the same streams: this one is
+    /// watched, slowly, as the other is served when they do no more.
+    pub(crate) fn watch_beside(&self, now: u64) -> Duty {
+        self.watch(now + (WATCH << DOUBLINGS))
     }
 
     /// Whether callers look after the group now, so that the worker should stop serving it.
@@ -401,7 +437,7 @@ mod tests {
     #[test]
     fn a_caller_without_a_cpu_is_waited_for_but_not_for_ever() {
         let handover = Handover::new();
-        let polling = handover.polling();
+        let calling = handover.calling();
         assert_eq!(handover.worker_turn(7, Cause::Fired), Duty::Watch(7 + LEASE / 4));
         let mut now = 7;
         let looks = (1..=2 * TRUSTED).take_while(|_| {
@@ -409,7 +445,20 @@ mod tests {
             handover.worker_turn(now, Cause::Time) != Duty::Serve
         });
         assert_eq!(looks.count() as u32, TRUSTED - 1);
-        drop(polling);
+        drop(calling);
+    }
+
+    #[test]
+    fn a_caller_that_comes_again_and_again_is_waited_for() {
+        let handover = Handover::new();
+        let mut now = 0;
+        for look in 0..4 * TRUSTED {
+            let _calling = handover.calling();
+            let cause = if look == 0 { Cause::Fired } else { Cause::Time };
+            let Duty::Watch(at) = handover.worker_turn(now, cause) else { panic!("look {look}") };
+            now = at;
+        }
+        assert_eq!(handover.worker_turn(now, Cause::Time), Duty::Serve);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use iwarp_proto::qp::{Disposition, Qp, Receiver, Shared, Source, Transmit, Trans
 use self::send::FIRST_MSS_CHECK;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::gather::Gather;
-use crate::engine::group::{By, Group};
+use crate::engine::group::{By, Group, clock};
 use crate::engine::stream::Stream;
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
 use crate::engine::token::Token;
@@ -120,6 +120,9 @@ impl Link {
         }
         let token = group.add(endpoint, self)?;
         groups.push((Arc::downgrade(group), token));
+        // It asks other links, and may ask this one.
+        drop(groups);
+        group.note_change();
         Ok(())
     }
 
@@ -154,7 +157,8 @@ impl Link {
 
     /// The stream can be written, or is to be tried. False when nothing waits for that.
     fn end_blocking(&self, by: By) -> bool {
-        let blocked = self.write_blocked.swap(false, Ordering::SeqCst);
+        let blocked = self.write_blocked.load(Ordering::SeqCst)
+            && self.write_blocked.swap(false, Ordering::SeqCst);
         if blocked && self.held.swap(false, Ordering::SeqCst) {
             self.gather.released(by == By::Worker);
         }
@@ -184,6 +188,21 @@ impl Link {
 
     /// Tells the poll groups what to wait for.
     pub(crate) fn update_interest(&self) {
+        self.tell_interest(|group, token, interest| group.update(self, token, interest));
+    }
+
+    /// Has a poll group wait again for a stream that it has silenced, if it is still to.
+    pub(crate) fn restore(&self, silent: &Group) {
+        self.tell_interest(|group, token, interest| {
+            if std::ptr::eq(group, silent) {
+                group.restore(self, token, interest);
+            } else {
+                group.update(self, token, interest);
+            }
+        });
+    }
+
+    fn tell_interest(&self, tell: impl Fn(&Group, u64, Interest)) {
         let groups = self.groups.lock();
         // Whoever is blocked from now on sees that nobody waits, or is seen.
         self.awaits_writing.store(false, Ordering::SeqCst);
@@ -193,9 +212,18 @@ impl Link {
         let interest = self.interest();
         for (group, token) in groups.iter() {
             if let Some(group) = group.upgrade() {
-                group.update(self, *token, interest);
+                tell(&group, *token, interest);
             }
         }
+    }
+
+    /// Whether callers of another group that it is in look after it.
+    pub(crate) fn is_tended_beside(&self, group: &Group) -> bool {
+        let groups = self.groups.lock();
+        let mut others = groups.iter().filter(|(other, _)| !std::ptr::eq(other.as_ptr(), group));
+        others.any(|(other, _)| {
+            other.upgrade().is_some_and(|other| other.handover.is_leased(clock()))
+        })
     }
 
     /// The poll groups report that it can be written, and nobody wants to know.
@@ -205,7 +233,8 @@ impl Link {
 
     /// Leaves all groups, so that the stream is closed when nobody uses it any more.
     fn leave_groups(&self) {
-        for (group, token) in self.groups.lock().drain(..) {
+        let groups = std::mem::take(&mut *self.groups.lock());
+        for (group, token) in groups {
             if let Some(group) = group.upgrade() {
                 group.remove(self, token);
             }
@@ -323,6 +352,14 @@ impl Endpoint {
             tracing::warn!(qp, %peer, %error, "the connection broke");
         }
         self.with(|qp| if silent { qp.timed_out() } else { qp.lost() });
+    }
+
+    /// Nothing would tell when something comes: the connection is over.
+    pub(crate) fn lose(self: &Arc<Self>, link: &Arc<Link>, error: &io::Error) {
+        if !link.is_closed() {
+            self.stream_failed(link, error);
+            self.settle(link);
+        }
     }
 
     /// Closes the stream once both directions are over, and makes sure that this happens in time

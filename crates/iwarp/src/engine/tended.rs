@@ -19,8 +19,24 @@ pub(crate) trait Tended: Send + Sync + fmt::Debug {
     fn handover(&self) -> &Handover;
     /// Who looks after it where no caller does.
     fn worker(&self) -> &Worker;
+    /// Has the epoll report all there is, before somebody waits for it: callers that try what is in it
+    /// may have had it silenced.
+    fn rouse(&self);
     /// Moves whatever is ready. False when nothing was, or somebody else is at it.
     fn drive(&self, by: By) -> bool;
+    /// The same by the worker.
+    fn serve(&self) -> Served {
+        Served { moved: self.drive(By::Worker), left: false }
+    }
+}
+
+/// What the worker has done for something.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Served {
+    /// Something was ready and is moved.
+    pub(crate) moved: bool,
+    /// Something may be, and others look after it.
+    pub(crate) left: bool,
 }
 
 /// A caller that is blocked, until this is dropped.
@@ -30,6 +46,7 @@ pub(crate) struct Waiting(Arc<dyn Tended>);
 impl Waiting {
     pub(crate) fn on(tended: Arc<dyn Tended>) -> Self {
         tended.handover().enter();
+        tended.rouse();
         Self(tended)
     }
 

@@ -12,7 +12,7 @@ use iwarp_os::{EventFd, EventFdKind, Events, FdPlace, Interest, Ready};
 use iwarp_proto::types::Time;
 
 use crate::engine::desk::Desk;
-use crate::engine::group::{By, Group, clock};
+use crate::engine::group::{Group, clock};
 use crate::engine::handover::{Cause, Duty};
 use crate::engine::now;
 use crate::engine::options::Options;
@@ -152,6 +152,7 @@ impl Worker {
 
     /// Lets a group or desk wake the worker, at once if something is pending.
     pub(crate) fn arm(&self, tended: &dyn Tended) {
+        tended.rouse();
         let one_shot = Interest::READ.one_shot();
         let armed = self.tasks.epoll().modify(tended.epoll(), tended.id(), one_shot);
         if let Err(error) = armed {
@@ -263,18 +264,27 @@ impl Worker {
     fn look_after(&self, tended: &dyn Tended, cause: Cause) {
         match tended.handover().worker_turn(clock(), cause) {
             Duty::Serve => self.serve(tended, cause),
+            duty => self.follow(tended, duty),
+        }
+    }
+
+    fn follow(&self, tended: &dyn Tended, duty: Duty) {
+        match duty {
             Duty::Watch(at) => {
                 self.push_timer(Time(Duration::from_nanos(at)), Due::Tended(tended.id()));
             }
-            Duty::Leave => {}
             Duty::Arm => self.arm(tended),
+            Duty::Serve | Duty::Leave => {}
         }
     }
 
     fn serve(&self, tended: &dyn Tended, cause: Cause) {
         let handover = tended.handover();
+        let mut left = false;
         for round in 0..SERVE_ROUNDS {
-            if !tended.drive(By::Worker) {
+            let served = tended.serve();
+            left = served.left;
+            if !served.moved {
                 break;
             }
             if round == 0 && cause == Cause::Time {
@@ -283,6 +293,9 @@ impl Worker {
             if handover.is_leased(clock()) {
                 break;
             }
+        }
+        if left {
+            return self.follow(tended, handover.watch_beside(clock()));
         }
         handover.served();
         self.arm(tended);

@@ -166,7 +166,7 @@ impl CqCore {
             self.has_found();
             return n;
         }
-        let _polling = self.group.handover.polling();
+        let _calling = self.group.handover.calling();
         // The last look before going to sleep is not the beginning of a lease.
         let last_look = self.asleep.load(Ordering::Relaxed)
             && self.empty_polls.load(Ordering::Relaxed) < POLLS_BEFORE_YIELD;
@@ -205,7 +205,9 @@ impl CqCore {
         }
         match self.patience.rest() {
             // What the others wait for would not wake it.
-            Rest::Sleep(time) if others.is_none() => self.group.sleep(time),
+            Rest::Sleep(time) if others.is_none() => {
+                self.patience.has_slept(self.group.sleep(time));
+            }
             _ => {
                 let before = clock();
                 iwarp_os::clock::yield_now();

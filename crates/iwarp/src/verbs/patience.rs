@@ -22,8 +22,10 @@ const LONG: u64 = 500_000;
 const IN_VAIN: u32 = 4;
 /// Rests for which it sleeps rather than yields, after a long one.
 const WARY: u32 = 256;
-/// How long it sleeps at most: completions may come in another way than from what it waits for.
+/// How long it sleeps at most: completions may come in another way than from what it waits for. Twice
+/// as long with each time that was in vain.
 const NAP: Duration = Duration::from_micros(100);
+const DOUBLINGS: u32 = 4;
 
 /// What a caller does whose polls have found nothing for long enough.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,6 +46,8 @@ pub(crate) struct Patience {
     in_vain: AtomicU32,
     /// Rests for which it still sleeps.
     wary: AtomicU32,
+    /// Sleeps in a row that were in vain.
+    overslept: AtomicU32,
 }
 
 impl Patience {
@@ -56,6 +60,7 @@ impl Patience {
             shortest: AtomicU64::new(LONG),
             in_vain: AtomicU32::new(0),
             wary: AtomicU32::new(0),
+            overslept: AtomicU32::new(0),
         }
     }
 
@@ -69,14 +74,25 @@ impl Patience {
         let wary = self.wary.load(Ordering::Relaxed);
         if wary > 0 {
             self.wary.store(wary - 1, Ordering::Relaxed);
-            return Rest::Sleep(NAP);
+            return self.sleep();
         }
         if self.in_vain.load(Ordering::Relaxed) < IN_VAIN {
             return Rest::Yield;
         }
         // Then yields are tried again, one of which tells whether somebody is still there.
         self.in_vain.store(IN_VAIN - 1, Ordering::Relaxed);
-        Rest::Sleep(NAP)
+        self.sleep()
+    }
+
+    fn sleep(&self) -> Rest {
+        Rest::Sleep(NAP * (1 << self.overslept.load(Ordering::Relaxed)))
+    }
+
+    /// It has slept. Whether something came.
+    pub(crate) fn has_slept(&self, came: bool) {
+        let overslept = self.overslept.load(Ordering::Relaxed);
+        let overslept = if came { 0 } else { (overslept + 1).min(DOUBLINGS) };
+        self.overslept.store(overslept, Ordering::Relaxed);
     }
 
     /// A poll has found something.
@@ -157,6 +173,18 @@ mod tests {
             patience.is_rewarded();
         }
         assert_eq!(patience.rest(), Rest::Yield);
+    }
+
+    #[test]
+    fn who_sleeps_in_vain_sleeps_longer() {
+        let patience = patience(POLLS_BEFORE_YIELD);
+        patience.learn(3_000_000);
+        for doubling in [0, 1, 2, 3, 4, 4] {
+            assert_eq!(patience.rest(), Rest::Sleep(NAP * (1 << doubling)));
+            patience.has_slept(false);
+        }
+        patience.has_slept(true);
+        assert_eq!(patience.rest(), Rest::Sleep(NAP));
     }
 
     #[test]

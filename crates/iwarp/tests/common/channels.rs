@@ -1,10 +1,13 @@
 //! Two connected ends whose completion queues raise events.
 #![allow(dead_code, unreachable_pub, reason = "every test binary uses a part of it")]
 
+use std::os::fd::AsFd;
+
 use iwarp::cm::{Connection, Listener};
 use iwarp::{CompletionChannel, Device, Options, QueuePair, QueuePairAttributes};
+use rustix::event::{PollFd, PollFlags, Timespec};
 
-use crate::common::{End, couple};
+use crate::common::{DEADLINE, End, couple};
 
 struct Parts {
     device: Device,
@@ -28,6 +31,14 @@ impl Parts {
         let Self { device, channel, pd, queues: [send_cq, recv_cq], qp } = self;
         (End { device, pd, send_cq, recv_cq, qp, connection }, channel)
     }
+}
+
+/// Sleeps until the descriptor is readable.
+pub fn sleep(channel: &CompletionChannel) {
+    let mut fds = [PollFd::from_borrowed_fd(channel.as_fd(), PollFlags::IN)];
+    let deadline = Timespec { tv_sec: DEADLINE.as_secs() as i64, tv_nsec: 0 };
+    let ready = rustix::event::poll(&mut fds, Some(&deadline)).unwrap();
+    assert_eq!(ready, 1, "nobody moves the connection");
 }
 
 /// A client and a server, each with the channel on which all its completions raise events.
