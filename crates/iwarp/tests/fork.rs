@@ -96,6 +96,7 @@ fn serve_one(device: &Device, listener: &Listener) -> Vec<u8> {
 
 #[test]
 fn what_a_child_inherits_answers_with_errors_and_can_be_dropped() {
+    let _alone = common::alone();
     let before = sockets(std::process::id() as libc::pid_t);
     let (client, server) = Setup::default().connect();
     ping(&client, &server);
@@ -168,6 +169,7 @@ fn parts_of(end: &End) -> QueuePair {
 
 #[test]
 fn a_session_in_a_child_is_over() {
+    let _alone = common::alone();
     let device = Device::with_options(Options::default()).unwrap();
     let pd = device.alloc_pd();
     let listener = session::Listener::bind(&pd, "127.0.0.1:0".parse().unwrap()).unwrap();
@@ -201,6 +203,7 @@ fn a_session_in_a_child_is_over() {
 /// The child lives on, with its copies of whatever it has open, while the parent's process ends.
 #[test]
 fn the_peer_sees_the_parent_go() {
+    let _alone = common::alone();
     let server = Device::with_options(Options::default()).unwrap();
     let listener = Listener::bind(&server, "127.0.0.1:0".parse().unwrap()).unwrap();
     let addr = listener.local_addr().unwrap();
@@ -225,6 +228,7 @@ fn the_peer_sees_the_parent_go() {
 
 #[test]
 fn a_child_has_a_device_of_its_own() {
+    let _alone = common::alone();
     let shared = Device::open().unwrap();
     let server = Device::with_options(Options::default()).unwrap();
     let listener = Listener::bind(&server, "127.0.0.1:0".parse().unwrap()).unwrap();
@@ -243,6 +247,7 @@ fn a_child_has_a_device_of_its_own() {
 
 #[test]
 fn forking_in_the_middle_of_everything_stops_nobody() {
+    let _alone = common::alone();
     const FORKS: u64 = 500;
     let (client, server) = Setup::default().connect();
     let device = Device::with_options(Options::default()).unwrap();

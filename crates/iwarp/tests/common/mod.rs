@@ -8,6 +8,7 @@ pub mod station;
 pub mod victim;
 
 use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -213,4 +214,10 @@ pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
     }
     octets.truncate(len);
     octets
+}
+
+/// Held by a test that no other of its binary may run beside, as they share the process and its CPUs.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
