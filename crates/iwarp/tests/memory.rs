@@ -84,12 +84,12 @@ fn raw_pair(crc: bool) -> (End, Raw) {
     })
 }
 
-/// Deregisters, which must not take longer than uses in flight do.
+/// Deregisters, which must not take longer than uses in flight do, however busy the machine is.
 fn deregister(region: MemoryRegion) {
     let started = Instant::now();
     region.deregister().map_err(|(_, error)| error).unwrap();
     let took = started.elapsed();
-    assert!(took < Duration::from_millis(50), "deregistering took {took:?}");
+    assert!(took < Duration::from_secs(1), "deregistering took {took:?}");
 }
 
 /// Covers: RDMAP-5040-8.1.1-06, DDP-5041-8.3.1-06, SEC-5042-6.2.2-02

@@ -306,7 +306,7 @@ fn a_peer_that_leaves_in_good_order_is_missed_after_a_moment() {
         assert_eq!(next(&a.recv_cq).status, WcStatus::Flushed);
         let took = start.elapsed();
         assert!(posts || took >= Duration::from_millis(300), "{took:?}");
-        assert!(took < Duration::from_secs(1), "{took:?}");
+        assert!(took < DEADLINE / 4, "{took:?}");
         assert_eq!(a.qp.state(), State::Err);
         // One that leaves meanwhile is gone at once.
         let (a, b) = (place.end(), place.end());
@@ -316,7 +316,7 @@ fn a_peer_that_leaves_in_good_order_is_missed_after_a_moment() {
         let start = Instant::now();
         drop((b, a));
         until("all connections to end", || (place.device.connections() == 0).then_some(()));
-        assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+        assert!(start.elapsed() < DEADLINE / 4, "{:?}", start.elapsed());
     }
 }
 
@@ -608,7 +608,7 @@ fn a_peer_that_never_comes_is_named() {
     let took = start.elapsed();
     let expected = Duration::from_secs(4);
     assert!(took >= expected - Duration::from_millis(100), "{took:?}");
-    assert!(took < expected + Duration::from_secs(1), "{took:?}");
+    assert!(took < expected + Duration::from_secs(3), "{took:?}");
     let reports = reports.0.lock().unwrap();
     let [line] = &reports[..] else { panic!("{reports:?}") };
     let port = port(&b);

@@ -155,7 +155,10 @@ impl Group {
 
     /// Waits again for a stream that was silenced.
     pub(crate) fn restore(&self, link: &Link, token: u64, interest: Interest) {
-        let Err(error) = self.epoll.add(link.stream().readiness(), token, interest) else { return };
+        let added = self.epoll.add(link.stream().readiness(), token, interest);
+        let Some(error) = added.err().filter(|e| e.kind() != io::ErrorKind::AlreadyExists) else {
+            return;
+        };
         let Some(member) = self.member(token) else { return };
         // Not here, where locks are held which that needs.
         let lose = move || {
@@ -293,7 +296,9 @@ impl Group {
                 served.moved = true;
             }
         }
-        self.handover.moved();
+        if served.moved {
+            self.handover.moved();
+        }
         if driven.is_some() {
             self.handover.renew_short_lease(clock);
         }
