@@ -21,7 +21,7 @@ fn demo(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn it_works_and_takes_less_than_ten_seconds() {
+fn it_works_within_seconds() {
     let start = Instant::now();
     let text = demo(&["demo"]);
     let took = start.elapsed();

@@ -261,8 +261,11 @@ impl Group {
         self.drive_ready(&mut driver.events, By::Worker)
     }
 
+    /// Whoever begins to wait for this group rouses the stream afterwards, so it may be silenced where
+    /// nobody waits yet.
     fn is_left_to_others(&self, link: &Link) -> bool {
-        !self.handover.has_left() && link.is_tended_beside(self)
+        let needed = self.handover.has_left() || self.handover.has_waiters();
+        !needed && link.is_tended_beside(self)
     }
 
     /// Moves the only stream there is: trying it costs no more than a look at the epoll, which would
