@@ -1,0 +1,181 @@
+//! All interleavings of callers and worker (loom).
+
+use loom::sync::Arc;
+use loom::thread;
+
+use super::{Cause, Duty, Handover};
+use crate::engine::sync::Mutex;
+
+/// What the kernel and the worker's timers hold.
+#[derive(Default)]
+struct Outside {
+    armed: bool,
+    /// The worker's epoll has reported the group, which disarmed it.
+    fired: bool,
+    timer: bool,
+    /// Octets wait in a socket of the group.
+    pending: bool,
+    /// Turns of the worker, to show that it does not spin.
+    turns: u32,
+}
+
+struct World {
+    handover: Handover,
+    outside: Mutex<Outside>,
+}
+
+impl World {
+    fn new() -> Arc<Self> {
+        let outside = Outside { armed: true, ..Outside::default() };
+        Arc::new(Self { handover: Handover::new(), outside: Mutex::new(outside) })
+    }
+
+    fn settle(outside: &mut Outside) {
+        if outside.armed && outside.pending {
+            outside.armed = false;
+            outside.fired = true;
+        }
+    }
+
+    fn arm(&self) {
+        let mut outside = self.outside.lock();
+        outside.armed = true;
+        Self::settle(&mut outside);
+    }
+
+    fn octets_arrive(&self) {
+        let mut outside = self.outside.lock();
+        outside.pending = true;
+        Self::settle(&mut outside);
+    }
+
+    fn drive(&self) {
+        self.outside.lock().pending = false;
+        self.handover.moved();
+    }
+
+    fn caller_blocks_and_leaves(&self) {
+        self.handover.enter();
+        self.drive();
+        if self.handover.leave(0) {
+            self.arm();
+        }
+    }
+
+    /// A caller polls, arms the queue and goes to sleep on a descriptor of its own.
+    fn caller_polls_and_sleeps(&self) {
+        self.handover.lease(1, true);
+        self.drive();
+        if self.handover.end_lease() {
+            self.arm();
+        }
+    }
+
+    /// One turn of the worker, if it has a reason. False when it would sleep for ever.
+    fn worker(&self, now: u64) -> bool {
+        let cause = {
+            let mut outside = self.outside.lock();
+            outside.turns += 1;
+            if std::mem::take(&mut outside.fired) {
+                Cause::Fired
+            } else if std::mem::take(&mut outside.timer) {
+                Cause::Time
+            } else {
+                return false;
+            }
+        };
+        match self.handover.worker_turn(now, cause) {
+            Duty::Serve => {
+                self.drive();
+                self.handover.served();
+                self.arm();
+            }
+            Duty::Watch(_) => self.outside.lock().timer = true,
+            Duty::Leave => {}
+            Duty::Arm => self.arm(),
+        }
+        true
+    }
+
+    /// Everybody has gone: the worker alone must find whatever is left, and then sleep.
+    fn end(&self) {
+        while self.worker(u64::MAX / 2) {}
+        let outside = self.outside.lock();
+        assert!(!outside.pending, "octets wait and nobody will look");
+        assert!(outside.armed, "the group is not armed");
+        assert!(outside.turns < 12, "the worker spins");
+    }
+}
+
+#[test]
+fn no_wake_up_is_lost_when_a_caller_leaves() {
+    loom::model(|| {
+        let world = World::new();
+        let caller = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || world.caller_blocks_and_leaves())
+        };
+        let worker = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                world.worker(1);
+                world.worker(2);
+            })
+        };
+        world.octets_arrive();
+        caller.join().unwrap();
+        worker.join().unwrap();
+        world.end();
+    });
+}
+
+#[test]
+fn no_wake_up_is_lost_between_two_callers() {
+    let mut builder = loom::model::Builder::new();
+    // Complete exploration takes hours; every known bug of this kind needs two.
+    builder.preemption_bound = Some(2);
+    builder.check(|| {
+        let world = World::new();
+        world.octets_arrive();
+        let callers: Vec<_> = (0..2)
+            .map(|_| {
+                let world = Arc::clone(&world);
+                thread::spawn(move || world.caller_blocks_and_leaves())
+            })
+            .collect();
+        world.worker(1);
+        world.octets_arrive();
+        for caller in callers {
+            caller.join().unwrap();
+        }
+        world.end();
+    });
+}
+
+/// Whoever sleeps elsewhere is not left to a timer.
+#[test]
+fn a_caller_that_sleeps_is_served_at_once() {
+    loom::model(|| {
+        let world = World::new();
+        let caller = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || world.caller_polls_and_sleeps())
+        };
+        let worker = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                world.worker(2);
+                world.worker(3);
+            })
+        };
+        world.octets_arrive();
+        caller.join().unwrap();
+        worker.join().unwrap();
+        world.octets_arrive();
+        {
+            let outside = world.outside.lock();
+            assert!(outside.fired, "what arrives now waits for a timer");
+        }
+        world.end();
+    });
+}

@@ -1,0 +1,193 @@
+//! What the worker does, look by look.
+
+use super::{Cause, DOUBLINGS, Duty, GRACE, Handover, LEASE, MANY, SHORT_LEASE, TRUSTED, WATCH};
+
+#[test]
+fn a_group_without_callers_is_served() {
+    let handover = Handover::new();
+    assert_eq!(handover.worker_turn(1, Cause::Fired), Duty::Serve);
+}
+
+#[test]
+fn a_poller_keeps_the_worker_away_until_its_lease_ends() {
+    let handover = Handover::new();
+    handover.lease(10, false);
+    assert!(handover.is_leased(10));
+    assert_eq!(handover.worker_turn(20, Cause::Fired), Duty::Watch(10 + LEASE));
+    assert_eq!(handover.worker_turn(10 + LEASE, Cause::Time), Duty::Serve);
+}
+
+#[test]
+fn a_busy_blocked_caller_is_watched_and_an_idle_one_parked() {
+    let handover = Handover::new();
+    handover.enter();
+    handover.moved();
+    assert_eq!(handover.worker_turn(5, Cause::Fired), Duty::Watch(5 + WATCH));
+    assert_eq!(handover.worker_turn(5 + WATCH, Cause::Time), Duty::Leave);
+    assert!(handover.leave(9), "the caller arms a parked group");
+}
+
+#[test]
+fn only_the_last_caller_arms() {
+    let handover = Handover::new();
+    handover.enter();
+    handover.enter();
+    assert_eq!(handover.worker_turn(5, Cause::Fired), Duty::Leave);
+    assert!(!handover.leave(6));
+    assert!(handover.leave(7));
+}
+
+#[test]
+fn an_armed_group_is_not_armed_again_by_a_caller() {
+    let handover = Handover::new();
+    handover.enter();
+    assert!(!handover.leave(1));
+}
+
+#[test]
+fn a_caller_that_goes_to_sleep_takes_the_worker_off_its_timer() {
+    let handover = Handover::new();
+    handover.lease(10, false);
+    assert!(!handover.end_lease(), "it is armed already");
+    handover.lease(10, false);
+    assert_eq!(handover.worker_turn(20, Cause::Fired), Duty::Watch(10 + LEASE));
+    assert!(handover.end_lease());
+    // The timer that is set finds nothing to do; the armed epoll does.
+    assert_eq!(handover.worker_turn(10 + LEASE, Cause::Time), Duty::Leave);
+    assert_eq!(handover.worker_turn(10 + LEASE, Cause::Fired), Duty::Serve);
+}
+
+#[test]
+fn the_worker_stays_away_from_a_group_that_a_caller_drives() {
+    let handover = Handover::new();
+    let driven = handover.driven();
+    assert_eq!(handover.worker_turn(7, Cause::Fired), Duty::Watch(7 + LEASE / 4));
+    assert!(handover.is_leased(9));
+    drop(driven);
+    assert_eq!(handover.worker_turn(7 + LEASE / 4, Cause::Time), Duty::Serve);
+}
+
+#[test]
+fn a_caller_without_a_cpu_is_waited_for_but_not_for_ever() {
+    let handover = Handover::new();
+    let calling = handover.calling();
+    assert_eq!(handover.worker_turn(7, Cause::Fired), Duty::Watch(7 + LEASE / 4));
+    let mut now = 7;
+    let looks = (1..=2 * TRUSTED).take_while(|_| {
+        now += LEASE / 4;
+        handover.worker_turn(now, Cause::Time) != Duty::Serve
+    });
+    assert_eq!(looks.count() as u32, TRUSTED - 1);
+    drop(calling);
+}
+
+#[test]
+fn a_caller_that_comes_again_and_again_is_waited_for() {
+    let handover = Handover::new();
+    let mut now = 0;
+    for look in 0..4 * TRUSTED {
+        let _calling = handover.calling();
+        let cause = if look == 0 { Cause::Fired } else { Cause::Time };
+        let Duty::Watch(at) = handover.worker_turn(now, cause) else { panic!("look {look}") };
+        now = at;
+    }
+    assert_eq!(handover.worker_turn(now, Cause::Time), Duty::Serve);
+}
+
+#[test]
+fn a_loop_of_polls_that_was_interrupted_is_waited_for_once() {
+    let looping = || {
+        let handover = Handover::new();
+        handover.lease(1, true);
+        handover
+    };
+    let late = 1 + 2 * LEASE;
+    let handover = looping();
+    assert_eq!(handover.worker_turn(late, Cause::Fired), Duty::Watch(late + GRACE));
+    assert_eq!(handover.worker_turn(late + GRACE, Cause::Time), Duty::Serve);
+    // It has ended by itself.
+    let handover = looping();
+    handover.found();
+    assert_eq!(handover.worker_turn(late, Cause::Fired), Duty::Serve);
+    let handover = looping();
+    assert!(!handover.end_lease(), "it is armed");
+    assert_eq!(handover.worker_turn(late, Cause::Fired), Duty::Serve);
+}
+
+#[test]
+fn a_short_lease_begins_when_the_work_is_done() {
+    let handover = Handover::new();
+    (0..10).for_each(|_| handover.was_late());
+    handover.lease(0, false);
+    handover.renew_short_lease(|| 1_000_000);
+    assert!(handover.is_leased(1_000_000 + SHORT_LEASE - 1));
+}
+
+#[test]
+fn a_lease_lasts_for_some_polls_however_slow_they_are() {
+    let handover = Handover::new();
+    (0..10).for_each(|_| handover.was_late());
+    let pause = 3 * SHORT_LEASE;
+    let mut now = 0;
+    for _ in 0..50 {
+        now += pause;
+        handover.lease(now, true);
+    }
+    assert!(handover.is_leased(now + 2 * pause));
+    // One that does other things between is left early all the same.
+    let handover = Handover::new();
+    (0..10).for_each(|_| handover.was_late());
+    (0..50).for_each(|poll| handover.lease(poll * pause, false));
+    assert!(!handover.is_leased(49 * pause + SHORT_LEASE));
+}
+
+#[test]
+fn a_lease_that_is_always_over_grows_where_the_program_polls() {
+    let pause = 10 * SHORT_LEASE;
+    let is_over = |polls: bool| {
+        let handover = Handover::new();
+        (0..10).for_each(|_| handover.was_late());
+        (1..=6 * u64::from(MANY)).all(|turn| {
+            let poll = if polls { turn * pause } else { 1 };
+            handover.lease(poll, false);
+            handover.worker_turn(poll + pause, Cause::Fired) == Duty::Serve
+        })
+    };
+    assert!(!is_over(true));
+    assert!(is_over(false), "it is the same poll");
+}
+
+#[test]
+fn the_lease_fits_the_program() {
+    let handover = Handover::new();
+    for _ in 0..10 {
+        handover.was_late();
+    }
+    handover.lease(0, false);
+    assert_eq!(handover.worker_turn(1, Cause::Fired), Duty::Watch(SHORT_LEASE));
+    // And now it polls all the time.
+    let mut now = 0;
+    for _ in 0..10 {
+        handover.lease(now + 1, false);
+        assert!(matches!(handover.worker_turn(now + 2, Cause::Time), Duty::Watch(_)));
+        now += LEASE;
+    }
+    for renewals in [DOUBLINGS; 3] {
+        handover.lease(now, false);
+        let next = now + (WATCH << renewals);
+        assert_eq!(handover.worker_turn(now, Cause::Time), Duty::Watch(next));
+        now = next;
+    }
+}
+
+#[test]
+fn there_is_one_timer() {
+    let handover = Handover::new();
+    handover.lease(10, false);
+    assert_eq!(handover.worker_turn(20, Cause::Fired), Duty::Watch(10 + LEASE));
+    assert!(handover.end_lease());
+    handover.lease(30, false);
+    assert_eq!(handover.worker_turn(40, Cause::Fired), Duty::Leave);
+    let now = 10 + LEASE;
+    assert_eq!(handover.worker_turn(now, Cause::Time), Duty::Watch(now + WATCH));
+}
