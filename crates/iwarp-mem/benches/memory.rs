@@ -1,4 +1,5 @@
-//! Registered memory: the copies in and out of it beside `memcpy`, and the check of an STag.
+//! Registered memory: the copies in and out of it beside `memcpy`, the check of an STag, and
+//! registration.
 //!
 //! `cargo bench -p iwarp-mem --bench memory`
 
@@ -11,10 +12,10 @@ use iwarp_proto::memory::{Access, Accessor, Memory, PdId, QpId, RemoteAccess, Sg
 use iwarp_proto::mpa::crc::Crc32c;
 use iwarp_proto::types::{Stag, TaggedOffset};
 
-use iwarp_mem::{Buffer, MemoryTable, Scope};
+use iwarp_mem::{Buffer, MemoryTable, RegionSpec, Scope};
 
 const WHO: Accessor = Accessor { pd: PdId(3), qp: QpId(5) };
-const SIZES: [usize; 3] = [64, 4 << 10, 64 << 10];
+const SIZES: [usize; 5] = [64, 256, 1 << 10, 4 << 10, 64 << 10];
 
 fn main() {
     let mut criterion = Criterion::default()
@@ -24,6 +25,7 @@ fn main() {
         .configure_from_args();
     copies(&mut criterion);
     check(&mut criterion);
+    registration(&mut criterion);
     criterion.final_summary();
 }
 
@@ -39,6 +41,9 @@ fn copies(criterion: &mut Criterion) {
         group.throughput(Throughput::Bytes(size as u64));
         group.bench_function(BenchmarkId::new("memcpy", size), |b| {
             b.iter(|| black_box(&mut dst).copy_from_slice(black_box(&octets)));
+        });
+        group.bench_function(BenchmarkId::new("gather", size), |b| {
+            b.iter(|| table.gather_local(WHO, sge, black_box(&mut dst), None).expect("access"));
         });
         group.bench_function(BenchmarkId::new("gather+crc", size), |b| {
             b.iter(|| {
@@ -67,6 +72,26 @@ fn check(criterion: &mut Criterion) {
                 let stag = *next.next().expect("an endless iterator");
                 let (to, access) = (TaggedOffset(64), RemoteAccess::Write);
                 table.check_remote(WHO, black_box(stag), to, 64, access).expect("access");
+            });
+        });
+    }
+    group.finish();
+}
+
+/// A program's memory: a page, as many as are tried one by one, and a range of which the most is not
+/// touched.
+fn registration(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("register");
+    let table = MemoryTable::new();
+    for (name, len) in [("page", 4 << 10), ("256K", 256 << 10), ("1G", 1 << 30)] {
+        let memory = Buffer::new(len);
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let spec = RegionSpec::new(WHO.pd, memory.as_mut_ptr(), len, access);
+        group.bench_function(name, |b| {
+            b.iter(|| {
+                // SAFETY: the buffer outlives the region, and nothing else uses it.
+                let stag = unsafe { table.register(spec) }.expect("registration");
+                table.deregister(stag).expect("deregistration");
             });
         });
     }

@@ -104,13 +104,13 @@ struct Stags<'a> {
 impl Stags<'_> {
     /// # Safety
     ///
-    /// As [`MemoryTable::register`], until `self` is dropped.
+    /// As [`MemoryTable::register_borrowed`], until `self` is dropped.
     unsafe fn register(&self, spec: RegionSpec) -> Result<Stag, RegisterError> {
         let mut stags = self.stags.lock().unwrap_or_else(PoisonError::into_inner);
         // Room first: nothing may fail between registering and remembering.
         stags.reserve(1);
         // SAFETY: passed on to the caller.
-        let stag = unsafe { self.table.register(spec) }?;
+        let stag = unsafe { self.table.register_borrowed(spec) }?;
         stags.push(stag);
         Ok(stag)
     }

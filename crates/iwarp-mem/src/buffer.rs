@@ -4,6 +4,8 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use crate::room::OutOfMemory;
+
 const PAGE: usize = 4096;
 const WORD: usize = size_of::<usize>();
 
@@ -27,14 +29,28 @@ impl Buffer {
     ///
     /// If `len` is more than an object can have. Out of memory aborts, as it does for a `Vec`.
     pub fn new(len: usize) -> Self {
+        Self::try_new(len).unwrap_or_else(|_| match Self::layout(len) {
+            Some(layout) => handle_alloc_error(layout),
+            None => unreachable!("no octets need no memory"),
+        })
+    }
+
+    /// As [`Self::new`], where there may be no memory for it.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfMemory`]
+    ///
+    /// # Panics
+    ///
+    /// If `len` is more than an object can have.
+    pub fn try_new(len: usize) -> Result<Self, OutOfMemory> {
         let Some(layout) = Self::layout(len) else {
-            return Self { ptr: NonNull::dangling(), len: 0 };
+            return Ok(Self { ptr: NonNull::dangling(), len: 0 });
         };
         // SAFETY: the layout is not empty.
-        let Some(ptr) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
-            handle_alloc_error(layout)
-        };
-        Self { ptr, len }
+        let ptr = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(OutOfMemory)?;
+        Ok(Self { ptr, len })
     }
 
     fn layout(len: usize) -> Option<Layout> {

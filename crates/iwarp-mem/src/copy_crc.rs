@@ -3,27 +3,36 @@
 //! The source may change at any moment, so each octet is loaded once and both stored and fed to the
 //! CRC, or the CRC is taken of the destination: it always fits what was stored.
 
-use std::ptr;
 use std::sync::atomic::{Ordering, compiler_fence};
 
 use iwarp_proto::mpa::crc::Crc32c;
 
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+use crate::reach::{Fault, load};
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, kernel_copies))))]
 mod x86_64;
 
 /// Copies `dst.len()` octets from `src` and feeds them, as stored in `dst`, to `crc`.
 ///
 /// # Safety
 ///
-/// `src` is valid for reads of `dst.len()` octets that are not part of `dst`. Other threads may
-/// write to them meanwhile.
-pub(crate) unsafe fn copy_crc(dst: &mut [u8], src: *const u8, crc: &mut Crc32c) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+/// `src` is readable for `dst.len()` octets that are not part of `dst`, or faults when it is not.
+/// Other threads may write to them meanwhile.
+///
+/// # Errors
+///
+/// Where they are not there; what `dst` and `crc` hold then is not said.
+pub(crate) unsafe fn copy_crc(
+    dst: &mut [u8],
+    src: *const u8,
+    crc: &mut Crc32c,
+) -> Result<(), Fault> {
+    #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, kernel_copies))))]
     if x86_64::available() {
         // SAFETY: this function's contract, and the features are there.
-        let register = unsafe { x86_64::copy_crc(dst, src, crc.register()) };
+        let register = unsafe { x86_64::copy_crc(dst, src, crc.register())? };
         *crc = Crc32c::from_register(register);
-        return;
+        return Ok(());
     }
     // SAFETY: this function's contract.
     unsafe { portable(dst, src, crc) }
@@ -35,29 +44,30 @@ const BLOCK: usize = 8 << 10;
 /// # Safety
 ///
 /// As [`copy_crc`].
-unsafe fn portable(dst: &mut [u8], mut src: *const u8, crc: &mut Crc32c) {
+unsafe fn portable(dst: &mut [u8], mut src: *const u8, crc: &mut Crc32c) -> Result<(), Fault> {
     for block in dst.chunks_mut(BLOCK) {
         // SAFETY: the chunks add up to `dst.len()`; `src` stays within, or one past the end.
         unsafe {
-            ptr::copy_nonoverlapping(src, block.as_mut_ptr(), block.len());
+            load(block.as_mut_ptr(), src, block.len())?;
             src = src.add(block.len());
         }
         // The compiler may not take the octets from the source again.
         compiler_fence(Ordering::SeqCst);
         crc.update(block);
     }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    pub(super) type Routine = unsafe fn(&mut [u8], *const u8, &mut Crc32c);
+    pub(super) type Routine = unsafe fn(&mut [u8], *const u8, &mut Crc32c) -> Result<(), Fault>;
 
     fn routines() -> Vec<(&'static str, Routine)> {
         let mut routines: Vec<(&str, Routine)> =
             vec![("portable", portable as Routine), ("chosen", copy_crc as Routine)];
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, kernel_copies))))]
         {
             for (name, routine) in x86_64::each_for_tests() {
                 routines.push((name, routine));
@@ -96,7 +106,7 @@ mod tests {
         let mut dst = vec![0xa5; n + 64];
         let mut crc = Crc32c::from_register(register);
         // SAFETY: both are that long.
-        unsafe { routine(&mut dst[dst_at..dst_at + n], source.as_ptr(), &mut crc) };
+        unsafe { routine(&mut dst[dst_at..dst_at + n], source.as_ptr(), &mut crc) }.unwrap();
         assert_eq!(&dst[dst_at..dst_at + n], source, "{name} of {n}");
         let untouched = dst[..dst_at].iter().chain(&dst[dst_at + n..]).all(|&x| x == 0xa5);
         assert!(untouched, "{name} of {n}: wrote outside");
@@ -156,8 +166,8 @@ mod tests {
                 let mut crc = Crc32c::from_register(register);
                 // SAFETY: both are that long.
                 unsafe {
-                    routine(left, source.as_ptr(), &mut crc);
-                    routine(right, source[cut..].as_ptr(), &mut crc);
+                    routine(left, source.as_ptr(), &mut crc).unwrap();
+                    routine(right, source[cut..].as_ptr(), &mut crc).unwrap();
                 }
                 proptest::prop_assert_eq!(&dst, &source);
                 proptest::prop_assert_eq!(crc.register(), reference(register, &source));
@@ -189,7 +199,7 @@ mod tests {
                     let mut crc = Crc32c::new();
                     let n = dst.len() - round % 200;
                     // SAFETY: both are that long.
-                    unsafe { routine(&mut dst[..n], source.as_ptr().cast(), &mut crc) };
+                    unsafe { routine(&mut dst[..n], source.as_ptr().cast(), &mut crc) }.unwrap();
                     let mut plain = Crc32c::new();
                     plain.update(&dst[..n]);
                     assert_eq!(crc.register(), plain.register(), "{name}");

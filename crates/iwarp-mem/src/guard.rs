@@ -6,11 +6,15 @@ use std::ptr::NonNull;
 use iwarp_proto::memory::{Access, AccessError, Accessor, RemoteAccess, Sge};
 use iwarp_proto::types::{Stag, TaggedOffset};
 
+use crate::reach::chosen::{probe_read, probe_write};
 use crate::region::MemoryTable;
 use crate::slot::{Kind, Use};
 
+const PAGE: usize = 4096;
+
 /// Octets that may be touched until this is dropped: for one copy or one system call, never across
-/// a wait for a peer, since whoever revokes the STag waits for it.
+/// a wait for a peer, since whoever revokes the STag waits for it. They are what the program has
+/// registered; if it has taken them away meanwhile, a system call on them fails with `EFAULT`.
 ///
 /// The only thing that becomes an iovec: a system call on a guard's octets is on octets that were
 /// checked and are still registered. Stays on its thread.
@@ -48,6 +52,24 @@ impl Guard<'_> {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Whether the octets are there, and can be written if the guard was made for that.
+    ///
+    /// # Errors
+    ///
+    /// [`AccessError::BadAddress`] with the first page that is not.
+    pub fn find(&self) -> Result<(), AccessError> {
+        let first = self.ptr.as_ptr();
+        let mut at = 0;
+        while at < self.len {
+            let octet = first.wrapping_add(at);
+            let there = if self.writable { probe_write(octet) } else { probe_read(octet) };
+            there?;
+            // No page is smaller.
+            at += PAGE - octet.addr() % PAGE;
+        }
+        Ok(())
     }
 
     /// Whether the octets may be written.

@@ -43,7 +43,7 @@ impl OwnedRegion {
     ///
     /// [`RegisterError`] when no STag can be had.
     pub fn new(table: &Arc<MemoryTable>, pd: PdId, len: usize) -> Result<Self, RegisterError> {
-        let buffer = Arc::new(Buffer::new(len));
+        let buffer = Arc::new(Buffer::try_new(len)?);
         let stag = table.register_buffer(pd, &buffer, Access::LOCAL_WRITE, Scope::Domain)?;
         let owned = Self { table: Arc::clone(table), buffer, stag };
         owned.close();

@@ -7,15 +7,20 @@
 //!   region    registered octets: translation, rights, protection domain, stream
 //!   window    a part of a region under an STag of its own, bound and revoked quickly
 //!   table     STag -> slot; indices and keys that cannot be guessed
+//!   buckets   how the table finds a slot by its index
 //!   slot      one STag's grant behind its gate
 //!   gate      uses in flight, and the revocation that waits for them
 //!   guard     one use: the octets of one copy or one system call
+//!   reach     loads and stores that survive memory that is gone
+//!   fault     the signal handler that makes them do so
+//!   probe     what registration finds out about memory
 //!   place     stores received octets, the last of them last
 //!   gather    loads octets to send, with their CRC in the same pass
 //!   atomic    FetchAdd and CompareSwap on the program's memory
 //!   buffer    owned memory that a safe program can register
 //!   lend      owned memory that is the program's or the network's, never both
 //!   borrow    borrowed memory, registered for the time of one call
+//!   room      memory that may not be there
 //! ```
 //!
 //! # Memory that others write
@@ -34,26 +39,46 @@
 //!
 //! # Memory that disappears
 //!
-//! Registration pins nothing. A program that unmaps memory before it deregisters it breaks the
-//! contract of [`MemoryTable::register`]; a copy then faults like any access of the program's own
-//! would (system calls on guards report `EFAULT` instead). No signal handler is installed: that
-//! belongs to the program. Registration does refuse ranges that are not mapped at that moment.
+//! Registration pins nothing. A program may unmap, protect or truncate memory while it is
+//! registered; that is its mistake, and nobody's end: the access fails with
+//! [`AccessError::BadAddress`](iwarp_proto::memory::AccessError::BadAddress), and system calls on
+//! guards with `EFAULT`. For that a handler of SIGSEGV and SIGBUS comes with the first region of a
+//! program's own memory (on Linux; for [`Buffer`]s none is needed). It calls the program's own for
+//! all other faults, and puts itself in front again where one was installed later
+//! ([`keep_fault_handler`]). Threads that access regions without having registered one let the two
+//! signals in first ([`admit_faults`]).
+//!
+//! Memory that was unmapped and mapped anew at the same address is other memory, which cannot be
+//! told from what was registered: finding out would take a system call for each access, and even
+//! that would not know the moment after. So the network reads and writes what is there now, with
+//! the rights of the registration, like any pointer that was kept too long. It never gets at
+//! anything but the program's own memory at the addresses that the program registered.
 
 #[cfg(not(any(target_pointer_width = "32", target_pointer_width = "64")))]
 compile_error!("addresses of 32 or 64 bits are assumed");
 
 mod atomic;
 mod borrow;
+mod buckets;
 mod buffer;
 mod copy_crc;
+#[cfg_attr(
+    not(all(target_os = "linux", target_arch = "x86_64", not(any(miri, kernel_copies)))),
+    path = "fault/none.rs"
+)]
+mod fault;
 mod gate;
 mod gather;
 mod guard;
 mod lend;
 mod memory;
 mod place;
+#[cfg(all(target_os = "linux", not(miri)))]
+mod probe;
 mod random;
+mod reach;
 mod region;
+mod room;
 mod slot;
 mod sync;
 mod table;
@@ -62,8 +87,10 @@ mod window;
 
 pub use borrow::Borrowed;
 pub use buffer::Buffer;
+pub use fault::{admit_thread as admit_faults, keep as keep_fault_handler};
 pub use guard::Guard;
 pub use lend::{LentRegion, OwnedRegion};
 pub use region::{MemoryTable, RegionChange, RegionSpec, RegisterError, Scope};
+pub use room::{OutOfMemory, afford, zeroed};
 pub use uses::OpenUse;
 pub use window::WindowType;

@@ -66,6 +66,20 @@ impl Memory for MemoryTable {
         self.open(who, stag, Usage::RemoteRead)?.gather(to.0, dst, crc)
     }
 
+    fn find_remote(
+        &self,
+        who: Accessor,
+        stag: Stag,
+        to: TaggedOffset,
+        len: u64,
+    ) -> Result<(), AccessError> {
+        self.guard_remote(who, stag, to, len, RemoteAccess::Read)?.find()
+    }
+
+    fn find_local(&self, who: Accessor, sge: Sge) -> Result<(), AccessError> {
+        self.guard_local(who, sge, false)?.find()
+    }
+
     fn atomic(
         &self,
         who: Accessor,
@@ -76,8 +90,8 @@ impl Memory for MemoryTable {
         let target = self.guard_remote(who, stag, to, 8, RemoteAccess::Atomic)?;
         check_alignment(target.as_ptr())?;
         let word = target.as_mut_ptr().cast::<u64>();
-        // SAFETY: the guard covers 8 octets, which registration promised are writable.
-        Ok(unsafe { atomic(word, op) })
+        // SAFETY: the guard covers 8 octets, which were registered as writable, and `word` is aligned.
+        unsafe { atomic(word, op) }.map_err(AccessError::from)
     }
 
     fn check_local(&self, who: Accessor, sge: Sge, write: bool) -> Result<(), AccessError> {

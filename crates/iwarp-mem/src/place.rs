@@ -12,24 +12,33 @@
 //! Who loads the last octet (or the aligned 2, 4 or 8 that end with it) and sees the new value
 //! sees, after an acquire, all that came before it. An aligned payload of 8, 4, 2 or 1 octets is
 //! one store, and never seen half.
+//!
+//! Where a part of the memory is gone, any of the octets that are there may have been stored. The
+//! last one has not, unless all were.
 
-use std::ptr;
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
+use crate::reach::chosen::{store_u8, store_u16, store_u32};
+use crate::reach::{Fault, store};
 
 /// Stores `data` at `dst`, the last octet last.
 ///
 /// # Safety
 ///
-/// `dst` is valid for writes of `data.len()` octets, which are not part of `data`. Other threads
-/// may access them meanwhile, at their own risk.
-pub(crate) unsafe fn place(dst: *mut u8, data: &[u8]) {
+/// `dst` is writable for `data.len()` octets, which are not part of `data`, or faults when it is
+/// not. Other threads may access them meanwhile, at their own risk.
+///
+/// # Errors
+///
+/// Where they are not all there.
+#[inline]
+pub(crate) unsafe fn place(dst: *mut u8, data: &[u8]) -> Result<(), Fault> {
     let n = data.len();
     let kept_back = kept_back(dst.addr(), n);
     let bulk = n - kept_back;
     // SAFETY: within both, by the contract of this function.
-    unsafe { ptr::copy_nonoverlapping(data.as_ptr(), dst, bulk) };
-    // SAFETY: likewise.
-    unsafe { place_word(dst.add(bulk), &data[bulk..]) };
+    unsafe {
+        store(dst, data.as_ptr(), bulk)?;
+        place_word(dst.add(bulk), &data[bulk..])
+    }
 }
 
 /// How many of the `n` octets at `addr` lie in the last aligned 8-octet word.
@@ -45,33 +54,31 @@ fn kept_back(addr: usize, n: usize) -> usize {
 /// # Safety
 ///
 /// As [`place`]; the octets lie within one aligned 8-octet word.
-unsafe fn place_word(mut dst: *mut u8, mut data: &[u8]) {
+#[inline]
+unsafe fn place_word(mut dst: *mut u8, mut data: &[u8]) -> Result<(), Fault> {
     #[cfg(target_has_atomic = "64")]
     if let Ok(word) = <[u8; 8]>::try_from(data) {
         // SAFETY: 8 octets of one aligned word are that word, so `dst` is aligned.
-        let cell = unsafe { std::sync::atomic::AtomicU64::from_ptr(dst.cast()) };
-        cell.store(u64::from_ne_bytes(word), Ordering::Release);
-        return;
+        return unsafe { crate::reach::chosen::store_u64(dst.cast(), u64::from_ne_bytes(word)) };
     }
     while !data.is_empty() {
         let aligned = 1 << dst.addr().trailing_zeros().min(2);
         let size = if aligned <= data.len() { aligned } else { 1 << data.len().ilog2() };
         let (piece, rest) = data.split_at(size);
-        match *piece {
-            // SAFETY: in range by the contract, aligned by the choice of `size`; so for the others.
-            [a, b, c, d] => unsafe { AtomicU32::from_ptr(dst.cast()) }
-                .store(u32::from_ne_bytes([a, b, c, d]), Ordering::Release),
-            // SAFETY: see above.
-            [a, b] => unsafe { AtomicU16::from_ptr(dst.cast()) }
-                .store(u16::from_ne_bytes([a, b]), Ordering::Release),
-            // SAFETY: see above.
-            [a] => unsafe { AtomicU8::from_ptr(dst) }.store(a, Ordering::Release),
-            _ => unreachable!("a piece has 1, 2 or 4 octets"),
+        // SAFETY: in range by the contract, aligned by the choice of `size`.
+        unsafe {
+            match *piece {
+                [a, b, c, d] => store_u32(dst.cast(), u32::from_ne_bytes([a, b, c, d]))?,
+                [a, b] => store_u16(dst.cast(), u16::from_ne_bytes([a, b]))?,
+                [a] => store_u8(dst, a)?,
+                _ => unreachable!("a piece has 1, 2 or 4 octets"),
+            }
         }
         // SAFETY: at most one past the end of the range.
         dst = unsafe { dst.add(size) };
         data = rest;
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -87,7 +94,7 @@ mod tests {
             for n in 0..=data.len() {
                 let mut memory = Aligned([0xee; 160]);
                 // SAFETY: 132 octets at most, of 160.
-                unsafe { place(memory.0.as_mut_ptr().add(at), &data[..n]) };
+                unsafe { place(memory.0.as_mut_ptr().add(at), &data[..n]) }.unwrap();
                 assert_eq!(memory.0[at..at + n], data[..n], "{n} at {at}");
                 assert!(memory.0[..at].iter().all(|&x| x == 0xee), "{n} at {at}");
                 assert!(memory.0[at + n..].iter().all(|&x| x == 0xee), "{n} at {at}");

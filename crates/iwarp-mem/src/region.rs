@@ -7,6 +7,7 @@ use iwarp_proto::memory::{Access, AccessError, Accessor, Invalidator, PdId, QpId
 use iwarp_proto::types::Stag;
 
 use crate::buffer::Buffer;
+use crate::room::OutOfMemory;
 use crate::slot::{Control, Grant, Kind, RegionControl, Slot};
 use crate::table::StagTable;
 
@@ -45,7 +46,7 @@ impl RegionSpec {
         Self { pd, addr, len, iova: addr as u64, access, scope: Scope::Domain }
     }
 
-    /// Checks what can be checked, and makes the grant it asks for.
+    /// Checks that rights and range make sense, and makes the grant it asks for.
     fn grant(&self, stag: Stag) -> Result<Grant, RegisterError> {
         if self.access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
             && !self.access.contains(Access::LOCAL_WRITE)
@@ -59,9 +60,6 @@ impl RegionSpec {
             && origin.checked_add(self.len as u64).is_some();
         if !sane {
             return Err(RegisterError::InvalidRange);
-        }
-        if self.len != 0 && (self.addr.is_null() || !is_mapped(self.addr, self.len)) {
-            return Err(RegisterError::NotMapped);
         }
         Ok(Grant {
             stag,
@@ -98,12 +96,18 @@ pub enum RegisterError {
     /// Address or tagged offset plus length overflow (`EINVAL`).
     #[error("range overflows")]
     InvalidRange,
-    /// The program has no memory there (`EFAULT`).
-    #[error("range is not mapped")]
+    /// The program has no memory there, or none that it may read (`EFAULT`).
+    #[error("range is not mapped or not readable")]
     NotMapped,
+    /// The program may not write to the memory, and the access asks for that (`EFAULT`).
+    #[error("range is not writable")]
+    NotWritable,
     /// All STags are in use (`ENOMEM`).
     #[error("no STag is free")]
     Exhausted,
+    /// There is no memory for it (`ENOMEM`).
+    #[error("out of memory")]
+    OutOfMemory,
     /// The system gave no random octets (`EIO`).
     #[error("no source of randomness")]
     NoEntropy,
@@ -113,6 +117,12 @@ pub enum RegisterError {
     /// Memory windows are bound to the region (`EBUSY`).
     #[error("memory windows are bound to the region")]
     WindowsBound,
+}
+
+impl From<OutOfMemory> for RegisterError {
+    fn from(_: OutOfMemory) -> Self {
+        Self::OutOfMemory
+    }
 }
 
 /// All registered memory of one device.
@@ -151,15 +161,17 @@ impl MemoryTable {
         self.len() == 0
     }
 
-    /// Registers memory and returns its STag, which is lkey and rkey in one.
+    /// Registers memory and returns its STag, which is lkey and rkey in one. What is mapped there
+    /// is looked at: it must be readable, and writable if the access has [`Access::LOCAL_WRITE`].
     ///
     /// # Safety
     ///
     /// Until [`Self::deregister`] of the STag returns (or the table is dropped), or
     /// [`Self::reregister`] has replaced the translation:
-    /// - the octets stay mapped and readable, and writable if the access has
-    ///   [`Access::LOCAL_WRITE`] (also by those who are not this program, as they may be read and
-    ///   written through the STag at any moment);
+    /// - the octets may be read and written through the STag at any moment, also by those who are
+    ///   not this program, so nothing else comes to lie there: memory that is unmapped or protected
+    ///   fails accesses with [`AccessError::BadAddress`], but what is mapped or allocated in its
+    ///   place is accessed;
     /// - no Rust reference to them is used, except to atomics or cells.
     ///
     /// Accesses of the program's own that meet those of the network are its own race.
@@ -168,7 +180,19 @@ impl MemoryTable {
     ///
     /// Those of [`RegisterError`]; nothing is registered then.
     pub unsafe fn register(&self, spec: RegionSpec) -> Result<Stag, RegisterError> {
-        self.register_keeping(spec, None)
+        // What it costs is not spent on a spec that is refused anyhow.
+        let grant = spec.grant(Stag(0))?;
+        check_memory(&grant)?;
+        self.register_checked(spec, grant, None)
+    }
+
+    /// Registers memory that is there for certain.
+    ///
+    /// # Safety
+    ///
+    /// As [`Self::register`], and it stays there.
+    pub(crate) unsafe fn register_borrowed(&self, spec: RegionSpec) -> Result<Stag, RegisterError> {
+        self.register_checked(spec, spec.grant(Stag(0))?, None)
     }
 
     /// Registers a buffer of ours, which lives at least until its deregistration. Tagged offsets
@@ -187,16 +211,15 @@ impl MemoryTable {
         let access = access | Access::ZERO_BASED;
         let (addr, len) = (buffer.as_mut_ptr(), buffer.len());
         let spec = RegionSpec { pd, addr, len, iova: 0, access, scope };
-        self.register_keeping(spec, Some(Arc::clone(buffer)))
+        self.register_checked(spec, spec.grant(Stag(0))?, Some(Arc::clone(buffer)))
     }
 
-    fn register_keeping(
+    fn register_checked(
         &self,
         spec: RegionSpec,
+        mut grant: Grant,
         owned: Option<Arc<Buffer>>,
     ) -> Result<Stag, RegisterError> {
-        // Checked before an STag is spent on it.
-        let mut grant = spec.grant(Stag(0))?;
         let (stag, slot) = self.stags.allocate(Kind::Region)?;
         grant.stag = stag;
         let mut slot = slot.control();
@@ -265,6 +288,9 @@ impl MemoryTable {
             scope: region.scope,
         };
         let grant = spec.grant(stag)?;
+        if change.translation.is_some() || change.access.is_some() {
+            check_memory(&grant)?;
+        }
         region.grant = grant;
         region.pd = spec.pd;
         region.valid = true;
@@ -336,21 +362,17 @@ impl MemoryTable {
     }
 }
 
-/// Whether every page of the range is mapped. Says nothing about its protection, and nothing about
-/// the next moment; it catches the honest mistake.
-#[cfg(target_os = "linux")]
-fn is_mapped(addr: *mut u8, len: usize) -> bool {
-    use rustix::mm::{MsyncFlags, msync};
-
-    let into_page = addr as usize % rustix::param::page_size();
-    let start = addr.wrapping_sub(into_page).cast();
-    // SAFETY: MS_ASYNC changes nothing; it walks the mappings and fails only for a hole.
-    let walked = unsafe { msync(start, len + into_page, MsyncFlags::ASYNC) };
-    // Which error is not asked: rustix over libc reports -1 for any.
-    walked.is_ok()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn is_mapped(_addr: *mut u8, _len: usize) -> bool {
-    true
+/// Whether the memory is there and lets itself be used as is granted. Says nothing about the next
+/// moment.
+fn check_memory(grant: &Grant) -> Result<(), RegisterError> {
+    if grant.len != 0 && grant.base.is_null() {
+        return Err(RegisterError::NotMapped);
+    }
+    #[cfg(all(target_os = "linux", not(miri)))]
+    crate::probe::check(
+        grant.base,
+        grant.len as usize,
+        grant.access.contains(Access::LOCAL_WRITE),
+    )?;
+    Ok(())
 }

@@ -1,11 +1,13 @@
 //! One STag: what it grants, behind its gate, and what its owner knows about it.
 
 use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use iwarp_proto::memory::{Access, AccessError, Accessor, PdId, QpId};
 use iwarp_proto::types::Stag;
 
+use crate::buckets::Indexed;
 use crate::buffer::Buffer;
 use crate::gate::Gate;
 use crate::region::Scope;
@@ -127,6 +129,8 @@ pub(crate) struct Binding {
 #[repr(align(64))]
 pub(crate) struct Slot {
     gate: Gate,
+    /// Of the STag it serves; 0 where it serves none.
+    index: AtomicU32,
     kind: Kind,
     grant: UnsafeCell<Grant>,
     control: Mutex<Control>,
@@ -143,10 +147,16 @@ impl Slot {
     pub(crate) fn new(kind: Kind) -> Self {
         Self {
             gate: Gate::new(),
+            index: AtomicU32::new(0),
             kind,
             grant: UnsafeCell::new(Grant::NONE),
             control: Mutex::new(Control::Free),
         }
+    }
+
+    /// Says under which index it is found. For the table, under its lock.
+    pub(crate) fn set_index(&self, index: u32) {
+        self.index.store(index, Ordering::Relaxed);
     }
 
     #[inline]
@@ -168,6 +178,13 @@ impl Slot {
         }
         let inside = Use { slot: self };
         (inside.grant().stag == stag).then_some(inside)
+    }
+}
+
+impl Indexed for Slot {
+    #[inline]
+    fn index(&self) -> u32 {
+        self.index.load(Ordering::Relaxed)
     }
 }
 

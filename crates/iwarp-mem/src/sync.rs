@@ -1,6 +1,11 @@
 //! What the gate is built from; its model in `tests/loom.rs` brings other pieces.
 
-pub(crate) use std::sync::atomic::{AtomicU32, Ordering};
+pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+/// What a place holds, for the only thread that changes it.
+pub(crate) fn own<T>(place: &AtomicPtr<T>) -> *mut T {
+    place.load(Ordering::Relaxed)
+}
 
 /// Lets others run between two looks at something that will change within microseconds.
 pub(crate) fn relax(round: u32) {

@@ -2,37 +2,44 @@
 //!
 //! Indices are drawn at random from the whole range, so that knowing some STags says nothing about
 //! the others, and a freed one rests for long before it can be drawn again (RFC 5040 §8.1.1,
-//! RFC 5042 §6.1.1). A lookup takes no lock: two loads lead to a slot that is never freed while the
-//! table lives, and the slot's gate decides whether it still serves that STag.
+//! RFC 5042 §6.1.1). Slots are found by their index in an open-addressed table, which grows with
+//! what is alive at one time and not with the range. A lookup that finds its STag takes no lock:
+//! slots and the tables that were outgrown are never freed while the `StagTable` lives, and the
+//! slot's gate decides whether it still serves that STag.
 
-use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
-use std::collections::VecDeque;
-use std::ptr;
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use iwarp_proto::types::Stag;
 
+use crate::buckets::{Places, find, find_at_home, insert, remove};
 use crate::random::Random;
 use crate::region::RegisterError;
+use crate::room::{OutOfMemory, zeroed};
 use crate::slot::{Kind, Slot};
 
 /// Indices end here: those with the top bit set name read sinks on the wire.
 const INDICES: u32 = 1 << 23;
-/// STags in use at one time. Half the range, so that a few draws find a free index.
+/// STags in use at one time. With those that rest, three quarters of the range at most, so that a
+/// few draws find a free index.
 const MOST: usize = 1 << 22;
-/// Freed indices that rest before they can be drawn again.
+/// A freed index rests while so many others are freed, and for twice as many at most.
 const RESTING: usize = 1 << 20;
 
-const CHUNK: usize = 64;
-const CHUNKS: usize = INDICES as usize / CHUNK;
-
-type Chunk = [AtomicPtr<Slot>; CHUNK];
+/// Slots that are made at a time.
+const SLAB: usize = 32;
+/// Places of the first table: a page.
+const FIRST: usize = 512;
+/// Tables that there can be at all: each has twice the places of the one before, and two for each
+/// STag in use.
+const TABLES: usize = (2 * MOST / FIRST).ilog2() as usize + 1;
 
 /// The STag table of one device.
 pub(crate) struct StagTable {
-    /// Chunks of slot pointers, made when first needed; untouched parts stay zero pages.
-    chunks: Box<[AtomicPtr<Chunk>]>,
+    /// Where lookups begin; one of `Admin::tables`, or [`NOTHING`].
+    table: AtomicPtr<Table>,
     admin: Mutex<Admin>,
     /// Regions and bound windows that only one stream can use, so that the end of a stream need
     /// not look at a million STags when there are none.
@@ -41,35 +48,42 @@ pub(crate) struct StagTable {
 
 struct Admin {
     random: Random,
-    /// One bit for each index that is in use or resting.
-    taken: Box<[u64]>,
-    resting: VecDeque<u32>,
+    resting: Resting,
     in_use: usize,
-    /// Every slot there is, owned.
-    all: Vec<*mut Slot>,
-    idle_regions: Vec<*mut Slot>,
-    idle_windows: Vec<*mut Slot>,
+    /// Owned; the last is the one in use.
+    tables: Vec<NonNull<Table>>,
+    /// Every slot there is, owned: [`SLAB`] at a time.
+    slabs: Vec<NonNull<Slot>>,
+    /// With room for all slots of their kind.
+    idle_regions: Idle,
+    idle_windows: Idle,
 }
 
-// SAFETY: the pointers are owning pointers to `Slot`, which is `Send + Sync`.
+/// Slots that serve no STag.
+#[derive(Default)]
+struct Idle {
+    slots: Vec<*mut Slot>,
+    /// Slots of this kind that there are.
+    made: usize,
+}
+
+// SAFETY: the pointers are owning pointers to `Slot`, which is `Send + Sync`, and to tables of
+// atomic pointers to them.
 unsafe impl Send for Admin {}
 
 impl StagTable {
     pub(crate) fn new() -> Self {
-        let mut admin = Admin {
-            random: Random::new(),
-            taken: vec![0; INDICES as usize / 64].into_boxed_slice(),
-            resting: VecDeque::new(),
-            in_use: 0,
-            all: Vec::new(),
-            idle_regions: Vec::new(),
-            idle_windows: Vec::new(),
-        };
-        // Index 0 is never given out: STag 0 must not be usable.
-        admin.taken[0] |= 1;
         Self {
-            chunks: zeroed_chunks(),
-            admin: Mutex::new(admin),
+            table: AtomicPtr::new(NOTHING.as_table()),
+            admin: Mutex::new(Admin {
+                random: Random::new(),
+                resting: Resting::default(),
+                in_use: 0,
+                tables: Vec::new(),
+                slabs: Vec::new(),
+                idle_regions: Idle::default(),
+                idle_windows: Idle::default(),
+            }),
             stream_bound: AtomicUsize::new(0),
         }
     }
@@ -77,15 +91,27 @@ impl StagTable {
     /// The slot that serves the index of `stag`, or did so a moment ago.
     #[inline]
     pub(crate) fn lookup(&self, stag: Stag) -> Option<&Slot> {
-        let index = stag.index() as usize;
-        let chunk = self.chunks.get(index / CHUNK)?.load(Ordering::Acquire);
-        if chunk.is_null() {
+        let index = stag.index();
+        // SAFETY: slots live as long as `self`.
+        unsafe { find_at_home(self.places(), index) }.or_else(|| self.lookup_farther(index))
+    }
+
+    #[inline(never)]
+    fn lookup_farther(&self, index: u32) -> Option<&Slot> {
+        // SAFETY: slots live as long as `self`.
+        unsafe { find(self.places(), index) }.or_else(|| self.lookup_again(index))
+    }
+
+    /// A look that found nothing may have met a change.
+    #[cold]
+    fn lookup_again(&self, index: u32) -> Option<&Slot> {
+        // Those of read sinks are looked up by nobody who means well.
+        if index == 0 || index >= INDICES {
             return None;
         }
-        // SAFETY: chunks are published once, whole, and freed only when the table is dropped.
-        let slot = unsafe { &*chunk }[index % CHUNK].load(Ordering::Acquire);
-        // SAFETY: the same holds for slots.
-        unsafe { slot.as_ref() }
+        let _admin = self.admin();
+        // SAFETY: slots live as long as `self`.
+        unsafe { find(self.places(), index) }
     }
 
     /// Draws an index and a key and ties them to a slot, which has no owner yet and grants nothing.
@@ -94,34 +120,36 @@ impl StagTable {
         if admin.in_use == MOST {
             return Err(RegisterError::Exhausted);
         }
+        if 2 * (admin.in_use + 1) > self.places().len() {
+            self.grow(&mut admin)?;
+        }
+        admin.resting.prepare()?;
         let key = admin.random.next_u32()? as u8;
-        let index = admin.draw_index()?;
-        let slot = admin.slot(kind);
+        let index = self.draw_index(&mut admin)?;
+        let slot = admin.slot(kind)?;
         admin.in_use += 1;
-        let place = &self.chunk(index)[index as usize % CHUNK];
-        place.store(slot, Ordering::Release);
-        // SAFETY: slots live as long as the table.
-        Ok((Stag(index << 8 | u32::from(key)), unsafe { &*slot }))
+        // SAFETY: slots live as long as the table; at most half of the places are taken, and only
+        // who has the lock changes them.
+        unsafe {
+            (*slot).set_index(index);
+            insert(self.places(), slot);
+            Ok((Stag(index << 8 | u32::from(key)), &*slot))
+        }
     }
 
     /// Takes `stag` out of use. Its slot must grant nothing and have no owner.
     pub(crate) fn release(&self, stag: Stag) {
         let index = stag.index();
         let mut admin = self.admin();
-        let place = &self.chunk(index)[index as usize % CHUNK];
-        let slot = place.swap(ptr::null_mut(), Ordering::AcqRel);
-        assert!(!slot.is_null(), "an STag is released once");
-        // SAFETY: slots live as long as the table.
-        match unsafe { &*slot }.kind() {
-            Kind::Region => admin.idle_regions.push(slot),
-            Kind::Window => admin.idle_windows.push(slot),
-        }
+        // SAFETY: slots live as long as the table, and who has the lock is the only one to change it.
+        let slot = unsafe { remove(self.places(), index) }.expect("an STag is released once");
+        // SAFETY: as above.
+        let released = unsafe { &*slot };
+        released.set_index(0);
+        // There is room: it was made with the slot.
+        admin.idle(released.kind()).slots.push(slot);
         admin.in_use -= 1;
-        admin.resting.push_back(index);
-        if admin.resting.len() > RESTING {
-            let rested = admin.resting.pop_front().expect("more than none are resting");
-            admin.taken[rested as usize / 64] &= !(1 << (rested % 64));
-        }
+        admin.resting.add(index);
     }
 
     /// The same index under another key.
@@ -137,24 +165,57 @@ impl StagTable {
         self.admin().in_use
     }
 
-    /// Every STag that has an owner at some moment during the call.
-    pub(crate) fn owned(&self) -> Vec<Stag> {
-        let slots = self.admin().all.clone();
-        // Not under the table's lock: a slot's lock may be held while something is revoked.
-        // SAFETY: slots live as long as the table.
-        slots.iter().filter_map(|&slot| unsafe { &*slot }.control().stag()).collect()
+    /// Every STag that has an owner at some moment during the iteration.
+    pub(crate) fn owned(&self) -> impl Iterator<Item = Stag> {
+        // The table's lock is not kept: a slot's may be held while something is revoked.
+        let slab = |number: usize| self.admin().slabs.get(number).copied();
+        // SAFETY: slots live as long as the table, and so many are there.
+        let slot = |slab: NonNull<Slot>, at: usize| unsafe { slab.add(at).as_ref() };
+        let slots =
+            (0..).map_while(slab).flat_map(move |slab| (0..SLAB).map(move |at| slot(slab, at)));
+        slots.filter_map(|slot| slot.control().stag())
     }
 
-    fn chunk(&self, index: u32) -> &Chunk {
-        let place = &self.chunks[index as usize / CHUNK];
-        let mut chunk = place.load(Ordering::Acquire);
-        if chunk.is_null() {
-            // Only under the lock of `admin`, so nobody else makes it meanwhile.
-            chunk = Box::into_raw(Box::new([const { AtomicPtr::new(ptr::null_mut()) }; CHUNK]));
-            place.store(chunk, Ordering::Release);
+    #[inline]
+    fn places(&self) -> &Places<Slot> {
+        // SAFETY: it is `NOTHING` or was made by `Table::new`, and lives as long as `self`.
+        unsafe { Table::places(self.table.load(Ordering::Acquire)) }
+    }
+
+    /// Moves to a table of twice the size. Those who look meanwhile find everything in the old one.
+    #[cold]
+    fn grow(&self, admin: &mut Admin) -> Result<(), OutOfMemory> {
+        let old = self.places();
+        let len = if admin.tables.is_empty() { FIRST } else { 2 * old.len() };
+        admin.tables.try_reserve(TABLES).map_err(|_| OutOfMemory)?;
+        let table = Table::new(len)?;
+        // SAFETY: just made.
+        let places = unsafe { Table::places(table.as_ptr()) };
+        for slot in old.iter().map(|place| place.load(Ordering::Relaxed)) {
+            if !slot.is_null() {
+                // SAFETY: slots live as long as `self`; nobody else knows the table.
+                unsafe { insert(places, slot) };
+            }
         }
-        // SAFETY: chunks are freed only when the table is dropped.
-        unsafe { &*chunk }
+        admin.tables.push(table);
+        self.table.store(table.as_ptr(), Ordering::Release);
+        Ok(())
+    }
+
+    fn draw_index(&self, admin: &mut Admin) -> Result<u32, RegisterError> {
+        // 200 draws in a row fail once in 2^83.
+        for _ in 0..200 {
+            let index = admin.random.next_u32()? % INDICES;
+            // Index 0 is never given out: STag 0 must not be usable.
+            if index == 0 || admin.resting.has(index) {
+                continue;
+            }
+            // SAFETY: slots live as long as `self`.
+            if unsafe { find(self.places(), index) }.is_none() {
+                return Ok(index);
+            }
+        }
+        Err(RegisterError::Exhausted)
     }
 
     fn admin(&self) -> MutexGuard<'_, Admin> {
@@ -165,92 +226,216 @@ impl StagTable {
 impl Drop for StagTable {
     fn drop(&mut self) {
         let admin = self.admin.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for &slot in &admin.all {
-            // SAFETY: made by `Box::into_raw` in `Admin::slot`, freed only here, and whoever
-            // borrowed it borrowed the table.
-            drop(unsafe { Box::from_raw(slot) });
-        }
-        for chunk in &mut self.chunks {
-            let chunk = *chunk.get_mut();
-            if !chunk.is_null() {
-                // SAFETY: made by `Box::into_raw` in `StagTable::chunk`; as above.
-                drop(unsafe { Box::from_raw(chunk) });
+        for &slab in &admin.slabs {
+            // SAFETY: made in `Admin::add_slab` with this layout, freed only here, and whoever
+            // borrowed a slot borrowed the table.
+            unsafe {
+                NonNull::slice_from_raw_parts(slab, SLAB).drop_in_place();
+                dealloc(slab.as_ptr().cast(), Layout::new::<[Slot; SLAB]>());
             }
+        }
+        for &table in &admin.tables {
+            // SAFETY: made by `Table::new`; as above.
+            unsafe { Table::free(table) };
         }
     }
 }
 
 impl Admin {
-    fn draw_index(&mut self) -> Result<u32, RegisterError> {
-        // At most 5 of 8 are taken, so this ends: 200 draws in a row fail once in 2^135.
-        for _ in 0..200 {
-            let index = self.random.next_u32()? % INDICES;
-            let (word, bit) = (index as usize / 64, 1 << (index % 64));
-            if self.taken[word] & bit == 0 {
-                self.taken[word] |= bit;
-                return Ok(index);
-            }
-        }
-        Err(RegisterError::Exhausted)
-    }
-
-    fn slot(&mut self, kind: Kind) -> *mut Slot {
-        let idle = match kind {
+    fn idle(&mut self, kind: Kind) -> &mut Idle {
+        match kind {
             Kind::Region => &mut self.idle_regions,
             Kind::Window => &mut self.idle_windows,
-        };
-        idle.pop().unwrap_or_else(|| {
-            let slot = Box::into_raw(Box::new(Slot::new(kind)));
-            self.all.push(slot);
-            slot
-        })
+        }
+    }
+
+    fn slot(&mut self, kind: Kind) -> Result<*mut Slot, OutOfMemory> {
+        if self.idle(kind).slots.is_empty() {
+            self.add_slab(kind)?;
+        }
+        self.idle(kind).slots.pop().ok_or(OutOfMemory)
+    }
+
+    fn add_slab(&mut self, kind: Kind) -> Result<(), OutOfMemory> {
+        self.slabs.try_reserve(1).map_err(|_| OutOfMemory)?;
+        let idle = self.idle(kind);
+        idle.slots.try_reserve(idle.made + SLAB).map_err(|_| OutOfMemory)?;
+        // SAFETY: a slot has a size.
+        let slab = unsafe { alloc(Layout::new::<[Slot; SLAB]>()) }.cast::<Slot>();
+        let slab = NonNull::new(slab).ok_or(OutOfMemory)?;
+        for at in 0..SLAB {
+            // SAFETY: allocated for so many.
+            let slot = unsafe { slab.add(at) };
+            // SAFETY: as above.
+            unsafe { slot.write(Slot::new(kind)) };
+            idle.slots.push(slot.as_ptr());
+        }
+        idle.made += SLAB;
+        self.slabs.push(slab);
+        Ok(())
     }
 }
 
-/// Zeroed by the allocator, which for this size means pages that cost nothing until touched.
-fn zeroed_chunks() -> Box<[AtomicPtr<Chunk>]> {
-    let layout = Layout::array::<AtomicPtr<Chunk>>(CHUNKS).expect("a constant that fits");
-    // SAFETY: the layout is not empty.
-    let memory = unsafe { alloc_zeroed(layout) };
-    if memory.is_null() {
-        handle_alloc_error(layout);
+/// Places of slots, with their number before them so that a lookup gets both by one pointer.
+#[repr(C)]
+struct Table {
+    len: usize,
+    /// `len` of them.
+    places: [AtomicPtr<Slot>; 0],
+}
+
+/// What there is before anything is registered: one place, which is null.
+#[repr(C)]
+struct Nothing {
+    table: Table,
+    place: AtomicPtr<Slot>,
+}
+
+static NOTHING: Nothing =
+    Nothing { table: Table { len: 1, places: [] }, place: AtomicPtr::new(std::ptr::null_mut()) };
+
+impl Nothing {
+    /// Never written to: whoever wants to insert grows first.
+    const fn as_table(&'static self) -> *mut Table {
+        std::ptr::from_ref(self).cast_mut().cast()
     }
-    let memory = ptr::slice_from_raw_parts_mut(memory.cast::<AtomicPtr<Chunk>>(), CHUNKS);
-    // SAFETY: allocated with the layout of this slice, and a null pointer is all zeros.
-    unsafe { Box::from_raw(memory) }
+}
+
+impl Table {
+    fn layout(len: usize) -> Option<Layout> {
+        let places = Layout::array::<AtomicPtr<Slot>>(len).ok()?;
+        Some(Layout::new::<Self>().extend(places).ok()?.0)
+    }
+
+    fn new(len: usize) -> Result<NonNull<Self>, OutOfMemory> {
+        let layout = Self::layout(len).ok_or(OutOfMemory)?;
+        // SAFETY: the layout is not empty. Zeros are null pointers.
+        let table = NonNull::new(unsafe { alloc_zeroed(layout) }.cast::<Self>());
+        let table = table.ok_or(OutOfMemory)?;
+        // SAFETY: allocated for it.
+        unsafe { (&raw mut (*table.as_ptr()).len).write(len) };
+        Ok(table)
+    }
+
+    /// # Safety
+    ///
+    /// `table` is [`NOTHING`], or was made by [`Self::new`] and is not freed during `'a`.
+    #[inline]
+    unsafe fn places<'a>(table: *const Self) -> &'a Places<Slot> {
+        // SAFETY: the caller's promise: so many places follow the number.
+        unsafe { std::slice::from_raw_parts((&raw const (*table).places).cast(), (*table).len) }
+    }
+
+    /// # Safety
+    ///
+    /// It was made by [`Self::new`], and nobody uses it any more.
+    unsafe fn free(table: NonNull<Self>) {
+        // SAFETY: the caller's promise.
+        let layout = Self::layout(unsafe { table.as_ref() }.len).expect("it was allocated");
+        // SAFETY: as above, with the layout it was allocated with.
+        unsafe { dealloc(table.as_ptr().cast(), layout) };
+    }
+}
+
+/// Indices that were freed not long ago: in this age, or in the one before.
+#[derive(Default)]
+struct Resting {
+    /// A bit for each index; empty until something is registered.
+    this_age: Vec<u8>,
+    last_age: Vec<u8>,
+    /// Freed in this age.
+    freed: usize,
+}
+
+impl Resting {
+    /// Makes what [`Self::add`] needs, which must not fail.
+    #[inline]
+    fn prepare(&mut self) -> Result<(), OutOfMemory> {
+        if self.last_age.is_empty() {
+            self.this_age = zeroed(INDICES as usize / 8)?;
+            self.last_age = zeroed(INDICES as usize / 8)?;
+        }
+        Ok(())
+    }
+
+    fn has(&self, index: u32) -> bool {
+        let (octet, bit) = Self::bit(index);
+        (self.this_age[octet] | self.last_age[octet]) & bit != 0
+    }
+
+    fn add(&mut self, index: u32) {
+        let (octet, bit) = Self::bit(index);
+        self.this_age[octet] |= bit;
+        self.freed += 1;
+        if self.freed == RESTING {
+            std::mem::swap(&mut self.this_age, &mut self.last_age);
+            self.this_age.fill(0);
+            self.freed = 0;
+        }
+    }
+
+    const fn bit(index: u32) -> (usize, u8) {
+        (index as usize / 8, 1 << (index % 8))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::buckets::Indexed as _;
 
     #[test]
     fn index_0_is_never_drawn() {
         let table = StagTable::new();
         let mut admin = table.admin();
-        let zero = admin.taken[0];
-        admin.taken.fill(u64::MAX);
-        admin.taken[0] = zero | !1;
-        assert_eq!(admin.taken[0], u64::MAX, "taken from the start");
-        assert_eq!(admin.draw_index(), Err(RegisterError::Exhausted));
+        admin.resting.prepare().unwrap();
+        admin.resting.this_age.fill(u8::MAX);
+        admin.resting.this_age[0] = !1;
+        assert_eq!(table.draw_index(&mut admin), Err(RegisterError::Exhausted));
     }
 
     #[test]
     fn what_has_rested_long_enough_may_be_drawn_again() {
         let table = StagTable::new();
-        let (first, _) = table.allocate(Kind::Window).unwrap();
-        table.release(first);
-        let taken = |stag: Stag| {
-            table.admin().taken[stag.index() as usize / 64] >> (stag.index() % 64) & 1 == 1
-        };
-        for _ in 0..RESTING - 1 {
+        let use_one = || {
             let (stag, _) = table.allocate(Kind::Window).unwrap();
             table.release(stag);
+            stag
+        };
+        use_one();
+        let first = use_one();
+        let rests = || table.admin().resting.has(first.index());
+        for _ in 0..RESTING {
+            assert!(rests());
+            use_one();
         }
-        assert!(taken(first), "rests while there is room");
-        let (stag, _) = table.allocate(Kind::Window).unwrap();
-        table.release(stag);
-        assert!(!taken(first));
-        assert_eq!(table.admin().all.len(), 1, "one slot served them all");
+        assert!(rests(), "to the end of the next age");
+        for _ in 0..RESTING {
+            use_one();
+        }
+        assert!(!rests());
+        assert_eq!(table.admin().slabs.len(), 1, "one slot served them all");
+    }
+
+    /// Every index that is alive is found through growth and removals, and no other.
+    #[test]
+    fn what_is_there_is_found() {
+        let table = StagTable::new();
+        assert!(table.lookup(Stag(0x1234_5678)).is_none());
+        let mut stags: Vec<Stag> =
+            (0..3000).map(|_| table.allocate(Kind::Region).unwrap().0).collect();
+        let found =
+            |stag: Stag| table.lookup(stag).is_some_and(|slot| slot.index() == stag.index());
+        for round in 0..6 {
+            assert!(stags.iter().copied().all(found));
+            let gone = stags.split_off(stags.len() / 2);
+            gone.iter().for_each(|&stag| table.release(stag));
+            assert!(stags.iter().copied().all(found));
+            assert!(!gone.iter().copied().any(found), "round {round}");
+            stags.extend((0..700).map(|_| table.allocate(Kind::Region).unwrap().0));
+        }
+        assert_eq!(table.in_use(), stags.len());
+        assert!(table.lookup(Stag(0)).is_none());
+        assert!(table.lookup(Stag(u32::MAX)).is_none());
     }
 }

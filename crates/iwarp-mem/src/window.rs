@@ -27,7 +27,7 @@ impl MemoryTable {
     ///
     /// # Errors
     ///
-    /// `Exhausted`, `NoEntropy`.
+    /// `Exhausted`, `OutOfMemory`, `NoEntropy`.
     pub fn allocate_window(&self, pd: PdId, kind: WindowType) -> Result<Stag, RegisterError> {
         let (stag, slot) = self.stags.allocate(Kind::Window)?;
         slot.control().set(Control::Window(WindowControl { stag, pd, kind, bound: None }));

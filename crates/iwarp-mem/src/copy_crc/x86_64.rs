@@ -9,7 +9,8 @@
 //! instruction finishes it.
 //!
 //! Source octets are loaded by inline assembly: the compiler may neither load them twice nor assume
-//! anything about memory that others write.
+//! anything about memory that others write, and the fault handler knows these instructions. What
+//! was loaded when the memory was gone is of no meaning, and nor is the CRC.
 
 use std::arch::asm;
 use std::arch::x86_64::{
@@ -21,8 +22,9 @@ use std::arch::x86_64::{
     _mm512_castsi512_si128, _mm512_clmulepi64_epi128, _mm512_extracti32x4_epi32,
     _mm512_storeu_si512, _mm512_ternarylogic_epi64, _mm512_xor_si512, _mm512_zextsi128_si512,
 };
-use std::ptr;
-use std::sync::atomic::{Ordering, compiler_fence};
+
+use crate::reach::Fault;
+use crate::reach::x86_64::{guarded, load};
 
 /// Whether the processor has what [`copy_crc`] needs.
 pub(super) fn available() -> bool {
@@ -41,9 +43,9 @@ fn widest_available() -> bool {
 ///
 /// # Safety
 ///
-/// [`available`] is true; `src` is valid for reads of `dst.len()` octets that are not part of
-/// `dst`. Other threads may write to them meanwhile.
-pub(super) unsafe fn copy_crc(dst: &mut [u8], src: *const u8, register: u32) -> u32 {
+/// [`available`] is true; `src` is readable for `dst.len()` octets that are not part of `dst`, or
+/// faults when it is not. Other threads may write to them meanwhile.
+pub(super) unsafe fn copy_crc(dst: &mut [u8], src: *const u8, register: u32) -> Result<u32, Fault> {
     let (len, dst) = (dst.len(), dst.as_mut_ptr());
     // SAFETY: the contract of this function; the features are checked.
     unsafe {
@@ -124,50 +126,58 @@ fn fold_widest(x: __m512i, factors: __m512i, next: __m512i) -> __m512i {
 }
 
 /// Copies 16 octets, loading them once, and returns them. `VEX`: by the encoding that does not
-/// stall behind code that used the upper halves of the registers.
+/// stall behind code that used the upper halves of the registers. `fault` changes if they are not
+/// there.
 ///
 /// # Safety
 ///
-/// `src` is valid for reads of them, `dst` for writes.
+/// `src` is readable for them or faults, `dst` is valid for writes.
 #[inline]
 #[target_feature(enable = "sse4.2")]
-unsafe fn load_and_store<const VEX: bool>(dst: *mut u8, src: *const u8) -> __m128i {
+unsafe fn load_and_store<const VEX: bool>(
+    dst: *mut u8,
+    src: *const u8,
+    fault: &mut usize,
+) -> __m128i {
     let x;
     // SAFETY: the assembly reads 16 octets and does nothing else.
     unsafe {
         if VEX {
-            asm!("vmovdqu {}, [{}]", out(xmm_reg) x, in(reg) src,
-                options(nostack, preserves_flags, readonly));
+            asm!(guarded!("vmovdqu {x}, [{src}]"), x = out(xmm_reg) x, src = in(reg) src,
+                inout("r11") *fault, options(nostack, preserves_flags, readonly));
         } else {
-            asm!("movdqu {}, [{}]", out(xmm_reg) x, in(reg) src,
-                options(nostack, preserves_flags, readonly));
+            asm!(guarded!("movdqu {x}, [{src}]"), x = out(xmm_reg) x, src = in(reg) src,
+                inout("r11") *fault, options(nostack, preserves_flags, readonly));
         }
         _mm_storeu_si128(dst.cast(), x);
     }
     x
 }
 
-/// Loads 128 octets, once.
+/// Loads 128 octets, once. `fault` changes if they are not there.
 ///
 /// # Safety
 ///
-/// `src` is valid for reads of them.
+/// `src` is readable for them or faults.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn load_wide(src: *const u8) -> [__m256i; 4] {
+unsafe fn load_wide(src: *const u8, fault: &mut usize) -> [__m256i; 4] {
     let (a, b, c, d);
     // SAFETY: reads 128 octets, nothing else.
     unsafe {
         asm!(
-            "vmovdqu {a}, [{src}]",
-            "vmovdqu {b}, [{src} + 32]",
-            "vmovdqu {c}, [{src} + 64]",
-            "vmovdqu {d}, [{src} + 96]",
+            guarded!(
+                "vmovdqu {a}, [{src}]",
+                "vmovdqu {b}, [{src} + 32]",
+                "vmovdqu {c}, [{src} + 64]",
+                "vmovdqu {d}, [{src} + 96]",
+            ),
             src = in(reg) src,
             a = out(ymm_reg) a,
             b = out(ymm_reg) b,
             c = out(ymm_reg) c,
             d = out(ymm_reg) d,
+            inout("r11") *fault,
             options(nostack, preserves_flags, readonly)
         );
     }
@@ -188,27 +198,30 @@ unsafe fn store_wide(dst: *mut u8, block: [__m256i; 4]) {
     }
 }
 
-/// Loads 256 octets, once.
+/// Loads 256 octets, once. `fault` changes if they are not there.
 ///
 /// # Safety
 ///
-/// `src` is valid for reads of them.
+/// `src` is readable for them or faults.
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn load_widest(src: *const u8) -> [__m512i; 4] {
+unsafe fn load_widest(src: *const u8, fault: &mut usize) -> [__m512i; 4] {
     let (a, b, c, d);
     // SAFETY: reads 256 octets, nothing else.
     unsafe {
         asm!(
-            "vmovdqu64 {a}, [{src}]",
-            "vmovdqu64 {b}, [{src} + 64]",
-            "vmovdqu64 {c}, [{src} + 128]",
-            "vmovdqu64 {d}, [{src} + 192]",
+            guarded!(
+                "vmovdqu64 {a}, [{src}]",
+                "vmovdqu64 {b}, [{src} + 64]",
+                "vmovdqu64 {c}, [{src} + 128]",
+                "vmovdqu64 {d}, [{src} + 192]",
+            ),
             src = in(reg) src,
             a = out(zmm_reg) a,
             b = out(zmm_reg) b,
             c = out(zmm_reg) c,
             d = out(zmm_reg) d,
+            inout("r11") *fault,
             options(nostack, preserves_flags, readonly)
         );
     }
@@ -233,12 +246,18 @@ unsafe fn store_widest(dst: *mut u8, block: [__m512i; 4]) {
 ///
 /// As [`copy_crc`], with AVX2 and VPCLMULQDQ; `len` is at least 128.
 #[target_feature(enable = "sse4.2,pclmulqdq,avx2,vpclmulqdq")]
-unsafe fn wide(mut dst: *mut u8, mut src: *const u8, mut len: usize, register: u32) -> u32 {
+unsafe fn wide(
+    mut dst: *mut u8,
+    mut src: *const u8,
+    mut len: usize,
+    register: u32,
+) -> Result<u32, Fault> {
     debug_assert!(len >= 128);
     let factors = _mm256_broadcastsi128_si256(Over::<1024>::factors());
+    let mut fault = 0;
     // SAFETY: `len` octets are left on both sides, and each step takes no more.
     let mut sum = unsafe {
-        let block = load_wide(src);
+        let block = load_wide(src, &mut fault);
         store_wide(dst, block);
         block
     };
@@ -253,13 +272,17 @@ unsafe fn wide(mut dst: *mut u8, mut src: *const u8, mut len: usize, register: u
             break;
         }
         // SAFETY: as above.
-        let block = unsafe { load_wide(src) };
+        let block = unsafe { load_wide(src, &mut fault) };
+        if fault != 0 {
+            break;
+        }
         // SAFETY: as above.
         unsafe { store_wide(dst, block) };
         for i in 0..4 {
             sum[i] = _mm256_xor_si256(fold_wide(sum[i], factors), block[i]);
         }
     }
+    Fault::check(fault)?;
     let left = _mm256_xor_si256(Over::<768>::fold_wide(sum[0]), Over::<512>::fold_wide(sum[1]));
     let right = _mm256_xor_si256(Over::<256>::fold_wide(sum[2]), sum[3]);
     let both = _mm256_xor_si256(left, right);
@@ -277,12 +300,18 @@ unsafe fn wide(mut dst: *mut u8, mut src: *const u8, mut len: usize, register: u
 ///
 /// As [`copy_crc`], with AVX-512 and VPCLMULQDQ; `len` is at least 256.
 #[target_feature(enable = "sse4.2,pclmulqdq,avx512f,vpclmulqdq")]
-unsafe fn widest(mut dst: *mut u8, mut src: *const u8, mut len: usize, register: u32) -> u32 {
+unsafe fn widest(
+    mut dst: *mut u8,
+    mut src: *const u8,
+    mut len: usize,
+    register: u32,
+) -> Result<u32, Fault> {
     debug_assert!(len >= 256);
     let factors = _mm512_broadcast_i32x4(Over::<2048>::factors());
+    let mut fault = 0;
     // SAFETY: `len` octets are left on both sides, and each step takes no more.
     let mut sum = unsafe {
-        let block = load_widest(src);
+        let block = load_widest(src, &mut fault);
         store_widest(dst, block);
         block
     };
@@ -296,13 +325,17 @@ unsafe fn widest(mut dst: *mut u8, mut src: *const u8, mut len: usize, register:
             break;
         }
         // SAFETY: as above.
-        let block = unsafe { load_widest(src) };
+        let block = unsafe { load_widest(src, &mut fault) };
+        if fault != 0 {
+            break;
+        }
         // SAFETY: as above.
         unsafe { store_widest(dst, block) };
         for i in 0..4 {
             sum[i] = fold_widest(sum[i], factors, block[i]);
         }
     }
+    Fault::check(fault)?;
     let over_3 = _mm512_broadcast_i32x4(Over::<1536>::factors());
     let over_2 = _mm512_broadcast_i32x4(Over::<1024>::factors());
     let over_1 = _mm512_broadcast_i32x4(Over::<512>::factors());
@@ -324,33 +357,43 @@ unsafe fn widest(mut dst: *mut u8, mut src: *const u8, mut len: usize, register:
 ///
 /// As [`copy_crc`].
 #[target_feature(enable = "sse4.2,pclmulqdq")]
-unsafe fn narrow(mut dst: *mut u8, mut src: *const u8, mut len: usize, register: u32) -> u32 {
+unsafe fn narrow(
+    mut dst: *mut u8,
+    mut src: *const u8,
+    mut len: usize,
+    register: u32,
+) -> Result<u32, Fault> {
     if len < 16 {
         // SAFETY: the same contract.
         return unsafe { tail(dst, src, len, register) };
     }
     let register = _mm_cvtsi32_si128(register as i32);
+    let mut fault = 0;
     // SAFETY: `len` octets are left on both sides, and each step takes no more.
     unsafe {
         if len < 64 {
-            let sum = _mm_xor_si128(load_and_store::<false>(dst, src), register);
+            let sum = _mm_xor_si128(load_and_store::<false>(dst, src, &mut fault), register);
+            Fault::check(fault)?;
             return finish::<false>(dst.add(16), src.add(16), len - 16, sum);
         }
         let factors = Over::<512>::factors();
         let mut sum = [register, _mm_setzero_si128(), _mm_setzero_si128(), _mm_setzero_si128()];
         for (i, sum) in sum.iter_mut().enumerate() {
-            *sum = _mm_xor_si128(*sum, load_and_store::<false>(dst.add(16 * i), src.add(16 * i)));
+            let (dst, src) = (dst.add(16 * i), src.add(16 * i));
+            *sum = _mm_xor_si128(*sum, load_and_store::<false>(dst, src, &mut fault));
         }
         loop {
             (src, dst, len) = (src.add(64), dst.add(64), len - 64);
-            if len < 64 {
+            if len < 64 || fault != 0 {
                 break;
             }
             for (i, sum) in sum.iter_mut().enumerate() {
-                let block = load_and_store::<false>(dst.add(16 * i), src.add(16 * i));
+                let (dst, src) = (dst.add(16 * i), src.add(16 * i));
+                let block = load_and_store::<false>(dst, src, &mut fault);
                 *sum = _mm_xor_si128(fold(*sum, factors), block);
             }
         }
+        Fault::check(fault)?;
         let left = _mm_xor_si128(Over::<384>::fold(sum[0]), Over::<256>::fold(sum[1]));
         let right = _mm_xor_si128(Over::<128>::fold(sum[2]), sum[3]);
         finish::<false>(dst, src, len, _mm_xor_si128(left, right))
@@ -369,15 +412,17 @@ unsafe fn finish<const VEX: bool>(
     mut src: *const u8,
     mut len: usize,
     mut sum: __m128i,
-) -> u32 {
+) -> Result<u32, Fault> {
+    let mut fault = 0;
     while len >= 16 {
         // SAFETY: 16 octets are left on both sides.
         unsafe {
-            let block = load_and_store::<VEX>(dst, src);
+            let block = load_and_store::<VEX>(dst, src, &mut fault);
             sum = _mm_xor_si128(Over::<128>::fold(sum), block);
             (src, dst, len) = (src.add(16), dst.add(16), len - 16);
         }
     }
+    Fault::check(fault)?;
     let register = _mm_crc32_u64(0, _mm_cvtsi128_si64(sum) as u64);
     let register = _mm_crc32_u64(register, _mm_extract_epi64::<1>(sum) as u64) as u32;
     // SAFETY: the rest of the contract's octets.
@@ -391,12 +436,10 @@ unsafe fn finish<const VEX: bool>(
 /// As [`copy_crc`].
 #[inline]
 #[target_feature(enable = "sse4.2")]
-unsafe fn tail(dst: *mut u8, src: *const u8, len: usize, mut register: u32) -> u32 {
+unsafe fn tail(dst: *mut u8, src: *const u8, len: usize, mut register: u32) -> Result<u32, Fault> {
     // SAFETY: `len` octets are left on both sides.
     let copied = unsafe {
-        ptr::copy_nonoverlapping(src, dst, len);
-        // The compiler may not take the octets from the source again.
-        compiler_fence(Ordering::SeqCst);
+        load(dst, src, len)?;
         std::slice::from_raw_parts(dst, len)
     };
     let words = copied.chunks_exact(8);
@@ -408,7 +451,7 @@ unsafe fn tail(dst: *mut u8, src: *const u8, len: usize, mut register: u32) -> u
     for &octet in octets {
         register = _mm_crc32_u8(register, octet);
     }
-    register
+    Ok(register)
 }
 
 /// Every width, whatever would be chosen, if the processor has them.
@@ -416,12 +459,13 @@ unsafe fn tail(dst: *mut u8, src: *const u8, len: usize, mut register: u32) -> u
 pub(super) fn each_for_tests() -> Vec<(&'static str, super::tests::Routine)> {
     use iwarp_proto::mpa::crc::Crc32c;
 
-    unsafe fn narrow_only(dst: &mut [u8], src: *const u8, crc: &mut Crc32c) {
+    unsafe fn narrow_only(dst: &mut [u8], src: *const u8, crc: &mut Crc32c) -> Result<(), Fault> {
         // SAFETY: only listed if available; the rest is the caller's.
         let register = unsafe { narrow(dst.as_mut_ptr(), src, dst.len(), crc.register()) };
-        *crc = Crc32c::from_register(register);
+        *crc = Crc32c::from_register(register?);
+        Ok(())
     }
-    unsafe fn wide_if_long(dst: &mut [u8], src: *const u8, crc: &mut Crc32c) {
+    unsafe fn wide_if_long(dst: &mut [u8], src: *const u8, crc: &mut Crc32c) -> Result<(), Fault> {
         let (to, len) = (dst.as_mut_ptr(), dst.len());
         // SAFETY: only listed if available; the rest is the caller's.
         let register = unsafe {
@@ -431,9 +475,14 @@ pub(super) fn each_for_tests() -> Vec<(&'static str, super::tests::Routine)> {
                 narrow(to, src, len, crc.register())
             }
         };
-        *crc = Crc32c::from_register(register);
+        *crc = Crc32c::from_register(register?);
+        Ok(())
     }
-    unsafe fn widest_if_long(dst: &mut [u8], src: *const u8, crc: &mut Crc32c) {
+    unsafe fn widest_if_long(
+        dst: &mut [u8],
+        src: *const u8,
+        crc: &mut Crc32c,
+    ) -> Result<(), Fault> {
         let (to, len) = (dst.as_mut_ptr(), dst.len());
         // SAFETY: only listed if available; the rest is the caller's.
         let register = unsafe {
@@ -443,7 +492,8 @@ pub(super) fn each_for_tests() -> Vec<(&'static str, super::tests::Routine)> {
                 narrow(to, src, len, crc.register())
             }
         };
-        *crc = Crc32c::from_register(register);
+        *crc = Crc32c::from_register(register?);
+        Ok(())
     }
 
     let mut routines: Vec<(&'static str, super::tests::Routine)> = Vec::new();

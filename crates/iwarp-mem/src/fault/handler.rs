@@ -1,0 +1,161 @@
+//! The handler, and how it gets and keeps its place.
+
+use std::ffi::{c_int, c_void};
+use std::mem::{self, MaybeUninit};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+use super::chain::{self, Chain};
+use super::table::end_of_block;
+
+const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
+/// What handlers there were before ours, for each signal.
+static BEFORE: [Chain; 2] = [Chain::new(), Chain::new()];
+static WANTED: AtomicBool = AtomicBool::new(false);
+
+fn before(signal: c_int) -> &'static Chain {
+    &BEFORE[usize::from(signal == libc::SIGBUS)]
+}
+
+pub(super) fn is_wanted() -> bool {
+    WANTED.load(Ordering::Relaxed)
+}
+
+/// Installs the handler for both signals where it is not. False if that cannot be done.
+pub(super) fn keep() -> bool {
+    WANTED.store(true, Ordering::Relaxed);
+    SIGNALS.into_iter().all(|signal| is_ours(signal) || install(signal))
+}
+
+fn is_ours(signal: c_int) -> bool {
+    action(signal, None).is_some_and(|action| action.sa_sigaction == address())
+}
+
+fn address() -> usize {
+    handler as *const () as usize
+}
+
+/// The action in force, which is replaced by `new`.
+fn action(signal: c_int, new: Option<&libc::sigaction>) -> Option<libc::sigaction> {
+    let mut old = MaybeUninit::<libc::sigaction>::uninit();
+    let new = new.map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: reads `new` if there is one, and writes to `old`.
+    let done = unsafe { libc::sigaction(signal, new, old.as_mut_ptr()) };
+    // SAFETY: written by a call that succeeds.
+    (done == 0).then(|| unsafe { old.assume_init() })
+}
+
+#[cold]
+fn install(signal: c_int) -> bool {
+    let _one_at_a_time = Installing::begin();
+    let Some(found) = action(signal, None) else { return false };
+    if found.sa_sigaction == address() {
+        return true;
+    }
+    // First, as the handler may be needed as soon as it is there.
+    before(signal).push(found.sa_sigaction, found.sa_flags);
+    let mut ours = found;
+    ours.sa_sigaction = address();
+    // What the handler before asked for goes on to hold where it is called from ours. That is on
+    // the alternative stack, where the thread has one: others may have no room.
+    let kept = libc::SA_NODEFER | libc::SA_RESTART;
+    ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | (found.sa_flags & kept);
+    let Some(replaced) = action(signal, Some(&ours)) else { return false };
+    if replaced.sa_sigaction != address() {
+        // Mostly the same again; another if the program has changed it just now.
+        before(signal).push(replaced.sa_sigaction, replaced.sa_flags);
+    }
+    true
+}
+
+/// Held by one thread at a time. A child that was forked meanwhile takes it from the parent's
+/// thread, which it does not have.
+struct Installing;
+
+static INSTALLING: AtomicI32 = AtomicI32::new(0);
+
+impl Installing {
+    fn begin() -> Self {
+        // SAFETY: asks for a number.
+        let process = unsafe { libc::getpid() };
+        let mut held_by = 0;
+        loop {
+            let taken =
+                INSTALLING.compare_exchange(held_by, process, Ordering::Acquire, Ordering::Relaxed);
+            match taken {
+                Ok(_) => return Self,
+                Err(other) if other != process => held_by = other,
+                Err(_) => {
+                    held_by = 0;
+                    std::thread::yield_now();
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Installing {
+    fn drop(&mut self) {
+        INSTALLING.store(0, Ordering::Release);
+    }
+}
+
+/// Only what is safe in the midst of anything: no lock, no memory, no thread-local.
+unsafe extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel passes both, or whoever calls this passes on what the kernel did.
+    let by_fault = unsafe { (*info).si_code } > 0;
+    // SAFETY: likewise.
+    if by_fault && unsafe { resume(context.cast(), (*info).si_addr().addr()) } {
+        return;
+    }
+    let here = (&raw const by_fault).addr();
+    // SAFETY: likewise.
+    match unsafe { before(signal).call(here, signal, info, context) } {
+        chain::Called::Handler => {}
+        chain::Called::Ignored if !by_fault => {}
+        // The kernel lets nobody ignore a fault.
+        // SAFETY: as above.
+        chain::Called::Default | chain::Called::Ignored => unsafe {
+            default(signal, info, by_fault);
+        },
+    }
+}
+
+/// Lets an access of ours end with the fault. False if it is none.
+///
+/// # Safety
+///
+/// `context` is that of an instruction that has faulted.
+#[cfg(target_arch = "x86_64")]
+unsafe fn resume(context: *mut libc::ucontext_t, fault: usize) -> bool {
+    // SAFETY: this function's contract.
+    let registers = unsafe { &mut (*context).uc_mcontext.gregs };
+    let Some(end) = end_of_block(registers[libc::REG_RIP as usize] as usize) else {
+        return false;
+    };
+    registers[libc::REG_R11 as usize] = fault.max(1) as i64;
+    registers[libc::REG_RIP as usize] = end as i64;
+    true
+}
+
+/// What the kernel would have done without a handler: as soon as this one returns, either the
+/// instruction faults again, or the signal that somebody sent comes again.
+///
+/// # Safety
+///
+/// `info` is the signal's.
+#[cold]
+unsafe fn default(signal: c_int, info: *mut libc::siginfo_t, by_fault: bool) {
+    // SAFETY: zeros are no flags, no mask and SIG_DFL.
+    let default: libc::sigaction = unsafe { mem::zeroed() };
+    action(signal, Some(&default));
+    if !by_fault {
+        // SAFETY: sends this thread the signal that it has, which is blocked meanwhile.
+        unsafe {
+            let (process, thread) = (libc::getpid(), libc::gettid());
+            if libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, signal, info) != 0 {
+                libc::raise(signal);
+            }
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Where no handler is needed, as system calls find what is gone, or none is to be had.
+
+/// Nothing to be done; accesses see to it themselves, where they can.
+pub(crate) fn protect() -> bool {
+    true
+}
+
+/// Puts the fault handler back where another has replaced it; there is none here.
+pub fn keep() {}
+
+/// Lets the signals of faults in; none are awaited here.
+pub fn admit_thread() {}

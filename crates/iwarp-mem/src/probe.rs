@@ -1,0 +1,235 @@
+//! Whether a program's memory is what it wants to have registered.
+
+use std::ffi::CStr;
+use std::os::fd::AsRawFd;
+
+use rustix::fs::{Mode, OFlags, open};
+
+use crate::fault;
+use crate::reach::chosen::{probe_read, probe_write};
+use crate::region::RegisterError;
+
+/// Pages that are all tried; of more the ends are, and what lies between is looked up.
+const ALL: usize = 64;
+
+/// Whether all of a range can be read, and written if `write`.
+///
+/// Small ones are tried page by page, which takes no system call: processes that may make none still
+/// register memory. In large ones the rest is not touched, as programs may have reserved much more
+/// than they will use.
+pub(crate) fn check(addr: *mut u8, len: usize, write: bool) -> Result<(), RegisterError> {
+    if len == 0 {
+        return Ok(());
+    }
+    if addr.is_null() {
+        return Err(RegisterError::NotMapped);
+    }
+    if !fault::protect() {
+        // A try might end the process: the program's word has to do.
+        return Ok(());
+    }
+    let page = rustix::param::page_size();
+    let first = addr.addr() / page;
+    let pages = (addr.addr() + len - 1) / page - first + 1;
+    // The first octet of each page that belongs to the range.
+    let octet = |number: usize| match number {
+        0 => addr,
+        _ => addr.wrapping_add((first + number) * page - addr.addr()),
+    };
+    let attempt = |number| try_octet(octet(number), write);
+    // From below: that is how a stack grows.
+    attempt(0)?;
+    attempt(pages - 1)?;
+    if pages <= ALL {
+        return (1..pages - 1).try_for_each(attempt);
+    }
+    match mappings::cover(addr.addr(), addr.addr() + len, write) {
+        Some(covered) => covered,
+        None => (1..ALL).try_for_each(|part| attempt(pages / ALL * part)),
+    }
+}
+
+fn try_octet(octet: *mut u8, write: bool) -> Result<(), RegisterError> {
+    // A page that can be written can be read.
+    if write && probe_write(octet).is_ok() {
+        return Ok(());
+    }
+    probe_read(octet).map_err(|_| RegisterError::NotMapped)?;
+    if write { Err(RegisterError::NotWritable) } else { Ok(()) }
+}
+
+/// What the kernel says of the process's mappings.
+mod mappings {
+    use super::*;
+
+    const MAPS: &CStr = c"/proc/self/maps";
+
+    /// Whether mappings of the right kind cover the range; `None` where nobody tells.
+    pub(super) fn cover(
+        start: usize,
+        end: usize,
+        write: bool,
+    ) -> Option<Result<(), RegisterError>> {
+        let maps = open(MAPS, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        by_query(&maps, start, end, write).or_else(|| by_text(&maps, start, end, write))
+    }
+
+    /// `struct procmap_query` (Linux 6.11).
+    #[repr(C)]
+    #[derive(Default)]
+    struct Query {
+        size: u64,
+        flags: u64,
+        addr: u64,
+        start: u64,
+        end: u64,
+        access: u64,
+        page_size: u64,
+        offset: u64,
+        inode: u64,
+        device: [u32; 2],
+        name_size: u32,
+        build_id_size: u32,
+        name: u64,
+        build_id: u64,
+    }
+
+    const READABLE: u64 = 1;
+    const WRITABLE: u64 = 2;
+    const THIS_OR_NEXT: u64 = 0x10;
+    /// `_IOWR('f', 17, struct procmap_query)`.
+    const PROCMAP_QUERY: u64 =
+        3 << 30 | (size_of::<Query>() as u64) << 16 | (b'f' as u64) << 8 | 17;
+
+    fn by_query(
+        maps: &impl AsRawFd,
+        start: usize,
+        end: usize,
+        write: bool,
+    ) -> Option<Result<(), RegisterError>> {
+        let mut covered = Covered { upto: start, end, write };
+        loop {
+            let mut query = Query {
+                size: size_of::<Query>() as u64,
+                flags: THIS_OR_NEXT,
+                addr: covered.upto as u64,
+                ..Query::default()
+            };
+            // SAFETY: reads and writes the structure, which says how long it is.
+            let done = unsafe {
+                libc::syscall(libc::SYS_ioctl, maps.as_raw_fd(), PROCMAP_QUERY, &raw mut query)
+            };
+            if done != 0 {
+                let none_behind = std::io::Error::last_os_error().raw_os_error();
+                return (none_behind == Some(libc::ENOENT))
+                    .then_some(Err(RegisterError::NotMapped));
+            }
+            let (read, writable) = (query.access & READABLE != 0, query.access & WRITABLE != 0);
+            if let Some(end) = covered.add(query.start as usize, query.end as usize, read, writable)
+            {
+                return Some(end);
+            }
+        }
+    }
+
+    fn by_text(
+        maps: &impl std::os::fd::AsFd,
+        start: usize,
+        end: usize,
+        write: bool,
+    ) -> Option<Result<(), RegisterError>> {
+        let mut covered = Covered { upto: start, end, write };
+        let mut text = [0; 4096];
+        let mut have = 0;
+        loop {
+            let n = rustix::io::read(maps, &mut text[have..]).ok()?;
+            if n == 0 {
+                return Some(Err(RegisterError::NotMapped));
+            }
+            have += n;
+            let mut used = 0;
+            while let Some(len) = text[used..have].iter().position(|&c| c == b'\n') {
+                let line = str::from_utf8(&text[used..used + len]).unwrap_or("");
+                used += len + 1;
+                if let Some((from, to, access)) = parse(line)
+                    && let Some(end) =
+                        covered.add(from, to, access.starts_with('r'), access[1..].starts_with('w'))
+                {
+                    return Some(end);
+                }
+            }
+            if used == 0 && have == text.len() {
+                // A name without end says nothing more of its mapping.
+                used = have;
+            }
+            text.copy_within(used..have, 0);
+            have -= used;
+        }
+    }
+
+    fn parse(line: &str) -> Option<(usize, usize, &str)> {
+        let (range, rest) = line.split_once(' ')?;
+        let (from, to) = range.split_once('-')?;
+        let number = |text| usize::from_str_radix(text, 16).ok();
+        Some((number(from)?, number(to)?, rest.get(..4)?))
+    }
+
+    /// How far the range is covered by the mappings that were told, in ascending order.
+    struct Covered {
+        upto: usize,
+        end: usize,
+        write: bool,
+    }
+
+    impl Covered {
+        /// The result, once it is known.
+        fn add(
+            &mut self,
+            from: usize,
+            to: usize,
+            read: bool,
+            write: bool,
+        ) -> Option<Result<(), RegisterError>> {
+            if to <= self.upto {
+                return None;
+            }
+            if from > self.upto || !read {
+                return Some(Err(RegisterError::NotMapped));
+            }
+            if self.write && !write {
+                return Some(Err(RegisterError::NotWritable));
+            }
+            self.upto = to;
+            (to >= self.end).then_some(Ok(()))
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn both_ways_to_ask_say_the_same() {
+            let maps = || open(MAPS, OFlags::RDONLY, Mode::empty()).unwrap();
+            let text = std::fs::read_to_string("/proc/self/maps").unwrap();
+            let mut ranges = vec![(1, 2), (4096, usize::MAX - 4096)];
+            for line in text.lines().filter(|line| !line.contains("[v")) {
+                let (from, to, _) = parse(line).unwrap();
+                ranges.extend([(from, to), (from + 1, to - 1), (from, to + 1), (from - 1, to)]);
+            }
+            let mut known = 0;
+            for (start, end) in ranges {
+                for write in [false, true] {
+                    let told = by_text(&maps(), start, end, write);
+                    assert!(told.is_some());
+                    // Not before Linux 6.11.
+                    if let Some(answer) = by_query(&maps(), start, end, write) {
+                        assert_eq!(Some(answer), told, "{start:#x}..{end:#x} {write}");
+                        known += usize::from(answer.is_ok());
+                    }
+                }
+            }
+            assert!(known > 5 || by_query(&maps(), 1, 2, false).is_none());
+        }
+    }
+}

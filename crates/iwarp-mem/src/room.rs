@@ -1,0 +1,69 @@
+//! Memory that may not be there.
+//!
+//! What is large is asked for so that the answer may be no. Small objects (`Arc`, `Box`, nodes of
+//! maps) cannot be asked for in that way, so whoever is about to make some asks for room first: a
+//! process that has so much left in one piece has it for them.
+
+use std::alloc::{Layout, alloc_zeroed};
+
+/// More than all the small objects need that one call makes: a queue pair, a connection.
+const SMALL_OBJECTS: usize = 32 * 1024;
+
+/// There is no memory for it (`ENOMEM`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("out of memory")]
+pub struct OutOfMemory;
+
+impl From<OutOfMemory> for std::io::Error {
+    fn from(_: OutOfMemory) -> Self {
+        std::io::ErrorKind::OutOfMemory.into()
+    }
+}
+
+/// Whether there is room for the small objects of one call. To be asked before it makes any; other
+/// threads may take it meanwhile, so it is an answer for a process that runs short, not for one
+/// that has nothing left.
+///
+/// # Errors
+///
+/// [`OutOfMemory`]
+pub fn afford() -> Result<(), OutOfMemory> {
+    let mut probe = Vec::<u8>::new();
+    probe.try_reserve_exact(SMALL_OBJECTS).map_err(|_| OutOfMemory)?;
+    // Else the compiler may see that nobody uses it and leave both out.
+    std::hint::black_box(&mut probe);
+    Ok(())
+}
+
+/// `len` octets of zero; pages of them cost nothing until they are touched.
+///
+/// # Errors
+///
+/// [`OutOfMemory`]
+pub fn zeroed(len: usize) -> Result<Vec<u8>, OutOfMemory> {
+    let layout = Layout::array::<u8>(len).map_err(|_| OutOfMemory)?;
+    if len == 0 {
+        return Ok(Vec::new());
+    }
+    // SAFETY: the layout is not empty.
+    let memory = unsafe { alloc_zeroed(layout) };
+    if memory.is_null() {
+        return Err(OutOfMemory);
+    }
+    // SAFETY: allocated just now by the global allocator, all of it initialised.
+    Ok(unsafe { Vec::from_raw_parts(memory, len, len) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_machine_has_is_refused() {
+        assert_eq!(zeroed(usize::MAX), Err(OutOfMemory));
+        assert_eq!(zeroed(isize::MAX as usize), Err(OutOfMemory));
+        assert_eq!(zeroed(0), Ok(Vec::new()));
+        assert_eq!(zeroed(3), Ok(vec![0; 3]));
+        assert_eq!(afford(), Ok(()));
+    }
+}
