@@ -123,6 +123,10 @@ pub enum AccessError {
     /// several streams share, or one with windows bound to it.
     #[error("STag cannot be invalidated")]
     CannotInvalidate,
+    /// Everything was right but the memory: the program has unmapped, protected or truncated it
+    /// since it was registered. The address that could not be accessed (as `EFAULT` says it).
+    #[error("bad address {0:#x}: registered memory is gone")]
+    BadAddress(u64),
 }
 
 /// An atomic operation on 64 bits in the host's octet order (RFC 7306 §5.1).
@@ -326,6 +330,23 @@ pub trait Memory {
         dst: &mut [u8],
         crc: Option<&mut Crc32c>,
     ) -> Result<(), AccessError>;
+
+    /// Whether octets that the stream is to take from where they lie may be read by the peer, as
+    /// [`Self::check_remote`] says, and are there.
+    fn find_remote(
+        &self,
+        who: Accessor,
+        stag: Stag,
+        to: TaggedOffset,
+        len: u64,
+    ) -> Result<(), AccessError> {
+        self.check_remote(who, stag, to, len, RemoteAccess::Read)
+    }
+
+    /// The same of a local element, as [`Self::check_local`] says.
+    fn find_local(&self, who: Accessor, sge: Sge) -> Result<(), AccessError> {
+        self.check_local(who, sge, false)
+    }
 
     /// Performs `op` on the 8 octets at `to` of `stag` and returns what was there before.
     fn atomic(

@@ -10,6 +10,8 @@ use crate::choice::pattern;
 
 /// Octets of the large regions.
 pub const LARGE: usize = 256 * 1024;
+/// Octets of these where many short runs say more than long messages: room for some frames still.
+pub const COMPACT: usize = 12 * 1024;
 /// Octets of the region for atomics.
 pub const SMALL: usize = 4096;
 
@@ -53,7 +55,7 @@ pub const WINDOWS: usize = 4;
 const BASE: u64 = 0x7f00_1000_0000;
 
 /// A registered region.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Region {
     /// Its STag.
     pub stag: Stag,
@@ -64,6 +66,8 @@ pub struct Region {
     /// Its octets as the oracle has them.
     pub shadow: Vec<u8>,
     valid: bool,
+    /// The program has unmapped it, though it is registered.
+    gone: bool,
     access: Access,
     pd: PdId,
     may_invalidate: bool,
@@ -81,7 +85,7 @@ pub struct Window {
 }
 
 /// The memory of one end.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Bank {
     /// The regions, by role.
     pub regions: Vec<Region>,
@@ -95,20 +99,20 @@ pub struct Bank {
 type Place = (usize, usize);
 
 impl Bank {
-    /// Fresh memory; `seed` decides what is in it.
-    pub fn new(seed: u64, pd: PdId) -> Self {
+    /// Fresh memory with large regions of `large` octets; `seed` decides what is in it.
+    pub fn new(seed: u64, pd: PdId, large: usize) -> Self {
         let regions = Role::ALL
             .iter()
             .enumerate()
             .map(|(index, role)| {
                 let all = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
                 let (len, access, may_invalidate) = match role {
-                    Role::Source => (LARGE, Access::REMOTE_READ, false),
-                    Role::Target => (LARGE, all | Access::MW_BIND, false),
-                    Role::Private => (2 * LARGE, Access::LOCAL_WRITE, false),
+                    Role::Source => (large, Access::REMOTE_READ, false),
+                    Role::Target => (large, all | Access::MW_BIND, false),
+                    Role::Private => (2 * large, Access::LOCAL_WRITE, false),
                     Role::Counters => (SMALL, all | Access::REMOTE_ATOMIC, false),
-                    Role::Passing => (LARGE, Access::REMOTE_READ, true),
-                    Role::PassingSink => (LARGE, Access::LOCAL_WRITE | Access::ZERO_BASED, true),
+                    Role::Passing => (large, Access::REMOTE_READ, true),
+                    Role::PassingSink => (large, Access::LOCAL_WRITE | Access::ZERO_BASED, true),
                     Role::Foreign => (SMALL, all | Access::REMOTE_ATOMIC, false),
                 };
                 let zero = access.contains(Access::ZERO_BASED);
@@ -120,6 +124,7 @@ impl Bank {
                     shadow: data.clone(),
                     data,
                     valid: true,
+                    gone: false,
                     access,
                     pd: if *role == Role::Foreign { PdId(pd.0 + 1) } else { pd },
                     may_invalidate,
@@ -145,17 +150,31 @@ impl Bank {
         self.regions[role as usize].valid = false;
     }
 
+    /// Takes the memory away, and leaves the registration.
+    pub fn unmap(&mut self, role: Role) {
+        self.regions[role as usize].gone = true;
+    }
+
+    /// Whether there is memory where an access that is allowed goes.
+    pub fn there(&self, (index, offset): Place) -> Result<Place, AccessError> {
+        let region = &self.regions[index];
+        if region.gone {
+            return Err(AccessError::BadAddress(region.base + offset as u64));
+        }
+        Ok((index, offset))
+    }
+
     /// Registers a region anew, under another key.
     pub fn renew(&mut self, role: Role) {
         let region = &mut self.regions[role as usize];
-        region.valid = true;
+        (region.valid, region.gone) = (true, false);
         region.stag = Stag((region.stag.0 & !0xff) | (region.stag.0.wrapping_add(1) & 0xff));
     }
 
     /// Everything is valid again and no window bound; the octets stay.
     pub fn renew_all(&mut self) {
         self.regions.iter_mut().for_each(|region| {
-            region.valid = true;
+            (region.valid, region.gone) = (true, false);
             region.history.clear();
         });
         self.windows.iter_mut().for_each(|window| window.bound = None);

@@ -49,6 +49,8 @@ pub enum Flaw {
 pub enum Intervention {
     /// Access was taken away from this region.
     Revoked(Role),
+    /// The memory of this region was.
+    Unmapped(Role),
     /// The queue pair was disconnected.
     Disconnected,
     /// The queue pair was aborted.
@@ -137,6 +139,10 @@ impl Host {
         let which = self.random() % 16;
         if which <= 8 {
             let role = Role::ALL[(self.random() % 6) as usize];
+            if which <= 2 {
+                self.bank.borrow_mut().unmap(role);
+                return self.has_meddled(Intervention::Unmapped(role));
+            }
             self.bank.borrow_mut().revoke(role);
             return self.has_meddled(Intervention::Revoked(role));
         }
@@ -211,15 +217,28 @@ impl Host {
     }
 
     /// Octets of a region that the stream takes from where they lie.
-    pub fn fetch(&self, who: Accessor, source: &iwarp_proto::qp::Source, out: &mut [u8]) -> bool {
+    pub fn fetch(
+        &self,
+        who: Accessor,
+        source: &iwarp_proto::qp::Source,
+        out: &mut [u8],
+    ) -> Result<(), AccessError> {
         use iwarp_proto::qp::Source;
-        let result = match *source {
+        match *source {
             Source::Local(sge) => {
                 self.gather_local(who, Sge { length: out.len() as u32, ..sge }, out, None)
             }
             Source::Remote { stag, to, .. } => self.gather_remote(who, stag, to, out, None),
-        };
-        result.is_ok()
+        }
+    }
+
+    /// Finds what is allowed to be accessed, and whether there is memory.
+    fn find(
+        &self,
+        allowed: impl FnOnce(&Bank) -> Result<(usize, usize), AccessError>,
+    ) -> Result<(usize, usize), AccessError> {
+        let bank = self.bank.borrow();
+        allowed(&bank).and_then(|place| bank.there(place))
     }
 }
 
@@ -260,7 +279,7 @@ impl Memory for Host {
     ) -> Result<(), AccessError> {
         self.meddle();
         let len = data.len() as u64;
-        let place = self.bank.borrow().remote(who, stag, to, len, RemoteAccess::Write);
+        let place = self.find(|bank| bank.remote(who, stag, to, len, RemoteAccess::Write));
         self.watch(Placing::Remote(stag, to.0), data, place.is_ok());
         self.write(place?, data);
         Ok(())
@@ -276,7 +295,7 @@ impl Memory for Host {
     ) -> Result<(), AccessError> {
         self.meddle();
         let len = dst.len() as u64;
-        let place = self.bank.borrow().remote(who, stag, to, len, RemoteAccess::Read)?;
+        let place = self.find(|bank| bank.remote(who, stag, to, len, RemoteAccess::Read))?;
         self.read(place, dst, crc);
         Ok(())
     }
@@ -289,7 +308,7 @@ impl Memory for Host {
         op: AtomicOp,
     ) -> Result<u64, AccessError> {
         self.meddle_more();
-        let place = self.bank.borrow().remote(who, stag, to, 8, RemoteAccess::Atomic)?;
+        let place = self.find(|bank| bank.remote(who, stag, to, 8, RemoteAccess::Atomic))?;
         let (bank, model) = (&mut *self.bank.borrow_mut(), &mut *self.model.borrow_mut());
         let mut old = bank.atomic(place, op);
         if self.flaw.get() == Flaw::AtomicReturnsNew {
@@ -306,7 +325,7 @@ impl Memory for Host {
 
     fn place_local(&self, who: Accessor, sge: Sge, data: &[u8]) -> Result<(), AccessError> {
         self.meddle();
-        let place = self.bank.borrow().local(who, sge, true);
+        let place = self.find(|bank| bank.local(who, sge, true));
         self.watch(Placing::Local(sge), data, place.is_ok());
         self.write(place?, data);
         Ok(())
@@ -320,7 +339,7 @@ impl Memory for Host {
         crc: Option<&mut Crc32c>,
     ) -> Result<(), AccessError> {
         self.meddle();
-        let place = self.bank.borrow().local(who, sge, false)?;
+        let place = self.find(|bank| bank.local(who, sge, false))?;
         self.read(place, dst, crc);
         Ok(())
     }

@@ -323,7 +323,7 @@ impl Net {
         let room = link.capacity.saturating_sub(link.flying.len());
         let n = end.out.len().min(room).min(most);
         end.scratch.clear();
-        let mut whole = true;
+        let mut refused = None;
         for piece in end.out.pieces() {
             let (at, left) = (end.scratch.len(), n - end.scratch.len());
             match piece {
@@ -334,10 +334,11 @@ impl Net {
                 }
                 Piece::Memory(source) => {
                     end.scratch.resize(at + source.len().min(left), 0);
-                    if !end.host.fetch(accessor(e), source, &mut end.scratch[at..]) {
+                    let fetched = end.host.fetch(accessor(e), source, &mut end.scratch[at..]);
+                    if let Err(error) = fetched {
                         // The framing cannot be kept.
                         end.scratch.truncate(at);
-                        whole = false;
+                        refused = Some(error);
                         break;
                     }
                 }
@@ -372,8 +373,9 @@ impl Net {
         }
         let end = &mut self.ends[e];
         end.segments = segments;
-        if !whole {
-            end.qp.borrow_mut().abort();
+        if let Some(error) = refused {
+            // What stood before it is taken.
+            end.tx.lost(&*end.qp, &end.out, 0, error);
             end.host.model.borrow_mut().disturbed = true;
             if !self.tolerance.faults {
                 return Err("octets that wait to be sent lost their access".into());
@@ -601,6 +603,7 @@ impl Net {
                     return Err("stream lost".into());
                 }
             }
+            Event::SilentSends(_) => {}
             Event::SendQueueDrained => {
                 if end.outcome.drains_due == 0 {
                     return Err("send queue drained, which nobody asked for".into());

@@ -76,7 +76,8 @@ pub fn check_offset(header: &Untagged, len: usize, buffer: u64) -> Result<(), Dd
 }
 
 /// The DDP fault that a refused access to a tagged buffer is (RFC 5041 §7.2). There is no code
-/// for a missing right; an STag without it is not valid for the access.
+/// for a missing right; an STag without it is not valid for the access. Memory that is gone is no
+/// fault of the peer's, and not reported as one.
 impl From<AccessError> for DdpError {
     fn from(error: AccessError) -> Self {
         match error {
@@ -86,7 +87,8 @@ impl From<AccessError> for DdpError {
             AccessError::InvalidStag
             | AccessError::Rights
             | AccessError::Unaligned
-            | AccessError::CannotInvalidate => Self::InvalidStag,
+            | AccessError::CannotInvalidate
+            | AccessError::BadAddress(_) => Self::InvalidStag,
         }
     }
 }

@@ -587,13 +587,14 @@ impl Qp {
     #[cold]
     fn refused(&mut self, error: AccessError) {
         match core::mem::take(&mut self.inbound.pending) {
-            Pending::Write { .. } => self.fail(Fault::Ddp(error.into())),
+            Pending::Write { .. } => self.fail(Fault::of_tagged(error)),
             Pending::ReadRequest(_) | Pending::AtomicRequest(_) => {
-                self.fail(RdmapError::Protection(error).into());
+                self.fail(Fault::of_asked(error));
             }
             Pending::ReadResponse { .. } | Pending::AtomicResponse => {
                 if let Some(number) = self.orq.front().and_then(|due| due.wqe()) {
-                    self.fail_send(number, WcStatus::LocalProtection, "sink of a Read refused");
+                    let fault = Fault::of_own(error, "sink of a Read refused");
+                    self.fail_send_by(number, WcStatus::LocalProtection, fault);
                 }
             }
             Pending::Send { .. }
@@ -602,7 +603,7 @@ impl Qp {
             | Pending::None => {
                 let qp = self.config.qp;
                 self.inbound.end_receive(qp, WcStatus::LocalProtection, &mut self.events);
-                self.fail(Fault::Local("buffer of a receive refused"));
+                self.fail(Fault::of_own(error, "buffer of a receive refused"));
             }
         }
     }

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::memory::Sge;
+use crate::qp::wr::PostError;
 
 /// Octets of all elements.
 #[inline]
@@ -27,6 +28,23 @@ pub(crate) fn sub_list(list: &[Sge], offset: u64, len: usize, out: &mut Vec<Sge>
         }
         _ => sub_list_of(list, offset, len, out),
     }
+}
+
+/// Replaces what is in `list`, keeping its storage.
+#[inline]
+pub(crate) fn refill<T: Copy>(list: &mut Vec<T>, by: &[T]) -> Result<(), PostError> {
+    list.clear();
+    if list.capacity() < by.len() {
+        grow(list, by.len())?;
+    }
+    list.extend_from_slice(by);
+    Ok(())
+}
+
+#[cold]
+#[inline(never)]
+fn grow<T>(list: &mut Vec<T>, len: usize) -> Result<(), PostError> {
+    Ok(list.try_reserve(len)?)
 }
 
 #[inline(never)]

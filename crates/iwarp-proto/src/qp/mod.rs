@@ -171,11 +171,21 @@ impl Default for Config {
     }
 }
 
+/// Why a stream ends for which there is no memory.
+pub(crate) const OUT_OF_MEMORY: &str = "out of memory";
+
+/// Events that can wait beside the completions of what is posted: the receive that a message fills,
+/// and one of each kind.
+const OTHER_EVENTS: usize = 10;
+
 /// What a queue pair tells its owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A send work request ended.
     SendCompleted(WorkCompletion),
+    /// So many send work requests, not signalled, ended well before the one of which the next
+    /// event tells.
+    SilentSends(u32),
     /// A receive work request ended.
     ReceiveCompleted(WorkCompletion),
     /// The first FPDU of the peer was validated: a responder may send from now on.
@@ -349,6 +359,8 @@ impl Qp {
         self.stream = Stream::Operating;
         self.orq = OutboundReads::new(usize::from(terms.ord), usize::from(terms.spare_ord));
         self.irq = InboundReads::new(usize::from(terms.ird), usize::from(terms.spare_ird));
+        let room = self.orq.reserve().and_then(|()| self.irq.reserve());
+        let room = room.map_err(PostError::from).and_then(|()| self.reserve_events(0));
         if self.config.acknowledge && terms.outbound() > 0 {
             self.sq.await_acknowledgements();
         }
@@ -368,6 +380,8 @@ impl Qp {
         }
         if let Some(fault) = terms.fault {
             self.fail(Fault::Startup(fault));
+        } else if room.is_err() {
+            self.fail_locally(OUT_OF_MEMORY);
         }
     }
 
@@ -405,6 +419,7 @@ impl Qp {
         if !self.state.takes_sends() && !connected {
             return Err(PostError::WrongState);
         }
+        self.reserve_events(1)?;
         self.sq.post(&self.config, request)?;
         if self.state == State::Err {
             // Behind what a closing stream still sends.
@@ -422,11 +437,26 @@ impl Qp {
         if !self.state.takes_receives() {
             return Err(PostError::WrongState);
         }
+        self.reserve_events(1)?;
         self.rq.post(&self.config, request)?;
         if self.state == State::Err {
             self.flush_receives();
         }
         Ok(())
+    }
+
+    /// Makes room for what all requests, `more` than there are, and the end of the stream can
+    /// report at once: an event that comes is never in want of memory.
+    #[inline]
+    fn reserve_events(&mut self, more: usize) -> Result<(), PostError> {
+        let most = self.sq.len() + self.rq.len() + more + OTHER_EVENTS;
+        if self.events.capacity() < most { self.grow_events(most) } else { Ok(()) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow_events(&mut self, most: usize) -> Result<(), PostError> {
+        Ok(self.events.try_reserve(most - self.events.len())?)
     }
 
     /// The next completion or event.
@@ -658,7 +688,7 @@ impl Qp {
     /// Completes what is done, in order of submission (RFC 5040 §5.5(15)).
     pub(crate) fn reap(&mut self) {
         let Self { sq, events, config, .. } = self;
-        while sq.pop_done(config.qp, |done| events.push_back(Event::SendCompleted(done))) {}
+        while sq.pop_done(config.qp, |event| events.push_back(event)) {}
         self.report_drained();
     }
 
@@ -672,8 +702,13 @@ impl Qp {
     /// A local operation of the send queue failed: its work request says why, the rest is
     /// flushed, the peer is told that this side gave up (RFC 5040 §7.1(1)).
     pub(crate) fn fail_send(&mut self, number: u64, status: WcStatus, what: &'static str) {
+        self.fail_send_by(number, status, Fault::Local(what));
+    }
+
+    /// The same, by the fault that is named.
+    pub(crate) fn fail_send_by(&mut self, number: u64, status: WcStatus, fault: Fault) {
         self.sq.fail(number, status);
-        self.fail(Fault::Local(what));
+        self.fail(fault);
     }
 
     /// The sink STag for a Read: names nothing in the STag table, so the peer can use it for

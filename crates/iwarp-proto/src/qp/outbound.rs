@@ -14,8 +14,7 @@ use crate::qp::outbound::plain::request_body;
 use crate::qp::reads::{Asked, Awaits, Purpose};
 use crate::qp::terminate::Fault;
 use crate::qp::wr::{SendOp, WcStatus};
-use crate::qp::{Event, Qp, State, Stream, Taken};
-use crate::rdmap::error::RdmapError;
+use crate::qp::{Qp, State, Stream, Taken};
 use crate::rdmap::tx;
 use crate::rdmap::wire::{
     ATOMIC_RESPONSE_LEN, AtomicResponse, Opcode, ReadRequest, TERMINATE_MAX_LEN, Terminate,
@@ -499,7 +498,7 @@ impl Qp {
             }
             Err(error) => {
                 self.inbound.remember_atomic(&header);
-                self.fail(RdmapError::Protection(error).into());
+                self.fail(Fault::of_asked(error));
             }
         }
     }
@@ -582,7 +581,8 @@ impl Qp {
         let Some(current) = self.outbound.current.take() else { return };
         match current.kind {
             Kind::Request(number) | Kind::Prelude(number) => {
-                self.fail_send(number, WcStatus::LocalProtection, "source refused");
+                let fault = Fault::of_own(error, "source refused");
+                self.fail_send_by(number, WcStatus::LocalProtection, fault);
             }
             Kind::ReadResponse(..) => {
                 // What was built of this response went out whole; the failed segment did not.
@@ -596,7 +596,7 @@ impl Qp {
                     };
                     self.inbound.remember_read(&header, &left);
                 }
-                self.fail(RdmapError::Protection(error).into());
+                self.fail(Fault::of_asked(error));
             }
             Kind::Immediate(_)
             | Kind::Asking
@@ -604,6 +604,19 @@ impl Qp {
             | Kind::Own
             | Kind::Terminate => {}
         }
+    }
+
+    /// The octet at `position` of the stream cannot be read from its source any more.
+    pub(crate) fn source_lost(&mut self, position: u64, remote: bool, error: AccessError) {
+        if remote {
+            self.fail(Fault::of_asked(error));
+        } else {
+            if let Some(number) = self.sq.find_built(position) {
+                self.sq.fail(number, WcStatus::LocalProtection);
+            }
+            self.fail(Fault::of_own(error, "memory lost its registration while it was sent"));
+        }
+        self.abort();
     }
 
     /// MSN that the next message of queue 0 gets, for tests that start near a wrap.
@@ -618,9 +631,7 @@ impl Qp {
             self.framed(position);
         }
         let Self { sq, events, config, .. } = self;
-        while sq.pop_taken(position, config.qp, |done| {
-            events.push_back(Event::SendCompleted(done));
-        }) {}
+        while sq.pop_taken(position, config.qp, |event| events.push_back(event)) {}
         if !self.sq.is_empty() {
             self.sq.taken(position);
             self.reap();

@@ -2,7 +2,7 @@
 //! asked (bounded by IRD). Both kinds share queue number 1, its MSNs and these bounds
 //! (RFC 5040 §6.1, RFC 7306 §5.2).
 
-use alloc::collections::VecDeque;
+use alloc::collections::{TryReserveError, VecDeque};
 
 use crate::memory::AtomicOp;
 use crate::rdmap::wire::ReadRequest;
@@ -70,6 +70,11 @@ impl OutboundReads {
             next_msn: Msn::FIRST,
             serial: 0,
         }
+    }
+
+    /// Makes room for all there can be, so that none needs any later.
+    pub(crate) fn reserve(&mut self) -> Result<(), TryReserveError> {
+        self.queue.try_reserve_exact(self.depth + self.spare)
     }
 
     /// ORD, as the program knows it.
@@ -161,6 +166,11 @@ impl InboundReads {
     /// The program knows of `depth`; `spare` more are for the peer's acknowledgements.
     pub(crate) const fn new(depth: usize, spare: usize) -> Self {
         Self { queue: VecDeque::new(), depth, spare }
+    }
+
+    /// Makes room for all there can be, so that none needs any later.
+    pub(crate) fn reserve(&mut self) -> Result<(), TryReserveError> {
+        self.queue.try_reserve_exact(self.depth + self.spare)
     }
 
     /// IRD, as the program knows it.

@@ -3,7 +3,7 @@
 mod run;
 mod short;
 
-use alloc::collections::VecDeque;
+use alloc::collections::{TryReserveError, VecDeque};
 use alloc::vec::Vec;
 
 use crate::ddp::wire::{Header, UNTAGGED_LEN};
@@ -20,7 +20,7 @@ use crate::qp::receive::short::judge;
 use crate::qp::terminate::Fault;
 use crate::qp::transmit::Source;
 use crate::qp::wr::ReceivePool;
-use crate::qp::{Qp, Shared};
+use crate::qp::{OUT_OF_MEMORY, Qp, Shared};
 use crate::types::{Stag, TaggedOffset};
 
 /// ULPDUs up to this many octets are always taken whole: every message without payload is.
@@ -210,19 +210,37 @@ impl Receiver {
     }
 
     /// Keeps octets of a message that has no receive.
-    fn keep(&mut self, message: &Parking, last: bool, payload: &[u8]) {
+    fn keep(
+        &mut self,
+        message: &Parking,
+        last: bool,
+        payload: &[u8],
+    ) -> Result<(), TryReserveError> {
         let Parking { header, opcode, write } = *message;
         match self.park.back_mut().filter(|open| !open.whole) {
             Some(open) => {
-                open.octets.extend_from_slice(payload);
+                append(&mut open.octets, payload)?;
                 open.header = header;
                 open.whole = last;
             }
             None => {
-                let octets = payload.to_vec();
+                let mut octets = Vec::new();
+                append(&mut octets, payload)?;
+                self.park.try_reserve(1)?;
                 self.park.push_back(Parked { header, opcode, write, octets, whole: last });
             }
         }
+        Ok(())
+    }
+
+    /// Keeps a ULPDU that has to come again.
+    #[cold]
+    fn hold<S: Shared>(&mut self, qp: &S, ulpdu: &[u8]) {
+        let mut held = Vec::new();
+        if append(&mut held, ulpdu).is_err() {
+            return out_of_memory(qp);
+        }
+        self.held = Some(held);
     }
 
     /// Octets that must be at hand before the next call of [`Self::receive`] can get further,
@@ -315,7 +333,7 @@ impl Receiver {
                     }
                 }
                 if !self.carry_out(qp, memory, plan, ulpdu) {
-                    self.held = Some(ulpdu.to_vec());
+                    self.hold(qp, ulpdu);
                 }
                 fpdu.consumed
             }
@@ -363,7 +381,7 @@ impl Receiver {
         }
         match next {
             Ok(Some(ulpdu)) if !self.whole(qp, memory, pool, &input[ulpdu.clone()]) => {
-                self.held = Some(input[ulpdu].to_vec());
+                self.hold(qp, &input[ulpdu]);
             }
             Ok(_) => {}
             Err(error) => self.framing_failed(qp, error),
@@ -403,7 +421,10 @@ impl Receiver {
                 return false;
             }
             Plan::Park(message) => {
-                self.keep(&message, message.header.last, payload);
+                if self.keep(&message, message.header.last, payload).is_err() {
+                    out_of_memory(qp);
+                    return true;
+                }
                 Ok(())
             }
             Plan::Nothing => Ok(()),
@@ -487,10 +508,10 @@ impl Receiver {
                     memory.check_remote(self.who, stag, to, left as u64, access).err();
             }
             Plan::Local(_) => streaming.place = Place::Local,
-            Plan::Park(message) => {
-                self.keep(&message, false, &[]);
-                streaming.place = Place::Park { last: message.header.last };
-            }
+            Plan::Park(message) => match self.keep(&message, false, &[]) {
+                Ok(()) => streaming.place = Place::Park { last: message.header.last },
+                Err(_) => out_of_memory(qp),
+            },
             Plan::Stall => {
                 self.stalled = true;
                 return 0;
@@ -531,8 +552,11 @@ impl Receiver {
                         place_list(memory, self.who, &self.part, &input[..n])
                     }
                     Place::Park { .. } => {
-                        if let Some(open) = self.park.back_mut() {
-                            open.octets.extend_from_slice(&input[..n]);
+                        if let Some(open) = self.park.back_mut()
+                            && append(&mut open.octets, &input[..n]).is_err()
+                        {
+                            streaming.place = Place::Nowhere;
+                            out_of_memory(qp);
                         }
                         Ok(())
                     }
@@ -556,6 +580,18 @@ impl Receiver {
         self.finish(qp, memory, failed.map_or(Ok(()), Err));
         trailer
     }
+}
+
+fn append(to: &mut Vec<u8>, octets: &[u8]) -> Result<(), TryReserveError> {
+    to.try_reserve(octets.len())?;
+    to.extend_from_slice(octets);
+    Ok(())
+}
+
+/// Nothing more can be kept for this stream: it ends.
+#[cold]
+fn out_of_memory<S: Shared>(qp: &S) {
+    qp.with(|qp| qp.fail_locally(OUT_OF_MEMORY));
 }
 
 /// Places `data` into a scatter/gather list that has room for it.

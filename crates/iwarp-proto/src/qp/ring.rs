@@ -2,6 +2,8 @@
 
 use alloc::vec::Vec;
 
+use crate::qp::wr::PostError;
+
 /// A queue of at most `capacity` items addressed by ever-rising numbers.
 #[derive(Debug)]
 pub(crate) struct Ring<T> {
@@ -41,17 +43,30 @@ impl<T: Default> Ring<T> {
         self.len() >= self.capacity
     }
 
-    /// Appends an item by handing out its slot, which still holds what was there before.
-    pub(crate) fn push_slot(&mut self) -> Option<&mut T> {
-        if self.is_full() {
-            return None;
-        }
+    /// The slot that the next item will have, which still holds what was there before;
+    /// [`Self::push`] makes it the item. Not to be called while the ring is full.
+    #[inline]
+    pub(crate) fn next_slot(&mut self) -> Result<&mut T, PostError> {
+        debug_assert!(!self.is_full());
         let at = self.slot(self.tail);
         if at == self.slots.len() {
-            self.slots.push(T::default());
+            self.grow()?;
         }
+        Ok(&mut self.slots[at])
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self) -> Result<(), PostError> {
+        self.slots.try_reserve(1)?;
+        self.slots.push(T::default());
+        Ok(())
+    }
+
+    /// Appends what [`Self::next_slot`] handed out.
+    #[inline]
+    pub(crate) fn push(&mut self) {
         self.tail += 1;
-        Some(&mut self.slots[at])
     }
 
     /// The item of that number, which must be between head and tail.
@@ -85,8 +100,10 @@ mod tests {
     fn items_keep_their_numbers_and_slots_are_reused() {
         let mut ring = Ring::<u32>::new(3);
         for round in 0..10u32 {
-            *ring.push_slot().unwrap() = round;
-            *ring.push_slot().unwrap() = round + 100;
+            for item in [round, round + 100] {
+                *ring.next_slot().unwrap() = item;
+                ring.push();
+            }
             assert_eq!(*ring.front().unwrap(), round);
             ring.pop();
             assert_eq!(*ring.front().unwrap(), round + 100);
@@ -97,11 +114,18 @@ mod tests {
     }
 
     #[test]
-    fn a_full_ring_refuses() {
+    fn a_ring_is_full_at_its_capacity_and_a_slot_that_was_not_pushed_is_no_item() {
         let mut ring = Ring::<u32>::new(2);
-        assert!(ring.push_slot().is_some() && ring.push_slot().is_some());
-        assert!(ring.push_slot().is_none());
+        for item in 0..2 {
+            assert!(!ring.is_full());
+            *ring.next_slot().unwrap() = 100;
+            assert_eq!(ring.len(), item);
+            *ring.next_slot().unwrap() = item as u32;
+            ring.push();
+        }
+        assert!(ring.is_full());
+        assert_eq!(*ring.front().unwrap(), 0);
         ring.pop();
-        assert!(ring.push_slot().is_some());
+        assert!(!ring.is_full());
     }
 }

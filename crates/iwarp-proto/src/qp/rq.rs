@@ -26,7 +26,11 @@ impl ReceiveQueue {
         if wr.sges.len() > config.max_recv_sge {
             return Err(PostError::TooManySges);
         }
-        self.ring.push_slot().ok_or(PostError::QueueFull)?.set(wr);
+        if self.ring.is_full() {
+            return Err(PostError::QueueFull);
+        }
+        self.ring.next_slot()?.set(wr)?;
+        self.ring.push();
         Ok(())
     }
 

@@ -3,10 +3,10 @@
 use alloc::vec::Vec;
 
 use crate::memory::{QpId, Sge};
-use crate::qp::Config;
-use crate::qp::list::octets_of;
+use crate::qp::list::{octets_of, refill};
 use crate::qp::ring::Ring;
 use crate::qp::wr::{Payload, PostError, SendOp, SendRequest, WcStatus, WorkCompletion};
+use crate::qp::{Config, Event};
 use crate::types::{Msn, Stag, TaggedOffset};
 
 /// Longest message, as devices have it: `ibv_port_attr.max_msg_sz`.
@@ -98,6 +98,8 @@ pub(crate) struct SendQueue {
     waiting_for_kind: bool,
     /// Started one-way requests of which octets are to be built or taken.
     in_stream: usize,
+    /// Requests that ended without a completion since the last one that has one.
+    silent: u32,
     /// No request before this one has octets to be taken.
     stream_next: u64,
     acks: Acknowledgements,
@@ -127,6 +129,7 @@ impl SendQueue {
             next: 0,
             waiting_for_kind: false,
             in_stream: 0,
+            silent: 0,
             stream_next: 0,
             acks: Acknowledgements {
                 on: false,
@@ -174,7 +177,10 @@ impl SendQueue {
 
     pub(crate) fn post(&mut self, config: &Config, wr: &SendRequest<'_>) -> Result<(), PostError> {
         let length = check(config, wr)?;
-        let slot = self.ring.push_slot().ok_or(PostError::QueueFull)?;
+        if self.ring.is_full() {
+            return Err(PostError::QueueFull);
+        }
+        let slot = self.ring.next_slot()?;
         slot.wr_id = wr.wr_id;
         slot.op = wr.op;
         slot.signaled = wr.signaled;
@@ -182,16 +188,19 @@ impl SendQueue {
         slot.length = length;
         slot.msn = None;
         slot.progress = Progress::Posted;
-        slot.sges.clear();
-        slot.inline.clear();
         slot.is_inline = false;
         match wr.payload {
-            Payload::Sges(sges) => slot.sges.extend_from_slice(sges),
+            Payload::Sges(sges) => {
+                refill(&mut slot.sges, sges)?;
+                slot.inline.clear();
+            }
             Payload::Inline(octets) => {
                 slot.is_inline = true;
-                slot.inline.extend_from_slice(octets);
+                refill(&mut slot.inline, octets)?;
+                slot.sges.clear();
             }
         }
+        self.ring.push();
         Ok(())
     }
 
@@ -257,6 +266,18 @@ impl SendQueue {
             self.acks.pending += 1;
             self.acks.pending_octets += u64::from(wqe.length);
         }
+    }
+
+    /// The request that the octet at `position` of the stream is part of.
+    pub(crate) fn find_built(&mut self, position: u64) -> Option<u64> {
+        (self.ring.head()..self.next).find(|number| {
+            let wqe = self.ring.at(*number);
+            match wqe.progress {
+                Progress::Built(end) => position < end,
+                Progress::Started => wqe.op.is_one_way(),
+                Progress::Posted | Progress::Sent | Progress::Done(_) => false,
+            }
+        })
     }
 
     /// A request ended well.
@@ -399,13 +420,16 @@ impl SendQueue {
         self.next = self.ring.tail();
     }
 
-    /// Takes the oldest request if it is done, and tells its completion if one is due. False where
-    /// it is not done, or there is none.
-    pub(crate) fn pop_done(&mut self, qp: QpId, tell: impl FnOnce(WorkCompletion)) -> bool {
+    /// Takes the oldest request if it is done, and tells its completion if one is due, and how many
+    /// before it had none. False where it is not done, or there is none.
+    pub(crate) fn pop_done(&mut self, qp: QpId, tell: impl FnMut(Event)) -> bool {
         let Some(wqe) = self.ring.front() else { return false };
         let Progress::Done(status) = wqe.progress else { return false };
         if wqe.signaled || status != WcStatus::Success {
-            tell(wqe.completion(qp, status));
+            let completion = wqe.completion(qp, status);
+            self.tell(completion, tell);
+        } else {
+            self.silent = self.silent.wrapping_add(1);
         }
         self.ring.pop();
         self.next = self.next.max(self.ring.head());
@@ -415,22 +439,28 @@ impl SendQueue {
     /// The same of a request that ends well because the stream took all octets up to `position`:
     /// what [`Self::taken`] and [`Self::pop_done`] would do of the oldest one.
     #[inline]
-    pub(crate) fn pop_taken(
-        &mut self,
-        position: u64,
-        qp: QpId,
-        tell: impl FnOnce(WorkCompletion),
-    ) -> bool {
+    pub(crate) fn pop_taken(&mut self, position: u64, qp: QpId, tell: impl FnMut(Event)) -> bool {
         let Some(wqe) = self.ring.front() else { return false };
         if self.acks.on || !matches!(wqe.progress, Progress::Built(end) if end <= position) {
             return false;
         }
         if wqe.signaled {
-            tell(wqe.completion(qp, WcStatus::Success));
+            let completion = wqe.completion(qp, WcStatus::Success);
+            self.tell(completion, tell);
+        } else {
+            self.silent = self.silent.wrapping_add(1);
         }
         self.in_stream -= 1;
         self.ring.pop();
         true
+    }
+
+    #[inline]
+    fn tell(&mut self, completion: WorkCompletion, mut tell: impl FnMut(Event)) {
+        if self.silent > 0 {
+            tell(Event::SilentSends(core::mem::take(&mut self.silent)));
+        }
+        tell(Event::SendCompleted(completion));
     }
 }
 
@@ -490,8 +520,12 @@ mod tests {
         queue.taken(20);
         queue.flush();
         let status = |_| {
+            let completion = |event| match event {
+                Event::SendCompleted(completion) => Some(completion.status),
+                _ => None,
+            };
             let mut status = None;
-            assert!(queue.pop_done(QpId(0), |completion| status = Some(completion.status)));
+            assert!(queue.pop_done(QpId(0), |event| status = completion(event)));
             status.unwrap()
         };
         let ended: [WcStatus; 4] = core::array::from_fn(status);

@@ -29,6 +29,16 @@ pub enum Fault {
     /// An error of this side, not tied to anything received (RFC 5040 §7.1(1)).
     #[error("local error: {0}")]
     Local(&'static str),
+    /// The program has taken memory away that is registered, as one of its own requests found, or
+    /// one of the peer's. An error of this side either way, not the peer's: the STag is valid and
+    /// grants the access (RFC 5040 §7.1(1)).
+    #[error("registered memory is gone at {addr:#x}")]
+    BadAddress {
+        /// The address that could not be accessed.
+        addr: u64,
+        /// The access was the peer's.
+        remote: bool,
+    },
     /// The peer closed the stream while work was pending.
     #[error("the peer closed the stream while work was pending")]
     BadClose,
@@ -44,10 +54,32 @@ impl From<Rejected> for Fault {
 }
 
 impl Fault {
+    /// What it means that the peer's access to a tagged buffer was refused.
+    pub(crate) fn of_tagged(error: AccessError) -> Self {
+        Self::of_gone(error, true).unwrap_or_else(|| Self::Ddp(error.into()))
+    }
+
+    /// What it means that what the peer asked for was refused.
+    pub(crate) fn of_asked(error: AccessError) -> Self {
+        Self::of_gone(error, true).unwrap_or(Self::Rdmap(RdmapError::Protection(error)))
+    }
+
+    /// What it means that memory of a request of the program's own was refused.
+    pub(crate) fn of_own(error: AccessError, what: &'static str) -> Self {
+        Self::of_gone(error, false).unwrap_or(Self::Local(what))
+    }
+
+    const fn of_gone(error: AccessError, remote: bool) -> Option<Self> {
+        match error {
+            AccessError::BadAddress(addr) => Some(Self::BadAddress { addr, remote }),
+            _ => None,
+        }
+    }
+
     /// What goes into the Terminate header.
     pub const fn code(&self) -> TerminateCode {
         let (layer, etype, code) = match self {
-            Self::Local(_) => (0, 0, 0x00),
+            Self::Local(_) | Self::BadAddress { .. } => (0, 0, 0x00),
             Self::BadClose => (0, 2, 0x07),
             Self::Rdmap(error) => rdmap(*error),
             Self::Ddp(error) => ddp(*error),
@@ -67,7 +99,11 @@ impl Fault {
             // Too short to have one.
             Self::Ddp(DdpError::Truncated) => false,
             Self::Ddp(_) | Self::Rdmap(_) => true,
-            Self::Mpa(_) | Self::Startup(_) | Self::Local(_) | Self::BadClose => false,
+            Self::Mpa(_)
+            | Self::Startup(_)
+            | Self::Local(_)
+            | Self::BadAddress { .. }
+            | Self::BadClose => false,
         }
     }
 
@@ -87,6 +123,7 @@ const fn rdmap(error: RdmapError) -> (u8, u8, u8) {
         RdmapError::Protection(AccessError::CannotInvalidate) | RdmapError::Invalidate(_) => {
             (0, 1, 0x09)
         }
+        RdmapError::Protection(AccessError::BadAddress(_)) => (0, 0, 0x00),
         RdmapError::Version => (0, 2, 0x05),
         RdmapError::UnexpectedOpcode(_) => (0, 2, 0x06),
         // RFC 7306 §8.2: an unaligned atomic is a catastrophic error of the stream.

@@ -2,14 +2,14 @@
 
 mod source;
 
-use alloc::collections::VecDeque;
+use alloc::collections::{TryReserveError, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
 use crate::ddp::tx::{Run, Segment};
 use crate::ddp::wire::{TAGGED_LEN, UNTAGGED_LEN};
-use crate::memory::{AccessError, Accessor, Invalidator, Memory, RemoteAccess, Sge};
+use crate::memory::{AccessError, Accessor, Invalidator, Memory, Sge};
 use crate::mpa::crc::Crc32c;
 use crate::mpa::startup::Negotiated;
 use crate::mpa::tx::Framer;
@@ -26,6 +26,11 @@ const GATHER_MIN: usize = 2048;
 /// Octets of segments that are decided on and copied at once, at most: whoever revokes their source
 /// waits no longer than for a system call.
 const RUN_MAX: usize = 64 * 1024;
+
+/// Runs that can wait in a [`Transmit`]: more than the long FPDUs of a staging buffer have.
+const PIECES: usize = 512;
+/// Runs of one FPDU at most: its header and trailer, and as many elements as devices allow.
+const PIECES_OF_FPDU: usize = 40;
 
 /// Registered octets that a stream sends from where they lie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,8 +83,18 @@ pub enum Piece {
     /// Octets of [`Transmit::octets`].
     Staged(Range<usize>),
     /// Registered octets. Their access must be checked again for each system call; where it was
-    /// lost, the stream cannot be kept and is to be reset.
+    /// lost, the stream cannot be kept ([`Transmitter::lost`]).
     Memory(Source),
+}
+
+impl Piece {
+    /// Octets.
+    fn len(&self) -> usize {
+        match self {
+            Self::Staged(range) => range.len(),
+            Self::Memory(source) => source.len(),
+        }
+    }
 }
 
 /// Octets of the stream that were built and wait to be taken: a staging buffer and, with CRC
@@ -98,12 +113,31 @@ impl Transmit {
 
     /// A queue whose staging buffer has `capacity` octets, at least [`Self::MIN_CAPACITY`].
     pub fn new(capacity: usize) -> Self {
-        Self {
-            staging: vec![0; capacity.max(Self::MIN_CAPACITY)],
-            end: 0,
-            pieces: VecDeque::with_capacity(64),
-            len: 0,
-        }
+        let staging = vec![0; capacity.max(Self::MIN_CAPACITY)];
+        Self::with_staging(staging).expect("memory for a short list")
+    }
+
+    /// A queue with this staging buffer, of at least [`Self::MIN_CAPACITY`] octets. It needs no
+    /// memory beside it later.
+    ///
+    /// # Errors
+    ///
+    /// When there is no memory for the list of runs.
+    ///
+    /// # Panics
+    ///
+    /// If the buffer is too short.
+    pub fn with_staging(staging: Vec<u8>) -> Result<Self, TryReserveError> {
+        assert!(staging.len() >= Self::MIN_CAPACITY, "room for any FPDU");
+        let mut pieces = VecDeque::new();
+        pieces.try_reserve_exact(PIECES)?;
+        Ok(Self { staging, end: 0, pieces, len: 0 })
+    }
+
+    /// Whether an FPDU of so many octets can be built.
+    #[inline]
+    fn takes(&self, fpdu: usize) -> bool {
+        self.room() >= fpdu && self.pieces.len() <= PIECES - PIECES_OF_FPDU
     }
 
     /// Whether everything was taken.
@@ -161,10 +195,7 @@ impl Transmit {
         self.len -= n;
         while n > 0 {
             let Some(front) = self.pieces.front_mut() else { break };
-            let len = match front {
-                Piece::Staged(range) => range.len(),
-                Piece::Memory(source) => source.len(),
-            };
+            let len = front.len();
             if n < len {
                 match front {
                     Piece::Staged(range) => range.start += n,
@@ -270,7 +301,7 @@ impl Transmitter {
         out: &mut Transmit,
         budget: usize,
     ) -> bool {
-        while out.len() < budget && out.room() >= self.full() {
+        while out.len() < budget && out.takes(self.full()) {
             let framed = self.framed.take();
             let most = self.most(out.room().min(budget - out.len()));
             let next = qp.with(|qp| {
@@ -318,6 +349,14 @@ impl Transmitter {
         self.taken += n as u64;
         let (framed, position) = (self.framed.take(), self.taken);
         qp.with(|qp: &mut Qp| qp.taken(framed, position))
+    }
+
+    /// The registered octets of the piece `number` of `out` cannot be read any more. Its header is
+    /// part of the stream already, and perhaps taken, so the framing is lost: the stream is reset.
+    pub fn lost<S: Shared>(&self, qp: &S, out: &Transmit, number: usize, error: AccessError) {
+        let position = self.taken + out.pieces().take(number).map(Piece::len).sum::<usize>() as u64;
+        let remote = matches!(out.pieces().nth(number), Some(Piece::Memory(Source::Remote { .. })));
+        qp.with(|qp: &mut Qp| qp.source_lost(position, remote, error));
     }
 
     /// Frames `segments`. Where the source is refused: how many payload octets were framed before.
@@ -404,7 +443,8 @@ impl Transmitter {
         result
     }
 
-    /// Sends the payload from where it lies. The access is checked before anything is framed.
+    /// Sends the payload from where it lies. It is looked for before anything is framed: then this
+    /// message can still end with a Terminate in its place.
     #[inline(never)]
     fn frame_in_place<M: Memory>(
         &mut self,
@@ -417,11 +457,11 @@ impl Transmitter {
         debug_assert_eq!(len, run.len, "long ones are decided on one by one");
         match body {
             Body::Remote(stag, to) => {
-                memory.check_remote(self.who, stag, to, u64::from(len), RemoteAccess::Read)?;
+                memory.find_remote(self.who, stag, to, u64::from(len))?;
             }
             _ => {
                 for sge in &self.scratch.sges {
-                    memory.check_local(self.who, *sge, false)?;
+                    memory.find_local(self.who, *sge)?;
                 }
             }
         }

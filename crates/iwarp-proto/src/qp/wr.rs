@@ -1,12 +1,13 @@
 //! Work requests and work completions.
 
+use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 
 use thiserror::Error;
 
 use crate::memory::{Bind, QpId, Sge};
 use crate::qp::hello::Capabilities;
-use crate::qp::list::octets_of;
+use crate::qp::list::{octets_of, refill};
 use crate::types::{Stag, TaggedOffset};
 
 /// What a send work request asks for.
@@ -200,10 +201,14 @@ impl Receive {
     }
 
     /// Takes over a request, keeping this value's storage.
-    pub fn set(&mut self, request: &RecvRequest<'_>) {
+    ///
+    /// # Errors
+    ///
+    /// [`PostError::OutOfMemory`]
+    #[inline]
+    pub fn set(&mut self, request: &RecvRequest<'_>) -> Result<(), PostError> {
         self.wr_id = request.wr_id;
-        self.sges.clear();
-        self.sges.extend_from_slice(request.sges);
+        refill(&mut self.sges, request.sges)
     }
 }
 
@@ -248,6 +253,15 @@ pub enum PostError {
     /// The queue pair takes its receives from a shared receive queue.
     #[error("queue pair uses a shared receive queue")]
     SharedReceiveQueue,
+    /// There is no memory for the request, or for its completion.
+    #[error("out of memory")]
+    OutOfMemory,
+}
+
+impl From<TryReserveError> for PostError {
+    fn from(_: TryReserveError) -> Self {
+        Self::OutOfMemory
+    }
 }
 
 /// What a work completion is about.

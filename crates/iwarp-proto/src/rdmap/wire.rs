@@ -278,6 +278,53 @@ pub struct TerminateCode {
     pub code: u8,
 }
 
+impl TerminateCode {
+    /// What the RFCs call it (RFC 5040 §4.8, RFC 5041 §7.2, RFC 5044 §8, RFC 6581 §8, RFC 7306 §8).
+    pub const fn name(&self) -> &'static str {
+        match (self.layer, self.etype, self.code) {
+            (0, 0, _) => "RDMAP: local catastrophic error",
+            (0, 1, 0x00) => "RDMAP remote protection error: invalid STag",
+            (0, 1, 0x01) => "RDMAP remote protection error: base or bounds violation",
+            (0, 1, 0x02) => "RDMAP remote protection error: access rights violation",
+            (0, 1, 0x03) => "RDMAP remote protection error: STag not associated with the stream",
+            (0, 1, 0x04) => "RDMAP remote protection error: TO wrap",
+            (0, 1, 0x09) => "RDMAP remote protection error: STag cannot be invalidated",
+            (0, 1, _) => "RDMAP remote protection error",
+            (0, 2, 0x05) => "RDMAP remote operation error: invalid RDMAP version",
+            (0, 2, 0x06) => "RDMAP remote operation error: unexpected opcode",
+            (0, 2, 0x07) => "RDMAP remote operation error: catastrophic, localized to the stream",
+            (0, 2, 0x08) => "RDMAP remote operation error: catastrophic, global",
+            (0, 2, 0x09) => "RDMAP remote operation error: STag cannot be invalidated",
+            (0, 2, _) => "RDMAP remote operation error",
+            (0, ..) => "RDMAP error",
+            (1, 0, _) => "DDP: local catastrophic error",
+            (1, 1, 0x00) => "DDP tagged buffer error: invalid STag",
+            (1, 1, 0x01) => "DDP tagged buffer error: base or bounds violation",
+            (1, 1, 0x02) => "DDP tagged buffer error: STag not associated with the stream",
+            (1, 1, 0x03) => "DDP tagged buffer error: TO wrap",
+            (1, 1, 0x04) => "DDP tagged buffer error: invalid DDP version",
+            (1, 1, _) => "DDP tagged buffer error",
+            (1, 2, 0x01) => "DDP untagged buffer error: invalid QN",
+            (1, 2, 0x02) => "DDP untagged buffer error: no buffer available",
+            (1, 2, 0x03) => "DDP untagged buffer error: MSN range is not valid",
+            (1, 2, 0x04) => "DDP untagged buffer error: invalid MO",
+            (1, 2, 0x05) => "DDP untagged buffer error: message too long for the buffer",
+            (1, 2, 0x06) => "DDP untagged buffer error: invalid DDP version",
+            (1, 2, _) => "DDP untagged buffer error",
+            (1, ..) => "DDP error",
+            (2, 0, 0x01) => "MPA: TCP connection closed, terminated or lost",
+            (2, 0, 0x02) => "MPA: CRC error",
+            (2, 0, 0x03) => "MPA: marker and ULPDU length do not match",
+            (2, 0, 0x04) => "MPA: invalid Request or Reply frame",
+            (2, 0, 0x05) => "MPA: local catastrophic error",
+            (2, 0, 0x06) => "MPA: insufficient IRD resources",
+            (2, 0, 0x07) => "MPA: no matching RTR option",
+            (2, ..) => "MPA error",
+            _ => "unknown error",
+        }
+    }
+}
+
 impl core::fmt::Debug for TerminateCode {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "{}/{}/{:02x}", self.layer, self.etype, self.code)

@@ -48,7 +48,7 @@ impl Receiver {
             Ok(follow) => self.follow(qp, memory, follow),
             Err(plan) => {
                 if !self.carry_out(qp, memory, plan, ulpdu) {
-                    self.held = Some(ulpdu.to_vec());
+                    self.hold(qp, ulpdu);
                 }
             }
         }

@@ -6,6 +6,7 @@ mod atomics;
 mod closing;
 mod completions;
 mod faults;
+mod gone;
 mod hello;
 mod immediate;
 mod invalidate;
@@ -85,6 +86,8 @@ struct Host {
     touches: RefCell<Vec<Touch>>,
     /// Checks after which every access is refused with this error.
     revoke_after: Cell<Option<(usize, AccessError)>>,
+    /// The STag of the region whose memory is gone, if one is.
+    gone: Cell<u32>,
     /// Uses that have begun and not ended.
     open: Cell<usize>,
 }
@@ -134,6 +137,12 @@ impl Host {
 
     fn fill(&self, stag: u32, at: usize, octets: &[u8]) {
         self.change(stag, |region| region.octets[at..at + octets.len()].copy_from_slice(octets));
+    }
+
+    /// Whether there is memory to be accessed.
+    fn there(&self, stag: Stag, at: u64) -> Result<(), AccessError> {
+        let gone = stag.0 != 0 && self.gone.get() == stag.0;
+        if gone { Err(AccessError::BadAddress(at)) } else { Ok(()) }
     }
 
     fn touches(&self) -> Vec<Touch> {
@@ -218,8 +227,10 @@ impl Memory for Host {
     ) -> Result<(), AccessError> {
         let len = data.len();
         self.access(who, stag, to.0, len as u64, Access::REMOTE_WRITE, |octets| {
+            self.there(stag, to.0)?;
             octets.copy_from_slice(data);
-        })?;
+            Ok(())
+        })??;
         self.note(Touch::Placed { stag: stag.0, len });
         Ok(())
     }
@@ -234,8 +245,10 @@ impl Memory for Host {
     ) -> Result<(), AccessError> {
         let len = dst.len();
         self.access(who, stag, to.0, len as u64, Access::REMOTE_READ, |octets| {
+            self.there(stag, to.0)?;
             dst.copy_from_slice(octets);
-        })?;
+            Ok(())
+        })??;
         if let Some(crc) = crc {
             crc.update(dst);
         }
@@ -254,6 +267,7 @@ impl Memory for Host {
             if !to.0.is_multiple_of(8) {
                 return Err(AccessError::Unaligned);
             }
+            self.there(stag, to.0)?;
             let old = u64::from_ne_bytes(octets.try_into().expect("8 octets"));
             octets.copy_from_slice(&op.apply(old).to_ne_bytes());
             self.note(Touch::Atomic { stag: stag.0 });
@@ -266,12 +280,30 @@ impl Memory for Host {
         self.access(who, sge.lkey, sge.addr, u64::from(sge.length), right, |_| ())
     }
 
+    fn find_remote(
+        &self,
+        who: Accessor,
+        stag: Stag,
+        to: TaggedOffset,
+        len: u64,
+    ) -> Result<(), AccessError> {
+        self.check_remote(who, stag, to, len, RemoteAccess::Read)?;
+        self.there(stag, to.0)
+    }
+
+    fn find_local(&self, who: Accessor, sge: Sge) -> Result<(), AccessError> {
+        self.check_local(who, sge, false)?;
+        self.there(sge.lkey, sge.addr)
+    }
+
     fn place_local(&self, who: Accessor, sge: Sge, data: &[u8]) -> Result<(), AccessError> {
         assert!(data.len() <= sge.length as usize);
         let len = data.len();
         self.access(who, sge.lkey, sge.addr, len as u64, Access::LOCAL_WRITE, |octets| {
+            self.there(sge.lkey, sge.addr)?;
             octets.copy_from_slice(data);
-        })?;
+            Ok(())
+        })??;
         self.note(Touch::Placed { stag: sge.lkey.0, len });
         Ok(())
     }
@@ -286,8 +318,10 @@ impl Memory for Host {
         assert!(dst.len() <= sge.length as usize);
         let len = dst.len();
         self.access(who, sge.lkey, sge.addr, len as u64, Access::LOCAL_READ, |octets| {
+            self.there(sge.lkey, sge.addr)?;
             dst.copy_from_slice(octets);
-        })?;
+            Ok(())
+        })??;
         if let Some(crc) = crc {
             crc.update(dst);
         }

@@ -21,7 +21,7 @@ enum Quotes {
 
 /// Every fault: layer and type, code, quotes (RFC 5040 §4.8 with Figures 9 and 10, RFC 6581 §8,
 /// RFC 7306 §8.2).
-const TABLE: [(Fault, [u8; 2], Quotes); 38] = {
+const TABLE: [(Fault, [u8; 2], Quotes); 40] = {
     use Quotes::{Both, Ddp, Nothing};
     const fn d(error: DdpError) -> Fault {
         Fault::Ddp(error)
@@ -72,13 +72,16 @@ const TABLE: [(Fault, [u8; 2], Quotes); 38] = {
         (Fault::Startup(StartupFault::InsufficientIrd), [0x20, 0x06], Nothing),
         (Fault::Startup(StartupFault::NoMatchingRtr), [0x20, 0x07], Nothing),
         (Fault::Local("another"), [0x00, 0x00], Nothing),
+        // An error of this side, though the peer's request came upon it.
+        (Fault::BadAddress { addr: 7, remote: true }, [0x00, 0x00], Nothing),
+        (Fault::BadAddress { addr: 7, remote: false }, [0x00, 0x00], Nothing),
     ]
 };
 
 /// Which fault the table has to have: a new one does not compile without its row here.
 fn rows_of(fault: &Fault) -> usize {
     match fault {
-        Fault::Local(_) => 2,
+        Fault::Local(_) | Fault::BadAddress { .. } => 2,
         Fault::BadClose => 1,
         Fault::Mpa(MpaError::Closed | MpaError::Crc | MpaError::Marker) => 3,
         Fault::Startup(
