@@ -6,7 +6,8 @@
 //!   part     one piece of a vectored transfer     fd       descriptors out of select()'s range
 //!   stream   sendmsg, recvmsg over such pieces    fork     has this process been forked?
 //!   poll     epoll, eventfd, a blocking wait      thread   threads that take no signals
-//!   cancel   a wait that can be cancelled         clock, guid, random, exit
+//!   cancel   a wait that can be cancelled         owner    whose the other end is
+//!   clock, guid, random, exit, environment
 //! ```
 //!
 //! System calls are made directly (rustix's raw backend) wherever that is possible: libraries that
@@ -23,10 +24,12 @@
 pub mod addr;
 pub mod cancel;
 pub mod clock;
+pub mod environment;
 pub mod exit;
 pub mod fd;
 pub mod fork;
 pub mod guid;
+pub mod owner;
 pub mod part;
 pub mod poll;
 pub mod random;
@@ -41,4 +44,4 @@ pub use fd::FdPlace;
 pub use fork::{ForkGeneration, PerProcess};
 pub use part::{IoPart, IoPartMut};
 pub use poll::{Epoll, EventFd, EventFdKind, Events, Interest, Ready};
-pub use socket::{Ipv6Listen, Keepalive, Sharing, TcpSocket};
+pub use socket::{Ipv6Listen, Keepalive, Sharing, Spare, TcpSocket, Vitals};

@@ -43,9 +43,10 @@ impl<'a> IoPart<'a> {
     ///
     /// # Safety
     ///
-    /// For the whole of `'a` the `len` octets from `ptr` must stay mapped memory that this
-    /// process is allowed to hand to a peer. Others may write there at the same time: what is
-    /// sent is then any mixture of old and new octets. No `&mut` to it may be in use.
+    /// For the whole of `'a` the `len` octets from `ptr` must be what this process is allowed to
+    /// hand to a peer, or not mapped: then the system call fails with `EFAULT`. Others may write
+    /// there at the same time: what is sent is then any mixture of old and new octets. No `&mut` to
+    /// it may be in use.
     pub const unsafe fn from_raw(ptr: *const u8, len: usize) -> Self {
         let iov = libc::iovec { iov_base: ptr.cast_mut().cast(), iov_len: len };
         IoPart { iov, lifetime: PhantomData }
@@ -136,8 +137,9 @@ impl<'a> IoPartMut<'a> {
     ///
     /// # Safety
     ///
-    /// For the whole of `'a` the `len` octets from `ptr` must stay mapped memory into which this
-    /// process is allowed to put what a peer sends, and no Rust reference to it may be in use.
+    /// For the whole of `'a` the `len` octets from `ptr` must be memory into which this process is
+    /// allowed to put what a peer sends, or not mapped: then the system call fails with `EFAULT`. No
+    /// Rust reference to it may be in use.
     pub const unsafe fn from_raw(ptr: *mut u8, len: usize) -> Self {
         let iov = libc::iovec { iov_base: ptr.cast(), iov_len: len };
         IoPartMut { iov, lifetime: PhantomData }
@@ -222,8 +224,8 @@ impl<'a> From<&'a Guard<'_>> for IoPart<'a> {
     fn from(guard: &'a Guard<'_>) -> Self {
         // SAFETY: the guard's octets are registered, and were checked for this use; while it is
         // borrowed it lives, and nobody who revokes the registration has returned. Whoever
-        // registered them promised that they stay mapped so long and that no Rust reference to
-        // them is used.
+        // registered them promised that nothing else comes to lie there so long and that no Rust
+        // reference to them is used.
         unsafe { IoPart::from_raw(guard.as_ptr(), guard.len()) }
     }
 }

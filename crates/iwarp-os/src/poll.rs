@@ -32,7 +32,7 @@ pub struct Events {
 }
 
 /// One descriptor that is ready.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ready {
     /// The token it was added with.
     pub token: u64,
@@ -94,18 +94,25 @@ impl Epoll {
     /// `events`; returns how many there are.
     ///
     /// The timeout is kept to the microsecond where the system has `epoll_pwait2`, else rounded
-    /// up to the millisecond.
+    /// up to the millisecond. A sandbox may refuse one of the two calls.
     ///
     /// # Errors
     ///
     /// `Interrupted` after a signal handler, and after the process was stopped and continued.
     pub fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<usize> {
         events.list.clear();
-        match timeout {
-            Some(exact) if exact.subsec_nanos() % 1_000_000 != 0 => {
-                self.wait_exact(events, exact)?;
+        if timeout.is_some_and(|timeout| timeout.subsec_nanos() % 1_000_000 != 0) {
+            let waited = self.wait_exact(events, timeout);
+            if !is_refused(&waited) {
+                waited?;
+                return Ok(events.list.len());
             }
-            _ => self.wait_millis(events, timeout)?,
+        }
+        let waited = self.wait_millis(events, timeout);
+        if is_refused(&waited) {
+            self.wait_exact(events, timeout)?;
+        } else {
+            waited?;
         }
         Ok(events.list.len())
     }
@@ -116,16 +123,17 @@ impl Epoll {
         Ok(())
     }
 
-    fn wait_exact(&self, events: &mut Events, timeout: Duration) -> io::Result<()> {
-        /// The system has no `epoll_pwait2`, or a sandbox refuses it.
-        static ABSENT: AtomicBool = AtomicBool::new(false);
+    fn wait_exact(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+        static REFUSED: AtomicBool = AtomicBool::new(false);
 
-        if ABSENT.load(Ordering::Relaxed) {
-            return self.wait_millis(events, Some(timeout));
+        if REFUSED.load(Ordering::Relaxed) {
+            return Err(Errno::NOSYS.into());
         }
         let room = events.list.spare_capacity_mut();
         // The kernel's timespec for calls that are younger than the year 2038 problem.
-        let kernel = [capped_secs(timeout), i64::from(timeout.subsec_nanos())];
+        let kernel =
+            timeout.map(|timeout| [capped_secs(timeout), i64::from(timeout.subsec_nanos())]);
+        let end = kernel.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         // SAFETY: the kernel writes at most `room.len()` events into `room` and reads `kernel`.
         // No signal mask is given.
         let found = unsafe {
@@ -134,7 +142,7 @@ impl Epoll {
                 self.fd.as_raw_fd(),
                 room.as_mut_ptr(),
                 i32::try_from(room.len()).unwrap_or(i32::MAX),
-                &raw const kernel,
+                end,
                 std::ptr::null::<libc::sigset_t>(),
                 0usize,
             )
@@ -144,13 +152,18 @@ impl Epoll {
             unsafe { events.list.set_len(found) };
             return Ok(());
         }
-        let error = io::Error::last_os_error();
-        if matches!(Errno::from_io_error(&error), Some(Errno::NOSYS | Errno::PERM)) {
-            ABSENT.store(true, Ordering::Relaxed);
-            return self.wait_millis(events, Some(timeout));
+        let result = Err(io::Error::last_os_error());
+        if is_refused(&result) {
+            REFUSED.store(true, Ordering::Relaxed);
         }
-        Err(error)
+        result
     }
+}
+
+/// Whether the system does not have a call, or a sandbox refuses it.
+fn is_refused(result: &io::Result<()>) -> bool {
+    let error = result.as_ref().err().and_then(Errno::from_io_error);
+    matches!(error, Some(Errno::NOSYS | Errno::PERM))
 }
 
 impl Interest {

@@ -4,6 +4,8 @@
 //! can name. Sending and receiving is in [`stream`](crate::stream).
 
 mod reserve;
+mod spare;
+mod vitals;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -13,12 +15,16 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::ioctl::{Getter, Opcode};
 use rustix::net::sockopt as option;
-use rustix::net::{AddressFamily, Shutdown, SocketAddrAny, SocketFlags, SocketType, ipproto};
+use rustix::net::{
+    AddressFamily, RecvFlags, Shutdown, SocketAddrAny, SocketFlags, SocketType, ipproto,
+};
 
 use crate::fd::{FdPlace, OurFd};
 use crate::sockopt;
 
 pub use reserve::Sharing;
+pub use spare::{Spare, is_shortage};
+pub use vitals::Vitals;
 
 /// A TCP socket: connecting, connected or listening.
 #[derive(Debug)]
@@ -292,6 +298,20 @@ impl TcpSocket {
     /// `InvalidInput` on a listener.
     pub fn unsent(&self) -> io::Result<usize> {
         self.octets::<SIOCOUTQNSD>()
+    }
+
+    /// Whether octets were received and not yet read. Works where a sandbox refuses `ioctl`.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading.
+    pub fn has_input(&self) -> io::Result<bool> {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        match rustix::net::recv(self, &mut [0; 1][..], flags) {
+            Ok((octets, _)) => Ok(octets > 0),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Octets received and not yet read (`FIONREAD`).

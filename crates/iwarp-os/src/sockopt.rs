@@ -23,6 +23,30 @@ pub(crate) fn int(fd: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Result<c
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
 }
 
+/// Reads an option whose value is a structure, as much of it as there is and goes into `value`;
+/// returns how much that is.
+pub(crate) fn octets(
+    fd: BorrowedFd<'_>,
+    level: c_int,
+    name: c_int,
+    value: &mut [u8],
+) -> io::Result<usize> {
+    let mut len = value.len() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` octets to `value` and the new length to `len`;
+    // both outlive the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_getsockopt,
+            fd.as_raw_fd(),
+            level,
+            name,
+            value.as_mut_ptr(),
+            &raw mut len,
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(len as usize) }
+}
+
 /// Sets an option whose value is one `int`.
 pub(crate) fn set_int(
     fd: BorrowedFd<'_>,

@@ -27,7 +27,8 @@ impl TcpSocket {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` when the socket's buffer is full; `BrokenPipe` or `ConnectionReset` when the
+    /// `WouldBlock` when the socket's buffer is full; `EFAULT` when the first octet cannot be read,
+    /// and nothing was taken (what lies before such an octet is taken alone); `BrokenPipe` or `ConnectionReset` when the
     /// connection is gone; `EBADF`, `ENOTSOCK` when the descriptor is not ours any more.
     pub fn send(&self, parts: &[IoPart<'_>], more: bool) -> io::Result<usize> {
         let now = &parts[..parts.len().min(MAX_PARTS)];
@@ -54,7 +55,8 @@ impl TcpSocket {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` when nothing is there; `InvalidInput` when there is no room in `parts`, which
+    /// `WouldBlock` when nothing is there; `EFAULT` when there is no writing to the first octet's
+    /// place, and nothing was taken from the stream; `InvalidInput` when there is no room in `parts`, which
     /// would look like the end of the stream; `ConnectionReset`, `TimedOut` when the connection is
     /// gone; `EBADF`, `ENOTSOCK` when the descriptor is not ours any more.
     pub fn recv(&self, parts: &mut [IoPartMut<'_>]) -> io::Result<usize> {
@@ -79,6 +81,11 @@ impl TcpSocket {
         });
         Ok(received?)
     }
+}
+
+/// Whether a call found the memory of its parts gone, of which nothing was taken or filled then.
+pub fn is_bad_address(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EFAULT)
 }
 
 /// Makes a system call until no signal interrupts it; what it transferred.

@@ -38,6 +38,7 @@ struct Seen {
     told: u64,
 }
 
+// Has no destructor, so a thread has it to its very end.
 thread_local! {
     static SEEN: Cell<Seen> =
         const { Cell::new(Seen { look: Look { ticks: 0, nanos: 0 }, tick: 0, told: 0 }) };

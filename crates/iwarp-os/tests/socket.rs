@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use iwarp_os::poll::wait_readable;
 use iwarp_os::{
@@ -242,6 +242,43 @@ fn options_arrive_at_the_socket() {
 }
 
 #[test]
+fn vitals_tell_of_a_peer_that_does_not_read() {
+    let (client, _server) = pair();
+    client.limit_unsent(64 * 1024).unwrap();
+    // gVisor says nothing.
+    let Some(fresh) = client.vitals().unwrap() else { return };
+    assert_eq!((fresh.outstanding, fresh.probes), (0, 0));
+    let block = vec![0; 1 << 20];
+    while client.send(&[IoPart::new(&block)], false).is_ok() {}
+    let deadline = Instant::now() + LIMIT.unwrap();
+    let full = loop {
+        let vitals = client.vitals().unwrap().unwrap();
+        if vitals.in_flight == 0 {
+            break vitals;
+        }
+        assert!(Instant::now() < deadline, "{vitals:?}");
+    };
+    // Not the megabytes that a buffer grows to, and acknowledged a moment ago.
+    assert!((1..=192 * 1024).contains(&full.outstanding), "{full:?}");
+    assert!(Some(full.last_ack) < LIMIT, "{full:?}");
+}
+
+#[test]
+fn a_spare_descriptor_refuses() {
+    let listener = listener();
+    let client = connected(listener.local_addr().unwrap());
+    let mut spare = iwarp_os::Spare::default();
+    assert!(spare.keep());
+    until_readable(&listener);
+    listener.refuse_one(&mut spare).unwrap();
+    until_readable(&client);
+    let mut room = [0; 8];
+    assert_eq!(client.recv(&mut [IoPartMut::new(&mut room)]).unwrap(), 0);
+    let none = listener.refuse_one(&mut spare).unwrap_err();
+    assert_eq!(none.kind(), ErrorKind::WouldBlock);
+}
+
+#[test]
 fn parts_are_gathered_and_scattered_in_order() {
     let (client, server) = pair();
     let bytes: Vec<u8> = (0..200).collect();
@@ -254,7 +291,7 @@ fn parts_are_gathered_and_scattered_in_order() {
     ];
     assert_eq!(client.send(&parts, false).unwrap(), 200);
     until_readable(&server);
-    assert_eq!(server.readable().unwrap(), 200);
+    assert_eq!((server.readable().unwrap(), server.has_input().unwrap()), (200, true));
 
     let mut first = [0; 3];
     let mut second = [0; 300];
@@ -267,7 +304,7 @@ fn parts_are_gathered_and_scattered_in_order() {
     assert_eq!(first, bytes[..3]);
     assert_eq!(second[..197], bytes[3..]);
     assert_eq!(second[197..], [0; 103]);
-    assert_eq!(server.readable().unwrap(), 0);
+    assert_eq!((server.readable().unwrap(), server.has_input().unwrap()), (0, false));
 }
 
 #[test]

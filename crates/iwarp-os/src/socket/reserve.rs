@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use rustix::net::{Shutdown, sockopt as option};
+use rustix::net::sockopt as option;
 
 use super::{Ipv6Listen, TcpSocket};
 
@@ -56,18 +56,44 @@ impl TcpSocket {
     pub fn start_listening(&self, backlog: u32) -> io::Result<()> {
         // Connections inherit it, so that what is left of them blocks nobody.
         option::set_socket_reuseaddr(self, true)?;
-        Ok(rustix::net::listen(self, i32::try_from(backlog).unwrap_or(i32::MAX))?)
+        Ok(listen(self, backlog)?)
     }
 
-    /// Has a listening socket refuse peers from now on. It keeps its port if that was named when
-    /// it was [reserved](Self::reserve), and can be made to listen again.
+    /// Listens at one address of the port that this socket has [reserved](Self::reserve) at all
+    /// addresses, and which it goes on keeping from others: no other user's socket gets in between,
+    /// and no other process's that does not ask for it by `SO_REUSEPORT`.
     ///
     /// # Errors
     ///
-    /// Those of a socket that does not listen.
-    pub fn stop_listening(&self) -> io::Result<()> {
-        rustix::net::shutdown(self, Shutdown::Both)?;
-        Ok(option::set_socket_reuseaddr(self, false)?)
+    /// What `socket`, `bind` and `listen` report: `AddrNotAvailable`, `AddrInUse` when another
+    /// socket listens there.
+    pub fn listen_at(&self, ip: IpAddr, scope_id: u32, backlog: u32) -> io::Result<Self> {
+        let mut addr = SocketAddr::new(ip, self.local_addr()?.port());
+        if let SocketAddr::V6(v6) = &mut addr {
+            v6.set_scope_id(scope_id);
+        }
+        let socket = Self::new(addr)?;
+        if addr.is_ipv6() {
+            option::set_ipv6_v6only(&socket, true)?;
+        }
+        // Not before: the port would not have been ours alone.
+        option::set_socket_reuseport(self, true)?;
+        option::set_socket_reuseport(&socket, true)?;
+        // Connections inherit it, so that what is left of them blocks nobody.
+        option::set_socket_reuseaddr(&socket, true)?;
+        match rustix::net::bind(&socket, &addr) {
+            // A process that has become another user since then. For the moment of two calls any
+            // process that asks for it by `SO_REUSEADDR` could get in.
+            Err(Errno::ADDRINUSE) => {
+                option::set_socket_reuseaddr(self, true)?;
+                let bound = rustix::net::bind(&socket, &addr);
+                let listens = bound.and_then(|()| listen(&socket, backlog));
+                option::set_socket_reuseaddr(self, false)?;
+                listens?;
+            }
+            bound => bound.and_then(|()| listen(&socket, backlog))?,
+        }
+        Ok(socket)
     }
 
     /// A connection of one end: what is sent comes back. `ip` is an address of this host. Waits
@@ -98,6 +124,10 @@ impl TcpSocket {
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
         }
     }
+}
+
+fn listen(socket: &TcpSocket, backlog: u32) -> rustix::io::Result<()> {
+    rustix::net::listen(socket, i32::try_from(backlog).unwrap_or(i32::MAX))
 }
 
 /// How long a packet to ourselves may take.
@@ -177,23 +207,73 @@ mod tests {
     }
 
     #[test]
-    fn listening_can_end_and_begin_again() {
-        let found = reserve(any(), Sharing::Exclusive).unwrap().local_addr().unwrap();
-        let mine = reserve(found, Sharing::Exclusive).unwrap();
+    fn a_port_can_be_listened_at_in_one_place() {
+        let everywhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+        let mine = reserve(everywhere, Sharing::Exclusive).unwrap();
+        let addr = |last| {
+            let ip = Ipv4Addr::new(127, 0, 0, last);
+            SocketAddr::new(ip.into(), mine.local_addr().unwrap().port())
+        };
+        let refused = |addr| {
+            TcpStream::connect(addr).is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused)
+        };
         for _ in 0..3 {
-            assert_eq!(TcpStream::connect(found).unwrap_err().kind(), ErrorKind::ConnectionRefused);
-            mine.start_listening(1).unwrap();
-            let peer = TcpStream::connect(found).unwrap();
+            assert!(refused(addr(1)) && refused(addr(2)));
+            let here = mine.listen_at(addr(1).ip(), 0, 8).unwrap();
+            let peer = TcpStream::connect(addr(1)).unwrap();
+            assert!(refused(addr(2)));
+            // Others get it neither here nor elsewhere, nor all of it.
+            for wanted in [addr(1), addr(2), SocketAddr::new(everywhere.ip(), addr(1).port())] {
+                for sharing in [Sharing::Exclusive, Sharing::Shared] {
+                    let error = reserve(wanted, sharing).unwrap_err();
+                    assert_eq!(error.kind(), ErrorKind::AddrInUse, "{wanted}");
+                }
+            }
+            let there = mine.listen_at(addr(2).ip(), 0, 8).unwrap();
+            TcpStream::connect(addr(2)).unwrap();
             let (taken, _) = loop {
-                match mine.accept() {
+                match here.accept() {
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                     taken => break taken.unwrap(),
                 }
             };
-            mine.stop_listening().unwrap();
-            assert_eq!(reserve(found, Sharing::Shared).unwrap_err().kind(), ErrorKind::AddrInUse);
+            drop((here, there));
+            // Connections that live on stand in nobody's way.
+            drop(mine.listen_at(addr(1).ip(), 0, 8).unwrap());
             drop((taken, peer));
         }
+    }
+
+    #[test]
+    fn another_user_can_use_what_the_process_has_reserved() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let everywhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+        let mine = reserve(everywhere, Sharing::Exclusive).unwrap();
+        let port = mine.local_addr().unwrap().port();
+        let beside = |addr: IpAddr| {
+            let socket = TcpSocket::new(SocketAddr::new(addr, port)).unwrap();
+            option::set_socket_reuseport(&socket, true).unwrap();
+            option::set_socket_reuseaddr(&socket, true).unwrap();
+            rustix::net::bind(&socket, &SocketAddr::new(addr, port))
+        };
+        let local = IpAddr::from(Ipv4Addr::LOCALHOST);
+        let here = mine.listen_at(local, 0, 8).unwrap();
+        // One thread becomes another user: that is the system's view of it.
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let nobody = rustix::thread::Uid::from_raw(65534);
+                rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+                for addr in [local, everywhere.ip(), Ipv4Addr::new(127, 0, 0, 9).into()] {
+                    assert_eq!(beside(addr).unwrap_err(), Errno::ADDRINUSE, "{addr}");
+                }
+                let there = mine.listen_at(Ipv4Addr::new(127, 0, 0, 8).into(), 0, 8).unwrap();
+                TcpStream::connect(there.local_addr().unwrap()).unwrap();
+                assert_eq!(beside(local).unwrap_err(), Errno::ADDRINUSE);
+            });
+        });
+        TcpStream::connect(here.local_addr().unwrap()).unwrap();
     }
 
     #[test]

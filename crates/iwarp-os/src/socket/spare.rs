@@ -1,0 +1,49 @@
+//! Refusing connections when there are no descriptors left.
+
+use std::io;
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+
+use super::TcpSocket;
+use crate::fd::{FdPlace, OurFd};
+
+/// A descriptor that is kept for the moment when there are no others: a connection can be taken
+/// from the system only with one, be it to close it.
+#[derive(Debug, Default)]
+pub struct Spare(Option<OurFd>);
+
+impl Spare {
+    /// Takes a descriptor to keep, unless there is one. Whether there is one now.
+    pub fn keep(&mut self) -> bool {
+        if self.0.is_none() {
+            let fd = eventfd(0, EventfdFlags::CLOEXEC);
+            self.0 = fd.ok().map(|fd| FdPlace::Internal.put(fd));
+        }
+        self.0.is_some()
+    }
+}
+
+/// Whether a call failed for want of something that may come back: descriptors, memory.
+pub fn is_shortage(error: &io::Error) -> bool {
+    const SHORTAGES: [Errno; 4] = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    Errno::from_io_error(error).is_some_and(|error| SHORTAGES.contains(&error))
+}
+
+impl TcpSocket {
+    /// Takes a connection that is waiting and closes it, by means of the spare descriptor.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` when none is waiting. Others where the spare one is gone too: threads of the
+    /// program take what becomes free.
+    pub fn refuse_one(&self, spare: &mut Spare) -> io::Result<()> {
+        spare.keep();
+        drop(spare.0.take());
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let taken = rustix::net::accept_with(self, flags).map(drop);
+        spare.keep();
+        Ok(taken?)
+    }
+}

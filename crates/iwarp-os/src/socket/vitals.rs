@@ -1,0 +1,96 @@
+//! What the system knows of a connection's health (`TCP_INFO`).
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use super::TcpSocket;
+use crate::sockopt;
+
+/// Offsets in `struct tcp_info`, which has only ever grown at its end.
+mod offset {
+    pub(super) const RETRANSMITS: usize = 2;
+    pub(super) const PROBES: usize = 3;
+    pub(super) const SND_MSS: usize = 16;
+    pub(super) const UNACKED: usize = 24;
+    pub(super) const LAST_DATA_RECV: usize = 52;
+    pub(super) const LAST_ACK_RECV: usize = 56;
+    pub(super) const TOTAL_RETRANS: usize = 100;
+    /// So much of it is needed.
+    pub(super) const END: usize = 104;
+}
+
+/// How it is between a connection and its peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Vitals {
+    /// Octets that the socket has taken and the peer has not acknowledged, sent or not.
+    pub outstanding: usize,
+    /// Segments on their way.
+    pub in_flight: u32,
+    /// How often the oldest of them was sent again for want of an answer; wraps.
+    pub retransmits: u8,
+    /// Probes of a closed window since the peer's last acknowledgement; wraps.
+    pub probes: u8,
+    /// Segments that were sent again since the connection began; wraps.
+    pub total_retransmits: u32,
+    /// How long ago the peer acknowledged something, if only a probe or that its window is closed.
+    pub last_ack: Duration,
+    /// How long ago octets came.
+    pub last_data: Duration,
+}
+
+impl TcpSocket {
+    /// What the system knows; `None` where it does not say (gVisor has the option and leaves most of
+    /// it empty).
+    ///
+    /// # Errors
+    ///
+    /// Those of asking a socket that is not ours any more.
+    pub fn vitals(&self) -> io::Result<Option<Vitals>> {
+        let mut info = [0; offset::END];
+        let len = sockopt::octets(self.as_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)?;
+        let word = |at: usize| {
+            let octets = &info[at..at + 4];
+            octets.try_into().map_or(0, u32::from_ne_bytes)
+        };
+        let millis = |at| Duration::from_millis(word(at).into());
+        // Each connection has a segment size.
+        if len < offset::END || word(offset::SND_MSS) == 0 {
+            return Ok(None);
+        }
+        Ok(Some(Vitals {
+            outstanding: self.unacknowledged()?,
+            in_flight: word(offset::UNACKED),
+            retransmits: info[offset::RETRANSMITS],
+            probes: info[offset::PROBES],
+            total_retransmits: word(offset::TOTAL_RETRANS),
+            last_ack: millis(offset::LAST_ACK_RECV),
+            last_data: millis(offset::LAST_DATA_RECV),
+        }))
+    }
+
+    /// Asks a silent peer again after so long at the latest, whether by sending a segment again or by
+    /// probing its closed window (`TCP_RTO_MAX_MS`, from 1 s to 2 min, which is the system's limit).
+    ///
+    /// # Errors
+    ///
+    /// `ENOPROTOOPT` before Linux 6.15.
+    pub fn set_longest_pause(&self, pause: Duration) -> io::Result<()> {
+        /// `TCP_RTO_MAX_MS`.
+        const RTO_MAX_MS: i32 = 44;
+        let millis = pause.as_millis().clamp(1_000, 120_000) as i32;
+        sockopt::set_int(self.as_fd(), libc::IPPROTO_TCP, RTO_MAX_MS, millis)
+    }
+
+    /// Takes no more octets while so many wait to be sent for the first time
+    /// (`TCP_NOTSENT_LOWAT`): of a peer that does not read, the system keeps that much and what one
+    /// call brought on top, instead of as much as a socket's buffer grows to.
+    ///
+    /// # Errors
+    ///
+    /// From the system.
+    pub fn limit_unsent(&self, octets: usize) -> io::Result<()> {
+        let octets = i32::try_from(octets).unwrap_or(i32::MAX);
+        sockopt::set_int(self.as_fd(), libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, octets)
+    }
+}
