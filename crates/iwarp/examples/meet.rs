@@ -1,5 +1,5 @@
-//! Two programs that tell each other address and queue pair number over a connection of their
-//! own, as programs for InfiniBand do, and need no connection manager:
+//! Two programs that tell each other address, queue pair number and packet number over a connection
+//! of their own, as programs for InfiniBand do, and need no connection manager:
 //!
 //! ```sh
 //! cargo run --example meet                # listens on port 18515
@@ -24,7 +24,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let cq = device.create_cq(16, None)?;
     let qp = pd.create_addressable_qp(&QueuePairAttributes::new(&cq, &cq))?;
     let region = pd.allocate(64, iwarp::Access::LOCAL_WRITE)?;
-    // From now on the peer may come.
     qp.modify(State::Init)?;
     qp.post_recv(&RecvRequest { wr_id: 1, sges: &[region.whole()] })?;
 
@@ -36,12 +35,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let local = stream.local_addr()?.ip().to_canonical();
     let gids = device.gids()?;
     let gid = gids.iter().find(|gid| gid.addr == local).ok_or("no such address")?;
-    writeln!(stream, "{} {}", gid.addr, qp.number())?;
+    writeln!(stream, "{} {} {}", gid.addr, qp.number(), qp.psn())?;
     let mut line = String::new();
     BufReader::new(&stream).read_line(&mut line)?;
-    let (addr, number) = line.trim().split_once(' ').ok_or("the peer makes no sense")?;
-    let peer = Peer::new(gid, addr.parse::<IpAddr>()?, number.parse()?);
+    let words: Vec<_> = line.trim().split(' ').collect();
+    let [addr, number, psn] = words[..] else { return Err("the peer makes no sense".into()) };
+    let peer = Peer::new(gid, addr.parse::<IpAddr>()?, number.parse()?, psn.parse()?);
 
+    // From now on the peer may come.
     qp.connect_to(&peer)?;
     qp.modify(State::Rts)?;
     let words = if server.is_some() { "I came to you." } else { "I waited for you." };

@@ -20,12 +20,14 @@
 
 pub mod cm;
 mod engine;
+#[doc(hidden)]
+pub mod report;
 pub mod session;
 pub mod verbs;
 
 pub use cm::rendezvous::{Peer, Retry};
 pub use engine::endpoint::Ended;
-pub use engine::options::{Log, OptionError, Options, Personality};
+pub use engine::options::{KeepAlive, Log, OptionError, Options, Personality, Users};
 pub use iwarp_mem::Buffer;
 pub use iwarp_proto::memory::{Access, Bind, Sge};
 pub use iwarp_proto::qp::{

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use common::{DEADLINE, End, Setup, pattern, until};
 use iwarp::{
-    Device, Ended, Options, RecvRequest, SendOp, Stag, State, TaggedOffset, WcOp, WcStatus,
+    Device, Ended, Options, Personality, RecvRequest, SendOp, Stag, State, TaggedOffset, WcOp,
+    WcStatus,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -141,6 +142,77 @@ fn what_was_completed_arrives_though_the_sender_exits() {
 #[ignore = "1,000 processes"]
 fn what_was_completed_arrives_though_the_sender_exits_full() {
     sends_arrive("what_was_completed_arrives_though_the_sender_exits_full", 1000);
+}
+
+/// Empty messages beyond what is put aside for a program that posts no receives, and the last that
+/// fits.
+const TOO_MANY: usize = 1100;
+const PARKED: usize = 1024;
+/// Octets that no socket holds.
+const LONG: usize = 16 << 20;
+
+/// A program that exits while streams stand still, because messages wait for its receives, and
+/// others still send. By then the thread that exits has no thread-locals any more.
+#[test]
+fn streams_that_stand_still_keep_no_other_from_ending_well() {
+    let test = "streams_that_stand_still_keep_no_other_from_ending_well";
+    let options = Options { personality: Personality::Roce, ..Options::default() };
+    if process::role().is_some() {
+        let addr = process::setting("IWARP_TEST_ADDR").parse().unwrap();
+        // Each device ends its own, at the same time as others.
+        let devices = [0; 2].map(|_| Device::with_options(options.clone()).unwrap());
+        let dial = |at: usize| process::dial(&devices[at % 2], addr, 64);
+        let [still, sending] = [0, 1].map(|_| [0, 1, 2].map(dial));
+        let mark = still[0].region(8);
+        process::say("mark", format!("{} {}", mark.rkey().0, mark.base().0));
+        // This thread reads what comes, so that it has all that a thread keeps.
+        let read = || still.iter().filter_map(|end| end.recv_cq.poll_one()).count();
+        until("a full park", || {
+            assert_eq!(read(), 0);
+            (mark.buffer().unwrap().to_vec() == [7; 8]).then_some(())
+        });
+        for _ in 0..100 {
+            assert_eq!(read(), 0);
+        }
+        for end in &sending {
+            let region = end.region_of(&pattern(LONG, 9));
+            end.send(0, &[region.whole()]);
+            std::mem::forget(region);
+        }
+        process::say("leaving", "now");
+        std::process::exit(0);
+    }
+    let (device, listener, addr) = process::listen(&options);
+    // A backtrace would take longer than to send all.
+    let settings = [("IWARP_TEST_ADDR", addr.to_string()), ("RUST_BACKTRACE", "0".to_owned())];
+    let mut child = process::Child::start(test, "leaver", &settings);
+    let accept = |_| process::accept(&device, &listener, 2048, Vec::new());
+    let [still, receiving] = [0, 1].map(|_| [0, 1, 2].map(accept));
+    let mark = child.hear("mark", PATIENCE);
+    let (stag, to) = mark.split_once(' ').unwrap();
+    let (stag, to) = (Stag(stag.parse().unwrap()), TaggedOffset(to.parse().unwrap()));
+    let sinks = receiving.each_ref().map(|end| end.region(LONG));
+    let request =
+        |op, payload| iwarp::SendRequest { wr_id: 0, op, payload, signaled: false, fence: false };
+    let message =
+        request(SendOp::Send { solicited: false, invalidate: None }, iwarp::Payload::Inline(&[]));
+    for end in still.iter().rev() {
+        let mut requests = vec![message; TOO_MANY];
+        requests[PARKED] = request(SendOp::Write { stag, to }, iwarp::Payload::Inline(&[7; 8]));
+        if !std::ptr::eq(end, &still[0]) {
+            requests.remove(PARKED);
+        }
+        end.qp.post_sends(&requests).unwrap();
+    }
+    child.hear("leaving", PATIENCE);
+    for (end, sink) in receiving.iter().zip(&sinks) {
+        end.post_recv(0, &[sink.whole()]);
+    }
+    for (end, sink) in receiving.iter().zip(&sinks) {
+        assert_eq!(end.received().byte_len as usize, LONG);
+        assert!(sink.buffer().unwrap().to_vec() == pattern(LONG, 9));
+    }
+    assert!(child.wait(PATIENCE).success());
 }
 
 /// Covers: VERBS-hilland-6.2.4-01

@@ -1,15 +1,20 @@
-//! Completion queues that overflow or change their size, shared receive queues.
+//! Completion queues that overflow or change their size, shared receive queues, and when a slot of
+//! a work queue is free again.
 
 mod common;
 #[path = "common/process.rs"]
 mod process;
 
+use common::raw::{self, Raw};
 use common::{couple, next, until};
-use iwarp::cm::{Connection, Listener};
+use iwarp::cm::{ConnectParams, Connection, Listener};
 use iwarp::{
     AsyncEvent, CompletionQueue, Device, Options, Payload, PostError, ProtectionDomain, QueuePair,
     QueuePairAttributes, RecvRequest, SendOp, SendRequest, SharedReceiveQueue, WcStatus,
 };
+use iwarp_proto::ddp::wire::Untagged;
+use iwarp_proto::mpa::wire::FrameKind;
+use iwarp_proto::rdmap::wire::Opcode;
 
 struct Ends {
     client: Device,
@@ -205,4 +210,270 @@ fn an_empty_shared_queue_ends_the_stream() {
     send(&coupled.ours, 0);
     events(&ends.server, AsyncEvent::QpFatal { qp: coupled.theirs.number() });
     until("the end of the stream", || (!coupled.ours.is_connected()).then_some(()));
+}
+
+/// Slots of the queues in the following tests, and completions that their completion queues hold.
+const DEPTH: usize = 16;
+
+/// A queue pair of [`DEPTH`] and a completion queue that is as deep for each of its queues.
+fn tight<'a>(sends: &'a CompletionQueue, receives: &'a CompletionQueue) -> QueuePairAttributes<'a> {
+    QueuePairAttributes {
+        max_send_wr: DEPTH,
+        max_recv_wr: DEPTH,
+        ..QueuePairAttributes::new(sends, receives)
+    }
+}
+
+/// What needs no receive and no memory of the peer's.
+fn nothing(wr_id: u64, signaled: bool) -> SendRequest<'static> {
+    let op = SendOp::Write { stag: iwarp::Stag(0), to: iwarp::TaggedOffset(0) };
+    SendRequest { wr_id, op, payload: Payload::Inline(&[]), signaled, fence: false }
+}
+
+/// Posts up to `most` until the queue is full.
+fn post_nothing(qp: &QueuePair, signaled: bool, most: usize) -> usize {
+    (0..most)
+        .take_while(|at| match qp.post_send(&nothing(*at as u64, signaled)) {
+            Ok(()) => true,
+            Err(error) => {
+                assert_eq!(error, PostError::QueueFull);
+                false
+            }
+        })
+        .count()
+}
+
+fn post_receives(qp: &QueuePair, most: usize) -> usize {
+    let request = RecvRequest { wr_id: 1, sges: &[] };
+    match qp.post_recvs(&vec![request; most]) {
+        Ok(()) => most,
+        Err((refused, error)) => {
+            assert_eq!(error, PostError::QueueFull);
+            refused
+        }
+    }
+}
+
+/// All that was posted is done, and nobody has polled.
+fn sends_are_done(qp: &QueuePair) {
+    until("all sends", || (qp.outstanding().0 == 0).then_some(()));
+}
+
+#[test]
+fn a_send_has_its_slot_until_its_completion_was_polled() {
+    let ends = Ends::new();
+    let [ours, receives] = [DEPTH; 2].map(|depth| ends.client.create_cq(depth, None).unwrap());
+    let theirs = ends.server.create_cq(64, None).unwrap();
+    let qp = ends.client_pd.create_qp(&tight(&ours, &receives));
+    let peer = ends.server_pd.create_qp(&tight(&theirs, &theirs));
+    let _connections = couple(&ends.client, &qp, &ends.listener, &peer);
+    for _ in 0..3 {
+        assert_eq!(post_nothing(&qp, true, 200), DEPTH);
+        sends_are_done(&qp);
+        assert_eq!((post_nothing(&qp, true, 1), qp.room().0), (0, 0));
+        // Each poll makes room for one, or for so many.
+        for _ in 0..200 {
+            assert_eq!(next(&ours).status, WcStatus::Success);
+            assert_eq!((qp.room().0, post_nothing(&qp, true, 2)), (1, 1));
+            sends_are_done(&qp);
+        }
+        let mut polled = Vec::new();
+        assert_eq!(ours.poll(&mut polled, 7), 7);
+        let requests: Vec<_> = (0..10).map(|wr_id| nothing(wr_id, true)).collect();
+        assert_eq!(qp.post_sends(&requests), Err((7, PostError::QueueFull)));
+        sends_are_done(&qp);
+        assert_eq!(ours.poll(&mut polled, 64), DEPTH);
+        assert_eq!(qp.room().0, DEPTH);
+    }
+    assert!(qp.is_connected() && ends.client.poll_async_event().is_none());
+}
+
+#[test]
+fn a_send_without_a_completion_has_its_slot_until_a_later_one_was_polled() {
+    let ends = Ends::new();
+    let [ours, theirs] =
+        [&ends.client, &ends.server].map(|device| device.create_cq(64, None).unwrap());
+    let qp = ends.client_pd.create_qp(&tight(&ours, &ours));
+    let peer = ends.server_pd.create_qp(&tight(&theirs, &theirs));
+    let _connections = couple(&ends.client, &qp, &ends.listener, &peer);
+    for _ in 0..100 {
+        for _ in 0..4 {
+            assert_eq!(post_nothing(&qp, true, 1), 1);
+            assert_eq!(post_nothing(&qp, false, 3), 3);
+            sends_are_done(&qp);
+        }
+        // Three of them wait for a completion that is still to come.
+        assert_eq!(post_nothing(&qp, true, 1), 0);
+        for freed in [1, 4, 4] {
+            next(&ours);
+            assert_eq!(qp.room().0, freed);
+            assert_eq!(post_nothing(&qp, false, 64), freed);
+            sends_are_done(&qp);
+        }
+        // With the last one polled nothing waits, and all that are done are forgiven.
+        next(&ours);
+        assert_eq!((ours.poll_one(), qp.room().0), (None, DEPTH));
+        // As they are where a program asks for no completion at all.
+        for _ in 0..5 {
+            assert!(post_nothing(&qp, false, DEPTH) > 0);
+            sends_are_done(&qp);
+        }
+    }
+}
+
+#[test]
+fn a_receive_has_its_slot_until_its_completion_was_polled() {
+    let ends = Ends::new();
+    let ours = ends.client.create_cq(1024, None).unwrap();
+    let theirs = ends.server.create_cq(DEPTH, None).unwrap();
+    let sends = ends.server.create_cq(DEPTH, None).unwrap();
+    let qp = ends.client_pd.create_qp(&QueuePairAttributes::new(&ours, &ours));
+    let peer = ends.server_pd.create_qp(&tight(&sends, &theirs));
+    let _connections = couple(&ends.client, &qp, &ends.listener, &peer);
+    assert_eq!(post_receives(&peer, 200), DEPTH);
+    for _ in 0..DEPTH {
+        send(&qp, 0);
+    }
+    until("the messages", || (peer.outstanding().1 == 0).then_some(()));
+    for _ in 0..200 {
+        assert_eq!((peer.room().1, post_receives(&peer, 1)), (0, 0));
+        assert_eq!(next(&theirs).status, WcStatus::Success);
+        assert_eq!((peer.room().1, post_receives(&peer, 2)), (1, 1));
+        send(&qp, 0);
+        next(&ours);
+        until("the message", || (peer.outstanding().1 == 0).then_some(()));
+    }
+    assert!(peer.is_connected() && ends.server.poll_async_event().is_none());
+}
+
+/// What is flushed completes, too. A Reset forgets it with all that was in the completion queues.
+#[test]
+fn slots_of_flushed_requests_are_free_when_they_were_polled() {
+    let ends = Ends::new();
+    let [sends, receives] = [DEPTH; 2].map(|depth| ends.client.create_cq(depth, None).unwrap());
+    let qp = ends.client_pd.create_qp(&tight(&sends, &receives));
+    assert_eq!(post_receives(&qp, 10), 10);
+    qp.modify(iwarp::State::Err).unwrap();
+    for _ in 0..3 {
+        assert_eq!(post_nothing(&qp, false, 200), DEPTH);
+        post_receives(&qp, 200);
+        assert_eq!((qp.room(), qp.outstanding()), ((0, 0), (0, 0)));
+        for free in 1..=DEPTH {
+            for cq in [&sends, &receives] {
+                assert_eq!(cq.poll_one().unwrap().status, WcStatus::Flushed);
+            }
+            assert_eq!(qp.room(), (free, free));
+        }
+    }
+    assert_eq!(post_nothing(&qp, true, 200), DEPTH);
+    qp.modify(iwarp::State::Reset).unwrap();
+    assert_eq!(qp.room(), (DEPTH, DEPTH));
+    // What is polled now is nobody's.
+    for _ in 0..DEPTH {
+        assert_eq!(sends.poll_one().unwrap().status, WcStatus::Flushed);
+    }
+    assert_eq!((qp.room(), sends.poll_one()), ((DEPTH, DEPTH), None));
+    assert!(ends.client.poll_async_event().is_none());
+    // Nor are those of a queue pair that is gone, whose place another one has.
+    qp.modify(iwarp::State::Err).unwrap();
+    assert_eq!(post_nothing(&qp, true, 200), DEPTH);
+    drop(qp);
+    let other = ends.client_pd.create_qp(&tight(&sends, &receives));
+    assert_eq!(post_receives(&other, 1), 1);
+    for _ in 0..DEPTH {
+        assert!(sends.poll_one().is_some());
+    }
+    assert_eq!(other.room(), (DEPTH, DEPTH - 1));
+}
+
+/// Which completion queue a receive ends in does not matter, nor what becomes of its queue pair.
+#[test]
+fn a_shared_receive_has_its_slot_until_its_completion_was_polled() {
+    let ends = Ends::new();
+    let ours = ends.client.create_cq(1024, None).unwrap();
+    let theirs = [0; 2].map(|_| ends.server.create_cq(DEPTH, None).unwrap());
+    let srq = ends.server_pd.create_srq(DEPTH, 1);
+    let coupled = [0, 1].map(|at: usize| ends.couple(&ours, &theirs[at], Some(&srq)));
+    let fill = || {
+        let request = RecvRequest { wr_id: 0, sges: &[] };
+        std::iter::repeat_with(|| srq.post(&request)).take_while(Result::is_ok).count()
+    };
+    let exchange = |at: usize, times: usize| {
+        for _ in 0..times {
+            send(&coupled[at].ours, 0);
+            next(&ours);
+        }
+    };
+    assert_eq!(fill(), DEPTH);
+    for round in 0..50 {
+        let most = round % (DEPTH / 2 + 1);
+        exchange(0, most);
+        exchange(1, DEPTH - most);
+        // All have come, or are on their way; no slot is free.
+        assert_eq!(fill(), 0);
+        for number in 0..DEPTH {
+            next(&theirs[usize::from(number >= most)]);
+            assert_eq!(fill(), 1);
+        }
+    }
+    // Completions that nobody will poll give theirs back.
+    exchange(0, 3);
+    exchange(1, 5);
+    for (cq, count) in theirs.iter().zip([3, 5]) {
+        // One each is polled, which shows that they are there.
+        for _ in 1..count {
+            next(cq);
+        }
+    }
+    assert_eq!(fill(), 6);
+    let [first, second] = coupled;
+    until("its last message", || {
+        theirs[0].discard(first.theirs.number());
+        (fill() == 1).then_some(())
+    });
+    drop(second);
+    until("the end of the other", || (fill() == 1).then_some(()));
+    assert_eq!(fill(), 0);
+}
+
+/// A message that had begun to come into a receive of a shared queue when all was forgotten.
+#[test]
+fn a_reset_gives_back_what_was_taken_of_a_shared_queue() {
+    let (server, listener, addr) = process::listen(&Options::default());
+    let pd = server.alloc_pd();
+    let cq = server.create_cq(DEPTH, None).unwrap();
+    let srq = pd.create_srq(2, 1);
+    let attributes = QueuePairAttributes { srq: Some(&srq), ..tight(&cq, &cq) };
+    let region = pd.allocate(64, common::all_access()).unwrap();
+    let request = RecvRequest { wr_id: 0, sges: &[region.whole()] };
+    for _ in 0..3 {
+        let qp = pd.create_qp(&attributes);
+        let mut raw = Raw::connect(addr);
+        raw.send(&raw::request().octets());
+        let incoming = listener.accept(Some(common::DEADLINE)).unwrap().expect("a request");
+        let connection = incoming.accept(&qp, &ConnectParams::default()).unwrap();
+        let reply = raw.startup(FrameKind::Reply);
+        raw.operate(true, reply.markers, false);
+        srq.post(&request).unwrap();
+        srq.post(&request).unwrap();
+        srq.set_limit(2);
+        let first = Untagged { last: false, ..raw::untagged(Opcode::Send, 1) };
+        raw.send_ulpdu(&raw::segment(first, b"the first half"));
+        events(&server, AsyncEvent::SrqLimitReached { srq: srq.number() });
+        assert_eq!(srq.post(&request), Err(PostError::QueueFull));
+        qp.modify(iwarp::State::Reset).unwrap();
+        srq.post(&request).unwrap();
+        assert_eq!(srq.post(&request), Err(PostError::QueueFull));
+        drop((connection, qp));
+        // Uses up what is left for the next round.
+        let qp = pd.create_qp(&attributes);
+        let other = Device::with_options(Options::default()).unwrap();
+        let their_cq = other.create_cq(DEPTH, None).unwrap();
+        let theirs = other.alloc_pd().create_qp(&tight(&their_cq, &their_cq));
+        let _connections = couple(&other, &theirs, &listener, &qp);
+        for _ in 0..2 {
+            send(&theirs, 0);
+            assert_eq!(next(&cq).status, WcStatus::Success);
+        }
+    }
 }

@@ -5,20 +5,21 @@ mod common;
 mod process;
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::meet::{LOOPBACK, Place, Side, exchange, gid};
+use common::reports::Reports;
 use common::{DEADLINE, next, until};
 use iwarp::{
-    CompletionQueue, ModifyError, Options, Payload, Peer, Personality, QueuePairAttributes, REPORT,
-    Retry, SendOp, SendRequest, State, WcStatus,
+    CompletionQueue, ModifyError, Options, Payload, Peer, Personality, QueuePairAttributes, Retry,
+    SendOp, SendRequest, State, WcStatus,
 };
 use process::{Child, listen_to_parent, role, say, setting};
 
-/// How long the end that does not lead waits before it connects itself.
-const PRECEDENCE: Duration = Duration::from_millis(500);
+/// The longest pause between two attempts.
+const PAUSE: Duration = Duration::from_millis(500);
 /// Work waits at least so long for a connection.
 const LEAST: Duration = Duration::from_secs(3);
 
@@ -120,13 +121,14 @@ fn a_lid_leads_to_a_host_of_the_same_network() {
     let (a, b) = (place.end(), place.end());
     for (end, peer) in [(&a, &b), (&b, &a)] {
         end.init();
-        let peer = Peer::from_lid(&place.device, lid, peer.qp.number()).unwrap();
+        let (number, psn) = (peer.qp.number(), peer.qp.psn());
+        let peer = Peer::from_lid(&place.device, lid, number, psn).unwrap();
         assert_eq!(peer.gid, peer.local);
         end.qp.connect_to(&peer).unwrap();
         end.rts();
     }
     exchange(&a, &b);
-    let other = Peer::from_lid(&place.device, 0x0102, 7).unwrap();
+    let other = Peer::from_lid(&place.device, 0x0102, 7, 0).unwrap();
     let (IpAddr::V4(own), IpAddr::V4(other)) = (other.local, other.gid) else {
         panic!("{other:?}")
     };
@@ -146,8 +148,8 @@ fn what_is_sent_early_waits() {
         }
         late.init();
         (0..8).for_each(|n| late.post_recv(n));
-        // Longer than the other end waits before it connects as well; less than work waits.
-        thread::sleep(PRECEDENCE * 3);
+        // Some attempts; less than work waits.
+        thread::sleep(PAUSE * 3);
         assert!(!early.qp.is_connected());
         assert!(early.send_cq.poll_one().is_none());
         late.rtr(&early);
@@ -167,7 +169,7 @@ fn a_peer_may_come_late() {
     let (early, late) = place.ordered();
     early.all_the_way(&late);
     early.post_recv(7);
-    thread::sleep(LEAST + PRECEDENCE);
+    thread::sleep(LEAST + PAUSE);
     assert_eq!(early.qp.state(), State::Rts);
     late.all_the_way(&early);
     late.send(1, b"late");
@@ -402,9 +404,15 @@ fn nothing_listens_before_the_program_says_so() {
     // But the port is taken.
     TcpListener::bind(port(&a)).unwrap_err();
     for _ in 0..2 {
-        a.init();
+        for end in [&a, &b] {
+            end.init();
+            assert!(!listens(port(&a)), "it expects nobody");
+        }
+        // Neither peer is there.
+        let absent = |own: &Side| Peer::new(&own.gid, own.gid.addr, 0x0004_0102, 0);
+        a.qp.connect_to(&absent(&a)).unwrap();
         assert!(listens(port(&a)));
-        b.init();
+        b.qp.connect_to(&absent(&b)).unwrap();
         a.qp.modify(State::Reset).unwrap();
         assert!(listens(port(&a)), "for the other one");
         b.qp.modify(State::Err).unwrap();
@@ -413,9 +421,31 @@ fn nothing_listens_before_the_program_says_so() {
         b.qp.modify(State::Reset).unwrap();
     }
     a.init();
+    a.rtr(&b);
     let addr = port(&a);
+    assert!(listens(addr));
     drop(a);
     assert!(!listens(addr));
+}
+
+/// Only at the address that the program uses, and nobody else gets the port at another one.
+#[test]
+fn nothing_listens_where_nobody_is_expected() {
+    let place = Place::new();
+    let (a, b) = (place.end(), place.end());
+    a.all_the_way(&b);
+    let number = port(&a).port();
+    assert!(listens(port(&a)));
+    let elsewhere = |addr: IpAddr| SocketAddr::new(addr, number);
+    let others = place.device.gids().unwrap().into_iter().filter(|gid| gid.addr != a.gid.addr);
+    let mut others: Vec<IpAddr> = others.map(|gid| gid.addr).collect();
+    others.push("127.0.0.2".parse().unwrap());
+    for addr in others {
+        assert!(!listens(elsewhere(addr)), "{addr}");
+        TcpListener::bind(elsewhere(addr)).unwrap_err();
+    }
+    b.all_the_way(&a);
+    exchange(&a, &b);
 }
 
 #[test]
@@ -478,6 +508,7 @@ fn nothing_is_left_behind() {
         return Child::start("nothing_is_left_behind", "only", &[]).succeeds(DEADLINE * 2);
     }
     let place = Place::new();
+    let cq = place.device.create_cq(8, None).unwrap();
     let before = {
         // The first one takes the port.
         let (a, b) = (place.end(), place.end());
@@ -488,6 +519,12 @@ fn nothing_is_left_behind() {
         until("all connections to end", || (place.device.connections() == 0).then_some(()));
         descriptors()
     };
+    // A port that has no queue pair in use goes, but for the last one.
+    let many: Vec<_> = (0..2000).map(|_| place.end_on(cq.clone(), cq.clone())).collect();
+    assert!(descriptors() > before + 5);
+    drop(many);
+    until("the ports to be given back", || (descriptors() <= before + 1).then_some(()));
+    let before = descriptors();
     for round in 0..20 {
         let (a, b, own) = (place.end(), place.end(), place.end());
         own.all_the_way(&own);
@@ -516,7 +553,6 @@ fn nothing_is_left_behind() {
         until("all connections to end", || (place.device.connections() == 0).then_some(()));
         until("all descriptors to be closed", || (descriptors() <= before).then_some(()));
     }
-    let cq = place.device.create_cq(8, None).unwrap();
     let with_cq = descriptors();
     let plain: Vec<_> =
         (0..300).map(|_| place.pd.create_qp(&QueuePairAttributes::new(&cq, &cq))).collect();
@@ -553,51 +589,14 @@ fn several_threads_may_serve() {
     until("the threads to end", || (threads() == 0).then_some(()));
 }
 
-/// Keeps what would be written for the user.
-#[derive(Clone, Default)]
-struct Reports(Arc<Mutex<Vec<String>>>);
-
-impl tracing::Subscriber for Reports {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        metadata.target() == REPORT
-    }
-
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        struct Message(String);
-        impl tracing::field::Visit for Message {
-            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-                if field.name() == "message" {
-                    self.0 = format!("{value:?}");
-                }
-            }
-        }
-        let mut message = Message(String::new());
-        event.record(&mut message);
-        self.0.lock().unwrap().push(message.0);
-    }
-
-    fn enter(&self, _: &tracing::span::Id) {}
-
-    fn exit(&self, _: &tracing::span::Id) {}
-}
-
 #[test]
 fn a_peer_that_never_comes_is_named() {
     if role().is_none() {
-        // The worker's thread reports, so the whole process has to listen.
+        // The whole process has to listen.
         return Child::start("a_peer_that_never_comes_is_named", "only", &[])
             .succeeds(DEADLINE * 2);
     }
-    let reports = Reports::default();
-    tracing::subscriber::set_global_default(reports.clone()).unwrap();
+    let reports = Reports::listen();
     let (place, other) = (Place::new(), Place::new());
     let (a, b) = (place.end(), other.end());
     a.all_the_way(&b);
@@ -609,7 +608,7 @@ fn a_peer_that_never_comes_is_named() {
     let expected = Duration::from_secs(4);
     assert!(took >= expected - Duration::from_millis(100), "{took:?}");
     assert!(took < expected + Duration::from_secs(3), "{took:?}");
-    let reports = reports.0.lock().unwrap();
+    let reports = reports.lines();
     let [line] = &reports[..] else { panic!("{reports:?}") };
     let port = port(&b);
     for part in [format!("{:#08x}", b.qp.number()), port.to_string(), "refused".to_owned()] {
@@ -618,14 +617,41 @@ fn a_peer_that_never_comes_is_named() {
     assert!(!line.contains('\n'));
 }
 
-/// What two processes tell each other: address and number.
+/// Programs that have a mistake here would not work over InfiniBand either.
+#[test]
+fn psns_that_differ_are_named() {
+    if role().is_none() {
+        return Child::start("psns_that_differ_are_named", "only", &[]).succeeds(DEADLINE * 2);
+    }
+    let reports = Reports::listen();
+    let (place, other) = (Place::new(), Place::new());
+    let (a, b) = (place.end(), other.end());
+    a.init();
+    b.init();
+    a.qp.connect_to(&Peer { psn: b.qp.psn() ^ 1, ..b.as_peer_of(&a.gid) }).unwrap();
+    b.qp.connect_to(&Peer { psn: a.qp.psn() ^ 1, ..a.as_peer_of(&b.gid) }).unwrap();
+    a.rts();
+    b.rts();
+    a.send(1, b"who is there?");
+    assert_eq!(a.status(), WcStatus::RetryExceeded);
+    b.qp.modify(State::Reset).unwrap();
+    let reports = reports.lines();
+    // One for each end, and that work has failed.
+    assert!((2..=3).contains(&reports.len()), "{reports:?}");
+    assert!(reports.iter().all(|line| line.contains("rq_psn of each must be sq_psn")));
+    let number = format!("{:#08x}", b.qp.number());
+    assert!(reports.iter().all(|line| line.contains(&number)), "{number} in {reports:?}");
+}
+
+/// What two processes tell each other: address and numbers.
 fn tell(side: &Side) -> String {
-    format!("{} {}", side.gid.addr, side.qp.number())
+    format!("{} {} {}", side.gid.addr, side.qp.number(), side.qp.psn())
 }
 
 fn told(own: &Side, line: &str) -> Peer {
-    let (addr, number) = line.split_once(' ').unwrap();
-    Peer::new(&own.gid, addr.parse().unwrap(), number.parse().unwrap())
+    let words: Vec<_> = line.split(' ').collect();
+    let [addr, number, psn] = words[..] else { panic!("{line}") };
+    Peer::new(&own.gid, addr.parse().unwrap(), number.parse().unwrap(), psn.parse().unwrap())
 }
 
 #[test]

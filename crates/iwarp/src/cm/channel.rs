@@ -172,8 +172,16 @@ impl ChannelCore {
     /// The descriptor is changed under the lock of the events, so that it is readable exactly
     /// while there are some.
     fn add(&self, events: impl IntoIterator<Item = Unread>) {
+        // Dropped after the queue is unlocked: a request refuses its connection then.
+        let mut events = events.into_iter();
+        let _lost;
         let mut queue = self.queue.lock();
-        for event in events {
+        for event in events.by_ref() {
+            if queue.events.try_reserve(1).is_err() {
+                tracing::error!("out of memory: an event of the connection manager is lost");
+                _lost = event;
+                break;
+            }
             queue.events.push_back(event);
             if let Some(fd) = &self.fd {
                 // Only fails beyond 2^64 events.
@@ -208,9 +216,13 @@ impl ChannelCore {
     /// Takes out what waits for `id`: its own events, and requests that came in there.
     pub(crate) fn remove(&self, id: *const IdCore) -> Removed {
         let mut queue = self.queue.lock();
-        let (removed, rest): (VecDeque<_>, _) =
-            std::mem::take(&mut queue.events).into_iter().partition(|event| event.concerns(id));
-        queue.events = rest;
+        let mut removed = VecDeque::new();
+        // Once around, each back to its place but for those: what stays needs no memory for that.
+        for _ in 0..queue.events.len() {
+            let Some(event) = queue.events.pop_front() else { break };
+            let to = if event.concerns(id) { &mut removed } else { &mut queue.events };
+            to.push_back(event);
+        }
         removed.iter().for_each(|_| self.taken(&queue));
         Removed(removed)
     }

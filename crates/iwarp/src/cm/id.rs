@@ -22,8 +22,10 @@ use crate::engine::sync::Mutex;
 use crate::engine::{Engine, keep_inherited, now};
 use crate::verbs::QueuePair;
 
-/// Connections that the system takes before the worker does, where the program does not say.
-const DEFAULT_BACKLOG: u32 = 128;
+/// Connections that the system takes before the worker does, whatever fewer the program says: those
+/// are not asked yet what they want. In a flood a good peer's attempt would be dropped, and repeated
+/// after a second only.
+const LEAST_BACKLOG: u32 = 4096;
 
 /// One end of a connection, like `struct rdma_cm_id`: made by hand to listen or to connect, or
 /// handed out with a connection request.
@@ -139,8 +141,9 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// None at present.
+    /// `OutOfMemory`
     pub fn new(channel: &EventChannel) -> io::Result<Self> {
+        iwarp_mem::afford()?;
         Ok(Self::on(&channel.core, State::default()))
     }
 
@@ -296,7 +299,9 @@ impl Id {
 
     /// Listens. Requests arrive as events. At least `backlog` connections may be in start-up or
     /// wait for the program's answer, and as many as [`Options::max_pending`] says if that is
-    /// more; beyond that they are closed. A `backlog` of 0 leaves the choice to the options.
+    /// more. Beyond that the oldest goes that has asked for nothing; when all wait for the program's
+    /// answer, further ones are closed, unless they come from an address that has few. A `backlog`
+    /// of 0 leaves the choice to the options.
     ///
     /// [`Options::max_pending`]: crate::Options::max_pending
     ///
@@ -325,8 +330,7 @@ impl Id {
             socket.set_traffic_class(class)?;
         }
         state.local = Some(socket.local_addr()?);
-        let queue = if backlog == 0 { DEFAULT_BACKLOG } else { backlog };
-        if let Err(error) = socket.start_listening(queue) {
+        if let Err(error) = socket.start_listening(backlog.max(LEAST_BACKLOG)) {
             state.reserved = Some(socket);
             return Err(error);
         }

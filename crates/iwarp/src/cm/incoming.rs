@@ -2,10 +2,9 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use iwarp_os::{Interest, Ready, TcpSocket};
+use iwarp_os::{Ready, TcpSocket};
 use iwarp_proto::mpa::startup::{Negotiated, Request};
 
 use crate::cm::id::WeakId;
@@ -22,7 +21,6 @@ use crate::engine::tasks::Task;
 pub(crate) struct Listening {
     reception: Reception,
     socket: Mutex<Option<TcpSocket>>,
-    task: Mutex<Option<u64>>,
 }
 
 impl Listening {
@@ -45,23 +43,20 @@ impl Listening {
                 host,
             ),
             socket: Mutex::new(None),
-            task: Mutex::new(None),
         });
         let task = Arc::clone(&listening) as Arc<dyn Task>;
-        let mut slot = listening.task.lock();
-        let fd = socket.as_fd();
-        *slot = Some(listening.reception.tasks().add(fd, Interest::READ, task)?);
-        *listening.socket.lock() = Some(socket);
+        let mut slot = listening.socket.lock();
+        listening.reception.open(&socket, task)?;
+        *slot = Some(socket);
         drop(slot);
         Ok(listening)
     }
 
     /// Closes the socket: when this returns, the port is free.
     pub(crate) fn stop(&self) {
-        let task = self.task.lock().take();
         let socket = self.socket.lock().take();
-        if let (Some(task), Some(socket)) = (task, socket) {
-            self.reception.tasks().remove(task, socket.as_fd());
+        if let Some(socket) = socket {
+            self.reception.close(&socket);
         }
     }
 }
@@ -69,7 +64,7 @@ impl Listening {
 impl Task for Listening {
     fn ready(&self, _: Ready) {
         if let Some(socket) = &*self.socket.lock() {
-            self.reception.take_one(socket);
+            self.reception.take(socket);
         }
     }
 }
@@ -109,7 +104,7 @@ impl Accepting {
 
     /// Sends the Reply and hands out the stream.
     pub(crate) fn accept(
-        self,
+        mut self,
         engine: &Engine,
         params: &ConnectParams,
         traffic_class: Option<u8>,
@@ -117,6 +112,7 @@ impl Accepting {
         if let Some(class) = traffic_class {
             self.answering.socket().set_traffic_class(class)?;
         }
+        self.answering.is_accepted();
         self.answering.accept(engine, params)
     }
 

@@ -6,6 +6,7 @@
 
 mod blocking;
 mod channel;
+mod crowd;
 mod id;
 mod incoming;
 mod meanwhile;

@@ -110,6 +110,7 @@ impl Outgoing {
     ) -> Result<Arc<Self>, ConnectError> {
         let engine = id.upgrade().map(|id| Arc::clone(id.engine()));
         let engine = engine.ok_or_else(closed)?;
+        iwarp_mem::afford().map_err(io::Error::from)?;
         let began = now();
         let deadline = began.plus(engine.options.startup_timeout);
         let outgoing = Arc::new_cyclic(|itself| Self {

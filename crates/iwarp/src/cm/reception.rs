@@ -1,18 +1,37 @@
 //! Connections that a listening socket takes, up to their Request.
+//!
+//! Who may be here at a time is the [`crowd`](crate::cm::crowd)'s matter. Descriptors are the other
+//! thing that runs out: then connections without a Request give theirs up, the oldest first. Where
+//! there are none, the listener rests; what still waits after that is refused with a descriptor that
+//! was kept for it, so that peers learn what is the matter.
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-use iwarp_os::{Ready, TcpSocket};
+use iwarp_os::socket::is_shortage;
+use iwarp_os::{Interest, Ready, TcpSocket};
 use iwarp_proto::mpa::startup::{Config, Request, Responder};
 
+use crate::cm::crowd::{Crowd, Guest, Place, Source, Victim};
 use crate::cm::startup::{Answering, Called};
 use crate::engine::desk::Desk;
-use crate::engine::sync::{AtomicU32, Mutex, Ordering};
+use crate::engine::sync::Mutex;
 use crate::engine::tasks::{Task, Tasks};
 use crate::engine::worker::Deadline;
 use crate::engine::{Engine, now};
+use crate::report;
+
+/// Connections taken in one go where many come, before others get their turn.
+const IN_ONE_GO: usize = 16;
+/// So many connections without a Request are a rush.
+const RUSH: usize = 8;
+/// Connections refused in one go when there are no descriptors.
+const REFUSED: usize = 64;
+/// How long a listener rests that finds no descriptor for a connection.
+const REST: Duration = Duration::from_millis(100);
 
 /// Whom the connections are for.
 pub(crate) trait Host: Send + Sync {
@@ -27,9 +46,18 @@ pub(crate) struct Reception {
     tasks: Arc<Tasks>,
     config: Config,
     host: Arc<dyn Host>,
-    /// Connections whose Request has not come, and requests nobody has answered.
-    pending: Arc<AtomicU32>,
-    max_pending: u32,
+    crowd: Arc<Crowd>,
+    entrance: Mutex<Option<Entrance>>,
+}
+
+/// What is served when a connection waits.
+struct Entrance {
+    task: u64,
+    itself: Weak<dyn Task>,
+    /// It is not, until then.
+    rest: Option<Deadline>,
+    /// It was not, and there was no descriptor afterwards either.
+    was_in_vain: bool,
 }
 
 impl Reception {
@@ -42,54 +70,137 @@ impl Reception {
         max_pending: usize,
         host: Arc<dyn Host>,
     ) -> Self {
+        engine.spare.lock().keep();
         Self {
             engine: Arc::clone(engine),
             tasks: Arc::clone(desk.map_or_else(|| engine.worker.tasks(), Desk::tasks)),
             config,
             host,
-            pending: Arc::new(AtomicU32::new(0)),
-            max_pending: u32::try_from(max_pending).unwrap_or(u32::MAX),
+            crowd: Crowd::new(max_pending),
+            entrance: Mutex::new(None),
         }
     }
 
-    pub(crate) const fn tasks(&self) -> &Arc<Tasks> {
-        &self.tasks
+    /// `task` has connections taken, by [`Self::take`]: has it served whenever one waits at
+    /// `socket`, until [`Self::close`].
+    pub(crate) fn open(&self, socket: &TcpSocket, task: Arc<dyn Task>) -> io::Result<()> {
+        let itself = Arc::downgrade(&task);
+        let mut entrance = self.entrance.lock();
+        let task = self.tasks.add(socket.as_fd(), Interest::READ, task)?;
+        *entrance = Some(Entrance { task, itself, rest: None, was_in_vain: false });
+        Ok(())
     }
 
-    /// Takes a connection that waits at `socket`: one, as whoever looks comes again for the next,
-    /// and to find none costs the system as much as to take one.
-    pub(crate) fn take_one(&self, socket: &TcpSocket) {
-        let (socket, peer) = match socket.accept() {
-            Ok(taken) => taken,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-            Err(error) => {
-                // Out of descriptors, most likely: the connection waits in the kernel.
-                tracing::warn!(%error, "cannot accept a connection");
-                return;
+    /// Takes no more.
+    pub(crate) fn close(&self, socket: &TcpSocket) {
+        if let Some(entrance) = self.entrance.lock().take() {
+            self.tasks.remove(entrance.task, socket.as_fd());
+        }
+    }
+
+    /// Takes connections that wait at `socket`: one, as whoever looks comes again for the next,
+    /// and to find none costs the system as much as to take one; several where many come.
+    pub(crate) fn take(&self, socket: &TcpSocket) {
+        self.end_rest(socket);
+        let most = if self.crowd.arriving() < RUSH { 1 } else { IN_ONE_GO };
+        for _ in 0..most {
+            match socket.accept() {
+                Ok((taken, peer)) => {
+                    self.has_descriptors();
+                    self.welcome(taken, peer);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if is_shortage(&error) => {
+                    if !self.make_do(socket, &error) {
+                        return;
+                    }
+                }
+                Err(error) => {
+                    report!(burst 1, WARN, %error, "a connection that came in is lost");
+                }
+            }
+        }
+    }
+
+    fn welcome(&self, socket: TcpSocket, peer: SocketAddr) {
+        let Some((place, victim)) = self.crowd.enter(Source::of(peer.ip())) else {
+            report!(
+                burst 1, WARN, %peer,
+                "too many requests wait for the program's answer: a connection is refused"
+            );
+            return;
+        };
+        if let Some(victim) = victim {
+            report!(
+                burst 1, WARN, source = %victim.source,
+                "too many connections in start-up: the oldest goes that has asked for nothing"
+            );
+            send_off(victim);
+        }
+        if let Err(error) = Arriving::start(self, socket, peer, place) {
+            report!(burst 1, WARN, %error, "a connection cannot be served");
+        }
+    }
+
+    /// There is no descriptor for a connection that waits. Whether there may be one now.
+    fn make_do(&self, socket: &TcpSocket, error: &io::Error) -> bool {
+        if let Some(victim) = self.crowd.evict() {
+            report!(
+                burst 1, WARN, %error, source = %victim.source,
+                "no descriptor for a connection: one goes that has asked for nothing"
+            );
+            send_off(victim);
+            return true;
+        }
+        if self.entrance.lock().as_ref().is_some_and(|entrance| entrance.was_in_vain) {
+            let mut spare = self.engine.spare.lock();
+            let refused = (0..REFUSED).take_while(|_| socket.refuse_one(&mut spare).is_ok());
+            let count = refused.count();
+            report!(burst 1, WARN, %error, count, "no descriptors: connections are refused");
+        } else {
+            report!(burst 1, WARN, %error, "no descriptor for a connection: it has to wait");
+        }
+        self.rest(socket);
+        false
+    }
+
+    /// Has the socket looked at only after a while: it stays ready all the time.
+    fn rest(&self, socket: &TcpSocket) {
+        let mut entrance = self.entrance.lock();
+        let Some(entrance) = &mut *entrance else { return };
+        if self.tasks.update(entrance.task, socket.as_fd(), Interest::NONE).is_err() {
+            return;
+        }
+        let itself = Weak::clone(&entrance.itself);
+        let again = move || {
+            if let Some(task) = itself.upgrade() {
+                task.ready(Ready { readable: true, ..Ready::default() });
             }
         };
-        if self.pending.load(Ordering::SeqCst) >= self.max_pending {
-            tracing::warn!("too many connections in start-up: one is dropped");
-        } else if let Err(error) = Arriving::start(self, socket, peer) {
-            tracing::warn!(%error, "a connection cannot be served");
+        entrance.was_in_vain = true;
+        entrance.rest = Some(self.engine.worker.deadline(now().plus(REST), Box::new(again)));
+    }
+
+    fn end_rest(&self, socket: &TcpSocket) {
+        let mut entrance = self.entrance.lock();
+        if let Some(entrance) = &mut *entrance
+            && entrance.rest.take().is_some()
+        {
+            // Fails only on a socket that was closed under us.
+            let _ = self.tasks.update(entrance.task, socket.as_fd(), Interest::READ);
+        }
+    }
+
+    fn has_descriptors(&self) {
+        if let Some(entrance) = &mut *self.entrance.lock() {
+            entrance.was_in_vain = false;
         }
     }
 }
 
-/// Counts a connection as long as it exists.
-pub(crate) struct Pending(Arc<AtomicU32>);
-
-impl Pending {
-    fn new(count: &Arc<AtomicU32>) -> Self {
-        count.fetch_add(1, Ordering::SeqCst);
-        Self(Arc::clone(count))
-    }
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
+/// Not with the crowd locked.
+fn send_off(victim: Victim) {
+    victim.guest.make_room();
 }
 
 /// A connection whose Request is on its way.
@@ -101,22 +212,26 @@ struct Arriving {
 
 struct Arrival {
     called: Called,
-    pending: Pending,
+    place: Place,
     _deadline: Deadline,
 }
 
 impl Arriving {
-    fn start(reception: &Reception, socket: TcpSocket, peer: SocketAddr) -> io::Result<()> {
+    fn start(
+        reception: &Reception,
+        socket: TcpSocket,
+        peer: SocketAddr,
+        place: Place,
+    ) -> io::Result<()> {
+        iwarp_mem::afford()?;
         let responder = Responder::new(reception.config, now());
         let deadline = responder.deadline();
-        let pending = Pending::new(&reception.pending);
         let mut called = Called::new(socket, peer, responder);
         // Initiators send it as soon as they are connected: it is here, more often than not.
         match called.advance() {
             Ok(None) => {}
             Ok(Some(request)) => {
-                let answering = called.leave(&reception.tasks, pending);
-                reception.host.requested(request, answering);
+                hand_over(&*reception.host, &reception.tasks, request, called, place);
                 return Ok(());
             }
             Err(error) => {
@@ -132,13 +247,14 @@ impl Arriving {
         let mut state = arriving.state.lock();
         called.wait(&reception.tasks, Arc::clone(&arriving) as Arc<dyn Task>)?;
         let weak: Weak<Self> = Arc::downgrade(&arriving);
+        place.belongs_to(Weak::clone(&weak) as Weak<dyn Guest>);
         let too_late = move || {
             if let Some(arriving) = weak.upgrade() {
                 arriving.drop_it("the start-up frame did not arrive in time");
             }
         };
         let deadline = reception.engine.worker.deadline(deadline, Box::new(too_late));
-        *state = Some(Arrival { called, pending, _deadline: deadline });
+        *state = Some(Arrival { called, place, _deadline: deadline });
         Ok(())
     }
 
@@ -146,13 +262,31 @@ impl Arriving {
     fn drop_it(&self, why: &str) {
         if let Some(arrival) = self.state.lock().take() {
             refuse(&arrival.called, why);
-            drop(arrival.called.leave(&self.tasks, arrival.pending));
+            drop(arrival.called.leave(&self.tasks, arrival.place));
         }
     }
 }
 
+/// The Request of a connection has come.
+fn hand_over(host: &dyn Host, tasks: &Tasks, request: Request, called: Called, mut place: Place) {
+    let waits = place.wait();
+    if !waits {
+        refuse(&called, "too many requests wait for the program's answer");
+    }
+    let answering = called.leave(tasks, place);
+    if waits {
+        host.requested(request, answering);
+    }
+}
+
 fn refuse(called: &Called, why: &str) {
-    tracing::info!(peer = %called.peer_addr(), why, "connection refused");
+    report!(INFO, peer = %called.peer_addr(), why, "connection refused");
+}
+
+impl Guest for Arriving {
+    fn make_room(&self) {
+        self.drop_it("others needed the place");
+    }
 }
 
 impl Task for Arriving {
@@ -167,7 +301,6 @@ impl Task for Arriving {
             Err(error) => return self.drop_it(&error.to_string()),
         };
         let Some(arrival) = self.state.lock().take() else { return };
-        let answering = arrival.called.leave(&self.tasks, arrival.pending);
-        self.host.requested(request, answering);
+        hand_over(&*self.host, &self.tasks, request, arrival.called, arrival.place);
     }
 }

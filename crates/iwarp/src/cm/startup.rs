@@ -6,26 +6,22 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
-use iwarp_os::{Interest, IoPart, IoPartMut, Keepalive, TcpSocket};
+use iwarp_os::{Interest, IoPart, IoPartMut, TcpSocket};
 use iwarp_proto::mpa::error::StartupError;
 use iwarp_proto::mpa::startup::{Config, Initiator, Negotiated, Reply, Request, Responder};
 
-use crate::cm::reception::Pending;
+use crate::cm::crowd::Place;
 use crate::cm::{ConnectError, ConnectParams};
 use crate::engine::Engine;
 use crate::engine::now;
-use crate::engine::options::Options;
+use crate::engine::options::{KeepAlive, Options};
 use crate::engine::stream::{Ends, Stream, TcpStream};
 use crate::engine::tasks::{Task, Tasks};
 use crate::engine::worker::Worker;
 
 /// More than the longest start-up frame.
 const FRAME_ROOM: usize = 1024;
-
-/// How often a peer that is idle may not answer.
-const PROBES: u32 = 4;
 
 /// A TCP connection being made, and the initiator's start-up on it.
 pub(crate) struct Calling {
@@ -42,18 +38,36 @@ pub(crate) struct Calling {
 pub(crate) struct Line {
     socket: TcpSocket,
     ends: Ends,
+    /// A program's listener took it.
+    accepted: bool,
 }
 
 impl Line {
     /// That of a connection made elsewhere.
     pub(crate) fn of(socket: TcpSocket) -> io::Result<Self> {
         let ends = Ends { local: Some(socket.local_addr()?), peer: socket.peer_addr()? };
-        Ok(Self { socket, ends })
+        Ok(Self { socket, ends, accepted: false })
     }
 
     /// Our own address, once there is one.
     pub(crate) const fn local(&self) -> Option<SocketAddr> {
         self.ends.local
+    }
+
+    /// Between whom it is.
+    pub(crate) const fn ends(&self) -> Ends {
+        self.ends
+    }
+
+    /// What fits into the buffer of a connection on which next to nothing was sent yet.
+    pub(crate) fn send(&self, octets: &[u8]) -> io::Result<()> {
+        let sent = self.socket.send(&[IoPart::new(octets)], false)?;
+        if sent < octets.len() { Err(io::ErrorKind::WriteZero.into()) } else { Ok(()) }
+    }
+
+    /// What has come, but no more than there is room for; 0 is the end.
+    pub(crate) fn receive(&self, room: &mut [u8]) -> io::Result<usize> {
+        self.socket.recv(&mut [IoPartMut::new(room)])
     }
 }
 
@@ -90,7 +104,8 @@ impl Calling {
         if (local.ip(), local.port()) == (peer.ip(), peer.port()) {
             return Err(ConnectError::Unreachable(io::ErrorKind::ConnectionRefused.into()));
         }
-        let line = Line { socket, ends: Ends { local: Some(local), peer } };
+        let ends = Ends { local: Some(local), peer };
+        let line = Line { socket, ends, accepted: false };
         let received = Vec::new();
         let mut calling = Self { line, task: None, initiator, sent: 0, connected: false, received };
         calling.ask()?;
@@ -188,7 +203,8 @@ pub(crate) struct Called {
 impl Called {
     /// A connection from `peer`. Its Request may be there already.
     pub(crate) fn new(socket: TcpSocket, peer: SocketAddr, responder: Responder) -> Self {
-        let line = Line { ends: Ends { local: socket.local_addr().ok(), peer }, socket };
+        let ends = Ends { local: socket.local_addr().ok(), peer };
+        let line = Line { socket, ends, accepted: false };
         Self { line, task: None, responder, received: Vec::new() }
     }
 
@@ -212,11 +228,11 @@ impl Called {
     }
 
     /// Is not served any more: an answer is due.
-    pub(crate) fn leave(self, tasks: &Tasks, pending: Pending) -> Answering {
+    pub(crate) fn leave(self, tasks: &Tasks, place: Place) -> Answering {
         if let Some(task) = self.task {
             tasks.remove(task, self.line.socket.as_fd());
         }
-        Answering { line: self.line, responder: self.responder, _pending: pending }
+        Answering { line: self.line, responder: self.responder, _place: place }
     }
 }
 
@@ -224,7 +240,7 @@ impl Called {
 pub(crate) struct Answering {
     line: Line,
     responder: Responder,
-    _pending: Pending,
+    _place: Place,
 }
 
 impl Answering {
@@ -235,6 +251,11 @@ impl Answering {
     /// Between whom it is.
     pub(crate) const fn ends(&self) -> Ends {
         self.line.ends
+    }
+
+    /// It is a program's listener that has it.
+    pub(crate) const fn is_accepted(&mut self) {
+        self.line.accepted = true;
     }
 
     /// Who waits for the answer.
@@ -248,13 +269,19 @@ impl Answering {
         engine: &Engine,
         params: &ConnectParams,
     ) -> Result<(Box<dyn Stream>, Negotiated), ConnectError> {
+        let (line, terms) = self.reply(params)?;
+        Ok((operate(line, &engine.options)?, terms))
+    }
+
+    /// Sends the Reply.
+    pub(crate) fn reply(self, params: &ConnectParams) -> Result<(Line, Negotiated), ConnectError> {
         // The peer must be silent until it has our Reply (RFC 5044 §7.1.1).
-        if self.socket().readable()? > 0 {
+        if self.socket().has_input()? {
             return Err(StartupError::SurplusOctets.into());
         }
         let (reply, terms) = self.responder.accept(params.ird, params.ord, &params.private_data)?;
-        self.send(&reply)?;
-        Ok((operate(self.line, &engine.options)?, terms))
+        self.line.send(&reply)?;
+        Ok((self.line, terms))
     }
 
     /// Sends a Reply that rejects, and closes.
@@ -263,28 +290,20 @@ impl Answering {
             .responder
             .reject(private_data)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        self.send(&reply)
-    }
-
-    /// A frame fits into the buffer of a connection on which nothing was sent yet.
-    fn send(&self, frame: &[u8]) -> io::Result<()> {
-        let sent = self.socket().send(&[IoPart::new(frame)], false)?;
-        if sent < frame.len() {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        Ok(())
+        self.line.send(&reply)
     }
 }
 
 /// The stream of a connection whose start-up is done.
 pub(crate) fn operate(line: Line, options: &Options) -> io::Result<Box<dyn Stream>> {
-    let Line { socket, ends } = line;
-    if let Some(idle) = options.keepalive {
-        let interval = (idle / PROBES).max(Duration::from_secs(1));
-        socket.set_keepalive(Some(Keepalive { idle, interval, probes: PROBES }))?;
-    }
+    let Line { socket, ends, accepted } = line;
+    let idle = match options.keepalive {
+        KeepAlive::All(idle) => Some(idle),
+        KeepAlive::Accepted(idle) => accepted.then_some(idle),
+        KeepAlive::Off => None,
+    };
     let congestion = options.local_congestion.as_deref();
-    Ok(Box::new(TcpStream::new(socket, ends, options.user_timeout, congestion)?))
+    Ok(Box::new(TcpStream::new(socket, ends, idle, congestion)?))
 }
 
 /// An IPv4 address as such, where an IPv6 socket has it.

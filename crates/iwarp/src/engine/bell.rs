@@ -1,6 +1,6 @@
 //! What wakes a thread that sleeps in a call of the library.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -15,21 +15,29 @@ pub(crate) struct Bell {
 }
 
 thread_local! {
-    static BELL: RefCell<Option<Arc<Bell>>> = const { RefCell::new(None) };
+    /// This thread has, or had, a [`BELL`]: without memory the C library cannot note that one is to
+    /// be dropped with the thread, and ends the process.
+    static HAS_BELL: Cell<bool> = const { Cell::new(false) };
+    static BELL: Cell<Option<Arc<Bell>>> = const { Cell::new(None) };
 }
 
 impl Bell {
-    /// That of the calling thread.
+    /// That of the calling thread; a thread that is ending keeps none.
     pub(crate) fn of_thread() -> io::Result<Arc<Self>> {
-        BELL.with_borrow_mut(|kept| {
-            if let Some(bell) = kept.as_ref().filter(|bell| !bell.process.forked()) {
-                return Ok(Arc::clone(bell));
+        if !HAS_BELL.get() {
+            iwarp_mem::afford()?;
+            HAS_BELL.set(true);
+        }
+        let kept = BELL.try_with(Cell::take).ok().flatten();
+        let bell = match kept.filter(|bell| !bell.process.forked()) {
+            Some(bell) => bell,
+            None => {
+                let fd = EventFd::new(EventFdKind::Counter, FdPlace::Internal)?;
+                Arc::new(Self { fd, process: ForkGeneration::new() })
             }
-            let fd = EventFd::new(EventFdKind::Counter, FdPlace::Internal)?;
-            let bell = Arc::new(Self { fd, process: ForkGeneration::new() });
-            *kept = Some(Arc::clone(&bell));
-            Ok(bell)
-        })
+        };
+        let _ = BELL.try_with(|kept| kept.set(Some(Arc::clone(&bell))));
+        Ok(bell)
     }
 
     pub(crate) fn ring(&self) {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use iwarp_proto::memory::{Accessor, QpId};
 use iwarp_proto::mpa::startup::Negotiated;
 use iwarp_proto::qp::{
-    Config, Event, Payload, PostError, Qp, Receive, ReceivePool, RecvRequest, SendRequest, Shared,
-    State, TransitionError,
+    Config, Event, Fault, Payload, PostError, Qp, Receive, ReceivePool, RecvRequest, SendRequest,
+    Shared, State, TransitionError, WorkCompletion,
 };
 use iwarp_proto::rdmap::wire::TerminateCode;
 use iwarp_proto::types::Time;
@@ -17,9 +17,11 @@ use crate::engine::awaiting::{self, Awaiting};
 use crate::engine::group::{By, Group, clock};
 use crate::engine::link::Link;
 use crate::engine::numbers::Number;
+use crate::engine::slots::{ReceiveSlots, SendSlots};
 use crate::engine::stream::Stream;
-use crate::engine::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
+use crate::engine::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
 use crate::engine::{Engine, now};
+use crate::report;
 use crate::verbs::event::{AsyncEvent, AsyncQueue};
 use crate::verbs::{cq::CqCore, srq::SrqCore};
 
@@ -52,7 +54,12 @@ pub(crate) struct Endpoint {
     core: Mutex<Core>,
     send_cq: Arc<CqCore>,
     recv_cq: Arc<CqCore>,
+    /// Under which its queues have entered the completion queues.
+    send_owner: u32,
+    recv_owner: u32,
     srq: Option<Arc<SrqCore>>,
+    /// Receives of that queue that were taken and have not completed.
+    borrowed: AtomicU32,
     /// Messages may wait for receives.
     parks: bool,
     events: Arc<AsyncQueue>,
@@ -89,11 +96,45 @@ struct Patience(Option<Duration>);
 
 struct Core {
     qp: Qp,
+    sends: SendSlots,
+    receives: ReceiveSlots,
     link: Option<Arc<Link>>,
     /// How long the transport may hear nothing of the peer, where the program has said so.
     patience: Option<Patience>,
     /// Number of the connection that `link` is or was; 0 where there was none since the reset.
     connection: u64,
+}
+
+impl Core {
+    fn post_send(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
+        if !self.sends.has_room() {
+            return Err(PostError::QueueFull);
+        }
+        self.qp.post_send(request)?;
+        self.sends.take();
+        Ok(())
+    }
+
+    fn post_recv(&mut self, request: &RecvRequest<'_>) -> Result<(), PostError> {
+        // With a shared queue it has none of its own, and says so itself.
+        if !self.receives.has_room() && !self.qp.config().shared_receive {
+            return Err(PostError::QueueFull);
+        }
+        self.qp.post_recv(request)?;
+        self.receives.take();
+        Ok(())
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        if self.engine.is_inherited() {
+            return;
+        }
+        self.send_cq.leave(self.send_owner);
+        self.recv_cq.leave(self.recv_owner);
+        self.return_borrowed();
+    }
 }
 
 impl std::fmt::Debug for Endpoint {
@@ -118,7 +159,11 @@ impl Shared for Endpoint {
 
 impl ReceivePool for Endpoint {
     fn take(&self, into: &mut Receive) -> bool {
-        self.srq.as_ref().is_some_and(|srq| srq.take(into))
+        let taken = self.srq.as_ref().is_some_and(|srq| srq.take(into));
+        if taken {
+            self.borrowed.fetch_add(1, Ordering::Relaxed);
+        }
+        taken
     }
 }
 
@@ -132,18 +177,27 @@ impl Endpoint {
         srq: Option<Arc<SrqCore>>,
         events: Arc<AsyncQueue>,
     ) -> Arc<Self> {
+        let sends = SendSlots::new(config.max_send_wr);
+        let receives = ReceiveSlots::new(config.max_recv_wr);
+        let received = srq.as_ref().map_or(receives.returned(), |srq| srq.returned());
+        let (sent, received) = (Arc::clone(sends.returned()), Arc::clone(received));
         Arc::new(Self {
             engine,
             who: Accessor { pd: config.pd, qp: config.qp },
             core: Mutex::new(Core {
                 qp: Qp::new(config),
+                sends,
+                receives,
                 link: None,
                 patience: None,
                 connection: 0,
             }),
+            send_owner: send_cq.enter(sent),
+            recv_owner: recv_cq.enter(received),
             send_cq,
             recv_cq,
             srq,
+            borrowed: AtomicU32::new(0),
             parks: config.park.is_some(),
             events,
             observer: Mutex::new(None),
@@ -211,22 +265,27 @@ impl Endpoint {
         established: impl FnOnce(),
     ) -> io::Result<()> {
         self.engine.process.check()?;
+        iwarp_mem::afford()?;
+        iwarp_mem::keep_fault_handler();
         let depth = self.core.lock().qp.config().max_send_wr;
-        let link = Arc::new(Link::new(stream, terms, self.who, self.engine.options.mulpdu, depth));
-        {
+        let loan = self.engine.send_memory.lend();
+        let options = &self.engine.options;
+        let link = Arc::new(Link::new(stream, terms, self.who, options, loan, depth));
+        let patience = {
             let mut core = self.core.lock();
             if core.link.is_some() {
                 return Err(io::ErrorKind::InvalidInput.into());
             }
+            self.engine.live.add(self)?;
             *self.observer.lock() = observer;
-            self.engine.live.add(self);
             establish(&mut core.qp, terms, now());
-            if let Some(Patience(patience)) = core.patience {
-                link.stream().set_patience(patience);
-            }
             core.link = Some(Arc::clone(&link));
             core.connection = connection;
             self.hand_on(&mut core);
+            core.patience
+        };
+        if let Some(Patience(patience)) = patience {
+            link.set_patience(patience);
         }
         established();
         let joined = link
@@ -243,7 +302,7 @@ impl Endpoint {
 
     /// Posts requests in order until one is refused; sends what can be sent at once.
     pub(crate) fn post_send(self: &Arc<Self>, requests: &[SendRequest<'_>]) -> Posted {
-        let (result, link) = self.post(requests, Qp::post_send, |core| core.link.clone());
+        let (result, link) = self.post(requests, Core::post_send, |core| core.link.clone());
         if let Some(link) = link {
             let _calling = self.groups().map(|group| group.handover.calling());
             let awaits = self.awaiting.posted(clock);
@@ -268,7 +327,7 @@ impl Endpoint {
     fn post<R>(
         &self,
         requests: &[R],
-        post: impl Fn(&mut Qp, &R) -> Result<(), PostError>,
+        post: impl Fn(&mut Core, &R) -> Result<(), PostError>,
         link: impl FnOnce(&Core) -> Option<Arc<Link>>,
     ) -> (Posted, Option<Arc<Link>>) {
         if self.engine.is_inherited() {
@@ -277,7 +336,7 @@ impl Endpoint {
         let mut core = self.core.lock();
         let mut numbered = requests.iter().enumerate();
         let result = numbered.try_for_each(|(number, request)| {
-            post(&mut core.qp, request).map_err(|error| (number, error))
+            post(&mut core, request).map_err(|error| (number, error))
         });
         self.hand_on(&mut core);
         let link = link(&core);
@@ -353,7 +412,7 @@ impl Endpoint {
     }
 
     pub(crate) fn post_recv(self: &Arc<Self>, requests: &[RecvRequest<'_>]) -> Posted {
-        let (result, waiting) = self.post(requests, Qp::post_recv, |core| {
+        let (result, waiting) = self.post(requests, Core::post_recv, |core| {
             let waiting = core.qp.has_parked() || core.qp.is_stalled();
             if waiting { core.link.clone() } else { None }
         });
@@ -388,14 +447,18 @@ impl Endpoint {
 
     /// The transport may hear nothing of the peer for so long while something is under way;
     /// `None`: as long as the system likes.
-    pub(crate) fn set_patience(&self, patience: Option<Duration>) {
+    pub(crate) fn set_patience(self: &Arc<Self>, patience: Option<Duration>) {
         if self.engine.is_inherited() {
             return;
         }
-        let mut core = self.core.lock();
-        core.patience = Some(Patience(patience));
-        if let Some(link) = &core.link {
-            link.stream().set_patience(patience);
+        let link = {
+            let mut core = self.core.lock();
+            core.patience = Some(Patience(patience));
+            core.link.clone()
+        };
+        if let Some(link) = link {
+            link.set_patience(patience);
+            self.patience_changed(&link);
         }
     }
 
@@ -413,6 +476,9 @@ impl Endpoint {
                 core.connection = 0;
             }
             core.qp.modify(to)?;
+            if to == State::Reset {
+                self.forget_work(&mut core);
+            }
             self.hand_on(&mut core);
             if was_connected && !core.qp.is_connected() {
                 self.ended(Ended::Closed);
@@ -481,6 +547,15 @@ impl Endpoint {
     /// What the program asks about the queue pair; `None` in a forked child.
     pub(crate) fn ask<R>(&self, question: impl FnOnce(&Qp) -> R) -> Option<R> {
         if self.engine.is_inherited() { None } else { Some(self.with(|qp| question(qp))) }
+    }
+
+    /// Requests that may be posted at this moment: sends and receives.
+    pub(crate) fn room(&self) -> (usize, usize) {
+        if self.engine.is_inherited() {
+            return (0, 0);
+        }
+        let core = self.core.lock();
+        (core.sends.room(core.qp.outstanding().0), core.receives.room())
     }
 
     pub(crate) fn link(&self) -> Option<Arc<Link>> {
@@ -569,7 +644,7 @@ impl Endpoint {
         let mut overrun = false;
         loop {
             while let Some(event) = core.qp.poll_event() {
-                overrun |= !self.hand_on_one(event);
+                overrun |= !self.hand_on_one(event, &mut core.sends, core.link.as_deref());
             }
             if !overrun || !core.qp.is_connected() {
                 return;
@@ -579,13 +654,29 @@ impl Endpoint {
         }
     }
 
-    /// False when a completion queue was full.
-    fn hand_on_one(&self, event: Event) -> bool {
-        match event {
-            Event::SendCompleted(completion) => return self.complete(&self.send_cq, completion),
-            Event::ReceiveCompleted(completion) => {
-                return self.complete(&self.recv_cq, completion);
+    /// Writes down why a connection ended before its time.
+    #[cold]
+    fn report_terminate(&self, link: Option<&Link>, code: TerminateCode, fault: Option<&Fault>) {
+        let peer = link.map(|link| tracing::field::display(link.stream().peer()));
+        let (qp, meaning) = (self.id(), code.name());
+        match fault {
+            Some(fault) => {
+                report!(WARN, qp, peer, %code, meaning, %fault, "this end terminated the connection");
             }
+            None => report!(WARN, qp, peer, %code, meaning, "the peer terminated the connection"),
+        }
+    }
+
+    /// False when a completion queue was full.
+    fn hand_on_one(&self, event: Event, sends: &mut SendSlots, link: Option<&Link>) -> bool {
+        match event {
+            Event::SilentSends(count) => sends.pass_over(count),
+            Event::SendCompleted(completion) => {
+                let slots = sends.report();
+                return self.is_abandoned()
+                    || self.send_cq.push(completion, self.send_owner, slots);
+            }
+            Event::ReceiveCompleted(completion) => return self.received(completion),
             Event::FirstFpdu => {
                 if let Some(observer) = &*self.observer.lock() {
                     observer.first_fpdu();
@@ -593,13 +684,17 @@ impl Endpoint {
             }
             Event::Disconnected => self.ended(Ended::Closed),
             Event::Terminated(code) => {
-                tracing::info!(qp = self.id(), %code, "peer terminated the stream");
+                self.report_terminate(link, code, None);
                 self.report_fatal();
                 self.ended(Ended::Terminated(code));
             }
             Event::Fault(fault) => {
-                tracing::info!(qp = self.id(), %fault, code = %fault.code(), "stream terminated");
-                self.report_fatal();
+                if let Fault::BadAddress { addr, remote } = fault {
+                    self.report_bad_address(addr, remote);
+                } else {
+                    self.report_terminate(link, fault.code(), Some(&fault));
+                    self.report_fatal();
+                }
                 self.ended(Ended::Fault(fault.code()));
             }
             Event::Lost => self.ended(Ended::Lost),
@@ -613,12 +708,57 @@ impl Endpoint {
         true
     }
 
-    fn complete(&self, cq: &CqCore, completion: iwarp_proto::qp::WorkCompletion) -> bool {
-        self.abandoned.load(Ordering::Relaxed) || cq.push(completion)
+    /// False when the completion queue was full.
+    fn received(&self, completion: WorkCompletion) -> bool {
+        if self.srq.is_some() {
+            self.borrowed.fetch_sub(1, Ordering::Relaxed);
+        }
+        if self.is_abandoned() {
+            if let Some(srq) = &self.srq {
+                srq.returned().add(1);
+            }
+            return true;
+        }
+        self.recv_cq.push(completion, self.recv_owner, 1)
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Relaxed)
+    }
+
+    /// The queue pair is as new: nothing completes of what was posted before.
+    fn forget_work(&self, core: &mut Core) {
+        self.send_cq.forget(self.send_owner);
+        self.recv_cq.forget(self.recv_owner);
+        core.sends.reset();
+        core.receives.reset();
+        self.return_borrowed();
+    }
+
+    fn return_borrowed(&self) {
+        if let Some(srq) = &self.srq {
+            srq.returned().add(self.borrowed.swap(0, Ordering::Relaxed));
+        }
+    }
+
+    /// Once for each stream, which has ended by it.
+    fn report_bad_address(&self, addr: u64, remote: bool) {
+        let qp = self.id();
+        let whose = if remote { "the peer's access to" } else { "a request of the program's with" };
+        report!(
+            WARN,
+            "queue pair {qp:#08x}: {whose} address {addr:#x} failed, as the memory was unmapped, \
+             protected or truncated while it was registered: connection terminated",
+        );
+        if !remote {
+            self.report_fatal();
+        } else if !self.abandoned.load(Ordering::Relaxed) {
+            self.events.push(AsyncEvent::QpAccessError { qp });
+        }
     }
 
     fn report_fatal(&self) {
-        if !self.abandoned.load(Ordering::Relaxed) {
+        if !self.is_abandoned() {
             self.events.push(AsyncEvent::QpFatal { qp: self.id() });
         }
     }

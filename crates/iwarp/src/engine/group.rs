@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
+use iwarp_mem::OutOfMemory;
 use iwarp_os::{Epoll, Events, FdPlace, ForkGeneration, Interest};
 
 use crate::engine::endpoint::Endpoint;
@@ -89,6 +90,20 @@ struct Members {
     free: Vec<u32>,
 }
 
+impl Members {
+    /// One that is free, made if there is none.
+    fn free_slot(&mut self) -> Result<u32, OutOfMemory> {
+        if let Some(index) = self.free.pop() {
+            return Ok(index);
+        }
+        self.slots.try_reserve(1).map_err(|_| OutOfMemory)?;
+        // Each may be free at some time, and says so without asking for memory.
+        self.free.try_reserve(self.slots.len() + 1).map_err(|_| OutOfMemory)?;
+        self.slots.push((0, None));
+        Ok((self.slots.len() - 1) as u32)
+    }
+}
+
 impl Group {
     /// An empty group that the worker looks after.
     pub(crate) fn new(worker: &Arc<Worker>) -> io::Result<Arc<Self>> {
@@ -125,10 +140,7 @@ impl Group {
     pub(crate) fn add(&self, endpoint: &Arc<Endpoint>, link: &Arc<Link>) -> io::Result<u64> {
         let token = {
             let mut members = self.write();
-            let index = members.free.pop().unwrap_or_else(|| {
-                members.slots.push((0, None));
-                (members.slots.len() - 1) as u32
-            });
+            let index = members.free_slot()?;
             let slot = &mut members.slots[index as usize];
             slot.0 = slot.0.wrapping_add(1);
             slot.1 = Some(Arc::new((Arc::clone(endpoint), Arc::clone(link))));
@@ -143,13 +155,11 @@ impl Group {
 
     /// Waits for what the link wants now.
     pub(crate) fn update(&self, link: &Link, token: u64, interest: Interest) {
-        match self.epoll.modify(link.stream().readiness(), token, interest) {
-            // It is silenced: restored, it comes with what it wants then.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => {
-                tracing::error!(%error, "cannot wait for a stream: was its descriptor closed?");
-            }
-            Ok(()) => {}
+        // One that is silenced is not found: restored, it comes with what it wants then.
+        if let Err(error) = self.epoll.modify(link.stream().readiness(), token, interest)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::error!(%error, "cannot wait for a stream: was its descriptor closed?");
         }
     }
 
@@ -220,18 +230,19 @@ impl Group {
             [(_, member)] => member.clone(),
             _ => None,
         };
-        let same = match (&driver.sole, &sole) {
-            (Some(before), Some(now)) => Arc::ptr_eq(before, now),
-            (before, now) => before.is_none() && now.is_none(),
-        };
+        let same = driver.sole.as_ref().map(Arc::as_ptr) == sole.as_ref().map(Arc::as_ptr);
         if same { None } else { std::mem::replace(&mut driver.sole, sole) }
+    }
+
+    /// Does `work` as the driver; `None` where somebody else drives.
+    fn as_driver<R>(&self, work: impl FnOnce(&mut Driver) -> R) -> Option<R> {
+        let mut gone = Vec::new();
+        self.driver.attempt(work, |driver| gone.extend(self.look_again(driver)))
     }
 
     /// Moves whatever is ready. False when nothing was, or somebody else is at it.
     pub(crate) fn drive(&self, by: By) -> bool {
-        let mut gone = Vec::new();
-        let requested = |driver: &mut Driver| gone.extend(self.look_again(driver));
-        self.driver.attempt(|driver| self.drive_as(driver, by), requested).unwrap_or(false)
+        self.as_driver(|driver| self.drive_as(driver, by)).unwrap_or(false)
     }
 
     fn drive_as(&self, driver: &mut Driver, by: By) -> bool {
@@ -420,9 +431,7 @@ impl Tended for Group {
     }
 
     fn serve(&self) -> Served {
-        let mut gone = Vec::new();
-        let requested = |driver: &mut Driver| gone.extend(self.look_again(driver));
-        self.driver.attempt(|driver| self.serve_as(driver), requested).unwrap_or_default()
+        self.as_driver(|driver| self.serve_as(driver)).unwrap_or_default()
     }
 }
 

@@ -301,9 +301,7 @@ impl Handover {
             return self.watch(lease);
         }
         // It has been renewed.
-        let span = self.span.load(Ordering::Relaxed);
-        self.span.store((span * 2).min(LEASE), Ordering::Relaxed);
-        if span < LEASE {
+        if self.lengthen() < LEASE {
             return self.watch(lease);
         }
         let renewals = self.renewals.load(Ordering::Relaxed).min(DOUBLINGS);
@@ -322,9 +320,15 @@ impl Handover {
         };
         self.late.store(late % MANY, Ordering::Relaxed);
         if late == MANY {
-            let span = self.span.load(Ordering::Relaxed);
-            self.span.store((span * 2).min(LEASE), Ordering::Relaxed);
+            self.lengthen();
         }
+    }
+
+    /// The lease of one poll gets longer. How long it was.
+    fn lengthen(&self) -> u64 {
+        let span = self.span.load(Ordering::Relaxed);
+        self.span.store((span * 2).min(LEASE), Ordering::Relaxed);
+        span
     }
 
     /// One timer is enough: it comes at most [`WATCH`] after it was set.

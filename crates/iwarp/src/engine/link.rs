@@ -2,25 +2,30 @@
 
 mod receive;
 mod send;
+mod watch;
 
 use std::io;
 use std::sync::{Arc, Weak};
 
 use iwarp_mem::{Guard, MemoryTable};
 use iwarp_os::{Interest, Ready};
-use iwarp_proto::memory::{Accessor, RemoteAccess};
+use iwarp_proto::memory::{AccessError, Accessor, RemoteAccess};
 use iwarp_proto::mpa::startup::Negotiated;
 use iwarp_proto::mpa::wire::mulpdu;
 use iwarp_proto::qp::{Disposition, Qp, Receiver, Shared, Source, Transmit, Transmitter};
 
-use self::send::FIRST_MSS_CHECK;
+use self::send::{FIRST_MSS_CHECK, TRANSMIT_BUDGET};
+use self::watch::Watch;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::gather::Gather;
 use crate::engine::group::{By, Group, clock};
+use crate::engine::options::Options;
+use crate::engine::send_memory::Loan;
 use crate::engine::stream::Stream;
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
 use crate::engine::token::Token;
 use crate::engine::worker::Deadline;
+use crate::report;
 
 /// A stream bound to a queue pair.
 #[derive(Debug)]
@@ -35,6 +40,8 @@ pub(crate) struct Link {
     /// That is not so, but the posts that wait go out together.
     held: AtomicBool,
     gather: Gather,
+    /// There is no memory to send; it is tried again.
+    starved: AtomicBool,
     /// Nothing is read until there are receives ([`Receiver::is_stalled`]).
     read_stalled: AtomicBool,
     /// The peer has closed, and the queue pair does not know yet.
@@ -42,6 +49,10 @@ pub(crate) struct Link {
     read_ended: AtomicBool,
     write_ended: AtomicBool,
     lingering: Mutex<Option<Deadline>>,
+    watch: Watch,
+    /// Octets that are built and wait.
+    budget: usize,
+    _loan: Loan,
     closed: AtomicBool,
     groups: Mutex<Vec<(Weak<Group>, u64)>>,
 }
@@ -66,9 +77,12 @@ impl Link {
         stream: Box<dyn Stream>,
         terms: &Negotiated,
         who: Accessor,
-        fixed_mulpdu: Option<usize>,
+        options: &Options,
+        loan: Loan,
         depth: usize,
     ) -> Self {
+        let fixed_mulpdu = options.mulpdu;
+        stream.limit_unsent(loan.octets());
         let ulpdu =
             fixed_mulpdu.unwrap_or_else(|| mulpdu(stream.max_segment(), terms.send_markers));
         let next_mss_check = if fixed_mulpdu.is_some() { u64::MAX } else { FIRST_MSS_CHECK };
@@ -88,11 +102,15 @@ impl Link {
             awaits_writing: AtomicBool::new(false),
             held: AtomicBool::new(false),
             gather: Gather::new(depth),
+            starved: AtomicBool::new(false),
             read_stalled: AtomicBool::new(false),
             end_held: AtomicBool::new(false),
             read_ended: AtomicBool::new(false),
             write_ended: AtomicBool::new(false),
             lingering: Mutex::new(None),
+            watch: Watch::new(Some(options.user_timeout)),
+            budget: TRANSMIT_BUDGET.min(loan.octets()),
+            _loan: loan,
             closed: AtomicBool::new(false),
             groups: Mutex::new(Vec::new()),
         }
@@ -242,6 +260,12 @@ impl Link {
     }
 }
 
+/// What a system call on `guard` that found its memory gone is to the protocol.
+fn bad_address(guard: &Guard<'_>) -> AccessError {
+    // Should it have come back meanwhile, it was gone nevertheless.
+    guard.find().err().unwrap_or(AccessError::BadAddress(guard.as_ptr().addr() as u64))
+}
+
 /// What a queue pair wants done with its stream.
 #[derive(Clone, Copy)]
 struct State {
@@ -317,11 +341,7 @@ impl Endpoint {
         }
     }
 
-    fn guard<'m>(
-        &'m self,
-        source: &Source,
-        write: bool,
-    ) -> Result<Guard<'m>, iwarp_proto::memory::AccessError> {
+    fn guard<'m>(&'m self, source: &Source, write: bool) -> Result<Guard<'m>, AccessError> {
         let memory: &MemoryTable = &self.engine.memory;
         match *source {
             Source::Local(sge) => memory.guard_local(self.who, sge, write),
@@ -333,6 +353,7 @@ impl Endpoint {
     }
 
     /// The transport says that the connection is over.
+    #[cold]
     fn stream_failed(self: &Arc<Self>, link: &Link, error: &io::Error) {
         link.read_ended.store(true, Ordering::SeqCst);
         link.write_ended.store(true, Ordering::SeqCst);
@@ -347,9 +368,9 @@ impl Endpoint {
         if !self.is_connected() {
             tracing::debug!(qp, %peer, %error, "stream failed");
         } else if silent {
-            tracing::warn!(qp, %peer, "the peer does not answer any more: connection given up");
+            report!(WARN, qp, %peer, "the peer does not answer any more: connection given up");
         } else {
-            tracing::warn!(qp, %peer, %error, "the connection broke");
+            report!(WARN, qp, %peer, %error, "the connection broke");
         }
         self.with(|qp| if silent { qp.timed_out() } else { qp.lost() });
     }

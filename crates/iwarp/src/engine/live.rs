@@ -1,9 +1,11 @@
 //! The connections that exist, so that the process does not exit under them.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use iwarp_mem::OutOfMemory;
 use iwarp_os::PerProcess;
 
 use crate::engine::endpoint::Endpoint;
@@ -38,8 +40,11 @@ impl Live {
         live
     }
 
-    pub(crate) fn add(&self, endpoint: &Arc<Endpoint>) {
-        self.lock().endpoints.insert(endpoint.id(), Arc::clone(endpoint));
+    pub(crate) fn add(&self, endpoint: &Arc<Endpoint>) -> Result<(), OutOfMemory> {
+        let mut state = self.lock();
+        state.endpoints.try_reserve(1).map_err(|_| OutOfMemory)?;
+        state.endpoints.insert(endpoint.id(), Arc::clone(endpoint));
+        Ok(())
     }
 
     pub(crate) fn remove(&self, endpoint: &Endpoint) {
@@ -61,17 +66,22 @@ impl Live {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends every connection in good order and waits for it. The kernel would reset those with
-    /// unread octets, and drop what was sent before.
-    fn end(&self, deadline: Instant) {
+    /// Ends every connection in good order, whatever becomes of the others. The kernel would reset
+    /// those with unread octets, and drop what was sent before.
+    fn end(&self) {
         let endpoints: Vec<_> = {
             let mut state = self.lock();
             state.ending = true;
             state.endpoints.values().cloned().collect()
         };
         for endpoint in endpoints {
-            endpoint.disconnect();
+            // Reported where panics are.
+            let _ = catch_unwind(AssertUnwindSafe(|| endpoint.disconnect()));
         }
+    }
+
+    /// Waits until there are none.
+    fn wait(&self, deadline: Instant) {
         let mut left = self.lock();
         while !left.endpoints.is_empty() {
             let now = Instant::now();
@@ -92,7 +102,6 @@ fn end_all() {
         all.iter().filter_map(Weak::upgrade).collect()
     };
     let deadline = Instant::now() + EXIT_BOUND;
-    for live in all {
-        live.end(deadline);
-    }
+    all.iter().for_each(|live| live.end());
+    all.iter().for_each(|live| live.wait(deadline));
 }

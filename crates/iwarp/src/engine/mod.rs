@@ -10,6 +10,7 @@
 //!   endpoint   a queue pair's core behind its lock, and where its completions go
 //!   link       one stream of it: receive half and transmit half, each with a token
 //!   group      the poll group of a completion queue
+//!   slots      what posts take and polls give back
 //!   awaiting   programs that await an answer by spinning on memory
 //!   gather     posts that go out together
 //!   desk       where a blocked caller receives connections that come in
@@ -18,6 +19,8 @@
 //!   bell       what wakes a blocked caller
 //!   tasks      descriptors that are waited for on behalf of others
 //!   stream     the octet stream under a link
+//!   vigil      whether a silent peer is still there
+//!   send_memory  what the system may keep for peers that do not read
 //!   live       the connections there are, for the end of the process
 //!   numbers    queue pair numbers, and the ports that some of them name
 //! ```
@@ -34,12 +37,15 @@ pub(crate) mod live;
 pub(crate) mod numbers;
 pub(crate) mod options;
 pub(crate) mod pool;
+pub(crate) mod send_memory;
+pub(crate) mod slots;
 pub(crate) mod stream;
 pub(crate) mod sync;
 pub(crate) mod tasks;
 pub(crate) mod tended;
 pub(crate) mod token;
 pub(crate) mod turns;
+pub(crate) mod vigil;
 pub(crate) mod worker;
 
 use std::io;
@@ -47,13 +53,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use iwarp_mem::MemoryTable;
-use iwarp_os::ForkGeneration;
+use iwarp_os::{ForkGeneration, Spare};
 use iwarp_proto::types::Time;
 
 use live::Live;
 use numbers::Numbers;
 use options::Options;
 use pool::Pool;
+use send_memory::SendMemory;
+use sync::Mutex;
 use turns::Turns;
 use worker::Worker;
 
@@ -63,6 +71,7 @@ pub(crate) struct Engine {
     pub(crate) memory: Arc<MemoryTable>,
     pub(crate) options: Options,
     pub(crate) pool: Pool,
+    pub(crate) send_memory: Arc<SendMemory>,
     /// Makes connections and keeps times.
     pub(crate) worker: Arc<Worker>,
     /// Look after poll groups beside it, where there are to be several.
@@ -72,12 +81,16 @@ pub(crate) struct Engine {
     pub(crate) numbers: Arc<Numbers>,
     /// Connections to addresses where nobody listens yet.
     pub(crate) turns: Arc<Turns>,
+    /// To refuse connections with when there are no descriptors.
+    pub(crate) spare: Mutex<Spare>,
     pub(crate) process: ForkGeneration,
     next_pd: AtomicU32,
 }
 
 impl Engine {
     pub(crate) fn new(options: Options) -> io::Result<Self> {
+        iwarp_mem::afford()?;
+        let pool = Pool::new()?;
         // In this order: what was started is stopped if the next one cannot be.
         let worker = Worker::start(&options)?;
         let mut engine = Self {
@@ -86,9 +99,11 @@ impl Engine {
             worker,
             others: Vec::new(),
             next_worker: AtomicU32::new(0),
-            pool: Pool::new(),
+            pool,
+            send_memory: SendMemory::new(options.send_memory),
             live: Live::new(),
             numbers: Numbers::new(options.ports.clone()),
+            spare: Mutex::default(),
             process: ForkGeneration::new(),
             options,
             next_pd: AtomicU32::new(1),

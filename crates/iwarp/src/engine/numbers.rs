@@ -3,8 +3,12 @@
 //! A number of 24 bits tells a peer that knows nothing else where its queue pair can be found: the
 //! upper 16 bits are a TCP port, the lower 8 say which of the queue pairs there. A queue pair that
 //! nobody is to find this way has a number whose upper bits are no port that could be used.
+//!
+//! The numbers of a port are handed out in an order drawn at random: everybody on the host sees
+//! which ports are taken, and is not to know which numbers are. A port none of whose numbers is in
+//! use is given back, but for the last one to become so.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -40,9 +44,30 @@ struct State {
     /// Those in use that lead nowhere, and the next to try.
     plain: HashSet<u32>,
     next: u32,
-    ports: Vec<Arc<Port>>,
-    /// Of all ports, in the order in which they were given back.
-    free: VecDeque<u32>,
+    ports: HashMap<u16, Taken>,
+    /// Counts the ports that were taken.
+    serial: u64,
+    /// In the order in which they were given back. Those of ports that are gone are among them.
+    free: VecDeque<Free>,
+    /// How many of those there are.
+    stale: usize,
+    /// A port none of whose numbers is in use.
+    idle: Option<u16>,
+}
+
+/// A port, and how many of its numbers are in use.
+#[derive(Debug)]
+struct Taken {
+    port: Arc<Port>,
+    serial: u64,
+    used: usize,
+}
+
+/// A number, of the port that was the n-th to be taken.
+#[derive(Clone, Copy, Debug)]
+struct Free {
+    value: u32,
+    serial: u64,
 }
 
 /// A TCP port that is taken for 256 queue pairs.
@@ -85,11 +110,87 @@ impl Drop for Number {
     fn drop(&mut self) {
         let mut state = self.numbers.state.lock();
         if self.port.is_some() {
-            state.free.push_back(self.value);
+            state.take_back(self.value);
         } else {
             state.plain.remove(&self.value);
         }
     }
+}
+
+impl State {
+    /// How many numbers can be handed out.
+    fn spare(&self) -> usize {
+        self.free.len() - self.stale
+    }
+
+    /// Adds the numbers of a port, in an order that cannot be guessed.
+    fn add(&mut self, port: Port) -> io::Result<()> {
+        let number = port.number;
+        let first = u32::from(number) << INDEX_BITS;
+        let mut values: Vec<_> =
+            (first..first + (1 << INDEX_BITS)).filter(|value| *value != RESERVED).collect();
+        shuffle(&mut values)?;
+        self.serial += 1;
+        let serial = self.serial;
+        self.free.extend(values.into_iter().map(|value| Free { value, serial }));
+        self.ports.insert(number, Taken { port: Arc::new(port), serial, used: 0 });
+        Ok(())
+    }
+
+    /// The number that has rested longest.
+    fn hand_out(&mut self) -> Option<(u32, Arc<Port>)> {
+        loop {
+            let Free { value, serial } = self.free.pop_front()?;
+            match self.ports.get_mut(&port_of(value)) {
+                Some(taken) if taken.serial == serial => {
+                    taken.used += 1;
+                    self.idle = self.idle.filter(|idle| *idle != taken.port.number);
+                    return Some((value, Arc::clone(&taken.port)));
+                }
+                _ => self.stale -= 1,
+            }
+        }
+    }
+
+    fn take_back(&mut self, value: u32) {
+        let number = port_of(value);
+        let Some(taken) = self.ports.get_mut(&number) else { return };
+        taken.used -= 1;
+        self.free.push_back(Free { value, serial: taken.serial });
+        if taken.used > 0 {
+            return;
+        }
+        // Its own numbers are still to rest, so it is the former idle one that goes.
+        if let Some(former) = self.idle.replace(number) {
+            self.ports.remove(&former);
+            self.stale += numbers_of(former);
+        }
+        if self.stale > self.free.len() / 2 {
+            let ports = &self.ports;
+            self.free.retain(|free| {
+                ports.get(&port_of(free.value)).is_some_and(|taken| taken.serial == free.serial)
+            });
+            self.stale = 0;
+        }
+    }
+}
+
+/// How many numbers a port has.
+const fn numbers_of(port: u16) -> usize {
+    (1 << INDEX_BITS) - (port == port_of(RESERVED)) as usize
+}
+
+/// Fisher and Yates. The few octets of a draw make some orders likelier than others by less than
+/// one part in a million.
+fn shuffle(values: &mut [u32]) -> io::Result<()> {
+    let mut draws = [0; 4 << INDEX_BITS];
+    iwarp_os::random::fill(&mut draws)?;
+    let (draws, _) = draws.as_chunks::<4>();
+    for (place, draw) in draws.iter().enumerate().take(values.len()).skip(1) {
+        let other = u32::from_ne_bytes(*draw) as usize % (place + 1);
+        values.swap(place, other);
+    }
+    Ok(())
 }
 
 /// The TCP port at which the queue pair with this number is found.
@@ -125,24 +226,17 @@ impl Numbers {
     /// A number under which a peer finds the queue pair.
     pub(crate) fn addressable(self: &Arc<Self>) -> io::Result<Number> {
         let mut state = self.state.lock();
-        if state.free.len() < SPARE {
-            match self.take_port(&state.ports) {
-                Ok(port) => {
-                    let first = u32::from(port.number) << INDEX_BITS;
-                    let all = first..first + (1 << INDEX_BITS);
-                    state.free.extend(all.filter(|number| *number != RESERVED));
-                    state.ports.push(Arc::new(port));
-                }
-                Err(error) if state.free.is_empty() => return Err(error),
-                Err(_) => {}
-            }
+        if state.spare() < SPARE
+            && let Err(error) = self.take_port(&state.ports).and_then(|port| state.add(port))
+            && state.spare() == 0
+        {
+            return Err(error);
         }
-        let value = state.free.pop_front().ok_or(io::ErrorKind::AddrInUse)?;
-        let port = state.ports.iter().find(|port| port.number == port_of(value)).cloned();
-        Ok(Number { value, port, numbers: Arc::clone(self) })
+        let (value, port) = state.hand_out().ok_or(io::ErrorKind::AddrInUse)?;
+        Ok(Number { value, port: Some(port), numbers: Arc::clone(self) })
     }
 
-    fn take_port(&self, ours: &[Arc<Port>]) -> io::Result<Port> {
+    fn take_port(&self, ours: &HashMap<u16, Taken>) -> io::Result<Port> {
         let Some(range) = &self.range else { return any_port() };
         let count = u64::from(range.end() - range.start()) + 1;
         // Not everybody the same first: it saves a search.
@@ -150,7 +244,7 @@ impl Numbers {
         let mut failure = io::Error::from(io::ErrorKind::AddrInUse);
         for step in 0..count {
             let number = range.start() + ((start + step) % count) as u16;
-            if ours.iter().any(|port| port.number == number) {
+            if ours.contains_key(&number) {
                 continue;
             }
             match reserve(number) {
@@ -203,8 +297,55 @@ mod tests {
         let port = first.port().unwrap();
         assert_eq!(port_of(first.value()), port.number());
         assert_eq!(port.socket().local_addr().unwrap().port(), port.number());
-        assert_eq!(second.value(), first.value() + 1);
+        assert_eq!(port_of(second.value()), port.number());
         assert!(first.value() >= LOWEST_PORT << 8 && first.value() < RESERVED);
+    }
+
+    #[test]
+    fn the_next_number_is_not_known() {
+        let numbers = Numbers::new(None);
+        let all: Vec<_> = (0..200).map(|_| numbers.addressable().unwrap()).collect();
+        let next_to_each_other =
+            all.windows(2).filter(|pair| pair[0].value() + 1 == pair[1].value()).count();
+        // One in 256, and never more than 16 of 200.
+        assert!(next_to_each_other < 16, "{next_to_each_other}");
+        let other = Numbers::new(None);
+        let index = |number: &Number| number.value() & 0xff;
+        let others: Vec<_> = (0..8).map(|_| index(&other.addressable().unwrap())).collect();
+        assert_ne!(others, all.iter().take(8).map(index).collect::<Vec<_>>());
+    }
+
+    /// However many there were: one port stays, whose numbers rest.
+    #[test]
+    fn ports_without_numbers_in_use_are_given_back() {
+        let numbers = Numbers::new(None);
+        let ports = || numbers.state.lock().ports.len();
+        let kept = numbers.addressable().unwrap();
+        let first = kept.port().unwrap().number();
+        for _ in 0..3 {
+            let mut many: Vec<_> = (0..5000).map(|_| numbers.addressable().unwrap()).collect();
+            assert!(ports() >= 5000 / 256);
+            // Every other one first, so that all ports become free at the end.
+            let mut left = Vec::new();
+            for (place, number) in many.drain(..).enumerate() {
+                if place % 2 == 0 {
+                    left.push(number);
+                }
+            }
+            assert!(ports() >= 5000 / 256);
+            drop(left);
+            assert!(ports() <= 2, "{}", ports());
+            let state = numbers.state.lock();
+            assert!(state.free.len() <= 4 * 256, "{}", state.free.len());
+            assert!(state.ports.contains_key(&first), "it is in use");
+        }
+        // And what is handed out afterwards is of ports that are there.
+        for _ in 0..1000 {
+            let number = numbers.addressable().unwrap();
+            assert_eq!(port_of(number.value()), number.port().unwrap().number());
+        }
+        drop(kept);
+        assert!(ports() <= 2);
     }
 
     #[test]

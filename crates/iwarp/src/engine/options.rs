@@ -1,9 +1,9 @@
 //! How a device behaves, and the environment variables that say so.
 
-use std::env;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use iwarp_os::environment;
 use iwarp_proto::mpa::startup::{Config, RtrTypes};
 use iwarp_proto::qp::Extensions;
 use thiserror::Error;
@@ -34,6 +34,28 @@ pub enum Log {
     Info,
     /// Everything.
     Debug,
+}
+
+/// Which idle connections are probed after the time that is given. A peer that does not answer for
+/// that time once more is given up.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum KeepAlive {
+    /// None: as on InfiniBand, nobody learns that an idle peer has vanished.
+    Off,
+    /// Those that a listener has accepted: any number of peers may come, and vanish.
+    Accepted(Duration),
+    /// All.
+    All(Duration),
+}
+
+/// Whose processes on this host may connect to queue pairs without the connection manager, beside
+/// those of the same user and root's.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Users {
+    /// Everybody's.
+    Any,
+    /// Those of the users with these ids.
+    Listed(Vec<u32>),
 }
 
 /// How a device behaves. Every field can be set by an environment variable `IWARP_...`, see
@@ -72,12 +94,18 @@ pub struct Options {
     /// Congestion control on connections within this host; the system's default elsewhere.
     /// Pacing algorithms halve loopback's bandwidth.
     pub local_congestion: Option<String>,
-    /// Idle connections are probed after this time, and as often again; `None`: never.
-    pub keepalive: Option<Duration>,
+    /// Which idle connections are probed, and after what time.
+    pub keepalive: KeepAlive,
+    /// Octets that may wait in the system for peers which do not read, together: each connection
+    /// has its part, and 64 KiB in any case.
+    pub send_memory: usize,
     /// TCP ports that queue pairs take which programs connect without the connection manager
     /// ([`QueuePair::connect_to`](crate::QueuePair::connect_to)), one for 256 of them; `None`
     /// leaves the choice to the system.
     pub ports: Option<RangeInclusive<u16>>,
+    /// Whose processes on this host such queue pairs are connected with. Those of other hosts, and
+    /// of other network namespaces of this one, are not known by their users.
+    pub allow_users: Users,
     /// Threads that move what nobody drives. One is enough unless many peers read and write while
     /// the program computes; each completion queue is one thread's.
     pub workers: usize,
@@ -102,8 +130,10 @@ impl Default for Options {
             linger: Duration::from_secs(10),
             max_pending: 1024,
             local_congestion: Some("cubic".to_owned()),
-            keepalive: None,
+            keepalive: KeepAlive::Accepted(Duration::from_secs(300)),
+            send_memory: 64 << 20,
             ports: None,
+            allow_users: Users::Listed(Vec::new()),
             workers: 1,
             log: Log::Warn,
         }
@@ -140,16 +170,21 @@ impl Options {
     /// | `IWARP_LINGER_MS` | milliseconds | 10000 |
     /// | `IWARP_MAX_PENDING` | connections, at least 1 | 1024 |
     /// | `IWARP_LOCAL_CONGESTION` | an algorithm, or `default` | `cubic` |
-    /// | `IWARP_KEEPALIVE_S` | `off`, seconds | `off` |
+    /// | `IWARP_KEEPALIVE_S` | `off`, seconds | 300, on accepted connections |
+    /// | `IWARP_SEND_MEMORY` | octets, at least 65536 | 67108864 |
     /// | `IWARP_WORKERS` | 1 to 64 threads | 1 |
     /// | `IWARP_PORTS` | `first-last`, from 1024 on | the system's choice |
+    /// | `IWARP_ALLOW_USERS` | `any`, or names and ids of users: `ann,1007` | none |
     /// | `IWARP_LOG` | `off`, `error`, `warn`, `info`, `debug`, or a `tracing` filter | `warn` |
+    ///
+    /// In a process that runs with more rights than the user who started it (`AT_SECURE`) they
+    /// are not looked at.
     ///
     /// # Errors
     ///
     /// The first variable that holds something else.
     pub fn from_env() -> Result<Self, OptionError> {
-        Self::from_lookup(|name| env::var(name).ok())
+        Self::from_lookup(environment::variable)
     }
 
     fn from_lookup(lookup: impl Fn(&'static str) -> Option<String>) -> Result<Self, OptionError> {
@@ -222,10 +257,17 @@ impl Options {
         if let Some(most) = number("IWARP_MAX_PENDING", "1 to 1000000", 1..=1_000_000)? {
             options.max_pending = most as usize;
         }
-        if lookup("IWARP_KEEPALIVE_S").as_deref() != Some("off") {
+        if lookup("IWARP_KEEPALIVE_S").as_deref() == Some("off") {
+            options.keepalive = KeepAlive::Off;
+        } else {
             let expected = "off or 1 to 32767 seconds";
-            let seconds = number("IWARP_KEEPALIVE_S", expected, 1..=32767)?;
-            options.keepalive = seconds.map(Duration::from_secs);
+            if let Some(seconds) = number("IWARP_KEEPALIVE_S", expected, 1..=32767)? {
+                options.keepalive = KeepAlive::All(Duration::from_secs(seconds));
+            }
+        }
+        let octets = "octets, 65536 at least";
+        if let Some(octets) = number("IWARP_SEND_MEMORY", octets, 65_536..=1 << 40)? {
+            options.send_memory = usize::try_from(octets).unwrap_or(usize::MAX);
         }
         if let Some(threads) = number("IWARP_WORKERS", "1 to 64", 1..=64)? {
             options.workers = threads as usize;
@@ -234,6 +276,12 @@ impl Options {
             let ports = port_range(&value);
             let expected = "first-last, both from 1024 to 65535";
             options.ports = Some(ports.ok_or_else(|| wrong("IWARP_PORTS", &value, expected))?);
+        }
+        if let Some(value) = lookup("IWARP_ALLOW_USERS") {
+            let expected = "any, or names and ids of users with commas between";
+            let users = users(&value);
+            options.allow_users =
+                users.ok_or_else(|| wrong("IWARP_ALLOW_USERS", &value, expected))?;
         }
         if let Some(value) = lookup("IWARP_LOG") {
             let expected = "off, error, warn, info or debug";
@@ -282,6 +330,15 @@ fn port_range(text: &str) -> Option<RangeInclusive<u16>> {
     (first >= LOWEST_PORT && first <= last).then_some(first..=last)
 }
 
+fn users(text: &str) -> Option<Users> {
+    if text == "any" {
+        return Some(Users::Any);
+    }
+    let id = |word: &str| word.parse().ok().or_else(|| iwarp_os::owner::user_id(word));
+    let ids: Option<_> = text.split(',').map(|word| id(word.trim())).collect();
+    ids.map(Users::Listed)
+}
+
 /// Ports below need privileges.
 const LOWEST_PORT: u16 = 1024;
 
@@ -291,7 +348,9 @@ fn wrong(variable: &'static str, value: &str, expected: &'static str) -> OptionE
 
 #[cfg(test)]
 mod tests {
-    use super::{Extensions, Log, OptionError, Options, Personality};
+    use std::time::Duration;
+
+    use super::{Extensions, KeepAlive, Log, OptionError, Options, Personality, Users};
 
     fn from(pairs: &[(&'static str, &str)]) -> Result<Options, OptionError> {
         Options::from_lookup(|name| {
@@ -318,15 +377,21 @@ mod tests {
             ("IWARP_LOCAL_CONGESTION", "default"),
             ("IWARP_PERSONALITY", "roce"),
             ("IWARP_KEEPALIVE_S", "60"),
+            ("IWARP_SEND_MEMORY", "1048576"),
             ("IWARP_PORTS", "20000-20003"),
+            ("IWARP_ALLOW_USERS", "1007, root"),
             ("IWARP_MAX_PENDING", "7"),
             ("IWARP_WORKERS", "3"),
             ("IWARP_LOG", "off"),
         ])
         .unwrap();
         assert_eq!(options.personality, Personality::Roce);
-        assert_eq!(options.keepalive.unwrap().as_secs(), 60);
+        assert_eq!(options.keepalive, KeepAlive::All(Duration::from_secs(60)));
+        assert_eq!(options.send_memory, 1 << 20);
         assert_eq!(options.ports, Some(20000..=20003));
+        assert_eq!(options.allow_users, Users::Listed(vec![1007, 0]));
+        let any = from(&[("IWARP_ALLOW_USERS", "any")]).unwrap().allow_users;
+        assert_eq!(any, Users::Any);
         assert_eq!(options.max_pending, 7);
         assert_eq!(options.workers, 3);
         assert_eq!(options.log, Log::Off);
@@ -336,6 +401,13 @@ mod tests {
         assert_eq!(options.extensions, Extensions::Refuse);
         assert_eq!(options.linger.as_millis(), 250);
         assert_eq!(options.local_congestion, None);
+    }
+
+    #[test]
+    fn accepted_connections_are_probed_unless_that_is_switched_off() {
+        let accepted = KeepAlive::Accepted(Duration::from_secs(300));
+        assert_eq!(from(&[]).unwrap().keepalive, accepted);
+        assert_eq!(from(&[("IWARP_KEEPALIVE_S", "off")]).unwrap().keepalive, KeepAlive::Off);
     }
 
     #[test]
@@ -357,9 +429,12 @@ mod tests {
             ("IWARP_EXTENSIONS", ""),
             ("IWARP_PERSONALITY", "infiniband"),
             ("IWARP_KEEPALIVE_S", "0"),
+            ("IWARP_SEND_MEMORY", "65535"),
             ("IWARP_PORTS", "1023-1030"),
             ("IWARP_PORTS", "20003-20000"),
             ("IWARP_PORTS", "20000-"),
+            ("IWARP_ALLOW_USERS", "root,no such user"),
+            ("IWARP_ALLOW_USERS", ""),
             ("IWARP_MAX_PENDING", "0"),
             ("IWARP_WORKERS", "65"),
             ("IWARP_LOG", "loud"),

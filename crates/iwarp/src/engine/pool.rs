@@ -1,7 +1,11 @@
 //! Buffers that connections hold only while they need them.
+//!
+//! Where there is no memory for another one, receiving threads take turns at one that was made with
+//! the device, and what is to be sent waits ([`Pool::transmit`]).
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 
+use iwarp_mem::{OutOfMemory, afford, zeroed};
 use iwarp_proto::qp::Transmit;
 
 use crate::engine::sync::Mutex;
@@ -20,28 +24,39 @@ const KEPT: usize = 32;
 pub(crate) struct Pool {
     transmits: Mutex<Vec<Transmit>>,
     blocks: Mutex<Vec<Vec<u8>>>,
+    /// For threads that cannot have staging of their own.
+    staging: Mutex<Vec<u8>>,
 }
 
 impl Pool {
     /// With a block in it: one is needed only when a read ends within an FPDU, which may happen
     /// for the first time long after traffic began.
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new() -> Result<Self, OutOfMemory> {
         let mut blocks = Vec::with_capacity(KEPT);
-        blocks.push(Vec::with_capacity(BLOCK));
-        Self { transmits: Mutex::new(Vec::with_capacity(KEPT)), blocks: Mutex::new(blocks) }
+        let mut block = Vec::new();
+        block.try_reserve_exact(BLOCK).map_err(|_| OutOfMemory)?;
+        blocks.push(block);
+        Ok(Self {
+            transmits: Mutex::new(Vec::with_capacity(KEPT)),
+            blocks: Mutex::new(blocks),
+            staging: Mutex::new(zeroed(RECEIVE_STAGING)?),
+        })
     }
 
-    pub(crate) fn transmit(&self) -> Transmit {
-        let spare = SPARE.try_with(Cell::take).ok().flatten();
+    /// A transmit queue, which is a small one where there is no memory for more; `None` where there
+    /// is none for that either.
+    pub(crate) fn transmit(&self) -> Option<Transmit> {
+        let spare = kept(|kept| kept.spare.take()).flatten();
         let kept = spare.or_else(|| self.transmits.lock().pop());
-        kept.unwrap_or_else(|| Transmit::new(TRANSMIT_STAGING))
+        kept.or_else(|| new_transmit(TRANSMIT_STAGING))
+            .or_else(|| new_transmit(Transmit::MIN_CAPACITY))
     }
 
     /// The thread keeps one: mostly it sends again, on whatever connection.
     pub(crate) fn give_transmit(&self, mut transmit: Transmit) {
         transmit.clear();
         let mut mine = Some(transmit);
-        let _ = SPARE.try_with(|spare| mine = spare.replace(mine.take()));
+        kept(|kept| mine = kept.spare.replace(mine.take()));
         let Some(transmit) = mine else { return };
         let mut kept = self.transmits.lock();
         if kept.len() < KEPT {
@@ -49,9 +64,14 @@ impl Pool {
         }
     }
 
+    /// A block, with less room or none where there is no memory for it.
     pub(crate) fn block(&self) -> Vec<u8> {
         let kept = self.blocks.lock().pop();
-        kept.unwrap_or_else(|| Vec::with_capacity(BLOCK))
+        kept.unwrap_or_else(|| {
+            let mut block = Vec::new();
+            let _ = block.try_reserve_exact(BLOCK);
+            block
+        })
     }
 
     pub(crate) fn give_block(&self, mut block: Vec<u8>) {
@@ -63,25 +83,63 @@ impl Pool {
     }
 }
 
+/// What a thread keeps for the next time.
+struct Kept {
+    staging: Cell<Vec<u8>>,
+    spare: Cell<Option<Transmit>>,
+}
+
+// An ending thread has it no more while exit handlers and destructors of its other thread-locals
+// still end connections. So it is only ever tried.
 thread_local! {
-    static STAGING: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-    static SPARE: Cell<Option<Transmit>> = const { Cell::new(None) };
+    /// This thread has, or had, [`MINE`]. The C library ends the process where it has no memory to
+    /// note that one is to be dropped with the thread.
+    static HAS_MINE: Cell<bool> = const { Cell::new(false) };
+    static MINE: Kept = const { Kept { staging: Cell::new(Vec::new()), spare: Cell::new(None) } };
+}
+
+/// Calls `f` with what the thread keeps; `None` where it cannot keep anything, for want of memory or
+/// because it is about to end.
+#[inline]
+fn kept<R>(f: impl FnOnce(&Kept) -> R) -> Option<R> {
+    if !HAS_MINE.get() {
+        // It is about to touch registered memory.
+        iwarp_mem::admit_faults();
+        afford().ok()?;
+        HAS_MINE.set(true);
+    }
+    MINE.try_with(f).ok()
 }
 
 /// Makes what the calling thread keeps, for one that serves connections now and then: else it
 /// would allocate in the midst of traffic.
 pub(crate) fn prepare_thread() {
-    with_staging(|_| ());
-    SPARE.set(Some(Transmit::new(TRANSMIT_STAGING)));
+    kept(|kept| {
+        kept.staging.set(staging_of(Vec::new()));
+        kept.spare.set(new_transmit(TRANSMIT_STAGING));
+    });
 }
 
-/// Lends the thread's staging buffer. Not to be nested.
-pub(crate) fn with_staging<R>(f: impl FnOnce(&mut [u8]) -> R) -> R {
-    STAGING.with_borrow_mut(|staging| {
-        if staging.is_empty() {
-            // Fresh pages of zero: none is touched before it is used.
-            *staging = vec![0; RECEIVE_STAGING];
+/// A thread's staging, made if it has none yet; empty where it cannot be had.
+#[inline]
+fn staging_of(kept: Vec<u8>) -> Vec<u8> {
+    // Fresh pages of zero: none is touched before it is used.
+    if kept.is_empty() { zeroed(RECEIVE_STAGING).unwrap_or_default() } else { kept }
+}
+
+fn new_transmit(staging: usize) -> Option<Transmit> {
+    Transmit::with_staging(zeroed(staging).ok()?).ok()
+}
+
+impl Pool {
+    /// Lends the thread's staging buffer, or the one that all threads share. Not to be nested.
+    pub(crate) fn with_staging<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R {
+        let mut mine = kept(|kept| staging_of(kept.staging.take())).unwrap_or_default();
+        if mine.is_empty() {
+            return f(&mut self.staging.lock());
         }
-        f(staging)
-    })
+        let result = f(&mut mine);
+        kept(|kept| kept.staging.set(mine));
+        result
+    }
 }

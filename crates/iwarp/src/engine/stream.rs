@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use iwarp_os::{IoPart, IoPartMut, TcpSocket};
+use iwarp_os::{IoPart, IoPartMut, Keepalive, TcpSocket, Vitals};
 
 /// A stream of octets. The engine knows no other name for it, so that it can be wrapped (to
 /// trace it, to hurt it) or replaced.
@@ -19,8 +19,18 @@ pub(crate) trait Stream: Send + Sync + Debug {
     fn shutdown_write(&self) -> io::Result<()>;
     /// Closing will reset the stream.
     fn reset_on_close(&self);
-    /// Octets may stay unacknowledged for so long; `None`: as long as the system likes.
-    fn set_patience(&self, patience: Option<Duration>);
+    /// How it is between the ends; `None` where the system does not say.
+    fn vitals(&self) -> io::Result<Option<Vitals>>;
+    /// The system asks a silent peer again within that time, if it can.
+    fn ask_within(&self, pause: Duration);
+    /// The system asks the peer even where nothing is outstanding, and ends a stream whose peer is
+    /// silent for so long; `None`: as the device's options have it.
+    fn ask_idle(&self, patience: Option<Duration>);
+    /// Where [`Self::vitals`] says nothing, the system ends a stream on which octets stay
+    /// unacknowledged for so long; `None`: as long as it likes.
+    fn bound_silence(&self, patience: Option<Duration>);
+    /// Takes nothing more while so many octets wait to be sent.
+    fn limit_unsent(&self, octets: usize);
     /// The error that readiness was reported for, if that was so.
     fn take_error(&self) -> io::Result<()>;
     /// What says when it can be read or written.
@@ -39,19 +49,33 @@ const DEFAULT_EMSS: usize = 536;
 pub(crate) struct TcpStream {
     socket: TcpSocket,
     peer: SocketAddr,
+    /// How it is probed while it is idle.
+    keepalive: Option<Keepalive>,
+}
+
+/// How often an idle peer may not answer.
+const PROBES: u32 = 4;
+
+/// Probes after that time, and as many times more in the same time again.
+fn probed_after(idle: Duration, probes: u32) -> Keepalive {
+    let second = Duration::from_secs(1);
+    Keepalive { idle: idle.max(second), interval: (idle / probes).max(second), probes }
 }
 
 impl TcpStream {
-    /// Sets a connected socket up: no Nagle, a bound on unacknowledged octets, and within this
+    /// Sets a connected socket up: no Nagle, probes when it is idle for so long, and within this
     /// host a congestion control that does not pace.
     pub(crate) fn new(
         socket: TcpSocket,
         ends: Ends,
-        user_timeout: Duration,
+        idle: Option<Duration>,
         local_congestion: Option<&str>,
     ) -> io::Result<Self> {
         socket.set_nodelay(true)?;
-        socket.set_user_timeout(Some(user_timeout))?;
+        let keepalive = idle.map(|idle| probed_after(idle, PROBES));
+        if keepalive.is_some() {
+            socket.set_keepalive(keepalive)?;
+        }
         let Ends { local, peer } = ends;
         // The system forgets it when the connection is reset, as by a peer that had gone when it
         // was sent the Reply.
@@ -64,7 +88,7 @@ impl TcpStream {
         }
         // Of an IPv4 address on an IPv6 socket, people want the former.
         let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-        Ok(Self { socket, peer })
+        Ok(Self { socket, peer, keepalive })
     }
 }
 
@@ -94,9 +118,31 @@ impl Stream for TcpStream {
         let _ = self.socket.reset_on_close();
     }
 
-    fn set_patience(&self, patience: Option<Duration>) {
-        // Fails only on a socket that is not ours any more, which the next call on it reports.
+    fn vitals(&self) -> io::Result<Option<Vitals>> {
+        self.socket.vitals()
+    }
+
+    // These fail on a system that does not know them, or on a socket that is not ours any more,
+    // which the next call on it reports.
+
+    fn ask_within(&self, pause: Duration) {
+        let _ = self.socket.set_longest_pause(pause);
+    }
+
+    fn ask_idle(&self, patience: Option<Duration>) {
+        let often = |patience: Duration| {
+            let idle = patience / (PROBES + 1);
+            Keepalive { interval: idle.max(Duration::from_secs(1)), ..probed_after(idle, PROBES) }
+        };
+        let _ = self.socket.set_keepalive(patience.map(often).or(self.keepalive));
+    }
+
+    fn bound_silence(&self, patience: Option<Duration>) {
         let _ = self.socket.set_user_timeout(patience);
+    }
+
+    fn limit_unsent(&self, octets: usize) {
+        let _ = self.socket.limit_unsent(octets);
     }
 
     fn take_error(&self) -> io::Result<()> {

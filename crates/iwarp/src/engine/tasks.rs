@@ -47,7 +47,11 @@ impl Tasks {
         task: Arc<dyn Task>,
     ) -> io::Result<u64> {
         let id = next_id();
-        self.tasks.lock().insert(id, task);
+        {
+            let mut tasks = self.tasks.lock();
+            tasks.try_reserve(1).map_err(|_| io::ErrorKind::OutOfMemory)?;
+            tasks.insert(id, task);
+        }
         let added = self.epoll.add(fd, id, interest);
         if added.is_err() {
             self.tasks.lock().remove(&id);

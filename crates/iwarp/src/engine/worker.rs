@@ -27,6 +27,9 @@ const WAKE: u64 = 0;
 const SERVE_ROUNDS: usize = 16;
 /// Groups up to which an idle poller lends a hand with the others.
 const FEW_GROUPS: usize = 16;
+/// How often at most the thread looks whether the program has put a handler of its own in front of
+/// the one that faults of registered memory need.
+const KEEP_HANDLER: Duration = Duration::from_secs(1);
 
 /// See the [module](self).
 pub(crate) struct Worker {
@@ -63,6 +66,13 @@ enum Sleep {
 enum Due {
     Tended(u64),
     Call(Box<dyn FnOnce() + Send>),
+    Timed(Weak<dyn Timed>),
+}
+
+/// Something that is called at some times, without an allocation for each of them.
+pub(crate) trait Timed: Send + Sync {
+    /// The time has come.
+    fn due(&self);
 }
 
 /// A call at some time that is not made once this is dropped. (It may be under way then.)
@@ -97,6 +107,8 @@ impl Worker {
             thread: Mutex::new(None),
         });
         worker.tasks.epoll().add(&worker.wake, WAKE, Interest::READ)?;
+        // A sandbox that lets nobody wait is noticed here, not by connections that never move.
+        worker.tasks.epoll().wait(&mut Events::with_capacity(1), Some(Duration::ZERO))?;
         let its = Arc::clone(&worker);
         *worker.thread.lock() = Some(thread::spawn_blocked("iwarp", move || its.run())?);
         Ok(worker)
@@ -126,6 +138,7 @@ impl Worker {
     pub(crate) fn add_group(&self, group: &Arc<Group>) -> io::Result<()> {
         let mut state = self.state.lock();
         state.groups.retain(|_, group| group.strong_count() > 0);
+        state.groups.try_reserve(1).map_err(|_| io::ErrorKind::OutOfMemory)?;
         state.groups.insert(group.id(), Arc::downgrade(group));
         self.tasks.epoll().add(group.epoll(), group.id(), Interest::READ.one_shot())
     }
@@ -134,6 +147,7 @@ impl Worker {
     pub(crate) fn add_desk(&self, desk: &Arc<Desk>) -> io::Result<()> {
         let mut state = self.state.lock();
         state.desks.retain(|_, desk| desk.strong_count() > 0);
+        state.desks.try_reserve(1).map_err(|_| io::ErrorKind::OutOfMemory)?;
         state.desks.insert(desk.id(), Arc::downgrade(desk));
         self.tasks.epoll().add(desk.epoll(), desk.id(), Interest::READ.one_shot())
     }
@@ -170,6 +184,11 @@ impl Worker {
         Deadline { worker: Arc::clone(self), key: self.push_timer(at, Due::Call(what)) }
     }
 
+    /// Calls `what`, unless the result is dropped before.
+    pub(crate) fn deadline_of(self: &Arc<Self>, at: Time, what: Weak<dyn Timed>) -> Deadline {
+        Deadline { worker: Arc::clone(self), key: self.push_timer(at, Due::Timed(what)) }
+    }
+
     fn push_timer(&self, at: Time, what: Due) -> (Time, u64) {
         let mut state = self.state.lock();
         state.serial += 1;
@@ -196,10 +215,15 @@ impl Worker {
         let mut events = Events::with_capacity(64);
         // Now rather than with the first message that nobody else sends or receives.
         prepare_thread();
+        let mut handler_kept = now();
         while !self.stop.load(Ordering::SeqCst) {
             let timeout = self.next_timeout();
             let waited = self.tasks.epoll().wait(&mut events, timeout);
             self.state.lock().sleep = Sleep::Awake;
+            if now() > handler_kept.plus(KEEP_HANDLER) {
+                iwarp_mem::keep_fault_handler();
+                handler_kept = now();
+            }
             if let Err(error) = waited
                 && error.kind() != io::ErrorKind::Interrupted
             {
@@ -252,6 +276,11 @@ impl Worker {
             };
             match due {
                 Due::Call(what) => what(),
+                Due::Timed(what) => {
+                    if let Some(what) = what.upgrade() {
+                        what.due();
+                    }
+                }
                 Due::Tended(id) => {
                     if let Some(tended) = self.tended(id) {
                         self.look_after(&*tended, Cause::Time);

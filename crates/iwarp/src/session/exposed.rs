@@ -42,7 +42,7 @@ impl Exposed {
         let remote = Access::REMOTE_READ.0 | Access::REMOTE_WRITE.0 | Access::REMOTE_ATOMIC.0;
         // Nothing but data transfer: a window could outlive what is known of it here.
         let access = Access(access.0 & remote) | Access::LOCAL_WRITE | Access::ZERO_BASED;
-        let buffer = Arc::new(Buffer::new(len));
+        let buffer = Arc::new(Buffer::try_new(len)?);
         if pd.engine.is_inherited() {
             return Err(RegisterError::Exhausted);
         }

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use iwarp_mem::OutOfMemory;
 use iwarp_os::{Epoll, EventFd, EventFdKind, Events, FdPlace, ForkGeneration, Interest};
 
 use crate::engine::group::Group;
@@ -39,6 +40,7 @@ pub(crate) struct ChannelCore {
 
 impl ChannelCore {
     pub(crate) fn new() -> io::Result<Arc<Self>> {
+        iwarp_mem::afford()?;
         let core = Self {
             events: Mutex::new(VecDeque::new()),
             fd: EventFd::new(EventFdKind::Semaphore, FdPlace::Program)?,
@@ -54,8 +56,16 @@ impl ChannelCore {
     }
 
     pub(crate) fn attach(&self, group: &Arc<Group>) -> io::Result<()> {
+        let mut groups = self.groups.lock();
+        groups.try_reserve(1).map_err(|_| OutOfMemory)?;
+        // So that each has room for an event at any time.
+        let most = groups.len() + 1;
+        let mut events = self.events.lock();
+        let more = most.saturating_sub(events.len());
+        events.try_reserve(more).map_err(|_| OutOfMemory)?;
+        drop(events);
         self.epoll.add(group.epoll(), group.id(), Interest::READ)?;
-        self.groups.lock().push(Arc::downgrade(group));
+        groups.push(Arc::downgrade(group));
         Ok(())
     }
 
@@ -79,6 +89,11 @@ impl ChannelCore {
     /// while there are some.
     pub(crate) fn push(&self, cq: u64) {
         let mut events = self.events.lock();
+        if events.try_reserve(1).is_err() {
+            // There was room for one of each queue.
+            tracing::error!(cq, "out of memory: of several completion events one is told");
+            return;
+        }
         events.push_back(cq);
         let _ = self.fd.signal();
     }
@@ -120,7 +135,7 @@ impl ChannelCore {
         if let Some(event) = self.take_ready() {
             return Ok(Some(event));
         }
-        let mut seat = Seat::take();
+        let mut seat = Seat::take()?;
         let result = self.wait_with(&mut seat, timeout);
         seat.leave();
         seat.keep();
@@ -165,7 +180,7 @@ impl ChannelCore {
 
     fn look(&self) -> io::Result<Look> {
         self.process.check()?;
-        let mut seat = Seat::take();
+        let mut seat = Seat::take()?;
         let result = self.look_with(&mut seat);
         if !matches!(result, Ok(Look::Nothing(_))) {
             seat.leave();
@@ -216,20 +231,28 @@ struct Seat {
 }
 
 thread_local! {
+    /// This thread has, or had, a [`SEAT`]: without memory the C library cannot note that one is to
+    /// be dropped with the thread, and ends the process.
+    static HAS_SEAT: Cell<bool> = const { Cell::new(false) };
     static SEAT: Cell<Option<Seat>> = const { Cell::new(None) };
 }
 
 impl Seat {
-    fn take() -> Self {
-        SEAT.take().unwrap_or_else(|| Self {
+    fn take() -> io::Result<Self> {
+        if !HAS_SEAT.get() {
+            iwarp_mem::afford()?;
+            HAS_SEAT.set(true);
+        }
+        Ok(SEAT.try_with(Cell::take).ok().flatten().unwrap_or_else(|| Self {
             ready: Events::with_capacity(16),
             waiting: Vec::new(),
             channel: 0,
-        })
+        }))
     }
 
+    /// A thread that is ending keeps none: the worker has what it looked after.
     fn keep(self) {
-        SEAT.set(Some(self));
+        let _ = SEAT.try_with(|seat| seat.set(Some(self)));
     }
 
     fn is_at(&self, channel: &ChannelCore) -> bool {
@@ -282,7 +305,7 @@ impl CompletionChannel {
 
     /// This thread will not look again.
     pub fn stop_looking() {
-        let mut seat = Seat::take();
+        let Ok(mut seat) = Seat::take() else { return };
         seat.leave();
         seat.keep();
     }

@@ -4,9 +4,11 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
+use iwarp_mem::OutOfMemory;
 use iwarp_proto::qp::{WcStatus, WorkCompletion};
 
 use crate::engine::group::{By, Group, clock};
+use crate::engine::slots::Returned;
 use crate::engine::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 use crate::engine::{Engine, keep_inherited};
 use crate::verbs::channel::ChannelCore;
@@ -33,10 +35,52 @@ pub(crate) struct CqCore {
 
 #[derive(Debug)]
 struct Queue {
-    completions: VecDeque<WorkCompletion>,
+    completions: VecDeque<Entry>,
+    /// The work queues that complete here.
+    owners: Vec<Option<Arc<Returned>>>,
+    vacant: Vec<u32>,
     depth: usize,
     notify: Notify,
     overrun: bool,
+}
+
+/// A completion and the slots that it frees when it is polled.
+#[derive(Debug)]
+struct Entry {
+    completion: WorkCompletion,
+    owner: u32,
+    slots: u32,
+}
+
+/// The owner of completions whose work queue has forgotten them.
+const FORGOTTEN: u32 = u32::MAX;
+
+impl Queue {
+    /// Takes up to `max` completions, oldest first.
+    fn drain(&mut self, max: usize) -> impl ExactSizeIterator<Item = WorkCompletion> {
+        let Self { completions, owners, .. } = self;
+        let n = max.min(completions.len());
+        completions.drain(..n).map(|Entry { completion, owner, slots }| {
+            free(owners, owner, slots);
+            completion
+        })
+    }
+
+    /// Frees the slots of what `owner` has here, and does not free them again.
+    fn forget(&mut self, owner: u32) {
+        let Self { completions, owners, .. } = self;
+        for entry in completions.iter_mut().filter(|entry| entry.owner == owner) {
+            free(owners, owner, entry.slots);
+            entry.owner = FORGOTTEN;
+        }
+    }
+}
+
+#[inline]
+fn free(owners: &[Option<Arc<Returned>>], owner: u32, slots: u32) {
+    if let Some(Some(returned)) = owners.get(owner as usize) {
+        returned.add(slots);
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,6 +97,11 @@ impl CqCore {
         channel: Option<Arc<ChannelCore>>,
         events: Arc<AsyncQueue>,
     ) -> io::Result<Arc<Self>> {
+        // All that it can hold, so that no completion is ever in want of memory. What is not used
+        // is not touched: a queue that was emptied begins anew at its first place.
+        let mut completions = VecDeque::new();
+        completions.try_reserve_exact(depth).map_err(|_| OutOfMemory)?;
+        iwarp_mem::afford()?;
         let group = Group::new(engine.group_worker())?;
         if let Some(channel) = &channel {
             channel.attach(&group)?;
@@ -60,7 +109,9 @@ impl CqCore {
         Ok(Arc::new(Self {
             number: group.id(),
             queue: Mutex::new(Queue {
-                completions: VecDeque::with_capacity(depth.min(4096)),
+                completions,
+                owners: Vec::new(),
+                vacant: Vec::new(),
                 depth,
                 notify: Notify::Off,
                 overrun: false,
@@ -89,17 +140,48 @@ impl CqCore {
         self.number
     }
 
-    /// Adds a completion. False when the queue is full: it is lost then.
-    pub(crate) fn push(self: &CqCore, completion: WorkCompletion) -> bool {
+    /// From now on a work queue completes here, which counts there what comes back.
+    pub(crate) fn enter(&self, returned: Arc<Returned>) -> u32 {
+        // A thread of the parent's may have the lock, for ever.
+        if self.group.process.forked() {
+            return FORGOTTEN;
+        }
+        let mut queue = self.queue.lock();
+        if let Some(owner) = queue.vacant.pop() {
+            queue.owners[owner as usize] = Some(returned);
+            return owner;
+        }
+        queue.owners.push(Some(returned));
+        (queue.owners.len() - 1) as u32
+    }
+
+    /// What the work queue that has entered as `owner` has here is none of its any more.
+    pub(crate) fn forget(&self, owner: u32) {
+        self.queue.lock().forget(owner);
+    }
+
+    /// Ends [`Self::enter`].
+    pub(crate) fn leave(&self, owner: u32) {
+        let mut queue = self.queue.lock();
+        queue.forget(owner);
+        let left = queue.owners[owner as usize].take();
+        queue.vacant.push(owner);
+        drop((queue, left));
+    }
+
+    /// Adds a completion of the work queue that has entered as `owner`, and how many of its slots
+    /// are free again when it is polled. False when the queue is full: it is lost then.
+    pub(crate) fn push(&self, completion: WorkCompletion, owner: u32, slots: u32) -> bool {
         let mut queue = self.queue.lock();
         if queue.completions.len() >= queue.depth {
+            free(&queue.owners, owner, slots);
             if !std::mem::replace(&mut queue.overrun, true) {
                 self.events.push(AsyncEvent::CqError { cq: self.number });
             }
             return false;
         }
         let solicited = completion.solicited || completion.status != WcStatus::Success;
-        queue.completions.push_back(completion);
+        queue.completions.push_back(Entry { completion, owner, slots });
         self.len.store(queue.completions.len() as u32, Ordering::Release);
         let due = match queue.notify {
             Notify::Off => false,
@@ -121,32 +203,30 @@ impl CqCore {
             return 0;
         }
         let mut queue = self.queue.lock();
-        let n = max.min(queue.completions.len());
-        out.extend(queue.completions.drain(..n));
+        let taken = queue.drain(max);
+        let n = taken.len();
+        out.extend(taken);
         self.len.store(queue.completions.len() as u32, Ordering::Release);
         n
     }
 
-    fn take_each(&self, max: usize, mut f: impl FnMut(WorkCompletion)) -> usize {
+    fn take_each(&self, max: usize, f: impl FnMut(WorkCompletion)) -> usize {
         if self.len.load(Ordering::Acquire) == 0 {
             return 0;
         }
         let mut queue = self.queue.lock();
-        let n = max.min(queue.completions.len());
-        queue.completions.drain(..n).for_each(&mut f);
+        let taken = queue.drain(max);
+        let n = taken.len();
+        taken.for_each(f);
         self.len.store(queue.completions.len() as u32, Ordering::Release);
         n
     }
 
     /// Takes the oldest completion there is, and moves nothing.
     pub(crate) fn take_one(&self) -> Option<WorkCompletion> {
-        if self.len.load(Ordering::Acquire) == 0 {
-            return None;
-        }
-        let mut queue = self.queue.lock();
-        let completion = queue.completions.pop_front();
-        self.len.store(queue.completions.len() as u32, Ordering::Release);
-        completion
+        let mut one = None;
+        self.take_each(1, |completion| one = Some(completion));
+        one
     }
 
     pub(crate) fn poll(&self, out: &mut Vec<WorkCompletion>, max: usize) -> usize {
@@ -279,15 +359,9 @@ impl CompletionQueue {
 
     /// Takes the oldest completion.
     pub fn poll_one(&self) -> Option<WorkCompletion> {
-        thread_local! {
-            static ONE: std::cell::RefCell<Vec<WorkCompletion>> = const {
-                std::cell::RefCell::new(Vec::new())
-            };
-        }
-        ONE.with_borrow_mut(|one| {
-            self.core.poll(one, 1);
-            one.pop()
-        })
+        let mut one = None;
+        self.poll_each(1, |completion| one = Some(completion));
+        one
     }
 
     /// Has the next completion raise an event on the queue's channel, once: any completion, or
@@ -303,7 +377,14 @@ impl CompletionQueue {
             return;
         }
         let mut queue = self.core.queue.lock();
-        queue.completions.retain(|completion| completion.qp.0 != qp);
+        let Queue { completions, owners, .. } = &mut *queue;
+        completions.retain(|Entry { completion, owner, slots }| {
+            let is_others = completion.qp.0 != qp;
+            if !is_others {
+                free(owners, *owner, *slots);
+            }
+            is_others
+        });
         self.core.len.store(queue.completions.len() as u32, Ordering::Release);
     }
 
@@ -311,13 +392,15 @@ impl CompletionQueue {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` when more than that wait; `ENODEV` in a forked child.
+    /// `InvalidInput` when more than that wait; `OutOfMemory`; `ENODEV` in a forked child.
     pub fn resize(&self, depth: usize) -> io::Result<()> {
         self.core.group.process.check()?;
         let mut queue = self.core.queue.lock();
         if depth == 0 || queue.completions.len() > depth {
             return Err(io::ErrorKind::InvalidInput.into());
         }
+        let more = depth - queue.completions.len();
+        queue.completions.try_reserve_exact(more).map_err(|_| OutOfMemory)?;
         queue.depth = depth;
         Ok(())
     }

@@ -24,6 +24,12 @@ pub enum AsyncEvent {
         /// Number of the queue pair.
         qp: u32,
     },
+    /// A queue pair's stream ended because the peer wrote, read or changed registered memory as it
+    /// may, and the program had unmapped, protected or truncated that memory.
+    QpAccessError {
+        /// Number of the queue pair.
+        qp: u32,
+    },
     /// Everything that was started before the queue pair went to SQD has completed.
     SendQueueDrained {
         /// Number of the queue pair.
@@ -60,6 +66,10 @@ impl AsyncQueue {
         // The descriptor is changed under the lock, so that it is readable exactly while there
         // are events.
         let mut events = self.events.lock();
+        if events.try_reserve(1).is_err() {
+            tracing::error!(?event, "out of memory: an asynchronous event is lost");
+            return;
+        }
         events.push_back(event);
         // Only fails beyond 2^64 events.
         let _ = self.fd.signal();

@@ -25,4 +25,4 @@ pub use pd::ProtectionDomain;
 pub use qp::{Capabilities, ModifyError, QueuePair, QueuePairAttributes};
 pub use srq::SharedReceiveQueue;
 
-pub use iwarp_mem::{RegisterError, WindowType};
+pub use iwarp_mem::{OutOfMemory, RegisterError, WindowType, afford};

@@ -40,7 +40,7 @@ impl ProtectionDomain {
     ///
     /// [`RegisterError`] when the rights contradict each other or the table is full.
     pub fn allocate(&self, len: usize, access: Access) -> Result<MemoryRegion, RegisterError> {
-        self.register(Arc::new(Buffer::new(len)), access)
+        self.register(Arc::new(Buffer::try_new(len)?), access)
     }
 
     /// Registers a buffer that the library owns; it may be registered several times. Its octets

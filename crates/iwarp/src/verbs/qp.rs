@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use iwarp_proto::memory::{Access, QpId};
@@ -27,6 +28,9 @@ const NUDGE: Duration = Duration::from_millis(200);
 /// sender). What is beyond that waits on the way, as long as the program says.
 const PARK: Park = Park { octets: 256 * 1024, messages: 1024, wait: None };
 
+/// Those of a number of packets.
+const PSN_BITS: u32 = 0x00ff_ffff;
+
 /// How a queue pair is made.
 #[derive(Clone, Copy, Debug)]
 pub struct QueuePairAttributes<'a> {
@@ -36,9 +40,9 @@ pub struct QueuePairAttributes<'a> {
     pub recv_cq: &'a CompletionQueue,
     /// Where receives come from, if not from the queue pair's own queue.
     pub srq: Option<&'a SharedReceiveQueue>,
-    /// Send work requests that may be outstanding.
+    /// Send work requests that may be posted without one's completion being polled.
     pub max_send_wr: usize,
-    /// Receive work requests that may be outstanding.
+    /// Receive work requests that may be posted without one's completion being polled.
     pub max_recv_wr: usize,
     /// Elements of a send work request.
     pub max_send_sge: usize,
@@ -103,6 +107,7 @@ pub struct QueuePair {
     /// How it meets its peer, if that can be done without the connection manager.
     meeting: Option<Arc<Meeting>>,
     retry: Mutex<Retry>,
+    psn: AtomicU32,
     _pd: Arc<PdCore>,
     _srq: Option<SharedReceiveQueue>,
 }
@@ -123,12 +128,14 @@ impl QueuePair {
         attributes: &QueuePairAttributes<'_>,
     ) -> io::Result<Self> {
         pd.engine.process.check()?;
+        iwarp_mem::afford()?;
         let mut qp = Self::with_number(pd, pd.engine.numbers.addressable()?, attributes);
         if pd.engine.options.personality == Personality::Iwarp {
             // As an RNIC has it. Reset may always become Init.
             let _ = qp.endpoint.modify(State::Init);
         }
         qp.meeting = Some(Meeting::new(&pd.rendezvous, &qp.endpoint));
+        qp.set_psn(iwarp_os::random::u64()? as u32);
         Ok(qp)
     }
 
@@ -145,10 +152,11 @@ impl QueuePair {
             max_inline: attributes.max_inline,
             shared_receive: attributes.srq.is_some(),
             extensions: engine.options.extensions,
+            // What kind it is, is part of what a peer has to say at the start.
+            extension_wait: engine.options.startup_timeout,
             nudge: Some(NUDGE),
             acknowledge: like_infiniband,
             park: like_infiniband.then_some(PARK),
-            ..Config::default()
         };
         let endpoint = Endpoint::new(
             engine,
@@ -163,6 +171,7 @@ impl QueuePair {
             endpoint,
             meeting: None,
             retry: Mutex::default(),
+            psn: AtomicU32::default(),
             _pd: Arc::clone(pd),
             _srq: attributes.srq.cloned(),
         }
@@ -179,7 +188,7 @@ impl QueuePair {
     }
 
     /// Changes its state. The connection manager does what connecting needs; an addressable queue
-    /// pair can be found by its peer from Init on, and goes to Rtr by [`Self::connect_to`]. Going
+    /// pair goes to Rtr by [`Self::connect_to`] and can be found by its peer from then on. Going
     /// to Reset drops its connection and forgets everything, to Err ends it in good order.
     ///
     /// # Errors
@@ -187,21 +196,26 @@ impl QueuePair {
     /// [`ModifyError`]
     pub fn modify(&self, to: State) -> Result<(), ModifyError> {
         self.endpoint.engine.process.check()?;
-        if let Some(meeting) = &self.meeting {
-            match to {
-                State::Reset | State::Err => meeting.withdraw(),
-                State::Init if self.state().may_become(to) => meeting.list()?,
-                _ => {}
-            }
+        if let Some(meeting) = &self.meeting
+            && matches!(to, State::Reset | State::Err)
+        {
+            meeting.withdraw();
         }
-        Ok(self.endpoint.modify(to)?)
+        self.endpoint.modify(to)?;
+        if let Some(meeting) = &self.meeting
+            && to == State::Rts
+        {
+            meeting.tell_psn(self.psn());
+        }
+        Ok(())
     }
 
     /// Takes an addressable queue pair from Init to Rtr and has it meet `peer`, whose program does
     /// the same. Returns at once: receives may be posted before and after, sends from Rts on, and
     /// what is sent waits until there is a connection.
     ///
-    /// Either end may turn out to be the one that connects. As long as no send work waits the
+    /// Either end may turn out to be the one that connects. They do so when one of them is in Rts,
+    /// as only then do both know the number by which they know each other ([`Self::psn`]). As long as no send work waits the
     /// peer has any time to come; when some does, it fails with
     /// [`WcStatus::RetryExceeded`](crate::WcStatus::RetryExceeded) after the time of
     /// [`Self::set_retry`], but not within 3 s.
@@ -213,8 +227,26 @@ impl QueuePair {
         let Some(meeting) = &self.meeting else {
             return Err(io::Error::from(io::ErrorKind::InvalidInput).into());
         };
+        // What is wrong is said before anything has happened.
+        if self.state().may_become(State::Rtr) {
+            meeting.list(peer)?;
+        }
         self.endpoint.modify(State::Rtr)?;
         Ok(meeting.seek(peer)?)
+    }
+
+    /// What its packets are numbered from (`sq_psn`, 24 bits): a random number, unless
+    /// [`Self::set_psn`] says another. The program tells it the peer's, along with address and
+    /// queue pair number, which sets it as [`Peer::psn`]: by that the two ends know each other from
+    /// others who come.
+    pub fn psn(&self) -> u32 {
+        self.psn.load(Ordering::Relaxed)
+    }
+
+    /// Says what its packets are numbered from, before it goes to Rts. Who chooses the same for all
+    /// queue pairs makes it easy to take one for another.
+    pub fn set_psn(&self, psn: u32) {
+        self.psn.store(psn & PSN_BITS, Ordering::Relaxed);
     }
 
     /// The peer that [`Self::connect_to`] was told, until the next Reset.
@@ -263,7 +295,9 @@ impl QueuePair {
         }
     }
 
-    /// Posts a send work request.
+    /// Posts a send work request. It has a place in the queue until its completion was polled; one
+    /// that is not signalled, until that of the next signalled one was, or as soon as it is done
+    /// while no completion of a send waits to be polled.
     ///
     /// # Errors
     ///
@@ -281,7 +315,7 @@ impl QueuePair {
         self.endpoint.post_send(requests)
     }
 
-    /// Posts a receive work request.
+    /// Posts a receive work request, which has a place in the queue until its completion was polled.
     ///
     /// # Errors
     ///
@@ -315,6 +349,11 @@ impl QueuePair {
     /// The read depths that the connection agreed on: outbound (ORD) and inbound (IRD).
     pub fn read_depths(&self) -> (usize, usize) {
         self.endpoint.ask(|qp| qp.read_depths()).unwrap_or_default()
+    }
+
+    /// Work requests that may be posted at this moment: sends and receives.
+    pub fn room(&self) -> (usize, usize) {
+        self.endpoint.room()
     }
 
     /// Work requests that have not completed: sends and receives.

@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use iwarp_os::ForkGeneration;
-use iwarp_proto::qp::{PostError, Receive, RecvRequest};
+use iwarp_proto::qp::{PostError, Receive, RecvRequest, Shared};
 
 use crate::engine::endpoint::Endpoint;
 use crate::engine::keep_inherited;
+use crate::engine::slots::Returned;
 use crate::engine::sync::Mutex;
 use crate::verbs::event::{AsyncEvent, AsyncQueue};
 
@@ -17,24 +18,42 @@ pub(crate) struct SrqCore {
     max_sge: usize,
     depth: usize,
     state: Mutex<State>,
+    /// Counts the receives whose completions were polled.
+    returned: Arc<Returned>,
     events: Arc<AsyncQueue>,
     process: ForkGeneration,
 }
 
 #[derive(Debug, Default)]
 struct State {
+    /// Receives that were ever posted, as a number that wraps.
+    taken: u32,
     posted: VecDeque<Receive>,
-    /// Slots whose storage is kept.
+    /// Slots whose storage is kept; with room for all that were made.
     spare: Vec<Receive>,
+    made: usize,
     /// Queue pairs with messages that wait for receives.
     waiting: VecDeque<Weak<Endpoint>>,
     limit: usize,
 }
 
+impl State {
+    /// One whose storage is kept, or a new one.
+    fn slot(&mut self) -> Result<Receive, PostError> {
+        if let Some(slot) = self.spare.pop() {
+            return Ok(slot);
+        }
+        self.spare.try_reserve(self.made + 1)?;
+        self.made += 1;
+        Ok(Receive::default())
+    }
+}
+
 impl SrqCore {
     pub(crate) fn new(number: u64, depth: usize, max_sge: usize, events: Arc<AsyncQueue>) -> Self {
         let (state, process) = (Mutex::new(State::default()), ForkGeneration::new());
-        Self { number, max_sge, depth, state, events, process }
+        let returned = Returned::of_shared_queue();
+        Self { number, max_sge, depth, state, returned, events, process }
     }
 
     fn post(&self, request: &RecvRequest<'_>) -> Result<(), PostError> {
@@ -45,17 +64,27 @@ impl SrqCore {
             return Err(PostError::TooManySges);
         }
         let mut state = self.state.lock();
-        if state.posted.len() >= self.depth {
+        if !self.returned.leaves_room(state.taken, self.depth) {
             return Err(PostError::QueueFull);
         }
-        let mut receive = state.spare.pop().unwrap_or_default();
-        receive.set(request);
+        state.posted.try_reserve(1)?;
+        let mut receive = state.slot()?;
+        let set = receive.set(request);
+        if set.is_err() {
+            state.spare.push(receive);
+            return set;
+        }
+        state.taken = state.taken.wrapping_add(1);
         state.posted.push_back(receive);
         let waiting = state.waiting.len();
         drop(state);
         // Each once: who still waits afterwards stands in the queue again.
         (0..waiting).for_each(|_| self.serve_one());
         Ok(())
+    }
+
+    pub(crate) const fn returned(&self) -> &Arc<Returned> {
+        &self.returned
     }
 
     /// The queue pair that waits longest gets what there is.
@@ -75,8 +104,15 @@ impl SrqCore {
         if !state.posted.is_empty() {
             return false;
         }
-        if !state.waiting.iter().any(|waiting| waiting.as_ptr() == Arc::as_ptr(endpoint)) {
+        if state.waiting.iter().any(|waiting| waiting.as_ptr() == Arc::as_ptr(endpoint)) {
+            return true;
+        }
+        if state.waiting.try_reserve(1).is_ok() {
             state.waiting.push_back(Arc::downgrade(endpoint));
+        } else {
+            drop(state);
+            // Nobody would come back to it.
+            endpoint.with(|qp| qp.fail_locally("out of memory"));
         }
         true
     }
@@ -128,7 +164,7 @@ impl SharedReceiveQueue {
         if self.core.process.forked() { 0 } else { self.core.state.lock().limit }
     }
 
-    /// Receives it can hold.
+    /// Receives it can hold, those included that are done and whose completion was not polled.
     pub fn depth(&self) -> usize {
         self.core.depth
     }

@@ -75,7 +75,7 @@ impl Side {
 
     /// How to meet it.
     pub fn as_peer_of(&self, own: &Gid) -> Peer {
-        Peer::new(own, self.gid.addr, self.qp.number())
+        Peer::new(own, self.gid.addr, self.qp.number(), self.qp.psn())
     }
 
     pub fn rtr(&self, peer: &Self) {

@@ -4,6 +4,7 @@
 pub mod meet;
 pub mod pages;
 pub mod raw;
+pub mod reports;
 pub mod station;
 pub mod victim;
 

@@ -2,8 +2,8 @@
 //! over a plain TCP socket, and what comes back taken apart.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use iwarp_os::TcpSocket;
@@ -104,6 +104,35 @@ impl Raw {
         Self::over(TcpStream::connect_timeout(&addr, DEADLINE).unwrap())
     }
 
+    /// Connects to a listener from that address of this host.
+    pub fn connect_from(ip: IpAddr, addr: SocketAddr) -> Self {
+        let socket = TcpSocket::connectable(Some(SocketAddr::new(ip, 0)), addr).unwrap();
+        socket.start_connecting(addr).unwrap();
+        until("a TCP connection", || socket.finish_connect().ok());
+        let stream = TcpStream::from(OwnedFd::from(socket));
+        stream.set_nonblocking(false).unwrap();
+        Self::over(stream)
+    }
+
+    /// Hears nothing any more, down to the acknowledgements that its system would send: as if its
+    /// host were gone.
+    pub fn vanish(&self) {
+        let nothing = libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 };
+        let mut instructions = [nothing];
+        let filter = libc::sock_fprog { len: 1, filter: instructions.as_mut_ptr() };
+        // SAFETY: the kernel copies the filter, of so many instructions; both outlive the call.
+        let result = unsafe {
+            libc::setsockopt(
+                self.stream.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_ATTACH_FILTER,
+                (&raw const filter).cast(),
+                size_of_val(&filter) as libc::socklen_t,
+            )
+        };
+        assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    }
+
     /// Takes a connection.
     pub fn accept(listener: &TcpListener) -> Self {
         listener.set_nonblocking(true).unwrap();
@@ -153,6 +182,11 @@ impl Raw {
 
     /// Reads a start-up frame.
     pub fn startup(&mut self, kind: FrameKind) -> Startup {
+        self.try_startup(kind).expect("a start-up frame")
+    }
+
+    /// Reads a start-up frame; `None` where the stream ends before it.
+    pub fn try_startup(&mut self, kind: FrameKind) -> Option<Startup> {
         loop {
             if let Some((frame, used)) = Frame::parse(kind, 2, &self.received).unwrap() {
                 let startup = Startup {
@@ -165,9 +199,11 @@ impl Raw {
                     private_data: frame.private_data.to_vec(),
                 };
                 self.received.drain(..used);
-                return startup;
+                return Some(startup);
             }
-            assert_eq!(self.fill(), None, "no start-up frame came");
+            if self.fill().is_some() {
+                return None;
+            }
         }
     }
 

@@ -1,111 +1,150 @@
 //! The TCP port at which queue pairs are found.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io;
-use std::os::fd::AsFd;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use iwarp_os::{Interest, Ready};
+use iwarp_os::{Ready, TcpSocket};
 use iwarp_proto::mpa::startup::Request;
 
 use crate::cm::reception::{Host, Reception};
-use crate::cm::rendezvous::introduction::{Introduction, Refusal};
+use crate::cm::rendezvous::introduction::{Foreign, Introduction, VERSION, refusal};
 use crate::cm::rendezvous::{Meeting, Rendezvous};
 use crate::cm::startup::Answering;
 use crate::engine::Engine;
 use crate::engine::numbers::Port;
 use crate::engine::sync::Mutex;
 use crate::engine::tasks::Task;
+use crate::report;
 
-/// Peers that the system takes before the worker does: all those of 256 queue pairs.
-const BACKLOG: u32 = 512;
+/// Peers that the system takes before the worker does: as many as it lets a program say. In a flood
+/// a good peer's attempt would be dropped, and repeated after a second only.
+const BACKLOG: u32 = 4096;
 
-/// A port that listens.
+/// An address of this host, and the interface where it is link-local.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Place {
+    pub(crate) ip: IpAddr,
+    pub(crate) scope: u32,
+}
+
+/// A port, which listens at the addresses that its queue pairs use and at no others.
 pub(crate) struct Door {
     engine: Arc<Engine>,
     port: Arc<Port>,
     guests: Arc<Guests>,
-    reception: Reception,
-    task: Mutex<Option<u64>>,
+    entrances: Mutex<HashMap<Place, Arc<Entrance>>>,
 }
 
 /// Who is found here.
 #[derive(Default)]
-struct Guests(Mutex<HashMap<u32, Weak<Meeting>>>);
+struct Guests {
+    all: Mutex<HashMap<u32, Guest>>,
+    /// Somebody with an earlier release was told of.
+    reported: AtomicBool,
+}
+
+struct Guest {
+    meeting: Weak<Meeting>,
+    place: Place,
+}
+
+/// A socket that listens.
+struct Entrance {
+    socket: TcpSocket,
+    reception: Reception,
+}
 
 impl Door {
-    /// Has the port listen.
-    pub(crate) fn open(engine: &Arc<Engine>, port: &Arc<Port>) -> io::Result<Arc<Self>> {
-        let guests = Arc::new(Guests::default());
-        let host = Arc::clone(&guests) as Arc<dyn Host>;
-        let config = Rendezvous::startup(engine, 0, 0);
-        let door = Arc::new(Self {
+    /// One that listens nowhere yet.
+    pub(crate) fn new(engine: &Arc<Engine>, port: &Arc<Port>) -> Self {
+        Self {
             engine: Arc::clone(engine),
             port: Arc::clone(port),
-            guests,
-            reception: Reception::new(engine, None, config, engine.options.max_pending, host),
-            task: Mutex::new(None),
-        });
-        port.socket().start_listening(BACKLOG)?;
-        let task = Arc::clone(&door) as Arc<dyn Task>;
-        let added = engine.worker.tasks().add(port.socket().as_fd(), Interest::READ, task);
-        match added {
-            Ok(task) => *door.task.lock() = Some(task),
-            Err(error) => {
-                door.close();
-                return Err(error);
-            }
+            guests: Arc::default(),
+            entrances: Mutex::default(),
         }
-        Ok(door)
     }
 
-    pub(crate) fn list(&self, number: u32, meeting: Weak<Meeting>) {
-        self.guests.0.lock().insert(number, meeting);
+    /// The queue pair is found at that address.
+    pub(crate) fn list(&self, number: u32, place: Place, meeting: Weak<Meeting>) -> io::Result<()> {
+        let mut entrances = self.entrances.lock();
+        if let Entry::Vacant(vacant) = entrances.entry(place) {
+            vacant.insert(self.open(place)?);
+        }
+        self.guests.all.lock().insert(number, Guest { meeting, place });
+        Ok(())
     }
 
-    /// True when nobody is found here any more.
+    fn open(&self, place: Place) -> io::Result<Arc<Entrance>> {
+        let socket = self.port.socket().listen_at(place.ip, place.scope, BACKLOG)?;
+        let engine = &self.engine;
+        let config = Rendezvous::startup(engine, 0, 0);
+        let host = Arc::clone(&self.guests) as Arc<dyn Host>;
+        let reception = Reception::new(engine, None, config, engine.options.max_pending, host);
+        let entrance = Arc::new(Entrance { socket, reception });
+        entrance.reception.open(&entrance.socket, Arc::clone(&entrance) as Arc<dyn Task>)?;
+        Ok(entrance)
+    }
+
+    /// The queue pair is not found any more. True when none is.
     pub(crate) fn withdraw(&self, number: u32) -> bool {
-        let mut guests = self.guests.0.lock();
+        let mut entrances = self.entrances.lock();
+        let mut guests = self.guests.all.lock();
         guests.remove(&number);
+        entrances.retain(|place, entrance| {
+            let used = guests.values().any(|guest| guest.place == *place);
+            if !used {
+                entrance.reception.close(&entrance.socket);
+            }
+            used
+        });
         guests.is_empty()
-    }
-
-    /// Listens no more; the port stays taken.
-    pub(crate) fn close(&self) {
-        let socket = self.port.socket();
-        if let Some(task) = self.task.lock().take() {
-            self.engine.worker.tasks().remove(task, socket.as_fd());
-        }
-        if let Err(error) = socket.stop_listening() {
-            tracing::debug!(port = self.port.number(), %error, "goes on listening");
-        }
     }
 }
 
-impl Task for Door {
+impl Task for Entrance {
     fn ready(&self, _: Ready) {
-        self.reception.take_one(self.port.socket());
+        self.reception.take(&self.socket);
     }
 }
 
 impl Host for Guests {
     fn requested(&self, request: Request, answering: Answering) {
-        let Some(introduction) = Introduction::parse(&request.private_data) else {
-            // Nobody of ours: closed without an answer, which might be taken for another's.
-            tracing::info!(peer = %answering.peer_ip(), "somebody came to a queue pair's port");
-            return;
+        let introduction = match Introduction::parse(&request.private_data) {
+            Ok(introduction) => introduction,
+            Err(Foreign::Version(version)) => {
+                if !self.reported.swap(true, Ordering::Relaxed) {
+                    report!(
+                        WARN,
+                        "the library at {} is of another release (it says {version}, this one \
+                         {VERSION}), with which queue pairs do not connect",
+                        answering.peer_ip(),
+                    );
+                }
+                return send_away(answering, "another release");
+            }
+            Err(Foreign::Noise) => {
+                // Nobody of ours: closed without an answer, which might be taken for another's.
+                report!(INFO, peer = %answering.peer_ip(), "somebody came to a queue pair's port");
+                return;
+            }
         };
-        let meeting = self.0.lock().get(&introduction.to).and_then(Weak::upgrade);
+        let meeting =
+            self.all.lock().get(&introduction.to).and_then(|guest| guest.meeting.upgrade());
         match meeting {
-            Some(meeting) => meeting.called_on(introduction.from, answering),
-            None => send_away(answering, Refusal::Unknown),
+            Some(meeting) => meeting.called_on(&introduction, request.private_data, answering),
+            None => send_away(answering, "no such queue pair"),
         }
     }
 }
 
-/// Says no.
-pub(crate) fn send_away(answering: Answering, why: Refusal) {
-    tracing::debug!(peer = %answering.peer_ip(), ?why, "a queue pair is not to be had");
+/// Says no. Why is nobody's business but our own.
+pub(crate) fn send_away(answering: Answering, why: &str) {
+    tracing::debug!(peer = %answering.peer_ip(), why, "a queue pair is not to be had");
     // Whoever has gone does not need to know.
-    let _ = answering.reject(&why.encode());
+    let _ = answering.reject(&refusal());
 }

@@ -1,161 +1,260 @@
 //! What the two ends say of themselves in the private data of MPA's start-up.
+//!
+//! The initiator's Request carries an [`Introduction`], the responder's Reply an [`Answer`] or a
+//! refusal. Both are in the clear and say nothing that a stranger could not say as well: the
+//! [proof](super::proof) is in what comes of the two shares.
+
+use std::ops::Range;
+
+use super::proof::{SHARE, TAG};
 
 /// Tells a peer of ours from one that came here by chance.
 const MAGIC: [u8; 8] = *b"iwarp qp";
-/// Later ones may only append.
-const VERSION: u8 = 1;
+/// Later ones may only append. 1 proved nothing.
+pub(crate) const VERSION: u8 = 2;
 const NUMBER_OCTETS: usize = 3;
+
+/// Which of the two secrets is to be proven. Either is the number that the packets of one end
+/// start from; the program there says it last, when the queue pair goes to RTS.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Secret {
+    /// `sq_psn` of the initiator, `rq_psn` of the responder.
+    Initiators,
+    /// `rq_psn` of the initiator, `sq_psn` of the responder.
+    Responders,
+}
 
 /// Which queue pair of one end wants which queue pair of the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Introduction {
+    pub(crate) secret: Secret,
     /// Number of the sender's queue pair.
     pub(crate) from: u32,
     /// Number of the receiver's.
     pub(crate) to: u32,
+    pub(crate) share: [u8; SHARE],
+}
+
+/// What somebody said who is none of ours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Foreign {
+    /// Words of an earlier version of this library.
+    Version(u8),
+    Noise,
 }
 
 impl Introduction {
-    pub(crate) const OCTETS: usize = MAGIC.len() + 1 + 2 * NUMBER_OCTETS;
+    const OCTETS: usize = MAGIC.len() + 2 + 2 * NUMBER_OCTETS + SHARE;
 
-    pub(crate) fn encode(self) -> Vec<u8> {
-        let mut octets = Vec::with_capacity(Self::OCTETS);
-        octets.extend(MAGIC);
-        octets.push(VERSION);
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut octets = head(Self::OCTETS);
+        octets.push(match self.secret {
+            Secret::Initiators => 0,
+            Secret::Responders => 1,
+        });
         for number in [self.from, self.to] {
             octets.extend(&number.to_be_bytes()[4 - NUMBER_OCTETS..]);
         }
+        octets.extend(self.share);
         octets
     }
 
-    /// `None` for octets that are no introduction.
-    pub(crate) fn parse(octets: &[u8]) -> Option<Self> {
-        let (from, rest) = after_head(octets)?.split_first_chunk::<NUMBER_OCTETS>()?;
-        let (to, _) = rest.split_first_chunk::<NUMBER_OCTETS>()?;
-        let number = |[a, b, c]: [u8; NUMBER_OCTETS]| u32::from_be_bytes([0, a, b, c]);
-        Some(Self { from: number(*from), to: number(*to) })
+    pub(crate) fn parse(octets: &[u8]) -> Result<Self, Foreign> {
+        let rest = after_head(octets)?;
+        let parse = || {
+            let (&secret, rest) = rest.split_first()?;
+            let secret = match secret {
+                0 => Secret::Initiators,
+                1 => Secret::Responders,
+                _ => return None,
+            };
+            let (from, rest) = rest.split_first_chunk::<NUMBER_OCTETS>()?;
+            let (to, rest) = rest.split_first_chunk::<NUMBER_OCTETS>()?;
+            let share = *rest.first_chunk()?;
+            let number = |[a, b, c]: [u8; NUMBER_OCTETS]| u32::from_be_bytes([0, a, b, c]);
+            Some(Self { secret, from: number(*from), to: number(*to), share })
+        };
+        parse().ok_or(Foreign::Noise)
     }
 }
 
-/// Why somebody who came was sent away.
+/// What a responder says who is willing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Refusal {
-    /// There is no such queue pair, or it does not want to be found yet.
-    Unknown,
-    /// The queue pair wants another peer.
-    Stranger,
-    /// The queue pair has its connection.
-    Taken,
-    /// What a later version may say.
-    Other,
+pub(crate) struct Answer {
+    pub(crate) share: [u8; SHARE],
+    /// Proves that the responder knows the secret.
+    pub(crate) tag: [u8; TAG],
 }
 
-impl Refusal {
-    pub(crate) fn encode(self) -> Vec<u8> {
-        let mut octets = MAGIC.to_vec();
-        octets.push(VERSION);
-        octets.push(match self {
-            Self::Other => 0,
-            Self::Unknown => 1,
-            Self::Stranger => 2,
-            Self::Taken => 3,
-        });
+const REFUSES: u8 = 0;
+const ANSWERS: u8 = 1;
+
+impl Answer {
+    const OCTETS: usize = Self::TAG.end;
+    const TAG: Range<usize> = Self::SAID..Self::SAID + TAG;
+    /// Octets before the tag, which are what it speaks for.
+    pub(crate) const SAID: usize = MAGIC.len() + 2 + SHARE;
+
+    /// What comes before the tag.
+    pub(crate) fn begin(share: &[u8; SHARE]) -> Vec<u8> {
+        let mut octets = head(Self::OCTETS);
+        octets.push(ANSWERS);
+        octets.extend(share);
         octets
     }
 
-    /// `None` for octets that none of ours sent.
+    /// `None` for octets that are no answer.
     pub(crate) fn parse(octets: &[u8]) -> Option<Self> {
-        Some(match after_head(octets)?.first()? {
-            1 => Self::Unknown,
-            2 => Self::Stranger,
-            3 => Self::Taken,
-            _ => Self::Other,
-        })
-    }
-
-    /// For whoever wonders why there is no connection.
-    pub(crate) const fn reason(self) -> &'static str {
-        match self {
-            Self::Unknown => "it has no such queue pair, or that is not in INIT yet",
-            Self::Stranger => {
-                "that queue pair expects another peer, or this one at another address"
-            }
-            Self::Taken => "that queue pair has a connection",
-            Self::Other => "it refuses",
-        }
+        let rest = after_head(octets).ok()?.strip_prefix(&[ANSWERS])?;
+        let (share, rest) = rest.split_first_chunk()?;
+        Some(Self { share: *share, tag: *rest.first_chunk()? })
     }
 }
 
-fn after_head(octets: &[u8]) -> Option<&[u8]> {
-    let (version, rest) = octets.strip_prefix(&MAGIC)?.split_first()?;
-    (*version >= VERSION).then_some(rest)
+/// A refusal. It gives no reason: strangers would learn from it which queue pairs there are.
+pub(crate) fn refusal() -> Vec<u8> {
+    let mut octets = head(MAGIC.len() + 2);
+    octets.push(REFUSES);
+    octets
+}
+
+/// What the octets of a refusal mean to whoever wonders why there is no connection.
+pub(crate) fn reason(octets: &[u8]) -> &'static str {
+    match after_head(octets) {
+        Ok(_) => {
+            "it refuses (that queue pair is not there or not in RTR yet, has a connection, or \
+             expects another peer)"
+        }
+        Err(Foreign::Version(_)) => "there is an earlier release of this library",
+        Err(Foreign::Noise) => "something else answers there",
+    }
+}
+
+fn head(octets: usize) -> Vec<u8> {
+    let mut head = Vec::with_capacity(octets);
+    head.extend(MAGIC);
+    head.push(VERSION);
+    head
+}
+
+fn after_head(octets: &[u8]) -> Result<&[u8], Foreign> {
+    let rest = octets.strip_prefix(&MAGIC).ok_or(Foreign::Noise)?;
+    let (&version, rest) = rest.split_first().ok_or(Foreign::Noise)?;
+    if version < VERSION { Err(Foreign::Version(version)) } else { Ok(rest) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn introduction(secret: Secret, from: u32, to: u32) -> Introduction {
+        Introduction { secret, from, to, share: std::array::from_fn(|place| place as u8) }
+    }
+
+    fn answer() -> (Answer, Vec<u8>) {
+        let answer = Answer { share: [7; SHARE], tag: [9; TAG] };
+        let mut octets = Answer::begin(&answer.share);
+        assert_eq!(octets.len(), Answer::SAID);
+        octets.extend(answer.tag);
+        assert_eq!(octets.len(), Answer::OCTETS);
+        (answer, octets)
+    }
+
     #[test]
-    fn both_numbers_arrive() {
+    fn everything_arrives() {
         for introduction in [
-            Introduction { from: 2, to: 0x00ff_fffe },
-            Introduction { from: 0x0012_3456, to: 0x0065_4321 },
+            introduction(Secret::Initiators, 2, 0x00ff_fffe),
+            introduction(Secret::Responders, 0x0012_3456, 0x0065_4321),
         ] {
             let octets = introduction.encode();
             assert_eq!(octets.len(), Introduction::OCTETS);
-            assert_eq!(Introduction::parse(&octets), Some(introduction));
+            assert_eq!(Introduction::parse(&octets), Ok(introduction));
+            assert_eq!(Answer::parse(&octets), None);
         }
+        let (answer, octets) = answer();
+        assert_eq!(Answer::parse(&octets), Some(answer));
+        assert_eq!(Answer::parse(&refusal()), None);
+        assert!(reason(&refusal()).starts_with("it refuses"));
     }
 
     #[test]
     fn what_a_later_version_appends_is_not_looked_at() {
-        let introduction = Introduction { from: 77, to: 78 };
+        let introduction = introduction(Secret::Initiators, 77, 78);
         let mut octets = introduction.encode();
         octets[MAGIC.len()] = VERSION + 1;
         octets.extend([1, 2, 3]);
-        assert_eq!(Introduction::parse(&octets), Some(introduction));
+        assert_eq!(Introduction::parse(&octets), Ok(introduction));
     }
 
     #[test]
-    fn refusals_arrive() {
-        for refusal in [Refusal::Unknown, Refusal::Stranger, Refusal::Taken, Refusal::Other] {
-            assert_eq!(Refusal::parse(&refusal.encode()), Some(refusal));
-        }
-        let mut octets = Refusal::Taken.encode();
-        *octets.last_mut().unwrap() = 200;
-        assert_eq!(Refusal::parse(&octets), Some(Refusal::Other));
+    fn an_earlier_version_is_known_for_what_it_is() {
+        let octets = b"iwarp qp\x01aaabbb";
+        assert_eq!(Introduction::parse(octets), Err(Foreign::Version(1)));
+        assert!(reason(octets).contains("earlier release"));
+        assert!(reason(b"no").contains("something else"));
     }
 
     /// Whatever one octet is, and wherever the end: nothing but an introduction is taken for one.
     #[test]
     fn hostile_octets_are_nobody() {
-        let octets = Introduction { from: 0x0001_0203, to: 0x0004_0506 }.encode();
+        let octets = introduction(Secret::Responders, 0x0001_0203, 0x0004_0506).encode();
         for len in 0..octets.len() {
-            assert_eq!(Introduction::parse(&octets[..len]), None, "{len} octets");
+            Introduction::parse(&octets[..len]).unwrap_err();
         }
-        for place in 0..=MAGIC.len() {
+        let (_, words) = answer();
+        for len in 0..words.len() {
+            assert_eq!(Answer::parse(&words[..len]), None, "{len} octets");
+        }
+        for place in 0..MAGIC.len() + 2 {
             for octet in 0..=u8::MAX {
                 let mut changed = octets.clone();
                 changed[place] = octet;
-                let fine = octet == octets[place] || place == MAGIC.len() && octet > VERSION;
-                assert_eq!(Introduction::parse(&changed).is_some(), fine, "{octet} at {place}");
-                assert_eq!(Refusal::parse(&changed).is_some(), fine);
+                let fine = match place.checked_sub(MAGIC.len()) {
+                    None => octet == octets[place],
+                    Some(0) => octet >= VERSION,
+                    Some(_) => octet < 2,
+                };
+                assert_eq!(Introduction::parse(&changed).is_ok(), fine, "{octet} at {place}");
             }
         }
         // Noise of all lengths: no panic, and never 24 bits exceeded.
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         for len in 0..512 {
-            let mut noise = MAGIC.to_vec();
-            noise.push(VERSION);
+            let mut noise = head(len);
             for _ in 0..len {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 noise.push((state >> 56) as u8);
             }
-            if let Some(found) = Introduction::parse(&noise) {
+            if let Ok(found) = Introduction::parse(&noise) {
                 assert!(found.from < 1 << 24 && found.to < 1 << 24);
             }
-            assert_eq!(Introduction::parse(&noise).is_some(), len >= 2 * NUMBER_OCTETS);
-            assert_eq!(Introduction::parse(&noise[1..]), None);
+            let _ = (Answer::parse(&noise), reason(&noise));
+            Introduction::parse(&noise[1..]).unwrap_err();
+        }
+    }
+
+    proptest::proptest! {
+        /// Either it is none, or it says again what was said.
+        #[test]
+        fn what_is_parsed_is_what_was_said(
+            octets in proptest::collection::vec(proptest::num::u8::ANY, 0..600),
+            begins_well in proptest::bool::ANY,
+        ) {
+            let mut octets = octets;
+            if begins_well {
+                octets.splice(..0, head(0));
+            }
+            if let Ok(introduction) = Introduction::parse(&octets) {
+                let again = introduction.encode();
+                let version = MAGIC.len();
+                proptest::prop_assert_eq!(&again[..version], &octets[..version]);
+                proptest::prop_assert_eq!(&again[version + 1..], &octets[version + 1..again.len()]);
+            }
+            if let Some(answer) = Answer::parse(&octets) {
+                let mut again = Answer::begin(&answer.share);
+                again.extend(answer.tag);
+                proptest::prop_assert_eq!(&again[MAGIC.len() + 1..], &octets[MAGIC.len() + 1..again.len()]);
+            }
         }
     }
 }

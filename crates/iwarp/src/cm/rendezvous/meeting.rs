@@ -2,19 +2,20 @@
 
 use std::fmt;
 use std::io;
-use std::net::IpAddr;
-use std::os::fd::AsFd;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use iwarp_os::{Interest, Ready, TcpSocket};
+use iwarp_os::{Ready, TcpSocket};
 use iwarp_proto::mpa::startup::{Negotiated, Reply, Role};
 use iwarp_proto::qp::Shared;
 use iwarp_proto::types::Time;
 
-use crate::REPORT;
 use crate::cm::rendezvous::door::send_away;
-use crate::cm::rendezvous::introduction::{Introduction, Refusal};
+use crate::cm::rendezvous::guest::{Guests, Moved, Proving, Waiting};
+use crate::cm::rendezvous::introduction::{Answer, Introduction, Secret, reason};
+use crate::cm::rendezvous::proof::{Opening, Party, Side, TAG, Tries};
+use crate::cm::rendezvous::users::{self, Unwelcome};
 use crate::cm::rendezvous::{Peer, Rendezvous, Retry};
 use crate::cm::startup::{Answering, Calling, Line, Served, operate};
 use crate::cm::{ConnectError, ConnectParams, closed};
@@ -22,19 +23,25 @@ use crate::engine::endpoint::Endpoint;
 use crate::engine::numbers::{Number, port_of};
 use crate::engine::stream::Stream;
 use crate::engine::sync::Mutex;
-use crate::engine::tasks::Task;
+use crate::engine::tasks::{Task, Tasks};
 use crate::engine::worker::Deadline;
 use crate::engine::{Engine, now};
+use crate::report;
 use crate::verbs::Gid;
 
 /// How long the higher end leaves it to the lower one to connect.
-const PRECEDENCE: Duration = Duration::from_millis(500);
+const PRECEDENCE: Duration = Duration::from_millis(2);
+/// How long an end waits for its own secret, which programs say as their next step if they do.
+const STEP: Duration = Duration::from_millis(2);
+/// How long an attempt that proves the peer's secret goes on when our own is there: a peer that is
+/// in RTR knows the latter only.
+const OUTDATED: Duration = Duration::from_millis(20);
 /// Pause after the first refusal, doubled after each further one.
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const FIRST_PAUSE: Duration = Duration::from_micros(250);
 /// The longest pause while work waits, and how often it is seen whether any does.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Requests kept for a queue pair whose program has not said yet whom it expects.
-const MAX_KEPT: usize = 4;
+/// How long an attempt of our own is put off while a guest is about to prove that it is the peer.
+const DEFERENCE: Duration = Duration::from_millis(200);
 
 /// One queue pair, and how it comes to its connection. All of this happens under one lock, by the
 /// program's thread or the worker's; nothing here is called with the queue pair's own lock held.
@@ -52,11 +59,15 @@ struct State {
     retry: Retry,
     /// Whom the program expects, from RTR on.
     peer: Option<Peer>,
+    /// Our own secret, from RTS on.
+    psn: Option<u32>,
     /// The way there, while there is no connection.
     search: Option<Search>,
-    /// Requests that cannot be answered yet.
-    kept: Vec<Kept>,
-    serial: u64,
+    /// Connections that are not known to be the peer's.
+    guests: Guests,
+    tries: Tries,
+    /// The user was told that somebody else is where the peer should be.
+    reported: bool,
 }
 
 struct Search {
@@ -74,16 +85,32 @@ struct Search {
 }
 
 struct Attempt {
-    calling: Calling,
+    secret: Secret,
     deadline: Time,
+    stage: Stage,
 }
 
-struct Kept {
-    serial: u64,
-    from: u32,
-    ip: IpAddr,
-    answering: Answering,
-    task: u64,
+enum Stage {
+    Calling {
+        calling: Calling,
+        /// Until the answer is there.
+        opening: Box<Opening>,
+        /// What was said.
+        request: Vec<u8>,
+    },
+    /// The peer has proven to be the peer. It is told so unless a connection of its own is due to
+    /// win.
+    Held { line: Line, terms: Negotiated, proof: [u8; TAG] },
+}
+
+impl Attempt {
+    /// Whether there is a TCP connection.
+    fn is_connected(&self) -> bool {
+        match &self.stage {
+            Stage::Calling { calling, .. } => calling.is_connected(),
+            Stage::Held { .. } => true,
+        }
+    }
 }
 
 impl fmt::Debug for Meeting {
@@ -110,11 +137,15 @@ impl Meeting {
         &self.endpoint.engine
     }
 
-    /// The queue pair is in INIT: peers may come, and wait.
-    pub(crate) fn list(self: &Arc<Self>) -> io::Result<()> {
+    fn tasks(&self) -> &Tasks {
+        self.engine().worker.tasks()
+    }
+
+    /// The program says whom it expects: peers find the queue pair, but have to wait.
+    pub(crate) fn list(self: &Arc<Self>, peer: &Peer) -> io::Result<()> {
         let mut state = self.state.lock();
-        if !state.listed {
-            self.rendezvous.list(self)?;
+        if !state.listed && !self.is_itself(peer) {
+            self.rendezvous.list(self, peer.place())?;
             state.listed = true;
         }
         Ok(())
@@ -123,44 +154,59 @@ impl Meeting {
     /// The queue pair is in RTR: finds the peer. Returns at once.
     pub(crate) fn seek(self: &Arc<Self>, peer: &Peer) -> io::Result<()> {
         let mut state = self.state.lock();
-        if !state.listed {
-            self.rendezvous.list(self)?;
-            state.listed = true;
-        }
         state.peer = Some(*peer);
         if self.is_itself(peer) {
             return self.meet_itself(peer);
         }
         let ours = (Gid::raw_of(peer.local), self.number().value());
         let leads = ours < (Gid::raw_of(peer.gid), peer.qpn);
-        let start = now();
         state.search = Some(Search {
             leads,
             attempt: None,
-            next: if leads { start } else { start.plus(PRECEDENCE) },
+            next: now().plus(STEP).plus(if leads { Duration::ZERO } else { PRECEDENCE }),
             pause: FIRST_PAUSE,
             waiting: None,
             failure: None,
             timer: None,
         });
-        self.sort_kept(&mut state);
         self.go_on(&mut state);
         Ok(())
     }
 
+    /// The queue pair is in RTS: this is the number that its packets start from, 24 bits.
+    pub(crate) fn tell_psn(&self, psn: u32) {
+        let mut state = self.state.lock();
+        if state.psn.replace(psn).is_some() {
+            return;
+        }
+        if let Some(search) = &mut state.search {
+            let now = now();
+            match &mut search.attempt {
+                Some(attempt) if attempt.secret == Secret::Responders => {
+                    attempt.deadline = attempt.deadline.min(now.plus(OUTDATED));
+                }
+                Some(_) => {}
+                None => {
+                    let first = if search.leads { now } else { now.plus(PRECEDENCE) };
+                    search.next = search.next.min(first);
+                }
+            }
+        }
+        self.serve(&mut state);
+        self.go_on(&mut state);
+    }
+
     /// The queue pair is in RESET or ERR, or gone: nobody comes, nobody is sought.
     pub(crate) fn withdraw(&self) {
-        let (search, kept) = {
-            let mut state = self.state.lock();
-            if state.listed {
-                self.rendezvous.withdraw(self);
-                state.listed = false;
-            }
-            state.peer = None;
-            (state.search.take(), std::mem::take(&mut state.kept))
-        };
-        self.drop_search(search);
-        kept.into_iter().for_each(|kept| send_away(self.take(kept), Refusal::Unknown));
+        let mut state = self.state.lock();
+        if state.listed {
+            self.rendezvous.withdraw(self);
+            state.listed = false;
+        }
+        state.peer = None;
+        state.psn = None;
+        self.drop_search(state.search.take());
+        state.guests.send_all_away(self.tasks());
     }
 
     /// Whom the program expects.
@@ -175,85 +221,98 @@ impl Meeting {
         self.go_on(&mut state);
     }
 
-    /// `from` wants the connection. Called by the worker.
-    pub(crate) fn called_on(self: &Arc<Self>, from: u32, answering: Answering) {
+    /// Somebody wants the connection. Called by the worker.
+    pub(crate) fn called_on(
+        self: &Arc<Self>,
+        introduction: &Introduction,
+        words: Vec<u8>,
+        answering: Answering,
+    ) {
         let mut state = self.state.lock();
-        if !state.listed {
-            return send_away(answering, Refusal::Unknown);
+        let sought = state.listed && state.search.is_some();
+        let Some(peer) = state.peer.filter(|_| sought) else {
+            return send_away(answering, "it has a connection, or wants none yet");
+        };
+        let ends = answering.ends();
+        if introduction.from != peer.qpn
+            || answering.peer_ip() != peer.gid
+            || ends.local.map(|addr| addr.ip().to_canonical()) != Some(peer.local)
+        {
+            return send_away(answering, "it expects another peer, or at another address");
         }
-        if state.peer.is_some() && state.search.is_none() {
-            return send_away(answering, Refusal::Taken);
+        if let Err(unwelcome) = self.check_user(ends.peer, ends.local) {
+            self.report(&mut state, &peer, &unwelcome.to_string());
+            return send_away(answering, "it is another user's");
         }
-        if let Err(error) = self.keep(&mut state, from, answering) {
-            tracing::warn!(%error, "a connection cannot be kept");
+        if !state.guests.make_room(self.tasks()) {
+            return send_away(answering, "too many came at once");
         }
-        self.sort_kept(&mut state);
+        let Introduction { secret, share, .. } = *introduction;
+        let waiting = Waiting { answering, secret, share, words };
+        if let Err(error) = state.guests.keep(&self.itself, self.tasks(), waiting) {
+            report!(WARN, %error, "a connection cannot be kept");
+        }
+        self.serve(&mut state);
     }
 
-    /// Keeps a request until it can be answered.
-    fn keep(&self, state: &mut State, from: u32, answering: Answering) -> io::Result<()> {
-        state.serial += 1;
-        let serial = state.serial;
-        let ip = answering.peer_ip();
-        let watch = Arc::new(Watch { meeting: self.itself.clone(), serial });
-        let worker = &self.engine().worker;
-        let task = worker.tasks().add(answering.socket().as_fd(), Interest::READ, watch)?;
-        // The same peer once more has given its former connection up.
-        let former = state.kept.iter().position(|kept| kept.from == from && kept.ip == ip);
-        let full = (state.kept.len() == MAX_KEPT).then_some(0);
-        if let Some(place) = former.or(full) {
-            drop(self.take(state.kept.remove(place)));
-        }
-        state.kept.push(Kept { serial, from, ip, answering, task });
-        Ok(())
-    }
-
-    /// Nobody but the meeting looks after its connection any more.
-    fn take(&self, kept: Kept) -> Answering {
-        self.engine().worker.tasks().remove(kept.task, kept.answering.socket().as_fd());
-        kept.answering
-    }
-
-    /// Answers the requests that are kept, now that the peer is known: sends strangers away, and
-    /// takes the peer's unless our own attempt may still win.
-    fn sort_kept(&self, state: &mut State) {
+    /// Answers the requests that can be answered, unless our own attempt may still win.
+    fn serve(&self, state: &mut State) {
         let Some(peer) = state.peer else { return };
-        let is_peer = |kept: &Kept| kept.from == peer.qpn && kept.ip == peer.gid;
-        let (ours, strangers): (Vec<_>, Vec<_>) = state.kept.drain(..).partition(is_peer);
-        state.kept = ours;
-        for kept in strangers {
-            tracing::info!(
-                from = kept.from,
-                ip = ?kept.ip,
-                expected = ?peer,
-                "somebody else came to a queue pair"
-            );
-            send_away(self.take(kept), Refusal::Stranger);
-        }
         let Some(search) = &mut state.search else { return };
-        let may_win = |attempt: &Attempt| search.leads && attempt.calling.is_connected();
-        if search.attempt.as_ref().is_some_and(may_win) {
+        if search.leads && search.attempt.as_ref().is_some_and(Attempt::is_connected) {
             return;
         }
-        while let Some(kept) = state.kept.pop() {
-            let attempt = search.attempt.take();
-            self.drop_attempt(attempt);
-            match self.accept(self.take(kept), &peer) {
-                Ok((stream, terms)) => return self.met(state, stream, &terms),
-                Err(error) => search.failure = Some(error.to_string()),
+        let tasks = self.tasks();
+        while let Some(waiting) = state.guests.next_waiting(tasks, state.psn.is_some()) {
+            let secret = match (waiting.secret, state.psn) {
+                (Secret::Responders, Some(psn)) => psn,
+                _ => peer.psn,
+            };
+            if !state.tries.take(now()) {
+                send_away(waiting.answering, "too many have failed to prove what they know");
+                continue;
+            }
+            let answered = self.answer(waiting, secret, &peer);
+            let kept = answered
+                .and_then(|proving| Ok(state.guests.expect(&self.itself, tasks, proving)?));
+            if let Err(error) = kept {
+                tracing::debug!(%error, "somebody who came to a queue pair cannot be answered");
             }
         }
     }
 
-    fn accept(
-        &self,
-        answering: Answering,
-        peer: &Peer,
-    ) -> Result<(Box<dyn Stream>, Negotiated), ConnectError> {
-        let introduction = Introduction { from: self.number().value(), to: peer.qpn };
+    fn answer(&self, waiting: Waiting, secret: u32, peer: &Peer) -> Result<Proving, ConnectError> {
+        let Waiting { answering, share, words, .. } = waiting;
+        let opening = Opening::new(Side::Responder, secret, &peer.party(), &self.party(peer))?;
+        let mut said = Answer::begin(&opening.share);
+        let key =
+            opening.finish(&share).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
+        said.extend(key.prove(Side::Responder, &words, &said));
         let (ird, ord) = (peer.ird, peer.ord);
-        let params = ConnectParams { private_data: introduction.encode(), ird, ord };
-        answering.accept(self.engine(), &params)
+        let params = ConnectParams { private_data: said.clone(), ird, ord };
+        Ok(Proving::new(answering.reply(&params)?, key, words, said))
+    }
+
+    /// Something has come from a guest, or it has closed.
+    pub(crate) fn guest_moved(&self, serial: u64) {
+        let mut state = self.state.lock();
+        let (line, terms) = match state.guests.moved(self.tasks(), serial) {
+            Moved::No => return,
+            Moved::Gone(why) => {
+                report!(INFO, qp = self.number().value(), why, "a guest of a queue pair has gone");
+                return self.go_on(&mut state);
+            }
+            Moved::Proven(line, terms) => (line, terms),
+        };
+        match operate(line, &self.engine().options) {
+            Ok(stream) => self.met(&mut state, stream, &terms),
+            Err(error) => {
+                if let Some(search) = &mut state.search {
+                    search.failure = Some(error.to_string());
+                }
+                self.go_on(&mut state);
+            }
+        }
     }
 
     /// Does what is due now and sees to it that the rest is done in time.
@@ -271,16 +330,22 @@ impl Meeting {
         if end.is_some_and(|end| now >= end) {
             return self.give_up(state, &peer);
         }
+        state.guests.expire(self.tasks());
         if search.attempt.as_ref().is_some_and(|attempt| now >= attempt.deadline) {
             self.failed(search, "no answer".to_owned());
         }
-        if search.attempt.is_none() && now >= search.next {
-            match self.try_once(&peer) {
+        let busy = state.guests.any_proving();
+        if let Some(held) = self.take_held(search, busy) {
+            return self.conclude(state, held);
+        }
+        let due = if busy { search.next.plus(DEFERENCE) } else { search.next };
+        if search.attempt.is_none() && now >= due {
+            match self.try_once(&peer, state.psn) {
                 Ok(attempt) => search.attempt = Some(attempt),
                 Err(error) => self.failed(search, error.to_string()),
             }
         }
-        let step = search.attempt.as_ref().map_or(search.next, |attempt| attempt.deadline);
+        let step = search.attempt.as_ref().map_or(due.max(search.next), |attempt| attempt.deadline);
         let at = step.min(now.plus(PAUSE)).min(end.unwrap_or(step));
         let weak = self.itself.clone();
         let tick = move || {
@@ -295,20 +360,28 @@ impl Meeting {
         let mut state = self.state.lock();
         self.go_on(&mut state);
         // What was kept for the case that our own attempt fails.
-        self.sort_kept(&mut state);
+        self.serve(&mut state);
     }
 
-    fn try_once(&self, peer: &Peer) -> Result<Attempt, ConnectError> {
+    fn try_once(&self, peer: &Peer, psn: Option<u32>) -> Result<Attempt, ConnectError> {
         let engine = self.engine();
         let config = Rendezvous::startup(engine, peer.ird, peer.ord);
-        let introduction = Introduction { from: self.number().value(), to: peer.qpn };
+        // Within the host a refusal comes at once: there is no need to think of a share first.
         let socket = TcpSocket::connect_start(Some(peer.origin()), peer.addr())?;
+        let (secret, value) = match psn {
+            Some(psn) => (Secret::Initiators, psn),
+            None => (Secret::Responders, peer.psn),
+        };
+        let (ours, theirs) = (self.party(peer), peer.party());
+        let opening = Box::new(Opening::new(Side::Initiator, value, &ours, &theirs)?);
+        let (from, to, share) = (self.number().value(), peer.qpn, opening.share);
+        let request = Introduction { secret, from, to, share }.encode();
         let itself = self.itself.upgrade().ok_or_else(closed)?;
-        let private_data = introduction.encode();
         let served = Served::ByWorker(itself);
         let addr = peer.addr();
-        let calling = Calling::start(&engine.worker, socket, addr, config, &private_data, served)?;
-        Ok(Attempt { calling, deadline: now().plus(engine.options.startup_timeout) })
+        let calling = Calling::start(&engine.worker, socket, addr, config, &request, served)?;
+        let deadline = now().plus(engine.options.startup_timeout);
+        Ok(Attempt { secret, deadline, stage: Stage::Calling { calling, opening, request } })
     }
 
     /// An attempt came to nothing: there will be another.
@@ -320,32 +393,96 @@ impl Meeting {
         search.pause = (search.pause * 2).min(PAUSE);
     }
 
-    /// The peer's answer is there.
-    fn answered(&self, state: &mut State, peer: &Peer, reply: &Reply) {
+    /// The peer's answer is there, if it is the peer.
+    fn answered(&self, state: &mut State, peer: &Peer, reply: Reply) {
         let Some(search) = &mut state.search else { return };
-        let expected = Introduction { from: peer.qpn, to: self.number().value() };
         if !reply.accepted {
-            let why = Refusal::parse(&reply.private_data).unwrap_or(Refusal::Other);
-            return self.failed(search, why.reason().to_owned());
+            return self.failed(search, reason(&reply.private_data).to_owned());
         }
-        if Introduction::parse(&reply.private_data) != Some(expected) {
+        let Some(Attempt { secret, deadline, stage }) = search.attempt.take() else { return };
+        let Stage::Calling { calling, opening, request } = stage else { return };
+        let line = calling.leave(&self.engine().worker);
+        let said = reply.private_data;
+        let Some(answer) = Answer::parse(&said) else {
             return self.failed(search, "something else answers there".to_owned());
+        };
+        let key = opening.finish(&answer.share);
+        let proven = key.filter(|key| {
+            key.is_proven(&answer.tag, Side::Responder, &request, &said[..Answer::SAID])
+        });
+        let Some(key) = proven else {
+            self.failed(search, UNPROVEN.to_owned());
+            return self.report(state, peer, UNPROVEN);
+        };
+        let ends = line.ends();
+        if let Err(unwelcome) = self.check_user(ends.peer, ends.local) {
+            self.failed(search, unwelcome.to_string());
+            return self.report(state, peer, &unwelcome.to_string());
         }
-        let Some(attempt) = search.attempt.take() else { return };
-        let line = attempt.calling.leave(&self.engine().worker);
-        match operate(line, &self.engine().options) {
-            Ok(stream) => self.met(state, stream, &reply.negotiated),
-            Err(error) => self.failed(search, error.to_string()),
+        let proof = key.prove(Side::Initiator, &request, &said);
+        let stage = Stage::Held { line, terms: reply.negotiated, proof };
+        search.attempt = Some(Attempt { secret, deadline, stage });
+    }
+
+    /// The connection of our own that the peer has answered, if it is to be the one: always at the
+    /// end that leads; at the other one, which may have answered that end, when nothing comes of
+    /// that.
+    fn take_held(&self, search: &mut Search, busy: bool) -> Option<(Line, Negotiated, [u8; TAG])> {
+        if busy && !search.leads {
+            return None;
+        }
+        match search.attempt.take() {
+            Some(Attempt { stage: Stage::Held { line, terms, proof }, .. }) => {
+                Some((line, terms, proof))
+            }
+            other => {
+                search.attempt = other;
+                None
+            }
+        }
+    }
+
+    fn conclude(&self, state: &mut State, (line, terms, proof): (Line, Negotiated, [u8; TAG])) {
+        let sent = line.send(&proof);
+        match sent.and_then(|()| operate(line, &self.engine().options)) {
+            Ok(stream) => self.met(state, stream, &terms),
+            Err(error) => {
+                if let Some(search) = &mut state.search {
+                    self.failed(search, error.to_string());
+                }
+                self.go_on(state);
+            }
+        }
+    }
+
+    /// Whether the process at the other end of a connection may have it.
+    fn check_user(&self, theirs: SocketAddr, ours: Option<SocketAddr>) -> Result<(), Unwelcome> {
+        let ours = ours.ok_or(Unwelcome::Gone)?;
+        users::check(&self.engine().options.allow_users, theirs, ours)
+    }
+
+    /// Tells the user, once, that somebody else is in the peer's place.
+    fn report(&self, state: &mut State, peer: &Peer, what: &str) {
+        let own = self.number().value();
+        let (gid, qpn) = (peer.gid, peer.qpn);
+        report!(INFO, qp = own, peer = qpn, %gid, what, "somebody else is where the peer should be");
+        if !std::mem::replace(&mut state.reported, true) {
+            report!(
+                WARN,
+                "queue pair {own:#08x} at {} and its peer {qpn:#08x} at {gid}: {what}",
+                peer.local,
+            );
         }
     }
 
     /// There is a connection.
     fn met(&self, state: &mut State, stream: Box<dyn Stream>, terms: &Negotiated) {
         self.drop_search(state.search.take());
-        let kept = std::mem::take(&mut state.kept);
-        kept.into_iter().for_each(|kept| send_away(self.take(kept), Refusal::Taken));
+        state.guests.send_all_away(self.tasks());
         if let Err(error) = self.endpoint.attach_in_place(stream, terms) {
-            tracing::warn!(target: REPORT, %error, "a queue pair's connection cannot be served");
+            report!(WARN, %error, "a queue pair's connection cannot be served");
+            // Nobody would look for another one.
+            self.endpoint.unreachable();
         }
     }
 
@@ -353,9 +490,10 @@ impl Meeting {
         let Some(search) = state.search.take() else { return };
         let failure = search.failure.clone().unwrap_or_else(|| "no answer".to_owned());
         self.drop_search(Some(search));
+        state.guests.send_all_away(self.tasks());
         let own = self.number().value();
-        tracing::warn!(
-            target: REPORT,
+        report!(
+            WARN,
             "queue pair {own:#08x} at {} and its peer {:#08x} at {} could not meet: connecting to \
              {}: {failure}; and nobody came from there to port {} here",
             peer.local,
@@ -409,11 +547,19 @@ impl Meeting {
     }
 
     fn drop_attempt(&self, attempt: Option<Attempt>) {
-        if let Some(attempt) = attempt {
-            drop(attempt.calling.leave(&self.engine().worker));
+        if let Some(Attempt { stage: Stage::Calling { calling, .. }, .. }) = attempt {
+            drop(calling.leave(&self.engine().worker));
         }
     }
+
+    fn party(&self, peer: &Peer) -> Party {
+        Party { gid: peer.local, qpn: self.number().value() }
+    }
 }
+
+/// The secrets differ.
+const UNPROVEN: &str = "what answers there does not know what the two programs have told each \
+                        other: rq_psn of each must be sq_psn of the other";
 
 impl Task for Meeting {
     /// The attempt goes on.
@@ -421,31 +567,16 @@ impl Task for Meeting {
         let mut state = self.state.lock();
         let Some(peer) = state.peer else { return };
         let Some(search) = &mut state.search else { return };
-        let Some(attempt) = &mut search.attempt else { return };
-        match attempt.calling.advance(&self.engine().worker) {
+        let Some(Stage::Calling { calling, .. }) = search.attempt.as_mut().map(|at| &mut at.stage)
+        else {
+            return;
+        };
+        match calling.advance(&self.engine().worker) {
             Ok(None) => return,
-            Ok(Some(reply)) => self.answered(&mut state, &peer, &reply),
+            Ok(Some(reply)) => self.answered(&mut state, &peer, reply),
             Err(error) => self.failed(search, error.to_string()),
         }
-        self.sort_kept(&mut state);
+        self.serve(&mut state);
         self.go_on(&mut state);
-    }
-}
-
-/// Notices when somebody whose request is kept goes away.
-struct Watch {
-    meeting: Weak<Meeting>,
-    serial: u64,
-}
-
-impl Task for Watch {
-    fn ready(&self, _: Ready) {
-        let Some(meeting) = self.meeting.upgrade() else { return };
-        let mut state = meeting.state.lock();
-        let place = state.kept.iter().position(|kept| kept.serial == self.serial);
-        if let Some(place) = place {
-            // Has closed, or breaks the silence that is due until our Reply.
-            drop(meeting.take(state.kept.remove(place)));
-        }
     }
 }

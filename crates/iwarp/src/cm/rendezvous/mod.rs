@@ -6,33 +6,73 @@
 //! queue pair can be found: it carries a TCP port and an index ([`numbers`]).
 //!
 //! ```text
-//!   door          the port of 256 queue pairs: listens while one of them is in INIT or beyond
+//!   door          the port of 256 queue pairs: listens where one of them is in RTR or beyond
 //!   meeting       a queue pair's way to its peer: waits, connects, tries again, gives up
+//!   guest         connections that have come, until they have proven whose they are
 //!   introduction  who wants whom, in the private data of MPA's start-up
+//!   proof         how the ends prove that they know each other
+//!   users         whose processes on this host may come
 //!   peer          what the program says
 //! ```
 //!
 //! # Who connects
 //!
-//! The end whose (GID, number) is lower connects at once when it comes to RTR. When nothing has
-//! come of it after half a second (a firewall, most likely), the other end tries as well. A
-//! request that arrives before the program has said which peer it expects is kept until then. When
-//! both connect at once, the lower end's connection wins: the higher end always takes a request
-//! of its peer's and drops its own; the lower end keeps the peer's until it knows what became of
-//! its own.
+//! The end whose (GID, number) is lower connects at once when it comes to RTS, the other one 2 ms
+//! later; an end that stays in RTR, as one does that only receives, 2 ms later than either. Nothing
+//! listens before RTR, as only then the program has said at which address. So of two ends that come
+//! one after the other, the later one finds the earlier one's door open; the earlier one tries again
+//! after 0.25 ms, and twice as long each time, up to half a second. When both connect at once, the
+//! lower end's connection wins:
 //!
-//! Both ends say both numbers, and the address that a connection comes from must be the expected
-//! GID. The start-up is that of RFC 6581 with a frame of the initiator's first, so that either
-//! program may be the first to send.
+//! - The lower end takes its own as soon as the peer has answered. As long as it has one under way
+//!   it answers none.
+//! - The higher end answers what comes, and takes its own only while it has nobody answered who may
+//!   turn out to be the peer.
 //!
-//! A queue pair that is its own peer gets a TCP connection that has one end.
+//! The start-up is that of RFC 6581 with a frame of the initiator's first, so that either program
+//! may be the first to send. A queue pair that is its own peer gets a TCP connection that has one
+//! end.
+//!
+//! # Who is believed
+//!
+//! Which ports are taken everybody on a host can see, and 256 queue pairs share one. So a connection
+//! counts as the peer's when all of this is true; else it is refused, in the same words whatever is
+//! wrong, and the search goes on:
+//!
+//! 1. It is between the two GIDs, and says both queue pair numbers.
+//! 2. The process at its other end, if that is on this host, is the same user's, root's, or of a
+//!    user that `IWARP_ALLOW_USERS` names.
+//! 3. The other end proves that its program knows the *packet sequence number* of this one, or this
+//!    one's of that one (`sq_psn` of the one is `rq_psn` of the other), without saying it: see
+//!    [`proof`].
+//!
+//! Programs say the peer's number (`rq_psn`) for RTR and their own (`sq_psn`) for RTS. Two ends in
+//! RTR have no secret in common, and need no connection, as neither can send. If one is in RTS, its
+//! own number is what both know. So the Request says whose number it is about: an initiator in RTS
+//! names its own, which every responder in RTR can judge; one in RTR the responder's, who keeps the
+//! Request until it is in RTS.
+//!
+//! ```text
+//!   initiator                                                responder
+//!     Request: numbers, whose secret, share      ---->         judges 1 and 2
+//!                                                <----         Reply: share, proof
+//!     judges proof and 2; takes the connection
+//!     proof (32 octets, before the first FPDU)   ---->         judges it; takes the connection
+//! ```
+//!
+//! Nothing is given up for a connection that has proven nothing: 8 of them wait at a time, the
+//! oldest gives way after 0.2 s, and an attempt of our own goes on meanwhile. A queue pair answers
+//! 64 at once and then 4 a second ([`proof::Tries`]).
 //!
 //! [`numbers`]: crate::engine::numbers
 
 mod door;
+mod guest;
 mod introduction;
 mod meeting;
 mod peer;
+mod proof;
+mod users;
 
 use std::collections::HashMap;
 use std::io;
@@ -42,7 +82,7 @@ use iwarp_proto::mpa::startup::{Config, RtrTypes};
 
 use crate::engine::Engine;
 use crate::engine::sync::Mutex;
-use door::Door;
+use door::{Door, Place};
 
 pub(crate) use meeting::Meeting;
 pub(crate) use peer::first_v4;
@@ -51,7 +91,7 @@ pub use peer::{Peer, Retry};
 /// The doors of a device.
 pub(crate) struct Rendezvous {
     engine: Arc<Engine>,
-    doors: Mutex<HashMap<u16, Arc<Door>>>,
+    doors: Mutex<HashMap<u16, Door>>,
 }
 
 impl std::fmt::Debug for Rendezvous {
@@ -66,16 +106,15 @@ impl Rendezvous {
     }
 
     /// From now on peers find the queue pair.
-    fn list(&self, meeting: &Arc<Meeting>) -> io::Result<()> {
+    fn list(&self, meeting: &Arc<Meeting>, place: Place) -> io::Result<()> {
         let number = meeting.number();
         let port = number.port().ok_or(io::ErrorKind::InvalidInput)?;
         let mut doors = self.doors.lock();
         if let Some(door) = doors.get(&port.number()) {
-            door.list(number.value(), Arc::downgrade(meeting));
-            return Ok(());
+            return door.list(number.value(), place, Arc::downgrade(meeting));
         }
-        let door = Door::open(&self.engine, port)?;
-        door.list(number.value(), Arc::downgrade(meeting));
+        let door = Door::new(&self.engine, port);
+        door.list(number.value(), place, Arc::downgrade(meeting))?;
         doors.insert(port.number(), door);
         Ok(())
     }
@@ -88,7 +127,6 @@ impl Rendezvous {
         if let Some(door) = doors.get(&port.number())
             && door.withdraw(number.value())
         {
-            door.close();
             doors.remove(&port.number());
         }
     }

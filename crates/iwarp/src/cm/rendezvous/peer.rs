@@ -4,6 +4,8 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
+use crate::cm::rendezvous::door::Place;
+use crate::cm::rendezvous::proof::Party;
 use crate::engine::numbers::port_of;
 use crate::verbs::{Device, Gid, MAX_READS};
 
@@ -19,6 +21,10 @@ pub struct Peer {
     pub scope: u32,
     /// Number of the peer's queue pair.
     pub qpn: u32,
+    /// What the peer's packets are numbered from (`rq_psn`, 24 bits): what its program has set for
+    /// it ([`QueuePair::set_psn`](crate::QueuePair::set_psn)) and told this one. iWARP numbers no
+    /// packets, but the peer has to know it, so that nobody else is taken for it.
+    pub psn: u32,
     /// Reads and Atomics of the peer's that are served at a time (`max_dest_rd_atomic`).
     pub ird: u16,
     /// Reads and Atomics of our own that may be outstanding at a time, but no more than the peer
@@ -27,11 +33,11 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// The queue pair `qpn` at `gid`, which may have 16 Reads and Atomics outstanding here, and
-    /// here as many as it serves.
-    pub fn new(local: &Gid, gid: IpAddr, qpn: u32) -> Self {
+    /// The queue pair `qpn` at `gid`, whose packets start from `psn`. It may have 16 Reads and
+    /// Atomics outstanding here, and here as many as it serves.
+    pub fn new(local: &Gid, gid: IpAddr, qpn: u32, psn: u32) -> Self {
         let scope = if iwarp_os::addr::is_link_local(gid) { local.interface_index } else { 0 };
-        Self { local: local.addr, gid, scope, qpn, ird: 16, ord: MAX_READS }
+        Self { local: local.addr, gid, scope, qpn, psn, ird: 16, ord: MAX_READS }
     }
 
     /// The queue pair `qpn` of the host with that LID, for programs that exchange no more: the
@@ -40,17 +46,27 @@ impl Peer {
     /// # Errors
     ///
     /// `AddrNotAvailable` on a host without IPv4; those of asking for the addresses.
-    pub fn from_lid(device: &Device, lid: u16, qpn: u32) -> io::Result<Self> {
+    pub fn from_lid(device: &Device, lid: u16, qpn: u32, psn: u32) -> io::Result<Self> {
         let gids = device.gids()?;
         let (gid, own) = first_v4(&gids).ok_or(io::ErrorKind::AddrNotAvailable)?;
         let [a, b, ..] = own.octets();
         let [c, d] = lid.to_be_bytes();
-        Ok(Self::new(gid, Ipv4Addr::new(a, b, c, d).into(), qpn))
+        Ok(Self::new(gid, Ipv4Addr::new(a, b, c, d).into(), qpn, psn))
     }
 
     /// Where its queue pair is found.
     pub(crate) fn addr(&self) -> SocketAddr {
         scoped(self.gid, port_of(self.qpn), self.scope)
+    }
+
+    /// Where this end is found.
+    pub(crate) const fn place(&self) -> Place {
+        Place { ip: self.local, scope: self.scope }
+    }
+
+    /// The peer, as both ends name it.
+    pub(crate) const fn party(&self) -> Party {
+        Party { gid: self.gid, qpn: self.qpn }
     }
 
     /// Where this end connects from.

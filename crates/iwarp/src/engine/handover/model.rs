@@ -1,4 +1,4 @@
-//! All interleavings of callers and worker (loom).
+//! The hand-over beside a model of the worker's one-shot epoll and its timers, in all interleavings.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -107,24 +107,31 @@ impl World {
     }
 }
 
+/// Octets arrive while a caller does that, and the worker looks at these times.
+fn beside_the_worker(call: fn(&World), looks: [u64; 2]) -> Arc<World> {
+    let world = World::new();
+    let caller = {
+        let world = Arc::clone(&world);
+        thread::spawn(move || call(&world))
+    };
+    let worker = {
+        let world = Arc::clone(&world);
+        thread::spawn(move || {
+            for now in looks {
+                world.worker(now);
+            }
+        })
+    };
+    world.octets_arrive();
+    caller.join().unwrap();
+    worker.join().unwrap();
+    world
+}
+
 #[test]
 fn no_wake_up_is_lost_when_a_caller_leaves() {
     loom::model(|| {
-        let world = World::new();
-        let caller = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || world.caller_blocks_and_leaves())
-        };
-        let worker = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || {
-                world.worker(1);
-                world.worker(2);
-            })
-        };
-        world.octets_arrive();
-        caller.join().unwrap();
-        worker.join().unwrap();
+        let world = beside_the_worker(World::caller_blocks_and_leaves, [1, 2]);
         world.end();
     });
 }
@@ -156,21 +163,7 @@ fn no_wake_up_is_lost_between_two_callers() {
 #[test]
 fn a_caller_that_sleeps_is_served_at_once() {
     loom::model(|| {
-        let world = World::new();
-        let caller = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || world.caller_polls_and_sleeps())
-        };
-        let worker = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || {
-                world.worker(2);
-                world.worker(3);
-            })
-        };
-        world.octets_arrive();
-        caller.join().unwrap();
-        worker.join().unwrap();
+        let world = beside_the_worker(World::caller_polls_and_sleeps, [2, 3]);
         world.octets_arrive();
         {
             let outside = world.outside.lock();

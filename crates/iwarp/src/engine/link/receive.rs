@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use iwarp_os::IoPartMut;
+use iwarp_os::stream::is_bad_address;
 use iwarp_proto::qp::{Receiver, Shared};
 
-use super::{Link, Receive};
+use super::{Link, Receive, bad_address};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::now;
-use crate::engine::pool::with_staging;
 use crate::engine::sync::Ordering;
 
 /// Octets read in one go before others get their turn.
@@ -63,7 +63,7 @@ impl Endpoint {
         if link.read_ended.load(Ordering::SeqCst) {
             return false;
         }
-        with_staging(|staging| {
+        self.engine.pool.with_staging(|staging| {
             let have = receive.partial.len();
             if have > 0 {
                 staging[..have].copy_from_slice(&receive.partial);
@@ -201,6 +201,11 @@ impl Endpoint {
             receive.partial = self.engine.pool.block();
         }
         receive.partial.clear();
+        if receive.partial.try_reserve_exact(rest.len()).is_err() {
+            // The stream cannot be followed any further.
+            self.with(|qp| qp.fail_locally("out of memory"));
+            return;
+        }
         receive.partial.extend_from_slice(rest);
     }
 
@@ -228,6 +233,12 @@ impl Endpoint {
         };
         let room = guard.len() + spare.len();
         let n = link.stream.recv(&mut [IoPartMut::from(&guard), IoPartMut::new(spare)]);
+        if n.as_ref().is_err_and(is_bad_address) {
+            // Nothing was taken from the stream: the rest of the segment comes by way of staging,
+            // where it is dropped.
+            receiver.direct_refused(bad_address(&guard));
+            return read_staged(link, spare);
+        }
         some_octets(n, |n| {
             let direct = n.min(guard.len());
             Read { direct, staged: n - direct, room }

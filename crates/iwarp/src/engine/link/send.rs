@@ -2,18 +2,21 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use iwarp_mem::Guard;
 use iwarp_os::IoPart;
+use iwarp_os::stream::is_bad_address;
 use iwarp_proto::mpa::wire::mulpdu;
-use iwarp_proto::qp::{Disposition, Piece, Shared, Transmit};
+use iwarp_proto::qp::{Disposition, Piece, Shared, Transmit, Transmitter};
 
-use super::{Link, Send};
+use super::{Link, Send, bad_address};
 use crate::engine::endpoint::Endpoint;
+use crate::engine::now;
 use crate::engine::sync::Ordering;
 
 /// Octets that wait in a transmit queue before nothing more is built.
-const TRANSMIT_BUDGET: usize = 256 * 1024;
+pub(super) const TRANSMIT_BUDGET: usize = 256 * 1024;
 /// Elements of one system call when some are registered memory, each with its guard.
 const GUARDED_PARTS: usize = 24;
 /// Elements of one system call when all are staged.
@@ -22,6 +25,8 @@ const PARTS: usize = 64;
 /// connection learns its real one (and the path may change) only as it goes.
 pub(super) const FIRST_MSS_CHECK: u64 = 64 * 1024;
 const MSS_CHECK: u64 = 64 * 1024 * 1024;
+/// How long what is to be sent waits for memory before it is tried again.
+const MEMORY_WAIT: Duration = Duration::from_millis(10);
 
 impl Endpoint {
     /// Sends what can be sent. False when this thread has sent nothing.
@@ -33,21 +38,27 @@ impl Endpoint {
             self.transmit_some(link, send);
             moved |= send.sent != before;
         });
+        if moved && !link.is_watched() {
+            self.watch_peer(link);
+        }
         self.watch_time();
         moved
     }
 
-    fn transmit_some(self: &Arc<Self>, link: &Link, send: &mut Send) {
+    fn transmit_some(self: &Arc<Self>, link: &Arc<Link>, send: &mut Send) {
         let mut disposition = None;
         while !link.write_blocked.load(Ordering::SeqCst) && !link.write_ended.load(Ordering::SeqCst)
         {
-            let out = send.out.get_or_insert_with(|| self.engine.pool.transmit());
+            if send.out.is_none() {
+                send.out = self.engine.pool.transmit();
+            }
+            let Some(out) = &mut send.out else { return self.transmit_later(link) };
             let memory = &*self.engine.memory;
-            let more = send.transmitter.transmit(&**self, memory, out, TRANSMIT_BUDGET);
+            let more = send.transmitter.transmit(&**self, memory, out, link.budget);
             if out.is_empty() {
                 break;
             }
-            let taken = match self.write(link, out) {
+            let taken = match self.write(link, &send.transmitter, out) {
                 Ok(n) => {
                     send.sent += n as u64;
                     send.transmitter.taken(&**self, out, n)
@@ -84,6 +95,25 @@ impl Endpoint {
         }
     }
 
+    /// There is no memory for a transmit queue: what is to be sent waits until there is, or until
+    /// another connection needs its own no more. The worker's thread has one of its own.
+    #[cold]
+    fn transmit_later(self: &Arc<Self>, link: &Arc<Link>) {
+        if link.starved.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        tracing::debug!(qp = self.id(), "out of memory: what is to be sent waits");
+        let (endpoint, link) = (Arc::downgrade(self), Arc::downgrade(link));
+        let again = move || {
+            if let (Some(endpoint), Some(link)) = (endpoint.upgrade(), link.upgrade()) {
+                link.starved.store(false, Ordering::SeqCst);
+                endpoint.transmit(&link);
+                endpoint.settle(&link);
+            }
+        };
+        self.engine.worker.at(now().plus(MEMORY_WAIT), Box::new(again));
+    }
+
     pub(super) fn give_back(&self, send: &mut Send) {
         if let Some(out) = send.out.take() {
             self.engine.pool.give_transmit(out);
@@ -91,22 +121,18 @@ impl Endpoint {
     }
 
     /// One system call for as much as goes into it.
-    fn write(&self, link: &Link, out: &Transmit) -> io::Result<usize> {
+    fn write(&self, link: &Link, transmitter: &Transmitter, out: &Transmit) -> io::Result<usize> {
         let mut pieces = out.pieces();
         if let (Some(Piece::Staged(range)), None) = (pieces.next(), pieces.next()) {
             return link.stream.send(&[IoPart::new(out.octets(range.clone()))], false);
         }
         let mut guards: [Option<Guard<'_>>; GUARDED_PARTS] = [const { None }; GUARDED_PARTS];
         let mut staged_only = true;
-        for (piece, slot) in out.pieces().zip(&mut guards) {
+        for (number, (piece, slot)) in out.pieces().zip(&mut guards).enumerate() {
             if let Piece::Memory(source) = piece {
                 staged_only = false;
-                // Its header is sent already: without these octets the framing is lost.
                 *slot = Some(self.guard(source, false).map_err(|error| {
-                    self.with(|qp| {
-                        qp.fail_locally("memory lost its registration while it was sent");
-                        qp.abort();
-                    });
+                    transmitter.lost(self, out, number, error);
                     io::Error::other(error)
                 })?);
             }
@@ -127,6 +153,21 @@ impl Endpoint {
             parts[used] = part;
             used += 1;
         }
-        link.stream.send(&parts[..used], total < out.len())
+        let sent = link.stream.send(&parts[..used], total < out.len());
+        if sent.as_ref().is_err_and(is_bad_address) {
+            let gone = guards
+                .iter()
+                .enumerate()
+                .find_map(|(number, guard)| Some((number, guard.as_ref()?.find().err()?)));
+            // Should it have come back, the first one was at fault.
+            let gone = gone.or_else(|| {
+                let number = guards.iter().position(Option::is_some)?;
+                Some((number, bad_address(guards[number].as_ref()?)))
+            });
+            if let Some((number, error)) = gone {
+                transmitter.lost(self, out, number, error);
+            }
+        }
+        sent
     }
 }

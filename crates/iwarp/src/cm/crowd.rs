@@ -1,0 +1,327 @@
+//! Who is in start-up at a listener, and who goes when there are too many.
+//!
+//! Any stranger can connect and say nothing, or ask and ask again. Neither keeps others out:
+//!
+//! - A connection without a Request never stands in the way of a new one. When there are too many,
+//!   the oldest goes of the address that has most of them: a client that means it has asked by then.
+//! - Requests that wait for the program's answer are not taken back. One address may have them all,
+//!   as many as there may be; a few other addresses have their share on top.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Weak};
+
+use crate::engine::sync::Mutex;
+
+/// The part of the places that connections without a Request have even while all others are taken
+/// by requests.
+const KEPT_FREE: usize = 4;
+/// The part of the places that further addresses may have on top, each.
+const SHARE: usize = 16;
+
+/// A connection whose Request has not come.
+pub(crate) trait Guest: Send + Sync {
+    /// Goes: others need the place.
+    fn make_room(&self);
+}
+
+/// What counts as one peer: an address, or a network of IPv6 that one host may have to itself.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct Source(IpAddr);
+
+impl Source {
+    pub(crate) fn of(ip: IpAddr) -> Self {
+        match ip.to_canonical() {
+            IpAddr::V6(ip) => {
+                let network = ip.to_bits() >> 64 << 64;
+                Self(Ipv6Addr::from_bits(network).into())
+            }
+            ip => Self(ip),
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            IpAddr::V4(ip) => write!(f, "{ip}"),
+            IpAddr::V6(ip) => write!(f, "{ip}/64"),
+        }
+    }
+}
+
+/// See the [module](self).
+pub(crate) struct Crowd {
+    limit: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    serial: u64,
+    arriving: usize,
+    waiting: usize,
+    shares: HashMap<Source, Share>,
+    /// By what makes them the first to lose a connection: how many they have, and how old the oldest
+    /// is.
+    order: BTreeMap<(usize, Reverse<u64>), Source>,
+}
+
+/// What one source has.
+#[derive(Default)]
+struct Share {
+    /// By age.
+    arriving: BTreeMap<u64, Option<Weak<dyn Guest>>>,
+    waiting: usize,
+}
+
+impl Share {
+    fn rank(&self) -> Option<(usize, Reverse<u64>)> {
+        let (oldest, _) = self.arriving.first_key_value()?;
+        Some((self.arriving.len(), Reverse(*oldest)))
+    }
+}
+
+impl State {
+    fn change<R>(&mut self, source: Source, change: impl FnOnce(&mut Share) -> R) -> R {
+        let share = self.shares.entry(source).or_default();
+        let before = share.rank();
+        let result = change(share);
+        let after = share.rank();
+        let gone = after.is_none() && share.waiting == 0;
+        if before != after {
+            before.map(|rank| self.order.remove(&rank));
+            after.map(|rank| self.order.insert(rank, source));
+        }
+        if gone {
+            self.shares.remove(&source);
+        }
+        result
+    }
+
+    fn leave(&mut self, source: Source, serial: u64) -> bool {
+        let there = self.change(source, |share| share.arriving.remove(&serial).is_some());
+        self.arriving -= usize::from(there);
+        there
+    }
+
+    /// Takes out the oldest of the source that has most.
+    fn evict(&mut self) -> Option<Victim> {
+        let (_, source) = self.order.last_key_value()?;
+        let source = *source;
+        let (_, guest) = self.change(source, |share| share.arriving.pop_first())?;
+        self.arriving -= 1;
+        Some(Victim { source, guest: guest?.upgrade()? })
+    }
+}
+
+/// A connection that lost its place, and has to be told so.
+pub(crate) struct Victim {
+    pub(crate) source: Source,
+    pub(crate) guest: Arc<dyn Guest>,
+}
+
+impl Crowd {
+    /// `limit` places.
+    pub(crate) fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self { limit: limit.max(1), state: Mutex::default() })
+    }
+
+    /// A connection from `source`: a place for it, and who had it before, if somebody had to go.
+    /// `None` where its Request could not wait anyway.
+    pub(crate) fn enter(self: &Arc<Self>, source: Source) -> Option<(Place, Option<Victim>)> {
+        let mut state = self.state.lock();
+        if !self.may_wait(&state, source) {
+            return None;
+        }
+        let left = self.limit.saturating_sub(state.waiting);
+        let room = left.max(self.limit / KEPT_FREE).max(1);
+        let victim = if state.arriving >= room { state.evict() } else { None };
+        state.serial += 1;
+        let serial = state.serial;
+        state.change(source, |share| share.arriving.insert(serial, None));
+        state.arriving += 1;
+        drop(state);
+        let place = Place { crowd: Arc::clone(self), source, held: Held::Arriving(serial) };
+        Some((place, victim))
+    }
+
+    /// Takes a place from whom a new connection would take it.
+    pub(crate) fn evict(&self) -> Option<Victim> {
+        self.state.lock().evict()
+    }
+
+    /// Connections without a Request.
+    pub(crate) fn arriving(&self) -> usize {
+        self.state.lock().arriving
+    }
+
+    fn may_wait(&self, state: &State, source: Source) -> bool {
+        let own = state.shares.get(&source).map_or(0, |share| share.waiting);
+        state.waiting < self.limit
+            || own < (self.limit / SHARE).max(1) && state.waiting < 2 * self.limit
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Held {
+    Arriving(u64),
+    Waiting,
+}
+
+/// A place in the crowd, until it is dropped.
+pub(crate) struct Place {
+    crowd: Arc<Crowd>,
+    source: Source,
+    held: Held,
+}
+
+impl Place {
+    /// Who is to go if the place is needed.
+    pub(crate) fn belongs_to(&self, guest: Weak<dyn Guest>) {
+        let Held::Arriving(serial) = self.held else { return };
+        let mut state = self.crowd.state.lock();
+        let share = state.shares.get_mut(&self.source);
+        if let Some(slot) = share.and_then(|share| share.arriving.get_mut(&serial)) {
+            *slot = Some(guest);
+        }
+    }
+
+    /// The Request has come, and waits for an answer. False where too many do.
+    pub(crate) fn wait(&mut self) -> bool {
+        let Held::Arriving(serial) = self.held else { return true };
+        let mut state = self.crowd.state.lock();
+        if !self.crowd.may_wait(&state, self.source) {
+            return false;
+        }
+        state.waiting += 1;
+        state.change(self.source, |share| share.waiting += 1);
+        state.leave(self.source, serial);
+        drop(state);
+        self.held = Held::Waiting;
+        true
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut state = self.crowd.state.lock();
+        match self.held {
+            Held::Arriving(serial) => _ = state.leave(self.source, serial),
+            Held::Waiting => {
+                state.waiting -= 1;
+                state.change(self.source, |share| share.waiting -= 1);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Stranger(AtomicBool);
+
+    impl Guest for Stranger {
+        fn make_room(&self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    struct Arrived {
+        place: Place,
+        stranger: Arc<Stranger>,
+    }
+
+    impl Arrived {
+        fn is_gone(&self) -> bool {
+            self.stranger.0.load(Ordering::SeqCst)
+        }
+    }
+
+    fn source(n: u8) -> Source {
+        Source::of(IpAddr::from([192, 0, 2, n]))
+    }
+
+    fn enter(crowd: &Arc<Crowd>, n: u8) -> Option<Arrived> {
+        let (place, victim) = crowd.enter(source(n))?;
+        if let Some(victim) = victim {
+            victim.guest.make_room();
+        }
+        let stranger = Arc::new(Stranger::default());
+        let guest = Arc::clone(&stranger) as Arc<dyn Guest>;
+        place.belongs_to(Arc::downgrade(&guest));
+        Some(Arrived { place, stranger })
+    }
+
+    #[test]
+    fn the_oldest_of_the_greediest_goes() {
+        let crowd = Crowd::new(8);
+        let good: Vec<_> = (0..2).map(|_| enter(&crowd, 1).unwrap()).collect();
+        let mut flood: Vec<_> = (0..6).map(|_| enter(&crowd, 2).unwrap()).collect();
+        assert!(flood.iter().chain(&good).all(|one| !one.is_gone()));
+        for _ in 0..1000 {
+            flood.push(enter(&crowd, 2).unwrap());
+            assert_eq!(crowd.arriving(), 8);
+        }
+        assert!(good.iter().all(|one| !one.is_gone()), "older, but not greedy");
+        let (young, old) = (flood.split_off(1000), flood);
+        assert!(old.iter().all(Arrived::is_gone));
+        assert!(young.iter().all(|one| !one.is_gone()));
+        // Among equals age decides.
+        drop((young, old, good));
+        let all: Vec<_> = (0..9).map(|n| enter(&crowd, n).unwrap()).collect();
+        assert!(all[0].is_gone() && all[1..].iter().all(|one| !one.is_gone()));
+    }
+
+    #[test]
+    fn requests_of_one_address_leave_room_for_another_s() {
+        let crowd = Crowd::new(32);
+        let asks = |n| enter(&crowd, n).map(|mut one| (one.place.wait(), one));
+        let flood: Vec<_> = (0..32).map(|_| asks(1).unwrap()).collect();
+        assert!(flood.iter().all(|(waits, _)| *waits));
+        assert!(asks(1).is_none(), "it has all there is");
+        let others: Vec<_> = (2..20).map(|n| [asks(n), asks(n), asks(n)]).collect();
+        for (number, [first, second, third]) in others.iter().enumerate() {
+            // Until there are twice as many as there should be.
+            assert_eq!((first.is_some(), second.is_some()), (number < 16, number < 16));
+            assert!(third.is_none());
+        }
+        drop(others);
+        drop(flood);
+        let state = crowd.state.lock();
+        assert_eq!((state.arriving, state.waiting), (0, 0));
+        assert!(state.shares.is_empty() && state.order.is_empty());
+    }
+
+    #[test]
+    fn requests_may_come_too_late_for_their_place() {
+        let crowd = Crowd::new(1);
+        let mut first = enter(&crowd, 1).unwrap();
+        assert!(first.place.wait());
+        let mut second = enter(&crowd, 2).unwrap();
+        let third = enter(&crowd, 3).unwrap();
+        assert!(second.is_gone(), "one may arrive at a time");
+        // It had asked already.
+        assert!(second.place.wait());
+        drop(third);
+        assert!(enter(&crowd, 3).is_none());
+        drop(second);
+        assert!(enter(&crowd, 3).is_some());
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_source() {
+        let of = |text: &str| Source::of(text.parse().unwrap());
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:0:0:2"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
+        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
+        assert_eq!(of("2001:db8::1").to_string(), "2001:db8::/64");
+    }
+}

@@ -1,0 +1,245 @@
+//! Connections that have come to a queue pair, up to the proof that they are its peer's.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use iwarp_os::{Interest, Ready};
+use iwarp_proto::mpa::startup::Negotiated;
+use iwarp_proto::types::Time;
+
+use crate::cm::rendezvous::Meeting;
+use crate::cm::rendezvous::door::send_away;
+use crate::cm::rendezvous::introduction::Secret;
+use crate::cm::rendezvous::proof::{Key, SHARE, Side, TAG};
+use crate::cm::startup::{Answering, Line};
+use crate::engine::now;
+use crate::engine::tasks::{Task, Tasks};
+
+/// How many there are at a time.
+const MOST: usize = 8;
+/// How long one that has proven nothing keeps its place where another wants it: longer than most
+/// networks take to bring a proof.
+const GRACE: Duration = Duration::from_millis(200);
+/// How long a proof may take.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Those of one queue pair.
+#[derive(Default)]
+pub(crate) struct Guests {
+    list: Vec<Guest>,
+    serial: u64,
+}
+
+struct Guest {
+    serial: u64,
+    since: Time,
+    /// Under which the worker watches its socket.
+    task: u64,
+    stage: Stage,
+}
+
+enum Stage {
+    /// Nothing was answered.
+    Waiting(Waiting),
+    /// Was answered, and is to prove that it knows the secret.
+    Proving(Proving),
+}
+
+/// A request without an answer.
+pub(crate) struct Waiting {
+    pub(crate) answering: Answering,
+    pub(crate) secret: Secret,
+    pub(crate) share: [u8; SHARE],
+    /// All that it said.
+    pub(crate) words: Vec<u8>,
+}
+
+/// A connection of which all is there but the proof.
+pub(crate) struct Proving {
+    pub(crate) line: Line,
+    pub(crate) terms: Negotiated,
+    /// That of one who knows the secret.
+    key: Key,
+    request: Vec<u8>,
+    reply: Vec<u8>,
+    received: Vec<u8>,
+}
+
+/// What became of a guest.
+pub(crate) enum Moved {
+    /// Nothing yet.
+    No,
+    /// It has gone, or was sent away.
+    Gone(&'static str),
+    /// It is the peer.
+    Proven(Line, Negotiated),
+}
+
+enum Proof {
+    Awaited,
+    Right,
+    None(&'static str),
+}
+
+impl Proving {
+    /// `key` is that of one who knows the secret, `request` and `reply` what the two have said.
+    pub(crate) fn new(
+        (line, terms): (Line, Negotiated),
+        key: Key,
+        request: Vec<u8>,
+        reply: Vec<u8>,
+    ) -> Self {
+        Self { line, terms, key, request, reply, received: Vec::new() }
+    }
+
+    fn advance(&mut self) -> Proof {
+        let mut room = [0; TAG];
+        // No more than that: what follows is the stream.
+        let due = &mut room[self.received.len()..];
+        match self.line.receive(due) {
+            Ok(0) => return Proof::None("it closed without a proof"),
+            Ok(n) => self.received.extend_from_slice(&due[..n]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Proof::Awaited,
+            Err(_) => return Proof::None("it broke off"),
+        }
+        let Ok(tag) = self.received[..].try_into() else { return Proof::Awaited };
+        if self.key.is_proven(&tag, Side::Initiator, &self.request, &self.reply) {
+            Proof::Right
+        } else {
+            Proof::None("its proof is wrong")
+        }
+    }
+}
+
+impl Guest {
+    fn fd(&self) -> BorrowedFd<'_> {
+        match &self.stage {
+            Stage::Waiting(waiting) => waiting.answering.socket().as_fd(),
+            Stage::Proving(proving) => proving.line.as_fd(),
+        }
+    }
+
+    fn leave(self, tasks: &Tasks) -> Stage {
+        tasks.remove(self.task, self.fd());
+        self.stage
+    }
+
+    fn go(self, tasks: &Tasks, why: &str) {
+        match self.leave(tasks) {
+            Stage::Waiting(waiting) => send_away(waiting.answering, why),
+            Stage::Proving(_) => tracing::debug!(why, "a queue pair is not to be had"),
+        }
+    }
+}
+
+impl Guests {
+    /// Whether there is room for another. Where there are many, the one goes that has had the
+    /// longest time to prove something.
+    pub(crate) fn make_room(&mut self, tasks: &Tasks) -> bool {
+        if self.list.len() >= MOST {
+            let now = now();
+            let oldest = self.list.iter().position(|guest| now >= guest.since.plus(GRACE));
+            let Some(oldest) = oldest else { return false };
+            self.list.remove(oldest).go(tasks, "others came");
+        }
+        true
+    }
+
+    /// Keeps a request until it can be answered.
+    pub(crate) fn keep(
+        &mut self,
+        meeting: &Weak<Meeting>,
+        tasks: &Tasks,
+        waiting: Waiting,
+    ) -> io::Result<()> {
+        self.add(meeting, tasks, Stage::Waiting(waiting))
+    }
+
+    /// Awaits the proof.
+    pub(crate) fn expect(
+        &mut self,
+        meeting: &Weak<Meeting>,
+        tasks: &Tasks,
+        proving: Proving,
+    ) -> io::Result<()> {
+        self.add(meeting, tasks, Stage::Proving(proving))
+    }
+
+    fn add(&mut self, meeting: &Weak<Meeting>, tasks: &Tasks, stage: Stage) -> io::Result<()> {
+        self.serial += 1;
+        let serial = self.serial;
+        let mut guest = Guest { serial, since: now(), task: 0, stage };
+        let watch = Arc::new(Watch { meeting: Weak::clone(meeting), serial });
+        guest.task = tasks.add(guest.fd(), Interest::READ, watch)?;
+        self.list.push(guest);
+        Ok(())
+    }
+
+    /// Whether one was answered and may turn out to be the peer.
+    pub(crate) fn any_proving(&self) -> bool {
+        self.list.iter().any(|guest| matches!(guest.stage, Stage::Proving(_)))
+    }
+
+    /// A request that waits for an answer about that secret.
+    pub(crate) fn next_waiting(&mut self, tasks: &Tasks, both: bool) -> Option<Waiting> {
+        let place = self.list.iter().position(|guest| match &guest.stage {
+            Stage::Waiting(waiting) => both || waiting.secret == Secret::Initiators,
+            Stage::Proving(_) => false,
+        })?;
+        match self.list.remove(place).leave(tasks) {
+            Stage::Waiting(waiting) => Some(waiting),
+            Stage::Proving(_) => None,
+        }
+    }
+
+    /// Something has come from one of them, or it has closed.
+    pub(crate) fn moved(&mut self, tasks: &Tasks, serial: u64) -> Moved {
+        let Some(place) = self.list.iter().position(|guest| guest.serial == serial) else {
+            return Moved::No;
+        };
+        let proof = match &mut self.list[place].stage {
+            Stage::Waiting(_) => Proof::None("it closed, or broke the silence due until the Reply"),
+            Stage::Proving(proving) => proving.advance(),
+        };
+        if matches!(proof, Proof::Awaited) {
+            return Moved::No;
+        }
+        match (proof, self.list.remove(place).leave(tasks)) {
+            (Proof::Right, Stage::Proving(Proving { line, terms, .. })) => {
+                Moved::Proven(line, terms)
+            }
+            (Proof::None(why), _) => Moved::Gone(why),
+            _ => Moved::No,
+        }
+    }
+
+    /// Who has been asked for a proof long ago goes.
+    pub(crate) fn expire(&mut self, tasks: &Tasks) {
+        let now = now();
+        let late = |guest: &mut Guest| {
+            matches!(guest.stage, Stage::Proving(_)) && now >= guest.since.plus(PATIENCE)
+        };
+        self.list.extract_if(.., late).for_each(|guest| guest.go(tasks, "no proof came"));
+    }
+
+    /// All of them go.
+    pub(crate) fn send_all_away(&mut self, tasks: &Tasks) {
+        self.list.drain(..).for_each(|guest| guest.go(tasks, "there is a connection, or none due"));
+    }
+}
+
+/// Notices what a guest does.
+struct Watch {
+    meeting: Weak<Meeting>,
+    serial: u64,
+}
+
+impl Task for Watch {
+    fn ready(&self, _: Ready) {
+        if let Some(meeting) = self.meeting.upgrade() {
+            meeting.guest_moved(self.serial);
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! How the two ends prove to each other that they are whom their programs expect.
+//!
+//! What both programs have told each other, beside addresses and queue pair numbers, which others
+//! can find out, is where the packets of each end start to count: 24 bits that most programs draw
+//! at random. That is little. Of a digest over so few bits whoever sees it finds the bits within a
+//! second, and then has them: a stranger who comes here would only have to ask for our digest
+//! first, one who waits where the peer should be would be given it.
+//!
+//! So the ends do not send digests of the secret, they agree on a key by SPAKE2 (RFC 9382): each
+//! sends one share, in which the secret masks a random point. Both come to the same key if they
+//! have masked with the same secret; else their keys have nothing to do with each other. What was
+//! sent tells nothing of the secret, neither to who listens nor to who takes part: taking part
+//! means to try one secret, and to fail costs a connection. How often that may be is limited
+//! ([`Tries`]).
+//!
+//! Then both prove by keyed digests that they have the key: the responder along with its share,
+//! the initiator after that. The digests speak for all that was said before, and the key for both
+//! addresses and numbers and who is the initiator; so nothing can be replayed, reflected, or taken
+//! to another queue pair.
+
+use std::io;
+use std::net::IpAddr;
+
+use hmac::{Hmac, Mac};
+use iwarp_proto::types::Time;
+use rand_core::{CryptoRng, RngCore};
+use sha2::{Digest, Sha256};
+use spake2::{Ed25519Group, Identity, Password, Spake2};
+
+use crate::verbs::Gid;
+
+/// Octets of a share.
+pub(crate) const SHARE: usize = 33;
+/// Octets of a proof.
+pub(crate) const TAG: usize = 32;
+
+/// One end, as both programs know it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Party {
+    pub(crate) gid: IpAddr,
+    pub(crate) qpn: u32,
+}
+
+impl Party {
+    fn identity(&self) -> Identity {
+        let mut name = Gid::raw_of(self.gid).to_vec();
+        name.extend(self.qpn.to_be_bytes());
+        Identity::new(&name)
+    }
+}
+
+/// Which end this is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Side {
+    Initiator,
+    Responder,
+}
+
+/// One end's part before it knows the other's share.
+pub(crate) struct Opening {
+    state: Spake2<Ed25519Group>,
+    pub(crate) share: [u8; SHARE],
+}
+
+impl Opening {
+    /// `secret` has 24 bits. Fails where there is no randomness.
+    pub(crate) fn new(
+        side: Side,
+        secret: u32,
+        initiator: &Party,
+        responder: &Party,
+    ) -> io::Result<Self> {
+        let random = Random::new()?;
+        let password = Password::new(secret.to_be_bytes());
+        let (initiator, responder) = (initiator.identity(), responder.identity());
+        let (state, share) = match side {
+            Side::Initiator => Spake2::start_a_with_rng(&password, &initiator, &responder, random),
+            Side::Responder => Spake2::start_b_with_rng(&password, &initiator, &responder, random),
+        };
+        let share = share.try_into().map_err(|_| io::ErrorKind::InvalidData)?;
+        Ok(Self { state, share })
+    }
+
+    /// The key, if `theirs` is a share of the other side's at all.
+    pub(crate) fn finish(self, theirs: &[u8; SHARE]) -> Option<Key> {
+        Some(Key(self.state.finish(theirs).ok()?))
+    }
+}
+
+/// What both ends have if they know the same secret.
+pub(crate) struct Key(Vec<u8>);
+
+impl Key {
+    /// The proof that one side has the key, given all that was said before it.
+    pub(crate) fn prove(&self, side: Side, request: &[u8], reply: &[u8]) -> [u8; TAG] {
+        self.digest(side, request, reply).finalize().into_bytes().into()
+    }
+
+    /// Whether `tag` is that proof.
+    pub(crate) fn is_proven(
+        &self,
+        tag: &[u8; TAG],
+        side: Side,
+        request: &[u8],
+        reply: &[u8],
+    ) -> bool {
+        self.digest(side, request, reply).verify_slice(tag).is_ok()
+    }
+
+    fn digest(&self, side: Side, request: &[u8], reply: &[u8]) -> Hmac<Sha256> {
+        let mut digest = Hmac::new_from_slice(&self.0).expect("keys may have any length");
+        digest.update(match side {
+            Side::Initiator => b"iwarp qp initiator",
+            Side::Responder => b"iwarp qp responder",
+        });
+        for words in [request, reply] {
+            digest.update(&(words.len() as u64).to_be_bytes());
+            digest.update(words);
+        }
+        digest
+    }
+}
+
+/// As many octets as somebody likes, from 32 of the system's.
+struct Random {
+    seed: [u8; 32],
+    count: u64,
+}
+
+impl Random {
+    fn new() -> io::Result<Self> {
+        let mut seed = [0; 32];
+        iwarp_os::random::fill(&mut seed)?;
+        Ok(Self { seed, count: 0 })
+    }
+}
+
+impl RngCore for Random {
+    fn next_u32(&mut self) -> u32 {
+        self.next_u64() as u32
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        let mut octets = [0; 8];
+        self.fill_bytes(&mut octets);
+        u64::from_ne_bytes(octets)
+    }
+
+    fn fill_bytes(&mut self, to: &mut [u8]) {
+        for chunk in to.chunks_mut(32) {
+            self.count += 1;
+            let block =
+                Sha256::new().chain_update(self.seed).chain_update(self.count.to_be_bytes());
+            chunk.copy_from_slice(&block.finalize()[..chunk.len()]);
+        }
+    }
+
+    fn try_fill_bytes(&mut self, to: &mut [u8]) -> Result<(), rand_core::Error> {
+        self.fill_bytes(to);
+        Ok(())
+    }
+}
+
+impl CryptoRng for Random {}
+
+/// How often a secret may be tried, and how much time proofs cost. A stranger needs eight million
+/// tries of a random secret, on average: 24 days, with the genuine peer away.
+pub(crate) struct Tries {
+    left: u32,
+    /// When the last one was granted.
+    since: Time,
+}
+
+impl Tries {
+    const MOST: u32 = 64;
+    /// Another one.
+    const EACH: std::time::Duration = std::time::Duration::from_millis(250);
+
+    /// Whether there may be another.
+    pub(crate) fn take(&mut self, now: Time) -> bool {
+        while self.left < Self::MOST && now >= self.since.plus(Self::EACH) {
+            self.left += 1;
+            self.since = self.since.plus(Self::EACH);
+        }
+        if self.left == Self::MOST {
+            self.since = now;
+        }
+        let granted = self.left > 0;
+        self.left -= u32::from(granted);
+        granted
+    }
+}
+
+impl Default for Tries {
+    fn default() -> Self {
+        Self { left: Self::MOST, since: Time::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn party(last: u8, qpn: u32) -> Party {
+        Party { gid: Ipv4Addr::new(192, 0, 2, last).into(), qpn }
+    }
+
+    /// The keys of both ends.
+    fn keys(secrets: [u32; 2], initiators: [Party; 2], responders: [Party; 2]) -> [Key; 2] {
+        let [a, b] = [(Side::Initiator, 0), (Side::Responder, 1)].map(|(side, at)| {
+            Opening::new(side, secrets[at], &initiators[at], &responders[at]).unwrap()
+        });
+        let shares = [a.share, b.share];
+        [a.finish(&shares[1]).unwrap(), b.finish(&shares[0]).unwrap()]
+    }
+
+    fn agree([one, other]: &[Key; 2]) -> bool {
+        let tag = one.prove(Side::Initiator, b"request", b"reply");
+        let proven = other.is_proven(&tag, Side::Initiator, b"request", b"reply");
+        assert!(!other.is_proven(&tag, Side::Responder, b"request", b"reply"));
+        assert!(!other.is_proven(&tag, Side::Initiator, b"requestr", b"eply"));
+        assert!(!other.is_proven(&tag, Side::Initiator, b"", b"reply"));
+        proven
+    }
+
+    #[test]
+    fn who_knows_the_secret_can_prove_it() {
+        let (a, b) = (party(1, 0x0012_3456), party(2, 0x0065_4321));
+        for secret in [0, 1, 0x00ff_ffff] {
+            assert!(agree(&keys([secret; 2], [a; 2], [b; 2])));
+            assert!(!agree(&keys([secret, secret ^ 1], [a; 2], [b; 2])));
+        }
+        assert!(!agree(&keys([7; 2], [a; 2], [b, party(3, b.qpn)])), "another address");
+        assert!(!agree(&keys([7; 2], [a, party(1, 7)], [b; 2])), "another number");
+    }
+
+    #[test]
+    fn every_time_is_another() {
+        let (a, b) = (party(1, 5), party(2, 6));
+        let share = || Opening::new(Side::Initiator, 7, &a, &b).unwrap().share;
+        assert_ne!(share(), share());
+        assert_ne!(keys([7; 2], [a; 2], [b; 2])[0].0, keys([7; 2], [a; 2], [b; 2])[0].0);
+    }
+
+    #[test]
+    fn what_is_no_share_gives_no_key() {
+        let (a, b) = (party(1, 5), party(2, 6));
+        let open = |side| Opening::new(side, 7, &a, &b).unwrap();
+        let own = open(Side::Initiator);
+        let share = own.share;
+        assert!(own.finish(&share).is_none(), "its own, reflected");
+        let mut found = 0;
+        for noise in 0..=u8::MAX {
+            found += u32::from(open(Side::Initiator).finish(&[noise; SHARE]).is_some());
+        }
+        assert!(found < 2, "one begins with the right letter");
+    }
+
+    #[test]
+    fn tries_run_out_and_come_back() {
+        let start = Time::default().plus(Duration::from_secs(1000));
+        let mut tries = Tries::default();
+        let mut count = |at| std::iter::from_fn(|| tries.take(at).then_some(())).count();
+        assert_eq!(count(start), 64);
+        assert_eq!(count(start.plus(Duration::from_millis(249))), 0);
+        assert_eq!(count(start.plus(Duration::from_millis(250))), 1);
+        assert_eq!(count(start.plus(Duration::from_millis(1250))), 4);
+        assert_eq!(count(start.plus(Duration::from_secs(10_000))), 64);
+    }
+}

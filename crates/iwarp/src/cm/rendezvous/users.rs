@@ -1,0 +1,43 @@
+//! Whose processes on this host a queue pair may be connected with.
+
+use std::net::SocketAddr;
+use std::sync::Once;
+
+use iwarp_os::owner::{Owner, own_users, owner_of};
+use thiserror::Error;
+
+use crate::engine::options::Users;
+
+/// Why a connection is not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub(crate) enum Unwelcome {
+    /// The process at its other end is another user's.
+    #[error("a process of user {0} is there, and IWARP_ALLOW_USERS does not name that user")]
+    User(u32),
+    /// There is no process at its other end.
+    #[error("no process has the other end of the connection")]
+    Gone,
+}
+
+/// Whether the process at `theirs` may be connected with `ours`. Those of other hosts and of other
+/// network namespaces cannot be told apart; they have to prove what they know, as everybody does.
+pub(crate) fn check(users: &Users, theirs: SocketAddr, ours: SocketAddr) -> Result<(), Unwelcome> {
+    let Users::Listed(listed) = users else { return Ok(()) };
+    match owner_of(theirs, ours) {
+        Ok(Owner::Elsewhere) => Ok(()),
+        Ok(Owner::None) => Err(Unwelcome::Gone),
+        Ok(Owner::User(user)) => {
+            let fine = user == ROOT || own_users().contains(&user) || listed.contains(&user);
+            if fine { Ok(()) } else { Err(Unwelcome::User(user)) }
+        }
+        Err(error) => {
+            static TOLD: Once = Once::new();
+            TOLD.call_once(|| {
+                tracing::debug!(%error, "nothing says whose the connections of this host are");
+            });
+            Ok(())
+        }
+    }
+}
+
+const ROOT: u32 = 0;

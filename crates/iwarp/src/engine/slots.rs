@@ -1,0 +1,234 @@
+//! Slots of the work queues: a post takes one, and it is free again when the program has polled
+//! the completion.
+//!
+//! The drivers of RNICs have it so, which advance their queues in `poll_cq`, and programs rely on
+//! it: they post until a queue is full, and make the completion queue as deep as the queues that
+//! end there. A request without a completion gives its slot back with the next one of its queue
+//! that has one. Where a program asks for none at all it would wait for ever with such a driver;
+//! here requests are forgiven that are done without a completion while none waits to be polled.
+//!
+//! Who posts counts what is taken, under the queue pair's lock. A completion carries how many slots
+//! it frees and whose; the thread that polls adds that up, under the completion queue's lock.
+
+use std::sync::Arc;
+
+use crate::engine::sync::{AtomicU32, Ordering};
+
+/// Slots that came back, as a number that wraps.
+#[derive(Debug)]
+pub(crate) struct Returned {
+    slots: AtomicU32,
+    /// They come back through several completion queues.
+    by_several: bool,
+}
+
+impl Returned {
+    /// Those of a queue that completes in one completion queue.
+    fn of_queue_pair() -> Arc<Self> {
+        Arc::new(Self { slots: AtomicU32::new(0), by_several: false })
+    }
+
+    /// Those of a shared receive queue.
+    pub(crate) fn of_shared_queue() -> Arc<Self> {
+        Arc::new(Self { slots: AtomicU32::new(0), by_several: true })
+    }
+
+    /// Called with the one completion queue locked, unless several count here.
+    #[inline]
+    pub(crate) fn add(&self, slots: u32) {
+        if self.by_several {
+            self.slots.fetch_add(slots, Ordering::Relaxed);
+        } else {
+            // Cheaper than to exclude others, of whom there are none.
+            let before = self.slots.load(Ordering::Relaxed);
+            self.slots.store(before.wrapping_add(slots), Ordering::Relaxed);
+        }
+    }
+
+    /// A program that has polled in one thread and posts in another makes the one come before the
+    /// other itself.
+    fn count(&self) -> u32 {
+        self.slots.load(Ordering::Relaxed)
+    }
+
+    /// Whether fewer than `capacity` of so many slots are still taken.
+    pub(crate) fn leaves_room(&self, taken: u32, capacity: usize) -> bool {
+        (taken.wrapping_sub(self.count()) as usize) < capacity
+    }
+
+    fn left_of(&self, taken: u32, capacity: usize) -> usize {
+        capacity.saturating_sub(taken.wrapping_sub(self.count()) as usize)
+    }
+}
+
+/// Slots of a send queue.
+#[derive(Debug)]
+pub(crate) struct SendSlots {
+    capacity: usize,
+    taken: u32,
+    /// What will have come back when all completions are polled that there are.
+    reported: u32,
+    /// Requests without a completion that are done and stand behind the last one that has one.
+    silent: u32,
+    returned: Arc<Returned>,
+}
+
+impl SendSlots {
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { capacity, taken: 0, reported: 0, silent: 0, returned: Returned::of_queue_pair() }
+    }
+
+    pub(crate) const fn returned(&self) -> &Arc<Returned> {
+        &self.returned
+    }
+
+    fn is_polled(&self) -> bool {
+        self.returned.count() == self.reported
+    }
+
+    /// Whether a request may be posted, as far as completions are concerned: the queue itself
+    /// knows what is not done.
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        self.returned.leaves_room(self.taken, self.capacity) || self.is_polled()
+    }
+
+    /// How many may be posted while so many are not done.
+    pub(crate) fn room(&self, outstanding: usize) -> usize {
+        match self.is_polled() {
+            true => self.capacity.saturating_sub(outstanding),
+            false => self.returned.left_of(self.taken, self.capacity),
+        }
+    }
+
+    pub(crate) const fn take(&mut self) {
+        self.taken = self.taken.wrapping_add(1);
+    }
+
+    /// So many requests are done without a completion, and the next has one.
+    pub(crate) fn pass_over(&mut self, silent: u32) {
+        if self.is_polled() {
+            // Forgiven.
+            self.taken = self.taken.wrapping_sub(silent);
+        } else {
+            self.silent = silent;
+        }
+    }
+
+    /// A request has a completion. How many slots come back with it.
+    pub(crate) fn report(&mut self) -> u32 {
+        let slots = 1 + std::mem::take(&mut self.silent);
+        self.reported = self.reported.wrapping_add(slots);
+        slots
+    }
+
+    /// As new. The completion queue has forgotten what would still come back.
+    pub(crate) fn reset(&mut self) {
+        (self.taken, self.reported, self.silent) = (0, 0, 0);
+        self.returned.slots.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Slots of a queue pair's own receive queue: each receive has a completion.
+#[derive(Debug)]
+pub(crate) struct ReceiveSlots {
+    capacity: usize,
+    taken: u32,
+    returned: Arc<Returned>,
+}
+
+impl ReceiveSlots {
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { capacity, taken: 0, returned: Returned::of_queue_pair() }
+    }
+
+    pub(crate) const fn returned(&self) -> &Arc<Returned> {
+        &self.returned
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.returned.leaves_room(self.taken, self.capacity)
+    }
+
+    pub(crate) fn room(&self) -> usize {
+        self.returned.left_of(self.taken, self.capacity)
+    }
+
+    pub(crate) const fn take(&mut self) {
+        self.taken = self.taken.wrapping_add(1);
+    }
+
+    /// As [`SendSlots::reset`].
+    pub(crate) fn reset(&mut self) {
+        self.taken = 0;
+        self.returned.slots.store(0, Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, not(model)))]
+mod tests {
+    use super::SendSlots;
+
+    /// Posts as many as there is room for; nothing is done meanwhile.
+    fn fill(slots: &mut SendSlots, outstanding: usize) -> usize {
+        let room = slots.room(outstanding);
+        for _ in 0..room {
+            assert!(slots.has_room());
+            slots.take();
+        }
+        room
+    }
+
+    #[test]
+    fn a_slot_is_free_when_its_completion_was_polled() {
+        let mut slots = SendSlots::new(4);
+        // So that all numbers wrap.
+        slots.taken = u32::MAX - 2;
+        slots.reported = u32::MAX - 2;
+        slots.returned.slots.store(u32::MAX - 2, super::Ordering::Relaxed);
+        for _ in 0..10 {
+            assert_eq!(fill(&mut slots, 0), 4);
+            for _ in 0..4 {
+                assert_eq!(slots.report(), 1);
+                assert!(!slots.has_room());
+            }
+            for free in 1..=4 {
+                slots.returned.add(1);
+                assert!(slots.has_room());
+                assert_eq!(slots.room(0), free);
+            }
+        }
+    }
+
+    #[test]
+    fn silent_requests_go_with_the_next_that_has_a_completion() {
+        let mut slots = SendSlots::new(4);
+        assert_eq!(fill(&mut slots, 0), 4);
+        assert_eq!(slots.report(), 1);
+        slots.pass_over(2);
+        assert_eq!(slots.report(), 3);
+        assert!(!slots.has_room());
+        slots.returned.add(1);
+        assert_eq!(slots.room(0), 1);
+        slots.returned.add(3);
+        assert_eq!(slots.room(0), 4);
+    }
+
+    #[test]
+    fn silent_requests_are_forgiven_while_no_completion_waits() {
+        let mut slots = SendSlots::new(4);
+        for _ in 0..25 {
+            // All four are done without a completion.
+            assert_eq!(fill(&mut slots, 0), 4);
+        }
+        // The last but one has a completion, which nobody polls.
+        slots.pass_over(98);
+        assert_eq!(slots.report(), 1);
+        assert_eq!(fill(&mut slots, 1), 2);
+        assert!(!slots.has_room());
+        slots.returned.add(1);
+        assert_eq!(slots.room(3), 1);
+        slots.reset();
+        assert_eq!(slots.room(0), 4);
+    }
+}

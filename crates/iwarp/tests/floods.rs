@@ -1,0 +1,400 @@
+//! Strangers in great numbers, and descriptors that run out: others get through all the same, and
+//! neither the log nor the CPU is flooded.
+
+mod common;
+#[path = "common/process.rs"]
+mod process;
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::raw::{Raw, request, send, terminate};
+use common::reports::Reports;
+use common::station::{Station, hasty};
+use common::{DEADLINE, alone, until};
+use iwarp::cm::ConnectParams;
+use iwarp::cm::Listener;
+use iwarp::{Device, Ended, Options, SendOp, Stag, TaggedOffset};
+use iwarp_os::TcpSocket;
+use iwarp_proto::mpa::wire::FrameKind;
+use process::{Child, role, say};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// The flood's address, and another.
+const FLOODED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
+const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+/// A good client has its answer by then.
+const SOON: Duration = Duration::from_secs(1);
+
+/// A server that turns everybody down, which is an answer as well.
+struct Server {
+    addr: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Server {
+    fn start(options: &Options, answers: bool) -> Self {
+        let device = Device::with_options(options.clone()).unwrap();
+        let listener = Listener::bind(&device, SocketAddr::new(FLOODED.into(), 0)).unwrap();
+        let addr = listener.local_addr().unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            let mut kept = Vec::new();
+            while !stopped.load(Ordering::SeqCst) {
+                let incoming = listener.accept(Some(Duration::from_millis(20))).unwrap();
+                let Some(incoming) = incoming else { continue };
+                let strange = incoming.peer_addr().unwrap().ip() == IpAddr::from(FLOODED);
+                if strange && !answers {
+                    kept.push(incoming);
+                } else {
+                    // Who has gone is not told.
+                    let _ = incoming.reject(b"");
+                }
+            }
+        });
+        Self { addr, stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        let ended = self.thread.take().unwrap().join();
+        assert!(ended.is_ok() || thread::panicking());
+    }
+}
+
+/// How long a client that means it waits for its answer; `None` where it gets none.
+fn ask(from: Ipv4Addr, addr: SocketAddr) -> Option<Duration> {
+    let began = Instant::now();
+    let mut raw = Raw::connect_from(from.into(), addr);
+    if !raw.try_send(&request().octets()) {
+        return None;
+    }
+    raw.try_startup(FrameKind::Reply)?;
+    Some(began.elapsed())
+}
+
+/// Connects from that address, `rate` times a second where that can be done, says `octets`, and
+/// keeps the last few connections open.
+fn flood(addr: SocketAddr, rate: u32, octets: &[u8], stop: &AtomicBool) -> usize {
+    let mut open = VecDeque::new();
+    let began = Instant::now();
+    let mut made = 0;
+    while !stop.load(Ordering::SeqCst) {
+        let due = began + Duration::from_secs(1) * made as u32 / rate;
+        if let Some(early) = due.checked_duration_since(Instant::now()) {
+            thread::sleep(early);
+        }
+        let local = SocketAddr::new(FLOODED.into(), 0);
+        let Ok(socket) = TcpSocket::connect_start(Some(local), addr) else { continue };
+        // Loopback connects at once.
+        if !octets.is_empty() {
+            let _ = socket.send(&[iwarp_os::IoPart::new(octets)], false);
+        }
+        made += 1;
+        open.push_back(socket);
+        if open.len() > 256
+            && let Some(oldest) = open.pop_front()
+        {
+            oldest.reset();
+        }
+    }
+    made
+}
+
+/// Good clients during a flood, one after the other from each address for that time: how many there
+/// were, and the longest time that one had to wait.
+fn during(
+    flood: impl FnOnce(&AtomicBool) -> usize + Send,
+    addr: SocketAddr,
+    time: Duration,
+    from: &[Ipv4Addr],
+) -> (usize, Vec<(usize, Duration)>) {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let flooding = scope.spawn(|| flood(&stop));
+        let asking = || {
+            from.iter().map(|from| {
+                let began = Instant::now();
+                let mut clients = 0;
+                let mut longest = Duration::ZERO;
+                while began.elapsed() < time {
+                    let waited = ask(*from, addr);
+                    let waited = waited.unwrap_or_else(|| panic!("client {clients} from {from}"));
+                    longest = longest.max(waited);
+                    clients += 1;
+                    // They are no flood.
+                    thread::sleep(Duration::from_millis(2));
+                }
+                (clients, longest)
+            })
+        };
+        // The flood ends, whatever happens.
+        let longest = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| asking().collect()));
+        stop.store(true, Ordering::SeqCst);
+        (flooding.join().unwrap(), longest.unwrap())
+    })
+}
+
+/// Nobody may need the time of the start-up to get rid of strangers here.
+fn patient(max_pending: usize) -> Options {
+    Options { max_pending, startup_timeout: DEADLINE * 10, ..hasty() }
+}
+
+#[test]
+fn idle_connections_keep_nobody_out() {
+    let _alone = alone();
+    let server = Server::start(&patient(32), true);
+    let addr = server.addr;
+    // Nobody says anything, or the frame does not end.
+    for octets in [&b""[..], &request().octets()[..9]] {
+        let (made, longest) =
+            during(|stop| flood(addr, 500, octets, stop), addr, SOON / 4, &[FLOODED, ELSEWHERE]);
+        assert!(longest.iter().all(|(_, time)| *time < SOON), "{made} connections: {longest:?}");
+    }
+}
+
+/// The program answers no Request from the flood's address.
+#[test]
+fn requests_without_an_answer_keep_nobody_else_out() {
+    let _alone = alone();
+    let server = Server::start(&patient(32), false);
+    let addr = server.addr;
+    let asking: Vec<_> = (0..100)
+        .map(|_| {
+            let mut raw = Raw::connect(addr);
+            assert!(raw.try_send(&request().octets()));
+            raw
+        })
+        .collect();
+    // Most are refused by then.
+    assert_eq!(ask(FLOODED, addr), None);
+    let waited = ask(ELSEWHERE, addr).expect("an answer");
+    assert!(waited < SOON, "{waited:?}");
+    drop(asking);
+}
+
+/// As it was measured: run it with `--release --include-ignored --nocapture`.
+#[test]
+#[ignore = "takes both CPUs for half a minute"]
+fn ten_thousand_idle_connections_a_second() {
+    let _alone = alone();
+    let server = Server::start(&Options::default(), true);
+    let addr = server.addr;
+    for from in [FLOODED, ELSEWHERE] {
+        let began = Instant::now();
+        let (made, longest) =
+            during(|stop| flood(addr, 10_000, b"", stop), addr, 10 * SOON, &[from]);
+        let rate = made as f64 / began.elapsed().as_secs_f64();
+        println!(
+            "{rate:.0} idle connections/s; clients from {from} and their longest wait: {longest:?}"
+        );
+        assert!(longest[0].1 < SOON);
+    }
+}
+
+/// CPU time of this process.
+fn cpu_time() -> Duration {
+    use rustix::time::{ClockId, clock_gettime};
+    clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap()
+}
+
+/// A program with few descriptors, which takes what the other process tells it to.
+fn short_of_descriptors() {
+    let reports = Reports::listen();
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(80), maximum }).unwrap();
+    let server = Server::start(&patient(1024), true);
+    say("addr", server.addr);
+    let mut taken = Vec::new();
+    loop {
+        match process::listen_to_parent().as_str() {
+            "take all" => {
+                while let Ok(file) = File::open("/dev/null") {
+                    taken.push(file);
+                }
+                say("taken", taken.len());
+            }
+            "give back" => {
+                taken.clear();
+                say("free", "");
+            }
+            "how much" => {
+                say("lines", reports.lines().len());
+                say("cpu", cpu_time().as_micros());
+            }
+            _ => return,
+        }
+    }
+}
+
+#[test]
+fn descriptors_that_run_out_cost_little_and_keep_nobody_out() {
+    const TEST: &str = "descriptors_that_run_out_cost_little_and_keep_nobody_out";
+    if role().is_some() {
+        return short_of_descriptors();
+    }
+    let _alone = alone();
+    let mut child = Child::start(TEST, "short of descriptors", &[]);
+    let addr: SocketAddr = child.hear("addr", DEADLINE).parse().unwrap();
+    let effort = |child: &mut Child| {
+        child.tell("how much");
+        let lines: usize = child.hear("lines", DEADLINE).parse().unwrap();
+        let micros: u64 = child.hear("cpu", DEADLINE).parse().unwrap();
+        (lines, Duration::from_micros(micros))
+    };
+    // Idle connections have them all: they give some up for those who mean it.
+    let idle: Vec<_> = (0..120).map(|_| Raw::connect(addr)).collect();
+    for from in [FLOODED, ELSEWHERE] {
+        let waited = ask(from, addr).expect("an answer");
+        assert!(waited < SOON, "{waited:?}");
+    }
+    drop(idle);
+    until("the end of them", || ask(ELSEWHERE, addr));
+    // The program itself has them.
+    let (lines, cpu) = effort(&mut child);
+    child.tell("take all");
+    assert_ne!(child.hear("taken", DEADLINE), "0");
+    let began = Instant::now();
+    while began.elapsed() < 2 * SOON {
+        // Each hears that it is in vain, rather than nothing.
+        let asked = Instant::now();
+        assert_eq!(ask(FLOODED, addr), None);
+        assert!(asked.elapsed() < SOON);
+    }
+    // Who waits when there are some is served.
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| until("an answer", || ask(ELSEWHERE, addr)));
+        child.tell("give back");
+        child.hear("free", DEADLINE);
+        waiting.join().unwrap();
+    });
+    let (lines_after, cpu_after) = effort(&mut child);
+    let lines = lines_after - lines;
+    assert!((1..=12).contains(&lines), "{lines} lines");
+    let cpu = cpu_after - cpu;
+    assert!(cpu < began.elapsed() / 2, "{cpu:?} of CPU time");
+    child.tell("enough");
+    child.succeeds(DEADLINE);
+}
+
+/// A connection whose peer breaks the rules, or says that this end did.
+fn terminated(station: &Station, by_the_peer: bool) -> SocketAddr {
+    let (end, mut raw, _) = station.accept(&request(), &ConnectParams::default());
+    raw.greet();
+    if by_the_peer {
+        raw.send_ulpdu(&terminate(0, 1, 2));
+    } else {
+        let mut octets = raw.frame(&send(1, b"octets"));
+        *octets.last_mut().unwrap() ^= 1;
+        raw.send(&octets);
+    }
+    let why = end.connection.wait_disconnected(Some(DEADLINE));
+    assert!(matches!(why, Some(Ended::Fault(_) | Ended::Terminated(_))), "{why:?}");
+    end.connection.peer_addr().unwrap()
+}
+
+fn is_terminated() {
+    let reports = Reports::listen();
+    let station = Station::new(hasty());
+    let line = || reports.lines().pop().expect("a line");
+    let peer = terminated(&station, false);
+    let found = line();
+    for part in ["this end terminated", &format!("peer={peer}"), "2/0/02", "MPA: CRC error", "qp="]
+    {
+        assert!(found.contains(part), "{part} in {found}");
+    }
+    let peer = terminated(&station, true);
+    let found = line();
+    let meaning = "RDMAP remote protection error: access rights violation";
+    for part in ["the peer terminated", &format!("peer={peer}"), "0/1/02", meaning, "qp="] {
+        assert!(found.contains(part), "{part} in {found}");
+    }
+    assert_eq!(*reports.lines(), [""; 0], "one line each");
+    let began = Instant::now();
+    (0..100).for_each(|_| _ = terminated(&station, false));
+    let lines = reports.lines().len() as u64;
+    let most = 8 + began.elapsed().as_secs();
+    assert!(lines >= 7 && lines <= most, "{lines} lines for 100 connections, not up to {most}");
+}
+
+#[test]
+fn every_terminate_is_a_line_and_many_are_few() {
+    if role().is_some() {
+        return is_terminated();
+    }
+    let test = "every_terminate_is_a_line_and_many_are_few";
+    Child::start(test, "terminated", &[]).succeeds(DEADLINE);
+}
+
+/// Octets that the system keeps for this process's ends of connections at that port.
+fn kept_by_the_system(port: u16) -> usize {
+    let names = std::fs::read_dir("/proc/self/fd").unwrap();
+    let fds = names.filter_map(|name| name.ok()?.file_name().to_str()?.parse::<RawFd>().ok());
+    fds.filter_map(|fd| {
+        // SAFETY: only the duplicate is kept; a descriptor closed meanwhile gives an error.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        let socket = TcpSocket::from(fd.try_clone_to_owned().ok()?);
+        let ours = socket.local_addr().ok()?.port() == port && socket.peer_addr().is_ok();
+        ours.then(|| socket.unacknowledged().ok()).flatten()
+    })
+    .sum()
+}
+
+/// That many peers ask for more than sockets hold and read nothing; what the system keeps then.
+fn slow_readers(peers: usize, send_memory: usize) -> usize {
+    const OCTETS: usize = 1 << 20;
+    let station = Station::new(Options { send_memory, ..hasty() });
+    let ends: Vec<_> = (0..peers)
+        .map(|_| {
+            let (end, mut raw, _) = station.accept(&request(), &ConnectParams::default());
+            raw.greet();
+            let source = end.region(OCTETS);
+            for id in 0..8 {
+                let op = SendOp::Write { stag: Stag(0x100), to: TaggedOffset(0) };
+                end.post(id, op, &[source.whole()]);
+            }
+            (end, raw, source)
+        })
+        .collect();
+    // All of them stand still, with some octets each.
+    let port = station.addr().port();
+    let mut last = 0;
+    until("nothing to go on", || {
+        thread::sleep(Duration::from_millis(50));
+        let now = kept_by_the_system(port);
+        (std::mem::replace(&mut last, now) == now && now > 0).then_some(())
+    });
+    drop(ends);
+    last
+}
+
+#[test]
+fn slow_readers_share_what_the_process_may_spend() {
+    let _alone = alone();
+    let (peers, budget) = (40, 4 << 20);
+    let kept = slow_readers(peers, budget);
+    // Each has one system call's octets on top.
+    let most = budget + peers * 2 * 64 * 1024;
+    assert!(kept <= most, "{kept} octets for {peers} peers");
+}
+
+#[test]
+#[ignore = "needs 1,000 descriptors and 300 MB"]
+fn three_hundred_slow_readers() {
+    let _alone = alone();
+    let limits = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits }).unwrap();
+    let kept = slow_readers(300, Options::default().send_memory);
+    println!("{} MB for 300 peers", kept >> 20);
+    assert!(kept <= (64 << 20) + 300 * 2 * 64 * 1024);
+}
