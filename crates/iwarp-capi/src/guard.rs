@@ -9,7 +9,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
-use iwarp::verbs::{OpenError, RegisterError};
+use iwarp::verbs::{OpenError, OutOfMemory, RegisterError, afford};
 use iwarp::{Log, PostError};
 
 use crate::log;
@@ -23,6 +23,8 @@ pub struct Errno(pub c_int);
 pub const UNSUPPORTED: Errno = Errno(libc::EOPNOTSUPP);
 /// An argument makes no sense.
 pub const INVALID: Errno = Errno(libc::EINVAL);
+/// There is no memory for it.
+pub const OUT_OF_MEMORY: Errno = Errno(libc::ENOMEM);
 /// Something else still uses the object.
 pub const BUSY: Errno = Errno(libc::EBUSY);
 
@@ -54,8 +56,8 @@ impl From<RegisterError> for Errno {
             RegisterError::InvalidAccess
             | RegisterError::InvalidRange
             | RegisterError::UnknownStag => libc::EINVAL,
-            RegisterError::NotMapped => libc::EFAULT,
-            RegisterError::Exhausted => libc::ENOMEM,
+            RegisterError::NotMapped | RegisterError::NotWritable => libc::EFAULT,
+            RegisterError::Exhausted | RegisterError::OutOfMemory => libc::ENOMEM,
             RegisterError::NoEntropy => libc::EIO,
             RegisterError::WindowsBound => libc::EBUSY,
         })
@@ -65,7 +67,7 @@ impl From<RegisterError> for Errno {
 impl From<PostError> for Errno {
     fn from(error: PostError) -> Self {
         Self(match error {
-            PostError::QueueFull => libc::ENOMEM,
+            PostError::QueueFull | PostError::OutOfMemory => libc::ENOMEM,
             _ => libc::EINVAL,
         })
     }
@@ -77,6 +79,12 @@ impl From<OpenError> for Errno {
             OpenError::Options(_) => INVALID,
             OpenError::System(error) => error.into(),
         }
+    }
+}
+
+impl From<OutOfMemory> for Errno {
+    fn from(_: OutOfMemory) -> Self {
+        OUT_OF_MEMORY
     }
 }
 
@@ -105,9 +113,13 @@ pub fn minus_one<R: From<i8>>(f: impl FnOnce() -> Result<R, Errno>) -> R {
     })
 }
 
-/// For functions that return an object, or null with `errno` set.
+/// For functions that make an object, or return null with `errno` set.
 pub fn object<T>(f: impl FnOnce() -> Result<*mut T, Errno>) -> *mut T {
-    call(f).unwrap_or_else(|error| {
+    let make = || {
+        afford()?;
+        f()
+    };
+    call(make).unwrap_or_else(|error| {
         set_errno(error);
         std::ptr::null_mut()
     })

@@ -30,4 +30,5 @@ pub mod abi;
 pub mod cm;
 pub mod guard;
 mod log;
+pub mod reserve;
 pub mod verbs;

@@ -53,7 +53,8 @@ where
     S: Fn(Log, Arguments<'_>) + 'static,
 {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event() && level(*metadata.level()) <= (self.wanted)()
+        // Events, and questions whether one would be written.
+        !metadata.is_span() && level(*metadata.level()) <= (self.wanted)()
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {

@@ -81,8 +81,7 @@ fn main() -> ExitCode {
 fn log_to_stderr() {
     let filter = EnvFilter::builder()
         .with_default_directive(tracing_subscriber::filter::LevelFilter::WARN.into())
-        .with_env_var("IWARP_LOG")
-        .from_env_lossy();
+        .parse_lossy(iwarp_os::environment::variable("IWARP_LOG").unwrap_or_default());
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -1,9 +1,12 @@
-//! libibverbs.so.1: the exported symbols and nothing else. What they do is in the crate
+//! libibverbs.so.1: the exported symbols, the allocator, and nothing else. What they do is in the crate
 //! `iwarp-capi`; which there are, and with which versions, is in `exports.txt`.
 //!
 //! Only the shared library is of use. To call these functions from Rust there is the crate `iwarp`.
 
 #![cfg(target_os = "linux")]
+
+#[global_allocator]
+static ALLOCATOR: iwarp_capi::reserve::Reserve = iwarp_capi::reserve::Reserve::new();
 
 // Jumps that the linker keeps because they are exported. They must be in this very crate: objects
 // of an rlib that nothing refers to are not linked.

@@ -34,6 +34,7 @@ pub const IBV_GID_TYPE_ROCE_V2: u32 = 2;
 
 pub const IBV_EVENT_CQ_ERR: c_uint = 0;
 pub const IBV_EVENT_QP_FATAL: c_uint = 1;
+pub const IBV_EVENT_QP_ACCESS_ERR: c_uint = 3;
 pub const IBV_EVENT_SQ_DRAINED: c_uint = 5;
 pub const IBV_EVENT_SRQ_LIMIT_REACHED: c_uint = 15;
 pub const IBV_EVENT_QP_LAST_WQE_REACHED: c_uint = 16;

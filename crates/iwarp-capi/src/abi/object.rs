@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicI32, AtomicU32};
 
 use super::{Op, Plain, ibv_context};
 
@@ -47,7 +48,7 @@ pub struct ibv_ah {
 pub struct ibv_comp_channel {
     pub context: *mut ibv_context,
     pub fd: c_int,
-    pub refcnt: Cell<c_int>,
+    pub refcnt: AtomicI32,
 }
 
 #[repr(C)]
@@ -56,11 +57,11 @@ pub struct ibv_cq {
     pub channel: *mut ibv_comp_channel,
     pub cq_context: *mut c_void,
     pub handle: u32,
-    pub cqe: Cell<c_int>,
+    pub cqe: AtomicI32,
     pub mutex: libc::pthread_mutex_t,
     pub cond: libc::pthread_cond_t,
-    pub comp_events_completed: Cell<u32>,
-    pub async_events_completed: Cell<u32>,
+    pub comp_events_completed: AtomicU32,
+    pub async_events_completed: AtomicU32,
 }
 
 #[repr(C)]
@@ -97,7 +98,7 @@ pub struct ibv_srq {
     pub handle: u32,
     pub mutex: libc::pthread_mutex_t,
     pub cond: libc::pthread_cond_t,
-    pub events_completed: Cell<u32>,
+    pub events_completed: AtomicU32,
 }
 
 #[repr(C)]
@@ -110,11 +111,11 @@ pub struct ibv_qp {
     pub srq: *mut ibv_srq,
     pub handle: u32,
     pub qp_num: u32,
-    pub state: Cell<c_uint>,
+    pub state: AtomicU32,
     pub qp_type: c_uint,
     pub mutex: libc::pthread_mutex_t,
     pub cond: libc::pthread_cond_t,
-    pub events_completed: Cell<u32>,
+    pub events_completed: AtomicU32,
 }
 
 #[repr(C)]

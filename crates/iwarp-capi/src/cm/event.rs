@@ -98,7 +98,7 @@ fn request(
             Some(made(owner, new.cast(), listener.as_abi(), told))
         }
         Err(error) => {
-            tracing::warn!(?error, "a connection request is dropped");
+            iwarp::report!(WARN, ?error, "a connection request is dropped");
             owner.acknowledge();
             None
         }
@@ -184,7 +184,7 @@ fn tell(this: &CmId, kind: EventKind) -> Option<Told> {
             ConnectError::Startup(StartupError::Timeout) | ConnectError::Timeout,
         ) => refused(this, &io::ErrorKind::TimedOut.into()),
         EventKind::ConnectError(error) => {
-            tracing::info!(%error, "connection not made");
+            iwarp::report!(INFO, %error, "connection not made");
             failed(this, RDMA_CM_EVENT_CONNECT_ERROR, -libc::EPROTO)
         }
         EventKind::Disconnected(_) => {

@@ -93,7 +93,7 @@ fn create_qp_ex(id: &CmId, attr: &mut ibv_qp_init_attr_ex) -> Result<(), Errno> 
     if attr.srq.is_null() {
         attr.srq = id.srq.get();
     }
-    let made = qp::create_managed(attr).inspect_err(|_| destroy_cqs(id))?;
+    let made = qp::create_managed(context, attr).inspect_err(|_| destroy_cqs(id))?;
     // SAFETY: just made.
     let made = unsafe { &*made };
     made.show_state(IBV_QPS_INIT);

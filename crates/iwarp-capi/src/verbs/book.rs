@@ -6,7 +6,11 @@
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use iwarp::verbs::OutOfMemory;
 use iwarp_os::ForkGeneration;
+
+/// For what other threads enter meanwhile.
+const ROOM: usize = 16;
 
 /// What an event is about, as the library numbers it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -32,6 +36,11 @@ struct Entry {
 }
 
 impl Book {
+    /// Makes room for another one, so that [`Self::enter`] needs no memory.
+    pub(crate) fn prepare(&self) -> Result<(), OutOfMemory> {
+        self.entries().try_reserve(ROOM).map_err(|_| OutOfMemory)
+    }
+
     /// From now on events about `key` are about the object at this address.
     pub(crate) fn enter(&self, key: Key, object: usize) {
         self.entries().insert(key, Entry { object, pending: 0 });

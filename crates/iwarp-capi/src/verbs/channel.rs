@@ -1,9 +1,9 @@
 //! Completion channels.
 
-use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 use iwarp::{CompletionChannel, Look};
 use iwarp_os::cancel::wait_cancellable;
@@ -37,17 +37,22 @@ impl Channel {
         self.abi.context
     }
 
+    /// Makes room for another queue, so that [`Self::enter`] needs no memory.
+    pub(crate) fn prepare(&self) -> Result<(), Errno> {
+        Ok(self.book.prepare()?)
+    }
+
     /// A completion queue that will raise events here.
     pub(crate) fn enter(&self, number: u64, cq: usize) {
         self.book.enter(Key::Cq(number), cq);
-        self.abi.refcnt.set(self.abi.refcnt.get() + 1);
+        self.abi.refcnt.fetch_add(1, Relaxed);
     }
 
     /// It will be gone: waits for its acknowledgements, and drops what nobody has taken.
     pub(crate) fn strike(&self, number: u64) {
         self.book.strike(Key::Cq(number));
         self.channel.discard(number);
-        self.abi.refcnt.set(self.abi.refcnt.get() - 1);
+        self.abi.refcnt.fetch_sub(1, Relaxed);
     }
 
     /// An event that is there, or what to wait for.
@@ -91,7 +96,7 @@ pub extern "C" fn ibv_create_comp_channel(context: &Context) -> *mut Channel {
         let channel = context.device().create_comp_channel()?;
         let fd = channel.as_fd().as_raw_fd();
         Ok(Box::into_raw(Box::new(Channel {
-            abi: ibv_comp_channel { context: context.as_abi(), fd, refcnt: Cell::new(0) },
+            abi: ibv_comp_channel { context: context.as_abi(), fd, refcnt: AtomicI32::new(0) },
             channel,
             book: Arc::default(),
             life: Life::default(),
@@ -151,8 +156,7 @@ pub extern "C-unwind" fn ibv_get_cq_event(
 /// `ibv_ack_cq_events`
 pub extern "C" fn ibv_ack_cq_events(cq: &Cq, events: u32) {
     guard::value((), || {
-        let completed = &cq.abi.base.comp_events_completed;
-        completed.set(completed.get().wrapping_add(events));
+        cq.abi.base.comp_events_completed.fetch_add(events, Relaxed);
         if let Some(channel) = cq.channel() {
             // With the last acknowledgement the queue and the channel may go.
             let (book, number) = (Arc::clone(&channel.book), cq.queue().number());

@@ -69,6 +69,11 @@ impl Context {
         (&raw const self.abi).cast_mut()
     }
 
+    /// Whether it is the same as another.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+
     /// The context behind a pointer that the program has.
     ///
     /// # Safety

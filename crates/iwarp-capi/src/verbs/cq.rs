@@ -1,7 +1,8 @@
 //! Completion queues.
 
-use std::cell::{Cell, UnsafeCell};
+use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 use iwarp::{AsyncEvent, CompletionQueue, WorkCompletion};
 
@@ -78,6 +79,10 @@ pub(crate) fn create(context: &Context, wanted: &Wanted) -> Result<*mut Cq, Errn
     if channel.is_some_and(|channel| channel.context() != context.as_abi()) {
         return Err(INVALID);
     }
+    context.book.prepare()?;
+    if let Some(channel) = channel {
+        channel.prepare()?;
+    }
     let depth = wanted.cqe as usize;
     let queue = context.device().create_cq(depth, channel.map(Channel::channel))?;
     let number = queue.number();
@@ -86,7 +91,7 @@ pub(crate) fn create(context: &Context, wanted: &Wanted) -> Result<*mut Cq, Errn
     abi.base.channel = wanted.channel.cast();
     abi.base.cq_context = wanted.cq_context;
     abi.base.handle = context.next_handle();
-    abi.base.cqe = Cell::new(c_int::try_from(wanted.cqe).map_err(|_| INVALID)?);
+    abi.base.cqe = AtomicI32::new(c_int::try_from(wanted.cqe).map_err(|_| INVALID)?);
     cq_ex::fill(&mut abi, wanted.wc_flags);
     let cq = Box::into_raw(Box::new(Cq {
         abi,
@@ -139,7 +144,7 @@ pub extern "C" fn ibv_resize_cq(cq: &Cq, cqe: c_int) -> c_int {
             return Err(INVALID);
         }
         cq.queue.resize(depth)?;
-        cq.abi.base.cqe.set(cqe);
+        cq.abi.base.cqe.store(cqe, Relaxed);
         Ok(())
     })
 }

@@ -27,7 +27,8 @@ pub(crate) extern "C" fn create_cq_ex(context: &Context, init: &ibv_cq_init_attr
         }
         if init.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD != 0 {
             // SAFETY: the program passes a domain of its own.
-            unsafe { Pd::of(init.parent_domain) }.ok_or(guard::INVALID)?;
+            let domain = unsafe { Pd::of(init.parent_domain) };
+            domain.filter(|domain| domain.context().is(context)).ok_or(guard::INVALID)?;
         }
         cq::create(
             context,

@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use iwarp::AsyncEvent;
 use iwarp_os::cancel::wait_cancellable;
@@ -20,6 +21,7 @@ fn describe(event: AsyncEvent) -> Option<(Key, c_uint)> {
     Some(match event {
         AsyncEvent::CqError { cq } => (Key::Cq(cq), IBV_EVENT_CQ_ERR),
         AsyncEvent::QpFatal { qp } => (Key::Qp(qp), IBV_EVENT_QP_FATAL),
+        AsyncEvent::QpAccessError { qp } => (Key::Qp(qp), IBV_EVENT_QP_ACCESS_ERR),
         AsyncEvent::SendQueueDrained { qp } => (Key::Qp(qp), IBV_EVENT_SQ_DRAINED),
         AsyncEvent::LastReceiveReached { qp } => (Key::Qp(qp), IBV_EVENT_QP_LAST_WQE_REACHED),
         AsyncEvent::SrqLimitReached { srq } => (Key::Srq(srq), IBV_EVENT_SRQ_LIMIT_REACHED),
@@ -92,14 +94,17 @@ pub extern "C" fn ibv_ack_async_event(event: &ibv_async_event) {
                 let srq = unsafe { &*event.element.cast::<Srq>() };
                 (srq.context(), Key::Srq(srq.queue().number()), &srq.abi.events_completed)
             }
-            IBV_EVENT_QP_FATAL | IBV_EVENT_SQ_DRAINED | IBV_EVENT_QP_LAST_WQE_REACHED => {
+            IBV_EVENT_QP_FATAL
+            | IBV_EVENT_QP_ACCESS_ERR
+            | IBV_EVENT_SQ_DRAINED
+            | IBV_EVENT_QP_LAST_WQE_REACHED => {
                 // SAFETY: likewise.
                 let qp = unsafe { &*event.element.cast::<Qp>() };
                 (qp.context(), Key::Qp(qp.number()), &qp.abi.base.events_completed)
             }
             _ => return,
         };
-        completed.set(completed.get().wrapping_add(1));
+        completed.fetch_add(1, Relaxed);
         // With this acknowledgement the object, and then the context, may go.
         Arc::clone(&context.book).acknowledge(key, 1);
     });

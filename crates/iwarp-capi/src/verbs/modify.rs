@@ -1,6 +1,7 @@
 //! States of queue pairs, and their attributes.
 
 use std::ffi::{c_int, c_uint};
+use std::sync::atomic::Ordering::Relaxed;
 
 use iwarp::verbs::{Gid, ModifyError};
 use iwarp::{Access, Peer, Personality, Retry, State};
@@ -125,22 +126,36 @@ impl Qp {
     /// asks for on its way there is only noted.
     pub(crate) fn state(&self) -> State {
         match self.queue_pair.state() {
-            State::Init if self.is_managed() => {
-                state(self.abi.base.state.get()).unwrap_or(State::Init)
-            }
+            State::Init if self.is_managed() => state(self.shown_state()).unwrap_or(State::Init),
             state => state,
         }
     }
 
+    fn shown_state(&self) -> c_uint {
+        self.abi.base.state.load(Relaxed)
+    }
+
     /// Has the program see this state (`IBV_QPS_...`).
     pub fn show_state(&self, state: c_uint) {
-        self.abi.base.state.set(state);
+        self.abi.base.state.store(state, Relaxed);
     }
 
     /// Has the field `state` say what is: for the connection manager, when it has connected the
     /// queue pair or its connection has ended.
     pub fn refresh_state(&self) {
-        self.show_state(number(self.state()));
+        self.refreshed_state();
+    }
+
+    /// Likewise, and says which it is.
+    fn refreshed_state(&self) -> c_uint {
+        loop {
+            let (before, now) = (self.shown_state(), number(self.state()));
+            // What another thread has shown meanwhile is newer than what was found here.
+            let shown = &self.abi.base.state;
+            if shown.compare_exchange(before, now, Relaxed, Relaxed).is_ok() {
+                return now;
+            }
+        }
     }
 
     /// What `RDMA_OPTION_ID_ACK_TIMEOUT` sets: how long an answer may take, as the field `timeout`
@@ -168,12 +183,14 @@ fn retry(attr: &ibv_qp_attr) -> Retry {
 /// Whom the program names when it takes the queue pair to RTR.
 fn peer(qp: &Qp, attr: &ibv_qp_attr) -> Result<Peer, Errno> {
     let (way, device) = (&attr.ah_attr, qp.context().device());
+    // Programs that draw 32 bits leave it to the hardware to drop some.
+    let psn = attr.rq_psn & 0x00ff_ffff;
     let mut peer = if way.is_global != 0 {
         let local = qp.context().gid(way.grh.sgid_index.into())?.ok_or(INVALID)?;
         let addr = Gid::addr_of(way.grh.dgid.raw).ok_or(INVALID)?;
-        Peer::new(&local, addr, attr.dest_qp_num)
+        Peer::new(&local, addr, attr.dest_qp_num, psn)
     } else {
-        Peer::from_lid(device, way.dlid, attr.dest_qp_num)?
+        Peer::from_lid(device, way.dlid, attr.dest_qp_num, psn)?
     };
     peer.ird = attr.max_dest_rd_atomic.into();
     Ok(peer)
@@ -189,7 +206,9 @@ fn step(qp: &Qp, from: State, to: State, mask: u32) -> Result<(), Errno> {
         return Ok(qp.queue_pair.connect_to(&peer)?);
     }
     if (from, to) == (State::Rtr, State::Rts) {
-        qp.queue_pair.set_retry(retry(&qp.attr()));
+        let attr = *qp.attr();
+        qp.queue_pair.set_psn(attr.sq_psn);
+        qp.queue_pair.set_retry(retry(&attr));
     }
     Ok(qp.queue_pair.modify(to)?)
 }
@@ -271,9 +290,9 @@ pub extern "C" fn ibv_query_qp(
     init: &mut ibv_qp_init_attr,
 ) -> c_int {
     guard::errno(|| {
-        qp.refresh_state();
+        let state = qp.refreshed_state();
         *attr = *qp.attr();
-        attr.qp_state = qp.abi.base.state.get();
+        attr.qp_state = state;
         attr.cur_qp_state = attr.qp_state;
         *init = qp.init;
         Ok(())

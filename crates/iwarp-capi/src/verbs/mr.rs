@@ -123,6 +123,9 @@ pub extern "C" fn ibv_rereg_mr(
             return Err(INVALID);
         }
         let to_pd = if has(IBV_REREG_MR_CHANGE_PD) { Some(pd.ok_or(INVALID)?) } else { None };
+        if to_pd.is_some_and(|pd| pd.context().as_abi() != mr.abi.context) {
+            return Err(INVALID);
+        }
         let rights = if has(IBV_REREG_MR_CHANGE_ACCESS) {
             Some(self::access(access.cast_unsigned())?)
         } else {

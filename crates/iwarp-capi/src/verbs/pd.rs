@@ -142,6 +142,10 @@ pub(crate) extern "C" fn alloc_parent_domain(
         let pd = unsafe { Pd::of(init.pd) }.ok_or(INVALID)?;
         // SAFETY: the program passes a thread domain of its own, or null.
         let td = unsafe { init.td.cast::<Td>().as_ref() };
+        let others = td.is_some_and(|td| td.abi.context != context.as_abi());
+        if others || !pd.context().is(context) {
+            return Err(INVALID);
+        }
         let of = [Some(pd.life.clone()), td.map(|td| td.life.clone())];
         Ok(make(context, pd.domain.clone(), of))
     })

@@ -40,6 +40,9 @@ unsafe fn sges<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [Sge], Errn
     if count == 0 {
         return Ok(&[]);
     }
+    if list.is_null() {
+        return Err(INVALID);
+    }
     // SAFETY: the caller's promise, and the two types are the same in memory.
     Ok(unsafe { std::slice::from_raw_parts(list.cast::<Sge>(), count) })
 }
@@ -197,6 +200,9 @@ unsafe fn request<'a>(
             let sges = unsafe { sges(wr.sg_list, wr.num_sge)? };
             if flags.has(IBV_SEND_INLINE) {
                 let most = qp.init.cap.max_inline_data;
+                if sges.iter().any(|sge| sge.addr == 0 && sge.length > 0) {
+                    return Err(INVALID);
+                }
                 if sges.iter().map(|sge| u64::from(sge.length)).sum::<u64>() > most.into() {
                     return Err(INVALID);
                 }
@@ -221,14 +227,17 @@ unsafe fn request<'a>(
 fn finish<T>(
     result: Result<Result<(), (*mut T, Errno)>, Errno>,
     first: *mut T,
-    bad: &mut *mut T,
+    bad: Option<&mut *mut T>,
 ) -> c_int {
     let (wr, error) = match result {
         Ok(Ok(())) => return 0,
         Ok(Err(refused)) => refused,
         Err(panicked) => (first, panicked),
     };
-    *bad = wr;
+    // Programs that expect nothing to be refused pass no place for it.
+    if let Some(bad) = bad {
+        *bad = wr;
+    }
     set_errno(error);
     error.0
 }
@@ -237,7 +246,7 @@ fn finish<T>(
 pub(crate) extern "C" fn post_send(
     qp: &Qp,
     wr: *mut ibv_send_wr,
-    bad: &mut *mut ibv_send_wr,
+    bad: Option<&mut *mut ibv_send_wr>,
 ) -> c_int {
     // SAFETY: the program passes a list of requests.
     finish(guard::call(|| Ok(unsafe { send_list(qp, wr) })), wr, bad)
@@ -326,7 +335,7 @@ pub(crate) fn post_sends(qp: &Qp, requests: &[SendRequest<'_>]) -> Result<(), (u
 pub(crate) extern "C" fn post_recv(
     qp: &Qp,
     wr: *mut ibv_recv_wr,
-    bad: &mut *mut ibv_recv_wr,
+    bad: Option<&mut *mut ibv_recv_wr>,
 ) -> c_int {
     let post = |requests: &[RecvRequest<'_>]| qp.queue_pair.post_recvs(requests);
     // SAFETY: the program passes a list of requests.
@@ -337,7 +346,7 @@ pub(crate) extern "C" fn post_recv(
 pub(crate) extern "C" fn post_srq_recv(
     srq: &Srq,
     wr: *mut ibv_recv_wr,
-    bad: &mut *mut ibv_recv_wr,
+    bad: Option<&mut *mut ibv_recv_wr>,
 ) -> c_int {
     let post = |requests: &[RecvRequest<'_>]| {
         let mut numbered = requests.iter().enumerate();

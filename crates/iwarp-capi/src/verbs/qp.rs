@@ -1,7 +1,8 @@
 //! Queue pairs.
 
-use std::cell::Cell;
 use std::ffi::{c_int, c_uint};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use iwarp::{AsyncEvent, Log, Personality, QueuePair, QueuePairAttributes, State};
@@ -30,7 +31,7 @@ pub struct Qp {
     /// What the program has set, and what it reads back.
     attr: Mutex<ibv_qp_attr>,
     /// The connection manager makes its connection.
-    managed: Cell<bool>,
+    managed: AtomicBool,
     /// The operations of `ibv_qp_ex` that it was made for; 0 where it was not made for any.
     send_ops: u64,
     pub(crate) builder: Builder,
@@ -79,12 +80,12 @@ impl Qp {
 
     /// From now on the connection manager connects it, so that changing its state to RTR does not.
     pub fn set_managed(&self) {
-        self.managed.set(true);
+        self.managed.store(true, Relaxed);
     }
 
     /// Whether [`Self::set_managed`] was called.
     pub fn is_managed(&self) -> bool {
-        self.managed.get()
+        self.managed.load(Relaxed)
     }
 
     /// What `ibv_query_qp` tells beside the state. The connection manager sets what it has agreed
@@ -114,10 +115,16 @@ fn create(
     if init.qp_type != IBV_QPT_RC && !mere_number {
         return Err(no_such_type(init.qp_type));
     }
+    context.book.prepare()?;
     // SAFETY: the program passes queues of its own.
     let (send_cq, recv_cq, srq) =
         unsafe { (Cq::of(init.send_cq), Cq::of(init.recv_cq), Srq::of(init.srq)) };
     let (send_cq, recv_cq) = (send_cq.ok_or(INVALID)?, recv_cq.ok_or(INVALID)?);
+    // As the kernel has it, where objects are known by numbers of one context.
+    let own = [send_cq.context(), recv_cq.context()].map(|its| its.is(context));
+    if own.contains(&false) || srq.is_some_and(|srq| !srq.context().is(context)) {
+        return Err(INVALID);
+    }
     let limits = context.device().attributes();
     let cap = &mut init.cap;
     if srq.is_some() {
@@ -162,7 +169,7 @@ fn create(
     abi.base.qp_num = number;
     abi.base.qp_type = init.qp_type;
     // As every device's; asking for the state tells an RNIC's truth.
-    abi.base.state = Cell::new(IBV_QPS_RESET);
+    abi.base.state = AtomicU32::new(IBV_QPS_RESET);
     wr::fill(&mut abi, send_ops);
     let attr = ibv_qp_attr { cap: init.cap, port_num: 1, ..ibv_qp_attr::default() };
     let qp = Box::into_raw(Box::new(Qp {
@@ -171,7 +178,7 @@ fn create(
         init: *init,
         signal_all: init.sq_sig_all != 0,
         attr: Mutex::new(attr),
-        managed: Cell::new(managed),
+        managed: AtomicBool::new(managed),
         send_ops,
         builder: Builder::default(),
         _pd: pd.life.clone(),
@@ -215,8 +222,11 @@ pub extern "C" fn ibv_create_qp(pd: &Pd, init: &mut ibv_qp_init_attr) -> *mut Qp
 }
 
 /// `ibv_create_qp_ex`
-pub(crate) extern "C" fn create_qp_ex(_: &Context, init: &mut ibv_qp_init_attr_ex) -> *mut Qp {
-    guard::object(|| create_ex(init, false))
+pub(crate) extern "C" fn create_qp_ex(
+    context: &Context,
+    init: &mut ibv_qp_init_attr_ex,
+) -> *mut Qp {
+    guard::object(|| create_ex(context, init, false))
 }
 
 /// Makes a queue pair that the connection manager will connect.
@@ -224,11 +234,15 @@ pub(crate) extern "C" fn create_qp_ex(_: &Context, init: &mut ibv_qp_init_attr_e
 /// # Errors
 ///
 /// Those of `ibv_create_qp_ex`.
-pub fn create_managed(init: &mut ibv_qp_init_attr_ex) -> Result<*mut Qp, Errno> {
-    create_ex(init, true)
+pub fn create_managed(context: &Context, init: &mut ibv_qp_init_attr_ex) -> Result<*mut Qp, Errno> {
+    create_ex(context, init, true)
 }
 
-fn create_ex(init: &mut ibv_qp_init_attr_ex, managed: bool) -> Result<*mut Qp, Errno> {
+fn create_ex(
+    context: &Context,
+    init: &mut ibv_qp_init_attr_ex,
+    managed: bool,
+) -> Result<*mut Qp, Errno> {
     const MASK: u32 =
         IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
 
@@ -243,6 +257,10 @@ fn create_ex(init: &mut ibv_qp_init_attr_ex, managed: bool) -> Result<*mut Qp, E
     }
     // SAFETY: the program passes a domain of its own.
     let pd = unsafe { Pd::of(init.pd) }.ok_or(INVALID)?;
+    if !pd.context().is(context) {
+        return Err(INVALID);
+    }
+    iwarp::verbs::afford()?;
     let mut base = init.base();
     let qp = create(pd, &mut base, send_ops, managed)?;
     init.cap = base.cap;
@@ -289,6 +307,7 @@ pub extern "C" fn ibv_destroy_qp(qp: *mut Qp) -> c_int {
         context.book.strike(Key::Qp(number));
         context.device().discard_async_events(|event| match event {
             AsyncEvent::QpFatal { qp }
+            | AsyncEvent::QpAccessError { qp }
             | AsyncEvent::SendQueueDrained { qp }
             | AsyncEvent::LastReceiveReached { qp } => *qp == number,
             _ => false,

@@ -58,6 +58,7 @@ fn create(pd: &Pd, init: &mut ibv_srq_init_attr) -> Result<*mut Srq, Errno> {
     if attr.max_wr == 0 || attr.max_wr > limits.max_srq_wr || attr.max_sge > limits.max_srq_sge {
         return Err(INVALID);
     }
+    context.book.prepare()?;
     attr.max_sge = attr.max_sge.max(1);
     attr.srq_limit = 0;
     let queue = pd.domain().create_srq(attr.max_wr as usize, attr.max_sge as usize);
@@ -85,7 +86,10 @@ pub extern "C" fn ibv_create_srq(pd: &Pd, init: &mut ibv_srq_init_attr) -> *mut 
 }
 
 /// `ibv_create_srq_ex`
-pub(crate) extern "C" fn create_srq_ex(_: &Context, init: &mut ibv_srq_init_attr_ex) -> *mut Srq {
+pub(crate) extern "C" fn create_srq_ex(
+    context: &Context,
+    init: &mut ibv_srq_init_attr_ex,
+) -> *mut Srq {
     guard::object(|| {
         let mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
         let basic = init.comp_mask & IBV_SRQ_INIT_ATTR_TYPE == 0 || init.srq_type == IBV_SRQT_BASIC;
@@ -97,6 +101,9 @@ pub(crate) extern "C" fn create_srq_ex(_: &Context, init: &mut ibv_srq_init_attr
         }
         // SAFETY: the program passes a domain of its own.
         let pd = unsafe { Pd::of(init.pd) }.ok_or(INVALID)?;
+        if !pd.context().is(context) {
+            return Err(INVALID);
+        }
         let mut plain = ibv_srq_init_attr { srq_context: init.srq_context, attr: init.attr };
         let srq = create(pd, &mut plain)?;
         init.attr = plain.attr;

@@ -13,7 +13,7 @@ use super::post::{self, Flags};
 use super::qp::Qp;
 use crate::abi::flags::*;
 use crate::abi::{Op, ibv_data_buf, ibv_mw_bind_info, ibv_qp_ex, ibv_sge};
-use crate::guard::{self, Errno, INVALID, UNSUPPORTED, set_errno};
+use crate::guard::{self, Errno, INVALID, OUT_OF_MEMORY, UNSUPPORTED, set_errno};
 
 /// The operations that a queue pair can be made for.
 pub(crate) const SUPPORTED: u64 = IBV_QP_EX_WITH_RDMA_WRITE
@@ -89,6 +89,10 @@ impl Qp {
     fn add(&self, op: SendOp, window: Option<(*const Mw, Stag)>) {
         let list = self.builder.list();
         let flags = Flags(self.abi.wr_flags.get());
+        if list.requests.try_reserve(1).is_err() {
+            list.error = Some(OUT_OF_MEMORY);
+            return;
+        }
         list.requests.push(Pending {
             wr_id: self.abi.wr_id.get(),
             op,
@@ -111,6 +115,10 @@ impl Qp {
     fn set_sges(&self, sges: impl Iterator<Item = Sge>) {
         let list = self.builder.list();
         let start = list.sges.len();
+        if list.sges.try_reserve(sges.size_hint().0).is_err() {
+            list.error = Some(OUT_OF_MEMORY);
+            return;
+        }
         list.sges.extend(sges);
         let range = start..list.sges.len();
         match list.requests.last_mut() {
@@ -127,11 +135,15 @@ impl Qp {
         let start = list.inline.len();
         for buf in bufs {
             let most = self.init.cap.max_inline_data as usize;
-            if list.inline.len() - start + buf.length > most {
+            let room = most.saturating_sub(list.inline.len() - start);
+            if buf.length > room || (buf.addr.is_null() && buf.length > 0) {
                 list.error = Some(INVALID);
                 return;
             }
-            list.inline.reserve(buf.length);
+            if list.inline.try_reserve(buf.length).is_err() {
+                list.error = Some(OUT_OF_MEMORY);
+                return;
+            }
             // SAFETY: the program passes so many octets of its own; the room was just made.
             unsafe {
                 let end = list.inline.as_mut_ptr().add(list.inline.len());
@@ -152,8 +164,7 @@ impl Qp {
         if let Some(error) = error {
             return Err(*error);
         }
-        let room = self.init.cap.max_send_wr as usize;
-        if requests.len() > 1 && self.queue_pair.outstanding().0 + requests.len() > room {
+        if requests.len() > 1 && requests.len() > self.queue_pair.room().0 {
             // All or nothing.
             return Err(Errno(libc::ENOMEM));
         }
@@ -301,6 +312,10 @@ extern "C" fn wr_set_sge(qp: &Qp, lkey: u32, addr: u64, length: u32) {
 
 extern "C" fn wr_set_sge_list(qp: &Qp, num_sge: usize, list: *const ibv_sge) {
     guard::value((), || {
+        if num_sge > qp.init.cap.max_send_sge as usize || (list.is_null() && num_sge > 0) {
+            qp.builder.list().error = Some(INVALID);
+            return;
+        }
         let list = if num_sge == 0 { std::ptr::dangling() } else { list };
         // SAFETY: the program passes so many.
         let list = unsafe { std::slice::from_raw_parts(list, num_sge) };
@@ -318,6 +333,10 @@ extern "C" fn wr_set_inline_data(qp: &Qp, addr: *mut c_void, length: usize) {
 
 extern "C" fn wr_set_inline_data_list(qp: &Qp, num_buf: usize, list: *const ibv_data_buf) {
     guard::value((), || {
+        if list.is_null() && num_buf > 0 {
+            qp.builder.list().error = Some(INVALID);
+            return;
+        }
         let list = if num_buf == 0 { std::ptr::dangling() } else { list };
         // SAFETY: the program passes so many.
         let list = unsafe { std::slice::from_raw_parts(list, num_buf) };

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 /* Ends the program, naming the line, unless something holds. */
+#ifndef CHECK
 #define CHECK(what)                                                            \
 	do {                                                                   \
 		if (!(what)) {                                                 \
@@ -14,3 +15,4 @@
 			exit(1);                                               \
 		}                                                              \
 	} while (0)
+#endif

@@ -21,6 +21,8 @@ int main(void)
 		CHECK(!one && errno == EOPNOTSUPP);
 		/* What the processors' own instructions see as well. */
 		CHECK(about.atomic_cap == IBV_ATOMIC_GLOB);
+		CHECK(ibv_destroy_cq(init.send_cq) == 0);
+		close_context();
 		return 0;
 	}
 	CHECK(about.atomic_cap == IBV_ATOMIC_HCA);
@@ -36,5 +38,6 @@ int main(void)
 	CHECK(ibv_post_recv(one, &recv, &bad_recv) == EINVAL && bad_recv == &recv);
 	CHECK(ibv_destroy_qp(one) == 0 && ibv_destroy_qp(other) == 0);
 	CHECK(ibv_destroy_cq(init.send_cq) == 0);
+	close_context();
 	return 0;
 }

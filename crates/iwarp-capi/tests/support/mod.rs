@@ -4,6 +4,9 @@
 #![allow(dead_code, reason = "not every test uses everything")]
 
 use std::fmt::Write as _;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -52,7 +55,8 @@ pub(crate) fn tool(name: &str, package: &str, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Compiles a C program against the headers of the system.
+/// Compiles a C program against the headers of the system, under a sanitizer where `cargo xtask`
+/// says how (`IWARP_TEST_CFLAGS`, `IWARP_TEST_LDFLAGS`).
 pub(crate) fn compile(name: &str, source: &str, args: &[&str]) -> PathBuf {
     let header = Path::new("/usr/include/infiniband/verbs.h");
     let hint = "apt-get install libibverbs-dev librdmacm-dev";
@@ -60,10 +64,16 @@ pub(crate) fn compile(name: &str, source: &str, args: &[&str]) -> PathBuf {
     let folder = scratch("c");
     let (code, program) = (folder.join(format!("{name}.c")), folder.join(name));
     std::fs::write(&code, source).unwrap();
-    let mut all = vec!["-O1", "-g", "-Wall", "-Werror", "-Wno-unused-function", "-pthread", "-o"];
-    let (code, out) = (code.to_str().unwrap(), program.to_str().unwrap());
-    all.extend([out, code]);
+    let object = folder.join(format!("{name}.o"));
+    let [code, object, out] = [&code, &object, &program].map(|path| path.to_str().unwrap());
+    let [compiling, linking] = ["IWARP_TEST_CFLAGS", "IWARP_TEST_LDFLAGS"]
+        .map(|name| std::env::var(name).unwrap_or_default());
+    let mut all = vec!["-O1", "-g", "-Wall", "-Werror", "-Wno-unused-function", "-pthread"];
+    all.extend(compiling.split_whitespace());
+    tool("cc", "gcc libc6-dev", &[&all[..], &["-c", "-o", object, code]].concat());
+    let mut all = vec!["-pthread", "-o", out, object];
     all.extend(args);
+    all.extend(linking.split_whitespace());
     tool("cc", "gcc libc6-dev", &all);
     program
 }
@@ -111,6 +121,42 @@ fn both(output: &Output) -> String {
         let _ = write!(text, "{}", String::from_utf8_lossy(part));
     }
     text
+}
+
+/// The user without rights.
+const NOBODY: u32 = 65534;
+
+/// A copy of a program where any user may run it with our libraries beside it, and another one
+/// that has root's rights then. `None` where that cannot be had.
+pub(crate) fn install(program: &Path) -> Option<(PathBuf, PathBuf)> {
+    let folder = std::env::temp_dir().join(format!("iwarp-installed-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir(&folder).ok()?;
+    let mode = |path: &Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode));
+    mode(&folder, 0o755).ok()?;
+    for library in ["libibverbs.so.1", "librdmacm.so.1"] {
+        std::fs::copy(libraries().join(library), folder.join(library)).ok()?;
+    }
+    let [plain, set_uid] = ["plain", "set-uid"].map(|name| folder.join(name));
+    for (copy, rights) in [(&plain, 0o755), (&set_uid, 0o4755)] {
+        std::fs::copy(program, copy).ok()?;
+        std::os::unix::fs::chown(copy, Some(0), Some(0)).ok()?;
+        mode(copy, rights).ok()?;
+    }
+    let output = as_nobody(&set_uid, &[])?;
+    output.starts_with("secure 1").then_some((plain, set_uid))
+}
+
+/// Runs one of [`install`]'s programs, which must succeed, as a user without rights.
+pub(crate) fn run_as_nobody(program: &Path, env: &[(&str, &str)]) -> String {
+    as_nobody(program, env).expect("a program that ran before")
+}
+
+fn as_nobody(program: &Path, env: &[(&str, &str)]) -> Option<String> {
+    let mut command = Command::new("timeout");
+    command.arg("60").arg(program).uid(NOBODY).gid(NOBODY).current_dir("/");
+    let output = command.envs(env.iter().copied()).output().ok()?;
+    output.status.success().then(|| both(&output))
 }
 
 /// The symbols that a library exports, `name@@VERSION` or `name@VERSION`, sorted.

@@ -1,11 +1,10 @@
 //! The files in which Linux shows an RDMA device, for programs that look at them.
 
-use std::env;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use iwarp_os::addr;
+use iwarp_os::{addr, environment};
 
 use super::Personality;
 use super::links::{self, Content};
@@ -16,7 +15,7 @@ pub(super) fn tree(personality: Option<Personality>) -> Result<PathBuf> {
     let interfaces = addr::interfaces()?;
     let roce = match personality {
         Some(personality) => matches!(personality, Personality::Roce),
-        None => env::var_os("IWARP_PERSONALITY").is_some_and(|value| value == "roce"),
+        None => environment::variable("IWARP_PERSONALITY").is_some_and(|value| value == "roce"),
     };
     let mut files = Vec::new();
     let mut add = |name: String, content| files.push((name, content));
