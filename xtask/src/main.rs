@@ -11,6 +11,7 @@ mod programs;
 mod purity;
 mod sanitizer;
 mod shell;
+mod soak;
 mod steps;
 mod test;
 
@@ -42,6 +43,8 @@ enum Command {
     Dist(dist::Args),
     /// Run real RDMA programs on the drop-in libraries and write docs/programs.md
     Programs(programs::Args),
+    /// Mixed traffic, verified, while everything bad happens that can, by seed
+    Soak(soak::Args),
     /// Run rdma-core's Python tests on the drop-in libraries and write docs/pyverbs.md
     Pyverbs(programs::pyverbs::Args),
 }
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Command::Instructions(args) => instructions::run(&args),
         Command::Dist(args) => dist::run(&args),
         Command::Programs(args) => programs::run(&args),
+        Command::Soak(args) => soak::run(&args),
         Command::Pyverbs(args) => programs::pyverbs::run(&args),
     };
     exit_code(result)

@@ -16,7 +16,11 @@ pub(crate) struct Tool {
 
 /// All of them.
 pub(crate) const TOOLS: &[Tool] = &[
-    Tool { program: "cc", package: "gcc", steps: &["clippy", "doc", "test", "tsan"] },
+    Tool {
+        program: "cc",
+        package: "gcc",
+        steps: &["clippy", "doc", "test", "asan", "tsan", "soak"],
+    },
     Tool { program: "g++", package: "g++", steps: &["fuzz"] },
     Tool {
         program: "readelf",
@@ -26,13 +30,17 @@ pub(crate) const TOOLS: &[Tool] = &[
     Tool { program: "tcpdump", package: "tcpdump", steps: &["test", "e2e"] },
     Tool { program: "tshark", package: "tshark", steps: &["test", "e2e"] },
     Tool { program: "valgrind", package: "valgrind", steps: &["instructions"] },
-    Tool { program: "setpriv", package: "util-linux", steps: &["test", "programs", "pyverbs"] },
-    Tool { program: "ip", package: "iproute2", steps: &["programs", "pyverbs"] },
-    Tool { program: "ibv_devices", package: "ibverbs-utils", steps: &["dist", "programs"] },
-    Tool { program: "rping", package: "rdmacm-utils", steps: &["programs"] },
-    Tool { program: "ib_write_bw", package: "perftest", steps: &["programs"] },
+    Tool {
+        program: "setpriv",
+        package: "util-linux",
+        steps: &["test", "programs", "pyverbs", "soak"],
+    },
+    Tool { program: "ip", package: "iproute2", steps: &["programs", "pyverbs", "soak"] },
+    Tool { program: "ibv_devices", package: "ibverbs-utils", steps: &["dist", "programs", "soak"] },
+    Tool { program: "rping", package: "rdmacm-utils", steps: &["programs", "soak"] },
+    Tool { program: "ib_write_bw", package: "perftest", steps: &["programs", "soak"] },
     Tool { program: "qperf", package: "qperf", steps: &["programs"] },
-    Tool { program: "fio", package: "fio", steps: &["programs"] },
+    Tool { program: "fio", package: "fio", steps: &["programs", "soak"] },
     Tool { program: "fi_pingpong", package: "libfabric-bin", steps: &["programs"] },
     Tool { program: "mpirun", package: "openmpi-bin", steps: &["programs"] },
     Tool { program: "mpicc", package: "libopenmpi-dev", steps: &["programs"] },
@@ -42,8 +50,9 @@ pub(crate) const TOOLS: &[Tool] = &[
     Tool {
         program: "/usr/include/infiniband/verbs.h",
         package: "libibverbs-dev",
-        steps: &["programs"],
+        steps: &["programs", "soak"],
     },
+    Tool { program: "/usr/include/rdma/rdma_cma.h", package: "librdmacm-dev", steps: &["soak"] },
     Tool {
         program: "/usr/lib/llvm-14/lib/libclang.so",
         package: "libclang-14-dev",

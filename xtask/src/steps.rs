@@ -12,6 +12,7 @@ use crate::programs;
 use crate::purity;
 use crate::sanitizer::{self, Sanitizer};
 use crate::shell::{self, Tally};
+use crate::soak;
 
 /// One step.
 pub(crate) struct Step {
@@ -62,6 +63,9 @@ pub(crate) struct Settings {
     /// Seconds for each fuzz target
     #[arg(long, default_value_t = 10)]
     fuzz_seconds: u64,
+    /// Minutes of the soak
+    #[arg(long, default_value_t = 2.0)]
+    soak_minutes: f64,
     /// Seeds of the simulator
     #[arg(long, default_value_t = 1_000)]
     sim_seeds: u64,
@@ -106,6 +110,12 @@ pub(crate) const ALL: &[Step] = &[
         about: "rdma-core's Python tests on the drop-in libraries",
         absent: || absent_file(path("crates/iwarp-capi")),
         run: |_| programs::pyverbs::check().map(Outcome::Passed),
+    },
+    Step {
+        name: "soak",
+        about: "mixed traffic while processes, connections and packets are lost",
+        absent: || absent_file(path("crates/iwarp-capi")),
+        run: |settings| soak::check(settings.soak_minutes).map(Outcome::Passed),
     },
     Step {
         name: "sim",

@@ -6,6 +6,7 @@
 
 mod report;
 mod scan;
+mod security;
 mod table;
 
 use std::collections::BTreeMap;
@@ -106,7 +107,10 @@ fn compare() -> Result<Comparison> {
     let requirements = table::requirements(&dir().join("requirements.csv"))?;
     let exceptions = table::exceptions(&dir().join("exceptions.csv"))?;
     let scan = scan::tree(&shell::root()).context("looking for tests")?;
-    Ok(evaluate(requirements, &exceptions, scan))
+    let promises = security::problems(&shell::root(), &scan.tests)?;
+    let mut comparison = evaluate(requirements, &exceptions, scan);
+    comparison.problems.extend(promises);
+    Ok(comparison)
 }
 
 fn evaluate(requirements: Vec<Requirement>, exceptions: &[Exception], scan: Scan) -> Comparison {
@@ -206,7 +210,7 @@ mod tests {
         let scan = Scan {
             covers: covers.iter().map(cover).collect(),
             corners: (1..=CORNERS).map(|n| (n, format!("corner_{n:02}_x"))).collect(),
-            problems: Vec::new(),
+            ..Scan::default()
         };
         evaluate(rows(ids), exceptions, scan)
     }
@@ -237,9 +241,8 @@ mod tests {
         let unknown = compare(&[("A-1", "MUST")], &[], &["A-1", "A-9"]);
         assert_eq!(unknown.problems, ["t: unknown requirement A-9"]);
         let scan = Scan {
-            covers: Vec::new(),
             corners: (0..CORNERS).map(|n| (n, "c".to_owned())).collect(),
-            problems: Vec::new(),
+            ..Scan::default()
         };
         let corners = evaluate(Vec::new(), &[], scan);
         assert_eq!(

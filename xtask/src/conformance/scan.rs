@@ -5,6 +5,7 @@
 //! interop scripts (`# Covers:`) it speaks for the whole file. A list may go on in the next
 //! comment line when its line ends with a comma.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -22,6 +23,8 @@ pub(super) struct Cover {
 /// What was found.
 #[derive(Default, Debug)]
 pub(super) struct Scan {
+    /// Every test that runs, as `file::function`, and files that are a test as a whole.
+    pub(super) tests: BTreeSet<String>,
     pub(super) covers: Vec<Cover>,
     pub(super) corners: Vec<(u32, String)>,
     /// Comments that speak for nothing that runs.
@@ -71,6 +74,9 @@ struct Pending {
 }
 
 fn rust_file(file: &str, text: &str, scan: &mut Scan) {
+    if is_test_as_a_whole(file) {
+        scan.tests.insert(file.to_owned());
+    }
     let mut pending = Pending::default();
     let mut attribute_depth = 0;
     for (index, line) in text.lines().enumerate() {
@@ -116,6 +122,7 @@ fn finish(pending: Pending, name: Option<&str>, file: &str, place: &str, scan: &
         scan.corners.push((number, test.clone()));
     }
     add(scan, pending.ids, &test);
+    scan.tests.insert(test);
 }
 
 fn add(scan: &mut Scan, ids: Vec<String>, test: &str) {
@@ -216,6 +223,7 @@ mod tests {
         let waits = "crates/x/src/a.rs::waits";
         assert_eq!(pairs(&scan), [("A-1", pads), ("A-2", pads), ("B-1", pads), ("C-1", waits)]);
         assert_eq!(scan.corners, [(7, pads.to_owned())]);
+        assert!(scan.tests.iter().eq([pads, waits]), "{:?}", scan.tests);
         assert!(scan.problems.is_empty(), "{:?}", scan.problems);
     }
 

@@ -45,8 +45,16 @@ pub(crate) enum Side {
 }
 
 impl Lab {
-    /// Installs what was built into a directory that everybody can read, and makes the hosts.
+    /// Installs what was built into a directory that everybody can read, makes the hosts and
+    /// connects those of each lane.
     pub(crate) fn new(lanes: usize) -> Result<Self> {
+        let lab = Self::unconnected(lanes)?;
+        lab.lanes.iter().try_for_each(Lane::connect)?;
+        Ok(lab)
+    }
+
+    /// The same with hosts that have no network yet.
+    pub(crate) fn unconnected(lanes: usize) -> Result<Self> {
         if !geteuid().is_root() {
             bail!(
                 "only root makes network namespaces; as an ordinary user, be root in a namespace: \
@@ -72,7 +80,7 @@ impl Lab {
             });
             // Into the list first, so that it goes whatever happens.
             lab.lanes.push(Lane { hosts, prefix: prefix.clone(), directory });
-            lab.lanes[number].connect()?;
+            lab.lanes[number].make_hosts()?;
         }
         Ok(lab)
     }
@@ -94,12 +102,16 @@ impl Drop for Lab {
 }
 
 impl Lane {
-    fn connect(&self) -> Result<()> {
-        let [a, b] = &self.hosts;
-        for host in [a, b] {
+    fn make_hosts(&self) -> Result<()> {
+        for host in &self.hosts {
             ip(&["netns", "add", &host.namespace])?;
             ip(&["-n", &host.namespace, "link", "set", "lo", "up"])?;
         }
+        Ok(())
+    }
+
+    fn connect(&self) -> Result<()> {
+        let [a, b] = &self.hosts;
         ip(&[
             "link",
             "add",
@@ -118,12 +130,22 @@ impl Lane {
             "mtu",
             "1500",
         ])?;
-        for host in [a, b] {
+        self.bring_up()
+    }
+
+    /// Gives the hosts' `eth0` their addresses.
+    pub(crate) fn bring_up(&self) -> Result<()> {
+        for host in &self.hosts {
             let address = format!("{}/24", host.address);
             ip(&["-n", &host.namespace, "address", "add", &address, "dev", "eth0"])?;
             ip(&["-n", &host.namespace, "link", "set", "eth0", "up"])?;
         }
         Ok(())
+    }
+
+    /// The names of the hosts' network namespaces.
+    pub(crate) fn namespaces(&self) -> [&str; 2] {
+        self.hosts.each_ref().map(|host| &*host.namespace)
     }
 
     /// The server's host is not heard of any more.
@@ -170,36 +192,44 @@ impl Lane {
         side: Side,
         output: &Path,
     ) -> Result<Child> {
-        let mut words = vec!["run", "--personality"];
-        words.push(match row.personality {
-            Personality::Iwarp => "iwarp",
-            Personality::Roce => "roce",
-        });
-        if row.sysfs {
-            words.push("--sysfs");
-        }
-        words.push("--");
         let text = match side {
             Side::Server => &row.server,
             Side::Client => &row.client,
         };
-        let (server, client) =
-            (self.address(Side::Server, place), self.address(Side::Client, place));
-        words.extend(text.split_whitespace().map(|word| match word {
-            "SERVER" => server,
-            "CLIENT" => client,
-            // fio: --hostname=SERVER
-            _ => word,
-        }));
-        let words: Vec<String> =
-            words.into_iter().map(|word| word.replace("=SERVER", &format!("={server}"))).collect();
         let host = match place {
             Place::Loopback => Side::Server,
             Place::Network => side,
         };
         let mut command = self.command(host);
-        command.arg(self.prefix.join("bin/iwarp")).args(&words);
+        self.run_with(&mut command, row.personality, row.sysfs, place, text);
         self.spawn(&mut command, output).with_context(|| format!("cannot start {text}"))
+    }
+
+    /// Adds `iwarp run` and `text`, with the addresses that words of it stand for, to a command.
+    pub(crate) fn run_with(
+        &self,
+        command: &mut Command,
+        personality: Personality,
+        sysfs: bool,
+        place: Place,
+        text: &str,
+    ) {
+        command.arg(self.prefix.join("bin/iwarp")).args(["run", "--personality"]);
+        command.arg(match personality {
+            Personality::Iwarp => "iwarp",
+            Personality::Roce => "roce",
+        });
+        if sysfs {
+            command.arg("--sysfs");
+        }
+        let (server, client) =
+            (self.address(Side::Server, place), self.address(Side::Client, place));
+        command.arg("--").args(text.split_whitespace().map(|word| match word {
+            "SERVER" => server.to_owned(),
+            "CLIENT" => client.to_owned(),
+            // fio: --hostname=SERVER
+            _ => word.replace("=SERVER", &format!("={server}")),
+        }));
     }
 
     /// A command on a host, which still lacks the program; it dies with this process.

@@ -4,10 +4,11 @@ mod crates;
 mod document;
 mod extra;
 mod judge;
-mod lab;
+pub(crate) mod lab;
+pub(crate) mod process;
 pub(crate) mod pyverbs;
 mod symbols;
-mod table;
+pub(crate) mod table;
 
 use std::collections::VecDeque;
 use std::sync::Mutex;

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::extra;
-use super::judge::Process;
 use super::lab::{Lab, Lane, Side};
+use super::process::Process;
 use crate::dist;
 use crate::shell;
 

@@ -1,10 +1,11 @@
 //! The crates with unsafe code or threads under AddressSanitizer and ThreadSanitizer, on the
 //! stable toolchain (`RUSTC_BOOTSTRAP=1`) and with its precompiled standard library.
 
+mod c;
 mod tsan;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -12,7 +13,10 @@ use anyhow::{Context, Result};
 use crate::shell::{self, Tally};
 
 /// The crates that are run so.
-pub(crate) const CRATES: &[&str] = &["iwarp-mem", "iwarp-os", "iwarp"];
+pub(crate) const CRATES: &[&str] = &["iwarp-mem", "iwarp-os", "iwarp", C_API];
+
+/// The one whose tests are C programs with the drop-in libraries.
+const C_API: &str = "iwarp-capi";
 
 /// Sanitizers that the compiler supports and that the project uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,18 +54,37 @@ pub(crate) fn run(sanitizer: Sanitizer) -> Result<Tally> {
     for name in subjects() {
         let mut command = shell::cargo(["test", "--package", name, "--all-features", "--lib"]);
         for test in integration_tests(name)? {
-            if sanitizer == Sanitizer::Address || followed_by_tsan(name, &test) {
+            if is_followed(sanitizer, name, &test) {
                 command.args(["--test", &test]);
             }
         }
+        if name == C_API {
+            for (variable, flags) in c::flags(sanitizer)? {
+                command.env(variable, flags);
+            }
+        }
         build_environment(&mut command, sanitizer, &[])?;
+        command.arg("--");
+        for test in NOT_FOLLOWED {
+            command.args(["--skip", test]);
+        }
         if sanitizer == Sanitizer::Thread {
             // What captures output is shared with every thread by code that is not instrumented.
-            command.args(["--", "--nocapture"]);
+            command.arg("--nocapture");
+            // A worker whose descriptors the program has closed stays as long as the process, which
+            // counts as a leak there.
+            command.args(["--skip", "files_of_a_program_that_closed_our_descriptors"]);
+            // Copies are plain there, for it to see them.
+            command.args(["--skip", "memory_that_the_program_does_not_have"]);
         }
         let reports = match sanitizer {
-            Sanitizer::Address => ("ASAN_OPTIONS", "detect_stack_use_after_return=1".to_owned()),
-            Sanitizer::Thread => ("TSAN_OPTIONS", suppressions_for(name)?),
+            Sanitizer::Address => {
+                let more = "detect_stack_use_after_return=1:handle_segv=0:handle_sigbus=0";
+                ("ASAN_OPTIONS", format!("{more}:{SHORTAGE}"))
+            }
+            Sanitizer::Thread => {
+                ("TSAN_OPTIONS", format!("{}:{SHORTAGE}", suppressions_for(name)?))
+            }
         };
         command.env(reports.0, reports.1);
         sum += shell::run_counted(&mut command)?;
@@ -69,10 +92,30 @@ pub(crate) fn run(sanitizer: Sanitizer) -> Result<Tally> {
     Ok(sum)
 }
 
+/// Memory that cannot be had is asked for on purpose.
+const SHORTAGE: &str = "allocator_may_return_null=1";
+
+/// Parts of the names of tests that run without sanitizers only. A forked child frees nothing of what
+/// it inherited, on purpose, and may not start threads under ThreadSanitizer. Programs with little
+/// memory, few system calls or more rights than their user have no room for a sanitizer, and one with
+/// handlers of its own for faults none for the sanitizer's.
+const NOT_FOLLOWED: [&str; 6] = [
+    "memory_that_is_gone",
+    "a_child_has",
+    "a_forked_child",
+    "a_program_without_memory",
+    "system_calls_may_be_refused",
+    "variables_do_not_count",
+];
+
 /// The option that names the reports to suppress, for the tests of `package`.
 fn suppressions_for(package: &str) -> Result<String> {
     let common = include_str!("suppressions.txt");
-    let memory = if package == "iwarp" { include_str!("suppressions-memory.txt") } else { "" };
+    let memory = if ["iwarp", C_API].contains(&package) {
+        include_str!("suppressions-memory.txt")
+    } else {
+        ""
+    };
     let dir = build_dir(Sanitizer::Thread);
     fs::create_dir_all(&dir)?;
     let file = dir.join(format!("suppressions-{package}.txt"));
@@ -80,9 +123,16 @@ fn suppressions_for(package: &str) -> Result<String> {
     Ok(format!("suppressions={}", file.display()))
 }
 
-/// Of the library's tests, those about threads; the others take minutes here and add none.
-fn followed_by_tsan(package: &str, test: &str) -> bool {
-    package != "iwarp" || ["operations", "progress", "flush"].contains(&test)
+/// Whether a test says something there.
+fn is_followed(sanitizer: Sanitizer, package: &str, test: &str) -> bool {
+    match (package, sanitizer) {
+        // Those about threads; the others take minutes here and add none.
+        ("iwarp", Sanitizer::Thread) => ["operations", "progress", "flush"].contains(&test),
+        // Those that compile programs of ours: other people's bring no sanitizer.
+        (C_API, _) => ["programs", "cm_events"].contains(&test),
+        // What they measure or provoke, the sanitizers' own memory, descriptors and handlers change.
+        _ => !["starved", "footprint", "handlers", "gone", "vanished", "floods"].contains(&test),
+    }
 }
 
 /// All but those that switch stacks themselves, which no sanitizer can follow, and those that fork:
@@ -132,4 +182,15 @@ pub(crate) fn host() -> Result<String> {
     let version = shell::output(shell::program("rustc").arg("-vV"))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     host.map(str::to_owned).context("rustc names no host")
+}
+
+/// A library that comes with the compiler, by its name.
+fn of_toolchain(is_wanted: impl Fn(&str) -> bool) -> Result<PathBuf> {
+    let sysroot = shell::output(shell::program("rustc").args(["--print", "sysroot"]))?;
+    let lib = Path::new(sysroot.trim()).join("lib/rustlib").join(host()?).join("lib");
+    fs::read_dir(&lib)
+        .with_context(|| format!("{}", lib.display()))?
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .find(|path| is_wanted(&path.file_name().unwrap_or_default().to_string_lossy()))
+        .context("the toolchain lacks a library")
 }

@@ -61,14 +61,21 @@ pub(super) fn flags(dir: &Path) -> Result<Vec<String>> {
     // The sanitizer sees system calls only where they go through libc: what one end of a socket
     // did before it sent is ordered before what the other does after it received.
     flags.push("--cfg=rustix_use_libc".to_owned());
+    // Nor does it see assembly: copies of registered memory are the compiler's here.
+    flags.push("--cfg=plain_copies".to_owned());
     flags.extend(objects.iter().map(|object| format!("-Clink-arg={}", object.display())));
+    let wrapped = names.into_iter().chain(runtime_names());
+    flags.extend(wrapped.map(|name| format!("-Clink-arg=-Wl,--wrap={name}")));
+    Ok(flags)
+}
+
+/// Functions of the sanitizer's runtime that `fences.c` stands before.
+pub(super) fn runtime_names() -> impl Iterator<Item = String> {
     let fence = "__tsan_atomic_thread_fence".to_owned();
     let atomics = WIDTHS
         .iter()
         .flat_map(|width| ATOMICS.iter().map(move |op| format!("__tsan_atomic{width}_{op}")));
-    let wrapped = names.into_iter().chain([fence]).chain(atomics);
-    flags.extend(wrapped.map(|name| format!("-Clink-arg=-Wl,--wrap={name}")));
-    Ok(flags)
+    atomics.chain([fence])
 }
 
 /// What ThreadSanitizer exits with after a report.
@@ -135,16 +142,7 @@ fn find(symbols: &str, wrapped: &Wrapped) -> Result<String> {
 }
 
 fn std_library() -> Result<PathBuf> {
-    let sysroot = shell::output(shell::program("rustc").args(["--print", "sysroot"]))?;
-    let lib = Path::new(sysroot.trim()).join("lib/rustlib").join(super::host()?).join("lib");
-    fs::read_dir(&lib)
-        .with_context(|| format!("{}", lib.display()))?
-        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-        .find(|path| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            name.starts_with("libstd-") && name.ends_with(".rlib")
-        })
-        .context("no libstd in the sysroot")
+    super::of_toolchain(|name| name.starts_with("libstd-") && name.ends_with(".rlib"))
 }
 
 #[cfg(test)]

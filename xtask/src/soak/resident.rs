@@ -1,0 +1,148 @@
+//! `traffic` processes that live as long as the soak.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::faults::SILENCE;
+use super::traffic::{self, Said};
+use super::watch::Watch;
+use crate::programs::lab::{Lane, Side};
+use crate::programs::process::Process;
+use crate::programs::table::{Personality, Place};
+
+/// Lines besides those for connections that are too many.
+const CHATTER: usize = 2000;
+
+pub(super) struct Resident {
+    pub(super) name: String,
+    pub(super) port: u16,
+    process: Process,
+    output: PathBuf,
+    watch: Arc<Mutex<Watch>>,
+    /// How many of its connections faults gave the right to fail.
+    pub(super) excused: u64,
+}
+
+impl Resident {
+    /// Starts a server, which listens when this returns.
+    pub(super) fn server(lane: &Lane, number: usize, personality: Personality) -> Result<Self> {
+        let port = if personality == Personality::Roce { 7002 } else { 7001 };
+        let name = format!("lane {number}, {personality:?} server");
+        let command = format!("traffic serve SERVER {port}");
+        let mut server = Self::start(lane, name, port, personality, Side::Server, &command)?;
+        server.process.listens(port, Instant::now() + Duration::from_secs(20))?;
+        Ok(server)
+    }
+
+    /// Starts a client that connects, exchanges data and disconnects, again and again.
+    pub(super) fn client(lane: &Lane, to: &Self, personality: Personality) -> Result<Self> {
+        let name = to.name.replace("server", "client");
+        let command = format!("traffic ask SERVER {} 1 3000 1 again", to.port);
+        Self::start(lane, name, to.port, personality, Side::Client, &command)
+    }
+
+    fn start(
+        lane: &Lane,
+        name: String,
+        port: u16,
+        personality: Personality,
+        side: Side,
+        text: &str,
+    ) -> Result<Self> {
+        let output = lane.directory().join(format!("resident-{side:?}-{port}.txt"));
+        let mut command = lane.command(side);
+        command.envs(SILENCE);
+        lane.run_with(&mut command, personality, false, Place::Network, text);
+        let process = Process(lane.spawn(&mut command, &output).context(name.clone())?);
+        let watch = Arc::new(Mutex::new(Watch::new(process.0.id())));
+        Ok(Self { name, port, process, output, watch, excused: 0 })
+    }
+
+    pub(super) fn process(&self) -> &Process {
+        &self.process
+    }
+
+    pub(super) fn watch(&self) -> MutexGuard<'_, Watch> {
+        self.watch.lock().expect("not poisoned")
+    }
+
+    /// For the thread that looks at all of them.
+    pub(super) fn shared_watch(&self) -> Arc<Mutex<Watch>> {
+        Arc::clone(&self.watch)
+    }
+
+    /// Waits until it holds no more than it needs to: the same for some looks.
+    pub(super) fn settle(&self, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        let want = self.watch().warm;
+        while Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(250));
+            let mut watch = self.watch();
+            let Some(sample) = watch.look() else { return };
+            let enough = want
+                .is_none_or(|want| sample.files <= want.files && sample.threads <= want.threads);
+            if enough && watch.is_settled() {
+                break;
+            }
+        }
+    }
+
+    /// What it has when nothing is going on and some connections have been.
+    pub(super) fn is_warm(&self) {
+        self.settle(Duration::from_secs(15));
+        let mut watch = self.watch();
+        watch.warm = watch.samples.last().copied();
+    }
+
+    /// Has a client end after its present connection.
+    pub(super) fn finish(&mut self, limit: Duration) -> Result<()> {
+        let pid = Pid::from_raw(self.process.0.id() as i32).context("a process has a number")?;
+        // Should it have ended already, this hits nothing else: it was not waited for.
+        let _ = kill_process(pid, Signal::TERM);
+        let status = self.process.ends(Instant::now() + limit);
+        let status = status.with_context(|| format!("{}: does not end", self.name))?;
+        ensure!(status.success(), "{}: {status}", self.name);
+        Ok(())
+    }
+
+    pub(super) fn text(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.output).unwrap_or_default()).into_owned()
+    }
+
+    pub(super) fn said(&self) -> Said {
+        traffic::said(&self.text())
+    }
+
+    /// Everything about it that no fault explains.
+    pub(super) fn problems(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        let text = self.text();
+        if let Some(line) = traffic::suspicious(&text) {
+            found.push(line.to_owned());
+        }
+        let said = traffic::said(&text);
+        let failed = said.ended + said.refused;
+        if failed > self.excused {
+            let excused = self.excused;
+            found.push(format!("{failed} connections failed, of which faults explain {excused}"));
+        }
+        let connections = said.done + failed;
+        if text.lines().count() > connections as usize + CHATTER {
+            found.push(format!("{} lines of output", text.lines().count()));
+        }
+        found.extend(self.watch().growth());
+        found.into_iter().map(|problem| format!("{}: {problem}", self.name)).collect()
+    }
+
+    /// How it ended, if it did.
+    pub(super) fn has_ended(&mut self) -> Option<String> {
+        let status = self.process.0.try_wait().ok()??;
+        Some(format!("{}: ended: {status}", self.name))
+    }
+}
