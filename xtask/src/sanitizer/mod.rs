@@ -2,6 +2,7 @@
 //! stable toolchain (`RUSTC_BOOTSTRAP=1`) and with its precompiled standard library.
 
 mod c;
+mod left_out;
 mod tsan;
 
 use std::fs;
@@ -54,7 +55,7 @@ pub(crate) fn run(sanitizer: Sanitizer) -> Result<Tally> {
     for name in subjects() {
         let mut command = shell::cargo(["test", "--package", name, "--all-features", "--lib"]);
         for test in integration_tests(name)? {
-            if is_followed(sanitizer, name, &test) {
+            if left_out::runs(sanitizer, name, &test) {
                 command.args(["--test", &test]);
             }
         }
@@ -65,17 +66,12 @@ pub(crate) fn run(sanitizer: Sanitizer) -> Result<Tally> {
         }
         build_environment(&mut command, sanitizer, &[])?;
         command.arg("--");
-        for test in NOT_FOLLOWED {
+        for test in left_out::skipped(sanitizer) {
             command.args(["--skip", test]);
         }
         if sanitizer == Sanitizer::Thread {
             // What captures output is shared with every thread by code that is not instrumented.
             command.arg("--nocapture");
-            // A worker whose descriptors the program has closed stays as long as the process, which
-            // counts as a leak there.
-            command.args(["--skip", "files_of_a_program_that_closed_our_descriptors"]);
-            // Copies are plain there, for it to see them.
-            command.args(["--skip", "memory_that_the_program_does_not_have"]);
         }
         let reports = match sanitizer {
             Sanitizer::Address => {
@@ -95,19 +91,6 @@ pub(crate) fn run(sanitizer: Sanitizer) -> Result<Tally> {
 /// Memory that cannot be had is asked for on purpose.
 const SHORTAGE: &str = "allocator_may_return_null=1";
 
-/// Parts of the names of tests that run without sanitizers only. A forked child frees nothing of what
-/// it inherited, on purpose, and may not start threads under ThreadSanitizer. Programs with little
-/// memory, few system calls or more rights than their user have no room for a sanitizer, and one with
-/// handlers of its own for faults none for the sanitizer's.
-const NOT_FOLLOWED: [&str; 6] = [
-    "memory_that_is_gone",
-    "a_child_has",
-    "a_forked_child",
-    "a_program_without_memory",
-    "system_calls_may_be_refused",
-    "variables_do_not_count",
-];
-
 /// The option that names the reports to suppress, for the tests of `package`.
 fn suppressions_for(package: &str) -> Result<String> {
     let common = include_str!("suppressions.txt");
@@ -123,20 +106,7 @@ fn suppressions_for(package: &str) -> Result<String> {
     Ok(format!("suppressions={}", file.display()))
 }
 
-/// Whether a test says something there.
-fn is_followed(sanitizer: Sanitizer, package: &str, test: &str) -> bool {
-    match (package, sanitizer) {
-        // Those about threads; the others take minutes here and add none.
-        ("iwarp", Sanitizer::Thread) => ["operations", "progress", "flush"].contains(&test),
-        // Those that compile programs of ours: other people's bring no sanitizer.
-        (C_API, _) => ["programs", "cm_events"].contains(&test),
-        // What they measure or provoke, the sanitizers' own memory, descriptors and handlers change.
-        _ => !["starved", "footprint", "handlers", "gone", "vanished", "floods"].contains(&test),
-    }
-}
-
-/// All but those that switch stacks themselves, which no sanitizer can follow, and those that fork:
-/// a child frees nothing of what it inherited, on purpose.
+/// The files of a package's tests.
 fn integration_tests(package: &str) -> Result<Vec<String>> {
     let dir = shell::root().join("crates").join(package).join("tests");
     let mut names = Vec::new();
@@ -144,7 +114,7 @@ fn integration_tests(package: &str) -> Result<Vec<String>> {
         let path = entry?.path();
         let Some(name) = path.file_stem().and_then(|name| name.to_str()) else { continue };
         let is_test = path.extension().is_some_and(|extension| extension == "rs");
-        if is_test && !["loom", "shuttle", "fork"].iter().any(|kind| name.starts_with(kind)) {
+        if is_test {
             names.push(name.to_owned());
         }
     }
