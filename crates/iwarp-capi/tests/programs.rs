@@ -54,6 +54,25 @@ fn a_datagram_queue_pair_has_a_number_at_most() {
     assert!(said.contains("no datagram (UD) queue pairs"), "{said}");
 }
 
+/// Two names for one device, the second with the addresses of one interface.
+#[test]
+fn the_user_names_devices_and_gives_them_interfaces() {
+    let interfaces = std::fs::read_dir("/sys/class/net").expect("interfaces");
+    let names = interfaces.flatten().map(|entry| entry.file_name().into_string().unwrap());
+    let other = names.filter(|name| name != "lo").min();
+    let devices = other.map(|name| format!("mlx5_0={name},rdma-lo=lo"));
+    let devices = devices.expect("an interface beside lo");
+    support::run("devices", &source!("devices.c"), &[("IWARP_DEVICES", &devices)]);
+    let said = support::run("no_devices", NO_DEVICES, &[("IWARP_DEVICES", "a=no such one")]);
+    assert!(said.contains("IWARP_DEVICES=a=no such one: expected names"), "{said}");
+}
+
+const NO_DEVICES: &str = "
+#include <errno.h>
+#include <infiniband/verbs.h>
+int main(void) { return ibv_get_device_list(NULL) || errno != EINVAL; }
+";
+
 #[test]
 fn a_thread_that_waits_can_be_cancelled() {
     support::run("cancel", &source!("cancel.c"), &[]);

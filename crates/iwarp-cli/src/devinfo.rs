@@ -8,8 +8,8 @@ use iwarp::{Device, Personality};
 
 /// Show the RDMA device of this machine: what ibv_devinfo shows.
 ///
-/// There is one device, with one port. It answers on all addresses of the machine, which are the
-/// entries of its GID table. It needs nothing to be set up.
+/// There is one device, with one port, unless IWARP_DEVICES names others. It answers on all addresses
+/// of the machine, which are the entries of its GID table. It needs nothing to be set up.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -22,23 +22,29 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let device = Device::open()?;
+    let first = Device::open()?;
+    for place in 0..first.options().devices().len() {
+        show(&first.named_sibling(place)?, args)?;
+    }
+    Ok(())
+}
+
+fn show(device: &Device, args: &Args) -> Result<()> {
     let gids = device.gids()?;
-    let guid = guid(device.node_guid());
 
     println!("hca_id: {}", device.name());
     let mut about = vec![
         row("transport", transport(device.personality())),
         row("fw_ver", device.attributes().fw_ver),
-        row("node_guid", &guid),
-        row("sys_image_guid", &guid),
+        row("node_guid", &guid(device.node_guid())),
+        row("sys_image_guid", &guid(device.system_image_guid())),
         row("vendor_id", "0x000000"),
         row("vendor_part_id", "0"),
         row("hw_ver", "0x0"),
         row("phys_port_cnt", &device.attributes().phys_port_cnt.to_string()),
     ];
     if args.verbose {
-        about.extend(limits(&device));
+        about.extend(limits(device));
     }
     print(4, &about);
 

@@ -74,6 +74,12 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
     Ok(found)
 }
 
+/// Whether this host has an interface of that name.
+pub fn is_interface(name: &str) -> bool {
+    let probe = udp_socket(AddressFamily::INET).or_else(|_| udp_socket(AddressFamily::INET6));
+    probe.is_ok_and(|probe| rustix::net::netdevice::name_to_index(probe, name).is_ok())
+}
+
 /// The address that packets to `destination` would have as their source. Nothing is sent.
 ///
 /// # Errors

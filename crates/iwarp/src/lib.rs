@@ -26,6 +26,7 @@ pub mod session;
 pub mod verbs;
 
 pub use cm::rendezvous::{Peer, Retry};
+pub use engine::devices::NamedDevice;
 pub use engine::endpoint::Ended;
 pub use engine::options::{KeepAlive, Log, OptionError, Options, Personality, Users};
 pub use iwarp_mem::Buffer;

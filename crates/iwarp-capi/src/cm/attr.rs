@@ -81,7 +81,7 @@ fn path(id: &CmId) -> ibv_ah_attr {
     let grh = ibv_global_route {
         dgid: id.id.peer_addr().map(gid).unwrap_or_default(),
         flow_label: 0,
-        sgid_index: local.and_then(|gid| device::gid_index(&gid)).unwrap_or(0),
+        sgid_index: local.and_then(|gid| device::gid_index(id, &gid)).unwrap_or(0),
         hop_limit: 64,
         traffic_class: 0,
     };

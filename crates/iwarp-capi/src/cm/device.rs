@@ -1,7 +1,7 @@
 //! The device as ids use it.
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use iwarp::{Device, Personality};
 use iwarp_os::PerProcess;
@@ -9,6 +9,7 @@ use iwarp_os::PerProcess;
 use super::id::CmId;
 use crate::abi::{ibv_context, ibv_pd};
 use crate::guard::{self, Errno};
+use crate::verbs::list::{self, Listing};
 use crate::verbs::{Context, pd, shared_context};
 
 /// Number of the device's only port.
@@ -16,21 +17,25 @@ pub(super) const PORT: u8 = 1;
 /// The default partition, in network order.
 pub(super) const PKEY: u16 = 0xffff;
 
-/// The context that all ids share.
-pub(super) fn context() -> Result<&'static Context, Errno> {
-    // SAFETY: the shared context is never closed.
-    Ok(unsafe { Context::of(shared_context()?) })
+/// The context of the ids that are on a device.
+fn context(place: usize) -> Result<&'static Context, Errno> {
+    // SAFETY: a shared context is never closed.
+    Ok(unsafe { Context::of(shared_context(place)?) })
 }
 
-/// The device behind it.
+/// The first device. What the user has named are views of it.
 pub(super) fn device() -> Result<&'static Device, Errno> {
-    Ok(context()?.device())
+    Ok(context(0)?.device())
 }
 
-/// Where an address of this host is in the device's table.
-pub(super) fn gid_index(gid: &[u8; 16]) -> Option<u8> {
-    let gids = device().ok()?.gids().ok()?;
-    u8::try_from(gids.iter().find(|entry| entry.raw == *gid)?.index).ok()
+/// Where an address of this host is in the table of the id's device.
+pub(super) fn gid_index(id: &CmId, gid: &[u8; 16]) -> Option<u8> {
+    let verbs = id.verbs.get();
+    if verbs.is_null() {
+        return None;
+    }
+    // SAFETY: set by `enter`, to a context that is never closed.
+    unsafe { Context::of(verbs) }.gid_index(gid)
 }
 
 /// Whether the device looks like InfiniBand, and events come as they do there.
@@ -45,9 +50,11 @@ pub(super) fn depths() -> Result<(u8, u8), Errno> {
     Ok((limit(attributes.max_qp_rd_atom), limit(attributes.max_qp_init_rd_atom)))
 }
 
-/// The id is on the device from now on.
+/// The id is on the device of its address from now on.
 pub(super) fn enter(id: &CmId) -> Result<(), Errno> {
-    let context = context()?;
+    let device = device()?;
+    let place = id.id.local_addr().map_or(0, |addr| device.place_of(addr.ip()));
+    let context = context(place)?;
     id.verbs.set(context.as_abi());
     id.port_num.set(PORT);
     if id.pd.get().is_null() {
@@ -56,43 +63,44 @@ pub(super) fn enter(id: &CmId) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whoever names no protection domain uses this one, which stays.
+/// Whoever names no protection domain uses this one of the context, which stays.
 fn default_pd(context: &Context) -> Result<*mut ibv_pd, Errno> {
-    static DEFAULT: PerProcess<AtomicPtr<ibv_pd>> = PerProcess::new();
+    static DEFAULT: PerProcess<Mutex<Vec<Default>>> = PerProcess::new();
 
-    let slot = DEFAULT.get();
-    let found = slot.load(Ordering::Acquire);
-    if !found.is_null() {
-        return Ok(found);
+    struct Default {
+        context: *mut ibv_context,
+        pd: *mut ibv_pd,
+    }
+    // SAFETY: both may be used by all threads.
+    unsafe impl Send for Default {}
+
+    let mut all = DEFAULT.get().lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = all.iter().find(|known| known.context == context.as_abi()) {
+        return Ok(known.pd);
     }
     let made = pd::ibv_alloc_pd(context);
     if made.is_null() {
         return Err(Errno(libc::ENOMEM));
     }
-    match slot.compare_exchange(found, made.cast(), Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => Ok(made.cast()),
-        Err(other) => {
-            pd::ibv_dealloc_pd(made);
-            Ok(other)
-        }
-    }
+    all.push(Default { context: context.as_abi(), pd: made.cast() });
+    Ok(made.cast())
 }
 
 /// `rdma_get_devices`
 pub extern "C" fn rdma_get_devices(num_devices: Option<&mut c_int>) -> *mut *mut ibv_context {
     guard::object(|| {
-        let context = shared_context();
+        let contexts: Result<Vec<_>, Errno> =
+            list::devices().and_then(|devices| (0..devices.len()).map(shared_context).collect());
         if let Some(num_devices) = num_devices {
-            *num_devices = context.is_ok().into();
+            let count = contexts.as_ref().map_or(0, Vec::len);
+            *num_devices = c_int::try_from(count).unwrap_or(c_int::MAX);
         }
-        Ok(Box::into_raw(Box::new([context?, std::ptr::null_mut()])).cast())
+        Ok(Listing::of(contexts?.into_iter()))
     })
 }
 
 /// `rdma_free_devices`
 pub extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
-    if !list.is_null() {
-        // SAFETY: the program gives back what `rdma_get_devices` gave it.
-        drop(unsafe { Box::from_raw(list.cast::<[*mut ibv_context; 2]>()) });
-    }
+    // SAFETY: the program gives back what `rdma_get_devices` gave it.
+    unsafe { Listing::free(list) }
 }

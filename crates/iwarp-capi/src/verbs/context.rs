@@ -39,7 +39,7 @@ const _: () = assert!(offset_of!(Whole, context) == size_of::<verbs_context_head
 
 impl Context {
     fn new(device: *mut ibv_device) -> Result<*mut Self, Errno> {
-        let own = engine()?.sibling()?;
+        let own = engine()?.named_sibling(list::place(device))?;
         let cmd_fd = own.async_fd().try_clone_to_owned()?;
         let abi = ibv_context {
             device,
@@ -109,25 +109,49 @@ pub(crate) fn engine() -> Result<Device, Errno> {
     Ok(engine.insert(device).clone())
 }
 
-/// The context that every connection manager id of this process has. It is never closed.
+/// The contexts that connection manager ids have: one of each device that was wanted so far.
+static SHARED: PerProcess<Mutex<Vec<Shared>>> = PerProcess::new();
+
+#[derive(Clone, Copy)]
+struct Shared {
+    place: usize,
+    context: *mut Context,
+}
+
+// SAFETY: a context may be used by all threads.
+unsafe impl Send for Shared {}
+
+/// The context that connection manager ids have which are on the device at `place` of the list. It
+/// is never closed.
 ///
 /// # Errors
 ///
 /// Those of `ibv_open_device`.
-pub fn shared_context() -> Result<*mut ibv_context, Errno> {
-    static SHARED: PerProcess<Mutex<Option<Shared>>> = PerProcess::new();
-
-    struct Shared(*mut Context);
-    // SAFETY: a context may be used by all threads.
-    unsafe impl Send for Shared {}
-
-    let mut shared = SHARED.get().lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(Shared(context)) = &*shared {
-        return Ok(context.cast());
+pub fn shared_context(place: usize) -> Result<*mut ibv_context, Errno> {
+    let mut all = SHARED.get().lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(shared) = all.iter().find(|shared| shared.place == place) {
+        return Ok(shared.context.cast());
     }
-    let context = Context::new(list::device()?)?;
-    *shared = Some(Shared(context));
+    let device = list::devices()?.get(place).ok_or(guard::INVALID)?;
+    let context = Context::new(device.as_abi())?;
+    all.push(Shared { place, context });
     Ok(context.cast())
+}
+
+/// What `find` finds in one of these contexts.
+pub(super) fn in_shared<R>(mut find: impl FnMut(&Context) -> Option<R>) -> Option<R> {
+    let mut place = 0;
+    loop {
+        let all = SHARED.get().lock().unwrap_or_else(PoisonError::into_inner);
+        let context = all.get(place)?.context;
+        drop(all);
+        // SAFETY: it is never closed.
+        let found = find(unsafe { &*context });
+        if found.is_some() {
+            return found;
+        }
+        place += 1;
+    }
 }
 
 /// `ibv_open_device`

@@ -8,11 +8,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use iwarp::{AsyncEvent, Log, Personality, QueuePair, QueuePairAttributes, State};
 
 use super::book::Key;
+use super::context::in_shared;
 use super::cq::Cq;
 use super::pd::Pd;
 use super::srq::Srq;
 use super::wr::{self, Builder};
-use super::{Context, Life, shared_context};
+use super::{Context, Life};
 use crate::abi::flags::*;
 use crate::abi::{
     Plain, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
@@ -267,7 +268,7 @@ fn create_ex(
     Ok(qp)
 }
 
-/// The queue pair with this number, if it was made with the context that connection manager ids
+/// The queue pair with this number, if it was made with a context that connection manager ids
 /// have and can be connected.
 pub fn by_number(number: u32) -> Option<*mut ibv_qp> {
     with_number(number, |qp| (!qp.is_mere_number()).then(|| qp.as_abi()))?
@@ -275,11 +276,14 @@ pub fn by_number(number: u32) -> Option<*mut ibv_qp> {
 
 /// Calls `f` with the queue pair of this number, which nobody destroys meanwhile.
 pub(crate) fn with_number<R>(number: u32, f: impl FnOnce(&Qp) -> R) -> Option<R> {
-    // SAFETY: that context is never closed.
-    let context = unsafe { Context::of(shared_context().ok()?) };
-    context.book.with(Key::Qp(number), |address| {
-        // SAFETY: destroying a queue pair strikes it off first, and waits for that.
-        f(unsafe { &*std::ptr::with_exposed_provenance::<Qp>(address) })
+    let mut f = Some(f);
+    in_shared(|context| {
+        let found = context.book.with(Key::Qp(number), |address| {
+            // SAFETY: destroying a queue pair strikes it off first, and waits for that.
+            let qp = unsafe { &*std::ptr::with_exposed_provenance::<Qp>(address) };
+            f.take().map(|f| f(qp))
+        });
+        found.flatten()
     })
 }
 

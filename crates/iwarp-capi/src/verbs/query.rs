@@ -32,16 +32,10 @@ const GRH_REQUIRED: u8 = 1;
 /// Octets of `struct ibv_port_attr` that the oldest programs have.
 const OLDEST_PORT_ATTR: usize = 48;
 
-/// The device's GUID, octets in network order; zeros where there is no device.
-pub(crate) fn guid() -> [u8; 8] {
-    engine().map_or([0; 8], |device| device.node_guid().to_be_bytes())
-}
-
-/// The place of an address in the GID table.
-pub fn gid_index(gid: &ibv_gid) -> Option<u8> {
-    let gids = engine().ok()?.gids().ok()?;
-    let found = gids.iter().find(|entry| entry.raw == gid.raw)?;
-    u8::try_from(found.index).ok()
+/// The GUID of the device at `place`, octets in network order; zeros where there is no device.
+pub(crate) fn guid(place: usize) -> [u8; 8] {
+    let first = engine().map(|device| device.system_image_guid());
+    first.map_or([0; 8], |guid| guid.wrapping_add(place as u64).to_be_bytes())
 }
 
 /// Limits are signed in C.
@@ -52,8 +46,8 @@ fn int(limit: u32) -> c_int {
 fn attributes(context: &Context) -> ibv_device_attr {
     let limits = context.device().attributes();
     let mut attr = ibv_device_attr {
-        node_guid: guid(),
-        sys_image_guid: guid(),
+        node_guid: context.device().node_guid().to_be_bytes(),
+        sys_image_guid: context.device().system_image_guid().to_be_bytes(),
         max_mr_size: limits.max_mr_size,
         page_size_cap: limits.page_size_cap,
         vendor_id: VENDOR,
@@ -364,6 +358,12 @@ pub extern "C" fn ibv_get_pkey_index(_: *mut ibv_context, port_num: u8, pkey: u1
 unsafe impl Plain for ibv_gid_entry {}
 
 impl Context {
+    /// The place of an address in the GID table.
+    pub fn gid_index(&self, raw: &[u8; 16]) -> Option<u8> {
+        let gids = self.device().gids().ok()?;
+        u8::try_from(gids.iter().find(|entry| entry.raw == *raw)?.index).ok()
+    }
+
     /// The address that a program means by a place in the GID table.
     pub(crate) fn gid(&self, index: usize) -> io::Result<Option<Gid>> {
         Ok(self.device().gids()?.into_iter().find(|gid| gid.index == index))

@@ -4,6 +4,9 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::path::Path;
 
+use iwarp::Personality;
+
+use super::context::engine;
 use super::{list, query};
 use crate::guard::{self, Errno, INVALID};
 
@@ -25,13 +28,15 @@ pub extern "C" fn ibv_read_sysfs_file(
         let path = Path::new(dir.to_str().map_err(|_| INVALID)?);
         let path = path.join(file.to_str().map_err(|_| INVALID)?.trim_start_matches('/'));
         let own = path.strip_prefix(list::FOLDER).ok().and_then(|path| {
-            // Below the folder of the device, whatever its name is.
+            // Below the folder of the device.
             let mut parts = path.components();
-            parts.next()?;
-            Some(parts.as_path().to_string_lossy().into_owned())
+            let name = parts.next()?.as_os_str().to_str()?;
+            Some((list::place_of_name(name), parts.as_path().to_string_lossy().into_owned()))
         });
         let text = match own {
-            Some(file) => answer(&file).ok_or(Errno(libc::ENOENT))?,
+            Some((place, file)) => {
+                place.and_then(|place| answer(place, &file)).ok_or(Errno(libc::ENOENT))?
+            }
             None => std::fs::read_to_string(&path)?,
         };
         // SAFETY: the program says how much room it has.
@@ -64,23 +69,43 @@ unsafe fn write_text(text: &str, buf: *mut c_char, size: usize) -> Result<c_int,
     c_int::try_from(length).map_err(|_| INVALID)
 }
 
-fn answer(file: &str) -> Option<String> {
+fn answer(place: usize, file: &str) -> Option<String> {
     let text = match file {
         "board_id" | "hca_type" | "node_desc" => "iwarp".to_owned(),
         "fw_ver" => env!("CARGO_PKG_VERSION").to_owned(),
         "hw_rev" => "1".to_owned(),
-        "node_guid" | "sys_image_guid" => {
-            let pairs = query::guid();
-            let words = pairs.chunks(2).map(|pair| format!("{:02x}{:02x}", pair[0], pair[1]));
-            words.collect::<Vec<_>>().join(":")
-        }
+        "node_guid" => groups(&query::guid(place)),
+        "sys_image_guid" => groups(&query::guid(0)),
         "ports/1/state" => "4: ACTIVE".to_owned(),
         "ports/1/phys_state" => "5: LinkUp".to_owned(),
         "ports/1/link_layer" => "Ethernet".to_owned(),
         "ports/1/pkeys/0" => "0xffff".to_owned(),
-        _ => return None,
+        _ => return gid(place, file.strip_prefix("ports/1/")?),
     };
     Some(text)
+}
+
+/// What is known of an entry of the GID table.
+fn gid(place: usize, file: &str) -> Option<String> {
+    let (kind, index) = file.rsplit_once('/')?;
+    let index: usize = index.parse().ok()?;
+    let device = engine().ok()?.named_sibling(place).ok()?;
+    let gid = device.gids().ok()?.into_iter().find(|gid| gid.index == index)?;
+    match kind {
+        "gids" => Some(groups(&gid.raw)),
+        "gid_attrs/ndevs" => Some(gid.interface),
+        "gid_attrs/types" => Some(match device.personality() {
+            Personality::Iwarp => "IB/RoCE v1".to_owned(),
+            Personality::Roce => "RoCE v2".to_owned(),
+        }),
+        _ => None,
+    }
+}
+
+/// As the kernel writes GUIDs and GIDs.
+fn groups(octets: &[u8]) -> String {
+    let groups = octets.chunks(2).map(|pair| format!("{:02x}{:02x}", pair[0], pair[1]));
+    groups.collect::<Vec<_>>().join(":")
 }
 
 #[cfg(test)]
@@ -106,6 +131,10 @@ mod tests {
         assert_eq!(read(dir, c"/ports/1/state", 64), (9, "4: ACTIVE".to_owned()));
         assert_eq!(read(dir, c"ports/1/nonsense", 64).0, -1);
         assert_eq!(read(dir, c"node_guid", 64).0, 19);
+        assert_eq!(read(dir, c"ports/1/gids/0", 64).0, 39);
+        assert_eq!(read(dir, c"ports/1/gid_attrs/types/0", 64), (10, "IB/RoCE v1".to_owned()));
+        assert!(read(dir, c"ports/1/gid_attrs/ndevs/0", 64).0 > 0);
+        assert_eq!(read(c"/sys/class/infiniband/other0", c"board_id", 64).0, -1);
     }
 
     #[test]

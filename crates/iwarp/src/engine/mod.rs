@@ -23,11 +23,13 @@
 //!   send_memory  what the system may keep for peers that do not read
 //!   live       the connections there are, for the end of the process
 //!   numbers    queue pair numbers, and the ports that some of them name
+//!   devices    what the devices are called
 //! ```
 
 pub(crate) mod awaiting;
 pub(crate) mod bell;
 pub(crate) mod desk;
+pub(crate) mod devices;
 pub(crate) mod endpoint;
 pub(crate) mod gather;
 pub(crate) mod group;

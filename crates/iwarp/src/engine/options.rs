@@ -8,6 +8,8 @@ use iwarp_proto::mpa::startup::{Config, RtrTypes};
 use iwarp_proto::qp::Extensions;
 use thiserror::Error;
 
+use super::devices::{self, NamedDevice};
+
 /// What a device looks like, and what its completions mean.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Personality {
@@ -64,6 +66,9 @@ pub enum Users {
 pub struct Options {
     /// What the device looks like.
     pub personality: Personality,
+    /// What the devices are called that programs see; empty: one, named after its personality.
+    /// They are one device in truth, but each may have the addresses of one interface only.
+    pub devices: Vec<NamedDevice>,
     /// Ask for CRC32c on the stream (RFC 5044 §4.4). Off only where both ends say so.
     pub crc: bool,
     /// Ask the peer to put markers into what it sends (RFC 5044 §4.3).
@@ -117,6 +122,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             personality: Personality::Iwarp,
+            devices: Vec::new(),
             crc: true,
             markers: false,
             revision: 2,
@@ -158,6 +164,7 @@ impl Options {
     /// | Variable | Values | Default |
     /// |---|---|---|
     /// | `IWARP_PERSONALITY` | `iwarp`, `roce` | `iwarp` |
+    /// | `IWARP_DEVICES` | names: `mlx5_0,mlx5_1`, each with an interface or not: `a=eth0` | `iwarp0` or `roce0` |
     /// | `IWARP_CRC` | `on`, `off` | `on` |
     /// | `IWARP_MARKERS` | `on`, `off` | `off` |
     /// | `IWARP_MPA_REVISION` | `1`, `2` | `2` |
@@ -187,7 +194,14 @@ impl Options {
         Self::from_lookup(environment::variable)
     }
 
-    fn from_lookup(lookup: impl Fn(&'static str) -> Option<String>) -> Result<Self, OptionError> {
+    /// As [`Options::from_env`], with other values of the variables.
+    ///
+    /// # Errors
+    ///
+    /// The first variable that holds something else.
+    pub fn from_lookup(
+        lookup: impl Fn(&'static str) -> Option<String>,
+    ) -> Result<Self, OptionError> {
         let mut options = Self::default();
         let switch = |name| match lookup(name).as_deref() {
             None => Ok(None),
@@ -251,6 +265,12 @@ impl Options {
                 _ => return Err(wrong("IWARP_PERSONALITY", &value, "iwarp or roce")),
             };
         }
+        if let Some(value) = lookup("IWARP_DEVICES") {
+            let expected = "names with commas between, none twice, each alone or with an \
+                            interface of this host: mlx5_0,mlx5_1=eth0";
+            let devices = devices::parse(&value);
+            options.devices = devices.ok_or_else(|| wrong("IWARP_DEVICES", &value, expected))?;
+        }
         if let Some(name) = lookup("IWARP_LOCAL_CONGESTION") {
             options.local_congestion = (name != "default").then_some(name);
         }
@@ -288,6 +308,18 @@ impl Options {
             options.log = log(&value).ok_or_else(|| wrong("IWARP_LOG", &value, expected))?;
         }
         Ok(options)
+    }
+
+    /// The devices that programs see, at least one.
+    pub fn devices(&self) -> Vec<NamedDevice> {
+        if !self.devices.is_empty() {
+            return self.devices.clone();
+        }
+        let name = match self.personality {
+            Personality::Iwarp => "iwarp0",
+            Personality::Roce => "roce0",
+        };
+        vec![NamedDevice { name: name.to_owned(), interface: None }]
     }
 
     /// What start-up asks of the peer.
@@ -376,6 +408,7 @@ mod tests {
             ("IWARP_LINGER_MS", "250"),
             ("IWARP_LOCAL_CONGESTION", "default"),
             ("IWARP_PERSONALITY", "roce"),
+            ("IWARP_DEVICES", "mlx5_0,mlx5_1=lo"),
             ("IWARP_KEEPALIVE_S", "60"),
             ("IWARP_SEND_MEMORY", "1048576"),
             ("IWARP_PORTS", "20000-20003"),
@@ -392,6 +425,8 @@ mod tests {
         assert_eq!(options.allow_users, Users::Listed(vec![1007, 0]));
         let any = from(&[("IWARP_ALLOW_USERS", "any")]).unwrap().allow_users;
         assert_eq!(any, Users::Any);
+        let devices: Vec<_> = options.devices.iter().map(|device| device.name.as_str()).collect();
+        assert_eq!(devices, ["mlx5_0", "mlx5_1"]);
         assert_eq!(options.max_pending, 7);
         assert_eq!(options.workers, 3);
         assert_eq!(options.log, Log::Off);
@@ -428,6 +463,8 @@ mod tests {
             ("IWARP_PEER_TO_PEER", "on"),
             ("IWARP_EXTENSIONS", ""),
             ("IWARP_PERSONALITY", "infiniband"),
+            ("IWARP_DEVICES", "mlx5_0,mlx5_0"),
+            ("IWARP_DEVICES", "mlx5_0=no such interface"),
             ("IWARP_KEEPALIVE_S", "0"),
             ("IWARP_SEND_MEMORY", "65535"),
             ("IWARP_PORTS", "1023-1030"),

@@ -9,6 +9,7 @@ use iwarp_os::PerProcess;
 use iwarp_proto::memory::PdId;
 
 use crate::cm::rendezvous::{Rendezvous, first_v4};
+use crate::engine::devices::NamedDevice;
 use crate::engine::options::{OptionError, Options, Personality};
 use crate::engine::{Engine, keep_inherited};
 use crate::verbs::channel::{ChannelCore, CompletionChannel};
@@ -112,13 +113,16 @@ pub(crate) struct DeviceCore {
     pub(crate) engine: Arc<Engine>,
     pub(crate) events: Arc<AsyncQueue>,
     shared: Arc<Shared>,
+    /// Which one of the named devices it is.
+    place: usize,
 }
 
 /// What siblings have in common beside the engine.
 #[derive(Debug)]
 struct Shared {
     rendezvous: Arc<Rendezvous>,
-    gids: GidTable,
+    /// The devices that programs see, and the table of each.
+    named: Vec<(NamedDevice, GidTable)>,
     guid: OnceLock<u64>,
 }
 
@@ -164,10 +168,11 @@ impl Device {
     pub fn with_options(options: Options) -> io::Result<Self> {
         let engine = Arc::new(Engine::new(options)?);
         let rendezvous = Rendezvous::new(&engine);
-        let (gids, guid) = (GidTable::default(), OnceLock::new());
-        let shared = Arc::new(Shared { rendezvous, gids, guid });
+        let devices = engine.options.devices().into_iter();
+        let named = devices.map(|device| (device, GidTable::default())).collect();
+        let shared = Arc::new(Shared { rendezvous, named, guid: OnceLock::new() });
         let events = Arc::new(AsyncQueue::new()?);
-        Ok(Self { core: Arc::new(DeviceCore { engine, events, shared }) })
+        Ok(Self { core: Arc::new(DeviceCore { engine, events, shared, place: 0 }) })
     }
 
     /// The same device with asynchronous events of its own: those of the objects that are made
@@ -177,10 +182,23 @@ impl Device {
     ///
     /// Those of making a descriptor.
     pub fn sibling(&self) -> io::Result<Self> {
+        self.named_sibling(self.core.place)
+    }
+
+    /// As [`Device::sibling`], under the name and with the addresses of the device that stands at
+    /// `place` of [`Options::devices`].
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` where there is none; those of making a descriptor.
+    pub fn named_sibling(&self, place: usize) -> io::Result<Self> {
         self.core.engine.process.check()?;
+        if place >= self.core.shared.named.len() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
         let (engine, events) = (Arc::clone(&self.core.engine), Arc::new(AsyncQueue::new()?));
         let shared = Arc::clone(&self.core.shared);
-        Ok(Self { core: Arc::new(DeviceCore { engine, events, shared }) })
+        Ok(Self { core: Arc::new(DeviceCore { engine, events, shared, place }) })
     }
 
     /// Whether this is a forked child of the process that opened it. Then it is dead with all that
@@ -190,12 +208,14 @@ impl Device {
         self.core.engine.is_inherited()
     }
 
-    /// Its name: `iwarp0`, or `roce0` with the personality of a RoCE device.
-    pub fn name(&self) -> &'static str {
-        match self.personality() {
-            Personality::Iwarp => "iwarp0",
-            Personality::Roce => "roce0",
-        }
+    /// Its name: `iwarp0`, `roce0` with the personality of a RoCE device, or what the user has
+    /// named it.
+    pub fn name(&self) -> &str {
+        &self.named().0.name
+    }
+
+    fn named(&self) -> &(NamedDevice, GidTable) {
+        &self.core.shared.named[self.core.place]
     }
 
     /// What it looks like.
@@ -204,12 +224,18 @@ impl Device {
     }
 
     /// Its EUI-64, the same in all processes of the host: from the Ethernet address of its first
-    /// interface, or from the host's own id.
+    /// interface, or from the host's own id. Each further device has the next number.
     pub fn node_guid(&self) -> u64 {
+        self.system_image_guid().wrapping_add(self.core.place as u64)
+    }
+
+    /// The EUI-64 of the first device, by which programs know that others are on the same host.
+    pub fn system_image_guid(&self) -> u64 {
         *self.core.shared.guid.get_or_init(iwarp_os::guid::of_host)
     }
 
-    /// Its GID table: the addresses that the host has at this moment. GID 0 is the address from
+    /// Its GID table: the addresses that the host, or the interface that the user has given to this
+    /// device, has at this moment. GID 0 is the address from
     /// which the default route is used; other global addresses follow; those of bridges,
     /// link-local and loopback ones come last, as several hosts may have the same. A place in the
     /// table is kept for its address: what is gone leaves a gap, what is new comes at the end.
@@ -218,7 +244,22 @@ impl Device {
     ///
     /// Those of asking the system.
     pub fn gids(&self) -> io::Result<Vec<Gid>> {
-        self.core.shared.gids.read()
+        let (device, table) = self.named();
+        table.read(device.interface.as_deref())
+    }
+
+    /// Which of the [named devices](Options::devices) has an address of this host: the first, where
+    /// none was given its interface.
+    pub fn place_of(&self, addr: IpAddr) -> usize {
+        let named = &self.core.shared.named;
+        if named.iter().all(|(device, _)| device.interface.is_none()) {
+            return 0;
+        }
+        let has = |(device, table): &(NamedDevice, GidTable)| {
+            let gids = table.read(device.interface.as_deref());
+            gids.is_ok_and(|gids| gids.iter().any(|gid| gid.addr == addr))
+        };
+        named.iter().position(has).unwrap_or(0)
     }
 
     /// Stands for the host among those of its IPv4 /16 network, for programs that know no GIDs:

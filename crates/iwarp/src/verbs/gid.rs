@@ -47,16 +47,17 @@ pub(crate) struct GidTable {
 }
 
 impl GidTable {
-    /// The addresses of this moment, each with its place.
-    pub(crate) fn read(&self) -> io::Result<Vec<Gid>> {
+    /// The addresses of this moment, each with its place: those of all interfaces, or of `only`.
+    pub(crate) fn read(&self, only: Option<&str>) -> io::Result<Vec<Gid>> {
         let interfaces = addr::interfaces()?;
         let mut now: Vec<_> = addr::by_reach(&interfaces)
             .into_iter()
+            .filter(|(_, interface)| only.is_none_or(|only| interface.name == only))
             .map(|(addr, interface)| {
                 (addr.ip, interface.index, interface.name.as_str(), interface.mtu)
             })
             .collect();
-        if now.is_empty() {
+        if now.is_empty() && only.is_none() {
             // Connections within the process need no interface.
             now.push((Ipv4Addr::LOCALHOST.into(), 0, "lo", None));
         }
@@ -117,7 +118,7 @@ mod tests {
     #[test]
     fn the_table_is_in_order_and_has_loopback() {
         let table = GidTable::default();
-        let gids = table.read().unwrap();
+        let gids = table.read(None).unwrap();
         assert!(gids.iter().enumerate().all(|(place, gid)| gid.index == place), "{gids:?}");
         let localhost = IpAddr::from(Ipv4Addr::LOCALHOST);
         let loopback = gids.iter().find(|gid| gid.addr == localhost).unwrap();
@@ -127,6 +128,14 @@ mod tests {
         {
             assert_eq!(gids[0].addr, source);
         }
-        assert_eq!(table.read().unwrap(), gids);
+        assert_eq!(table.read(None).unwrap(), gids);
+    }
+
+    #[test]
+    fn a_table_of_one_interface_has_places_of_its_own() {
+        let gids = GidTable::default().read(Some("lo")).unwrap();
+        assert!(gids.iter().enumerate().all(|(place, gid)| gid.index == place), "{gids:?}");
+        assert!(gids.iter().all(|gid| gid.interface == "lo"), "{gids:?}");
+        assert_eq!(GidTable::default().read(Some("no such interface")).unwrap(), []);
     }
 }
