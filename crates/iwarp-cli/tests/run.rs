@@ -65,6 +65,7 @@ const PROGRAM: &str = r#"
 int main(void) {
     const char *list = getenv("LD_PRELOAD");
     printf("preloaded: %s\n", list ? list : "nothing");
+    printf("audited: %s\n", getenv("LD_AUDIT") ? "yes" : "no");
     return 42;
 }
 "#;
@@ -252,12 +253,59 @@ fn a_program_with_an_rpath_gets_the_libraries_preloaded() {
     let old = scratch.compiled("old", &["-Wl,--disable-new-dtags,-rpath,/no/such"]);
     let new = scratch.compiled("new", &["-Wl,--enable-new-dtags,-rpath,/no/such"]);
     for (program, preloaded) in [(old, true), (new, false)] {
-        let text = stdout(&run(&[&program]));
+        let text = stdout(&run(&[OsStr::new("--bundled=off"), program.as_os_str()]));
         assert!(text.starts_with("preloaded: "), "{text}");
         for library in ["/libibverbs.so.1", "/librdmacm.so.1"] {
             assert_eq!(text.contains(library), preloaded, "{text}");
         }
     }
+}
+
+/// Each of them has failed to start: AddressSanitizer wants to be the first library, and libraries
+/// with thread-local storage of their own found none left beside an audit library.
+#[test]
+fn programs_with_needs_of_their_own_start() {
+    let scratch = Scratch::new("needs");
+    for (name, option) in [("address", "-fsanitize=address"), ("thread", "-fsanitize=thread")] {
+        let program = scratch.compiled(name, &[option]);
+        let output = run(&[&program]);
+        assert_eq!(output.status.code(), Some(42), "{name}: {}", stderr(&output));
+    }
+    let source = scratch.file("storage.c", STORAGE);
+    let library = scratch.path("libstorage.so");
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source);
+    assert!(cc.status().expect("a C compiler: apt-get install gcc libc6-dev").success());
+    let library = library.to_str().expect("a path of this project");
+    let program = scratch.compiled("storage", &["-Wl,--no-as-needed", library]);
+    let output = run(&[OsStr::new("--bundled=on"), program.as_os_str()]);
+    assert_eq!(output.status.code(), Some(42), "{}", stderr(&output));
+}
+
+/// As much as large allocators and tracers have.
+const STORAGE: &str = r#"
+__attribute__((tls_model("initial-exec"))) __thread char storage[12000];
+char *get(void) { return storage; }
+"#;
+
+/// Bundled libraries are for programs that may have some.
+#[test]
+fn the_audit_library_is_for_those_that_may_need_it() {
+    let scratch = Scratch::new("audit");
+    let audited = |program: &Path, option: &str| {
+        let output = run(&[OsStr::new(option), OsStr::new("--"), program.as_os_str()]);
+        let text = stdout(&output);
+        text.contains("audited: yes") || text.contains("LD_AUDIT=/")
+    };
+    let script = scratch.file("show", "#!/bin/sh\nenv\n");
+    assert!(audited(&script, "--force") && !audited(&script, "--bundled=off"));
+    // It finds faults in what glibc does with an audit library.
+    let valgrind = scratch.file("valgrind", "#!/bin/sh\nenv\n");
+    assert!(!audited(&valgrind, "--force") && audited(&valgrind, "--bundled=on"));
+    let linked = scratch.compiled("linked", &["-Wl,--no-as-needed", "-libverbs"]);
+    assert!(!audited(&linked, "--force") && audited(&linked, "--bundled=on"));
+    let own = ["-Wl,--no-as-needed,-rpath,$ORIGIN/libs", "-libverbs"];
+    assert!(audited(&scratch.compiled("own", &own), "--force"));
 }
 
 /// The directory of libraries that a program sees, and what was said about it.
@@ -317,7 +365,8 @@ fn many_at_once_share_one_directory() {
     assert!(directories.iter().all(|directory| *directory == directories[0]), "{directories:?}");
     assert!(directories[0].join("libibverbs.so.1").is_file());
     let names: Vec<_> = fs::read_dir(place.join("iwarp")).expect("it is there").collect();
-    assert_eq!(names.len(), 1, "leftovers: {names:?}");
+    // That of the libraries and that of the device files.
+    assert_eq!(names.len(), 2, "leftovers: {names:?}");
 }
 
 #[test]
@@ -329,7 +378,32 @@ fn a_tidied_up_directory_is_made_anew() {
     fs::remove_file(directory.join("librdmacm.so.1")).expect("it was there");
     assert_eq!(directory_with(&variables).0, directory);
     assert!(directory.join("librdmacm.so.1").is_file());
-    assert_eq!(fs::read_dir(place.join("iwarp")).expect("it is there").count(), 1);
+    assert_eq!(fs::read_dir(place.join("iwarp")).expect("it is there").count(), 2);
+}
+
+/// Each set of addresses has a tree of its own, and some hosts have other addresses every day.
+#[test]
+fn old_device_files_go_when_others_come() {
+    let scratch = Scratch::new("old");
+    let place = scratch.directory("run", 0o700);
+    let names = |devices: &str| {
+        let output = command(&["run", "--devices", devices, "--", "sh", "-c", "echo $IWARP_SYSFS"])
+            .env("XDG_RUNTIME_DIR", &place)
+            .output();
+        PathBuf::from(stdout(&output.expect("the command runs")).trim())
+    };
+    let [old, young] = ["old0", "young0"].map(names);
+    assert!(old.starts_with(&place) && young.starts_with(&place), "{}", old.display());
+    let age = Command::new("touch").args(["-d", "40 days ago"]).arg(&old).status();
+    assert!(age.expect("touch: apt-get install coreutils").success());
+    names("other0");
+    assert!(young.exists() && !old.exists());
+    // What is used is not old.
+    let age = Command::new("touch").args(["-d", "40 days ago"]).arg(&young).status();
+    assert!(age.expect("touch: apt-get install coreutils").success());
+    names("young0");
+    names("another0");
+    assert!(young.exists());
 }
 
 #[test]
@@ -337,8 +411,7 @@ fn programs_see_the_device_in_sys_and_dev() {
     let script = "cat /sys/class/infiniband/*/node_type; test -c /dev/infiniband/uverbs0 && \
         echo device; p=$(echo /sys/class/infiniband/*/ports/1); cat $p/gids/0 $p/gid_attrs/types/0";
     let shown = |personality| {
-        let options = ["--sysfs", "--personality", personality, "--", "sh", "-c", script];
-        let output = run(&options);
+        let output = run(&["--personality", personality, "--", "sh", "-c", script]);
         assert!(output.status.success(), "{}", stderr(&output));
         stdout(&output)
     };
@@ -348,7 +421,49 @@ fn programs_see_the_device_in_sys_and_dev() {
     assert_eq!(lines[2].split(':').count(), 8, "{text}");
     assert_eq!(lines[3], "RoCE v2", "{text}");
     assert!(shown("iwarp").starts_with("4: RNIC\n"));
-    // And without being asked to, nothing is shown.
-    let output = run(&["--", "test", "-e", "/sys/class/infiniband/iwarp0"]);
-    assert_eq!(output.status.code(), Some(1));
+    // It was an option once that had to be given, and is one to say no.
+    let looked = ["--", "test", "-e", "/sys/class/infiniband/iwarp0"];
+    for (option, status) in [("--sysfs", 0), ("--sysfs=on", 0), ("--sysfs=off", 1)] {
+        let output = run(&[&[option], &looked[..]].concat());
+        assert_eq!(output.status.code(), Some(status), "{option}: {}", stderr(&output));
+    }
+}
+
+/// As Linux has them: the network interface and the NUMA node are those of the device above.
+#[test]
+fn named_devices_are_all_in_sys() {
+    let script = "cd /sys/class/infiniband; echo *; cat */node_guid | sort -u | wc -l; \
+        cat */sys_image_guid | sort -u | wc -l; cat b/ports/1/gid_attrs/ndevs/0; \
+        cat a/device/numa_node; ls -d /dev/infiniband/uverbs1 $(readlink -f a/../..)/net";
+    let output = run(&["--devices", "a,b=lo", "--", "sh", "-c", script]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = stdout(&output);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[..4], ["a b", "2", "1", "lo"], "{text}");
+    assert!(lines[4].parse::<i32>().is_ok(), "{text}");
+    assert_eq!(stderr(&output), "");
+}
+
+/// The kernel's unit is a word of four octets, and its numbers are those of the moment.
+#[test]
+fn counters_of_octets_are_in_words() {
+    let script = "c=/sys/class/infiniband/a/ports/1/counters; cat $c/port_xmit_data \
+        /sys/class/net/lo/statistics/tx_bytes $c/port_xmit_data; \
+        cat $c/../hw_counters/tx_bytes";
+    let output = run(&["--devices", "a=lo", "--", "sh", "-c", script]);
+    let text = stdout(&output);
+    let numbers: Vec<u64> = text.lines().map(|line| line.parse().expect("a number")).collect();
+    let [before, octets, after, later] = numbers[..] else { panic!("{text}{}", stderr(&output)) };
+    assert!(before <= octets / 4 && octets / 4 <= after && octets <= later, "{text}");
+}
+
+#[test]
+fn devices_that_make_no_sense_are_refused() {
+    for devices in ["a,a", "a/b", "", "a=no-such-if"] {
+        let output = run(&["--devices", devices, "--", "true"]);
+        assert_eq!(output.status.code(), Some(125), "{devices}");
+        let text = stderr(&output);
+        assert!(text.starts_with("iwarp run: IWARP_DEVICES="), "{text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+    }
 }

@@ -17,6 +17,18 @@ pub fn is_foreign() -> bool {
     *FOREIGN.get_or_init(|| unsafe { libc::getauxval(libc::AT_SECURE) } != 0)
 }
 
+/// Major and minor number of the C library, where it is glibc.
+pub fn glibc_version() -> Option<(u32, u32)> {
+    let mut text = [0_u8; 64];
+    // SAFETY: it has so much room.
+    let length =
+        unsafe { libc::confstr(libc::_CS_GNU_LIBC_VERSION, text.as_mut_ptr().cast(), text.len()) };
+    let text = std::str::from_utf8(text.get(..length.checked_sub(1)?)?).ok()?;
+    let (major, minor) = text.strip_prefix("glibc ")?.split_once('.')?;
+    let minor = minor.split(|c: char| !c.is_ascii_digit()).next()?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
 fn variable_of(foreign: bool, name: &str) -> Option<String> {
     if foreign { None } else { std::env::var(name).ok() }
 }
@@ -24,6 +36,11 @@ fn variable_of(foreign: bool, name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn glibc_says_its_version() {
+        assert!(glibc_version().is_some_and(|version| version >= (2, 17)));
+    }
 
     #[test]
     fn somebody_elses_environment_is_not_read() {

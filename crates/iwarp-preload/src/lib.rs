@@ -1,12 +1,30 @@
-//! Functions of libc that, with LD_PRELOAD, find an RDMA device in /sys and /dev.
+//! Two libraries for the programs that `iwarp run` starts, as the octets of their files.
 //!
-//! `iwarp run --sysfs` makes a tree of the files that Linux would have for the device, names it in
-//! `IWARP_SYSFS`, and preloads this library. It passes every call on to libc; only a path below
-//! one of [`SHOWN`] is first prefixed with the tree. Without that variable, and in programs that
-//! run with privileges of others, it changes nothing. Results, and `errno` with them, are libc's.
+//! [`AUDIT`] gives programs the drop-in libraries in the place of copies that they bring along;
+//! [`PRELOAD`] shows them the devices in /sys and /dev. Each says at its head how it does that.
 
-mod functions;
-mod redirect;
+/// `libiwarp-audit.so`, for `LD_AUDIT`.
+pub static AUDIT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libiwarp-audit.so"));
 
-/// What is shown out of the tree.
-pub const SHOWN: [&str; 2] = ["/sys/class/infiniband", "/dev/infiniband"];
+/// `libiwarp-preload.so`, for `LD_PRELOAD`.
+pub static PRELOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libiwarp-preload.so"));
+
+// The build script compiles them. Here they are only looked at, as their functions would replace
+// those of the program.
+#[cfg(any(test, clippy))]
+mod audit;
+#[cfg(clippy)]
+mod preload;
+
+#[cfg(test)]
+mod tests {
+    /// A second libc in the namespace of the audit library would take of the thread-local storage
+    /// that programs have, and half a millisecond at each start.
+    #[test]
+    fn the_audit_library_needs_no_other() {
+        assert!(super::AUDIT.len() < 32 << 10, "{}", super::AUDIT.len());
+        let names = |library: &[u8], name: &[u8]| library.windows(name.len()).any(|w| w == name);
+        assert!(!names(super::AUDIT, b"libc.so"));
+        assert!(names(super::PRELOAD, b"libc.so.6") && !names(super::PRELOAD, b"libgcc_s"));
+    }
+}

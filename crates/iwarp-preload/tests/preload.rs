@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 
 /// A tree as `iwarp run --sysfs` makes it.
 struct Tree(PathBuf);
@@ -39,12 +40,15 @@ impl Drop for Tree {
     }
 }
 
-/// Cargo builds it beside the tests, because they depend on the crate.
+/// The library, as a file.
 fn library() -> PathBuf {
-    let test = std::env::current_exe().expect("this test is somewhere");
-    let library = test.with_file_name("libiwarp_preload.so");
-    assert!(library.is_file(), "{} was not built", library.display());
-    library
+    static FILE: OnceLock<PathBuf> = OnceLock::new();
+    let write = || {
+        let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libiwarp-preload.so");
+        fs::write(&file, iwarp_preload::PRELOAD).expect("a file for the test");
+        file
+    };
+    FILE.get_or_init(write).clone()
 }
 
 fn text(output: &Output) -> String {
@@ -83,10 +87,12 @@ const PROGRAM: &str = r#"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #define IN "/sys/class/infiniband/test0/node_type"
@@ -120,6 +126,15 @@ int main(int argc, char **argv) {
     CHECK(readlink(LINK, buffer, sizeof buffer), -1);
     CHECK(readlinkat(AT_FDCWD, LINK, buffer, sizeof buffer), -1);
     CHECK(realpath(IN, buffer), NULL);
+    struct dirent **names;
+    CHECK(scandir("/sys/class/infiniband/test0", &names, NULL, alphasort), -1);
+    glob_t found = { 0 };
+    if (glob("/sys/class/infiniband/*/node_t*", 0, NULL, &found) || found.gl_pathc != 1 ||
+        strcmp(found.gl_pathv[0], IN)) { fprintf(stderr, "glob\n"); return 1; }
+    globfree(&found);
+    if (getxattr(IN, "user.none", buffer, 1) != -1 || errno == ENOENT) { perror("getxattr"); return 1; }
+    CHECK(chdir("/sys/class/infiniband"), -1);
+    CHECK(access("test0/node_type", R_OK), -1);
 
     ABSENT(open(OUT, O_RDONLY), -1);
     ABSENT(fopen(OUT, "r"), NULL);
@@ -155,6 +170,42 @@ int main(int argc, char **argv) {
     return 0;
 }
 "#;
+
+/// The sum of files, divided, when it is opened; in whatever way.
+#[test]
+fn a_counter_is_computed_when_it_is_opened() {
+    let tree = Tree::new("counters");
+    let counters = "test0/ports/1/counters";
+    let shown = tree.0.join("sys/class/infiniband").join(counters);
+    let lists = tree.0.join("counted").join(counters);
+    for folder in [&shown, &lists] {
+        fs::create_dir_all(folder).expect("a directory");
+    }
+    let [first, second] = ["first", "second"].map(|name| tree.0.join(name));
+    let list = format!("4\n{}\n/no/such/file\n{}\n", first.display(), second.display());
+    fs::write(lists.join("port_rcv_data"), list).expect("a file");
+    for counter in ["port_rcv_data", "port_rcv_errors"] {
+        fs::write(shown.join(counter), "0\n").expect("a file");
+    }
+    let file = format!("/sys/class/infiniband/{counters}/port_rcv_data");
+    let largest = u64::MAX.to_string();
+    for (a, b, sum) in
+        [("10\n", "31\n", "10\n"), ("0\n", "3", "0\n"), (&largest, "0\n", "4611686018427387903\n")]
+    {
+        fs::write(&first, a).expect("a file");
+        fs::write(&second, b).expect("a file");
+        assert_eq!(text(&tree.run("cat", &[&file])), sum);
+        // A stream instead of a descriptor.
+        let read = format!("getline line < \"{file}\"; print line");
+        assert_eq!(text(&tree.run("awk", &[&format!("BEGIN {{ {read} }}")])), sum);
+    }
+    let other = format!("/sys/class/infiniband/{counters}/port_rcv_errors");
+    assert_eq!(text(&tree.run("cat", &[&other])), "0\n");
+    // Who wants to write gets the file.
+    let write = tree.run("sh", &["-c", &format!("echo 7 > {file}")]);
+    assert!(write.status.success());
+    assert_eq!(fs::read_to_string(shown.join("port_rcv_data")).expect("it is there"), "7\n");
+}
 
 #[test]
 fn without_a_tree_nothing_changes() {

@@ -55,7 +55,7 @@ fn copyright() -> Result<String> {
 fn glibc(usr: &Path) -> Result<String> {
     let mut readelf = shell::program("readelf");
     readelf.args(["--version-info", "--wide"]).arg(usr.join("bin/iwarp"));
-    for name in ["libibverbs.so.1", "librdmacm.so.1", "libiwarp-preload.so"] {
+    for name in ["libibverbs.so.1", "librdmacm.so.1", "libiwarp-preload.so", "libiwarp-audit.so"] {
         readelf.arg(usr.join("lib/iwarp").join(name));
     }
     let text = shell::output(&mut readelf)?;

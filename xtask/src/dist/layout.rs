@@ -18,7 +18,6 @@ struct Library {
 const LIBRARIES: &[Library] = &[
     Library { built: "libibverbs.so", installed: "libibverbs.so.1", link: Some("libibverbs.so") },
     Library { built: "librdmacm.so", installed: "librdmacm.so.1", link: Some("librdmacm.so") },
-    Library { built: "libiwarp_preload.so", installed: "libiwarp-preload.so", link: None },
 ];
 
 /// The versions of rdma-core 44, whose public symbols the libraries have: what a build asks for.
@@ -29,7 +28,7 @@ const PKG_CONFIG: &[(&str, &str, &str, &str)] = &[
 
 /// Builds all that is installed, optimised.
 pub(crate) fn build() -> Result<()> {
-    let packages = ["iwarp-cli", "iwarp-ibverbs", "iwarp-rdmacm", "iwarp-preload"];
+    let packages = ["iwarp-cli", "iwarp-ibverbs", "iwarp-rdmacm"];
     let build = ["build", "--release"];
     shell::run(shell::cargo(build).args(packages.iter().flat_map(|name| ["--package", name])))
 }
@@ -49,6 +48,14 @@ pub(crate) fn stage(prefix: &Path) -> Result<()> {
         if let Some(link) = library.link {
             symlink(library.installed, lib.join(link))?;
         }
+    }
+    for (name, octets) in [
+        ("libiwarp-preload.so", iwarp_preload::PRELOAD),
+        ("libiwarp-audit.so", iwarp_preload::AUDIT),
+    ] {
+        let file = lib.join(name);
+        fs::write(&file, octets).with_context(|| format!("cannot write {}", file.display()))?;
+        fs::set_permissions(&file, Permissions::from_mode(0o644))?;
     }
     let pkg_config = directory(prefix, "lib/iwarp/pkgconfig")?;
     for (name, version, flags, requires) in PKG_CONFIG {

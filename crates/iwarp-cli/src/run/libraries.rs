@@ -18,8 +18,11 @@ const NAMES: [(&str, &str); 4] = [
     ("librdmacm.so", "librdmacm.so"),
 ];
 
-/// The preload of `--sysfs`: its name where it is installed, and in a build.
-const PRELOAD: (&str, &str) = ("libiwarp-preload.so", "libiwarp_preload.so");
+/// The library that shows the devices in /sys and /dev.
+const PRELOAD: (&str, &[u8]) = ("libiwarp-preload.so", iwarp_preload::PRELOAD);
+
+/// The library that has the dynamic linker replace bundled libraries.
+const AUDIT: (&str, &[u8]) = ("libiwarp-audit.so", iwarp_preload::AUDIT);
 
 /// The libraries, in a directory that the loader can be pointed to.
 pub(super) struct Libraries {
@@ -33,18 +36,19 @@ impl Libraries {
         let beside = exe.parent().context("this command is in no directory")?;
         for built in [beside.join("deps"), beside.to_path_buf()] {
             if NAMES.iter().all(|(_, file)| built.join(file).exists()) {
-                return Self::linked(NAMES.iter().chain([&PRELOAD]), &built);
+                return Self::linked(&NAMES, &built);
             }
         }
         let installed = beside.join("../lib/iwarp");
         if NAMES.iter().all(|(name, _)| installed.join(name).exists()) {
             let directory = installed.canonicalize()?;
             readable(&directory)?;
-            if suits_loader(&directory) {
+            let complete = [PRELOAD, AUDIT].iter().all(|(name, _)| directory.join(name).exists());
+            if complete && suits_loader(&directory) {
                 return Ok(Self { directory });
             }
             let same = NAMES.map(|(name, _)| (name, name));
-            return Self::linked(same.iter().chain([&(PRELOAD.0, PRELOAD.0)]), &directory);
+            return Self::linked(&same, &directory);
         }
         bail!(
             "libibverbs.so.1 and librdmacm.so.1 are neither in {} nor in {}; \
@@ -54,15 +58,14 @@ impl Libraries {
         );
     }
 
-    /// A directory of symbolic links with the right names.
-    fn linked<'a>(names: impl Iterator<Item = &'a (&'a str, &'a str)>, at: &Path) -> Result<Self> {
+    /// A directory of symbolic links with the right names, and of the two small libraries.
+    fn linked(names: &[(&str, &str)], at: &Path) -> Result<Self> {
         readable(at)?;
-        let targets: Vec<(String, Content)> = names
-            .map(|(name, file)| ((*name).to_owned(), at.join(file)))
-            .filter(|(_, target)| target.exists())
-            .map(|(name, target)| (name, Content::Link(target)))
-            .collect();
-        Ok(Self { directory: links::directory("lib", &targets)? })
+        let links = names.iter().map(|(name, file)| (*name, Content::Link(at.join(file))));
+        let helpers = [PRELOAD, AUDIT].map(|(name, octets)| (name, Content::Library(octets)));
+        let all: Vec<_> =
+            links.chain(helpers).map(|(name, what)| (name.to_owned(), what)).collect();
+        Ok(Self { directory: links::directory("lib", &all)? })
     }
 
     /// Where `libibverbs.so.1` and the others are; suits a list that colons separate.
@@ -70,13 +73,14 @@ impl Libraries {
         &self.directory
     }
 
-    /// The library that shows the device in /sys and /dev.
-    pub(super) fn preload(&self) -> Result<PathBuf> {
-        let path = self.directory.join(PRELOAD.0);
-        if !path.exists() {
-            bail!("{} is missing; build it: cargo build --release", path.display());
-        }
-        Ok(path)
+    /// The library that shows the devices in /sys and /dev.
+    pub(super) fn preload(&self) -> PathBuf {
+        self.directory.join(PRELOAD.0)
+    }
+
+    /// The library that has the dynamic linker replace bundled libraries.
+    pub(super) fn audit(&self) -> PathBuf {
+        self.directory.join(AUDIT.0)
     }
 }
 

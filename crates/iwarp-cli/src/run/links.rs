@@ -6,9 +6,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
+use rustix::fs::{AtFlags, CWD, StatVfsMountFlags, Timespec, Timestamps, UTIME_NOW, statvfs};
 use rustix::process::geteuid;
 
 use super::libraries::suits_loader;
@@ -20,12 +21,15 @@ pub(super) enum Content {
     Link(PathBuf),
     /// A regular file with this text.
     Text(String),
+    /// A library of these octets.
+    Library(&'static [u8]),
 }
 
 /// A directory that holds just these files; a name may have folders in it.
 ///
 /// Its own name says what it holds, so that all who want the same share it, and nobody changes it
-/// while others use it. It stays for the next time.
+/// while others use it. It stays for the next time. Without libraries, of which programs that run may
+/// still start others, it goes when nobody has asked for it for [`OLD`].
 ///
 /// # Errors
 ///
@@ -36,7 +40,10 @@ pub(super) fn directory(kind: &str, files: &[(String, Content)]) -> Result<PathB
     let name = format!("{kind}-{:016x}", hasher.finish());
     let mut reasons = Vec::new();
     for base in candidates() {
-        match own_directory(&base).and_then(|()| filled(&base, &name, files)) {
+        let made = own_directory(&base)
+            .and_then(|()| suits(&base, files))
+            .and_then(|()| filled(&base, &name, files));
+        match made {
             Ok(directory) => return Ok(directory),
             Err(error) => reasons.push(format!("{}: {error:#}", base.display())),
         }
@@ -86,6 +93,15 @@ fn own_directory(base: &Path) -> Result<()> {
     Ok(())
 }
 
+/// That what is in the files can be used there.
+fn suits(base: &Path, files: &[(String, Content)]) -> Result<()> {
+    let library = files.iter().any(|(_, content)| matches!(content, Content::Library(_)));
+    if library && statvfs(base)?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
+        bail!("is mounted noexec");
+    }
+    Ok(())
+}
+
 fn unless_there(error: io::Error) -> io::Result<()> {
     if error.kind() == ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
 }
@@ -94,7 +110,11 @@ fn unless_there(error: io::Error) -> io::Result<()> {
 fn filled(base: &Path, name: &str, files: &[(String, Content)]) -> Result<PathBuf> {
     let place = base.join(name);
     if holds(&place, files) {
+        let _ = rustix::fs::utimensat(CWD, &place, &NOW, AtFlags::empty());
         return Ok(place);
+    }
+    if !files.iter().any(|(_, content)| matches!(content, Content::Library(_))) {
+        tidy_up(base, name);
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     let aside = |what: &str| base.join(format!(".{what}-{}-{now}", std::process::id()));
@@ -119,6 +139,26 @@ fn filled(base: &Path, name: &str, files: &[(String, Content)]) -> Result<PathBu
     bail!("{} was changed by somebody", place.display())
 }
 
+/// When a directory that nobody has asked for since then goes, as others of its kind are made. A
+/// program that still runs has read what it wanted.
+const OLD: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+const NOW: Timestamps = {
+    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+    Timestamps { last_access: now, last_modification: now }
+};
+
+/// Removes old directories of the kind that `name` is of. It is only a service.
+fn tidy_up(base: &Path, name: &str) {
+    let kind = name.split_inclusive('-').next().unwrap_or(name);
+    for entry in fs::read_dir(base).into_iter().flatten().flatten() {
+        let old = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
+        if entry.file_name().to_string_lossy().starts_with(kind) && old().is_some_and(|t| t > OLD) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 fn fill(directory: &Path, files: &[(String, Content)]) -> io::Result<()> {
     fs::create_dir(directory)?;
     // Whatever the umask is: programs that change their user must get in.
@@ -134,13 +174,16 @@ fn fill(directory: &Path, files: &[(String, Content)]) -> io::Result<()> {
         }
         match content {
             Content::Link(target) => symlink(target, path)?,
-            Content::Text(text) => {
-                fs::write(&path, text)?;
-                fs::set_permissions(&path, Permissions::from_mode(0o644))?;
-            }
+            Content::Text(text) => write(&path, text.as_bytes())?,
+            Content::Library(octets) => write(&path, octets)?,
         }
     }
     Ok(())
+}
+
+fn write(path: &Path, octets: &[u8]) -> io::Result<()> {
+    fs::write(path, octets)?;
+    fs::set_permissions(path, Permissions::from_mode(0o644))
 }
 
 fn holds(directory: &Path, files: &[(String, Content)]) -> bool {
@@ -148,7 +191,8 @@ fn holds(directory: &Path, files: &[(String, Content)]) -> bool {
         let path = directory.join(name);
         match content {
             Content::Link(target) => fs::read_link(path).is_ok_and(|to| to == *target),
-            Content::Text(text) => fs::read_to_string(path).is_ok_and(|found| found == *text),
+            Content::Text(text) => fs::read(path).is_ok_and(|found| found == text.as_bytes()),
+            Content::Library(octets) => fs::read(path).is_ok_and(|found| found == *octets),
         }
     })
 }

@@ -1,5 +1,6 @@
 //! `iwarp run`: starts an unmodified RDMA program on the drop-in libraries.
 
+mod bundled;
 mod libraries;
 mod links;
 mod program;
@@ -13,6 +14,8 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
+use iwarp::Options;
+use iwarp_os::environment;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use libraries::Libraries;
@@ -20,9 +23,10 @@ use program::{Located, Refusal};
 
 /// Run an unmodified RDMA program, without an RDMA device.
 ///
-/// The program gets this project's libibverbs.so.1 and librdmacm.so.1 instead of the system's, and
-/// with them one RDMA device, which answers on every address of the machine. Nothing is
-/// installed or changed, and no privilege is needed. The program takes the place of this command:
+/// The program gets this project's libibverbs.so.1 and librdmacm.so.1 instead of the system's or of
+/// copies that it brings along, and with them an RDMA device, which answers on every address of the
+/// machine and has its entries in /sys/class/infiniband and /dev/infiniband. Nothing is installed or
+/// changed, and no privilege is needed. The program takes the place of this command:
 /// signals, job control and the exit status are its own. What it starts is served too.
 #[derive(clap::Args, Debug)]
 #[command(
@@ -33,6 +37,10 @@ pub(crate) struct Args {
     /// What the device says it is: an iWARP card, or a RoCE card for programs that want no iWARP
     #[arg(long, value_name = "KIND")]
     personality: Option<Personality>,
+    /// What the devices are called: names with commas between, each with an interface or without,
+    /// such as mlx5_0,mlx5_1=eth0
+    #[arg(long, value_name = "NAMES")]
+    devices: Option<String>,
     /// CRC32c on the stream; off only where both ends say so
     #[arg(long, value_name = "ON|OFF")]
     crc: Option<Switch>,
@@ -42,10 +50,19 @@ pub(crate) struct Args {
     /// What the libraries write to standard error: off, error, warn, info or debug
     #[arg(long, value_name = "LEVEL")]
     log: Option<String>,
-    /// Also show the device under /sys/class/infiniband and /dev/infiniband, for the few programs
-    /// that look there (UCX)
-    #[arg(long)]
-    sysfs: bool,
+    /// Show the devices under /sys/class/infiniband and /dev/infiniband; on unless said otherwise
+    #[arg(
+        long, value_name = "ON|OFF", num_args = 0..=1, require_equals = true,
+        default_missing_value = "on",
+    )]
+    sysfs: Option<Switch>,
+    /// Replace also the copies of the libraries that programs bring along, such as Python's wheels;
+    /// on unless said otherwise or glibc is older than 2.35, with which it slows programs down
+    #[arg(
+        long, value_name = "ON|OFF", num_args = 0..=1, require_equals = true,
+        default_missing_value = "on",
+    )]
+    bundled: Option<Switch>,
     /// Start the program even when it cannot be served itself, because others that it starts can
     #[arg(long)]
     force: bool,
@@ -62,7 +79,8 @@ Examples, each with its server in one terminal and its client in another:
   iwarp run rping -s -v                         rping through the connection manager
   iwarp run rping -c -a 192.0.2.1 -v -C 10
   iwarp run --crc off ib_send_bw                without checksums, if both ends say so
-  iwarp run --personality roce --sysfs ucx_info -d
+  iwarp run --personality roce ucx_info -d
+  iwarp run --devices mlx5_0,mlx5_1 ibv_devices
   iwarp run bash                                a shell in which every program is served
 
 Exit status: the program's own; 127 if it is not found, 126 if it cannot be served or started, 125
@@ -136,43 +154,56 @@ fn not_started(name: &OsStr, error: &io::Error) -> ExitCode {
 /// The command with the environment that lets it find the libraries.
 fn prepare(args: &Args, located: &Located) -> Result<Command> {
     let libraries = Libraries::find()?;
+    let settings = settings(args);
+    let options = Options::from_lookup(|name| {
+        let given = settings.iter().find(|(variable, _)| *variable == name);
+        given.map(|(_, value)| value.clone()).or_else(|| environment::variable(name))
+    })?;
     let mut command = Command::new(located.path());
     command.arg0(&args.program[0]).args(&args.program[1..]);
     command.env("LD_LIBRARY_PATH", in_front(libraries.directory(), "LD_LIBRARY_PATH"));
+    command.envs(settings);
     let mut preload = Vec::new();
-    if located.has_rpath() {
+    let bundled = is_on(args.bundled, bundled::by_default(located));
+    if located.has_rpath() && !bundled {
         // The loader looks at DT_RPATH before LD_LIBRARY_PATH (ld.so(8)), but not for what is
         // loaded already.
         preload.push(libraries.directory().join("libibverbs.so.1"));
         preload.push(libraries.directory().join("librdmacm.so.1"));
     }
-    if let Some(personality) = args.personality {
-        command.env("IWARP_PERSONALITY", personality.value());
+    if is_on(args.sysfs, true) {
+        command.env("ASAN_OPTIONS", after_others("ASAN_OPTIONS", "verify_asan_link_order=0"));
+        command.env("IWARP_SYSFS", sysfs::tree(&options)?);
+        preload.push(libraries.preload());
     }
-    if args.sysfs {
-        let tree = sysfs::tree(args.personality).context("--sysfs")?;
-        command.env("IWARP_SYSFS", tree);
-        preload.push(libraries.preload().context("--sysfs")?);
+    if bundled {
+        command.env("GLIBC_TUNABLES", bundled::tunables());
+        command.env("IWARP_LIBRARIES", libraries.directory());
+        command.env("LD_AUDIT", in_front(&libraries.audit(), "LD_AUDIT"));
     }
-    for (variable, switch) in [("IWARP_CRC", args.crc), ("IWARP_MARKERS", args.markers)] {
-        if let Some(switch) = switch {
-            command.env(variable, switch.value());
-        }
-    }
-    if let Some(level) = &args.log {
-        command.env("IWARP_LOG", level);
-    }
-    if let Some(first) = preload.first() {
-        let rest = preload[1..].iter().map(|path| path.as_os_str());
-        let mut all = first.clone().into_os_string();
-        for path in rest {
-            all.push(":");
-            all.push(path);
-        }
-        command.env("LD_PRELOAD", in_front(Path::new(&all), "LD_PRELOAD"));
+    if !preload.is_empty() {
+        let list = env::join_paths(preload).context("LD_PRELOAD")?;
+        command.env("LD_PRELOAD", in_front(Path::new(&list), "LD_PRELOAD"));
     }
     raise_descriptor_limit();
     Ok(command)
+}
+
+fn is_on(switch: Option<Switch>, by_default: bool) -> bool {
+    switch.map_or(by_default, |switch| matches!(switch, Switch::On))
+}
+
+/// The variables that the options stand for.
+fn settings(args: &Args) -> Vec<(&'static str, String)> {
+    let switch = |switch: Option<Switch>| switch.map(|switch| switch.value().to_owned());
+    let all = [
+        ("IWARP_PERSONALITY", args.personality.map(|kind| kind.value().to_owned())),
+        ("IWARP_DEVICES", args.devices.clone()),
+        ("IWARP_CRC", switch(args.crc)),
+        ("IWARP_MARKERS", switch(args.markers)),
+        ("IWARP_LOG", args.log.clone()),
+    ];
+    all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
 impl Personality {
@@ -191,6 +222,19 @@ fn in_front(path: &Path, variable: &str) -> OsString {
     if let Some(others) = env::var_os(variable).filter(|others| !others.is_empty()) {
         list.push(":");
         list.push(others);
+    }
+    list
+}
+
+/// The options in `variable` with one more at their end. (AddressSanitizer refuses to start behind
+/// preloaded libraries unless told that they do no harm.)
+fn after_others(variable: &str, option: &str) -> OsString {
+    let mut list = env::var_os(variable).unwrap_or_default();
+    if !list.to_string_lossy().contains(option) {
+        if !list.is_empty() {
+            list.push(":");
+        }
+        list.push(option);
     }
     list
 }

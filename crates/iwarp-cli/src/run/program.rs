@@ -25,8 +25,8 @@ pub(super) struct Located {
 /// What the file is.
 #[derive(Debug, PartialEq, Eq)]
 enum Kind {
-    /// A dynamic program for this machine; whether it says itself where its libraries are.
-    Dynamic { interpreter: PathBuf, rpath: bool },
+    /// A dynamic program for this machine.
+    Dynamic(Dynamic),
     /// A program without a loader.
     Static,
     /// A program for another architecture or word size.
@@ -35,6 +35,18 @@ enum Kind {
     Script,
     /// The system may know what it is.
     Other,
+}
+
+/// What a dynamic program asks of its loader.
+#[derive(Debug, PartialEq, Eq)]
+struct Dynamic {
+    interpreter: PathBuf,
+    /// It says itself where its libraries are.
+    own_path: bool,
+    /// And that goes before LD_LIBRARY_PATH.
+    rpath: bool,
+    /// The libraries that it needs, by their names.
+    needed: Vec<Vec<u8>>,
 }
 
 /// Why a program is not started.
@@ -115,7 +127,28 @@ impl Located {
 
     /// Whether the program's own list of directories goes before LD_LIBRARY_PATH (ld.so(8)).
     pub(super) fn has_rpath(&self) -> bool {
-        matches!(self.kind, Kind::Dynamic { rpath: true, .. })
+        self.dynamic().is_some_and(|program| program.rpath)
+    }
+
+    /// Whether the program has a list of directories of its own at all.
+    pub(super) fn has_own_path(&self) -> bool {
+        self.dynamic().is_some_and(|program| program.own_path)
+    }
+
+    /// Whether it needs a library whose name begins so.
+    pub(super) fn needs(&self, start: &str) -> bool {
+        let same = |name: &Vec<u8>| name.starts_with(start.as_bytes());
+        self.dynamic().is_some_and(|program| program.needed.iter().any(same))
+    }
+
+    fn dynamic(&self) -> Option<&Dynamic> {
+        if let Kind::Dynamic(dynamic) = &self.kind { Some(dynamic) } else { None }
+    }
+
+    /// Whether it is Python, or a script that may well be one for it.
+    pub(super) fn is_python(&self) -> bool {
+        let name = self.path.file_name().unwrap_or_default().as_bytes();
+        name.starts_with(b"python") || matches!(self.kind, Kind::Script)
     }
 
     /// Why the program would not get the libraries.
@@ -125,7 +158,7 @@ impl Located {
             Kind::Foreign => return Some(Refusal::Foreign),
             // What it starts decides.
             Kind::Script | Kind::Other => return None,
-            Kind::Dynamic { interpreter, .. } => interpreter,
+            Kind::Dynamic(Dynamic { interpreter, .. }) => interpreter,
         };
         let loader = interpreter.file_name().unwrap_or_default().as_bytes();
         if loader.starts_with(b"ld-musl-") {
@@ -237,10 +270,23 @@ where
             runpath |= entry.tag32(endian) == Some(elf::DT_RUNPATH);
         }
     }
-    Ok(match interpreter {
-        Some(interpreter) => Kind::Dynamic { interpreter, rpath: rpath && !runpath },
-        None => Kind::Static,
-    })
+    let Some(interpreter) = interpreter else { return Ok(Kind::Static) };
+    let (own_path, rpath) = (rpath || runpath, rpath && !runpath);
+    // It is looked up by the table of sections, which loaders do without, and so can this.
+    let needed = needed(header, endian, file).unwrap_or_default();
+    Ok(Kind::Dynamic(Dynamic { interpreter, own_path, rpath, needed }))
+}
+
+fn needed<H>(header: &H, endian: Endianness, file: &ReadCache<File>) -> object::Result<Vec<Vec<u8>>>
+where
+    H: FileHeader<Endian = Endianness>,
+{
+    let sections = header.sections(endian, file)?;
+    let Some((entries, names)) = sections.dynamic(endian, file)? else { return Ok(Vec::new()) };
+    let names = sections.strings(endian, file, names)?;
+    let entries = entries.iter().filter(|entry| entry.tag32(endian) == Some(elf::DT_NEEDED));
+    let name = |entry: &H::Dyn| Some(names.get(entry.val32(endian)?).ok()?.to_vec());
+    Ok(entries.filter_map(name).collect())
 }
 
 const MACHINE: u16 = if cfg!(target_arch = "x86_64") {
@@ -289,6 +335,7 @@ mod tests {
     #[test]
     fn this_test_is_dynamic_itself() {
         let found = kind(Path::new("/proc/self/exe")).expect("it can be read");
-        assert!(matches!(found, Kind::Dynamic { .. }), "{found:?}");
+        let Kind::Dynamic(found) = found else { panic!("{found:?}") };
+        assert!(found.needed.iter().any(|name| name.starts_with(b"libc.so")), "{found:?}");
     }
 }

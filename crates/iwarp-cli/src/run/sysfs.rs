@@ -1,73 +1,195 @@
-//! The files in which Linux shows an RDMA device, for programs that look at them.
+//! The files in which Linux shows RDMA devices, for programs that look at them.
 
+use std::fs;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use iwarp_os::{addr, environment};
+use iwarp::{NamedDevice, Options, Personality};
+use iwarp_os::addr::{self, Interface, InterfaceAddr};
 
-use super::Personality;
 use super::links::{self, Content};
 use crate::devinfo;
 
-/// A directory with the entries that the device would have in /sys and /dev.
-pub(super) fn tree(personality: Option<Personality>) -> Result<PathBuf> {
+/// A directory with the entries that the devices would have in /sys and /dev.
+///
+/// Beside them is the folder `counted`, which only the preloaded library looks at.
+pub(super) fn tree(options: &Options) -> Result<PathBuf> {
     let interfaces = addr::interfaces()?;
-    let roce = match personality {
-        Some(personality) => matches!(personality, Personality::Roce),
-        None => environment::variable("IWARP_PERSONALITY").is_some_and(|value| value == "roce"),
-    };
-    let mut files = Vec::new();
-    let mut add = |name: String, content| files.push((name, content));
-    // UCX wants a character device that it may open.
-    add("dev/infiniband/uverbs0".to_owned(), Content::Link("/dev/null".into()));
-
-    let device = format!("sys/class/infiniband/{}", if roce { "roce0" } else { "iwarp0" });
-    let guid = devinfo::guid(iwarp_os::guid::of_host());
-    let text = |text: &str| Content::Text(format!("{text}\n"));
-    add(format!("{device}/node_type"), text(if roce { "1: CA" } else { "4: RNIC" }));
-    add(format!("{device}/node_guid"), text(&guid));
-    add(format!("{device}/sys_image_guid"), text(&guid));
-    add(format!("{device}/fw_ver"), text(env!("CARGO_PKG_VERSION")));
-    // No node is nearer than another.
-    add(format!("{device}/device/numa_node"), text("-1"));
-
-    let port = format!("{device}/ports/1");
-    for (name, value) in [
-        ("state", "4: ACTIVE"),
-        ("phys_state", "5: LinkUp"),
-        ("link_layer", "Ethernet"),
-        ("pkeys/0", "0xffff"),
-    ] {
-        add(format!("{port}/{name}"), text(value));
+    let mut tree = Tree(Vec::new());
+    // Programs ask whether there is a connection manager, or want a character device that they may
+    // open (UCX).
+    tree.link("dev/infiniband/rdma_cm", "/dev/null");
+    for (place, device) in options.devices().iter().enumerate() {
+        tree.link(format!("dev/infiniband/uverbs{place}"), "/dev/null");
+        let mut table = addr::by_reach(&interfaces);
+        if let Some(only) = &device.interface {
+            table.retain(|(_, interface)| interface.name == *only);
+        }
+        tree.device(options.personality, place, device, &table);
     }
-    let mut shown: Vec<&str> = Vec::new();
-    for (index, (addr, interface)) in addr::by_reach(&interfaces).into_iter().enumerate() {
+    links::directory("sysfs", &tree.0)
+}
+
+/// What is in the tree, by the paths below it.
+struct Tree(Vec<(String, Content)>);
+
+impl Tree {
+    fn link(&mut self, name: impl Into<String>, target: impl Into<PathBuf>) {
+        self.0.push((name.into(), Content::Link(target.into())));
+    }
+
+    fn text(&mut self, name: impl Into<String>, text: &str) {
+        self.0.push((name.into(), Content::Text(format!("{text}\n"))));
+    }
+
+    /// As Linux has it, the entry of the class is a link to a folder below that of the device which
+    /// it is a function of: programs look there for the network interface and the NUMA node.
+    fn device(
+        &mut self,
+        personality: Personality,
+        place: usize,
+        device: &NamedDevice,
+        table: &[(InterfaceAddr, &Interface)],
+    ) {
+        let name = &device.name;
+        let roce = personality == Personality::Roce;
+        let interfaces = distinct(table);
+        let hardware = format!("sys/devices/iwarp/{name}");
+        self.text(format!("{hardware}/numa_node"), &numa_node(&interfaces));
+        for interface in interfaces.iter().filter(|interface| !interface.loopback) {
+            let target = Path::new("/sys/class/net").join(&interface.name);
+            self.link(format!("{hardware}/net/{}", interface.name), target);
+        }
+        let link = format!("../../devices/iwarp/{name}/infiniband/{name}");
+        self.link(format!("sys/class/infiniband/{name}"), link);
+
+        let own = format!("{hardware}/infiniband/{name}");
+        self.link(format!("{own}/device"), format!("../../../{name}"));
+        let guid = iwarp_os::guid::of_host();
+        for (file, value) in [
+            ("node_type", if roce { "1: CA" } else { "4: RNIC" }.to_owned()),
+            ("node_guid", devinfo::guid(guid.wrapping_add(place as u64))),
+            ("sys_image_guid", devinfo::guid(guid)),
+            ("fw_ver", env!("CARGO_PKG_VERSION").to_owned()),
+            ("hw_rev", "1".to_owned()),
+            ("hca_type", "iwarp".to_owned()),
+            ("board_id", "iwarp".to_owned()),
+            ("node_desc", "iwarp".to_owned()),
+        ] {
+            self.text(format!("{own}/{file}"), &value);
+        }
+        self.port(&format!("{own}/ports/1"), roce, table);
+        self.counters(name, &format!("{own}/ports/1"), &interfaces);
+    }
+
+    fn port(&mut self, port: &str, roce: bool, table: &[(InterfaceAddr, &Interface)]) {
+        let lid = table.iter().find_map(|(addr, _)| match addr.ip {
+            IpAddr::V4(ip) => Some(ip.to_bits() as u16),
+            IpAddr::V6(_) => None,
+        });
+        let lid = format!("{:#x}", lid.unwrap_or(0));
+        for (file, value) in [
+            ("state", "4: ACTIVE"),
+            ("phys_state", "5: LinkUp"),
+            ("link_layer", "Ethernet"),
+            // What ibv_query_port says: 4 lanes of 10 Gbit/s.
+            ("rate", "40 Gb/sec (4X QDR)"),
+            ("lid", &lid),
+            ("lid_mask_count", "0"),
+            ("sm_lid", "0x0"),
+            ("sm_sl", "0"),
+            // IBV_PORT_CM_SUP and IBV_PORT_IP_BASED_GIDS.
+            ("cap_mask", "0x04010000"),
+            ("pkeys/0", "0xffff"),
+        ] {
+            self.text(format!("{port}/{file}"), value);
+        }
         let kind = if roce { "RoCE v2" } else { "IB/RoCE v1" };
-        add(format!("{port}/gids/{index}"), text(&gid(addr.ip)));
-        add(format!("{port}/gid_attrs/types/{index}"), text(kind));
-        add(format!("{port}/gid_attrs/ndevs/{index}"), text(&interface.name));
-        if !shown.contains(&interface.name.as_str()) && !interface.loopback {
-            shown.push(&interface.name);
+        for (index, (addr, interface)) in table.iter().enumerate() {
+            self.text(format!("{port}/gids/{index}"), &gid(addr.ip));
+            self.text(format!("{port}/gid_attrs/types/{index}"), kind);
+            self.text(format!("{port}/gid_attrs/ndevs/{index}"), &interface.name);
         }
     }
-    for (place, name) in shown.iter().enumerate() {
-        let interface = PathBuf::from("/sys/class/net").join(name);
-        if place == 0 {
-            // What the kernel counts for an RDMA device it counts for the interface below it.
-            for (counter, counted) in [
-                ("port_rcv_packets", "rx_packets"),
-                ("port_xmit_packets", "tx_packets"),
-                ("port_rcv_errors", "rx_errors"),
-                ("port_xmit_discards", "tx_dropped"),
-            ] {
-                let counted = interface.join("statistics").join(counted);
-                add(format!("{port}/counters/{counter}"), Content::Link(counted));
+
+    /// What the kernel counts for an RDMA device is counted for the interfaces below it here.
+    fn counters(&mut self, device: &str, port: &str, interfaces: &[&Interface]) {
+        for (kind, counter, divisor, counted) in COUNTED {
+            let files: Vec<_> = interfaces
+                .iter()
+                .map(|interface| format!("/sys/class/net/{}/statistics/{counted}", interface.name))
+                .collect();
+            let list = format!("{divisor}\n{}", files.join("\n"));
+            self.text(format!("counted/{device}/ports/1/{kind}/{counter}"), &list);
+            // For whoever does not come through the preloaded library.
+            match interfaces.first() {
+                Some(_) if *divisor == 1 => {
+                    self.link(format!("{port}/{kind}/{counter}"), &files[0])
+                }
+                _ => self.text(format!("{port}/{kind}/{counter}"), "0"),
             }
         }
-        add(format!("{device}/device/net/{name}"), Content::Link(interface));
+        for counter in ZERO {
+            self.text(format!("{port}/counters/{counter}"), "0");
+        }
+        self.text(format!("{port}/hw_counters/lifespan"), "10");
     }
-    links::directory("sysfs", &files)
+}
+
+/// Folder and name of a counter, the octets that it counts as one, and its name for an interface.
+///
+/// Octets are words of four in `counters`, as InfiniBand has it (PortXmitData), and octets in
+/// `hw_counters`.
+const COUNTED: &[(&str, &str, u32, &str)] = &[
+    ("counters", "port_rcv_data", 4, "rx_bytes"),
+    ("counters", "port_xmit_data", 4, "tx_bytes"),
+    ("counters", "port_rcv_packets", 1, "rx_packets"),
+    ("counters", "port_xmit_packets", 1, "tx_packets"),
+    ("counters", "unicast_rcv_packets", 1, "rx_packets"),
+    ("counters", "unicast_xmit_packets", 1, "tx_packets"),
+    ("counters", "port_rcv_errors", 1, "rx_errors"),
+    ("counters", "port_xmit_discards", 1, "tx_dropped"),
+    ("hw_counters", "rx_bytes", 1, "rx_bytes"),
+    ("hw_counters", "tx_bytes", 1, "tx_bytes"),
+    ("hw_counters", "rx_pkts", 1, "rx_packets"),
+    ("hw_counters", "tx_pkts", 1, "tx_packets"),
+];
+
+/// Counters of InfiniBand's links, which nothing here increments.
+const ZERO: &[&str] = &[
+    "VL15_dropped",
+    "excessive_buffer_overrun_errors",
+    "link_downed",
+    "link_error_recovery",
+    "local_link_integrity_errors",
+    "multicast_rcv_packets",
+    "multicast_xmit_packets",
+    "port_rcv_constraint_errors",
+    "port_rcv_remote_physical_errors",
+    "port_rcv_switch_relay_errors",
+    "port_xmit_constraint_errors",
+    "port_xmit_wait",
+    "symbol_error",
+];
+
+fn distinct<'a>(table: &[(InterfaceAddr, &'a Interface)]) -> Vec<&'a Interface> {
+    let mut found: Vec<&Interface> = Vec::new();
+    for (_, interface) in table {
+        if !found.iter().any(|known| known.name == interface.name) {
+            found.push(interface);
+        }
+    }
+    found
+}
+
+/// That of the first interface which is a card's; -1 where no node is nearer than another.
+fn numa_node(interfaces: &[&Interface]) -> String {
+    let node = |interface: &&Interface| {
+        let file = Path::new("/sys/class/net").join(&interface.name).join("device/numa_node");
+        fs::read_to_string(file).ok()?.trim().parse::<i32>().ok()
+    };
+    interfaces.iter().find_map(node).unwrap_or(-1).to_string()
 }
 
 /// All sixteen octets, as the kernel writes them.

@@ -1,0 +1,193 @@
+//! Counters, which are computed when a program opens their files.
+//!
+//! Linux counts octets of an RDMA port in words of four, and those of a network interface one by
+//! one. So beside the tree there is, for each counter, a file with a number and, in lines of their
+//! own, the files of which it is the sum divided by that number.
+
+use core::ffi::{c_char, c_int, c_uint, c_void};
+
+use super::c;
+use super::redirect::{append, tree};
+
+/// As large as a list of files may be.
+const LIST: usize = 8192;
+/// As long as a number is, and a newline.
+const NUMBER: usize = 24;
+
+/// A descriptor with the value of the counter whose file this is; `None` where it is no counter.
+///
+/// # Safety
+///
+/// `path` is a string.
+pub(crate) unsafe fn descriptor(path: *const c_char, flags: c_int) -> Option<c_int> {
+    if flags & c::O_ACCMODE != c::O_RDONLY {
+        return None;
+    }
+    let mut list = [0; LIST];
+    // SAFETY: the caller's promise.
+    let length = unsafe { list_of(path.cast(), &mut list) }?;
+    let value = evaluate(&list, length)?;
+    let close = if flags & c::O_CLOEXEC != 0 { c::MFD_CLOEXEC } else { 0 };
+    filled(value, close)
+}
+
+/// The same as a stream.
+///
+/// # Safety
+///
+/// Both are strings.
+pub(crate) unsafe fn stream(path: *const c_char, mode: *const c_char) -> Option<*mut c_void> {
+    // SAFETY: a string has a first octet.
+    if unsafe { mode.cast::<u8>().read() } != b'r' {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let fd = unsafe { descriptor(path, c::O_RDONLY | c::O_CLOEXEC) }?;
+    // SAFETY: a descriptor of our own, and a string.
+    let stream = unsafe { c::fdopen(fd, c"r".as_ptr()) };
+    if stream.is_null() {
+        // SAFETY: nobody else has it.
+        unsafe { c::close(fd) };
+        return None;
+    }
+    Some(stream.cast())
+}
+
+/// Reads the list of a counter, which is beside the tree under the last five parts of the
+/// counter's path, such as `iwarp0/ports/1/counters/port_xmit_data`.
+///
+/// # Safety
+///
+/// `path` is a string.
+unsafe fn list_of(path: *const u8, list: &mut [u8; LIST]) -> Option<usize> {
+    const PARTS: u32 = 5;
+    // Where the last parts begin: the places of the last slashes, the newest first.
+    let mut slashes = [usize::MAX; PARTS as usize];
+    let mut at = 0_usize;
+    loop {
+        // SAFETY: not beyond the string's NUL.
+        match unsafe { path.add(at).read() } {
+            0 => break,
+            b'/' => {
+                let [a, b, c, d, _] = slashes;
+                slashes = [at, a, b, c, d];
+            }
+            _ => {}
+        }
+        at = at.wrapping_add(1);
+    }
+    let [_, kind, _, _, device] = slashes;
+    if device == usize::MAX {
+        return None;
+    }
+    // Whatever else there is has no list: this saves looking for it.
+    // SAFETY: within the string, as are the octets that follow until one differs.
+    let first = unsafe { path.add(kind.wrapping_add(1)).read() };
+    if first != b'c' && first != b'h' {
+        return None;
+    }
+    let mut buffer = core::mem::MaybeUninit::<[u8; 2 * c::PATH_MAX]>::uninit();
+    let (start, room) = (buffer.as_mut_ptr().cast::<u8>(), 2 * c::PATH_MAX);
+    // SAFETY: three strings, into the room that there is.
+    unsafe {
+        let at = append(start, 0, room, tree()?.0)?;
+        let at = append(start, at, room, c"/counted".as_ptr().cast())?;
+        append(start, at, room, path.add(device))?;
+    }
+    // SAFETY: as above.
+    let length = unsafe { read_file(start, list.as_mut_ptr(), LIST) }?;
+    (length < LIST).then_some(length)
+}
+
+/// What the list says: a number, and lines with the names of files.
+fn evaluate(list: &[u8; LIST], length: usize) -> Option<u64> {
+    let mut lines = [0_u8; LIST];
+    // Each line a string of its own.
+    let mut at = 0_usize;
+    for (to, octet) in lines.iter_mut().zip(list) {
+        *to = if *octet == b'\n' { 0 } else { *octet };
+    }
+    let mut divisor = None;
+    let mut sum = 0_u64;
+    while at < length {
+        let line = lines.as_ptr().wrapping_add(at);
+        if divisor.is_none() {
+            // SAFETY: the line ends with a NUL, as octets behind the list are zero.
+            divisor = Some(unsafe { number(line) });
+        } else {
+            let mut text = [0; NUMBER];
+            // SAFETY: a string, and room for so many.
+            if unsafe { read_file(line, text.as_mut_ptr(), NUMBER - 1) }.is_some() {
+                // SAFETY: its last octet is zero still.
+                sum = sum.wrapping_add(unsafe { number(text.as_ptr()) });
+            }
+        }
+        // SAFETY: as above.
+        while unsafe { lines.as_ptr().add(at).read() } != 0 {
+            at = at.wrapping_add(1);
+        }
+        at = at.wrapping_add(1);
+    }
+    sum.checked_div(divisor?)
+}
+
+/// The number that a string begins with.
+///
+/// # Safety
+///
+/// It is a string.
+unsafe fn number(mut text: *const u8) -> u64 {
+    let mut value = 0_u64;
+    loop {
+        // SAFETY: a NUL is no digit, so not beyond it.
+        let octet = unsafe { text.read() };
+        if !octet.is_ascii_digit() {
+            return value;
+        }
+        value = value.wrapping_mul(10).wrapping_add(u64::from(octet.wrapping_sub(b'0')));
+        text = text.wrapping_add(1);
+    }
+}
+
+/// Reads the start of a file, around this library's own functions.
+///
+/// # Safety
+///
+/// `path` is a string, and `to` has `room` octets.
+unsafe fn read_file(path: *const u8, to: *mut u8, room: usize) -> Option<usize> {
+    let flags = c::O_RDONLY | c::O_CLOEXEC;
+    // SAFETY: the system call reads a string.
+    let fd = unsafe { c::syscall(c::SYS_OPENAT, c::AT_FDCWD, path, flags, 0) };
+    let fd = c_int::try_from(fd).ok().filter(|fd| *fd >= 0)?;
+    // SAFETY: the caller's promise.
+    let read = unsafe { c::read(fd, to.cast(), room) };
+    // SAFETY: just opened.
+    unsafe { c::close(fd) };
+    usize::try_from(read).ok()
+}
+
+/// A file in memory that holds the number as the kernel writes it.
+fn filled(value: u64, flags: c_uint) -> Option<c_int> {
+    let mut text = [b'\n'; NUMBER];
+    let (mut at, mut rest) = (NUMBER - 1, value);
+    loop {
+        at = at.wrapping_sub(1);
+        *text.get_mut(at)? = b'0'.wrapping_add((rest % 10) as u8);
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    // SAFETY: the name is a string.
+    let fd = unsafe { c::syscall(c::SYS_MEMFD_CREATE, c"counter".as_ptr(), flags) };
+    let fd = c_int::try_from(fd).ok().filter(|fd| *fd >= 0)?;
+    let start = text.as_ptr().wrapping_add(at).cast::<c_void>();
+    // SAFETY: the octets from there to the end of the text.
+    let written = unsafe { c::pwrite(fd, start, NUMBER.wrapping_sub(at), 0) };
+    if written < 0 {
+        // SAFETY: nobody else has it.
+        unsafe { c::close(fd) };
+        return None;
+    }
+    Some(fd)
+}

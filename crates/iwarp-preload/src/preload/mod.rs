@@ -1,0 +1,19 @@
+//! Functions of libc that, with LD_PRELOAD, find RDMA devices in /sys and /dev.
+//!
+//! `iwarp run` makes a tree of the files that Linux would have for the devices, names it in
+//! `IWARP_SYSFS`, and preloads this library. It passes every call on to libc; only a path below
+//! one of [`SHOWN`] is first prefixed with the tree, and a counter's file is filled when it is
+//! opened. Without that variable, and in programs that run with privileges of others, it changes
+//! nothing. Results, and `errno` with them, are libc's.
+//!
+//! As it is in every process, it needs nothing but libc, and what it adds to a call is a look at
+//! the first few octets of the path.
+
+mod c;
+mod counters;
+mod functions;
+mod glob;
+mod redirect;
+
+/// What is shown out of the tree.
+pub(crate) const SHOWN: [&str; 2] = ["/sys/class/infiniband", "/dev/infiniband"];
