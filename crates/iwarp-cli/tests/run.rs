@@ -381,6 +381,22 @@ fn a_tidied_up_directory_is_made_anew() {
     assert_eq!(fs::read_dir(place.join("iwarp")).expect("it is there").count(), 2);
 }
 
+/// There /tmp is somebody's whom the namespace does not know, and root's name is taken by root.
+#[test]
+fn users_in_a_namespace_of_their_own_are_served() {
+    let iwarp = env!("CARGO_BIN_EXE_iwarp");
+    let script =
+        format!("HOME=/no/such; export HOME; exec {iwarp} run -- sh -c 'echo $IWARP_SYSFS'");
+    let output = Command::new("unshare")
+        .args(["-Urn", "--", "sh", "-c", &script])
+        .env_remove("XDG_RUNTIME_DIR")
+        .env_remove("XDG_CACHE_HOME")
+        .output();
+    let output = output.expect("unshare: apt-get install util-linux");
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stdout(&output).starts_with("/tmp/iwarp-"), "{}", stdout(&output));
+}
+
 /// Each set of addresses has a tree of its own, and some hosts have other addresses every day.
 #[test]
 fn old_device_files_go_when_others_come() {

@@ -63,9 +63,45 @@ fn candidates() -> Vec<PathBuf> {
         .flatten()
         .map(|d| d.join("iwarp"))
         .collect();
-    all.push(PathBuf::from(format!("/tmp/iwarp-{}", geteuid().as_raw())));
+    let user = UserNamespace::current().outside(geteuid().as_raw());
+    all.push(Path::new(EVERYBODYS).join(format!("iwarp-{user}")));
     all.retain(|path| suits_loader(path));
     all
+}
+
+/// The place that every user may write to and, by its sticky bit, nobody may change another's things in.
+const EVERYBODYS: &str = "/tmp";
+
+/// Which users there are (user_namespaces(7)): pairs of where a range begins inside and outside, and
+/// its length. Empty where the system does not tell.
+struct UserNamespace(Vec<[u32; 3]>);
+
+impl UserNamespace {
+    fn current() -> Self {
+        let text = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+        let range = |line: &str| {
+            let mut numbers = line.split_whitespace().map_while(|word| word.parse().ok());
+            Some([numbers.next()?, numbers.next()?, numbers.next()?])
+        };
+        Self(text.lines().filter_map(range).collect())
+    }
+
+    /// The number of a user in the namespace around, where it has the same files.
+    fn outside(&self, user: u32) -> u32 {
+        let range = self.0.iter().find(|[inside, _, length]| {
+            user.checked_sub(*inside).is_some_and(|offset| offset < *length)
+        });
+        range.map_or(user, |[inside, outside, _]| (user - inside).saturating_add(*outside))
+    }
+
+    /// Whether a file's owner is somebody outside, root as a rule, whom the kernel shows as this one.
+    fn is_foreign(&self, owner: u32) -> bool {
+        let shown = fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
+        let mapped = |[inside, _, length]: &[u32; 3]| {
+            owner.checked_sub(*inside).is_some_and(|offset| offset < *length)
+        };
+        shown.trim().parse() == Ok(owner) && !self.0.is_empty() && !self.0.iter().any(mapped)
+    }
 }
 
 /// Makes `base` if it is not there, and makes sure that nobody else can put anything in its place
@@ -79,7 +115,10 @@ fn own_directory(base: &Path) -> Result<()> {
     let about = fs::metadata(parent)?;
     let sticky = about.mode() & 0o1000 != 0;
     let me = geteuid().as_raw();
-    if ![0, me].contains(&about.uid()) || (about.mode() & 0o022 != 0 && !sticky) {
+    let roots = about.uid() == 0
+        || parent == Path::new(EVERYBODYS) && UserNamespace::current().is_foreign(about.uid());
+    let trusted = roots || about.uid() == me;
+    if !trusted || (about.mode() & 0o022 != 0 && !sticky) {
         bail!("others may change {}", parent.display());
     }
     DirBuilder::new().mode(0o755).create(base).or_else(unless_there)?;
@@ -195,4 +234,20 @@ fn holds(directory: &Path, files: &[(String, Content)]) -> bool {
             Content::Library(octets) => fs::read(path).is_ok_and(|found| found == *octets),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::UserNamespace;
+
+    #[test]
+    fn users_are_known_by_their_numbers_outside() {
+        let outer = UserNamespace(vec![[0, 0, u32::MAX]]);
+        assert_eq!((outer.outside(0), outer.outside(1007)), (0, 1007));
+        assert!(!outer.is_foreign(65534));
+        let inner = UserNamespace(vec![[0, 1007, 1], [1, 100_000, 1000]]);
+        assert_eq!((inner.outside(0), inner.outside(5)), (1007, 100_004));
+        assert!(!inner.is_foreign(0) && !inner.is_foreign(5));
+        assert_eq!(UserNamespace(Vec::new()).outside(7), 7);
+    }
 }
