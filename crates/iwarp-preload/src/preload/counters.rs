@@ -81,9 +81,10 @@ unsafe fn list_of(path: *const u8, list: &mut [u8; LIST]) -> Option<usize> {
         return None;
     }
     // Whatever else there is has no list: this saves looking for it.
-    // SAFETY: within the string, as are the octets that follow until one differs.
-    let first = unsafe { path.add(kind.wrapping_add(1)).read() };
-    if first != b'c' && first != b'h' {
+    // SAFETY: a part of the string.
+    let kind = unsafe { path.add(kind.wrapping_add(1)) };
+    // SAFETY: as above.
+    if !unsafe { begins_with(kind, b"counters/") || begins_with(kind, b"hw_counters/") } {
         return None;
     }
     let mut buffer = core::mem::MaybeUninit::<[u8; 2 * c::PATH_MAX]>::uninit();
@@ -97,6 +98,20 @@ unsafe fn list_of(path: *const u8, list: &mut [u8; LIST]) -> Option<usize> {
     // SAFETY: as above.
     let length = unsafe { read_file(start, list.as_mut_ptr(), LIST) }?;
     (length < LIST).then_some(length)
+}
+
+/// # Safety
+///
+/// `text` is a string; there is no NUL in `start`.
+unsafe fn begins_with(mut text: *const u8, start: &[u8]) -> bool {
+    for octet in start {
+        // SAFETY: all before were equal, so the string goes on.
+        if unsafe { text.read() } != *octet {
+            return false;
+        }
+        text = text.wrapping_add(1);
+    }
+    true
 }
 
 /// What the list says: a number, and lines with the names of files.
