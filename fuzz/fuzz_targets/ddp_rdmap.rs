@@ -1,9 +1,10 @@
 //! DDP and RDMAP headers from arbitrary octets: reading them never panics, and what was read and
-//! written again reads the same.
+//! written again reads the same. No stream takes an opcode that it does not have.
 #![no_main]
 
 use iwarp_proto::ddp::Header;
 use iwarp_proto::ddp::wire::UNTAGGED_LEN;
+use iwarp_proto::rdmap::rx;
 use iwarp_proto::rdmap::wire::{
     AtomicRequest, AtomicResponse, Opcode, ReadRequest, TERMINATE_MAX_LEN, Terminate, split_control,
 };
@@ -21,6 +22,7 @@ fuzz_target!(|ulpdu: &[u8]| {
             assert_eq!(header.emit(&mut out), len);
             assert_eq!(out[0], ulpdu[0] & !RESERVED);
             assert_eq!(out[1..len], ulpdu[1..len]);
+            opcodes(&header);
             &ulpdu[len..]
         }
         Err(_) => ulpdu,
@@ -33,6 +35,19 @@ fuzz_target!(|ulpdu: &[u8]| {
     }
     messages(rest);
 });
+
+/// More opcodes on a stream change nothing about those that it had.
+fn opcodes(header: &Header) {
+    let with = |highest| rx::opcode(header, highest).ok();
+    let [first, second, all] =
+        [Opcode::LAST_OF_RFC_5040, Opcode::LAST_OF_RFC_7306, Opcode::LAST_OF_OURS].map(|highest| {
+            let opcode = with(highest);
+            assert!(opcode.is_none_or(|opcode| opcode as u8 <= highest as u8));
+            opcode
+        });
+    assert!(first.is_none() || first == second);
+    assert!(second.is_none() || second == all);
+}
 
 /// The headers behind DDP's, whatever the opcode says they are.
 fn messages(octets: &[u8]) {

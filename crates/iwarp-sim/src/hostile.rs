@@ -45,6 +45,7 @@ pub fn life(
         framer: Framer::new(terms.crc, terms.receive_markers),
         next_msn: [1; 4],
         requests: 0,
+        told: rng.pick(&[None, Some(RFC_7306 | WRITE_IMMEDIATE), Some(EVERYTHING)]),
         expected: Expected::Nothing,
         note,
     };
@@ -55,6 +56,13 @@ pub fn life(
 }
 
 type Code = (u8, u8, u8);
+
+/// STag of the hello frame, and its TO but for the capabilities.
+const HELLO: (u32, u64) = (0x6957_4152, 0x5048_454c_0100_0000);
+const RFC_7306: u64 = 3;
+const SEND_IMMEDIATE: u64 = 4;
+const WRITE_IMMEDIATE: u64 = 8;
+const EVERYTHING: u64 = 15;
 
 /// What the other end has to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -73,6 +81,8 @@ struct Peer<'a> {
     framer: Framer,
     next_msn: [u32; 4],
     requests: usize,
+    /// What its hello frame says that it has, if it sends one.
+    told: Option<u64>,
     expected: Expected,
     note: &'a mut dyn FnMut(&dyn Fn() -> String),
 }
@@ -142,6 +152,9 @@ impl Peer<'_> {
             post_recv(net, 1, rng)?;
         }
         net.ends[0].set_mulpdu(1440);
+        if let Some(capabilities) = self.told {
+            self.put(net, &Ulpdu::tagged(0, HELLO.0, HELLO.1 | capabilities));
+        }
         for _ in 0..rng.below(30) {
             self.step(net, rng)?;
             if !net.ends[0].is_up() {
@@ -275,6 +288,16 @@ impl Peer<'_> {
         (region.stag.0, region.base, region.data.len() as u64)
     }
 
+    /// The highest opcode that the end takes: Sends with Immediate where it has asked and was told.
+    fn highest(&self, net: &Net) -> u8 {
+        let told = self.told.is_some_and(|capabilities| capabilities & SEND_IMMEDIATE != 0);
+        match net.ends[0].qp.borrow().config().extensions {
+            Extensions::Refuse => 7,
+            Extensions::Ask if told => 0xd,
+            _ => 0xb,
+        }
+    }
+
     /// Something that is right.
     fn well_formed(&mut self, net: &mut Net, rng: &mut Choices<'_>) {
         let (stag, base, size) = Self::place(net, Role::Target);
@@ -294,7 +317,8 @@ impl Peer<'_> {
                 let len = u64::from(rng.length(9000)).min(room) as u32;
                 let first = rng.below(u64::from(len) + 1) as u32;
                 let msn = self.take_msn(0);
-                let opcode = rng.pick(&[3, 5]);
+                let all = [3, 5, 0xc, 0xd];
+                let opcode = rng.pick(if self.highest(net) >= 0xc { &all } else { &all[..2] });
                 if first > 0 {
                     let ulpdu = Ulpdu::untagged(opcode, 0, msn, 0).filled(first as usize);
                     self.put(net, &ulpdu.open());
@@ -335,8 +359,7 @@ impl Peer<'_> {
         let source = Self::place(net, Role::Source);
         let private = Self::place(net, Role::Private);
         let config = *net.ends[0].qp.borrow().config();
-        let (refuses, own) =
-            (config.extensions == Extensions::Refuse, config.extensions == Extensions::Ask);
+        let refuses = config.extensions == Extensions::Refuse;
         let parks = config.park.is_some();
         let terms = net.ends[0].terms;
         let len = rng.range(1, 3000);
@@ -390,10 +413,11 @@ impl Peer<'_> {
             }
             21 => (read(stag, base, 0).with(&[0]), fault(&[(0, 2, 7), (1, 2, 5), full[0]])),
             22 => {
-                let first = if own { 14 } else { 12 };
-                (Ulpdu::untagged(rng.range(first, 15) as u8, 0, msn, 0), fault(&[(0, 2, 6)]))
+                let unknown = rng.range(u64::from(self.highest(net)) + 1, 15) as u8;
+                let qn = rng.below(4) as u32;
+                (Ulpdu::untagged(unknown, qn, msn, 0), fault(&[(0, 2, 6)]))
             }
-            23 => (Ulpdu::tagged(rng.range(3, 11) as u8, stag, base), fault(&[(0, 2, 6)])),
+            23 => (Ulpdu::tagged(rng.range(3, 15) as u8, stag, base), fault(&[(0, 2, 6)])),
             24 => (Ulpdu::untagged(0, 0, msn, 0), fault(&[(0, 2, 6)])),
             25 => {
                 let mut ulpdu = send(3);

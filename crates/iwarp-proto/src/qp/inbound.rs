@@ -301,11 +301,11 @@ impl Qp {
     /// Either kind of header has a way of its own, on which the compiler knows the other's away.
     #[inline(always)]
     fn judge(&mut self, head: &[u8], ulpdu_len: usize, sges: &mut Vec<Sge>) -> Result<Plan, Fault> {
-        let own = self.config.extensions == super::Extensions::Ask;
+        let highest = self.highest_opcode();
         if Header::is_tagged(head)? {
             let h = Tagged::read(head)?;
             let len = ulpdu_len - TAGGED_LEN;
-            let opcode = rx::opcode(&Header::Tagged(h), own)?;
+            let opcode = rx::opcode(&Header::Tagged(h), highest)?;
             if len == 0 && opcode == Opcode::Write {
                 self.learn_peer_kind(&h);
             }
@@ -321,7 +321,7 @@ impl Qp {
         }
         let h = Untagged::read(head)?;
         let len = ulpdu_len - UNTAGGED_LEN;
-        let opcode = rx::opcode(&Header::Untagged(h), own)?;
+        let opcode = rx::opcode(&Header::Untagged(h), highest)?;
         self.note_segment();
         let body = &head[UNTAGGED_LEN..];
         match opcode {
@@ -331,6 +331,18 @@ impl Qp {
             Opcode::Terminate => self.terminate(&h, len, body),
             Opcode::Immediate | Opcode::ImmediateSolicited => self.immediate(&h, opcode, len, body),
             _ => self.send(&h, opcode, len, sges),
+        }
+    }
+
+    /// The highest opcode that the peer may use. One of our own counts when the peer has told that it
+    /// knows them, which only those do that were asked: to everybody else the number is unassigned,
+    /// and so unexpected (RFC 5040 §7.2).
+    #[inline]
+    const fn highest_opcode(&self) -> Opcode {
+        match self.config.extensions {
+            _ if self.peer.has(Capabilities::SEND_IMMEDIATE) => Opcode::LAST_OF_OURS,
+            super::Extensions::Refuse => Opcode::LAST_OF_RFC_5040,
+            _ => Opcode::LAST_OF_RFC_7306,
         }
     }
 
@@ -383,9 +395,6 @@ impl Qp {
     /// RFC 7306 §5.2.1.
     #[inline(never)]
     fn atomic_request(&mut self, h: &Untagged, len: usize, body: &[u8]) -> Result<Plan, Fault> {
-        if self.config.extensions == super::Extensions::Refuse {
-            return Err(RdmapError::UnexpectedOpcode(Opcode::AtomicRequest as u8).into());
-        }
         self.inbound.requests.check_msn(h, self.irq.free())?;
         check_single(h, len, ATOMIC_REQUEST_LEN)?;
         let request = AtomicRequest::parse(body)
@@ -438,7 +447,7 @@ impl Qp {
         len: usize,
         body: &[u8],
     ) -> Result<Plan, Fault> {
-        if self.config.extensions == super::Extensions::Refuse || self.inbound.open.is_some() {
+        if self.inbound.open.is_some() {
             return Err(RdmapError::UnexpectedOpcode(opcode as u8).into());
         }
         let room = self.room_for(h)?;

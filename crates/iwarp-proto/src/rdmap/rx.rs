@@ -18,10 +18,10 @@ pub enum Rejected {
 /// The opcode of a segment whose version, opcode, tagged flag and queue agree.
 ///
 /// The RFCs give no code for a known queue that is not the opcode's; it is reported as an
-/// invalid QN, and a wrong tagged flag as an unexpected opcode. Opcodes of our own count only
-/// where `own` says that this end has told the peer of them.
+/// invalid QN, and a wrong tagged flag as an unexpected opcode. Numbers above `highest` belong to
+/// extensions that are not in use on this stream: whatever their queue, they are unexpected.
 #[inline]
-pub fn opcode(header: &Header, own: bool) -> Result<Opcode, Rejected> {
+pub fn opcode(header: &Header, highest: Opcode) -> Result<Opcode, Rejected> {
     let control = match header {
         Header::Tagged(h) => h.rsvd_ulp,
         Header::Untagged(h) => {
@@ -36,7 +36,7 @@ pub fn opcode(header: &Header, own: bool) -> Result<Opcode, Rejected> {
         return Err(Rejected::Rdmap(RdmapError::Version));
     }
     let unexpected = Rejected::Rdmap(RdmapError::UnexpectedOpcode(number));
-    let opcode = Opcode::from_number(number).filter(|opcode| own || !opcode.is_own());
+    let opcode = Opcode::from_number(number).filter(|_| number <= highest as u8);
     let opcode = opcode.ok_or(unexpected)?;
     match (header, opcode.queue()) {
         (Header::Tagged(_), None) => Ok(opcode),

@@ -73,7 +73,14 @@ impl Opcode {
         Self::SendImmediateSolicited,
     ];
 
-    /// The opcode of a number, where one is assigned.
+    /// The highest opcode of RFC 5040.
+    pub const LAST_OF_RFC_5040: Self = Self::Terminate;
+    /// The highest opcode of RFC 7306.
+    pub const LAST_OF_RFC_7306: Self = Self::AtomicResponse;
+    /// The highest of our own.
+    pub const LAST_OF_OURS: Self = Self::SendImmediateSolicited;
+
+    /// The opcode of a number, where it has one: of the RFCs, or of our own.
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number)).copied()
     }

@@ -1,8 +1,12 @@
 //! Immediate data with a Send or a Write: opcodes of our own, and a Write with the Immediate Data
 //! of RFC 7306 behind it. Both only as far as the peer has said that it knows them.
 
+use proptest::prelude::*;
+use proptest::sample::select;
+
 use super::octets::{self, send, tagged, untagged};
 use super::*;
+use crate::qp::Park;
 
 const MAGIC_STAG: u32 = 0x6957_4152;
 const MAGIC_TO: u64 = 0x5048_454c_0100_0000;
@@ -93,17 +97,38 @@ fn a_received_send_with_immediate_completes_its_receive_with_the_four_octets() {
 
 /// Covers: RDMAP-5040-7.2-02
 #[test]
+fn sends_with_immediate_of_a_peer_that_has_not_told_of_them_are_unknown_opcodes() {
+    let park = Park { octets: 1000, messages: 2, wait: None };
+    // A peer of RFC 5040, one with RFC 7306, one that has all of ours but these.
+    let peers = [&[][..], &[0], &[3], &[11]];
+    for (said, opcode, qn) in product(&peers, &[0x4c, 0x4d], &[0, 1, 2, 3]) {
+        for (role, park) in [
+            (Role::Initiator, None),
+            (Role::Initiator, Some(park)),
+            (Role::Responder, None),
+            (Role::Responder, Some(park)),
+        ] {
+            let mut raw = Raw::with(Config { park, ..asking() }, role, |_| {});
+            raw.end.receive(1, &[local(0, 100)]);
+            let _hello = raw.back();
+            said.iter().for_each(|capabilities| raw.send(&hello(*capabilities)));
+            let _hello = raw.back();
+            let ulpdu = untagged(opcode, true, 7, qn, 1, 0, b"data");
+            assert_eq!(raw.refuse(&ulpdu), quoting([0x02, 0x06], 22, &ulpdu[..18], &[]));
+            assert_eq!(raw.end.host.touches(), []);
+        }
+    }
+}
+
+/// Covers: RDMAP-5040-7.2-02
+#[test]
 fn an_end_that_has_not_told_of_sends_with_immediate_takes_them_for_unknown_opcodes() {
     for extensions in [Extensions::Assume, Extensions::Refuse] {
-        for opcode in [0x4c, 0x4d] {
+        for (said, opcode, qn) in product(&[None, Some(15)], &[0x4c, 0x4d], &[0, 1]) {
             let mut raw = Raw::responder(Config { extensions, ..config() }, |_| {});
             raw.end.receive(1, &[]);
-            for qn in [0, 1] {
-                let mut raw = Raw::responder(Config { extensions, ..config() }, |_| {});
-                let ulpdu = untagged(opcode, true, 7, qn, 1, 0, &[]);
-                assert_eq!(raw.refuse(&ulpdu), quoting([0x02, 0x06], 18, &ulpdu[..18], &[]));
-            }
-            let ulpdu = untagged(opcode, true, 7, 0, 1, 0, &[]);
+            said.iter().for_each(|capabilities| raw.send(&hello(*capabilities)));
+            let ulpdu = untagged(opcode, true, 7, qn, 1, 0, &[]);
             assert_eq!(raw.refuse(&ulpdu), quoting([0x02, 0x06], 18, &ulpdu[..18], &[]));
         }
     }
@@ -111,6 +136,82 @@ fn an_end_that_has_not_told_of_sends_with_immediate_takes_them_for_unknown_opcod
     let mut raw = known(15);
     let ulpdu = untagged(0x4e, true, 0, 0, 1, 0, &[]);
     assert_eq!(raw.refuse(&ulpdu), quoting([0x02, 0x06], 18, &ulpdu[..18], &[]));
+}
+
+/// What the other end says in between does not unsay it.
+#[test]
+fn what_a_peer_has_told_of_holds_for_the_whole_stream() {
+    let mut raw = known(4);
+    for wr_id in 1..4 {
+        raw.end.receive(wr_id, &[]);
+    }
+    raw.send(&untagged(0x4c, true, 1, 0, 1, 0, &[]));
+    raw.send(&hello(0));
+    raw.send(&tagged(octets::WRITE, true, OPEN, OPEN_BASE, b"data"));
+    raw.send(&untagged(0x4d, true, 2, 0, 2, 0, &[]));
+    assert_eq!(raw.end.completions().len(), 2);
+    assert_eq!(raw.end.state(), State::Rts);
+}
+
+fn product<A: Copy, B: Copy, C: Copy>(a: &[A], b: &[B], c: &[C]) -> Vec<(A, B, C)> {
+    let pairs = a.iter().flat_map(|a| b.iter().map(move |b| (*a, *b)));
+    pairs.flat_map(|(a, b)| c.iter().map(move |c| (a, b, *c))).collect()
+}
+
+proptest! {
+    /// An opcode counts where both ends have it: those of RFC 5040 always, those of RFC 7306 unless
+    /// this end refuses them, our own when the hello frame of whoever sends it has the bit, which
+    /// is looked at where this end asks. Others are unexpected before their queue is looked at.
+    ///
+    /// Covers: RDMAP-5040-7.2-02, RDMAP-5040-7.2-07, EXT-7306-8.2-02
+    #[test]
+    fn an_opcode_counts_where_both_ends_have_it(
+        said in proptest::option::of((1u64..256, 0u64..1 << 24)),
+        extensions in select(vec![Extensions::Ask, Extensions::Assume, Extensions::Refuse]),
+        (initiator, parks) in any::<(bool, bool)>(),
+        number in 0u8..16,
+        qn in 0u32..4,
+    ) {
+        let park = parks.then_some(Park { octets: 1000, messages: 2, wait: None });
+        let role = if initiator { Role::Initiator } else { Role::Responder };
+        let mut raw = Raw::with(Config { extensions, park, ..config() }, role, |_| {});
+        raw.end.receive(1, &[local(0, 100)]);
+        let _hello = raw.back();
+        if let Some((version, capabilities)) = said {
+            let to = (0x5048_454c << 32) | (version << 24) | capabilities;
+            raw.send(&tagged(octets::WRITE, true, MAGIC_STAG, to, &[]));
+        }
+        let _hello = raw.back();
+        let told = said.is_some_and(|(_, capabilities)| capabilities & 4 != 0);
+        let queue = match number {
+            1 => Some(1),
+            3..=6 => Some(0),
+            7 => Some(2),
+            8 | 9 if extensions != Extensions::Refuse => Some(0),
+            0xa if extensions != Extensions::Refuse => Some(1),
+            0xb if extensions != Extensions::Refuse => Some(3),
+            0xc | 0xd if extensions == Extensions::Ask && told => Some(0),
+            _ => None,
+        };
+        // Not the right length for any but Sends, whose faults come later than that of the opcode.
+        let ulpdu = untagged(0x40 | number, true, 7, qn, 1, 0, b"data");
+        raw.send(&ulpdu);
+        let faults = raw.end.events().into_iter().find_map(|event| match event {
+            Event::Fault(fault) => Some(fault.code()),
+            _ => None,
+        });
+        let code = faults.map(|code| (code.layer, code.etype, code.code));
+        match queue {
+            None => prop_assert_eq!(code, Some((0, 2, 0x06))),
+            Some(queue) if queue != qn => prop_assert_eq!(code, Some((1, 2, 0x01))),
+            // Nobody has asked for this answer.
+            Some(3) => prop_assert_eq!(code, Some((0, 2, 0x06))),
+            Some(_) => prop_assert_ne!(code, Some((0, 2, 0x06))),
+        }
+        if matches!(number, 3 | 5 | 0xc | 0xd) && queue == Some(qn) {
+            prop_assert_eq!(code, None);
+        }
+    }
 }
 
 #[test]
