@@ -604,6 +604,7 @@ impl Net {
                 }
             }
             Event::SilentSends(_) => {}
+            Event::OtherDevice => return Err("neither end has said what programs see".into()),
             Event::SendQueueDrained => {
                 if end.outcome.drains_due == 0 {
                     return Err("send queue drained, which nobody asked for".into());

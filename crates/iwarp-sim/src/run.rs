@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use iwarp_proto::mpa::startup::{self, Initiator, Negotiated, Responder, RtrTypes};
-use iwarp_proto::qp::{Config, Extensions, Park, State};
+use iwarp_proto::qp::{Capabilities, Config, Extensions, Park, State};
 use iwarp_proto::types::Time;
 
 use crate::bank::{Bank, COMPACT, LARGE, Role};
@@ -602,6 +602,7 @@ pub(crate) fn config(e: usize, rng: &mut Choices<'_>) -> Config {
             messages: rng.pick(&[0, 1, 2, 5, 20]),
             wait: rng.one_in(2).then_some(Duration::from_secs(1)),
         }),
+        tells: Capabilities::default(),
     }
 }
 

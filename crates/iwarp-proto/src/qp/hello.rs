@@ -30,6 +30,10 @@ impl Capabilities {
     pub const SEND_IMMEDIATE: Self = Self(1 << 2);
     /// Immediate Data that ends in `wimm` belongs to the Write in front of it.
     pub const WRITE_IMMEDIATE: Self = Self(1 << 3);
+    /// Programs at this end see an RNIC. Said by those that say what they see.
+    pub const SEES_RNIC: Self = Self(1 << 4);
+    /// Programs at this end see a device like InfiniBand's. Said by those that say what they see.
+    pub const SEES_INFINIBAND: Self = Self(1 << 5);
     /// What RFC 7306 adds.
     pub const RFC_7306: Self = Self(Self::ATOMICS.0 | Self::IMMEDIATE.0);
     /// Everything this implementation does.
@@ -39,6 +43,18 @@ impl Capabilities {
     /// Whether all of `other` is there.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
+    }
+
+    /// These and those.
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether both say what programs see, and not the same.
+    const fn sees_another(self, other: Self) -> bool {
+        const SEEN: u32 = Capabilities::SEES_RNIC.0 | Capabilities::SEES_INFINIBAND.0;
+        let (ours, theirs) = (self.0 & SEEN, other.0 & SEEN);
+        ours != 0 && theirs != 0 && ours & theirs == 0
     }
 }
 
@@ -85,13 +101,16 @@ impl PeerKind {
         }
     }
 
-    /// Hears a zero-length Write.
-    pub(crate) fn hear(&mut self, stag: Stag, to: TaggedOffset) {
+    /// Hears a zero-length Write. Whether it says that programs see another device there than
+    /// `told` says that they see here.
+    pub(crate) fn hear(&mut self, stag: Stag, to: TaggedOffset, told: Capabilities) -> bool {
         if matches!(self, Self::Unknown | Self::Foreign)
             && let Some(capabilities) = decode(stag, to)
         {
             *self = Self::Known(capabilities);
+            return told.sees_another(capabilities);
         }
+        false
     }
 }
 

@@ -349,8 +349,10 @@ impl Qp {
     /// Our own kind says so in its first FPDU, a Write of nothing.
     #[cold]
     fn learn_peer_kind(&mut self, h: &Tagged) {
-        if self.config.extensions != super::Extensions::Refuse {
-            self.peer.hear(h.stag, h.to);
+        if self.config.extensions != super::Extensions::Refuse
+            && self.peer.hear(h.stag, h.to, self.config.tells)
+        {
+            self.events.push_back(Event::OtherDevice);
         }
     }
 

@@ -149,6 +149,9 @@ pub struct Config {
     pub acknowledge: bool,
     /// Messages that find no receive wait for one. `None`: they end the stream.
     pub park: Option<Park>,
+    /// What the hello frame tells beside [`Capabilities::OURS`]: [`Capabilities::SEES_RNIC`] or
+    /// [`Capabilities::SEES_INFINIBAND`], or nothing.
+    pub tells: Capabilities,
 }
 
 impl Default for Config {
@@ -167,6 +170,7 @@ impl Default for Config {
             nudge: None,
             acknowledge: false,
             park: None,
+            tells: Capabilities::default(),
         }
     }
 }
@@ -176,7 +180,7 @@ pub(crate) const OUT_OF_MEMORY: &str = "out of memory";
 
 /// Events that can wait beside the completions of what is posted: the receive that a message fills,
 /// and one of each kind.
-const OTHER_EVENTS: usize = 10;
+const OTHER_EVENTS: usize = 11;
 
 /// What a queue pair tells its owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -190,6 +194,8 @@ pub enum Event {
     ReceiveCompleted(WorkCompletion),
     /// The first FPDU of the peer was validated: a responder may send from now on.
     FirstFpdu,
+    /// Programs see an RNIC at one end and a device like InfiniBand's at the other.
+    OtherDevice,
     /// The peer closed its side with nothing pending: the stream ended well.
     Disconnected,
     /// The peer sent a Terminate.

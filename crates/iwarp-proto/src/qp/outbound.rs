@@ -321,7 +321,7 @@ impl Qp {
             Rtr::Write => {
                 let (stag, to) = if self.wants_greeting() {
                     self.outbound.greet = false;
-                    hello::encode(Capabilities::OURS)
+                    hello::encode(Capabilities::OURS.with(self.config.tells))
                 } else {
                     (Stag(0), TaggedOffset(0))
                 };
@@ -333,7 +333,7 @@ impl Qp {
 
     fn start_hello(&mut self) {
         self.outbound.greet = false;
-        let (stag, to) = hello::encode(Capabilities::OURS);
+        let (stag, to) = hello::encode(Capabilities::OURS.with(self.config.tells));
         self.start_tagged(Opcode::Write, stag, to, 0, Kind::Own);
     }
 

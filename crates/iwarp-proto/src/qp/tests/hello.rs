@@ -346,11 +346,35 @@ fn work_that_waits_to_know_the_peer_is_flushed_with_the_stream() {
 fn only_the_whole_magic_is_our_own_kind() {
     let known = |stag, to| {
         let mut kind = PeerKind::Unknown;
-        kind.hear(Stag(stag), TaggedOffset(to));
+        kind.hear(Stag(stag), TaggedOffset(to), Capabilities::default());
         kind != PeerKind::Unknown
     };
     assert!(known(MAGIC_STAG, MAGIC_TO));
     assert!(!known(MAGIC_STAG ^ 1, MAGIC_TO), "another STag");
     assert!(!known(MAGIC_STAG, MAGIC_TO ^ 1 << 63), "another offset");
     assert!(!known(MAGIC_STAG, MAGIC_TO & !0xff00_0000), "a version that there is not");
+}
+
+#[test]
+fn ends_whose_programs_see_different_devices_learn_of_it_where_both_say_what_they_see() {
+    let (none, rnic, infiniband) =
+        (Capabilities::default(), Capabilities::SEES_RNIC, Capabilities::SEES_INFINIBAND);
+    for (tells, said, differ) in [
+        (none, none, false),
+        (none, infiniband, false),
+        (rnic, none, false),
+        (rnic, rnic, false),
+        (infiniband, infiniband, false),
+        (rnic, infiniband, true),
+        (infiniband, rnic, true),
+    ] {
+        let mut raw = Raw::initiator(Config { tells, ..asking() }, |_| {});
+        assert_eq!(raw.back(), [hello(15 | u64::from(tells.0))]);
+        raw.send(&hello(15 | u64::from(said.0)));
+        // It is said once, whatever follows.
+        raw.send(&hello(15 | u64::from(said.0)));
+        let expected = if differ { &[Event::OtherDevice][..] } else { &[] };
+        assert_eq!(raw.end.events(), expected, "{tells:?}, {said:?}");
+        assert_eq!(raw.end.state(), State::Rts);
+    }
 }
