@@ -104,21 +104,22 @@ fn what_makes_no_sense_is_refused() {
 /// A program with more rights than its user does not do what that user's variables say.
 #[test]
 fn variables_do_not_count_for_programs_with_more_rights() {
-    let wanted = [ROCE, ("IWARP_LOG", "debug"), ("IWARP_CRC", "off")];
+    let iwarp = ("IWARP_PERSONALITY", "iwarp");
+    let wanted = [iwarp, ("IWARP_LOG", "debug"), ("IWARP_CRC", "off")];
     let program = support::compile("secure", include_str!("c/secure.c"), &["-ldl"]);
     let Some((plain, set_uid)) = support::install(&program) else {
         println!("not run: needs root, and a folder where set-user-ID counts");
         return;
     };
     let said = support::run_as_nobody(&plain, &wanted);
-    assert!(said.contains("secure 0 device roce0"), "{said}");
+    assert!(said.contains("secure 0 device iwarp0"), "{said}");
     // One that makes no sense is an error there, and nothing here.
     let wrong = [wanted[0], wanted[1], ("IWARP_CRC", "maybe")];
     let said = support::run_as_nobody(&plain, &wrong);
     assert!(said.contains("secure 0 device none"), "{said}");
     for variables in [wanted, wrong] {
         let said = support::run_as_nobody(&set_uid, &variables);
-        assert_eq!(said, "secure 1 device iwarp0\n");
+        assert_eq!(said, "secure 1 device roce0\n");
     }
     let _ = std::fs::remove_dir_all(plain.parent().unwrap());
 }

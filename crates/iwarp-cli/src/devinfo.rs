@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 
 use anyhow::Result;
 use comfy_table::{Table, presets};
-use iwarp::{Device, Personality};
+use iwarp::{Device, Options, Personality};
 
 /// Show the RDMA device of this machine: what ibv_devinfo shows.
 ///
@@ -22,7 +22,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let first = Device::open()?;
+    // As programs see it.
+    let first = Device::open_with(Options::for_any_program())?;
     for place in 0..first.options().devices().len() {
         show(&first.named_sibling(place)?, args)?;
     }

@@ -10,8 +10,8 @@ fn devinfo_shows_the_device() {
     assert!(output.status.success());
     let text = stdout(&output);
     for (name, value) in [
-        ("hca_id:", "iwarp0"),
-        ("transport:", "iWARP (1)"),
+        ("hca_id:", "roce0"),
+        ("transport:", "InfiniBand (0)"),
         ("phys_port_cnt:", "1"),
         ("state:", "PORT_ACTIVE (4)"),
         ("link_layer:", "Ethernet"),

@@ -78,6 +78,6 @@ fn attempt(iwarp: &Path) -> Result<()> {
     }
     let mut command = shell::program(iwarp);
     let text = shell::output(command.args(["run", "--", "ibv_devices"]))?;
-    ensure!(text.contains("iwarp0"), "ibv_devices does not see the device:\n{text}");
+    ensure!(text.contains("roce0"), "ibv_devices does not see the device:\n{text}");
     Ok(())
 }

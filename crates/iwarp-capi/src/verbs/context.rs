@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use iwarp::{Device, Log};
+use iwarp::{Device, Log, Options};
 use iwarp_os::PerProcess;
 
 use super::book::Book;
@@ -103,7 +103,7 @@ pub(crate) fn engine() -> Result<Device, Errno> {
     if let Some(device) = &*engine {
         return Ok(device.clone());
     }
-    let device = Device::open().inspect_err(|error| {
+    let device = Device::open_with(Options::for_any_program()).inspect_err(|error| {
         guard::say(Log::Error, format_args!("{error}"));
     })?;
     Ok(engine.insert(device).clone())

@@ -43,7 +43,7 @@ pub(crate) fn devices() -> Result<&'static [Listed], Errno> {
     static DEVICES: OnceLock<Result<Vec<Listed>, Errno>> = OnceLock::new();
 
     guard::prepare();
-    let listed = DEVICES.get_or_init(|| match Options::from_env() {
+    let listed = DEVICES.get_or_init(|| match Options::for_any_program().with_env() {
         Ok(options) => {
             let devices = options.devices();
             let devices = devices.iter().enumerate();

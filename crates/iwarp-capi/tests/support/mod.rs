@@ -96,7 +96,9 @@ pub(crate) fn run_program(
     limit: Duration,
 ) -> Output {
     let mut command = Command::new(program);
-    command.args(args).env("LD_LIBRARY_PATH", libraries()).envs(env.iter().copied());
+    // The device with the stricter rules, unless the test says another.
+    command.args(args).env("LD_LIBRARY_PATH", libraries());
+    command.env("IWARP_PERSONALITY", "iwarp").envs(env.iter().copied());
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

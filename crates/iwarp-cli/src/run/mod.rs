@@ -155,7 +155,7 @@ fn not_started(name: &OsStr, error: &io::Error) -> ExitCode {
 fn prepare(args: &Args, located: &Located) -> Result<Command> {
     let libraries = Libraries::find()?;
     let settings = settings(args);
-    let options = Options::from_lookup(|name| {
+    let options = Options::for_any_program().with_lookup(|name| {
         let given = settings.iter().find(|(variable, _)| *variable == name);
         given.map(|(_, value)| value.clone()).or_else(|| environment::variable(name))
     })?;

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use iwarp_proto::ddp::DdpError;
 use iwarp_proto::memory::{Accessor, QpId};
 use iwarp_proto::mpa::startup::Negotiated;
 use iwarp_proto::qp::{
@@ -17,6 +18,7 @@ use crate::engine::awaiting::{self, Awaiting};
 use crate::engine::group::{By, Group, clock};
 use crate::engine::link::Link;
 use crate::engine::numbers::Number;
+use crate::engine::options::Personality;
 use crate::engine::slots::{ReceiveSlots, SendSlots};
 use crate::engine::stream::Stream;
 use crate::engine::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
@@ -659,11 +661,57 @@ impl Endpoint {
     fn report_terminate(&self, link: Option<&Link>, code: TerminateCode, fault: Option<&Fault>) {
         let peer = link.map(|link| tracing::field::display(link.stream().peer()));
         let (qp, meaning) = (self.id(), code.name());
+        let no_receive = code == Fault::from(DdpError::NoBuffer).code();
+        let hint = no_receive.then(|| self.hint_on_receives(fault.is_some())).flatten();
         match fault {
             Some(fault) => {
-                report!(WARN, qp, peer, %code, meaning, %fault, "this end terminated the connection");
+                report!(
+                    WARN,
+                    qp,
+                    peer,
+                    %code,
+                    meaning,
+                    %fault,
+                    hint,
+                    "this end terminated the connection"
+                );
             }
-            None => report!(WARN, qp, peer, %code, meaning, "the peer terminated the connection"),
+            None => {
+                report!(WARN, qp, peer, %code, meaning, hint, "the peer terminated the connection");
+            }
+        }
+    }
+
+    /// perftest's ib_send_bw, for one, has credits where its own end is an RNIC, and waits for ever
+    /// for those of a peer that is none.
+    #[cold]
+    fn report_other_device(&self, link: Option<&Link>) {
+        let peer = link.map(|link| tracing::field::display(link.stream().peer()));
+        let (here, there) = match self.engine.options.personality {
+            Personality::Iwarp => ("iwarp", "roce"),
+            Personality::Roce => ("roce", "iwarp"),
+        };
+        report!(
+            burst 1,
+            WARN,
+            peer,
+            "the device is {here} here and {there} at the peer: where the programs do not \
+             understand each other, give both ends the same --personality"
+        );
+    }
+
+    /// What to try when a Send found no receive, which over InfiniBand would have waited.
+    fn hint_on_receives(&self, here: bool) -> Option<&'static str> {
+        match (here, self.engine.options.personality) {
+            (true, Personality::Iwarp) => Some(
+                "a message came before its receive was posted: try --personality roce \
+                 (IWARP_PERSONALITY=roce), with which messages wait",
+            ),
+            (true, Personality::Roce) => None,
+            (false, _) => Some(
+                "a message came before the peer had posted its receive: try --personality roce \
+                 (IWARP_PERSONALITY=roce) there, with which messages wait",
+            ),
         }
     }
 
@@ -682,6 +730,7 @@ impl Endpoint {
                     observer.first_fpdu();
                 }
             }
+            Event::OtherDevice => self.report_other_device(link),
             Event::Disconnected => self.ended(Ended::Closed),
             Event::Terminated(code) => {
                 self.report_terminate(link, code, None);

@@ -69,6 +69,9 @@ pub struct Options {
     /// What the devices are called that programs see; empty: one, named after its personality.
     /// They are one device in truth, but each may have the addresses of one interface only.
     pub devices: Vec<NamedDevice>,
+    /// Tell peers of our own kind what the device looks like, for a line where theirs looks
+    /// different: programs that ask what it is may then not understand each other.
+    pub tell_personality: bool,
     /// Ask for CRC32c on the stream (RFC 5044 §4.4). Off only where both ends say so.
     pub crc: bool,
     /// Ask the peer to put markers into what it sends (RFC 5044 §4.3).
@@ -123,6 +126,7 @@ impl Default for Options {
         Self {
             personality: Personality::Iwarp,
             devices: Vec::new(),
+            tell_personality: false,
             crc: true,
             markers: false,
             revision: 2,
@@ -163,7 +167,7 @@ impl Options {
     ///
     /// | Variable | Values | Default |
     /// |---|---|---|
-    /// | `IWARP_PERSONALITY` | `iwarp`, `roce` | `iwarp` |
+    /// | `IWARP_PERSONALITY` | `iwarp`, `roce` | `iwarp`; `roce` for [programs that use the C libraries](Self::for_any_program) |
     /// | `IWARP_DEVICES` | names: `mlx5_0,mlx5_1`, each with an interface or not: `a=eth0` | `iwarp0` or `roce0` |
     /// | `IWARP_CRC` | `on`, `off` | `on` |
     /// | `IWARP_MARKERS` | `on`, `off` | `off` |
@@ -191,18 +195,35 @@ impl Options {
     ///
     /// The first variable that holds something else.
     pub fn from_env() -> Result<Self, OptionError> {
-        Self::from_lookup(environment::variable)
+        Self::default().with_env()
     }
 
-    /// As [`Options::from_env`], with other values of the variables.
+    /// The same with other defaults.
+    ///
+    /// # Errors
+    ///
+    /// As [`Options::from_env`].
+    pub fn with_env(self) -> Result<Self, OptionError> {
+        self.with_lookup(environment::variable)
+    }
+
+    /// The defaults for programs that were written for any RDMA device, which may have been tried
+    /// on InfiniBand and RoCE alone: those of [`Options::default`], but [`Personality::Roce`], of
+    /// which the peer is told. The C libraries begin with these.
+    pub fn for_any_program() -> Self {
+        Self { personality: Personality::Roce, tell_personality: true, ..Self::default() }
+    }
+
+    /// As [`Options::with_env`], with other values of the variables.
     ///
     /// # Errors
     ///
     /// The first variable that holds something else.
-    pub fn from_lookup(
+    pub fn with_lookup(
+        self,
         lookup: impl Fn(&'static str) -> Option<String>,
     ) -> Result<Self, OptionError> {
-        let mut options = Self::default();
+        let mut options = self;
         let switch = |name| match lookup(name).as_deref() {
             None => Ok(None),
             Some("on" | "1" | "yes") => Ok(Some(true)),
@@ -385,7 +406,7 @@ mod tests {
     use super::{Extensions, KeepAlive, Log, OptionError, Options, Personality, Users};
 
     fn from(pairs: &[(&'static str, &str)]) -> Result<Options, OptionError> {
-        Options::from_lookup(|name| {
+        Options::default().with_lookup(|name| {
             pairs.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned())
         })
     }
@@ -396,6 +417,17 @@ mod tests {
         assert!(from(&[]).unwrap().crc);
         assert!(from(&[]).unwrap().startup(1, 1).crc);
         assert!(!from(&[("IWARP_CRC", "off")]).unwrap().crc);
+    }
+
+    #[test]
+    fn programs_written_for_any_device_find_one_like_roce_unless_somebody_says_otherwise() {
+        let of = |value: Option<&str>| {
+            let lookup = |name| value.filter(|_| name == "IWARP_PERSONALITY").map(str::to_owned);
+            Options::for_any_program().with_lookup(lookup).unwrap().personality
+        };
+        assert_eq!(of(None), Personality::Roce);
+        assert_eq!(of(Some("iwarp")), Personality::Iwarp);
+        assert_eq!(from(&[]).unwrap().personality, Personality::Iwarp);
     }
 
     #[test]
@@ -491,14 +523,15 @@ mod tests {
     #[test]
     fn what_is_read_is_what_is_documented() {
         let read = std::cell::RefCell::new(Vec::new());
-        Options::from_lookup(|name| {
-            let mut read = read.borrow_mut();
-            if !read.contains(&name) {
-                read.push(name);
-            }
-            None
-        })
-        .unwrap();
+        Options::default()
+            .with_lookup(|name| {
+                let mut read = read.borrow_mut();
+                if !read.contains(&name) {
+                    read.push(name);
+                }
+                None
+            })
+            .unwrap();
         let mut read = read.into_inner();
         read.sort_unstable();
         for document in

@@ -148,11 +148,21 @@ impl Device {
     ///
     /// [`OpenError`]
     pub fn open() -> Result<Self, OpenError> {
+        Self::open_with(Options::default())
+    }
+
+    /// As [`Self::open`], with other defaults than [`Options::default`]; where somebody has it open
+    /// already, theirs count.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`]
+    pub fn open_with(defaults: Options) -> Result<Self, OpenError> {
         let mut shared = SHARED.get().lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(core) = shared.upgrade() {
             return Ok(Self { core });
         }
-        let device = Self::with_options(Options::from_env()?)?;
+        let device = Self::with_options(defaults.with_env()?)?;
         if iwarp_os::environment::is_foreign() {
             tracing::debug!("runs with more rights than its user: no IWARP_* variable counts");
         }

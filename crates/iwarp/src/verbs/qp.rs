@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use iwarp_proto::memory::{Access, QpId};
 use iwarp_proto::qp::{
-    Config, Park, PostError, RecvRequest, SendRequest, Shared, State, TransitionError,
+    Capabilities as Told, Config, Park, PostError, RecvRequest, SendRequest, Shared, State,
+    TransitionError,
 };
 use thiserror::Error;
 
@@ -157,6 +158,11 @@ impl QueuePair {
             nudge: Some(NUDGE),
             acknowledge: like_infiniband,
             park: like_infiniband.then_some(PARK),
+            tells: match (engine.options.tell_personality, engine.options.personality) {
+                (false, _) => Told::default(),
+                (true, Personality::Iwarp) => Told::SEES_RNIC,
+                (true, Personality::Roce) => Told::SEES_INFINIBAND,
+            },
         };
         let endpoint = Endpoint::new(
             engine,
