@@ -201,7 +201,7 @@ impl Lane {
             Place::Network => side,
         };
         let mut command = self.command(host);
-        self.run_with(&mut command, row.personality, row.sysfs, place, text);
+        self.run_with(&mut command, row.personality_of(side), row.sysfs, place, text);
         self.spawn(&mut command, output).with_context(|| format!("cannot start {text}"))
     }
 
@@ -215,10 +215,7 @@ impl Lane {
         text: &str,
     ) {
         command.arg(self.prefix.join("bin/iwarp")).args(["run", "--personality"]);
-        command.arg(match personality {
-            Personality::Iwarp => "iwarp",
-            Personality::Roce => "roce",
-        });
+        command.arg(personality.name());
         if sysfs {
             command.arg("--sysfs");
         }

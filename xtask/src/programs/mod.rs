@@ -1,5 +1,6 @@
 //! `cargo xtask programs`: real programs of Debian under `iwarp run`.
 
+mod compare;
 mod crates;
 mod document;
 mod extra;
@@ -42,16 +43,27 @@ pub(crate) struct Args {
     /// List what would run, and exit
     #[arg(long)]
     list: bool,
+    /// Run every row with this device instead of its own, or with each, and show which rows end
+    /// otherwise; nothing is recorded
+    #[arg(long, value_name = "WHICH", conflicts_with = "check")]
+    personality: Option<compare::Which>,
+    /// With --personality: how often each is run
+    #[arg(long, default_value_t = 1, requires = "personality")]
+    repeat: u32,
 }
 
 /// One row at one place, and what came of it.
+#[derive(Clone)]
 struct Run<'a> {
     row: &'a Row,
     place: Place,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let rows = table::rows();
+    let mut rows = table::rows();
+    if let Some(which) = args.personality {
+        rows = compare::rows(&rows, which);
+    }
     let runs: Vec<Run> = rows
         .iter()
         .filter(|row| !args.fast || row.fast)
@@ -60,12 +72,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .collect();
     if args.list {
         for Run { row, place } in &runs {
-            println!("{:<16} {:<9} {}", row.group, document::name(*place), row.client);
+            let (place, device) = (document::name(*place), row.personality.name());
+            println!("{:<16} {place:<9} {device:<6} {}", row.group, row.client);
         }
         return Ok(());
     }
     if !args.no_build {
         dist::build()?;
+    }
+    if args.personality.is_some() {
+        return compare::run(&runs, args.repeat, args.jobs);
     }
     let (verdicts, mut problems) = run_all(runs, args.jobs)?;
     let recorded = document::recorded();
@@ -141,7 +157,7 @@ fn next<'a>(queue: &Mutex<VecDeque<Run<'a>>>) -> Option<Run<'a>> {
 fn attempt(lane: &Lane, run: &Run) -> (Verdict, Option<String>) {
     let Run { row, place } = *run;
     let start = Instant::now();
-    let what = format!("{}, {}", row.client, document::name(place));
+    let what = format!("{} ({}), {}", row.client, row.personality.name(), document::name(place));
     let result = judge::run(lane, row, place);
     let verdict = Verdict::of(row, result.is_ok());
     let seconds = show(start.elapsed());

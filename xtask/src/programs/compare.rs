@@ -1,0 +1,74 @@
+//! The same rows with either device: which programs need one of them.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+
+use super::document::{self, Key, Verdict};
+use super::table::{Personality, Row};
+use super::{Run, run_all};
+
+/// Devices to run rows with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Which {
+    Iwarp,
+    Roce,
+    Both,
+}
+
+/// The rows with these devices instead of their own, each once. What one end's device is by itself
+/// is nothing to compare.
+pub(super) fn rows(rows: &[Row], which: Which) -> Vec<Row> {
+    let devices: &[Personality] = match which {
+        Which::Iwarp => &[Personality::Iwarp],
+        Which::Roce => &[Personality::Roce],
+        Which::Both => &[Personality::Iwarp, Personality::Roce],
+    };
+    let mut all: Vec<Row> = Vec::new();
+    for row in rows.iter().filter(|row| row.server_personality.is_none()) {
+        for device in devices {
+            let row = row.with_personality(*device);
+            if !all.iter().any(|known| Key::of(known) == Key::of(&row)) {
+                all.push(row);
+            }
+        }
+    }
+    all
+}
+
+/// How often a row has worked with each device.
+#[derive(Default)]
+struct Count {
+    good: [u32; 2],
+    runs: [u32; 2],
+}
+
+/// Runs everything so often, and prints the rows that did not always work, or not with both.
+pub(super) fn run(runs: &[Run], times: u32, jobs: usize) -> Result<()> {
+    let mut counts: BTreeMap<(String, &str), Count> = BTreeMap::new();
+    for _ in 0..times {
+        let (verdicts, _) = run_all(runs.to_vec(), jobs)?;
+        for Run { row, place } in runs {
+            let place = document::name(*place);
+            let Some(verdict) = verdicts.get(&(Key::of(row), place)) else { continue };
+            // What is not the device's name is the same for both.
+            let what = Key::of(&row.with_personality(Personality::Roce)).to_string();
+            let count = counts.entry((what, place)).or_default();
+            let device = row.personality as usize;
+            count.runs[device] += 1;
+            count.good[device] += u32::from(Verdict::is_good(verdict));
+        }
+    }
+    let always = |count: &&Count| count.good == count.runs;
+    println!("\n| Command | Place | iwarp | roce |\n|---|---|---|---|");
+    for ((what, place), count) in counts.iter().filter(|(_, count)| !always(count)) {
+        let [iwarp, roce] = [0, 1].map(|device| match count.runs[device] {
+            0 => "not run".to_owned(),
+            runs => format!("{} of {runs}", count.good[device]),
+        });
+        println!("| {what} | {place} | {iwarp} | {roce} |");
+    }
+    let good = counts.values().filter(always).count();
+    println!("\n{good} of {} rows always did what they should.", counts.len());
+    Ok(())
+}
