@@ -8,10 +8,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Instant;
 
+use common::raw::{Raw, request};
 use common::station::hasty;
 use common::{DEADLINE, parts, until};
 use iwarp::cm::{ConnectParams, Event, EventChannel, EventKind, Id};
 use iwarp::{Device, Ended, State};
+use iwarp_proto::mpa::wire::FrameKind;
 
 fn any_port() -> SocketAddr {
     SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0)
@@ -110,6 +112,36 @@ fn requests_come_in_order_although_the_first_were_refused() {
             .collect();
         assert_eq!(order, [0, 1, 2, 3, 4, 5, 6, 7], "round {round}");
     }
+}
+
+/// A peer knows of its connection as soon as it has the Reply, and may ask for the next one before
+/// the accepting call has returned: the program is told of the first one first.
+#[test]
+fn a_connection_is_told_before_what_its_peer_asks_for_next() {
+    const ROUNDS: usize = 300;
+    let device = device();
+    let channel = EventChannel::new(&device).unwrap();
+    let listener = listening(&channel);
+    let addr = listener.local_addr().unwrap();
+    let peer = std::thread::spawn(move || {
+        let mut before = None;
+        for _ in 0..ROUNDS {
+            let mut raw = Raw::connect(addr);
+            raw.send(&request().octets());
+            raw.startup(FrameKind::Reply);
+            before = Some(raw);
+        }
+        before
+    });
+    for round in 0..ROUNDS {
+        let next = event(&channel);
+        assert!(matches!(next.kind, EventKind::ConnectRequest { .. }), "{round}: {:?}", next.kind);
+        let (_pd, _s1, _s2, qp) = parts(&device, 16);
+        next.id.accept(&qp, &ConnectParams::default()).unwrap();
+        let then = event(&channel);
+        assert!(matches!(then.kind, EventKind::Established { .. }), "{round}: {:?}", then.kind);
+    }
+    drop(peer.join().unwrap());
 }
 
 #[test]

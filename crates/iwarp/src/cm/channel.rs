@@ -16,7 +16,7 @@ use crate::cm::{ConnectError, Id};
 use crate::engine::bell::Bell;
 use crate::engine::endpoint::Ended;
 use crate::engine::group::By;
-use crate::engine::sync::Mutex;
+use crate::engine::sync::{Guard, Mutex};
 use crate::engine::tended::{Waiting, wait_beside};
 use crate::engine::{Engine, keep_inherited, now};
 use crate::verbs::Device;
@@ -144,6 +144,11 @@ pub(crate) struct ChannelCore {
 #[derive(Default)]
 struct Queue {
     events: VecDeque<Unread>,
+    /// Requests that came while a connection was being accepted: its peer may know of that already,
+    /// and the program is told of that connection first.
+    held: VecDeque<Unread>,
+    /// Connections that are being accepted.
+    accepting: usize,
     /// Of the threads that sleep in the library until there is an event.
     sleepers: Vec<Arc<Bell>>,
 }
@@ -166,20 +171,37 @@ impl ChannelCore {
 
     /// `listener` was asked for a connection, which is `id`.
     pub(crate) fn push_request(&self, id: Id, listener: WeakId, kind: EventKind) {
-        self.add([Unread { id: Holder::New(id), listener: Some(listener), kind }]);
+        let request = Unread { id: Holder::New(id), listener: Some(listener), kind };
+        let mut queue = self.queue.lock();
+        if queue.accepting > 0 && queue.held.try_reserve(1).is_ok() {
+            queue.held.push_back(request);
+            return;
+        }
+        drop(queue);
+        self.add([request]);
+    }
+
+    /// From now on requests wait until what this returns is dropped: a connection is accepted, and
+    /// what its peer asks for next must not be told before it.
+    pub(crate) fn hold_requests(self: &Arc<Self>) -> Holding {
+        self.queue.lock().accepting += 1;
+        Holding(Arc::clone(self))
+    }
+
+    fn add(&self, events: impl IntoIterator<Item = Unread>) {
+        self.add_to(self.queue.lock(), events);
     }
 
     /// The descriptor is changed under the lock of the events, so that it is readable exactly
     /// while there are some.
-    fn add(&self, events: impl IntoIterator<Item = Unread>) {
+    fn add_to(&self, mut queue: Guard<'_, Queue>, events: impl IntoIterator<Item = Unread>) {
         // Dropped after the queue is unlocked: a request refuses its connection then.
         let mut events = events.into_iter();
-        let _lost;
-        let mut queue = self.queue.lock();
+        let mut lost = None;
         for event in events.by_ref() {
             if queue.events.try_reserve(1).is_err() {
                 tracing::error!("out of memory: an event of the connection manager is lost");
-                _lost = event;
+                lost = Some(event);
                 break;
             }
             queue.events.push_back(event);
@@ -189,6 +211,8 @@ impl ChannelCore {
             }
         }
         queue.sleepers.drain(..).for_each(|bell| bell.ring());
+        drop(queue);
+        drop(lost);
     }
 
     fn pop_one(&self) -> Option<Unread> {
@@ -224,6 +248,11 @@ impl ChannelCore {
             to.push_back(event);
         }
         removed.iter().for_each(|_| self.taken(&queue));
+        for _ in 0..queue.held.len() {
+            let Some(event) = queue.held.pop_front() else { break };
+            let to = if event.concerns(id) { &mut removed } else { &mut queue.held };
+            to.push_back(event);
+        }
         Removed(removed)
     }
 
@@ -250,6 +279,21 @@ impl ChannelCore {
             }
         }
         self.add(removed.0);
+    }
+}
+
+/// A connection is being accepted: see [`ChannelCore::hold_requests`].
+pub(crate) struct Holding(Arc<ChannelCore>);
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        let Self(channel) = self;
+        let mut queue = channel.queue.lock();
+        queue.accepting -= 1;
+        if queue.accepting == 0 && !queue.held.is_empty() {
+            let held = std::mem::take(&mut queue.held);
+            channel.add_to(queue, held);
+        }
     }
 }
 

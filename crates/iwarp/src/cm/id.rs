@@ -520,6 +520,8 @@ impl Id {
         params: &ConnectParams,
     ) -> Result<(), ConnectError> {
         self.core.engine.process.check()?;
+        let mut _holding = None;
+        self.downgrade().with_channel(|channel| _holding = Some(channel.hold_requests()));
         let mut state = self.core.state.lock();
         let accepting = state.take_request()?;
         let endpoint = Arc::clone(&qp.endpoint);
