@@ -498,12 +498,26 @@ impl Endpoint {
 
     /// Ends the connection in good order.
     pub(crate) fn disconnect(self: &Arc<Self>) {
+        self.hear_out();
         self.end_by(|_| true, Qp::disconnect);
     }
 
     /// The same, unless the queue pair has another connection by now.
     pub(crate) fn disconnect_if(self: &Arc<Self>, connection: u64) {
+        self.hear_out();
         self.end_by(|core| core.connection == connection, Qp::disconnect);
+    }
+
+    /// Takes in what has come by now. A program may leave on a message of which another thread has
+    /// yet to see what stands behind it: the peer's question whether it was received.
+    fn hear_out(self: &Arc<Self>) {
+        if self.engine.is_inherited() || !self.is_connected() {
+            return;
+        }
+        if let Some(link) = self.link() {
+            self.deliver(&link);
+            link.settle_receiving();
+        }
     }
 
     /// No connection could be had.

@@ -148,6 +148,11 @@ impl Link {
         &self.gather
     }
 
+    /// Waits a moment for whoever is receiving.
+    pub(crate) fn settle_receiving(&self) {
+        self.receive.settle();
+    }
+
     /// Nothing is sent until the next call that drives the stream, which the poll groups
     /// report as if it could be written again, or until a post that does not wait.
     pub(crate) fn hold(&self) {

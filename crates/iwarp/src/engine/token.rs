@@ -55,6 +55,17 @@ impl<T> Token<T> {
         Some(result)
     }
 
+    /// Waits until work that is under way is done, but not for long: it may be this very thread's.
+    pub(crate) fn settle(&self) {
+        const LOOKS: u32 = 1000;
+        for _ in 0..LOOKS {
+            if self.state.try_lock().is_some() {
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+
     /// Waits until work that is under way is done: for one system call at most.
     pub(crate) fn quiesce(&self) {
         drop(self.state.lock());

@@ -18,8 +18,8 @@ struct Parts {
 }
 
 impl Parts {
-    fn new() -> Self {
-        let device = Device::with_options(Options::default()).unwrap();
+    fn new(options: &Options) -> Self {
+        let device = Device::with_options(options.clone()).unwrap();
         let channel = device.create_comp_channel().unwrap();
         let pd = device.alloc_pd();
         let queues = [0; 2].map(|_| device.create_cq(256, Some(&channel)).unwrap());
@@ -43,7 +43,12 @@ pub fn sleep(channel: &CompletionChannel) {
 
 /// A client and a server, each with the channel on which all its completions raise events.
 pub fn connect() -> [(End, CompletionChannel); 2] {
-    let (client, server) = (Parts::new(), Parts::new());
+    connect_with(&Options::default())
+}
+
+/// The same on devices with these options.
+pub fn connect_with(options: &Options) -> [(End, CompletionChannel); 2] {
+    let (client, server) = (Parts::new(options), Parts::new(options));
     let listener = Listener::bind(&server.device, "127.0.0.1:0".parse().unwrap()).unwrap();
     let (ours, theirs) = couple(&client.device, &client.qp, &listener, &server.qp);
     [client.end(ours), server.end(theirs)]
