@@ -57,7 +57,9 @@ impl Observer for Watch {
     }
 
     fn disconnected(&self, why: Ended) {
-        self.over.store(true, Ordering::SeqCst);
-        self.id.push(EventKind::Disconnected(why));
+        // Told once, though its queue pair may end later.
+        if !self.over.swap(true, Ordering::SeqCst) {
+            self.id.push(EventKind::Disconnected(why));
+        }
     }
 }
