@@ -9,6 +9,7 @@ mod mutants;
 mod packages;
 mod programs;
 mod purity;
+mod recipe;
 mod sanitizer;
 mod shell;
 mod soak;
@@ -47,6 +48,8 @@ enum Command {
     Soak(soak::Args),
     /// Run rdma-core's Python tests on the drop-in libraries and write docs/pyverbs.md
     Pyverbs(programs::pyverbs::Args),
+    /// Follow docs/ci.md, and run 1,000 jobs of each kind beside each other
+    Recipe(recipe::Args),
 }
 
 fn main() -> ExitCode {
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Command::Programs(args) => programs::run(&args),
         Command::Soak(args) => soak::run(&args),
         Command::Pyverbs(args) => programs::pyverbs::run(&args),
+        Command::Recipe(args) => recipe::run(&args),
     };
     exit_code(result)
 }

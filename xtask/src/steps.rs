@@ -10,6 +10,7 @@ use crate::fuzz;
 use crate::instructions;
 use crate::programs;
 use crate::purity;
+use crate::recipe;
 use crate::sanitizer::{self, Sanitizer};
 use crate::shell::{self, Tally};
 use crate::soak;
@@ -110,6 +111,12 @@ pub(crate) const ALL: &[Step] = &[
         about: "rdma-core's Python tests on the drop-in libraries",
         absent: || absent_file(path("crates/iwarp-capi")),
         run: |_| programs::pyverbs::check().map(Outcome::Passed),
+    },
+    Step {
+        name: "recipe",
+        about: "docs/ci.md as its reader follows it, jobs beside each other",
+        absent: || absent_file(path("crates/iwarp-capi")),
+        run: |_| recipe::check().map(Outcome::Passed),
     },
     Step {
         name: "soak",

@@ -1,7 +1,7 @@
 //! `cargo xtask programs`: real programs of Debian under `iwarp run`.
 
 mod compare;
-mod crates;
+pub(crate) mod crates;
 mod document;
 mod extra;
 mod judge;

@@ -21,10 +21,16 @@ const KEPT_FREE: usize = 4;
 /// The part of the places that further addresses may have on top, each.
 const SHARE: usize = 16;
 
+/// So many of those that came before one another are asked whether theirs has come first.
+const ELDERS: usize = 16;
+
 /// A connection whose Request has not come.
 pub(crate) trait Guest: Send + Sync {
     /// Goes: others need the place.
     fn make_room(&self);
+
+    /// Looks whether its Request has come, as that of a later connection has.
+    fn look(&self);
 }
 
 /// What counts as one peer: an address, or a network of IPv6 that one host may have to itself.
@@ -189,6 +195,20 @@ impl Place {
         }
     }
 
+    /// Those of the same source that came before and have not asked yet, oldest first: the last
+    /// few of them.
+    pub(crate) fn elders(&self) -> Vec<Arc<dyn Guest>> {
+        let Held::Arriving(serial) = self.held else { return Vec::new() };
+        let state = self.crowd.state.lock();
+        let Some(share) = state.shares.get(&self.source) else { return Vec::new() };
+        let before = share.arriving.range(..serial).rev().take(ELDERS);
+        let mut elders: Vec<_> =
+            before.filter_map(|(_, guest)| guest.as_ref()?.upgrade()).collect();
+        drop(state);
+        elders.reverse();
+        elders
+    }
+
     /// The Request has come, and waits for an answer. False where too many do.
     pub(crate) fn wait(&mut self) -> bool {
         let Held::Arriving(serial) = self.held else { return true };
@@ -231,6 +251,8 @@ mod tests {
         fn make_room(&self) {
             self.0.store(true, Ordering::SeqCst);
         }
+
+        fn look(&self) {}
     }
 
     struct Arrived {

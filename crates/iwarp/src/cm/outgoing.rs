@@ -19,16 +19,19 @@ use crate::engine::endpoint::{Endpoint, Observer};
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
 use crate::engine::tasks::Task;
 use crate::engine::tended::wait_beside;
-use crate::engine::turns::Turn;
+use crate::engine::turns::{Call, Turn};
 use crate::engine::worker::Deadline;
 use crate::engine::{Engine, now};
 
-/// Programs tell their port and only then listen (qperf does): for so long a refusal is not
-/// believed. Who connects to the same address meanwhile stands in line: programs take the order in
-/// which they connect for the order in which the peer is asked (perftest does).
-const PATIENCE: Duration = Duration::from_millis(40);
-/// How soon it is tried again.
-const PAUSE: Duration = Duration::from_millis(4);
+/// Programs tell their port and only then listen (qperf, perftest): for so long a refusal is not
+/// believed. On a machine with more to do than CPUs, a server needs a few hundred milliseconds from
+/// the one to the other. Who connects to the same address meanwhile stands in line.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How soon it is tried again, at first and at last.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(40));
+/// How long others stand in line behind a connection that TCP has not made yet. Across a distance
+/// all go at once after that.
+const IN_LINE: Duration = Duration::from_millis(5);
 
 /// A connection being made, served by the worker or by a caller that is blocked.
 pub(crate) struct Outgoing {
@@ -42,8 +45,10 @@ pub(crate) struct Outgoing {
     deadline: Time,
     cancelled: AtomicBool,
     attempt: Mutex<Option<Attempt>>,
-    /// As long as nobody listens.
+    /// As long as it has not asked: nobody listens yet, or TCP needs time.
     turn: Mutex<Option<Turn>>,
+    /// Nobody listened at first.
+    knocks: AtomicBool,
     id: WeakId,
     timer: Mutex<Option<Deadline>>,
     itself: Weak<Outgoing>,
@@ -76,6 +81,8 @@ impl Origin {
 struct Attempt {
     calling: Calling,
     enhanced: bool,
+    /// When those in line need not wait for it any more.
+    _opens: Option<Deadline>,
 }
 
 impl Attempt {
@@ -124,6 +131,7 @@ impl Outgoing {
             cancelled: AtomicBool::new(false),
             attempt: Mutex::new(None),
             turn: Mutex::new(None),
+            knocks: AtomicBool::new(false),
             id,
             timer: Mutex::new(None),
             itself: itself.clone(),
@@ -172,7 +180,11 @@ impl Outgoing {
             let woken =
                 wait_beside(waiting, calling.line().as_fd(), calling.interest(), Some(left))?;
             if woken.own {
-                match calling.advance(worker) {
+                let advanced = calling.advance(worker);
+                if calling.has_asked() {
+                    self.end_turn();
+                }
+                match advanced {
                     Ok(None) => {}
                     Ok(Some(reply)) => break End::Reply(reply),
                     Err(error) => break End::Failed(error),
@@ -194,6 +206,11 @@ impl Outgoing {
         if self.turn.lock().is_none() && self.stand_in_line(revision) {
             return Ok(());
         }
+        self.go(revision, by)
+    }
+
+    /// Begins a connection out of line.
+    fn go(&self, revision: u8, by: By) -> Result<(), ConnectError> {
         match self.try_once(revision, by) {
             Err(error) if self.is_premature(&error) => {
                 self.knock(revision);
@@ -206,18 +223,26 @@ impl Outgoing {
     /// False where there is no line.
     fn stand_in_line(&self, revision: u8) -> bool {
         let weak = Weak::clone(&self.itself);
-        self.engine.turns.wait(self.peer, move |turn| {
-            if let Some(outgoing) = weak.upgrade() {
-                *outgoing.turn.lock() = Some(turn);
-                outgoing.try_again(revision);
-            }
+        self.engine.turns.wait(self.peer, move |call| {
+            let Some(outgoing) = weak.upgrade() else { return };
+            let begun = match call {
+                Call::Turn(turn) => {
+                    *outgoing.turn.lock() = Some(turn);
+                    outgoing.go(revision, By::Worker)
+                }
+                Call::Open => outgoing.go(revision, By::Worker),
+                Call::Refused => Err(refused()),
+            };
+            outgoing.unless_begun(begun);
         })
     }
 
     /// Tries again after a pause, with those that come later behind it.
     fn knock(&self, revision: u8) {
+        self.knocks.store(true, Ordering::Relaxed);
         {
             let mut turn = self.turn.lock();
+            turn.take_if(|turn| !turn.is_current());
             while turn.is_none() {
                 *turn = self.engine.turns.take(self.peer);
                 if turn.is_none() && self.stand_in_line(revision) {
@@ -231,13 +256,38 @@ impl Outgoing {
                 outgoing.try_again(revision);
             }
         };
-        self.engine.worker.at(now().plus(PAUSE), Box::new(again));
+        let (now, (first, last)) = (now(), PAUSES);
+        let waited = now.0.saturating_sub(self.began.0);
+        self.engine.worker.at(now.plus((waited / 8).clamp(first, last)), Box::new(again));
     }
 
-    /// The peer listens, or nothing will come of it: the next one's turn.
+    /// The peer was asked, or nothing will come of it: the next one's turn.
     fn end_turn(&self) {
         let turn = self.turn.lock().take();
         drop(turn);
+    }
+
+    /// The same where it has failed. If nobody listens, those in line are told so: were they to try
+    /// by themselves, a server that begins to listen at that moment would see them and not the first
+    /// (perftest takes the second connection for the first then).
+    fn fail_turn(&self, error: &ConnectError) {
+        let turn = self.turn.lock().take();
+        if let Some(turn) = turn
+            && is_refusal(error)
+        {
+            turn.refuse();
+        }
+    }
+
+    /// It is this one's turn until it has asked, unless it is another's. Says when others may go
+    /// nevertheless: not where they would find nobody.
+    fn keep_turn(&self) -> Option<Deadline> {
+        let mut turn = self.turn.lock();
+        if turn.is_none() {
+            *turn = self.engine.turns.take(self.peer);
+        }
+        let opens = !self.knocks.load(Ordering::Relaxed);
+        turn.as_ref().filter(|_| opens).map(|turn| turn.open_at(now().plus(IN_LINE)))
     }
 
     /// Begins a TCP connection whose start-up is of that revision.
@@ -258,7 +308,9 @@ impl Outgoing {
         let (worker, private_data) = (&self.engine.worker, &self.params.private_data);
         let calling = Calling::start(worker, socket, self.peer, config, private_data, served)?;
         let asked = calling.has_asked();
-        *slot = Some(Attempt { calling, enhanced: revision > 1 });
+        // With the slot locked: the worker may go on with the attempt as soon as it is not.
+        let opens = if asked { None } else { self.keep_turn() };
+        *slot = Some(Attempt { calling, enhanced: revision > 1, _opens: opens });
         drop(slot);
         if asked {
             self.end_turn();
@@ -299,7 +351,10 @@ impl Outgoing {
             drop(line);
             return self.knock(if enhanced { self.engine.options.revision } else { 1 });
         }
-        self.end_turn();
+        match &end {
+            End::Failed(error) if wanted => self.fail_turn(error),
+            _ => self.end_turn(),
+        }
         let result = match end {
             End::Failed(error) => Err(error),
             End::Reply(Reply { accepted: false, negotiated, private_data }) => {
@@ -312,17 +367,20 @@ impl Outgoing {
     }
 
     fn try_again(&self, revision: u8) {
-        if let Err(error) = self.begin(revision, By::Worker) {
-            self.end_turn();
+        let begun = self.begin(revision, By::Worker);
+        self.unless_begun(begun);
+    }
+
+    fn unless_begun(&self, begun: Result<(), ConnectError>) {
+        if let Err(error) = begun {
+            self.fail_turn(&error);
             self.report(Err(error));
         }
     }
 
     /// Nobody listens, and perhaps only not yet.
     fn is_premature(&self, error: &ConnectError) -> bool {
-        let refused = matches!(error, ConnectError::Unreachable(error)
-            if error.kind() == io::ErrorKind::ConnectionRefused);
-        refused && now() < self.began.plus(PATIENCE)
+        is_refusal(error) && now() < self.began.plus(PATIENCE)
     }
 
     /// A peer that knows revision 1 only closes the connection (RFC 6581 §10): try that on a new
@@ -378,6 +436,16 @@ impl Outgoing {
     }
 }
 
+fn refused() -> ConnectError {
+    ConnectError::Unreachable(io::ErrorKind::ConnectionRefused.into())
+}
+
+/// Whether nobody listens.
+fn is_refusal(error: &ConnectError) -> bool {
+    matches!(error, ConnectError::Unreachable(error)
+        if error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
 /// How an attempt ends for which there is no more time.
 fn too_late(attempt: &Attempt) -> End {
     End::Failed(if attempt.calling.is_connected() {
@@ -406,5 +474,43 @@ impl Task for Outgoing {
         if let Some((attempt, end)) = ended {
             self.end(attempt, end);
         }
+    }
+}
+
+#[cfg(all(test, not(model)))]
+mod tests {
+    use iwarp_os::Ipv6Listen;
+
+    use super::*;
+    use crate::Device;
+    use crate::cm::EventChannel;
+
+    /// Nothing is asked of a peer before what the program asked for first, as long as that is soon.
+    #[test]
+    fn nobody_overtakes_a_connection_that_tcp_has_not_made_yet() {
+        let device = Device::open().unwrap();
+        let channel = EventChannel::new(&device).unwrap();
+        // Time stands still: nobody opens the line.
+        device.engine().worker.stop();
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = TcpSocket::listen(any, 0, Ipv6Listen::Only).unwrap();
+        let peer = listener.local_addr().unwrap();
+        // There is room for one, whom nobody takes: the system drops what comes after it.
+        let _one = TcpSocket::connect_start(None, peer).unwrap();
+        let connecting = || {
+            let id = Id::new(&channel).unwrap();
+            let origin = Origin { reserved: None, local: None, traffic_class: None };
+            let params = ConnectParams::default();
+            let outgoing =
+                Outgoing::start(origin, peer, None, &params, id.downgrade(), By::Worker).unwrap();
+            (id, outgoing)
+        };
+        let (_first_id, first) = connecting();
+        assert!(first.attempt.lock().as_ref().is_some_and(|first| !first.calling.has_asked()));
+        // Now there is room.
+        listener.accept().unwrap();
+        let (_second_id, second) = connecting();
+        assert!(second.attempt.lock().is_none(), "it was faster than the first");
+        assert!(listener.accept().is_err());
     }
 }

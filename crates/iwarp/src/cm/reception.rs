@@ -231,6 +231,7 @@ impl Arriving {
         match called.advance() {
             Ok(None) => {}
             Ok(Some(request)) => {
+                elders_first(&place);
                 hand_over(&*reception.host, &reception.tasks, request, called, place);
                 return Ok(());
             }
@@ -258,12 +259,45 @@ impl Arriving {
         Ok(())
     }
 
+    fn look(&self, order: Order) {
+        let result = match self.state.lock().as_mut() {
+            Some(arrival) => arrival.called.advance(),
+            None => return,
+        };
+        let request = match result {
+            Ok(None) => return,
+            Ok(Some(request)) => request,
+            Err(error) => return self.drop_it(&error.to_string()),
+        };
+        let Some(arrival) = self.state.lock().take() else { return };
+        if order == Order::EldersFirst {
+            elders_first(&arrival.place);
+        }
+        hand_over(&*self.host, &self.tasks, request, arrival.called, arrival.place);
+    }
+
     /// Closes the connection without an answer (RFC 5044 §7.1.2(2)).
     fn drop_it(&self, why: &str) {
         if let Some(arrival) = self.state.lock().take() {
             refuse(&arrival.called, why);
             drop(arrival.called.leave(&self.tasks, arrival.place));
         }
+    }
+}
+
+/// Whether connections of the same peer that came before are looked at first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    EldersFirst,
+    AsItComes,
+}
+
+/// Programs count their connections in the order in which they make them, and take the order of the
+/// requests for the same (perftest does). A connection whose Request is there when it is taken would
+/// pass the one before it, whose Request came a moment earlier and waits to be read.
+fn elders_first(place: &Place) {
+    for elder in place.elders() {
+        elder.look();
     }
 }
 
@@ -287,20 +321,67 @@ impl Guest for Arriving {
     fn make_room(&self) {
         self.drop_it("others needed the place");
     }
+
+    fn look(&self) {
+        self.look(Order::AsItComes);
+    }
 }
 
 impl Task for Arriving {
     fn ready(&self, _: Ready) {
-        let result = match self.state.lock().as_mut() {
-            Some(arrival) => arrival.called.advance(),
-            None => return,
+        self.look(Order::EldersFirst);
+    }
+}
+
+#[cfg(all(test, not(model)))]
+mod tests {
+    use std::io::Write;
+    use std::net::TcpStream;
+
+    use iwarp_os::Ipv6Listen;
+    use iwarp_proto::mpa::startup::Initiator;
+
+    use super::*;
+    use crate::Device;
+
+    #[derive(Default)]
+    struct Heard(Mutex<Vec<Vec<u8>>>);
+
+    impl Host for Heard {
+        fn requested(&self, request: Request, _: Answering) {
+            self.0.lock().push(request.private_data);
+        }
+    }
+
+    #[test]
+    fn requests_are_heard_in_the_order_in_which_they_were_sent() {
+        let device = Device::open().unwrap();
+        let engine = device.engine();
+        // This thread does what the worker would, in the order that is to be tried.
+        engine.worker.stop();
+        let config = engine.options.startup(1, 1);
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let socket = TcpSocket::listen(any, 64, Ipv6Listen::Only).unwrap();
+        let heard = Arc::new(Heard::default());
+        let host = Arc::clone(&heard) as Arc<dyn Host>;
+        let reception = Reception::new(engine, None, config, 64, host);
+        let addr = socket.local_addr().unwrap();
+        let called = |count: usize| -> Vec<TcpStream> {
+            (0..count).map(|_| TcpStream::connect(addr).unwrap()).collect()
         };
-        let request = match result {
-            Ok(None) => return,
-            Ok(Some(request)) => request,
-            Err(error) => return self.drop_it(&error.to_string()),
+        let ask = |mut stream: &TcpStream, number: u8| {
+            let initiator = Initiator::new(config, &[number], now()).unwrap();
+            stream.write_all(initiator.request()).unwrap();
         };
-        let Some(arrival) = self.state.lock().take() else { return };
-        hand_over(&*self.host, &self.tasks, request, arrival.called, arrival.place);
+        // Some are taken before they ask, one never asks, and the last has asked when it is taken.
+        let early = called(5);
+        (0..early.len()).for_each(|_| reception.take(&socket));
+        let late = called(1);
+        let asking = early[..2].iter().chain(&early[3..]).chain(&late);
+        for (number, stream) in (0..).zip(asking) {
+            ask(stream, number);
+        }
+        reception.take(&socket);
+        assert_eq!(*heard.0.lock(), [[0], [1], [2], [3], [4]]);
     }
 }

@@ -81,7 +81,7 @@ pub(crate) struct Engine {
     next_worker: AtomicU32,
     pub(crate) live: Arc<Live>,
     pub(crate) numbers: Arc<Numbers>,
-    /// Connections to addresses where nobody listens yet.
+    /// Connections that are made in the order in which they were asked for.
     pub(crate) turns: Arc<Turns>,
     /// To refuse connections with when there are no descriptors.
     pub(crate) spare: Mutex<Spare>,

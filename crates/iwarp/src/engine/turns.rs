@@ -1,20 +1,59 @@
-//! Who wants the same address takes turns.
+//! Who connects to the same address takes turns, where that takes time.
+//!
+//! Programs take the order in which they connect for the order in which the peer is asked (perftest
+//! does), as InfiniBand's connection manager has it. Over TCP each is a connection of its own: a
+//! later one may be made while an earlier one is still on its way, or while nobody listens yet.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use iwarp_proto::types::Time;
+
 use crate::engine::now;
 use crate::engine::sync::Mutex;
-use crate::engine::worker::Worker;
+use crate::engine::worker::{Deadline, Worker};
 
-/// Called on the worker when the turn has come.
-type Waiter = Box<dyn FnOnce(Turn) + Send>;
+/// What somebody in line is told, on the worker.
+pub(crate) enum Call {
+    /// It is its turn.
+    Turn(Turn),
+    /// There is no line any more: everybody may go.
+    Open,
+    /// Nobody listens at the address: what was found by the one in front holds for all.
+    Refused,
+}
+
+type Waiter = Box<dyn FnOnce(Call) + Send>;
+
+/// Those who wait, in the order of coming, and whose turn it is.
+struct Line {
+    turn: u64,
+    waiters: VecDeque<Waiter>,
+}
+
+#[derive(Default)]
+struct Lines {
+    serial: u64,
+    /// A line exists as long as somebody has the turn.
+    by_addr: HashMap<SocketAddr, Line>,
+}
+
+impl Lines {
+    fn next_turn(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
+    }
+
+    /// The line in which it is that turn.
+    fn of(&mut self, addr: SocketAddr, turn: u64) -> Option<&mut Line> {
+        self.by_addr.get_mut(&addr).filter(|line| line.turn == turn)
+    }
+}
 
 /// Lines in front of addresses.
 pub(crate) struct Turns {
-    /// A line exists as long as somebody has the turn, and is in the order of coming.
-    lines: Mutex<HashMap<SocketAddr, VecDeque<Waiter>>>,
+    lines: Mutex<Lines>,
     worker: Arc<Worker>,
 }
 
@@ -26,45 +65,62 @@ impl std::fmt::Debug for Turns {
 
 impl Turns {
     pub(crate) fn new(worker: &Arc<Worker>) -> Arc<Self> {
-        Arc::new(Self { lines: Mutex::new(HashMap::new()), worker: Arc::clone(worker) })
+        Arc::new(Self { lines: Mutex::default(), worker: Arc::clone(worker) })
     }
 
     /// It is the caller's turn until the result is dropped, unless it is somebody else's.
     pub(crate) fn take(self: &Arc<Self>, addr: SocketAddr) -> Option<Turn> {
         let mut lines = self.lines.lock();
-        if lines.contains_key(&addr) {
+        if lines.by_addr.contains_key(&addr) {
             return None;
         }
-        lines.insert(addr, VecDeque::new());
-        Some(Turn { turns: Arc::clone(self), addr })
+        let turn = lines.next_turn();
+        lines.by_addr.insert(addr, Line { turn, waiters: VecDeque::new() });
+        Some(Turn { turns: Arc::clone(self), addr, number: turn })
     }
 
     /// Stands in line. False when it is nobody's turn.
     pub(crate) fn wait(
         &self,
         addr: SocketAddr,
-        waiter: impl FnOnce(Turn) + Send + 'static,
+        waiter: impl FnOnce(Call) + Send + 'static,
     ) -> bool {
-        match self.lines.lock().get_mut(&addr) {
+        match self.lines.lock().by_addr.get_mut(&addr) {
             Some(line) => {
-                line.push_back(Box::new(waiter));
+                line.waiters.push_back(Box::new(waiter));
                 true
             }
             None => false,
         }
     }
 
-    fn pass(self: &Arc<Self>, addr: SocketAddr) {
-        let next = {
-            let mut lines = self.lines.lock();
-            let next = lines.get_mut(&addr).and_then(VecDeque::pop_front);
-            if next.is_none() {
-                lines.remove(&addr);
-            }
-            next
+    /// That turn is over: the next one's.
+    fn pass(self: &Arc<Self>, addr: SocketAddr, turn: u64) {
+        let mut lines = self.lines.lock();
+        let Some(line) = lines.of(addr, turn) else { return };
+        let Some(next) = line.waiters.pop_front() else {
+            lines.by_addr.remove(&addr);
+            return;
         };
-        if let Some(next) = next {
-            next(Turn { turns: Arc::clone(self), addr });
+        let number = lines.next_turn();
+        if let Some(line) = lines.by_addr.get_mut(&addr) {
+            line.turn = number;
+        }
+        drop(lines);
+        next(Call::Turn(Turn { turns: Arc::clone(self), addr, number }));
+    }
+
+    /// Ends the line in which it is that turn, and tells those who wait what `call` says.
+    fn end_line(&self, addr: SocketAddr, turn: u64, call: fn() -> Call) {
+        let waiters = {
+            let mut lines = self.lines.lock();
+            if lines.of(addr, turn).is_none() {
+                return;
+            }
+            lines.by_addr.remove(&addr).map(|line| line.waiters)
+        };
+        for waiter in waiters.into_iter().flatten() {
+            waiter(call());
         }
     }
 }
@@ -73,56 +129,148 @@ impl Turns {
 pub(crate) struct Turn {
     turns: Arc<Turns>,
     addr: SocketAddr,
+    number: u64,
+}
+
+impl Turn {
+    /// Whether there is a line behind it, or nobody yet.
+    pub(crate) fn is_current(&self) -> bool {
+        self.turns.lines.lock().of(self.addr, self.number).is_some()
+    }
+
+    /// Lets everybody go who is still in line at that time, unless the result is dropped before.
+    pub(crate) fn open_at(&self, at: Time) -> Deadline {
+        let open = self.doing(|turns, addr, number| turns.end_line(addr, number, || Call::Open));
+        self.turns.worker.deadline(at, open)
+    }
+
+    /// Nobody listens, for those in line either.
+    pub(crate) fn refuse(self) {
+        // Comes before the end of the turn, which finds no line any more.
+        let tell = self.doing(|turns, addr, number| turns.end_line(addr, number, || Call::Refused));
+        self.turns.worker.at(now(), tell);
+    }
+
+    /// For the worker: whoever has the turn may hold what the next one needs.
+    fn doing(&self, what: fn(&Arc<Turns>, SocketAddr, u64)) -> Box<dyn FnOnce() + Send> {
+        let (turns, addr, number) = (Arc::downgrade(&self.turns), self.addr, self.number);
+        Box::new(move || {
+            if let Some(turns) = turns.upgrade() {
+                what(&turns, addr, number);
+            }
+        })
+    }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let turns = Arc::downgrade(&self.turns);
-        let addr = self.addr;
-        let pass = move || {
-            if let Some(turns) = turns.upgrade() {
-                turns.pass(addr);
-            }
-        };
-        // Not here: whoever drops it may hold what the next one needs.
-        self.turns.worker.at(now(), Box::new(pass));
+        self.turns.worker.at(now(), self.doing(Turns::pass));
     }
 }
 
 #[cfg(all(test, not(model)))]
 mod tests {
-    use std::sync::mpsc;
+    use std::sync::mpsc::{self, Receiver, Sender};
     use std::time::Duration;
 
     use super::*;
     use crate::engine::options::Options;
 
+    const ADDR: SocketAddr =
+        SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
+    const DEADLINE: Duration = Duration::from_secs(10);
+
+    struct Scene {
+        worker: Arc<Worker>,
+        turns: Arc<Turns>,
+        tell: Sender<(usize, Call)>,
+        told: Receiver<(usize, Call)>,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            let worker = Worker::start(&Options::default()).unwrap();
+            let turns = Turns::new(&worker);
+            let (tell, told) = mpsc::channel();
+            Self { worker, turns, tell, told }
+        }
+
+        fn stand(&self, number: usize) {
+            let tell = self.tell.clone();
+            assert!(self.turns.wait(ADDR, move |call| tell.send((number, call)).unwrap()));
+        }
+
+        fn line_ends(&self) {
+            let deadline = std::time::Instant::now() + DEADLINE;
+            while self.turns.take(ADDR).is_none() {
+                assert!(std::time::Instant::now() < deadline, "the line stays");
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    impl Drop for Scene {
+        fn drop(&mut self) {
+            self.worker.stop();
+        }
+    }
+
     #[test]
     fn turns_come_in_the_order_of_coming_and_end_with_the_line() {
-        let worker = Worker::start(&Options::default()).unwrap();
-        let turns = Turns::new(&worker);
-        let addr = SocketAddr::from(([127, 0, 0, 1], 1));
-        let (tell, told) = mpsc::channel();
-        assert!(!turns.wait(addr, |_| panic!("nobody is there to wait for")));
-        let first = turns.take(addr).unwrap();
-        assert!(turns.take(addr).is_none());
-        for number in 0..3 {
-            let tell = tell.clone();
-            assert!(turns.wait(addr, move |turn| tell.send((number, turn)).unwrap()));
-        }
-        assert!(told.try_recv().is_err());
+        let scene = Scene::new();
+        assert!(!scene.turns.wait(ADDR, |_| panic!("nobody is there to wait for")));
+        let first = scene.turns.take(ADDR).unwrap();
+        assert!(scene.turns.take(ADDR).is_none());
+        (0..3).for_each(|number| scene.stand(number));
+        assert!(scene.told.try_recv().is_err());
         drop(first);
         for number in 0..3 {
-            let (who, turn) = told.recv_timeout(Duration::from_secs(10)).unwrap();
+            let (who, call) = scene.told.recv_timeout(DEADLINE).unwrap();
             assert_eq!(who, number);
-            assert!(told.try_recv().is_err(), "one at a time");
-            drop(turn);
+            assert!(matches!(call, Call::Turn(_)));
+            assert!(scene.told.try_recv().is_err(), "one at a time");
+            drop(call);
         }
-        let deadline = std::time::Instant::now() + Duration::from_secs(10);
-        while turns.take(addr).is_none() {
-            assert!(std::time::Instant::now() < deadline, "the line stays");
-            std::thread::yield_now();
+        scene.line_ends();
+    }
+
+    /// Those who wait behind one that finds nobody are told so, too: were they to try by themselves,
+    /// one might be the first whom a server sees that begins to listen just then.
+    #[test]
+    fn who_is_refused_is_so_with_all_in_line() {
+        let scene = Scene::new();
+        let first = scene.turns.take(ADDR).unwrap();
+        (0..3).for_each(|number| scene.stand(number));
+        first.refuse();
+        for number in 0..3 {
+            let (who, call) = scene.told.recv_timeout(DEADLINE).unwrap();
+            assert_eq!(who, number);
+            assert!(matches!(call, Call::Refused));
         }
-        worker.stop();
+        scene.line_ends();
+    }
+
+    #[test]
+    fn a_line_opens_in_time_and_the_turn_that_ends_later_is_nobody_s() {
+        let scene = Scene::new();
+        let first = scene.turns.take(ADDR).unwrap();
+        (0..3).for_each(|number| scene.stand(number));
+        let _opens = first.open_at(now());
+        for number in 0..3 {
+            let (who, call) = scene.told.recv_timeout(DEADLINE).unwrap();
+            assert_eq!(who, number);
+            assert!(matches!(call, Call::Open));
+        }
+        assert!(!first.is_current());
+        let second = scene.turns.take(ADDR).unwrap();
+        scene.stand(7);
+        drop(first);
+        // Behind the end of the first turn, on the same thread.
+        let (tell, told) = mpsc::channel();
+        scene.worker.at(now(), Box::new(move || tell.send(()).unwrap()));
+        told.recv_timeout(DEADLINE).unwrap();
+        assert!(scene.told.try_recv().is_err(), "it is not the end of this one");
+        drop(second);
+        assert_eq!(scene.told.recv_timeout(DEADLINE).unwrap().0, 7);
     }
 }

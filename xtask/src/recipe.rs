@@ -1,0 +1,155 @@
+//! `cargo xtask recipe`: docs/ci.md, as its reader would follow it.
+//!
+//! The shell blocks of the page run in their order, in a directory that has what the page says, as a
+//! user without rights; then `docs/ci/thousand.sh` does what its head says.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::geteuid;
+
+use crate::programs::crates;
+use crate::{dist, shell};
+
+/// The user without rights.
+const NOBODY: u32 = 65_534;
+/// Seconds that a job's set-up may take.
+const SET_UP: f64 = 10.0;
+/// Runs of each kind in `cargo xtask test`.
+const FEW: u32 = 50;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Runs of each kind, in one network namespace and in one for each
+    #[arg(long, default_value_t = 1000)]
+    runs: u32,
+    /// Runs at a time
+    #[arg(long, default_value_t = 8)]
+    jobs: u32,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    println!("{}", follow(args)?);
+    Ok(())
+}
+
+/// For `cargo xtask test`.
+pub(crate) fn check() -> Result<String> {
+    follow(&Args { runs: FEW, jobs: 8 })
+}
+
+fn follow(args: &Args) -> Result<String> {
+    let place = Place::new()?;
+    dist::make(&place.directory)?;
+    let tests = place.directory.join("programs");
+    fs::create_dir(&tests)?;
+    crates::build(crates::IBVERBS, &tests)?;
+    place.open()?;
+
+    let page = fs::read_to_string(shell::root().join("docs/ci.md")).context("docs/ci.md")?;
+    let blocks = shell_blocks(&page);
+    let first = blocks.first().context("docs/ci.md has no shell block")?;
+    let began = Instant::now();
+    place.run("set-up", first)?;
+    let set_up = began.elapsed().as_secs_f64();
+    ensure!(set_up < SET_UP, "the set-up of docs/ci.md takes {set_up:.1} s");
+    let began = Instant::now();
+    // Each goes on where the one before has ended.
+    place.run("page", &blocks.concat())?;
+    let page = began.elapsed().as_secs_f64();
+
+    let began = Instant::now();
+    let thousand = format!("{first}\nexec ./thousand.sh \"$PWD/programs/ibverbs-tests\"\n");
+    let variables = format!("export RUNS={} JOBS={}\n", args.runs, args.jobs);
+    place.run("runs", &(variables + &thousand))?;
+    Ok(format!(
+        "set-up in {set_up:.1} s, {} shell blocks in {page:.0} s, {} runs without a failure in {:.0} s",
+        blocks.len(),
+        4 * args.runs,
+        began.elapsed().as_secs_f64(),
+    ))
+}
+
+/// The commands of the page that are to be run.
+fn shell_blocks(page: &str) -> Vec<String> {
+    let mut blocks = Vec::new();
+    let mut lines = page.lines();
+    while lines.by_ref().any(|line| line == "```sh") {
+        let block = lines.by_ref().take_while(|line| *line != "```");
+        blocks.push(block.map(|line| format!("{line}\n")).collect());
+    }
+    blocks
+}
+
+/// A directory that is gone afterwards.
+struct Place {
+    directory: PathBuf,
+}
+
+impl Place {
+    fn new() -> Result<Self> {
+        let directory = std::env::temp_dir().join(format!("iwarp-recipe-{}", std::process::id()));
+        fs::create_dir(&directory).with_context(|| format!("{}", directory.display()))?;
+        let place = Self { directory };
+        for name in ["pair.sh", "thousand.sh"] {
+            let from = shell::root().join("docs/ci").join(name);
+            fs::copy(&from, place.directory.join(name))
+                .with_context(|| format!("{}", from.display()))?;
+        }
+        Ok(place)
+    }
+
+    /// Gives it to the user as whom the page is followed.
+    fn open(&self) -> Result<()> {
+        fs::set_permissions(&self.directory, Permissions::from_mode(0o755))?;
+        let all = ["programs", "programs/ibverbs-tests", "pair.sh", "thousand.sh"];
+        for path in all.iter().map(|name| self.directory.join(name)) {
+            fs::set_permissions(&path, Permissions::from_mode(0o755))?;
+        }
+        if geteuid().is_root() {
+            chown(&self.directory, Some(NOBODY), Some(NOBODY))?;
+        }
+        Ok(())
+    }
+
+    fn run(&self, name: &str, script: &str) -> Result<()> {
+        let path = self.directory.join(format!(".{name}.sh"));
+        fs::write(&path, format!("set -eu\n{script}"))?;
+        fs::set_permissions(&path, Permissions::from_mode(0o644))?;
+        shell::run(&mut self.command(&path))
+    }
+
+    fn command(&self, script: &Path) -> Command {
+        let mut command = shell::program("setpriv");
+        if geteuid().is_root() {
+            command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+        }
+        command.args(["--pdeathsig", "KILL", "sh"]).arg(script);
+        command.env_clear().current_dir(&self.directory);
+        command.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
+        command.env("HOME", "/nonexistent").env("LC_ALL", "C");
+        command
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shell_blocks;
+
+    #[test]
+    fn only_blocks_of_sh_are_run() {
+        let page =
+            "# Page\n```sh\none\ntwo\n```\ntext\n```console\n$ not this\n```\n```sh\nthree\n```";
+        assert_eq!(shell_blocks(page), ["one\ntwo\n", "three\n"]);
+    }
+}
