@@ -5,6 +5,7 @@ mod common;
 use common::{End, Setup, pattern, until};
 use iwarp::{
     Options, Personality, QueuePairAttributes, RecvRequest, SendOp, SharedReceiveQueue, WcOp,
+    WcStatus,
 };
 
 fn setup() -> Setup {
@@ -180,4 +181,37 @@ fn a_stream_that_stands_still_can_be_ended() {
         let (ours, theirs) = (client.device.connections(), server.device.connections());
         (ours + theirs == 0).then_some(())
     });
+}
+
+/// Whoever ends the connection: no more Sends have completed than were received, and those that were
+/// not received say so.
+#[test]
+fn a_send_completes_at_both_ends_or_not_at_its_own() {
+    const SENDS: u64 = 6;
+    for round in 0..140u64 {
+        let (client, server) = setup().connect();
+        let source = client.region_of(&pattern(700, round));
+        let sinks: Vec<_> = (0..SENDS).map(|_| server.region(700)).collect();
+        let (receives, end) = (round % (SENDS + 1), [&client, &server][round as usize % 2]);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for (id, sink) in (0..receives).zip(&sinks) {
+                    server.post_recv(id, &[sink.whole()]);
+                }
+            });
+            for id in 0..SENDS {
+                client.send(id, &[source.whole()]);
+            }
+            // The rest is on its way then, or waits for receives that never come.
+            (0..receives).for_each(|id| assert_eq!(server.received().wr_id, id));
+            end.connection.disconnect();
+        });
+        let sent: Vec<_> = (0..SENDS).map(|_| common::next(&client.send_cq).status).collect();
+        let completed = sent.iter().take_while(|status| **status == WcStatus::Success).count();
+        assert!(completed as u64 <= receives, "round {round}: {sent:?}, {receives} were received");
+        assert!(sent[completed..].iter().all(|status| *status == WcStatus::Flushed), "{sent:?}");
+        for sink in &sinks[..receives as usize] {
+            assert!(sink.buffer().unwrap().to_vec() == pattern(700, round));
+        }
+    }
 }
