@@ -56,6 +56,7 @@ scenarios! { lifetimes, "c/cm_lifetimes.c":
     a_port_can_be_bound_again_at_once = "bind-again",
     a_waiting_thread_can_be_cancelled = "cancel",
     a_channel_may_go_under_a_waiting_thread = "channel-goes-under-waiter",
+    a_channel_may_have_gone_before_a_thread_waits = "channel-went-before-waiter",
     a_channel_may_go_before_its_ids = "channel-goes-first",
     a_crash_is_seen_within_a_second = "crash",
     a_child_has_connections_of_its_own = "forked",

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_uint};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use iwarp::cm::EventChannel;
@@ -25,6 +25,8 @@ use crate::guard::{self, Errno, INVALID};
 pub struct CmChannel {
     abi: rdma_event_channel,
     live: Mutex<Option<Live>>,
+    /// Which thread has destroyed it.
+    destroyer: AtomicUsize,
     process: ForkGeneration,
 }
 
@@ -49,7 +51,8 @@ impl CmChannel {
             || {
                 let abi = rdma_event_channel { fd: Cell::new(-1) };
                 let (live, process) = (Mutex::new(None), ForkGeneration::new());
-                Box::into_raw(Box::new(Self { abi, live, process }))
+                let destroyer = AtomicUsize::new(0);
+                Box::into_raw(Box::new(Self { abi, live, destroyer, process }))
             },
             |unused| unused.0,
         );
@@ -89,6 +92,23 @@ impl CmChannel {
         Ok((live.channel.clone(), live.serial))
     }
 
+    /// Whether another thread has destroyed it. Then whoever comes to wait is a moment too late for
+    /// what it was about to do: rping's thread for events is back from the last one while its main
+    /// thread ends the program, and would end it with an error of its own (`cm_thread`).
+    ///
+    /// # Safety
+    ///
+    /// As [`Self::of`].
+    unsafe fn went_meanwhile(channel: *mut rdma_event_channel) -> bool {
+        // SAFETY: as in `with_serial`.
+        let this = unsafe { channel.cast::<Self>().as_ref() };
+        this.is_some_and(|this| {
+            !this.process.forked()
+                && lock(&this.live).is_none()
+                && this.destroyer.load(Ordering::SeqCst) != this_thread()
+        })
+    }
+
     /// # Safety
     ///
     /// The channel is not used any more, except by threads that wait.
@@ -98,12 +118,21 @@ impl CmChannel {
         if this.process.forked() {
             return;
         }
+        this.destroyer.store(this_thread(), Ordering::SeqCst);
         let live = lock(&this.live).take();
         if live.is_some() {
             this.abi.fd.set(-1);
             lock(UNUSED.get()).push(Unused(channel.cast()));
         }
     }
+}
+
+/// A number that no other living thread has.
+fn this_thread() -> usize {
+    thread_local! {
+        static HERE: u8 = const { 0 };
+    }
+    HERE.with(|here| std::ptr::from_ref(here).addr())
 }
 
 /// Channels that were destroyed.
@@ -192,13 +221,15 @@ const NEVER: RawFd = -1;
 fn next(channel: *mut rdma_event_channel, serial: &mut Option<u64>) -> Result<Next, Errno> {
     // SAFETY: the program's channel, which may be gone meanwhile.
     let found = unsafe { CmChannel::with_serial(channel) };
+    let gone = channel;
     let channel = match (found, *serial) {
         (Ok((channel, number)), None) => {
             *serial = Some(number);
             channel
         }
         (Ok((channel, number)), Some(before)) if before == number => channel,
-        (Err(error), None) => return Err(error),
+        // SAFETY: as above.
+        (Err(error), None) if !unsafe { CmChannel::went_meanwhile(gone) } => return Err(error),
         // Destroyed during the wait: a thread that sits in the kernel's stays there.
         _ => return Ok(Next::Wait(NEVER)),
     };

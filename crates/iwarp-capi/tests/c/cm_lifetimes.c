@@ -331,9 +331,36 @@ static void forked(void)
 	release(&pair);
 }
 
+static void *come_too_late(void *channel)
+{
+	struct rdma_cm_event *event;
+
+	return rdma_get_cm_event(channel, &event) ? channel : NULL;
+}
+
+/* A thread that goes back to wait as another one destroys the channel is not told an error: it
+ * would make one of the program's end (rping). */
+static void channel_went_before_waiter(void)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct rdma_cm_event *event;
+	pthread_t thread;
+	void *result;
+
+	CHECK(channel);
+	rdma_destroy_event_channel(channel);
+	FAILS(rdma_get_cm_event(channel, &event), EBADF);
+	CHECK(pthread_create(&thread, NULL, come_too_late, channel) == 0);
+	/* It waits, so this can end it. */
+	CHECK(pthread_cancel(thread) == 0);
+	CHECK(pthread_join(thread, &result) == 0);
+	CHECK(result == PTHREAD_CANCELED);
+}
+
 MAIN({ "destroy-waits-for-ack", destroy_waits_for_ack },
      { "requests-belong-to-the-listener", requests_belong_to_the_listener },
      { "listener-goes-first", listener_goes_first }, { "bind-again", bind_again },
      { "cancel", cancel }, { "channel-goes-under-waiter", channel_goes_under_waiter },
      { "channel-goes-first", channel_goes_first }, { "crash", crash },
-     { "forked", forked })
+     { "forked", forked },
+     { "channel-went-before-waiter", channel_went_before_waiter })
