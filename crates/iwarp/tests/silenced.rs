@@ -10,7 +10,7 @@ use std::thread;
 
 use common::{DEADLINE, End, Setup, couple, next, until};
 use iwarp::cm::Listener;
-use iwarp::{CompletionChannel, Ended, QueuePairAttributes, RecvRequest};
+use iwarp::{CompletionChannel, CompletionQueue, Ended, QueuePairAttributes, RecvRequest};
 
 const SIGNAL: u64 = 1000;
 
@@ -101,4 +101,46 @@ fn streams_come_and_go() {
     other.qp.post_recv(&RecvRequest { wr_id: SIGNAL, sges: &[] }).unwrap();
     dialer.connection.disconnect();
     assert_eq!(next(&other.recv_cq).wr_id, SIGNAL);
+}
+
+/// A program with a queue for what it sends and one for what it receives, which arms the one of the
+/// two that it waits for, sleeps, and afterwards looks at both (as QEMU's migration does).
+#[test]
+fn a_program_that_arms_its_queues_in_turn_is_woken() {
+    const ROUNDS: u64 = 5_000;
+    let ends = channels::connect();
+    let [(client, _), (server, _)] = &ends;
+    for end in [client, server] {
+        (0..2).for_each(|id| end.post_recv(id, &[]));
+    }
+    thread::scope(|scope| {
+        for (first, (end, channel)) in [true, false].into_iter().zip(&ends) {
+            scope.spawn(move || {
+                let mut early = false;
+                for round in 0..ROUNDS {
+                    for sends in [first, !first] {
+                        if sends {
+                            end.send(SIGNAL, &[]);
+                            awaits(&end.send_cq, channel);
+                        } else if !std::mem::take(&mut early) {
+                            awaits(&end.recv_cq, channel);
+                        }
+                    }
+                    end.post_recv(round, &[]);
+                    early = end.recv_cq.poll_one().is_some();
+                    (0..50).for_each(|_| assert_eq!(end.send_cq.poll_one(), None));
+                }
+            });
+        }
+    });
+}
+
+/// Sleeps on the descriptor until the queue has something, without ever having blocked in a call.
+fn awaits(queue: &CompletionQueue, channel: &CompletionChannel) {
+    queue.request_notify(false);
+    while queue.poll_one().is_none() {
+        channels::sleep(channel);
+        while channel.try_next().is_some() {}
+        queue.request_notify(false);
+    }
 }

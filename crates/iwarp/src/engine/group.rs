@@ -275,8 +275,7 @@ impl Group {
     /// Whoever begins to wait for this group rouses the stream afterwards, so it may be silenced where
     /// nobody waits yet.
     fn is_left_to_others(&self, link: &Link) -> bool {
-        let needed = self.handover.has_left() || self.handover.has_waiters();
-        !needed && link.is_tended_beside(self)
+        self.handover.may_be_left() && link.is_tended_beside(self)
     }
 
     /// Moves the only stream there is: trying it costs no more than a look at the epoll, which would

@@ -251,6 +251,13 @@ impl Handover {
         self.state.load(Ordering::SeqCst) == WATCHED && !self.has_waiters()
     }
 
+    /// Whether the worker, in its turn, may leave the streams to callers of other groups. Not where a
+    /// caller has armed this one meanwhile, even if it has polled again since: it arms an armed group
+    /// no more, and nobody would rouse a stream that was silenced now.
+    pub(crate) fn may_be_left(&self) -> bool {
+        !self.has_left() && self.is_watched()
+    }
+
     /// It does no more. True when the group must be armed by the caller.
     #[must_use]
     pub(crate) fn leave(&self, now: u64) -> bool {

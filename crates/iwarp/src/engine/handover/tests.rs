@@ -57,6 +57,19 @@ fn a_caller_that_goes_to_sleep_takes_the_worker_off_its_timer() {
     assert_eq!(handover.worker_turn(10 + LEASE, Cause::Fired), Duty::Serve);
 }
 
+/// The worker was about to serve the group; meanwhile its caller has armed it, and polled again.
+#[test]
+fn a_group_that_was_armed_under_the_worker_is_not_left_to_others() {
+    let handover = Handover::new();
+    assert!(!handover.may_be_left(), "it is armed");
+    assert_eq!(handover.worker_turn(1, Cause::Fired), Duty::Serve);
+    assert!(handover.may_be_left());
+    assert!(handover.end_lease());
+    handover.lease(2, false);
+    assert!(!handover.may_be_left());
+    assert!(!handover.end_lease(), "the caller would not rouse the streams again");
+}
+
 #[test]
 fn the_worker_stays_away_from_a_group_that_a_caller_drives() {
     let handover = Handover::new();
