@@ -5,6 +5,7 @@ use anyhow::{Result, bail};
 use crate::shell;
 
 /// A program, the Debian package that brings it, and what asks for it.
+#[derive(Debug)]
 pub(crate) struct Tool {
     /// Name on the path, or a path.
     pub(crate) program: &'static str,
@@ -78,11 +79,24 @@ pub(crate) const TOOLS: &[Tool] = &[
 ///
 /// When something is still missing afterwards.
 pub(crate) fn ensure(steps: &[&str]) -> Result<()> {
-    let wanted = missing(steps);
+    let needed = |tool: &&Tool| tool.steps.iter().any(|step| steps.contains(step));
+    ensure_tools(TOOLS.iter().filter(needed))
+}
+
+/// Installs what is missing of these, where that is possible.
+///
+/// # Errors
+///
+/// When something is still missing afterwards.
+pub(crate) fn ensure_tools<'a>(tools: impl Iterator<Item = &'a Tool> + Clone) -> Result<()> {
+    let missing = || tools.clone().filter(|tool| !shell::exists(tool.program));
+    let wanted: Vec<&Tool> = missing().collect();
     if wanted.is_empty() {
         return Ok(());
     }
-    let packages: Vec<&str> = wanted.iter().map(|tool| tool.package).collect();
+    let mut packages: Vec<&str> = wanted.iter().map(|tool| tool.package).collect();
+    packages.sort_unstable();
+    packages.dedup();
     let list = packages.join(" ");
     if !is_root() || !shell::exists("apt-get") {
         bail!("missing programs; as root: apt-get install --no-install-recommends {list}");
@@ -97,15 +111,10 @@ pub(crate) fn ensure(steps: &[&str]) -> Result<()> {
     let mut install = vec!["install", "--yes", "--no-install-recommends"];
     install.extend(packages);
     apt(&install)?;
-    match missing(steps).first() {
+    match missing().next() {
         Some(tool) => bail!("{} is installed but {} is not found", tool.package, tool.program),
         None => Ok(()),
     }
-}
-
-fn missing(steps: &[&str]) -> Vec<&'static Tool> {
-    let needed = |tool: &&Tool| tool.steps.iter().any(|step| steps.contains(step));
-    TOOLS.iter().filter(needed).filter(|tool| !shell::exists(tool.program)).collect()
 }
 
 fn is_root() -> bool {

@@ -6,10 +6,16 @@ mod document;
 mod extra;
 mod judge;
 pub(crate) mod lab;
+mod monitors;
 pub(crate) mod process;
 pub(crate) mod pyverbs;
+mod qemu;
+mod scenario;
+mod scenario_record;
+mod storage;
 mod symbols;
 pub(crate) mod table;
+mod wheels;
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -19,6 +25,7 @@ use anyhow::{Result, bail};
 
 use document::{Key, Verdict, Verdicts};
 use lab::{Lab, Lane};
+use scenario::Choice;
 use table::{Place, Row};
 
 use crate::dist;
@@ -28,6 +35,9 @@ pub(crate) struct Args {
     /// Run only what has this in its group or its command
     #[arg(long, value_name = "TEXT", value_delimiter = ',')]
     only: Vec<String>,
+    /// Run those too that `cargo xtask test` leaves out because they take long to install or to run
+    #[arg(long)]
+    all: bool,
     /// Run only one quick row of every kind
     #[arg(long)]
     fast: bool,
@@ -70,11 +80,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .filter(|row| args.only.is_empty() || args.only.iter().any(|text| names(row, text)))
         .flat_map(|row| row.places.iter().map(move |&place| Run { row, place }))
         .collect();
+    let scenarios = scenario::chosen(match (args.all, args.fast, &*args.only) {
+        (_, true, _) => Choice::Only(&[]),
+        (true, ..) => Choice::All,
+        (false, false, []) => Choice::Always,
+        (false, false, texts) => Choice::Only(texts),
+    });
     if args.list {
         for Run { row, place } in &runs {
             let (place, device) = (document::name(*place), row.personality.name());
             println!("{:<16} {place:<9} {device:<6} {}", row.group, row.client);
         }
+        scenarios.iter().for_each(|run| println!("{}", run.line()));
         return Ok(());
     }
     if !args.no_build {
@@ -84,9 +101,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return compare::run(&runs, args.repeat, args.jobs);
     }
     let (verdicts, mut problems) = run_all(runs, args.jobs)?;
+    let (records, more) = scenario::run_all(scenarios, args.jobs)?;
+    problems.extend(more);
     let recorded = document::recorded();
+    let mut kept = document::recorded_scenarios();
     if args.check {
         problems.extend(unrecorded(&verdicts, &recorded));
+        problems.extend(scenario_record::compare(&records, &kept));
     } else {
         let known = |(key, place): &(Key, &str)| {
             rows.iter().any(|row| {
@@ -96,7 +117,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let mut all = recorded;
         all.retain(|which, _| known(which));
         all.extend(verdicts);
-        document::write(&rows, &all, &symbols::all()?)?;
+        kept.extend(records);
+        document::write(&rows, &all, &kept, &symbols::all()?)?;
     }
     if !problems.is_empty() {
         bail!("{}", problems.join("\n       "));
@@ -113,13 +135,17 @@ pub(crate) fn check() -> Result<String> {
         .collect();
     dist::build()?;
     let (verdicts, problems) = run_all(runs, 2)?;
+    let (records, more) = scenario::run_all(scenario::chosen(Choice::Always), 2)?;
     let unrecorded = unrecorded(&verdicts, &document::recorded());
-    let problems = [problems, unrecorded, compare_symbols()?].concat();
+    let unrecorded_too = scenario_record::compare(&records, &document::recorded_scenarios());
+    let problems = [problems, more, unrecorded, unrecorded_too, compare_symbols()?].concat();
     if !problems.is_empty() {
         bail!("{}", problems.join("\n       "));
     }
     let good = verdicts.values().filter(|verdict| verdict.is_good()).count();
-    Ok(format!("{good} of {} runs of programs are as they should be", verdicts.len()))
+    let good = good + records.len();
+    let count = verdicts.len() + records.len();
+    Ok(format!("{good} of {count} runs of programs are as they should be"))
 }
 
 fn names(row: &Row, text: &str) -> bool {
@@ -128,6 +154,9 @@ fn names(row: &Row, text: &str) -> bool {
 
 /// Runs all of them, some at a time; also returns what is wrong.
 fn run_all(runs: Vec<Run>, jobs: usize) -> Result<(Verdicts, Vec<String>)> {
+    if runs.is_empty() {
+        return Ok(<_>::default());
+    }
     let lab = Lab::new(jobs.clamp(1, 16))?;
     extra::compile(runs.iter().map(|run| run.row), &lab.bin())?;
     let start = Instant::now();

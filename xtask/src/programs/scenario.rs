@@ -1,0 +1,313 @@
+//! Rows that take more than a server and a client: a script drives the programs, and compares what
+//! they moved.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::lab::{Lab, Lane, Side};
+use super::process::Process;
+use super::scenario_record::{Key, Record, Records};
+use super::table::{Personality, Place};
+use super::{document, monitors, qemu, storage, wheels};
+use crate::{packages, shell};
+
+/// What all scripts import.
+const LAB: &str = include_str!("scenarios/lab.py");
+/// What they and [`install`] need.
+const TOOLS: &[packages::Tool] = &[
+    packages::Tool { program: "python3", package: "python3", steps: &[] },
+    packages::Tool { program: "pip3", package: "python3-pip", steps: &[] },
+];
+/// Of what a script prints, this much is shown where it fails.
+const SHOWN: usize = 40;
+
+/// A line of the matrix.
+#[derive(Clone, Debug)]
+pub(crate) struct Scenario {
+    /// Heading in the document, and for `--only`.
+    pub(crate) group: &'static str,
+    /// What is done, for the document.
+    pub(crate) what: &'static str,
+    /// Text of the script.
+    pub(crate) script: &'static str,
+    /// Its arguments.
+    pub(crate) arguments: &'static str,
+    /// What the device says it is.
+    pub(crate) personality: Personality,
+    /// Whether a program looks into /sys or /dev.
+    pub(crate) sysfs: bool,
+    /// Where it runs.
+    pub(crate) places: &'static [Place],
+    /// Debian packages with the programs: what shows that each is installed, and its name.
+    pub(crate) packages: &'static [packages::Tool],
+    /// Packages of PyPI, with versions.
+    pub(crate) wheels: &'static [&'static str],
+    /// Seconds that are too many for it.
+    pub(crate) limit: u64,
+    /// Whether `cargo xtask test` runs it; else it takes `--all`, or `--only`.
+    pub(crate) always: bool,
+    /// Why it does not work, where it does not.
+    pub(crate) cause: Option<&'static str>,
+}
+
+impl Scenario {
+    /// A script that works on the default device, in both places.
+    pub(crate) const fn new(
+        what: &'static str,
+        script: &'static str,
+        arguments: &'static str,
+    ) -> Self {
+        Self {
+            group: "",
+            what,
+            script,
+            arguments,
+            personality: Personality::Iwarp,
+            sysfs: false,
+            places: &[Place::Loopback, Place::Network],
+            packages: &[],
+            wheels: &[],
+            limit: 120,
+            always: false,
+            cause: None,
+        }
+    }
+
+    pub(crate) const fn roce(self) -> Self {
+        Self { personality: Personality::Roce, ..self }
+    }
+
+    pub(crate) const fn sysfs(self) -> Self {
+        Self { sysfs: true, ..self }
+    }
+
+    pub(crate) const fn only(self, places: &'static [Place]) -> Self {
+        Self { places, ..self }
+    }
+
+    pub(crate) const fn within(self, limit: u64) -> Self {
+        Self { limit, ..self }
+    }
+
+    pub(crate) const fn always(self) -> Self {
+        Self { always: true, ..self }
+    }
+
+    pub(crate) const fn because(self, cause: &'static str) -> Self {
+        Self { cause: Some(cause), ..self }
+    }
+
+    /// Whether `--only` with this text means it.
+    fn is_named(&self, text: &str) -> bool {
+        self.group == text || self.what.contains(text)
+    }
+}
+
+/// All of them, in the order of the document.
+pub(crate) fn all() -> Vec<Scenario> {
+    [qemu::scenarios(), storage::scenarios(), wheels::scenarios(), monitors::scenarios()].concat()
+}
+
+/// Which are to be run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Choice<'a> {
+    /// Those that `cargo xtask test` runs.
+    Always,
+    /// Every one.
+    All,
+    /// Those with one of these texts in their group or description.
+    Only(&'a [String]),
+}
+
+/// One scenario at one place.
+#[derive(Debug)]
+pub(crate) struct Run {
+    scenario: Scenario,
+    place: Place,
+}
+
+impl Run {
+    pub(crate) fn line(&self) -> String {
+        let Self { scenario, place } = self;
+        format!("{:<16} {:<9} {}", scenario.group, document::name(*place), scenario.what)
+    }
+}
+
+/// The runs that a choice means.
+pub(crate) fn chosen(choice: Choice) -> Vec<Run> {
+    let wanted = |scenario: &Scenario| match choice {
+        Choice::Always => scenario.always,
+        Choice::All => true,
+        Choice::Only(texts) => texts.iter().any(|text| scenario.is_named(text)),
+    };
+    let runs = all().into_iter().filter(wanted);
+    runs.flat_map(|scenario| {
+        scenario.places.iter().map(move |&place| Run { scenario: scenario.clone(), place })
+    })
+    .collect()
+}
+
+/// Runs them, some at a time; also returns what is wrong.
+///
+/// # Errors
+///
+/// When packages are missing or there are no hosts to be had.
+pub(crate) fn run_all(runs: Vec<Run>, jobs: usize) -> Result<(Records, Vec<String>)> {
+    if runs.is_empty() {
+        return Ok(<_>::default());
+    }
+    packages::ensure_tools(TOOLS.iter().chain(runs.iter().flat_map(|run| run.scenario.packages)))?;
+    let lab = Lab::new(jobs.clamp(1, 16))?;
+    let mut wheels: Vec<&str> = runs.iter().flat_map(|run| run.scenario.wheels).copied().collect();
+    wheels.sort_unstable();
+    wheels.dedup();
+    for wheel in wheels {
+        install(wheel, &lab.bin())?;
+    }
+    let (start, count) = (Instant::now(), runs.len());
+    let queue = Mutex::new(runs.into_iter().collect::<VecDeque<_>>());
+    let results = Mutex::new((Records::new(), Vec::new()));
+    std::thread::scope(|scope| {
+        for lane in &lab.lanes {
+            scope.spawn(|| {
+                loop {
+                    let run = queue.lock().expect("not poisoned").pop_front();
+                    let Some(run) = run else { break };
+                    let (record, problem) = attempt(lane, &run);
+                    let key = (Key::of(&run.scenario), document::name(run.place));
+                    let mut results = results.lock().expect("not poisoned");
+                    results.0.insert(key, record);
+                    results.1.extend(problem);
+                }
+            });
+        }
+    });
+    println!("{count} scenarios in {:.0} s", start.elapsed().as_secs_f64());
+    Ok(results.into_inner().expect("not poisoned"))
+}
+
+fn attempt(lane: &Lane, run: &Run) -> (Record, Option<String>) {
+    let Run { scenario, place } = run;
+    let start = Instant::now();
+    let result = drive(lane, scenario, *place);
+    lane.sweep();
+    let seconds = format!("{:5.1} s", start.elapsed().as_secs_f64());
+    let what = format!("{}: {}, {}", scenario.group, scenario.what, document::name(*place));
+    match (result, scenario.cause) {
+        (Ok(said), cause) => {
+            println!("ok      {seconds} {what}");
+            let note = cause.map(|_| format!("{what}: works; its cause is to go from the table"));
+            (Record::works(&said), note)
+        }
+        (Err(error), Some(cause)) => {
+            println!("no      {seconds} {what}: {cause}\n{error:#}");
+            (Record::fails(&error.to_string()), None)
+        }
+        (Err(error), None) => {
+            println!("FAILS   {seconds} {what}: {error:#}");
+            let text = error.to_string();
+            let last = text.lines().last().unwrap_or_default();
+            (Record::fails(&text), Some(format!("{what}: {last}")))
+        }
+    }
+}
+
+/// Runs the script; what it said is returned, or is the error.
+fn drive(lane: &Lane, scenario: &Scenario, place: Place) -> Result<String> {
+    empty(lane.directory())?;
+    let output = lane.directory().with_extension("txt");
+    let (script, library) = (lane.directory().join("scenario.py"), lane.directory().join("lab.py"));
+    fs::write(&script, scenario.script)?;
+    fs::write(library, LAB)?;
+    let host = lane.command(Side::Server);
+    let mut python = Command::new("python3");
+    python.arg(script).args(scenario.arguments.split_whitespace());
+    python.current_dir(lane.directory()).env_clear();
+    let settings = host.get_envs().filter_map(|(name, value)| Some((name, value?)));
+    python.envs(settings).env("PYTHONDONTWRITEBYTECODE", "1");
+    let sides = [("ON_SERVER", Side::Server), ("ON_CLIENT", Side::Client)];
+    for (name, side) in sides {
+        let host = if place == Place::Loopback { Side::Server } else { side };
+        python.env(name, words(&lane.command(host)));
+    }
+    let mut iwarp = Command::new("");
+    lane.run_with(&mut iwarp, scenario.personality, scenario.sysfs, place, "");
+    python.env("IWARP", words(&iwarp));
+    python.env("PLACE", document::name(place));
+    python.env("SERVER", lane.address(Side::Server, place));
+    python.env("CLIENT", lane.address(Side::Client, place));
+    python.env(
+        "DEVICE",
+        match scenario.personality {
+            Personality::Iwarp => "iwarp0",
+            Personality::Roce => "roce0",
+        },
+    );
+    let folders: Vec<String> = scenario
+        .wheels
+        .iter()
+        .map(|wheel| {
+            wheel_folder(wheel, &lane.directory().with_file_name("bin")).display().to_string()
+        })
+        .collect();
+    python.env("WHEELS", folders.join(":"));
+    let limit = Duration::from_secs(scenario.limit);
+    let mut process = Process(lane.spawn(&mut python, &output)?);
+    let status = process.ends(Instant::now() + limit);
+    drop(process);
+    let said = fs::read(&output).unwrap_or_default();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    let lines: Vec<&str> = said.lines().collect();
+    let end = lines[lines.len().saturating_sub(SHOWN)..].join("\n");
+    match status {
+        None => bail!("{end}\nfailure: it does not end in {limit:?}"),
+        Some(status) if !status.success() => bail!("{end}"),
+        Some(_) => {}
+    }
+    ensure!(said.contains("compared: ") || said.contains("beside: "), "{end}\nfailure: silent");
+    Ok(said)
+}
+
+/// A command's words, as one text that a shell would split so again.
+fn words(command: &Command) -> String {
+    let words = [command.get_program()].into_iter().chain(command.get_args());
+    let words = words.map(|word| word.to_string_lossy().into_owned());
+    words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+fn empty(directory: &Path) -> Result<()> {
+    for entry in fs::read_dir(directory)?.flatten() {
+        let path = entry.path();
+        let removed =
+            if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        removed.with_context(|| format!("cannot remove {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Puts a package of PyPI, and what it depends on, where everybody can read it. What was downloaded
+/// once is kept beside other things that were built.
+fn install(wheel: &str, bin: &Path) -> Result<()> {
+    let kept = wheel_folder(wheel, &shell::target_dir().join("wheels"));
+    if !kept.join("complete").exists() {
+        let _ = fs::remove_dir_all(&kept);
+        let mut pip = shell::program("/usr/bin/python3");
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+        pip.args(["--no-compile", "--root-user-action=ignore", "--target"]).arg(&kept);
+        shell::run(pip.args(wheel.split_whitespace()))?;
+        fs::write(kept.join("complete"), "")?;
+    }
+    let mut copy = shell::program("cp");
+    copy.args(["--recursive", "--preserve=mode,links", "--reflink=auto"]);
+    shell::run(copy.arg(kept).arg(wheel_folder(wheel, bin)))
+}
+
+fn wheel_folder(wheel: &str, parent: &Path) -> PathBuf {
+    parent.join(wheel.replace(|c: char| !c.is_ascii_alphanumeric(), "-"))
+}

@@ -1,0 +1,230 @@
+//! The part of `docs/programs.md` with scenarios, and what it records.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+
+use super::document::name;
+use super::scenario::Scenario;
+use super::table::{Personality, Place};
+
+/// What tells scenarios apart: group, description and device.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key(String, String, String);
+
+impl Key {
+    pub(crate) fn of(scenario: &Scenario) -> Self {
+        Self(scenario.group.to_owned(), scenario.what.to_owned(), device(scenario).to_owned())
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} ({})", self.0, self.1, self.2)
+    }
+}
+
+/// What came of a scenario at one place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Record {
+    works: bool,
+    version: String,
+    compared: String,
+    beside: String,
+}
+
+/// By scenario and place.
+pub(crate) type Records = BTreeMap<(Key, &'static str), Record>;
+
+impl Record {
+    /// Of what a script printed that succeeded.
+    pub(crate) fn works(said: &str) -> Self {
+        Self { works: true, ..Self::fails(said) }
+    }
+
+    /// Of what a script printed that failed.
+    pub(crate) fn fails(said: &str) -> Self {
+        let lines = |prefix: &str| {
+            let found = said.lines().filter_map(|line| line.strip_prefix(prefix));
+            found.map(|line| line.replace('|', "/")).collect::<Vec<_>>().join("; ")
+        };
+        Self {
+            works: false,
+            version: lines("version: "),
+            compared: lines("compared: "),
+            beside: lines("beside: "),
+        }
+    }
+}
+
+const fn device(scenario: &Scenario) -> &'static str {
+    match (scenario.personality, scenario.sysfs) {
+        (Personality::Iwarp, false) => "iwarp",
+        (Personality::Iwarp, true) => "iwarp, sysfs",
+        (Personality::Roce, false) => "roce",
+        (Personality::Roce, true) => "roce, sysfs",
+    }
+}
+
+/// What the document says.
+pub(crate) fn recorded(text: &str) -> Records {
+    let mut records = Records::new();
+    let (mut group, mut version) = (String::new(), String::new());
+    for line in text.lines() {
+        if let Some(heading) = line.strip_prefix("### ") {
+            group = heading.to_owned();
+        }
+        if let Some(versions) = line.strip_prefix("Versions: ") {
+            version = versions.trim_end_matches('.').to_owned();
+        }
+        let cells: Vec<&str> = line.trim().trim_matches('|').split('|').map(str::trim).collect();
+        let [what, device, compared, loopback, network, beside] = cells[..] else { continue };
+        let what = what.trim_end_matches(" ¹");
+        for (place, cell) in [(Place::Loopback, loopback), (Place::Network, network)] {
+            let works = match cell {
+                "works" => true,
+                "fails" => false,
+                _ => continue,
+            };
+            let key = Key(group.clone(), what.to_owned(), device.to_owned());
+            let record = Record {
+                works,
+                version: version.clone(),
+                compared: compared.to_owned(),
+                beside: of_place(beside, place),
+            };
+            records.insert((key, name(place)), record);
+        }
+    }
+    records
+}
+
+/// Speeds of both places are in one cell.
+fn of_place(cell: &str, place: Place) -> String {
+    let prefix = format!("{}: ", name(place));
+    cell.split("<br>").find_map(|part| part.strip_prefix(&*prefix)).unwrap_or_default().to_owned()
+}
+
+/// Writes the tables.
+pub(crate) fn write(text: &mut String, scenarios: &[Scenario], records: &Records) {
+    text.push_str(HEAD);
+    let known = scenarios.iter().flat_map(|scenario| {
+        scenario.places.iter().filter_map(|place| records.get(&(Key::of(scenario), name(*place))))
+    });
+    let (work, fail): (Vec<_>, Vec<_>) = known.partition(|record| record.works);
+    let _ = writeln!(text, "{} runs work, {} do not work.", work.len(), fail.len());
+    for group in scenarios.chunk_by(|one, next| one.group == next.group) {
+        write_group(text, group, records);
+    }
+}
+
+fn write_group(text: &mut String, scenarios: &[Scenario], records: &Records) {
+    let _ = write!(text, "\n### {}\n\n", scenarios[0].group);
+    let of = |scenario: &Scenario, place| {
+        let runs_there = scenario.places.contains(&place);
+        records.get(&(Key::of(scenario), name(place))).filter(|_| runs_there)
+    };
+    let places = [Place::Loopback, Place::Network];
+    let mut versions: Vec<&str> = scenarios
+        .iter()
+        .flat_map(|scenario| places.iter().filter_map(move |place| of(scenario, *place)))
+        .flat_map(|record| record.version.split("; "))
+        .chain(
+            scenarios
+                .iter()
+                .flat_map(|scenario| scenario.wheels)
+                .flat_map(|wheel| wheel.split_whitespace().filter(|word| word.contains("=="))),
+        )
+        .filter(|version| !version.is_empty())
+        .collect();
+    versions.sort_unstable();
+    versions.dedup();
+    if !versions.is_empty() {
+        let _ = write!(text, "Versions: {}.\n\n", versions.join("; "));
+    }
+    text.push_str("| What is done | Device | Compared | Loopback | Network | Beside TCP |\n");
+    text.push_str("|---|---|---|---|---|---|\n");
+    for scenario in scenarios {
+        let cell = |place| match of(scenario, place) {
+            Some(record) if record.works => "works",
+            Some(_) => "fails",
+            None => "",
+        };
+        let found = places.map(|place| of(scenario, place));
+        let compared = found.iter().flatten().map(|record| &*record.compared);
+        let compared = compared.max_by_key(|text| text.len()).unwrap_or_default();
+        let beside: Vec<String> = places
+            .iter()
+            .zip(&found)
+            .filter_map(|(place, record)| {
+                let beside = &record.as_ref()?.beside;
+                (!beside.is_empty()).then(|| format!("{}: {beside}", name(*place)))
+            })
+            .collect();
+        let _ = writeln!(
+            text,
+            "| {}{} | {} | {compared} | {} | {} | {} |",
+            scenario.what,
+            if scenario.always { " ¹" } else { "" },
+            device(scenario),
+            cell(Place::Loopback),
+            cell(Place::Network),
+            beside.join("<br>"),
+        );
+    }
+    for scenario in scenarios {
+        if let Some(cause) = scenario.cause {
+            let _ = write!(text, "\n{}: {cause}\n", scenario.what);
+        }
+    }
+}
+
+/// What the record lacks, where it must be complete.
+pub(crate) fn compare(now: &Records, recorded: &Records) -> Vec<String> {
+    let lacking = now.keys().filter(|which| !recorded.contains_key(which));
+    lacking.map(|(key, place)| format!("{key}, {place}: is not in docs/programs.md")).collect()
+}
+
+const HEAD: &str = "
+## Programs with their data compared
+
+These take more than a pair of commands: a script (`xtask/src/programs/scenarios`) starts the
+programs, unmodified and as an ordinary user, and compares what they moved at both ends. *Beside
+TCP*: the speed as a multiple of the program's own way over TCP, measured in the same run.
+`cargo xtask test` runs those with ¹; `cargo xtask programs --all` runs all of them, and `cargo
+xtask programs --only GROUP` those under one heading. Both install what they need of Debian and
+PyPI first.
+
+";
+
+#[cfg(test)]
+mod tests {
+    use super::super::scenario;
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_what_is_recorded() {
+        let said = "version: tool 1.2\ncompared: all | of it\nbeside: 2.00 x\nother";
+        let scenarios = scenario::all();
+        let records: Records = scenarios
+            .iter()
+            .flat_map(|scenario| {
+                scenario.places.iter().map(|place| (Key::of(scenario), name(*place)))
+            })
+            .zip([true, false].into_iter().cycle())
+            .map(|(key, works)| {
+                (key, if works { Record::works(said) } else { Record::fails(said) })
+            })
+            .collect();
+        let mut text = String::new();
+        write(&mut text, &scenarios, &records);
+        let found = recorded(&text);
+        assert_eq!(found.len(), records.len(), "two scenarios with one name");
+        for (key, record) in &records {
+            let found = &found[key];
+            assert_eq!((found.works, &*found.compared), (record.works, "all / of it"));
+            assert_eq!(found.beside, record.beside);
+        }
+        assert!(compare(&records, &found).is_empty());
+        assert_eq!(compare(&records, &Records::new()).len(), records.len());
+    }
+}

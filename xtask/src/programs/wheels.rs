@@ -1,0 +1,47 @@
+//! Python packages, as PyPI has them.
+
+use super::scenario::Scenario;
+
+const MOONCAKE: &str = include_str!("scenarios/mooncake.py");
+const VERBS: &str = include_str!("scenarios/python_verbs.py");
+const PEERCACHE: &str = include_str!("scenarios/peercache.py");
+const INFINISTORE: &str = include_str!("scenarios/infinistore.py");
+
+/// All of them.
+pub(crate) fn scenarios() -> Vec<Scenario> {
+    let mooncake = |what, argument| Scenario {
+        group: "Mooncake (PyPI)",
+        wheels: &["mooncake-transfer-engine-non-cuda==0.3.13.post1"],
+        ..Scenario::new(what, MOONCAKE, argument).sysfs()
+    };
+    let verbs = Scenario {
+        group: "ibverbs (PyPI)",
+        wheels: &["ibverbs==2026.10.22"],
+        ..Scenario::new("two Python processes", VERBS, "")
+    };
+    let peercache = Scenario {
+        group: "PeerCache (PyPI)",
+        wheels: &["peercache==0.8.4"],
+        ..Scenario::new("its transfer engine in two processes", PEERCACHE, "")
+    };
+    let store = mooncake("the store: a master and two clients", "store");
+    let infinistore = Scenario {
+        group: "InfiniStore (PyPI)",
+        // Not all that it names: its client and server do without PyTorch and CUDA.
+        // It shares a loop with libuv of its own, which must be as old as uvloop's.
+        wheels: &["--no-deps infinistore==0.2.35", "fastapi uvicorn uvloop==0.21.0 numpy"],
+        ..Scenario::new("a server, and a client with memory of the host", INFINISTORE, "").sysfs()
+    };
+    vec![
+        mooncake("`TransferEngine` of Python", "api"),
+        mooncake("`TransferEngine` of Python", "api").roce(),
+        store.clone(),
+        store.roce(),
+        mooncake("`transfer_engine_bench`", "bench").roce(),
+        verbs.clone().always(),
+        verbs.roce().always(),
+        peercache.clone().always(),
+        peercache.roce().always(),
+        infinistore.roce(),
+    ]
+}
