@@ -34,7 +34,7 @@ use program::{Located, Refusal};
     after_long_help = EXAMPLES,
 )]
 pub(crate) struct Args {
-    /// What the device says it is: an iWARP card, or a RoCE card for programs that want no iWARP
+    /// What the device says it is: a RoCE card (default), or an iWARP card
     #[arg(long, value_name = "KIND")]
     personality: Option<Personality>,
     /// What the devices are called: names with commas between, each with an interface or without,
@@ -79,7 +79,7 @@ Examples, each with its server in one terminal and its client in another:
   iwarp run rping -s -v                         rping through the connection manager
   iwarp run rping -c -a 192.0.2.1 -v -C 10
   iwarp run --crc off ib_send_bw                without checksums, if both ends say so
-  iwarp run --personality roce ucx_info -d
+  iwarp run --personality iwarp ibv_devinfo     as an iWARP card
   iwarp run --devices mlx5_0,mlx5_1 ibv_devices
   iwarp run bash                                a shell in which every program is served
 
