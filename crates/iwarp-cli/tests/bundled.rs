@@ -156,7 +156,7 @@ impl Drop for Wheel {
     }
 }
 
-const OURS: &str = "iwarp0 RDMA_CM_EVENT_ADDR_RESOLVED\n";
+const OURS: &str = "roce0 RDMA_CM_EVENT_ADDR_RESOLVED\n";
 const COPIES: &str = "copy copy\n";
 
 #[test]

@@ -438,7 +438,7 @@ fn programs_see_the_device_in_sys_and_dev() {
     assert_eq!(lines[3], "RoCE v2", "{text}");
     assert!(shown("iwarp").starts_with("4: RNIC\n"));
     // It was an option once that had to be given, and is one to say no.
-    let looked = ["--", "test", "-e", "/sys/class/infiniband/iwarp0"];
+    let looked = ["--", "test", "-e", "/sys/class/infiniband/roce0"];
     for (option, status) in [("--sysfs", 0), ("--sysfs=on", 0), ("--sysfs=off", 1)] {
         let output = run(&[&[option], &looked[..]].concat());
         assert_eq!(output.status.code(), Some(status), "{option}: {}", stderr(&output));

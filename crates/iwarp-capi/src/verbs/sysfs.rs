@@ -125,14 +125,14 @@ mod tests {
 
     #[test]
     fn our_own_device_is_answered_from_memory() {
-        let dir = c"/sys/class/infiniband/iwarp0";
+        let dir = c"/sys/class/infiniband/roce0";
         assert_eq!(read(dir, c"board_id", 64), (5, "iwarp".to_owned()));
         assert_eq!(read(dir, c"board_id", 4), (3, "iwa".to_owned()));
         assert_eq!(read(dir, c"/ports/1/state", 64), (9, "4: ACTIVE".to_owned()));
         assert_eq!(read(dir, c"ports/1/nonsense", 64).0, -1);
         assert_eq!(read(dir, c"node_guid", 64).0, 19);
         assert_eq!(read(dir, c"ports/1/gids/0", 64).0, 39);
-        assert_eq!(read(dir, c"ports/1/gid_attrs/types/0", 64), (10, "IB/RoCE v1".to_owned()));
+        assert_eq!(read(dir, c"ports/1/gid_attrs/types/0", 64), (7, "RoCE v2".to_owned()));
         assert!(read(dir, c"ports/1/gid_attrs/ndevs/0", 64).0 > 0);
         assert_eq!(read(c"/sys/class/infiniband/other0", c"board_id", 64).0, -1);
     }
