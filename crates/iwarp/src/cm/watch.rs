@@ -57,9 +57,7 @@ impl Observer for Watch {
     }
 
     fn disconnected(&self, why: Ended) {
-        // Told once, though its queue pair may end later.
-        if !self.over.swap(true, Ordering::SeqCst) {
-            self.id.push(EventKind::Disconnected(why));
-        }
+        self.over.store(true, Ordering::SeqCst);
+        self.id.push(EventKind::Disconnected(why));
     }
 }

@@ -826,7 +826,7 @@ impl Endpoint {
         }
     }
 
-    pub(super) fn ended(&self, why: Ended) {
+    fn ended(&self, why: Ended) {
         if let Some(observer) = &*self.observer.lock() {
             observer.disconnected(why);
         }

@@ -9,9 +9,8 @@ use iwarp_os::stream::is_bad_address;
 use iwarp_proto::qp::{Receiver, Shared};
 
 use super::{Link, Receive, bad_address};
-use crate::engine::endpoint::{Ended, Endpoint};
+use crate::engine::endpoint::Endpoint;
 use crate::engine::now;
-use crate::engine::options::Personality;
 use crate::engine::sync::Ordering;
 
 /// Octets read in one go before others get their turn.
@@ -152,18 +151,11 @@ impl Endpoint {
     /// Whether the end of the stream is kept from the queue pair for a moment. Programs for
     /// InfiniBand, where nobody sees a peer go, take a receive that is flushed for a failure,
     /// even if all they wait for has come with the same poll. Whoever is done leaves by itself.
-    ///
-    /// Where there is a connection manager, it tells of the end at once, as InfiniBand's does.
     fn hold_end(self: &Arc<Self>, link: &Link) -> bool {
-        let managed = !self.is_in_place();
-        let like_infiniband = self.engine.options.personality == Personality::Roce;
-        if (managed && !like_infiniband) || !self.with(|qp| qp.is_connected() && !qp.has_work()) {
+        if !self.is_in_place() || !self.with(|qp| qp.is_connected() && !qp.has_work()) {
             return false;
         }
         link.end_held.store(true, Ordering::SeqCst);
-        if managed {
-            self.ended(Ended::Closed);
-        }
         let weak = Arc::downgrade(self);
         let tell = move || {
             let Some(endpoint) = weak.upgrade() else { return };
