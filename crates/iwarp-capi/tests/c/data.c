@@ -242,9 +242,12 @@ static void refusals(void)
 	errno = 0;
 	mr = ibv_reg_mr(pd, a.buf, SIZE, IBV_ACCESS_REMOTE_WRITE);
 	CHECK(!mr && errno == EINVAL);
+#ifndef __SANITIZE_THREAD__
+	/* There memory is accessed plainly, so that races are seen, and not tried first. */
 	errno = 0;
 	mr = ibv_reg_mr(pd, (void *)4096, SIZE, 0);
 	CHECK(!mr && errno == EFAULT);
+#endif
 	CHECK(ibv_attach_mcast(a.qp, &gid, 0) == EOPNOTSUPP);
 
 	/* Except for one thing, because perftest does it: a domain may go before its regions. The
