@@ -125,10 +125,10 @@ mod tests {
     }
 
     #[test]
-    fn who_spins_on_memory_keeps_its_server() {
-        let deaf = episodes(1, 0).take(3000).filter(
-            |episode| matches!(episode.traffic, Traffic::Program(n) if PROGRAMS[n].spins_on_memory),
-        );
+    fn who_deaf_keeps_its_server() {
+        let deaf = episodes(1, 0)
+            .take(3000)
+            .filter(|episode| matches!(episode.traffic, Traffic::Program(n) if PROGRAMS[n].deaf));
         let faults: Vec<Fault> = deaf.map(|episode| episode.fault).collect();
         assert!(faults.len() > 20);
         assert!(!faults.contains(&Fault::Kill(Side::Server)));

@@ -25,9 +25,9 @@ pub(super) struct Program {
     pub(super) server: &'static str,
     pub(super) client: &'static str,
     pub(super) only: Option<Personality>,
-    /// It spins on octets that the peer is to write and looks at nothing else meanwhile: no device
-    /// can tell it that the peer is gone.
-    pub(super) spins_on_memory: bool,
+    /// On no device does it end when its server has gone: it spins on octets that the peer is to
+    /// write (ib_write_lat), or waits for one more completion after one in error (fio).
+    pub(super) deaf: bool,
     /// Octets that go over the connection in a run, and that are compared on arrival.
     pub(super) sent: u64,
     pub(super) verified: u64,
@@ -43,7 +43,7 @@ pub(super) const PROGRAMS: &[Program] = &[
         server: "rping -s -a SERVER -p PORT -V -C 1000 -S 20000",
         client: "rping -c -a SERVER -p PORT -V -C 1000 -S 20000",
         only: None,
-        spins_on_memory: false,
+        deaf: false,
         sent: 1000 * 2 * 20_000,
         verified: 1000 * 20_000,
     },
@@ -52,7 +52,7 @@ pub(super) const PROGRAMS: &[Program] = &[
         server: "iwarp rping -s -a SERVER -p PORT -S 3000",
         client: "rping -c -a SERVER -p PORT -V -C 1500 -S 3000",
         only: None,
-        spins_on_memory: false,
+        deaf: false,
         sent: 1500 * 2 * 3000,
         verified: 1500 * 3000,
     },
@@ -61,7 +61,7 @@ pub(super) const PROGRAMS: &[Program] = &[
         server: "rping -s -a SERVER -p PORT -C 400 -S 60000",
         client: "iwarp rping -c -a SERVER -p PORT -V -C 400 -S 60000",
         only: None,
-        spins_on_memory: false,
+        deaf: false,
         sent: 400 * 2 * 60_000,
         verified: 400 * 60_000,
     },
@@ -73,7 +73,7 @@ pub(super) const PROGRAMS: &[Program] = &[
                  --verify=crc32c --do_verify=0 --rw=write --hostname=SERVER --verb=send --iodepth=1",
         // It sends without knowing whether the other end has a receive.
         only: Some(Personality::Roce),
-        spins_on_memory: false,
+        deaf: true,
         sent: 16 * MIB,
         verified: 16 * MIB,
     },
@@ -82,7 +82,7 @@ pub(super) const PROGRAMS: &[Program] = &[
         server: "ibv_rc_pingpong -g 0 -c -n 1000 -s 8192 -p PORT",
         client: "ibv_rc_pingpong -g 0 -c -n 1000 -s 8192 -p PORT SERVER",
         only: None,
-        spins_on_memory: false,
+        deaf: false,
         sent: 1000 * 2 * 8192,
         // It compares what the last message left.
         verified: 2 * 8192,
@@ -122,7 +122,7 @@ pub(super) const PROGRAMS: &[Program] = &[
         server: "ib_write_lat -p PORT -n 4000 -s 256",
         client: "ib_write_lat -p PORT -n 4000 -s 256 SERVER",
         only: None,
-        spins_on_memory: true,
+        deaf: true,
         sent: 2 * 4000 * 256,
         verified: 0,
     },
@@ -140,7 +140,7 @@ const fn perftest(
     client: &'static str,
     sent: u64,
 ) -> Program {
-    Program { name, server, client, only: None, spins_on_memory: false, sent, verified: 0 }
+    Program { name, server, client, only: None, deaf: false, sent, verified: 0 }
 }
 
 impl Traffic {
@@ -194,7 +194,7 @@ impl Traffic {
             Self::Resident { .. } => *fault != Fault::Kill(Side::Server),
             Self::Program(number) => match fault {
                 Fault::Lost | Fault::Reset(_) | Fault::Forged(_) => false,
-                Fault::Kill(Side::Server) => !PROGRAMS[*number].spins_on_memory,
+                Fault::Kill(Side::Server) => !PROGRAMS[*number].deaf,
                 _ => true,
             },
             Self::Own { .. } | Self::Crowd { .. } => true,
