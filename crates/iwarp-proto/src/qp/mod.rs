@@ -100,6 +100,7 @@ use crate::types::{Stag, Time};
 
 pub use hello::{Capabilities, Extensions};
 pub use inbound::park::Park;
+pub use outbound::Wanted;
 pub use receive::{Direct, Receiver};
 pub use state::{State, TransitionError};
 pub use terminate::Fault;

@@ -37,6 +37,18 @@ pub(crate) enum Next {
     Invalidate(Stag),
 }
 
+/// What there is to transmit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wanted {
+    /// Nothing now.
+    Nothing,
+    /// The answer to a Read of no octets, by which the peer learns what was received
+    /// ([`Config::acknowledge`](super::Config::acknowledge)). It may wait a moment.
+    Acknowledgement,
+    /// More than that.
+    Much,
+}
+
 /// Consecutive segments of one message to be framed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Segments {
@@ -209,27 +221,36 @@ impl Outbound {
 
 impl Qp {
     /// Whether [`Transmitter::transmit`](super::Transmitter::transmit) has something to do.
+    #[inline(always)]
     pub fn wants_transmit(&mut self) -> bool {
-        self.wants_transmit_now()
+        self.wanted() != Wanted::Nothing
     }
 
+    /// What [`Transmitter::transmit`](super::Transmitter::transmit) has to do.
     #[inline(always)]
-    fn wants_transmit_now(&mut self) -> bool {
+    pub fn wanted(&mut self) -> Wanted {
         if self.outbound.terminate.is_some() {
-            return true;
+            return Wanted::Much;
         }
         if !matches!(self.stream, Stream::Operating | Stream::Closing) || self.gated() {
-            return false;
+            return Wanted::Nothing;
         }
         if self.outbound.current.is_some()
             || self.outbound.rtr.is_some()
             || self.wants_greeting()
             || self.outbound.nudge
-            || self.may_answer()
         {
-            return true;
+            return Wanted::Much;
         }
-        (!self.sq.has_none_waiting() && self.may_start_send()) || self.may_acknowledge(false)
+        let (answers, starts) = (self.may_answer(), !self.sq.has_none_waiting());
+        if (starts && self.may_start_send()) || self.may_acknowledge(false) {
+            return Wanted::Much;
+        }
+        match (answers, self.irq.only_asks_whether_it_arrived()) {
+            (false, _) => Wanted::Nothing,
+            (true, true) if self.stream == Stream::Operating => Wanted::Acknowledgement,
+            (true, _) => Wanted::Much,
+        }
     }
 
     /// A responder sends nothing before the first FPDU of the initiator was validated
@@ -641,7 +662,7 @@ impl Qp {
         if self.stream == Stream::Closing {
             self.finish_closing();
         }
-        Taken { more: self.wants_transmit_now(), disposition: self.disposition() }
+        Taken { more: self.wants_transmit(), disposition: self.disposition() }
     }
 }
 

@@ -201,6 +201,12 @@ impl InboundReads {
         self.queue.front().is_some_and(|(_, late)| *late <= delivered)
     }
 
+    /// Whether there is one only, a Read of no octets, which asks whether what came before it has
+    /// arrived.
+    pub(crate) fn only_asks_whether_it_arrived(&self) -> bool {
+        self.queue.len() == 1 && self.front().is_some_and(is_empty)
+    }
+
     pub(crate) fn pop(&mut self) {
         self.queue.pop_front();
     }

@@ -306,6 +306,7 @@ impl Endpoint {
     pub(crate) fn post_send(self: &Arc<Self>, requests: &[SendRequest<'_>]) -> Posted {
         let (result, link) = self.post(requests, Core::post_send, |core| core.link.clone());
         if let Some(link) = link {
+            link.piggyback().posted(|| self.polls_in_vain());
             let _calling = self.groups().map(|group| group.handover.calling());
             let awaits = self.awaiting.posted(clock);
             if self.may_gather(&link, requests) {
@@ -369,8 +370,13 @@ impl Endpoint {
         }
     }
 
+    /// A number that changes when a completion queue is polled in vain.
+    pub(crate) fn polls_in_vain(&self) -> u32 {
+        self.groups().iter().fold(0, |sum, group| sum.wrapping_add(group.polls_in_vain()))
+    }
+
     /// The program may sleep until the worker completes something.
-    fn is_asleep(&self) -> bool {
+    pub(crate) fn is_asleep(&self) -> bool {
         self.send_cq.is_asleep() || self.recv_cq.is_asleep()
     }
 

@@ -62,6 +62,8 @@ pub(crate) struct Group {
     arrivals: AtomicU32,
     /// How often the queue was polled.
     polls: AtomicU32,
+    /// How often nothing was in it.
+    polls_in_vain: AtomicU32,
     /// Some stream holds back what was posted.
     holds: AtomicBool,
     pub(crate) handover: Handover,
@@ -119,6 +121,7 @@ impl Group {
             }),
             arrivals: AtomicU32::new(0),
             polls: AtomicU32::new(0),
+            polls_in_vain: AtomicU32::new(0),
             holds: AtomicBool::new(false),
             handover: Handover::new(),
             process: ForkGeneration::new(),
@@ -343,6 +346,7 @@ impl Group {
     /// A caller found nothing to do and drives: the worker may stay away for a while. `again`: it
     /// has done nothing else since it did that last.
     pub(crate) fn poll(&self, again: bool) -> bool {
+        self.polls_in_vain.store(self.polls_in_vain().wrapping_add(1), Ordering::Relaxed);
         self.handover.lease(clock(), again);
         self.drive(By::Caller)
     }
@@ -361,6 +365,11 @@ impl Group {
         // A signal ends it as well; what came is found by the next poll.
         iwarp_os::poll::wait_ready([(self.epoll.as_fd(), Interest::READ)], Some(time))
             .is_ok_and(|[ready]| ready)
+    }
+
+    /// A number that changes when a poll finds nothing in the completion queue.
+    pub(crate) fn polls_in_vain(&self) -> u32 {
+        self.polls_in_vain.load(Ordering::Relaxed)
     }
 
     /// A number that changes when the completion queue is polled.

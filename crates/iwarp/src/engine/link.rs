@@ -12,7 +12,7 @@ use iwarp_os::{Interest, Ready};
 use iwarp_proto::memory::{AccessError, Accessor, RemoteAccess};
 use iwarp_proto::mpa::startup::Negotiated;
 use iwarp_proto::mpa::wire::mulpdu;
-use iwarp_proto::qp::{Disposition, Qp, Receiver, Shared, Source, Transmit, Transmitter};
+use iwarp_proto::qp::{Disposition, Qp, Receiver, Shared, Source, Transmit, Transmitter, Wanted};
 
 use self::send::{FIRST_MSS_CHECK, TRANSMIT_BUDGET};
 use self::watch::Watch;
@@ -20,6 +20,7 @@ use crate::engine::endpoint::Endpoint;
 use crate::engine::gather::Gather;
 use crate::engine::group::{By, Group, clock};
 use crate::engine::options::Options;
+use crate::engine::piggyback::Piggyback;
 use crate::engine::send_memory::Loan;
 use crate::engine::stream::Stream;
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
@@ -37,9 +38,10 @@ pub(crate) struct Link {
     /// The poll groups wait for that to end. They may do so longer than it lasts: changing it costs
     /// a system call, which a program that polls can do without.
     awaits_writing: AtomicBool,
-    /// That is not so, but the posts that wait go out together.
+    /// That is not so, but the posts or acknowledgements that wait go out together.
     held: AtomicBool,
     gather: Gather,
+    piggyback: Piggyback,
     /// There is no memory to send; it is tried again.
     starved: AtomicBool,
     /// Nothing is read until there are receives ([`Receiver::is_stalled`]).
@@ -102,6 +104,7 @@ impl Link {
             awaits_writing: AtomicBool::new(false),
             held: AtomicBool::new(false),
             gather: Gather::new(depth),
+            piggyback: Piggyback::new(),
             starved: AtomicBool::new(false),
             read_stalled: AtomicBool::new(false),
             end_held: AtomicBool::new(false),
@@ -148,6 +151,10 @@ impl Link {
         &self.gather
     }
 
+    pub(crate) const fn piggyback(&self) -> &Piggyback {
+        &self.piggyback
+    }
+
     /// Waits a moment for whoever is receiving.
     pub(crate) fn settle_receiving(&self) {
         self.receive.settle();
@@ -166,6 +173,7 @@ impl Link {
     fn release(&self) {
         if self.held.load(Ordering::SeqCst) && self.held.swap(false, Ordering::SeqCst) {
             self.write_blocked.store(false, Ordering::SeqCst);
+            self.piggyback.released(false);
         }
     }
 
@@ -184,6 +192,7 @@ impl Link {
             && self.write_blocked.swap(false, Ordering::SeqCst);
         if blocked && self.held.swap(false, Ordering::SeqCst) {
             self.gather.released(by == By::Worker);
+            self.piggyback.released(by == By::Worker);
         }
         blocked
     }
@@ -306,7 +315,7 @@ impl Endpoint {
                 link.update_interest();
             }
         }
-        self.note_arrivals(self.answer(link), by);
+        self.note_arrivals(self.answer(link, by), by);
     }
 
     /// Sends what waits and receives what is there, without knowing whether that can be. False
@@ -315,7 +324,7 @@ impl Endpoint {
         let sent = link.end_blocking(by) && self.transmit(link);
         let moved = self.receive(link) || sent;
         if moved {
-            self.note_arrivals(self.answer(link), by);
+            self.note_arrivals(self.answer(link, by), by);
         }
         moved
     }
@@ -323,20 +332,33 @@ impl Endpoint {
     /// Receives are there for messages that wait.
     pub(crate) fn deliver(self: &Arc<Self>, link: &Arc<Link>) {
         self.receive(link);
-        self.answer(link);
+        self.answer(link, By::Post);
     }
 
     /// Sends and ends what follows from what was received. How many messages that were.
-    fn answer(self: &Arc<Self>, link: &Arc<Link>) -> u64 {
-        let (wants_transmit, arrivals, state) =
-            self.with(|qp| (qp.wants_transmit(), qp.arrivals(), State::of(qp)));
-        if wants_transmit {
-            self.transmit(link);
-            self.settle(link);
-        } else {
-            self.settle_as(link, state);
+    fn answer(self: &Arc<Self>, link: &Arc<Link>, by: By) -> u64 {
+        let (wanted, arrivals, state) = self.with(|qp| (qp.wanted(), qp.arrivals(), State::of(qp)));
+        match wanted {
+            Wanted::Nothing => self.settle_as(link, state),
+            Wanted::Acknowledgement if by != By::Worker && self.may_wait_for_company(link) => {}
+            _ => {
+                self.transmit(link);
+                self.settle(link);
+            }
         }
         arrivals
+    }
+
+    /// Whether the peer learns what was received by the way, as the program is about to post. The
+    /// poll groups see to it that it is not forgotten where it does not.
+    fn may_wait_for_company(&self, link: &Link) -> bool {
+        if !link.piggyback.is_to_wait(self.polls_in_vain()) || self.is_asleep() {
+            return false;
+        }
+        let now = clock();
+        self.groups().iter().for_each(|group| group.handover.lease_in_full(now));
+        link.hold();
+        true
     }
 
     /// Goes on reading a stream that stood still, if it does no more.

@@ -3,6 +3,7 @@
 
 use super::octets::{self, send, tagged, word};
 use super::*;
+use crate::qp::Wanted;
 use crate::rdmap::wire::TerminateCode;
 
 fn acknowledging() -> Config {
@@ -324,6 +325,30 @@ fn a_disconnected_end_answers_what_it_was_asked_about() {
     assert_eq!(pair.b.disposition(), Disposition::Finish);
     pair.a.arrive(&back);
     assert_eq!(outcomes(&pair.a.completions()), [success(1, WcOp::Send)]);
+}
+
+/// The engine may let it wait for what goes out with it; nothing else.
+#[test]
+fn an_acknowledgement_is_told_from_all_else_there_is_to_transmit() {
+    let mut raw = Raw::new();
+    let wanted = |raw: &Raw| raw.end.qp.borrow_mut().wanted();
+    assert_eq!(wanted(&raw), Wanted::Nothing);
+    raw.send(&octets::read_request(1, 0, 0, 0));
+    assert_eq!(wanted(&raw), Wanted::Acknowledgement);
+    raw.end.post(1, SEND, &[]);
+    assert_eq!(wanted(&raw), Wanted::Much);
+    assert_eq!(raw.back().len(), 2);
+    assert_eq!(wanted(&raw), Wanted::Nothing);
+    raw.send(&octets::read_request(2, 8, OPEN, OPEN_BASE));
+    assert_eq!(wanted(&raw), Wanted::Much);
+    raw.back();
+    raw.send(&octets::read_request(3, 0, 0, 0));
+    raw.send(&octets::read_request(4, 8, OPEN, OPEN_BASE));
+    assert_eq!(wanted(&raw), Wanted::Much);
+    raw.back();
+    raw.send(&octets::read_request(5, 0, 0, 0));
+    raw.end.qp.borrow_mut().disconnect();
+    assert_eq!(wanted(&raw), Wanted::Much);
 }
 
 /// Covers: RDMAP-5040-5.2.1-06
