@@ -1,5 +1,5 @@
-//! The protocol crate is `no_std` and without unsafe code, and without its default features (which
-//! let the CRC ask the CPU what it can do) nothing it depends on uses std either.
+//! The vocabulary and the protocol are `no_std` and without unsafe code, and without their default
+//! features (which let the CRC ask the CPU what it can do) nothing they depend on uses std either.
 //!
 //! A target without std would show it best, but a toolchain seldom has one installed. What the
 //! compiler noted in the built crate shows it as well: the list of crates it refers to, through
@@ -12,26 +12,34 @@ use anyhow::{Context, Result, bail};
 
 use crate::shell;
 
-const CRATE: &str = "iwarp-proto";
+const CRATES: [&str; 2] = ["iwarp-types", "iwarp-proto"];
 const HEAD: [&str; 2] = ["#![no_std]", "#![forbid(unsafe_code)]"];
 
 /// Whether there is something to check.
 pub(crate) fn subject() -> PathBuf {
-    shell::root().join("crates").join(CRATE).join("src/lib.rs")
+    head_of(CRATES[0])
 }
 
-/// Checks the head of the crate and what the built crate refers to.
+/// Checks the heads of the crates and what the built crates refer to.
 pub(crate) fn check() -> Result<String> {
-    let source = fs::read_to_string(subject()).context("protocol crate")?;
+    Ok(CRATES.map(check_one).into_iter().collect::<Result<Vec<String>>>()?.join("; "))
+}
+
+fn head_of(name: &str) -> PathBuf {
+    shell::root().join("crates").join(name).join("src/lib.rs")
+}
+
+fn check_one(name: &str) -> Result<String> {
+    let source = fs::read_to_string(head_of(name)).with_context(|| name.to_owned())?;
     for line in HEAD {
         if !source.lines().any(|l| l.trim() == line) {
-            bail!("{CRATE} lacks {line}");
+            bail!("{name} lacks {line}");
         }
     }
     if names_std(&source) {
-        bail!("{CRATE} names std outside of its tests");
+        bail!("{name} names std outside of its tests");
     }
-    let library = build()?;
+    let library = build(name)?;
     let listing = shell::output(
         shell::program("rustc").env("RUSTC_BOOTSTRAP", "1").arg("-Zls=root").arg(&library),
     )?;
@@ -40,9 +48,9 @@ pub(crate) fn check() -> Result<String> {
         bail!("cannot read the dependencies of {}", library.display());
     }
     if crates.iter().any(|name| name == "std") {
-        bail!("{CRATE} or one of its dependencies uses std: {}", crates.join(" "));
+        bail!("{name} or one of its dependencies uses std: {}", crates.join(" "));
     }
-    Ok(format!("uses {}", crates.join(" ")))
+    Ok(format!("{name} uses {}", crates.join(" ")))
 }
 
 /// Without `extern crate std` a `no_std` crate cannot name it; its tests may.
@@ -54,11 +62,12 @@ fn names_std(source: &str) -> bool {
 }
 
 /// Builds the crate and returns its library.
-fn build() -> Result<PathBuf> {
+fn build(name: &str) -> Result<PathBuf> {
+    let library = format!("lib{}", name.replace('-', "_"));
     let messages = shell::output(&mut shell::cargo([
         "build",
         "--package",
-        CRATE,
+        name,
         "--lib",
         "--no-default-features",
         "--message-format=json-render-diagnostics",
@@ -68,7 +77,7 @@ fn build() -> Result<PathBuf> {
         .lines()
         .filter(|line| line.contains("\"reason\":\"compiler-artifact\""))
         .flat_map(|line| line.split('"'))
-        .filter(|word| word.contains("libiwarp_proto") && word.ends_with(".rlib"))
+        .filter(|word| word.contains(&library) && word.ends_with(".rlib"))
         .map(PathBuf::from)
         .next_back()
         .context("cargo built no library")

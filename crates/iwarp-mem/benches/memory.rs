@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
-use iwarp_proto::memory::{Access, Accessor, Memory, PdId, QpId, RemoteAccess, Sge};
-use iwarp_proto::mpa::crc::Crc32c;
-use iwarp_proto::types::{Stag, TaggedOffset};
+use iwarp_types::{
+    Access, Accessor, Digest, Memory, PdId, QpId, RemoteAccess, Sge, Stag, TaggedOffset,
+};
 
 use iwarp_mem::{Buffer, MemoryTable, RegionSpec, Scope};
 
@@ -47,7 +47,7 @@ fn copies(criterion: &mut Criterion) {
         });
         group.bench_function(BenchmarkId::new("gather+crc", size), |b| {
             b.iter(|| {
-                let mut crc = Crc32c::new();
+                let mut crc = Digest::crc32c();
                 table.gather_local(WHO, sge, black_box(&mut dst), Some(&mut crc)).expect("access");
                 crc.wire()
             });

@@ -1,6 +1,6 @@
 //! FetchAdd and CompareSwap on the program's memory.
 
-use iwarp_proto::memory::AtomicOp;
+use iwarp_types::AtomicOp;
 
 use crate::reach::Fault;
 use crate::reach::chosen::update;

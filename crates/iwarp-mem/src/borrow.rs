@@ -3,8 +3,7 @@
 use std::marker::PhantomData;
 use std::sync::{Mutex, PoisonError};
 
-use iwarp_proto::memory::{Access, PdId};
-use iwarp_proto::types::Stag;
+use iwarp_types::{Access, PdId, Stag};
 
 use crate::region::{MemoryTable, RegionSpec, RegisterError};
 
@@ -17,7 +16,7 @@ impl MemoryTable {
     ///
     /// ```compile_fail,E0597
     /// # use iwarp_mem::MemoryTable;
-    /// # use iwarp_proto::memory::PdId;
+    /// # use iwarp_types::PdId;
     /// MemoryTable::new().borrow_for(PdId(1), |memory| {
     ///     let octets = [0; 16];
     ///     memory.shared(&octets).unwrap();
@@ -28,7 +27,7 @@ impl MemoryTable {
     ///
     /// ```compile_fail
     /// # use iwarp_mem::MemoryTable;
-    /// # use iwarp_proto::memory::PdId;
+    /// # use iwarp_types::PdId;
     /// let mut kept = None;
     /// MemoryTable::new().borrow_for(PdId(1), |memory| kept = Some(memory));
     /// ```
@@ -37,7 +36,7 @@ impl MemoryTable {
     ///
     /// ```compile_fail,E0502
     /// # use iwarp_mem::MemoryTable;
-    /// # use iwarp_proto::memory::PdId;
+    /// # use iwarp_types::PdId;
     /// let mut octets = [0; 16];
     /// MemoryTable::new().borrow_for(PdId(1), |memory| {
     ///     memory.exclusive(&mut octets).unwrap();

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use iwarp_proto::mpa::crc::Crc32c;
+use iwarp_types::{Digest, Polynomial};
 
 use crate::reach::{Fault, load};
 
@@ -25,13 +25,13 @@ mod x86_64;
 pub(crate) unsafe fn copy_crc(
     dst: &mut [u8],
     src: *const u8,
-    crc: &mut Crc32c,
+    crc: &mut Digest,
 ) -> Result<(), Fault> {
     #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, kernel_copies))))]
-    if x86_64::available() {
+    if crc.polynomial() == Polynomial::Castagnoli && x86_64::available() {
         // SAFETY: this function's contract, and the features are there.
         let register = unsafe { x86_64::copy_crc(dst, src, crc.register())? };
-        *crc = Crc32c::from_register(register);
+        crc.set_register(register);
         return Ok(());
     }
     // SAFETY: this function's contract.
@@ -44,7 +44,7 @@ const BLOCK: usize = 8 << 10;
 /// # Safety
 ///
 /// As [`copy_crc`].
-unsafe fn portable(dst: &mut [u8], mut src: *const u8, crc: &mut Crc32c) -> Result<(), Fault> {
+unsafe fn portable(dst: &mut [u8], mut src: *const u8, crc: &mut Digest) -> Result<(), Fault> {
     for block in dst.chunks_mut(BLOCK) {
         // SAFETY: the chunks add up to `dst.len()`; `src` stays within, or one past the end.
         unsafe {
@@ -62,7 +62,7 @@ unsafe fn portable(dst: &mut [u8], mut src: *const u8, crc: &mut Crc32c) -> Resu
 mod tests {
     use super::*;
 
-    pub(super) type Routine = unsafe fn(&mut [u8], *const u8, &mut Crc32c) -> Result<(), Fault>;
+    pub(super) type Routine = unsafe fn(&mut [u8], *const u8, &mut Digest) -> Result<(), Fault>;
 
     fn routines() -> Vec<(&'static str, Routine)> {
         let mut routines: Vec<(&str, Routine)> =
@@ -104,7 +104,7 @@ mod tests {
     fn check(name: &str, routine: Routine, source: &[u8], dst_at: usize, register: u32) {
         let n = source.len();
         let mut dst = vec![0xa5; n + 64];
-        let mut crc = Crc32c::from_register(register);
+        let mut crc = Digest::from_register(Polynomial::Castagnoli, register);
         // SAFETY: both are that long.
         unsafe { routine(&mut dst[dst_at..dst_at + n], source.as_ptr(), &mut crc) }.unwrap();
         assert_eq!(&dst[dst_at..dst_at + n], source, "{name} of {n}");
@@ -122,6 +122,18 @@ mod tests {
                 let (from, to) = (n % 37, n % 17);
                 check(name, routine, &source[from..from + n], to, 0xffff_ffff ^ n as u32);
             }
+        }
+    }
+
+    #[test]
+    fn another_crc_is_that_of_the_copy_as_well() {
+        let source = octets(20_000);
+        for n in [0, 1, 63, 64, 1000, 20_000] {
+            let (mut dst, mut crc, mut plain) = (vec![0; n], Digest::crc32(), Digest::crc32());
+            // SAFETY: both are that long.
+            unsafe { copy_crc(&mut dst, source.as_ptr(), &mut crc) }.unwrap();
+            plain.update(&source[..n]);
+            assert_eq!((&*dst, crc.wire()), (&source[..n], plain.wire()));
         }
     }
 
@@ -163,7 +175,7 @@ mod tests {
             for (_, routine) in routines() {
                 let mut dst = vec![0; source.len()];
                 let (left, right) = dst.split_at_mut(cut);
-                let mut crc = Crc32c::from_register(register);
+                let mut crc = Digest::from_register(Polynomial::Castagnoli, register);
                 // SAFETY: both are that long.
                 unsafe {
                     routine(left, source.as_ptr(), &mut crc).unwrap();
@@ -196,11 +208,11 @@ mod tests {
             let mut mixed = 0;
             for round in 0..3000 {
                 for (name, routine) in routines() {
-                    let mut crc = Crc32c::new();
+                    let mut crc = Digest::crc32c();
                     let n = dst.len() - round % 200;
                     // SAFETY: both are that long.
                     unsafe { routine(&mut dst[..n], source.as_ptr().cast(), &mut crc) }.unwrap();
-                    let mut plain = Crc32c::new();
+                    let mut plain = Digest::crc32c();
                     plain.update(&dst[..n]);
                     assert_eq!(crc.register(), plain.register(), "{name}");
                     mixed += usize::from(dst[0] != dst[n - 1]);

@@ -1,6 +1,6 @@
 //! Loads octets of registered memory that are to be sent.
 
-use iwarp_proto::mpa::crc::Crc32c;
+use iwarp_types::Digest;
 
 use crate::copy_crc::copy_crc;
 use crate::reach::{Fault, load};
@@ -19,7 +19,7 @@ use crate::reach::{Fault, load};
 pub(crate) unsafe fn gather(
     dst: &mut [u8],
     src: *const u8,
-    crc: Option<&mut Crc32c>,
+    crc: Option<&mut Digest>,
 ) -> Result<(), Fault> {
     match crc {
         // SAFETY: this function's contract.

@@ -3,8 +3,7 @@
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use iwarp_proto::memory::{Access, AccessError, Accessor, RemoteAccess, Sge};
-use iwarp_proto::types::{Stag, TaggedOffset};
+use iwarp_types::{Access, AccessError, Accessor, RemoteAccess, Sge, Stag, TaggedOffset};
 
 use crate::reach::chosen::{probe_read, probe_write};
 use crate::region::MemoryTable;
@@ -80,7 +79,7 @@ impl Guard<'_> {
 
 impl MemoryTable {
     /// Begins a use of `len` octets at `to` by the peer of `who`; the checks are those of
-    /// [`Memory::check_remote`](iwarp_proto::memory::Memory::check_remote), and there are none for
+    /// [`Memory::check_remote`](iwarp_types::Memory::check_remote), and there are none for
     /// zero octets.
     ///
     /// # Errors

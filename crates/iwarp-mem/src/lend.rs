@@ -10,8 +10,7 @@ use std::ops::{Deref, DerefMut};
 use std::slice;
 use std::sync::Arc;
 
-use iwarp_proto::memory::{Access, PdId};
-use iwarp_proto::types::Stag;
+use iwarp_types::{Access, PdId, Stag};
 
 use crate::buffer::Buffer;
 use crate::region::{MemoryTable, RegisterError, Scope};

@@ -1,7 +1,7 @@
 //! Registered memory: what a program lets the network read and write.
 //!
 //! [`MemoryTable`] is the RNIC's part of RFC 5041 §8.3: it ties octets of memory to STags, checks
-//! every access against them and does the copying. It implements [`iwarp_proto::memory::Memory`].
+//! every access against them and does the copying. It implements [`iwarp_types::Memory`].
 //!
 //! ```text
 //!   region    registered octets: translation, rights, protection domain, stream
@@ -41,7 +41,7 @@
 //!
 //! Registration pins nothing. A program may unmap, protect or truncate memory while it is
 //! registered; that is its mistake, and nobody's end: the access fails with
-//! [`AccessError::BadAddress`](iwarp_proto::memory::AccessError::BadAddress), and system calls on
+//! [`AccessError::BadAddress`](iwarp_types::AccessError::BadAddress), and system calls on
 //! guards with `EFAULT`. For that a handler of SIGSEGV and SIGBUS comes with the first region of a
 //! program's own memory (on Linux; for [`Buffer`]s none is needed). It calls the program's own for
 //! all other faults, and puts itself in front again where one was installed later

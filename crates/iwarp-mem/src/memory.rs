@@ -1,10 +1,9 @@
 //! The protocol's view of the table: each method but one is one use and one copy.
 
-use iwarp_proto::memory::{
-    AccessError, Accessor, AtomicOp, Bind, Invalidator, Memory, RemoteAccess, Sge, Usage, Use as _,
+use iwarp_types::{
+    AccessError, Accessor, AtomicOp, Bind, Digest, Invalidator, Memory, RemoteAccess, Sge, Stag,
+    TaggedOffset, Usage, Use as _,
 };
-use iwarp_proto::mpa::crc::Crc32c;
-use iwarp_proto::types::{Stag, TaggedOffset};
 
 use crate::atomic::atomic;
 use crate::region::MemoryTable;
@@ -58,7 +57,7 @@ impl Memory for MemoryTable {
         stag: Stag,
         to: TaggedOffset,
         dst: &mut [u8],
-        crc: Option<&mut Crc32c>,
+        crc: Option<&mut Digest>,
     ) -> Result<(), AccessError> {
         if dst.is_empty() {
             return Ok(());
@@ -110,7 +109,7 @@ impl Memory for MemoryTable {
         who: Accessor,
         sge: Sge,
         dst: &mut [u8],
-        crc: Option<&mut Crc32c>,
+        crc: Option<&mut Digest>,
     ) -> Result<(), AccessError> {
         if !fits(sge, dst.len())? {
             return Ok(());

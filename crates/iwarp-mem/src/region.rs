@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use iwarp_proto::memory::{Access, AccessError, Accessor, Invalidator, PdId, QpId};
-use iwarp_proto::types::Stag;
+use iwarp_types::{Access, AccessError, Accessor, Invalidator, PdId, QpId, Stag};
 
 use crate::buffer::Buffer;
 use crate::room::OutOfMemory;

@@ -4,8 +4,7 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use iwarp_proto::memory::{Access, AccessError, Accessor, PdId, QpId};
-use iwarp_proto::types::Stag;
+use iwarp_types::{Access, AccessError, Accessor, PdId, QpId, Stag};
 
 use crate::buckets::Indexed;
 use crate::buffer::Buffer;

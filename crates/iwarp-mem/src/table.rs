@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use iwarp_proto::types::Stag;
+use iwarp_types::Stag;
 
 use crate::buckets::{Places, find, find_at_home, insert, remove};
 use crate::random::Random;

@@ -2,9 +2,7 @@
 
 use std::marker::PhantomData;
 
-use iwarp_proto::memory::{Access, AccessError, Accessor, Usage, Use};
-use iwarp_proto::mpa::crc::Crc32c;
-use iwarp_proto::types::Stag;
+use iwarp_types::{Access, AccessError, Accessor, Digest, Stag, Usage, Use};
 
 use crate::gather::gather;
 use crate::place::place;
@@ -55,7 +53,7 @@ impl Use for OpenUse<'_> {
     }
 
     #[inline]
-    fn gather(&self, at: u64, dst: &mut [u8], crc: Option<&mut Crc32c>) -> Result<(), AccessError> {
+    fn gather(&self, at: u64, dst: &mut [u8], crc: Option<&mut Digest>) -> Result<(), AccessError> {
         if dst.is_empty() {
             return Ok(());
         }

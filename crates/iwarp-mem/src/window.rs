@@ -3,8 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use iwarp_proto::memory::{Access, AccessError, Accessor, Bind, Invalidator, PdId};
-use iwarp_proto::types::Stag;
+use iwarp_types::{Access, AccessError, Accessor, Bind, Invalidator, PdId, Stag};
 
 use crate::region::{MemoryTable, RegisterError};
 use crate::slot::{Binding, Control, Grant, Kind, Slot, WindowControl};

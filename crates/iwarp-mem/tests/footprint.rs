@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use iwarp_mem::{Buffer, MemoryTable, Scope};
-use iwarp_proto::memory::{Access, PdId};
+use iwarp_types::{Access, PdId};
 
 const PD: PdId = PdId(1);
 const CYCLES: usize = 1_000_000;

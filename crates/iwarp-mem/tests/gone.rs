@@ -9,9 +9,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use iwarp_mem::{MemoryTable, RegionSpec, RegisterError};
-use iwarp_proto::memory::{Access, AccessError, Accessor, AtomicOp, Memory, PdId, QpId, Sge};
-use iwarp_proto::mpa::crc::Crc32c;
-use iwarp_proto::types::{Stag, TaggedOffset};
+use iwarp_types::{
+    Access, AccessError, Accessor, AtomicOp, Digest, Memory, PdId, QpId, Sge, Stag, TaggedOffset,
+};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap};
 
@@ -100,7 +100,7 @@ fn each_way(
     let (to, data) = (TaggedOffset(addr), octets(n));
     let element = Sge { addr, length: n as u32, lkey: stag };
     let mut dst = vec![0; n];
-    let mut crc = Crc32c::new();
+    let mut crc = Digest::crc32c();
     vec![
         (true, table.place_remote(WHO, stag, to, &data)),
         (true, table.place_local(WHO, element, &data)),

@@ -14,8 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use iwarp_mem::{MemoryTable, RegionSpec, admit_faults, keep_fault_handler};
-use iwarp_proto::memory::{Access, AccessError, Accessor, Memory, PdId, QpId};
-use iwarp_proto::types::{Stag, TaggedOffset};
+use iwarp_types::{Access, AccessError, Accessor, Memory, PdId, QpId, Stag, TaggedOffset};
 
 const WHO: Accessor = Accessor { pd: PdId(1), qp: QpId(1) };
 const PAGE: usize = 4096;

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, 
 use std::thread;
 
 use iwarp_mem::{Buffer, MemoryTable, Scope};
-use iwarp_proto::memory::{Access, Accessor, Memory, PdId, QpId, Sge};
-use iwarp_proto::types::TaggedOffset;
+use iwarp_types::{Access, Accessor, Memory, PdId, QpId, Sge, TaggedOffset};
 
 const WHO: Accessor = Accessor { pd: PdId(1), qp: QpId(1) };
 const MOST: usize = 1 << 20;

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
 use iwarp_mem::{LentRegion, MemoryTable, OwnedRegion, RegisterError};
-use iwarp_proto::memory::{
-    Access, AccessError, Accessor, Bind, Invalidator, Memory, PdId, QpId, RemoteAccess, Sge,
+use iwarp_types::{
+    Access, AccessError, Accessor, Bind, Invalidator, Memory, PdId, QpId, RemoteAccess, Sge, Stag,
+    TaggedOffset,
 };
-use iwarp_proto::types::{Stag, TaggedOffset};
 
 const PD: PdId = PdId(1);
 const WHO: Accessor = Accessor { pd: PD, qp: QpId(2) };

@@ -9,8 +9,7 @@ use std::thread;
 
 use common::*;
 use iwarp_mem::{Buffer, MemoryTable, Scope, WindowType};
-use iwarp_proto::memory::{AccessError, AtomicOp, Bind, Invalidator, Memory, Sge};
-use iwarp_proto::types::Stag;
+use iwarp_types::{AccessError, AtomicOp, Bind, Invalidator, Memory, Sge, Stag};
 
 const POISON: u8 = 0xdb;
 
@@ -125,7 +124,7 @@ fn nothing_is_placed_after_invalidation() {
                 && table.deregister(region).is_ok();
         }
         let window = table.allocate_window(PD, WindowType::TwoB).unwrap();
-        let access = iwarp_proto::memory::Access::REMOTE_WRITE;
+        let access = iwarp_types::Access::REMOTE_WRITE;
         let length = buffer.len() as u64;
         let bind = Bind { window, new_stag: window, region, addr: 0, length, access };
         table.bind_window(WHO, bind).unwrap();

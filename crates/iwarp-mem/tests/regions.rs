@@ -7,11 +7,10 @@ use std::sync::Arc;
 
 use common::*;
 use iwarp_mem::{Buffer, MemoryTable, RegionChange, RegionSpec, RegisterError, Scope};
-use iwarp_proto::memory::{
-    Access, AccessError, Accessor, AtomicOp, Invalidator, Memory, PdId, QpId, RemoteAccess, Sge,
+use iwarp_types::{
+    Access, AccessError, Accessor, AtomicOp, Digest, Invalidator, Memory, PdId, QpId, RemoteAccess,
+    Sge, Stag,
 };
-use iwarp_proto::mpa::crc::Crc32c;
-use iwarp_proto::types::Stag;
 use proptest::prelude::*;
 
 /// Every way to touch one octet range; all must agree.
@@ -20,7 +19,7 @@ fn touch(table: &MemoryTable, stag: Stag, at: u64, len: usize) -> Result<(), Acc
     let mut out = vec![0; len];
     let placed = table.place_remote(WHO, stag, to(at), &data);
     let gathered = table.gather_remote(WHO, stag, to(at), &mut out, None);
-    let mut crc = Crc32c::new();
+    let mut crc = Digest::crc32c();
     assert_eq!(table.gather_remote(WHO, stag, to(at), &mut out, Some(&mut crc)), gathered);
     assert_eq!(table.check_remote(WHO, stag, to(at), len as u64, RemoteAccess::Write), placed);
     assert_eq!(table.check_remote(WHO, stag, to(at), len as u64, RemoteAccess::Read), gathered);
@@ -399,10 +398,10 @@ fn an_element_is_placed_and_gathered_from_its_start() {
     assert_eq!(pages.octets()[9..14], [0, 1, 2, 3, 0]);
     assert_eq!(table.place_local(WHO, element, &[0; 21]), Err(AccessError::Bounds));
     let mut out = [9; 4];
-    let mut crc = Crc32c::new();
+    let mut crc = Digest::crc32c();
     table.gather_local(WHO, element, &mut out, Some(&mut crc)).unwrap();
     assert_eq!(out, [1, 2, 3, 0]);
-    let mut plain = Crc32c::new();
+    let mut plain = Digest::crc32c();
     plain.update(&out);
     assert_eq!(crc.register(), plain.register());
 }

@@ -4,8 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use iwarp_mem::{Buffer, MemoryTable, Scope, WindowType};
-use iwarp_proto::memory::{Access, PdId};
-use iwarp_proto::types::Stag;
+use iwarp_types::{Access, PdId, Stag};
 
 const PD: PdId = PdId(1);
 

@@ -9,9 +9,7 @@ use std::thread;
 
 use common::*;
 use iwarp_mem::{Buffer, MemoryTable, Scope, WindowType};
-use iwarp_proto::memory::{Access, AccessError, Memory, RemoteAccess, Usage, Use};
-use iwarp_proto::mpa::crc::Crc32c;
-use iwarp_proto::types::Stag;
+use iwarp_types::{Access, AccessError, Digest, Memory, RemoteAccess, Stag, Usage, Use};
 
 const USAGES: [Usage; 4] =
     [Usage::LocalRead, Usage::LocalWrite, Usage::RemoteRead, Usage::RemoteWrite];
@@ -83,11 +81,11 @@ fn pieces_land_where_they_belong_and_come_from_there_with_their_crc() {
     assert_eq!(pages.octets()[..1300], expected);
     assert_eq!(pages.octets()[1300..], [0; PAGE - 1300]);
     let source = table.begin_use(WHO, stag, Usage::LocalRead).unwrap();
-    let (mut octets, mut crc) = (vec![0; 1300], Crc32c::new());
+    let (mut octets, mut crc) = (vec![0; 1300], Digest::crc32c());
     for (n, piece) in octets.chunks_mut(211).enumerate() {
         source.gather(start + n as u64 * 211, piece, Some(&mut crc)).unwrap();
     }
-    let mut whole = Crc32c::new();
+    let mut whole = Digest::crc32c();
     whole.update(&expected);
     assert_eq!((octets, crc.wire()), (expected, whole.wire()));
 }

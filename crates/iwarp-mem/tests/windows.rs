@@ -5,10 +5,9 @@ mod common;
 
 use common::*;
 use iwarp_mem::{MemoryTable, RegisterError, Scope, WindowType};
-use iwarp_proto::memory::{
-    Access, AccessError, Accessor, Bind, Invalidator, Memory, PdId, RemoteAccess,
+use iwarp_types::{
+    Access, AccessError, Accessor, Bind, Invalidator, Memory, PdId, RemoteAccess, Stag,
 };
-use iwarp_proto::types::Stag;
 
 const WRITE: Access = Access::REMOTE_WRITE;
 const TYPES: [WindowType; 3] = [WindowType::One, WindowType::TwoA, WindowType::TwoB];

@@ -8,8 +8,7 @@ use std::time::Duration;
 use iwarp_mem::{Buffer, Guard, MemoryTable, Scope};
 use iwarp_os::poll::wait_readable;
 use iwarp_os::{IoPart, IoPartMut, Ipv6Listen, TcpSocket};
-use iwarp_proto::memory::{Access, Accessor, PdId, QpId, RemoteAccess, Sge};
-use iwarp_proto::types::{Stag, TaggedOffset};
+use iwarp_types::{Access, Accessor, PdId, QpId, RemoteAccess, Sge, Stag, TaggedOffset};
 
 const WHO: Accessor = Accessor { pd: PdId(1), qp: QpId(1) };
 const LIMIT: Option<Duration> = Some(Duration::from_secs(20));

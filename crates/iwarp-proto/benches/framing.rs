@@ -6,8 +6,8 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
+use iwarp_types::Digest;
 
-use iwarp_proto::mpa::crc::Crc32c;
 use iwarp_proto::mpa::rx::Deframer;
 use iwarp_proto::mpa::tx::Framer;
 
@@ -39,7 +39,7 @@ fn crc(criterion: &mut Criterion) {
         group.throughput(Throughput::Bytes(size as u64));
         group.bench_function(BenchmarkId::from_parameter(size), |b| {
             b.iter(|| {
-                let mut crc = Crc32c::new();
+                let mut crc = Digest::crc32c();
                 crc.update(black_box(&octets));
                 crc.wire()
             });

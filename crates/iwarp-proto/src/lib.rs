@@ -12,7 +12,8 @@
 //!   mpa     FPDUs: length, markers, padding, CRC32c; start-up frames
 //! ```
 //!
-//! A layer names only the one below it. Registered memory is asked for through [`memory::Memory`].
+//! A layer names only the one below it. The verbs' vocabulary is that of [`iwarp_types`];
+//! registered memory is asked for through [`iwarp_types::Memory`].
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -21,7 +22,6 @@ extern crate alloc;
 extern crate std;
 
 pub mod ddp;
-pub mod memory;
 pub mod mpa;
 pub mod qp;
 pub mod rdmap;

@@ -11,7 +11,7 @@ use iwarp_proto::mpa::rx::Deframer;
 use iwarp_proto::mpa::startup::{Config, Initiator, Responder, RtrTypes};
 use iwarp_proto::mpa::tx::Framer;
 use iwarp_proto::mpa::wire::{Frame, FrameKind, mulpdu};
-use iwarp_proto::types::Time;
+use iwarp_types::Time;
 use pcap_file::pcap::PcapReader;
 use serde_json::Value;
 
@@ -55,7 +55,7 @@ fn frame(crc: bool, markers: bool, ulpdus: &[Vec<u8>]) -> Vec<u8> {
         let fill = |offset: usize, dst: &mut [u8], crc: Option<&mut _>| {
             dst.copy_from_slice(&payload[offset..offset + dst.len()]);
             if let Some(crc) = crc {
-                iwarp_proto::mpa::crc::Crc32c::update(crc, dst);
+                iwarp_types::Digest::update(crc, dst);
             }
             Ok::<_, Infallible>(())
         };

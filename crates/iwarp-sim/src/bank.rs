@@ -1,10 +1,10 @@
-//! Registered memory in plain vectors, with the checks that [`iwarp_proto::memory::Memory`] asks
+//! Registered memory in plain vectors, with the checks that [`iwarp_types::Memory`] asks
 //! for, and beside each region a shadow: what the octets have to be by the oracle's own reading.
 
-use iwarp_proto::memory::{
+use iwarp_types::{
     Access, AccessError, Accessor, AtomicOp, Bind, Invalidator, PdId, QpId, RemoteAccess, Sge,
+    Stag, TaggedOffset,
 };
-use iwarp_proto::types::{Stag, TaggedOffset};
 
 use crate::choice::pattern;
 

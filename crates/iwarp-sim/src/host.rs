@@ -5,12 +5,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use iwarp_proto::memory::{
-    AccessError, Accessor, AtomicOp, Bind, EachAnew, Invalidator, Memory, RemoteAccess, Sge, Usage,
+use iwarp_proto::qp::Qp;
+use iwarp_types::{
+    AccessError, Accessor, AtomicOp, Bind, Digest, EachAnew, Invalidator, Memory, QpState, Receive,
+    ReceivePool, RemoteAccess, Sge, Stag, TaggedOffset, Usage,
 };
-use iwarp_proto::mpa::crc::Crc32c;
-use iwarp_proto::qp::{Qp, Receive, ReceivePool, State};
-use iwarp_proto::types::{Stag, TaggedOffset};
 
 use crate::bank::{Bank, Role};
 use crate::choice::split_mix;
@@ -166,7 +165,7 @@ impl Host {
                 Intervention::Failed
             }
             _ => {
-                let to = if qp.state() == State::Rts { State::Sqd } else { State::Rts };
+                let to = if qp.state() == QpState::Rts { QpState::Sqd } else { QpState::Rts };
                 if qp.modify(to).is_err() {
                     return;
                 }
@@ -204,7 +203,7 @@ impl Host {
         }
     }
 
-    fn read(&self, place: (usize, usize), dst: &mut [u8], crc: Option<&mut Crc32c>) {
+    fn read(&self, place: (usize, usize), dst: &mut [u8], crc: Option<&mut Digest>) {
         self.bank.borrow().read(place, dst);
         if self.flaw.get() == Flaw::GatherWrong
             && let Some(octet) = dst.last_mut()
@@ -291,7 +290,7 @@ impl Memory for Host {
         stag: Stag,
         to: TaggedOffset,
         dst: &mut [u8],
-        crc: Option<&mut Crc32c>,
+        crc: Option<&mut Digest>,
     ) -> Result<(), AccessError> {
         self.meddle();
         let len = dst.len() as u64;
@@ -336,7 +335,7 @@ impl Memory for Host {
         who: Accessor,
         sge: Sge,
         dst: &mut [u8],
-        crc: Option<&mut Crc32c>,
+        crc: Option<&mut Digest>,
     ) -> Result<(), AccessError> {
         self.meddle();
         let place = self.find(|bank| bank.local(who, sge, false))?;

@@ -8,7 +8,7 @@ use iwarp_proto::mpa::startup::Negotiated;
 use iwarp_proto::mpa::tx::Framer;
 use iwarp_proto::mpa::wire::MAX_ULPDU;
 use iwarp_proto::qp::Extensions;
-use iwarp_proto::types::Time;
+use iwarp_types::Time;
 
 use crate::bank::{Bank, Role};
 use crate::choice::Choices;

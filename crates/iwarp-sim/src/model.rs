@@ -3,10 +3,8 @@
 
 use std::collections::VecDeque;
 
-use iwarp_proto::memory::{AtomicOp, Sge};
 use iwarp_proto::mpa::startup::Rtr;
-use iwarp_proto::qp::{SendOp, WcOp, WcStatus, WorkCompletion};
-use iwarp_proto::types::Stag;
+use iwarp_types::{AtomicOp, SendOp, Sge, Stag, WcOp, WcStatus, WorkCompletion};
 
 use crate::bank::Bank;
 
@@ -79,10 +77,7 @@ impl Posted {
 
     /// Whether it needs an answer.
     pub const fn asks(&self) -> bool {
-        matches!(
-            self.op,
-            SendOp::Read { .. } | SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. }
-        )
+        matches!(self.op, SendOp::Read { .. } | SendOp::Atomic { .. })
     }
 
     const fn opcode(&self) -> u8 {
@@ -104,7 +99,7 @@ impl Posted {
                     8
                 }
             }
-            SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. } => 0xa,
+            SendOp::Atomic { .. } => 0xa,
             SendOp::Bind(_) | SendOp::LocalInvalidate(_) => 0xff,
         }
     }
@@ -399,7 +394,7 @@ impl Model {
                     self.flushing = true;
                 }
                 WcStatus::RemoteInvalidRequest
-                    if wqe.op.is_extension() && self.extensions_may_fail => {}
+                    if wqe.op.extension().is_some() && self.extensions_may_fail => {}
                 status => self.error_completion(status, in_error)?,
             }
             return Ok(wqe);

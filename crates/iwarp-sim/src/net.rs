@@ -4,13 +4,12 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-use iwarp_proto::memory::{Accessor, PdId, QpId};
 use iwarp_proto::mpa::startup::Negotiated;
 use iwarp_proto::mpa::wire::{MAX_ULPDU, MIN_MULPDU};
 use iwarp_proto::qp::{
-    Config, Disposition, Event, Piece, Qp, Receiver, Source, Transmit, Transmitter, WcStatus,
+    Config, Disposition, Event, Piece, Qp, Receiver, Source, Transmit, Transmitter,
 };
-use iwarp_proto::types::{Stag, Time};
+use iwarp_types::{Accessor, PdId, QpId, Stag, Time, WcStatus};
 
 use crate::bank::{Bank, Role, WINDOWS};
 use crate::choice::Choices;
@@ -180,7 +179,7 @@ impl End {
         now: Time,
     ) -> Self {
         let mut qp = Qp::new(config);
-        qp.modify(iwarp_proto::qp::State::Init).expect("Reset may become Init");
+        qp.modify(iwarp_types::QpState::Init).expect("Reset may become Init");
         qp.establish(&terms, now);
         let qp = Rc::new(RefCell::new(qp));
         let who = accessor(e);
@@ -481,7 +480,7 @@ impl Net {
     }
 
     fn receive_directly(&mut self, e: usize, target: Source, n: usize) -> Verdict {
-        use iwarp_proto::memory::Memory;
+        use iwarp_types::Memory;
         let n = n.min(target.len());
         let end = &mut self.ends[e];
         let octets: Vec<u8> = self.links[1 - e].flying.drain(..n).collect();
@@ -540,7 +539,7 @@ impl Net {
         let garbage = self.tolerance.garbage;
         let peer_terminate = self.ends[1 - e].host.model.borrow().terminate;
         let end = &mut self.ends[e];
-        let in_error = end.qp.borrow().state() == iwarp_proto::qp::State::Err;
+        let in_error = end.qp.borrow().state() == iwarp_types::QpState::Err;
         let host = &end.host;
         let closing = host.model.borrow().disconnected || end.outcome.disconnected;
         match event {
@@ -707,8 +706,8 @@ impl Net {
 impl End {
     /// Follows what a finished request means for windows and regions.
     fn ended(&mut self, posted: &Posted, status: WcStatus) {
-        use iwarp_proto::memory::Access;
-        use iwarp_proto::qp::SendOp;
+        use iwarp_types::Access;
+        use iwarp_types::SendOp;
         match posted.op {
             SendOp::Bind(bind) => {
                 let number = (bind.window.index() as usize) % 64;
@@ -742,11 +741,7 @@ impl End {
 }
 
 /// Of a stream that no model follows: in order, once, and no longer than the buffer.
-fn judge_blindly(
-    model: &mut Model,
-    wc: &iwarp_proto::qp::WorkCompletion,
-    in_error: bool,
-) -> Verdict {
+fn judge_blindly(model: &mut Model, wc: &iwarp_types::WorkCompletion, in_error: bool) -> Verdict {
     let Some(recv) = model.recvs.get(model.ended_recvs) else {
         return Err(format!("completion of receive {} which is not posted", wc.wr_id));
     };

@@ -1,10 +1,10 @@
 //! Work requests that programs post: legal ones, and, where the run allows it, wrong ones.
 
-use iwarp_proto::memory::{Access, Bind, Sge};
-use iwarp_proto::qp::{
-    Extensions, Payload, PostError, Receive, RecvRequest, SendOp, SendRequest, State,
+use iwarp_proto::qp::Extensions;
+use iwarp_types::{
+    Access, AtomicOp, Bind, Payload, PostError, QpState, Receive, RecvRequest, SendOp, SendRequest,
+    Sge, Stag, TaggedOffset,
 };
-use iwarp_proto::types::{Stag, TaggedOffset};
 
 use crate::bank::{Role, WINDOWS};
 use crate::choice::{Choices, pattern};
@@ -163,7 +163,7 @@ pub fn post_send(net: &mut Net, e: usize, rng: &mut Choices<'_>, wrong: bool) ->
             net.poll(e)
         }
         Err(PostError::QueueFull) if end.qp.borrow().outstanding().0 == max => Ok(()),
-        Err(PostError::WrongState) if end.qp.borrow().state() == State::Reset => Ok(()),
+        Err(PostError::WrongState) if end.qp.borrow().state() == QpState::Reset => Ok(()),
         Err(error) => Err(format!("{:?} refused: {error}", posted.op)),
     }
 }
@@ -313,15 +313,21 @@ fn choose(net: &Net, e: usize, rng: &mut Choices<'_>, wrong: bool) -> Option<Pos
                 _ => 1 << rng.below(64),
             };
             let op = if rng.one_in(2) {
-                SendOp::FetchAdd { stag, to, add: word(rng), mask: word(rng) }
-            } else {
-                SendOp::CompareSwap {
+                SendOp::Atomic {
                     stag,
                     to,
-                    compare: word(rng),
-                    compare_mask: if rng.one_in(2) { 0 } else { word(rng) },
-                    swap: word(rng),
-                    swap_mask: word(rng),
+                    op: AtomicOp::FetchAdd { add: word(rng), mask: word(rng) },
+                }
+            } else {
+                SendOp::Atomic {
+                    stag,
+                    to,
+                    op: AtomicOp::CompareSwap {
+                        compare: word(rng),
+                        compare_mask: if rng.one_in(2) { 0 } else { word(rng) },
+                        swap: word(rng),
+                        swap_mask: word(rng),
+                    },
                 }
             };
             let sges = list(net, e, Role::Private, 8, most, rng);
@@ -401,8 +407,7 @@ fn spoil(net: &Net, e: usize, posted: &mut Posted, rng: &mut Choices<'_>) {
     if let SendOp::Write { stag, to }
     | SendOp::WriteImmediate { stag, to, .. }
     | SendOp::Read { stag, to, .. }
-    | SendOp::FetchAdd { stag, to, .. }
-    | SendOp::CompareSwap { stag, to, .. } = &mut posted.op
+    | SendOp::Atomic { stag, to, .. } = &mut posted.op
     {
         match how {
             0 => *stag = Stag(stag.0 ^ 1),

@@ -6,8 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use iwarp_proto::mpa::startup::{self, Initiator, Negotiated, Responder, RtrTypes};
-use iwarp_proto::qp::{Capabilities, Config, Extensions, Park, State};
-use iwarp_proto::types::Time;
+use iwarp_proto::qp::{Capabilities, Config, Extensions, Park};
+use iwarp_types::{QpState, Time};
 
 use crate::bank::{Bank, COMPACT, LARGE, Role};
 use crate::choice::Choices;
@@ -410,7 +410,7 @@ impl<'a> Run<'a> {
                 Ok(())
             }
             94 => {
-                let to = if rng.one_in(2) { State::Sqd } else { State::Rts };
+                let to = if rng.one_in(2) { QpState::Sqd } else { QpState::Rts };
                 trace!(self, "end {e}: modify to {to:?}");
                 self.modify(net, e, to)
             }
@@ -419,7 +419,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn modify(&mut self, net: &mut Net, e: usize, to: State) -> Result<(), String> {
+    fn modify(&mut self, net: &mut Net, e: usize, to: QpState) -> Result<(), String> {
         let end = &mut net.ends[e];
         let from = end.qp.borrow().state();
         let result = end.qp.borrow_mut().modify(to);
@@ -427,7 +427,7 @@ impl<'a> Run<'a> {
             return Err(format!("{from:?} to {to:?}: {result:?}"));
         }
         if result.is_ok() {
-            end.outcome.drains_due = u32::from(to == State::Sqd);
+            end.outcome.drains_due = u32::from(to == QpState::Sqd);
         }
         net.poll(e)
     }
@@ -476,7 +476,7 @@ impl<'a> Run<'a> {
             6 => {
                 net.ends[e].host.model.borrow_mut().disconnected = true;
                 disturb(net);
-                self.modify(net, e, State::Err)?;
+                self.modify(net, e, QpState::Err)?;
             }
             7 => {
                 disturb(net);
@@ -512,8 +512,8 @@ impl<'a> Run<'a> {
     fn end(&mut self, net: &mut Net, mode: Mode) -> Result<(), String> {
         trace!(self, "the end: everything may go on");
         for e in 0..2 {
-            if net.ends[e].qp.borrow().state() == State::Sqd {
-                self.modify(net, e, State::Rts)?;
+            if net.ends[e].qp.borrow().state() == QpState::Sqd {
+                self.modify(net, e, QpState::Rts)?;
             }
         }
         loop {
@@ -526,8 +526,8 @@ impl<'a> Run<'a> {
             net.run_dry(&mut self.rng)?;
             self.pay(net)?;
             for e in 0..2 {
-                if net.ends[e].qp.borrow().state() == State::Sqd {
-                    self.modify(net, e, State::Rts)?;
+                if net.ends[e].qp.borrow().state() == QpState::Sqd {
+                    self.modify(net, e, QpState::Rts)?;
                 }
             }
             if !net.pass_time() && !net.is_busy() {

@@ -20,9 +20,9 @@ use std::sync::Arc;
 
 use iwarp::{Access, Buffer, SendOp, Sge, TaggedOffset};
 use iwarp_mem::{MemoryTable, Scope};
-use iwarp_proto::memory::{AccessError, Accessor, Memory, PdId, QpId, RemoteAccess};
 use iwarp_proto::mpa::rx::Deframer;
 use iwarp_proto::mpa::tx::Framer;
+use iwarp_types::{AccessError, Accessor, Memory, PdId, QpId, RemoteAccess};
 
 use common::{Setup, next};
 use ends::{ETHERNET, End, Ring, SEND, Terms, ends};

@@ -12,8 +12,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
 
 use iwarp::{
-    CompletionQueue, Device, Payload, Peer, QueuePairAttributes, RecvRequest, SendOp, SendRequest,
-    State, WcStatus, WorkCompletion,
+    CompletionQueue, Device, Payload, Peer, QpState, QueuePairAttributes, RecvRequest, SendOp,
+    SendRequest, WcStatus, WorkCompletion,
 };
 
 const PORT: u16 = 18515;
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let cq = device.create_cq(16, None)?;
     let qp = pd.create_addressable_qp(&QueuePairAttributes::new(&cq, &cq))?;
     let region = pd.allocate(64, iwarp::Access::LOCAL_WRITE)?;
-    qp.modify(State::Init)?;
+    qp.modify(QpState::Init)?;
     qp.post_recv(&RecvRequest { wr_id: 1, sges: &[region.whole()] })?;
 
     let server = env::args().nth(1);
@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // From now on the peer may come.
     qp.connect_to(&peer)?;
-    qp.modify(State::Rts)?;
+    qp.modify(QpState::Rts)?;
     let words = if server.is_some() { "I came to you." } else { "I waited for you." };
     let op = SendOp::Send { solicited: false, invalidate: None };
     let payload = Payload::Inline(words.as_bytes());

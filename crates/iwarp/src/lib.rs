@@ -30,12 +30,12 @@ pub use engine::devices::NamedDevice;
 pub use engine::endpoint::Ended;
 pub use engine::options::{KeepAlive, Log, OptionError, Options, Personality, Users};
 pub use iwarp_mem::Buffer;
-pub use iwarp_proto::memory::{Access, Bind, Sge};
-pub use iwarp_proto::qp::{
-    Extensions, Payload, PostError, RecvRequest, SendOp, SendRequest, State, WcOp, WcStatus,
-    WorkCompletion,
+pub use iwarp_proto::qp::Extensions;
+pub use iwarp_proto::rdmap::wire::TerminateCode;
+pub use iwarp_types::{
+    Access, AtomicOp, Bind, Payload, PostError, QpState, RecvRequest, SendOp, SendRequest, Sge,
+    Stag, TaggedOffset, TransitionError, WcOp, WcStatus, WorkCompletion,
 };
-pub use iwarp_proto::types::{Stag, TaggedOffset};
 pub use verbs::{
     AsyncEvent, Capabilities, CompletionChannel, CompletionQueue, Device, DeviceAttributes, Gid,
     Look, MemoryRegion, MemoryWindow, ModifyError, ProtectionDomain, QueuePair,

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use common::{DEADLINE, End, Setup};
 use iwarp::{
-    CompletionQueue, MemoryRegion, Options, Payload, PostError, RecvRequest, SendOp, SendRequest,
-    Sge, WcStatus, WorkCompletion,
+    AtomicOp, CompletionQueue, MemoryRegion, Options, Payload, PostError, RecvRequest, SendOp,
+    SendRequest, Sge, WcStatus, WorkCompletion,
 };
 
 struct Counting;
@@ -160,7 +160,7 @@ fn steps<'a>(client: &'a End, server: &'a End) -> Vec<(&'static str, Step<'a>)> 
     // The regions live as long as their users.
     let keep = (ours, theirs);
     let atomics = move |_| {
-        let op = SendOp::FetchAdd { stag, to, add: 1, mask: 0 };
+        let op = SendOp::Atomic { stag, to, op: AtomicOp::FetchAdd { add: 1, mask: 0 } };
         post(client, op, Payload::Sges(&[keep.0.sge(0, 8)]));
         next(&client.send_cq);
         assert_eq!(keep.1.len(), LEN);

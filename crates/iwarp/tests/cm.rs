@@ -14,7 +14,7 @@ use common::{DEADLINE, End, Setup, next, parts, until};
 use iwarp::cm::{
     ConnectError, ConnectParams, Event, EventChannel, EventKind, Id, Listener, connect,
 };
-use iwarp::{Device, Ended, Options, State, WcStatus};
+use iwarp::{Device, Ended, Options, QpState, WcStatus};
 use iwarp_proto::mpa::wire::FrameKind;
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -111,7 +111,7 @@ fn every_step_is_an_event() {
         other => panic!("{other:?}"),
     }
     assert_eq!(client.local_addr(), server.peer_addr());
-    assert_eq!((client_qp.state(), server_qp.state()), (State::Rts, State::Rts));
+    assert_eq!((client_qp.state(), server_qp.state()), (QpState::Rts, QpState::Rts));
 
     client.disconnect();
     assert!(matches!(event(&client_channel).kind, EventKind::Disconnected(Ended::Closed)));
@@ -124,7 +124,7 @@ fn every_step_is_an_event() {
     until("connections to go", || (device.connections() == 0).then_some(()));
     no_event(&client_channel);
     no_event(&server_channel);
-    assert_eq!((client_qp.state(), server_qp.state()), (State::Err, State::Err));
+    assert_eq!((client_qp.state(), server_qp.state()), (QpState::Err, QpState::Err));
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn nobody_listens() {
             }
             other => panic!("{other:?}"),
         }
-        assert_eq!(qp.state(), State::Init);
+        assert_eq!(qp.state(), QpState::Init);
     }
     // The same queue pair can be connected to somebody else.
     let listener = Listener::bind(&device, any_port()).unwrap();
@@ -274,7 +274,7 @@ fn connecting_takes_no_longer_than_asked() {
     raw.expect_end();
     assert!(began.elapsed() < patient.options().startup_timeout / 2);
     // A Reply that comes too late connects nothing.
-    assert_eq!(qp.state(), State::Init);
+    assert_eq!(qp.state(), QpState::Init);
     assert_eq!(patient.connections(), 0);
 }
 
@@ -529,7 +529,7 @@ fn both_sides_disconnect_at_once() {
         for end in [&client, &server] {
             // It is told once.
             assert_eq!(end.connection.wait_disconnected(Some(Duration::ZERO)), None);
-            assert_eq!(end.qp.state(), State::Err);
+            assert_eq!(end.qp.state(), QpState::Err);
         }
         assert_eq!(next(&client.recv_cq).status, WcStatus::Flushed);
     }
@@ -542,8 +542,8 @@ fn the_end_is_told_once_whoever_causes_it() {
     let listener = Listener::bind(&device, any_port()).unwrap();
     let ways: [fn(&End); 3] = [
         |end| end.connection.disconnect(),
-        |end| end.qp.modify(State::Err).unwrap(),
-        |end| end.qp.modify(State::Reset).unwrap(),
+        |end| end.qp.modify(QpState::Err).unwrap(),
+        |end| end.qp.modify(QpState::Reset).unwrap(),
     ];
     for (way, end_it) in ways.into_iter().enumerate() {
         let (client, server) = pair(&device, &listener);
@@ -678,13 +678,13 @@ fn a_queue_pair_is_used_again_after_reset() {
         assert_eq!(common::succeeded(next(&client.send_cq)).wr_id, round);
         // Left behind unanswered: gone with the reset, without a completion.
         client.qp.post_recv(&iwarp::RecvRequest { wr_id: 99, sges: &[region.whole()] }).unwrap();
-        client.qp.modify(State::Reset).unwrap();
-        assert_eq!(client.qp.state(), State::Reset);
+        client.qp.modify(QpState::Reset).unwrap();
+        assert_eq!(client.qp.state(), QpState::Reset);
         assert_eq!(client.qp.outstanding(), (0, 0));
         assert_eq!(client.recv_cq.poll_one(), None);
         assert_eq!(server.connection.wait_disconnected(Some(DEADLINE)), Some(Ended::Lost));
         if round % 2 == 0 {
-            client.qp.modify(State::Init).unwrap();
+            client.qp.modify(QpState::Init).unwrap();
         }
         // The old connection's handles go late, or at once.
         if round % 3 == 0 {

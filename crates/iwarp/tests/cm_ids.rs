@@ -12,7 +12,7 @@ use common::raw::{Raw, request};
 use common::station::hasty;
 use common::{DEADLINE, parts, until};
 use iwarp::cm::{ConnectParams, Event, EventChannel, EventKind, Id};
-use iwarp::{Device, Ended, State};
+use iwarp::{Device, Ended, QpState};
 use iwarp_proto::mpa::wire::FrameKind;
 
 fn any_port() -> SocketAddr {
@@ -301,7 +301,7 @@ fn a_queue_pair_may_come_last() {
     assert!(!qp.is_connected());
     client.establish(&qp).unwrap();
     assert_eq!(client.establish(&qp).unwrap_err().kind(), ErrorKind::InvalidInput);
-    assert_eq!(qp.state(), State::Rts);
+    assert_eq!(qp.state(), QpState::Rts);
     let send = iwarp::SendRequest {
         wr_id: 2,
         op: iwarp::SendOp::Send { solicited: false, invalidate: None },

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::{DEADLINE, End, Setup, pattern, until};
 use iwarp::{
-    Device, Ended, Options, Personality, RecvRequest, SendOp, Stag, State, TaggedOffset, WcOp,
+    Device, Ended, Options, Personality, QpState, RecvRequest, SendOp, Stag, TaggedOffset, WcOp,
     WcStatus,
 };
 
@@ -264,7 +264,7 @@ fn a_killed_peer_is_noticed_at_once() {
         let completion = common::next(&end.recv_cq);
         assert_eq!((completion.wr_id, completion.status), (id, WcStatus::Flushed));
     }
-    assert_eq!(end.qp.state(), State::Err);
+    assert_eq!(end.qp.state(), QpState::Err);
 }
 
 /// Whether every thread of a process has taken the signal.
@@ -326,12 +326,12 @@ fn both_ends_may_leave_at_the_same_time() {
 #[test]
 fn a_queue_pair_that_is_reset_leaves_its_connection() {
     let (client, server) = Setup::default().connect();
-    client.qp.modify(State::Reset).unwrap();
+    client.qp.modify(QpState::Reset).unwrap();
     assert!(server.connection.wait_disconnected(Some(DEADLINE)).is_some());
     for device in [&client.device, &server.device] {
         until("the connection's end", || (device.connections() == 0).then_some(()));
     }
-    assert_eq!(client.qp.state(), State::Reset);
+    assert_eq!(client.qp.state(), QpState::Reset);
 }
 
 /// Handles keep alive what they need, so their owner may drop them as it likes.

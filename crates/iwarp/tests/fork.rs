@@ -13,7 +13,7 @@ use std::time::Duration;
 use common::{DEADLINE, End, Setup, couple, parts};
 use iwarp::cm::{ConnectParams, EventChannel, Id, Listener, connect};
 use iwarp::session;
-use iwarp::{Access, Device, Options, PostError, QueuePair, RecvRequest, State};
+use iwarp::{Access, Device, Options, PostError, QpState, QueuePair, RecvRequest};
 
 /// Runs `child` in a forked process, which must leave with 0 in time; what happens there to a
 /// thread of the parent cannot happen here: it has but one.
@@ -137,13 +137,13 @@ fn what_a_child_inherits_answers_with_errors_and_can_be_dropped() {
             fence: false,
         };
         assert_eq!(client.qp.post_send(&send), Err(PostError::WrongState));
-        assert_eq!((client.qp.state(), client.qp.is_connected()), (State::Err, false));
-        assert!(client.qp.modify(State::Reset).is_err());
+        assert_eq!((client.qp.state(), client.qp.is_connected()), (QpState::Err, false));
+        assert!(client.qp.modify(QpState::Reset).is_err());
         assert_eq!((client.qp.outstanding(), client.device.connections()), ((0, 0), 0));
         assert_eq!(client.device.poll_async_event(), None);
         // A queue pair can be made, for what it is worth.
         let made: QueuePair = parts_of(&client);
-        assert_eq!(made.state(), State::Err);
+        assert_eq!(made.state(), QpState::Err);
         assert!(window.next_stag().is_err());
         refused(id.bind("127.0.0.1:0".parse().unwrap()).unwrap_err());
         refused(id.resolve_addr(None, "127.0.0.1:9".parse().unwrap()).unwrap_err());
@@ -284,7 +284,7 @@ fn forking_in_the_middle_of_everything_stops_nobody() {
         });
         for round in 0..FORKS {
             let child = Forked::new(|| {
-                assert_eq!(client.qp.state(), State::Err);
+                assert_eq!(client.qp.state(), QpState::Err);
                 assert_eq!(client.recv_cq.poll_one(), None);
                 let own = Device::open().unwrap();
                 let pd = own.alloc_pd();

@@ -13,7 +13,8 @@ use common::station::{Station, hasty};
 use common::victim::{READ, RECEIVE, Victim};
 use iwarp::{AsyncEvent, Ended, Extensions, Options, WcStatus};
 use iwarp_proto::rdmap::wire::{Opcode, TerminateCode};
-use iwarp_proto::types::{Mo, Qn, Stag};
+use iwarp_proto::types::{Mo, Qn};
+use iwarp_types::Stag;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
 enum Quotes {

@@ -18,7 +18,8 @@ use iwarp::cm::ConnectParams;
 use iwarp::{AsyncEvent, Buffer, Ended, Options, SendOp, WcStatus};
 use iwarp_proto::mpa::wire::mulpdu;
 use iwarp_proto::rdmap::wire::{Opcode, TerminateCode};
-use iwarp_proto::types::{Mo, Stag};
+use iwarp_proto::types::Mo;
+use iwarp_types::Stag;
 
 fn code(layer: u8, etype: u8, code: u8) -> TerminateCode {
     TerminateCode { layer, etype, code }
@@ -86,7 +87,7 @@ fn markers_that_point_elsewhere() {
     assert_eq!(usize::from(pointer), marker, "not where the marker is");
     octets[marker + 3] ^= 4;
     let end = octets.len() - 4;
-    let mut crc = iwarp_proto::mpa::crc::Crc32c::new();
+    let mut crc = iwarp_types::Digest::crc32c();
     crc.update(&octets[..end]);
     octets[end..].copy_from_slice(&crc.wire());
     victim.raw.send(&octets);
@@ -108,7 +109,7 @@ fn corner_05_reserved_bits_of_markers_and_padding_count_for_the_crc_only() {
     octets[marker + 1] = 0xee;
     octets[marker + 3] |= 3;
     octets[end - 1] = 0x77;
-    let mut crc = iwarp_proto::mpa::crc::Crc32c::new();
+    let mut crc = iwarp_types::Digest::crc32c();
     crc.update(&octets[..end]);
     octets[end..].copy_from_slice(&crc.wire());
     victim.raw.send(&octets);

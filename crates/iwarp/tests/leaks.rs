@@ -117,7 +117,7 @@ fn take_down(pair: Pair, number: usize) {
             drop(ours);
             assert!(far.wait_disconnected(Some(DEADLINE)).is_some());
         }
-        _ => ours.modify(iwarp::State::Reset).unwrap(),
+        _ => ours.modify(iwarp::QpState::Reset).unwrap(),
     }
 }
 

@@ -18,9 +18,9 @@ use iwarp::{
     Access, Ended, MemoryRegion, Options, Payload, PostError, ProtectionDomain,
     QueuePairAttributes, SendOp, SendRequest, Sge, Stag, TaggedOffset, WcOp, WcStatus,
 };
-use iwarp_proto::memory::Bind;
 use iwarp_proto::mpa::wire::FrameKind;
 use iwarp_proto::rdmap::wire::TerminateCode;
+use iwarp_types::Bind;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
 const SEND: SendOp = SendOp::Send { solicited: false, invalidate: None };

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Setup, pattern};
-use iwarp::{Options, SendOp, WcOp};
+use iwarp::{AtomicOp, Options, SendOp, WcOp};
 
 /// Every combination of CRC and markers.
 fn framings() -> Vec<Options> {
@@ -85,16 +85,17 @@ fn atomics_return_what_was_there() {
         u64::from_ne_bytes(octets)
     };
     let (stag, to) = (word.rkey(), word.base());
-    client.post(1, SendOp::FetchAdd { stag, to, add: 5, mask: 0 }, &[old.whole()]);
+    client.post(
+        1,
+        SendOp::Atomic { stag, to, op: AtomicOp::FetchAdd { add: 5, mask: 0 } },
+        &[old.whole()],
+    );
     assert_eq!(client.sent().op, WcOp::FetchAdd);
     assert_eq!((value(&old), value(&word)), (0, 5));
-    let swap = |compare, swap| SendOp::CompareSwap {
+    let swap = |compare, swap| SendOp::Atomic {
         stag,
         to,
-        compare,
-        compare_mask: u64::MAX,
-        swap,
-        swap_mask: u64::MAX,
+        op: AtomicOp::CompareSwap { compare, compare_mask: u64::MAX, swap, swap_mask: u64::MAX },
     };
     client.post(2, swap(5, 77), &[old.whole()]);
     assert_eq!(client.sent().op, WcOp::CompareSwap);

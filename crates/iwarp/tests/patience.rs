@@ -13,8 +13,8 @@ use common::station::Station;
 use common::{DEADLINE, End, Setup, all_access, next, pattern};
 use iwarp::cm::ConnectParams;
 use iwarp::{
-    Ended, KeepAlive, MemoryRegion, Options, Personality, Retry, SendOp, Stag, State, TaggedOffset,
-    WcStatus,
+    AtomicOp, Ended, KeepAlive, MemoryRegion, Options, Personality, QpState, Retry, SendOp, Stag,
+    TaggedOffset, WcStatus,
 };
 use iwarp_proto::rdmap::wire::Opcode;
 use process::Child;
@@ -74,7 +74,7 @@ fn is_given_up(end: &End) -> Duration {
 /// The connection stays for that time.
 fn is_kept(end: &End, time: Duration) {
     assert_eq!(end.connection.wait_disconnected(Some(time)), None);
-    assert_eq!(end.qp.state(), State::Rts);
+    assert_eq!(end.qp.state(), QpState::Rts);
 }
 
 #[test]
@@ -109,7 +109,11 @@ fn the_start_up_timeout_is_for_the_word_of_which_kind_a_peer_is_too() {
     let end = end.unwrap();
     let sink = end.region(8);
     let start = Instant::now();
-    let op = SendOp::FetchAdd { stag: Stag(0x100), to: TaggedOffset(0), add: 1, mask: 0 };
+    let op = SendOp::Atomic {
+        stag: Stag(0x100),
+        to: TaggedOffset(0),
+        op: AtomicOp::FetchAdd { add: 1, mask: 0 },
+    };
     end.post(1, op, &[sink.whole()]);
     assert_eq!(next(&end.send_cq).status, WcStatus::RemoteInvalidRequest);
     let passed = start.elapsed();
@@ -130,7 +134,7 @@ fn a_peer_that_does_not_read_is_waited_for() {
             left -= raw.expect(Opcode::Write).1.len();
         }
     });
-    assert_eq!(end.qp.state(), State::Rts);
+    assert_eq!(end.qp.state(), QpState::Rts);
 }
 
 /// Its system asks a full peer now and then, at intervals that grow (before Linux 6.15: without a

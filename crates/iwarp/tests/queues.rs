@@ -85,7 +85,7 @@ fn an_overflow_hurts_only_who_uses_the_queue() {
     events(&ends.server, AsyncEvent::CqError { cq: small.number() });
     events(&ends.server, AsyncEvent::QpFatal { qp: victim.theirs.number() });
     until("the end of the stream", || (!victim.ours.is_connected()).then_some(()));
-    assert_eq!(victim.theirs.state(), iwarp::State::Err);
+    assert_eq!(victim.theirs.state(), iwarp::QpState::Err);
     // What was in the queue is still there, in order.
     for id in 0..4 {
         let completion = next(&small);
@@ -97,7 +97,7 @@ fn an_overflow_hurts_only_who_uses_the_queue() {
         let completion = next(&other);
         assert_eq!((completion.wr_id, completion.status), (id, WcStatus::Success));
     }
-    assert_eq!(bystander.theirs.state(), iwarp::State::Rts);
+    assert_eq!(bystander.theirs.state(), iwarp::QpState::Rts);
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn slots_of_flushed_requests_are_free_when_they_were_polled() {
     let [sends, receives] = [DEPTH; 2].map(|depth| ends.client.create_cq(depth, None).unwrap());
     let qp = ends.client_pd.create_qp(&tight(&sends, &receives));
     assert_eq!(post_receives(&qp, 10), 10);
-    qp.modify(iwarp::State::Err).unwrap();
+    qp.modify(iwarp::QpState::Err).unwrap();
     for _ in 0..3 {
         assert_eq!(post_nothing(&qp, false, 200), DEPTH);
         post_receives(&qp, 200);
@@ -366,7 +366,7 @@ fn slots_of_flushed_requests_are_free_when_they_were_polled() {
         }
     }
     assert_eq!(post_nothing(&qp, true, 200), DEPTH);
-    qp.modify(iwarp::State::Reset).unwrap();
+    qp.modify(iwarp::QpState::Reset).unwrap();
     assert_eq!(qp.room(), (DEPTH, DEPTH));
     // What is polled now is nobody's.
     for _ in 0..DEPTH {
@@ -375,7 +375,7 @@ fn slots_of_flushed_requests_are_free_when_they_were_polled() {
     assert_eq!((qp.room(), sends.poll_one()), ((DEPTH, DEPTH), None));
     assert!(ends.client.poll_async_event().is_none());
     // Nor are those of a queue pair that is gone, whose place another one has.
-    qp.modify(iwarp::State::Err).unwrap();
+    qp.modify(iwarp::QpState::Err).unwrap();
     assert_eq!(post_nothing(&qp, true, 200), DEPTH);
     drop(qp);
     let other = ends.client_pd.create_qp(&tight(&sends, &receives));
@@ -461,7 +461,7 @@ fn a_reset_gives_back_what_was_taken_of_a_shared_queue() {
         raw.send_ulpdu(&raw::segment(first, b"the first half"));
         events(&server, AsyncEvent::SrqLimitReached { srq: srq.number() });
         assert_eq!(srq.post(&request), Err(PostError::QueueFull));
-        qp.modify(iwarp::State::Reset).unwrap();
+        qp.modify(iwarp::QpState::Reset).unwrap();
         srq.post(&request).unwrap();
         assert_eq!(srq.post(&request), Err(PostError::QueueFull));
         drop((connection, qp));

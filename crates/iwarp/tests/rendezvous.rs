@@ -13,8 +13,8 @@ use common::meet::{LOOPBACK, Place, Side, exchange, gid};
 use common::reports::Reports;
 use common::{DEADLINE, next, until};
 use iwarp::{
-    CompletionQueue, ModifyError, Options, Payload, Peer, Personality, QueuePairAttributes, Retry,
-    SendOp, SendRequest, State, WcStatus,
+    CompletionQueue, ModifyError, Options, Payload, Peer, Personality, QpState,
+    QueuePairAttributes, Retry, SendOp, SendRequest, WcStatus,
 };
 use process::{Child, listen_to_parent, role, say, setting};
 
@@ -170,7 +170,7 @@ fn a_peer_may_come_late() {
     early.all_the_way(&late);
     early.post_recv(7);
     thread::sleep(LEAST + PAUSE);
-    assert_eq!(early.qp.state(), State::Rts);
+    assert_eq!(early.qp.state(), QpState::Rts);
     late.all_the_way(&early);
     late.send(1, b"late");
     assert_eq!(early.received(), b"late");
@@ -190,7 +190,7 @@ fn a_queue_pair_can_be_its_own_peer() {
             exchange(&end, &end);
             let depth = end.qp.read_depths();
             assert_eq!(depth, (16, 16));
-            end.qp.modify(State::Reset).unwrap();
+            end.qp.modify(QpState::Reset).unwrap();
             end.all_the_way(&end);
             exchange(&end, &end);
         }
@@ -214,9 +214,9 @@ fn strangers_are_refused() {
     assert_eq!(high.status(), WcStatus::Flushed);
     assert_eq!(next(&high.recv_cq).status, WcStatus::Flushed);
     assert!(start.elapsed() >= LEAST - Duration::from_millis(100), "{:?}", start.elapsed());
-    assert_eq!(high.qp.state(), State::Err);
+    assert_eq!(high.qp.state(), QpState::Err);
     // That has not hurt anybody else.
-    assert_eq!(low.qp.state(), State::Rts);
+    assert_eq!(low.qp.state(), QpState::Rts);
     third.rtr(&low);
     third.rts();
     exchange(&low, &third);
@@ -246,22 +246,22 @@ fn reset_and_again() {
         b.all_the_way(&a);
         exchange(&a, &b);
         let (first, second) = if round % 2 == 0 { (&a, &b) } else { (&b, &a) };
-        first.qp.modify(State::Reset).unwrap();
+        first.qp.modify(QpState::Reset).unwrap();
         assert_eq!(first.qp.peer(), None);
         // The other end sees it go.
-        until("the connection to end", || (second.qp.state() == State::Err).then_some(()));
+        until("the connection to end", || (second.qp.state() == QpState::Err).then_some(()));
         if round > 1 {
             // And may be late: until then it is not taken for its former self.
             first.all_the_way(second);
             assert!(!first.qp.is_connected());
         }
-        second.qp.modify(State::Reset).unwrap();
+        second.qp.modify(QpState::Reset).unwrap();
         while a.recv_cq.poll_one().is_some() || b.recv_cq.poll_one().is_some() {}
         if round > 1 {
             second.all_the_way(first);
             exchange(first, second);
-            a.qp.modify(State::Reset).unwrap();
-            b.qp.modify(State::Reset).unwrap();
+            a.qp.modify(QpState::Reset).unwrap();
+            b.qp.modify(QpState::Reset).unwrap();
         }
     }
 }
@@ -273,7 +273,7 @@ fn err_flushes_what_waits() {
     a.all_the_way(&b);
     a.post_recv(1);
     a.send(2, b"never");
-    a.qp.modify(State::Err).unwrap();
+    a.qp.modify(QpState::Err).unwrap();
     assert_eq!(a.status(), WcStatus::Flushed);
     assert_eq!(next(&a.recv_cq).status, WcStatus::Flushed);
     // And nobody comes any more.
@@ -309,7 +309,7 @@ fn a_peer_that_leaves_in_good_order_is_missed_after_a_moment() {
         let took = start.elapsed();
         assert!(posts || took >= Duration::from_millis(300), "{took:?}");
         assert!(took < DEADLINE / 4, "{took:?}");
-        assert_eq!(a.qp.state(), State::Err);
+        assert_eq!(a.qp.state(), QpState::Err);
         // One that leaves meanwhile is gone at once.
         let (a, b) = (place.end(), place.end());
         a.all_the_way(&b);
@@ -329,8 +329,8 @@ fn sqd_holds_back_and_rts_goes_on() {
     a.all_the_way(&b);
     b.all_the_way(&a);
     exchange(&a, &b);
-    a.qp.modify(State::Sqd).unwrap();
-    assert_eq!(a.qp.state(), State::Sqd);
+    a.qp.modify(QpState::Sqd).unwrap();
+    assert_eq!(a.qp.state(), QpState::Sqd);
     b.post_recv(1);
     a.send(1, b"held");
     thread::sleep(Duration::from_millis(100));
@@ -343,9 +343,9 @@ fn sqd_holds_back_and_rts_goes_on() {
 fn only_what_the_verbs_allow() {
     let place = Place::new();
     let (a, b) = (place.end(), place.end());
-    assert!(matches!(a.qp.modify(State::Rts), Err(ModifyError::Transition(_))));
+    assert!(matches!(a.qp.modify(QpState::Rts), Err(ModifyError::Transition(_))));
     a.init();
-    assert!(matches!(a.qp.modify(State::Rts), Err(ModifyError::Transition(_))));
+    assert!(matches!(a.qp.modify(QpState::Rts), Err(ModifyError::Transition(_))));
     a.rtr(&b);
     let again = a.qp.connect_to(&b.as_peer_of(&a.gid));
     assert!(matches!(again, Err(ModifyError::Transition(_))));
@@ -382,13 +382,13 @@ fn what_was_asked_for_is_what_is_told() {
 #[test]
 fn the_first_state_is_that_of_the_kind_of_device() {
     for (personality, state) in
-        [(Personality::Iwarp, State::Init), (Personality::Roce, State::Reset)]
+        [(Personality::Iwarp, QpState::Init), (Personality::Roce, QpState::Reset)]
     {
         let place = Place::with(Options { personality, ..Options::default() }, LOOPBACK);
         let (a, b) = (place.end(), place.end());
         assert_eq!(a.qp.state(), state);
         let name = place.device.name();
-        assert_eq!(name, if state == State::Init { "iwarp0" } else { "roce0" });
+        assert_eq!(name, if state == QpState::Init { "iwarp0" } else { "roce0" });
         a.all_the_way(&b);
         b.all_the_way(&a);
         exchange(&a, &b);
@@ -413,12 +413,12 @@ fn nothing_listens_before_the_program_says_so() {
         a.qp.connect_to(&absent(&a)).unwrap();
         assert!(listens(port(&a)));
         b.qp.connect_to(&absent(&b)).unwrap();
-        a.qp.modify(State::Reset).unwrap();
+        a.qp.modify(QpState::Reset).unwrap();
         assert!(listens(port(&a)), "for the other one");
-        b.qp.modify(State::Err).unwrap();
+        b.qp.modify(QpState::Err).unwrap();
         assert!(!listens(port(&a)));
         TcpListener::bind(port(&a)).unwrap_err();
-        b.qp.modify(State::Reset).unwrap();
+        b.qp.modify(QpState::Reset).unwrap();
     }
     a.init();
     a.rtr(&b);
@@ -468,7 +468,7 @@ fn ports_come_from_the_range() {
     drop(place);
     let third = until("the port", || second.pd.create_addressable_qp(&attributes).ok());
     assert_eq!((third.number() >> 8) as u16, free);
-    third.modify(State::Init).unwrap();
+    third.modify(QpState::Init).unwrap();
 }
 
 fn descriptors() -> usize {
@@ -541,7 +541,7 @@ fn nothing_is_left_behind() {
                 a.all_the_way(&b);
                 b.all_the_way(&a);
                 exchange(&a, &b);
-                a.qp.modify(State::Reset).unwrap();
+                a.qp.modify(QpState::Reset).unwrap();
             }
             _ => {
                 a.all_the_way(&b);
@@ -634,7 +634,7 @@ fn psns_that_differ_are_named() {
     b.rts();
     a.send(1, b"who is there?");
     assert_eq!(a.status(), WcStatus::RetryExceeded);
-    b.qp.modify(State::Reset).unwrap();
+    b.qp.modify(QpState::Reset).unwrap();
     let reports = reports.lines();
     // One for each end, and that work has failed.
     assert!((2..=3).contains(&reports.len()), "{reports:?}");
@@ -713,7 +713,7 @@ fn two_processes() {
             // What was connected is seen to go.
             assert_eq!(next(&side.recv_cq).status, WcStatus::Flushed);
             assert!(gone.elapsed() < Duration::from_secs(1), "{:?}", gone.elapsed());
-            assert_eq!(side.qp.state(), State::Err);
+            assert_eq!(side.qp.state(), QpState::Err);
         } else {
             side.send(3, b"too late");
             assert_eq!(side.status(), WcStatus::RetryExceeded);

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use common::meet::{LOOPBACK, Place, Side, exchange};
 use common::{DEADLINE, until};
-use iwarp::{Options, Peer, State, Users, WcStatus};
+use iwarp::{Options, Peer, QpState, Users, WcStatus};
 use iwarp_proto::mpa::startup::{Config, Initiator, Reply, Request, Responder, RtrTypes};
-use iwarp_proto::types::Time;
+use iwarp_types::Time;
 use knows::{Key, Knows, Role, TAG};
 
 /// The octets of every refusal.
@@ -159,7 +159,7 @@ fn refusals_tell_nothing() {
     is_refused(ask(&mut connect(port(&b)), &words(to, from)));
     let third = place.end();
     third.all_the_way(&a);
-    a.qp.modify(State::Reset).unwrap();
+    a.qp.modify(QpState::Reset).unwrap();
     is_refused(ask(&mut connect(port(&third)), &words(from, to)));
 }
 
@@ -477,7 +477,7 @@ fn the_other_end_connects_when_the_first_cannot() {
         stream.write_all(&responder.accept(4, 4, &said).unwrap().0).unwrap();
         assert_eq!(proof(&mut stream), due);
         until("the connection", || side.qp.is_connected().then_some(()));
-        assert_eq!(side.qp.state(), if only_rtr { State::Rtr } else { State::Rts });
+        assert_eq!(side.qp.state(), if only_rtr { QpState::Rtr } else { QpState::Rts });
         // Either program may send first: so the initiator has sent something by itself.
         assert_ne!(stream.read(&mut [0; 64]).unwrap(), 0);
     }
@@ -519,7 +519,7 @@ fn whatever_answers_there_is_not_taken_for_the_peer() {
         let _ = stream.shutdown(std::net::Shutdown::Write);
         while !matches!(stream.read(&mut [0; 64]), Ok(0) | Err(_)) {}
         assert!(!side.qp.is_connected(), "{kind}");
-        assert_eq!(side.qp.state(), State::Rts);
+        assert_eq!(side.qp.state(), QpState::Rts);
     }
     // And the right one is still welcome.
     let _stream = lower.answers(lower.take(), &side);

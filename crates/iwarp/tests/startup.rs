@@ -12,12 +12,12 @@ use common::station::{Station, hasty, only};
 use common::{DEADLINE, next, parts};
 use iwarp::cm::{ConnectError, ConnectParams, EventChannel, EventKind, Id};
 use iwarp::{
-    CompletionQueue, Ended, Options, ProtectionDomain, QueuePair, RecvRequest, State, WcStatus,
+    CompletionQueue, Ended, Options, ProtectionDomain, QpState, QueuePair, RecvRequest, WcStatus,
 };
 use iwarp_proto::mpa::error::{StartupError, StartupFault};
 use iwarp_proto::mpa::wire::{EnhancedData, FrameKind, RtrTypes, ULP_NEGOTIATES};
 use iwarp_proto::rdmap::wire::{Opcode, TerminateCode};
-use iwarp_proto::types::Stag;
+use iwarp_types::Stag;
 
 /// A connection that the station makes to a raw listener, step by step.
 struct Dialing {
@@ -158,7 +158,7 @@ fn corner_22_two_initiators_notice() {
         panic!("{failed:?}")
     };
     raw.expect_end();
-    assert_eq!(dialing.qp.state(), State::Init);
+    assert_eq!(dialing.qp.state(), QpState::Init);
 }
 
 /// Covers: MPA-5044-7.1.2-24
@@ -378,7 +378,7 @@ fn corner_26_a_refusal_reaches_the_program() {
             other => panic!("{other:?}"),
         }
         raw.expect_end();
-        assert_eq!(dialing.qp.state(), State::Init);
+        assert_eq!(dialing.qp.state(), QpState::Init);
     }
 }
 
@@ -627,7 +627,7 @@ fn nothing_follows_a_request_before_the_reply() {
         raw.send(octet);
     }
     assert!(matches!(dialing.event(), EventKind::Established { .. }));
-    assert_eq!(dialing.qp.state(), State::Rts);
+    assert_eq!(dialing.qp.state(), QpState::Rts);
     dialing.qp.post_recv(&RecvRequest { wr_id: 1, sges: &[] }).unwrap();
     raw.send_ulpdu(&send(1, b""));
     next(&dialing.recv_cq);

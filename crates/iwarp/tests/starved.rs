@@ -214,7 +214,7 @@ fn a_request_is_posted_or_was_not() {
         drop(hungry);
         post(false, &mut done);
         assert_eq!(done, [DEPTH as u64; 2]);
-        drop((send_cq, qp.modify(iwarp::State::Err)));
+        drop((send_cq, qp.modify(iwarp::QpState::Err)));
         for wr_id in 0..DEPTH as u64 {
             let completion = common::next(&recv_cq);
             assert_eq!((completion.wr_id, completion.status), (wr_id, WcStatus::Flushed));

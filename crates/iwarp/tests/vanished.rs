@@ -15,8 +15,8 @@ use common::{DEADLINE, End, Setup, all_access, couple, next, parts, pattern, unt
 use iwarp::cm::Listener;
 use iwarp::verbs::RegisterError;
 use iwarp::{
-    Access, AsyncEvent, Ended, MemoryRegion, Options, ProtectionDomain, QueuePairAttributes,
-    RecvRequest, SendOp, Sge, WcStatus,
+    Access, AsyncEvent, AtomicOp, Ended, MemoryRegion, Options, ProtectionDomain,
+    QueuePairAttributes, RecvRequest, SendOp, Sge, WcStatus,
 };
 use iwarp_proto::rdmap::wire::TerminateCode;
 use process::{Child, role};
@@ -158,7 +158,8 @@ fn befall(victim: &End, peer: &End, mode: Mode, way: Way, len: usize, from: usiz
         }
         Mode::Atomic => {
             let to = region.base().advanced(LEN as u64 - 8);
-            let op = SendOp::FetchAdd { stag: remote, to, add: 1, mask: 0 };
+            let op =
+                SendOp::Atomic { stag: remote, to, op: AtomicOp::FetchAdd { add: 1, mask: 0 } };
             peer.post(1, op, &[own.sge(0, 8)]);
         }
         Mode::Receive => peer.post(1, SEND, &[own.sge(0, len)]),

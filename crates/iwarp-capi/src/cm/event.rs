@@ -4,7 +4,7 @@ use std::io;
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
-use iwarp::State;
+use iwarp::QpState;
 use iwarp::cm::{ConnectError, Event, EventKind, Id, StartupError};
 
 use super::abi::*;
@@ -237,7 +237,7 @@ fn failed(this: &CmId, event: u32, status: i32) -> Told {
     if event == RDMA_CM_EVENT_REJECTED {
         connect::if_alive(this, |qp| {
             // Every state may become that of an error.
-            let _ = qp.queue_pair().modify(State::Err);
+            let _ = qp.queue_pair().modify(QpState::Err);
             qp.refresh_state();
         });
     }

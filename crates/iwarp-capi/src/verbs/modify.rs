@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint};
 use std::sync::atomic::Ordering::Relaxed;
 
 use iwarp::verbs::{Gid, ModifyError};
-use iwarp::{Access, Peer, Personality, Retry, State};
+use iwarp::{Access, Peer, Personality, QpState, Retry};
 
 use super::qp::{Qp, no_such_type};
 use crate::abi::flags::*;
@@ -14,34 +14,34 @@ use crate::guard::{self, Errno, INVALID, UNSUPPORTED};
 /// Every attribute that the header of a reliable connected queue pair has.
 const KNOWN: u32 = (IBV_QP_DEST_QPN << 1) - 1;
 
-fn number(state: State) -> c_uint {
+fn number(state: QpState) -> c_uint {
     match state {
-        State::Reset => IBV_QPS_RESET,
-        State::Init => IBV_QPS_INIT,
-        State::Rtr => IBV_QPS_RTR,
-        State::Rts => IBV_QPS_RTS,
-        State::Sqd => IBV_QPS_SQD,
-        State::Err => IBV_QPS_ERR,
+        QpState::Reset => IBV_QPS_RESET,
+        QpState::Init => IBV_QPS_INIT,
+        QpState::Rtr => IBV_QPS_RTR,
+        QpState::Rts => IBV_QPS_RTS,
+        QpState::Sqd => IBV_QPS_SQD,
+        QpState::Err => IBV_QPS_ERR,
     }
 }
 
-fn state(number: c_uint) -> Result<State, Errno> {
+fn state(number: c_uint) -> Result<QpState, Errno> {
     Ok(match number {
-        IBV_QPS_RESET => State::Reset,
-        IBV_QPS_INIT => State::Init,
-        IBV_QPS_RTR => State::Rtr,
-        IBV_QPS_RTS => State::Rts,
-        IBV_QPS_SQD => State::Sqd,
-        IBV_QPS_ERR => State::Err,
+        IBV_QPS_RESET => QpState::Reset,
+        IBV_QPS_INIT => QpState::Init,
+        IBV_QPS_RTR => QpState::Rtr,
+        IBV_QPS_RTS => QpState::Rts,
+        IBV_QPS_SQD => QpState::Sqd,
+        IBV_QPS_ERR => QpState::Err,
         _ => return Err(INVALID),
     })
 }
 
 /// What InfiniBand asks for with each step of a reliable connected queue pair.
-fn required(from: State, to: State) -> u32 {
+fn required(from: QpState, to: QpState) -> u32 {
     match (from, to) {
-        (State::Reset, State::Init) => IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
-        (State::Init, State::Rtr) => {
+        (QpState::Reset, QpState::Init) => IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
+        (QpState::Init, QpState::Rtr) => {
             IBV_QP_AV
                 | IBV_QP_PATH_MTU
                 | IBV_QP_DEST_QPN
@@ -49,7 +49,7 @@ fn required(from: State, to: State) -> u32 {
                 | IBV_QP_MAX_DEST_RD_ATOMIC
                 | IBV_QP_MIN_RNR_TIMER
         }
-        (State::Rtr, State::Rts) => {
+        (QpState::Rtr, QpState::Rts) => {
             IBV_QP_TIMEOUT
                 | IBV_QP_RETRY_CNT
                 | IBV_QP_RNR_RETRY
@@ -124,9 +124,11 @@ impl From<ModifyError> for Errno {
 impl Qp {
     /// The state that the program sees. Where the connection manager connects, what the program
     /// asks for on its way there is only noted.
-    pub(crate) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> QpState {
         match self.queue_pair.state() {
-            State::Init if self.is_managed() => state(self.shown_state()).unwrap_or(State::Init),
+            QpState::Init if self.is_managed() => {
+                state(self.shown_state()).unwrap_or(QpState::Init)
+            }
             state => state,
         }
     }
@@ -169,7 +171,7 @@ impl Qp {
     /// Moves it to the error state, which flushes what was posted.
     pub fn fail(&self) {
         // Any state may become that one.
-        let _ = self.queue_pair.modify(State::Err);
+        let _ = self.queue_pair.modify(QpState::Err);
         self.show_state(IBV_QPS_ERR);
     }
 }
@@ -197,15 +199,15 @@ fn peer(qp: &Qp, attr: &ibv_qp_attr) -> Result<Peer, Errno> {
 }
 
 /// A step of a queue pair that the connection manager does not look after.
-fn step(qp: &Qp, from: State, to: State, mask: u32) -> Result<(), Errno> {
-    if (from, to) == (State::Init, State::Rtr) {
+fn step(qp: &Qp, from: QpState, to: QpState, mask: u32) -> Result<(), Errno> {
+    if (from, to) == (QpState::Init, QpState::Rtr) {
         if mask & (IBV_QP_AV | IBV_QP_DEST_QPN) != IBV_QP_AV | IBV_QP_DEST_QPN {
             return Err(INVALID);
         }
         let peer = peer(qp, &qp.attr())?;
         return Ok(qp.queue_pair.connect_to(&peer)?);
     }
-    if (from, to) == (State::Rtr, State::Rts) {
+    if (from, to) == (QpState::Rtr, QpState::Rts) {
         let attr = *qp.attr();
         qp.queue_pair.set_psn(attr.sq_psn);
         qp.queue_pair.set_retry(retry(&attr));
@@ -237,15 +239,15 @@ fn modify(qp: &Qp, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
     // The connection manager may be faster than a program that brings its own queue pair, which
     // takes its steps only now.
     if qp.is_managed()
-        && matches!(from, State::Rts | State::Sqd)
-        && matches!(to, State::Init | State::Rtr)
+        && matches!(from, QpState::Rts | QpState::Sqd)
+        && matches!(to, QpState::Init | QpState::Rtr)
     {
         store(&mut qp.attr(), attr, mask);
         return Ok(());
     }
     // The connection manager says to programs that bring their own queue pair what to set, and it
     // knows no number of the peer's.
-    if (from, to) == (State::Init, State::Rtr)
+    if (from, to) == (QpState::Init, QpState::Rtr)
         && (mask & IBV_QP_DEST_QPN == 0 || attr.dest_qp_num == 0)
     {
         qp.set_managed();
@@ -256,12 +258,12 @@ fn modify(qp: &Qp, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
     }
     store(&mut qp.attr(), attr, mask);
     let only_noted = qp.is_managed()
-        && qp.queue_pair.state() == State::Init
-        && matches!(to, State::Init | State::Rtr | State::Rts);
+        && qp.queue_pair.state() == QpState::Init
+        && matches!(to, QpState::Init | QpState::Rtr | QpState::Rts);
     if !only_noted {
         step(qp, from, to, mask)?;
     }
-    if to == State::Reset {
+    if to == QpState::Reset {
         qp.forget_completions();
     }
     restrict(qp, attr, mask);

@@ -4,7 +4,8 @@ use std::ffi::{c_int, c_uint};
 use std::mem::{MaybeUninit, offset_of};
 
 use iwarp::{
-    Access, Bind, Payload, PostError, RecvRequest, SendOp, SendRequest, Sge, Stag, TaggedOffset,
+    Access, AtomicOp, Bind, Payload, PostError, RecvRequest, SendOp, SendRequest, Sge, Stag,
+    TaggedOffset,
 };
 
 use super::mr;
@@ -122,11 +123,19 @@ fn op(wr: &ibv_send_wr) -> Result<SendOp, Errno> {
 
 pub(crate) fn compare_swap(rkey: u32, remote_addr: u64, compare: u64, swap: u64) -> SendOp {
     let (stag, to) = (Stag(rkey), TaggedOffset(remote_addr));
-    SendOp::CompareSwap { stag, to, compare, compare_mask: !0, swap, swap_mask: !0 }
+    SendOp::Atomic {
+        stag,
+        to,
+        op: AtomicOp::CompareSwap { compare, compare_mask: !0, swap, swap_mask: !0 },
+    }
 }
 
 pub(crate) fn fetch_add(rkey: u32, remote_addr: u64, add: u64) -> SendOp {
-    SendOp::FetchAdd { stag: Stag(rkey), to: TaggedOffset(remote_addr), add, mask: 0 }
+    SendOp::Atomic {
+        stag: Stag(rkey),
+        to: TaggedOffset(remote_addr),
+        op: AtomicOp::FetchAdd { add, mask: 0 },
+    }
 }
 
 pub(crate) fn bind_op(mw: &Mw, new_stag: Stag, info: &ibv_mw_bind_info) -> Result<SendOp, Errno> {

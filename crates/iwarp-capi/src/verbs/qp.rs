@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use iwarp::{AsyncEvent, Log, Personality, QueuePair, QueuePairAttributes, State};
+use iwarp::{AsyncEvent, Log, Personality, QpState, QueuePair, QueuePairAttributes};
 
 use super::book::Key;
 use super::context::in_shared;
@@ -151,7 +151,7 @@ fn create(
     let queue_pair = if mere_number {
         let queue_pair = pd.domain().create_qp(&attributes);
         // Where nothing can be posted. Any state may become this one.
-        let _ = queue_pair.modify(State::Reset);
+        let _ = queue_pair.modify(QpState::Reset);
         queue_pair
     } else if managed {
         pd.domain().create_qp(&attributes)

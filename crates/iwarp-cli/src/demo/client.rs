@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use iwarp::cm::{self, ConnectParams};
-use iwarp::{Access, Buffer, MemoryRegion, SendOp, TaggedOffset};
+use iwarp::{Access, AtomicOp, Buffer, MemoryRegion, SendOp, TaggedOffset};
 
 use super::messages::{
     Ask, BULK, COUNTER, COUNTER_START, Lent, MAX_MESSAGE, PING, TO_READ, WRITTEN,
@@ -181,7 +181,7 @@ impl Client {
 
     fn fetch_add(&mut self) -> Result<()> {
         let (stag, to) = (self.lent.stag, self.there(COUNTER));
-        let op = SendOp::FetchAdd { stag, to, add: 1, mask: 0 };
+        let op = SendOp::Atomic { stag, to, op: AtomicOp::FetchAdd { add: 1, mask: 0 } };
         let old = self.atomic(op).context("FetchAdd")?;
         let new = self.counter().context("FetchAdd")?;
         ensure!(
@@ -196,13 +196,15 @@ impl Client {
         let (stag, to) = (self.lent.stag, self.there(COUNTER));
         let start = COUNTER_START + 1;
         for (want_old, want_new) in [(start, 7000), (7000, 7000)] {
-            let op = SendOp::CompareSwap {
+            let op = SendOp::Atomic {
                 stag,
                 to,
-                compare: start,
-                compare_mask: u64::MAX,
-                swap: 7000,
-                swap_mask: u64::MAX,
+                op: AtomicOp::CompareSwap {
+                    compare: start,
+                    compare_mask: u64::MAX,
+                    swap: 7000,
+                    swap_mask: u64::MAX,
+                },
             };
             let old = self.atomic(op).context("CompareSwap")?;
             let new = self.counter().context("CompareSwap")?;

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
-use iwarp::{Payload, SendOp, SendRequest, Sge};
+use iwarp::{AtomicOp, Payload, SendOp, SendRequest, Sge};
 
 use super::octets;
 use super::patience::Pace;
@@ -244,14 +244,18 @@ impl Rdma {
                 let (read, (stag, to)) = (end.read(), end.peer_counter());
                 let op = |number: usize| match task.op {
                     Op::Read => read,
-                    Op::FetchAdd => SendOp::FetchAdd { stag, to, add: 1, mask: 0 },
-                    _ => SendOp::CompareSwap {
+                    Op::FetchAdd => {
+                        SendOp::Atomic { stag, to, op: AtomicOp::FetchAdd { add: 1, mask: 0 } }
+                    }
+                    _ => SendOp::Atomic {
                         stag,
                         to,
-                        compare: value + number as u64,
-                        compare_mask: u64::MAX,
-                        swap: value + number as u64 + 1,
-                        swap_mask: u64::MAX,
+                        op: AtomicOp::CompareSwap {
+                            compare: value + number as u64,
+                            compare_mask: u64::MAX,
+                            swap: value + number as u64 + 1,
+                            swap_mask: u64::MAX,
+                        },
                     },
                 };
                 post_list(end, task.list, op, sge, sge)?;

@@ -457,15 +457,15 @@ unsafe fn tail(dst: *mut u8, src: *const u8, len: usize, mut register: u32) -> R
 /// Every width, whatever would be chosen, if the processor has them.
 #[cfg(test)]
 pub(super) fn each_for_tests() -> Vec<(&'static str, super::tests::Routine)> {
-    use iwarp_proto::mpa::crc::Crc32c;
+    use iwarp_types::Digest;
 
-    unsafe fn narrow_only(dst: &mut [u8], src: *const u8, crc: &mut Crc32c) -> Result<(), Fault> {
+    unsafe fn narrow_only(dst: &mut [u8], src: *const u8, crc: &mut Digest) -> Result<(), Fault> {
         // SAFETY: only listed if available; the rest is the caller's.
         let register = unsafe { narrow(dst.as_mut_ptr(), src, dst.len(), crc.register()) };
-        *crc = Crc32c::from_register(register?);
+        crc.set_register(register?);
         Ok(())
     }
-    unsafe fn wide_if_long(dst: &mut [u8], src: *const u8, crc: &mut Crc32c) -> Result<(), Fault> {
+    unsafe fn wide_if_long(dst: &mut [u8], src: *const u8, crc: &mut Digest) -> Result<(), Fault> {
         let (to, len) = (dst.as_mut_ptr(), dst.len());
         // SAFETY: only listed if available; the rest is the caller's.
         let register = unsafe {
@@ -475,13 +475,13 @@ pub(super) fn each_for_tests() -> Vec<(&'static str, super::tests::Routine)> {
                 narrow(to, src, len, crc.register())
             }
         };
-        *crc = Crc32c::from_register(register?);
+        crc.set_register(register?);
         Ok(())
     }
     unsafe fn widest_if_long(
         dst: &mut [u8],
         src: *const u8,
-        crc: &mut Crc32c,
+        crc: &mut Digest,
     ) -> Result<(), Fault> {
         let (to, len) = (dst.as_mut_ptr(), dst.len());
         // SAFETY: only listed if available; the rest is the caller's.
@@ -492,7 +492,7 @@ pub(super) fn each_for_tests() -> Vec<(&'static str, super::tests::Routine)> {
                 narrow(to, src, len, crc.register())
             }
         };
-        *crc = Crc32c::from_register(register?);
+        crc.set_register(register?);
         Ok(())
     }
 

@@ -11,7 +11,7 @@
 //!
 //! `--cfg kernel_copies` and `--cfg plain_copies` choose one where another would be chosen.
 
-use iwarp_proto::memory::AccessError;
+use iwarp_types::AccessError;
 
 #[cfg(all(target_os = "linux", not(miri), any(test, not(target_arch = "x86_64"), kernel_copies)))]
 #[cfg_attr(not(any(not(target_arch = "x86_64"), kernel_copies)), allow(dead_code))]

@@ -6,8 +6,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use iwarp_mem::{MemoryTable, RegionSpec, Scope};
-use iwarp_proto::memory::{Access, Accessor, PdId, QpId, Sge};
-use iwarp_proto::types::{Stag, TaggedOffset};
+use iwarp_types::{Access, Accessor, PdId, QpId, Sge, Stag, TaggedOffset};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
 pub const PAGE: usize = 4096;

@@ -1,8 +1,9 @@
 //! Checking where a segment may go (RFC 5041 §5.4, §7.1).
 
+use iwarp_types::AccessError;
+
 use crate::ddp::error::DdpError;
 use crate::ddp::wire::Untagged;
-use crate::memory::AccessError;
 use crate::types::Msn;
 
 /// The receiving side of one untagged buffer queue: messages arrive in MSN order, one at a time,

@@ -2,14 +2,14 @@
 
 use alloc::vec::Vec;
 
+use iwarp_types::{AccessError, Stag, TaggedOffset};
 use proptest::prelude::*;
 
 use super::error::DdpError;
 use super::rx::{UntaggedQueue, check_offset};
 use super::tx::{Message, Segment};
 use super::wire::{Continuation, Header, TAGGED_LEN, Tagged, UNTAGGED_LEN, Untagged};
-use crate::memory::AccessError;
-use crate::types::{Mo, Msn, Qn, Stag, TaggedOffset};
+use crate::types::{Mo, Msn, Qn};
 
 const TAGGED: Tagged = Tagged {
     last: true,

@@ -1,7 +1,9 @@
 //! DDP headers (RFC 5041 §4).
 
+use iwarp_types::{Stag, TaggedOffset};
+
 use crate::ddp::error::DdpError;
-use crate::types::{Mo, Msn, Qn, Stag, TaggedOffset};
+use crate::types::{Mo, Msn, Qn};
 
 /// Octets of a tagged header.
 pub const TAGGED_LEN: usize = 14;

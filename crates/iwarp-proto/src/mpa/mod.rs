@@ -8,7 +8,6 @@
 //!   [marker] ULPDU_Length ULPDU [marker every 512 octets] pad [marker] CRC
 //! ```
 
-pub mod crc;
 pub mod error;
 pub mod marker;
 pub mod rx;

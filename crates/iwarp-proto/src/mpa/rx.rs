@@ -1,6 +1,7 @@
 //! Finding and checking FPDUs in a received stream (RFC 5044 §5.2, §6).
 
-use super::crc::Crc32c;
+use iwarp_types::Digest;
+
 use super::error::MpaError;
 use super::marker::{self, Layout, MARKER};
 use super::wire::{CRC_FIELD, LENGTH_FIELD, MAX_ULPDU, trailer_len};
@@ -150,7 +151,7 @@ impl Deframer {
 /// Markers go in as they came, whatever their meaningless bits hold (erratum 1427).
 fn check_crc(fpdu: &[u8]) -> Result<(), MpaError> {
     let (covered, field) = fpdu.split_at(fpdu.len() - CRC_FIELD);
-    let mut crc = Crc32c::new();
+    let mut crc = Digest::crc32c();
     crc.update(covered);
     if crc.wire() == field { Ok(()) } else { Err(MpaError::Crc) }
 }

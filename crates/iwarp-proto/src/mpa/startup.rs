@@ -6,9 +6,10 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use iwarp_types::Time;
+
 use super::error::StartupError;
 use super::wire::{EnhancedData, Frame, FrameKind, ULP_NEGOTIATES};
-use crate::types::Time;
 
 pub use super::error::StartupFault;
 pub use super::wire::RtrTypes;

@@ -4,9 +4,9 @@ use std::convert::Infallible;
 use std::vec;
 use std::vec::Vec;
 
+use iwarp_types::Digest;
 use proptest::prelude::*;
 
-use super::crc::Crc32c;
 use super::error::MpaError;
 use super::marker::{self, Layout};
 use super::rx::{Deframer, Fpdu};
@@ -130,7 +130,7 @@ fn literal(crc: bool, markers: bool, position: u64, ulpdus: &[Vec<u8>]) -> Vec<u
 /// Puts the right CRC under the FPDU `stream[from..]` after its octets were changed.
 fn seal(stream: &mut [u8], from: usize) {
     let end = stream.len() - 4;
-    let mut crc = Crc32c::new();
+    let mut crc = Digest::crc32c();
     crc.update(&stream[from..end]);
     stream[end..].copy_from_slice(&crc.wire());
 }
@@ -251,7 +251,7 @@ fn octet_by_octet_gives_the_same_ulpdus() {
 #[test]
 fn corner_01_marker_origin_is_the_first_octet_behind_the_own_startup_frame() {
     use super::startup::{Config, Initiator, Responder};
-    use crate::types::Time;
+    use iwarp_types::Time;
 
     let config = Config { markers: true, ..Config::default() };
     let initiator = Initiator::new(config, b"seven..", Time::default()).unwrap();
@@ -280,7 +280,7 @@ fn corner_02_marker_between_fpdus_is_zero_and_belongs_to_the_next() {
     let mut stream = frame(true, true, &ulpdus);
     assert_eq!(stream[512..518], [0, 0, 0, 0, 0, 42]);
 
-    let mut crc = Crc32c::new();
+    let mut crc = Digest::crc32c();
     crc.update(&stream[512..stream.len() - 4]);
     assert_eq!(crc.wire(), stream[stream.len() - 4..]);
 
@@ -298,7 +298,7 @@ fn corner_03_marker_between_pad_and_crc_belongs_to_this_fpdu() {
     let stream = frame(true, true, core::slice::from_ref(&ulpdu));
     assert_eq!(stream.len(), 4 + 508 + 4 + 4);
     assert_eq!(stream[512..516], [0, 0, 0x01, 0xfc]);
-    let mut crc = Crc32c::new();
+    let mut crc = Digest::crc32c();
     crc.update(&stream[..516]);
     assert_eq!(crc.wire(), stream[516..]);
     assert_eq!(deframe_whole(true, true, &stream), (vec![ulpdu], None));

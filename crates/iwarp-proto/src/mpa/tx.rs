@@ -1,6 +1,7 @@
 //! Making FPDUs (RFC 5044 §4).
 
-use super::crc::Crc32c;
+use iwarp_types::Digest;
+
 use super::marker::{self, Layout};
 use super::wire::{CRC_FIELD, LENGTH_FIELD, MARKER_INTERVAL, MAX_ULPDU, pad_len};
 
@@ -74,7 +75,7 @@ impl Framer {
         out: &mut [u8],
         header: &[u8],
         payload_len: usize,
-        mut fill: impl FnMut(usize, &mut [u8], Option<&mut Crc32c>) -> Result<(), E>,
+        mut fill: impl FnMut(usize, &mut [u8], Option<&mut Digest>) -> Result<(), E>,
     ) -> Result<usize, E> {
         if self.markers {
             return self.write_with_markers(out, header, payload_len, &mut fill);
@@ -89,7 +90,7 @@ impl Framer {
         out: &mut [u8],
         header: &[u8],
         payload_len: usize,
-        fill: impl FnOnce(usize, &mut [u8], Option<&mut Crc32c>) -> Result<(), E>,
+        fill: impl FnOnce(usize, &mut [u8], Option<&mut Digest>) -> Result<(), E>,
     ) -> Result<usize, E> {
         debug_assert!(!self.markers);
         let ulpdu_len = header.len() + payload_len;
@@ -105,7 +106,7 @@ impl Framer {
         length.copy_from_slice(&(ulpdu_len as u16).to_be_bytes());
         copy_header(ddp, header);
         let payload = &mut rest[..payload_len];
-        let mut crc = Crc32c::new();
+        let mut crc = Digest::crc32c();
         let carried = self.crc && payload_len > SUMMED_AT_ONCE;
         if carried {
             crc.update(head);
@@ -130,7 +131,7 @@ impl Framer {
         out: &mut [u8],
         header: &[u8],
         payload_len: usize,
-        fill: &mut impl FnMut(usize, &mut [u8], Option<&mut Crc32c>) -> Result<(), E>,
+        fill: &mut impl FnMut(usize, &mut [u8], Option<&mut Digest>) -> Result<(), E>,
     ) -> Result<usize, E> {
         let ulpdu_len = header.len() + payload_len;
         let layout = self.layout(ulpdu_len);
@@ -141,7 +142,7 @@ impl Framer {
             summed: 0,
             length_at: layout.length_at(),
             next_marker: layout.inner_marker_at(0),
-            crc: self.crc.then(Crc32c::new),
+            crc: self.crc.then(Digest::crc32c),
         };
         if fpdu.length_at > 0 {
             fpdu.put(&marker::encode(0));
@@ -209,7 +210,7 @@ struct Writer<'a> {
     summed: usize,
     length_at: usize,
     next_marker: usize,
-    crc: Option<Crc32c>,
+    crc: Option<Digest>,
 }
 
 impl Writer<'_> {
@@ -238,7 +239,7 @@ impl Writer<'_> {
     fn fill_between_markers<E>(
         &mut self,
         len: usize,
-        fill: &mut impl FnMut(usize, &mut [u8], Option<&mut Crc32c>) -> Result<(), E>,
+        fill: &mut impl FnMut(usize, &mut [u8], Option<&mut Digest>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut offset = 0;
         while offset < len {
@@ -265,7 +266,7 @@ impl Writer<'_> {
     fn finish(mut self) {
         self.sum();
         // Without CRCs the field may hold anything (RFC 5044 §4.1).
-        let crc = self.crc.map_or([0; 4], Crc32c::wire);
+        let crc = self.crc.map_or([0; 4], Digest::wire);
         self.put(&crc);
         debug_assert_eq!(self.at, self.out.len());
     }

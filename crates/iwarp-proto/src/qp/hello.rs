@@ -6,7 +6,7 @@
 //! may look at these fields (RFC 5041 §5.2), so every peer takes the frame for what it is: an
 //! RDMA Write of nothing.
 
-use crate::types::{Stag, TaggedOffset};
+use iwarp_types::{Extension, Stag, TaggedOffset};
 
 /// The second half of Immediate Data that belongs to the Write in front of it.
 pub(crate) const WRITE_MARK: [u8; 4] = *b"wimm";
@@ -55,6 +55,16 @@ impl Capabilities {
         const SEEN: u32 = Capabilities::SEES_RNIC.0 | Capabilities::SEES_INFINIBAND.0;
         let (ours, theirs) = (self.0 & SEEN, other.0 & SEEN);
         ours != 0 && theirs != 0 && ours & theirs == 0
+    }
+}
+
+impl From<Extension> for Capabilities {
+    fn from(extension: Extension) -> Self {
+        match extension {
+            Extension::Atomics => Self::ATOMICS,
+            Extension::Immediate => Self::IMMEDIATE,
+            Extension::SendImmediate => Self::SEND_IMMEDIATE,
+        }
     }
 }
 

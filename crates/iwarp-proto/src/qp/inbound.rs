@@ -7,10 +7,14 @@ mod run;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use iwarp_types::{
+    AccessError, AtomicOp, Invalidator, QpId, Receive, RemoteAccess, Sge, Stag, TaggedOffset, WcOp,
+    WcStatus, WorkCompletion,
+};
+
 use crate::ddp::error::DdpError;
 use crate::ddp::rx::{UntaggedQueue, check_offset};
 use crate::ddp::wire::{Header, TAGGED_LEN, Tagged, UNTAGGED_LEN, Untagged};
-use crate::memory::{AccessError, AtomicOp, Invalidator, QpId, RemoteAccess, Sge};
 use crate::mpa::startup::Role;
 use crate::qp::hello::{self, Capabilities, WRITE_MARK};
 use crate::qp::inbound::park::{Parking, Room, Stall};
@@ -18,7 +22,6 @@ use crate::qp::list::sub_list;
 use crate::qp::reads::Asked;
 use crate::qp::rq;
 use crate::qp::terminate::Fault;
-use crate::qp::wr::{Receive, WcOp, WcStatus, WorkCompletion};
 use crate::qp::{Event, Qp};
 use crate::rdmap::error::RdmapError;
 use crate::rdmap::wire::{
@@ -26,7 +29,6 @@ use crate::rdmap::wire::{
     READ_REQUEST_LEN, ReadRequest, Terminate, TerminatedSegment,
 };
 use crate::rdmap::{rx, wire};
-use crate::types::{Stag, TaggedOffset};
 
 pub(crate) use run::{Beyond, Continued};
 

@@ -2,17 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::memory::Sge;
-use crate::qp::wr::PostError;
-
-/// Octets of all elements.
-#[inline]
-pub(crate) fn octets_of(list: &[Sge]) -> u64 {
-    match list {
-        [sge] => u64::from(sge.length),
-        _ => list.iter().map(|sge| u64::from(sge.length)).sum(),
-    }
-}
+use iwarp_types::Sge;
 
 /// The part of a scatter/gather list that holds octets `offset..offset + len` of it. Returns how
 /// many octets the last element has behind them.
@@ -28,23 +18,6 @@ pub(crate) fn sub_list(list: &[Sge], offset: u64, len: usize, out: &mut Vec<Sge>
         }
         _ => sub_list_of(list, offset, len, out),
     }
-}
-
-/// Replaces what is in `list`, keeping its storage.
-#[inline]
-pub(crate) fn refill<T: Copy>(list: &mut Vec<T>, by: &[T]) -> Result<(), PostError> {
-    list.clear();
-    if list.capacity() < by.len() {
-        grow(list, by.len())?;
-    }
-    list.extend_from_slice(by);
-    Ok(())
-}
-
-#[cold]
-#[inline(never)]
-fn grow<T>(list: &mut Vec<T>, len: usize) -> Result<(), PostError> {
-    Ok(list.try_reserve(len)?)
 }
 
 #[inline(never)]
@@ -73,9 +46,10 @@ fn sub_list_of(list: &[Sge], mut offset: u64, mut len: usize, out: &mut Vec<Sge>
 mod tests {
     use alloc::vec::Vec;
 
-    use super::{octets_of, sub_list, sub_list_of};
-    use crate::memory::Sge;
-    use crate::types::Stag;
+    use iwarp_types::list::octets_of;
+    use iwarp_types::{Sge, Stag};
+
+    use super::{sub_list, sub_list_of};
 
     fn list(lengths: &[u32]) -> Vec<Sge> {
         let element = |(n, length): (usize, &u32)| Sge {

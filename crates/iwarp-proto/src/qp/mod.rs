@@ -31,7 +31,7 @@
 //!
 //! One decision may cover several consecutive segments of one message, 64 KiB at most. The
 //! transmitter asks for as many as there is room for, and frames them in one use of their source
-//! ([`crate::memory::Use`]); where the source is refused on the way, those before stay framed. The
+//! ([`iwarp_types::Use`]); where the source is refused on the way, those before stay framed. The
 //! receiver has the first one judged; those behind it that are whole, carry on where it ended and
 //! are refused nothing are placed in the same use of the buffer, each when its CRC was found good,
 //! and reported together. Whatever is not so ends the run and is judged by itself, so faults,
@@ -80,11 +80,9 @@ mod receive;
 mod ring;
 mod rq;
 mod sq;
-mod state;
 pub mod terminate;
 mod terminated;
 mod transmit;
-mod wr;
 
 #[cfg(test)]
 mod tests;
@@ -92,23 +90,21 @@ mod tests;
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
+use iwarp_types::{
+    Access, Accessor, PdId, PostError, QpId, QpState, RecvRequest, SendRequest, Stag, Time,
+    TransitionError, WcStatus, WorkCompletion,
+};
+
 use crate::ddp::error::DdpError;
-use crate::memory::{Access, Accessor, PdId, QpId};
 use crate::mpa::startup::{Negotiated, Role, Rtr};
 use crate::rdmap::wire::TerminateCode;
-use crate::types::{Stag, Time};
 
 pub use hello::{Capabilities, Extensions};
 pub use inbound::park::Park;
 pub use outbound::Wanted;
 pub use receive::{Direct, Receiver};
-pub use state::{State, TransitionError};
 pub use terminate::Fault;
 pub use transmit::{Piece, Source, Taken, Transmit, Transmitter};
-pub use wr::{
-    NoPool, Payload, PostError, Receive, ReceivePool, RecvRequest, SendOp, SendRequest, WcOp,
-    WcStatus, WorkCompletion,
-};
 
 use hello::PeerKind;
 use inbound::Inbound;
@@ -253,7 +249,7 @@ enum Stream {
 #[derive(Debug)]
 pub struct Qp {
     config: Config,
-    state: State,
+    state: QpState,
     stream: Stream,
     sq: SendQueue,
     rq: ReceiveQueue,
@@ -273,11 +269,11 @@ pub struct Qp {
 }
 
 impl Qp {
-    /// A queue pair in [`State::Reset`].
+    /// A queue pair in [`QpState::Reset`].
     pub fn new(config: Config) -> Self {
         Self {
             config,
-            state: State::Reset,
+            state: QpState::Reset,
             stream: Stream::Detached,
             sq: SendQueue::new(config.max_send_wr),
             rq: ReceiveQueue::new(config.max_recv_wr),
@@ -302,7 +298,7 @@ impl Qp {
     }
 
     /// Its state.
-    pub const fn state(&self) -> State {
+    pub const fn state(&self) -> QpState {
         self.state
     }
 
@@ -341,13 +337,13 @@ impl Qp {
 
     /// Changes the state as the program asks. Going to Err flushes and ends the stream; going to
     /// Reset forgets everything and makes the queue pair as new (its stream must be dropped).
-    pub fn modify(&mut self, to: State) -> Result<(), TransitionError> {
+    pub fn modify(&mut self, to: QpState) -> Result<(), TransitionError> {
         if !self.state.may_become(to) {
             return Err(TransitionError { from: self.state, to });
         }
         match to {
-            State::Reset => *self = Self::new(self.config),
-            State::Err => self.disconnect(),
+            QpState::Reset => *self = Self::new(self.config),
+            QpState::Err => self.disconnect(),
             _ => {
                 self.state = to;
                 self.drain_reported = false;
@@ -358,7 +354,7 @@ impl Qp {
     }
 
     /// Enters Full Operation: MPA start-up has agreed on `terms`. The queue pair goes to
-    /// [`State::Rts`] from Init or Rtr.
+    /// [`QpState::Rts`] from Init or Rtr.
     ///
     /// `sequence starts`: every MSN begins at 1, on both sides (RFC 5041 §4.3).
     pub fn establish(&mut self, terms: &Negotiated, now: Time) {
@@ -378,12 +374,12 @@ impl Qp {
         let nudge = self.config.nudge.filter(|_| terms.role == Role::Initiator);
         self.nudge = nudge.map(|after| now.plus(after));
         match self.state {
-            State::Err => {
+            QpState::Err => {
                 self.stream = Stream::Closing;
                 self.finish_closing();
             }
-            State::Sqd => {}
-            _ => self.state = State::Rts,
+            QpState::Sqd => {}
+            _ => self.state = QpState::Rts,
         }
         if let Some(fault) = terms.fault {
             self.fail(Fault::Startup(fault));
@@ -397,7 +393,7 @@ impl Qp {
     pub fn establish_in_place(&mut self, terms: &Negotiated, now: Time) {
         let before = self.state;
         self.establish(terms, now);
-        if self.state == State::Rts {
+        if self.state == QpState::Rts {
             self.state = before;
         }
     }
@@ -422,13 +418,13 @@ impl Qp {
     pub fn post_send(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
         // An RNIC's queue pair is in Rts once it is connected; perftest relies on it and leaves
         // the side that receives in Rtr.
-        let connected = self.state == State::Rtr && self.is_connected();
+        let connected = self.state == QpState::Rtr && self.is_connected();
         if !self.state.takes_sends() && !connected {
             return Err(PostError::WrongState);
         }
         self.reserve_events(1)?;
         self.sq.post(&self.config, request)?;
-        if self.state == State::Err {
+        if self.state == QpState::Err {
             // Behind what a closing stream still sends.
             self.sq.fail(self.sq.last_posted(), WcStatus::Flushed);
             self.reap();
@@ -446,7 +442,7 @@ impl Qp {
         }
         self.reserve_events(1)?;
         self.rq.post(&self.config, request)?;
-        if self.state == State::Err {
+        if self.state == QpState::Err {
             self.flush_receives();
         }
         Ok(())
@@ -549,7 +545,7 @@ impl Qp {
     /// shut down (see [`Disposition`]). Reads of no octets that the peer has sent are answered: it
     /// learns what had arrived. Those behind a message that still waits for its receive are not.
     pub fn disconnect(&mut self) {
-        self.state = State::Err;
+        self.state = QpState::Err;
         if self.stream == Stream::Operating {
             self.stream = Stream::Closing;
             if !self.irq.keep_empty(self.inbound.late_delivered()) {
@@ -621,7 +617,7 @@ impl Qp {
         self.events.push_back(Event::Fault(fault));
         self.outbound.terminate(&fault, self.inbound.quoted(&fault));
         self.stream = Stream::Terminating;
-        self.state = State::Err;
+        self.state = QpState::Err;
         self.flush_all();
     }
 
@@ -653,7 +649,7 @@ impl Qp {
 
     fn end_stream(&mut self) {
         self.stream = Stream::Ended;
-        self.state = State::Err;
+        self.state = QpState::Err;
         self.outbound.stop();
         self.flush_all();
     }
@@ -706,7 +702,7 @@ impl Qp {
     }
 
     fn report_drained(&mut self) {
-        if self.state == State::Sqd && !self.drain_reported && !self.sq.has_started() {
+        if self.state == QpState::Sqd && !self.drain_reported && !self.sq.has_started() {
             self.drain_reported = true;
             self.events.push_back(Event::SendQueueDrained);
         }

@@ -5,22 +5,24 @@ mod start;
 
 use alloc::vec::Vec;
 
+use iwarp_types::{
+    AccessError, AtomicOp, Bind, QpState, SendOp, Sge, Stag, TaggedOffset, WcStatus,
+};
+
 use crate::ddp::tx::{Message, Run};
 use crate::ddp::wire::Header;
-use crate::memory::{AccessError, AtomicOp, Bind, Sge};
 use crate::mpa::startup::{Negotiated, Role, Rtr};
 use crate::qp::hello::{self, Capabilities, Extensions, PeerKind, WRITE_MARK};
 use crate::qp::outbound::plain::request_body;
 use crate::qp::reads::{Asked, Awaits, Purpose};
 use crate::qp::terminate::Fault;
-use crate::qp::wr::{SendOp, WcStatus};
-use crate::qp::{Qp, State, Stream, Taken};
+use crate::qp::{Qp, Stream, Taken};
 use crate::rdmap::tx;
 use crate::rdmap::wire::{
     ATOMIC_RESPONSE_LEN, AtomicResponse, Opcode, ReadRequest, TERMINATE_MAX_LEN, Terminate,
     TerminatedSegment,
 };
-use crate::types::{Msn, Stag, TaggedOffset};
+use crate::types::Msn;
 
 /// What the transmitter is to do next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -398,7 +400,7 @@ impl Qp {
     fn may_start_send(&mut self) -> bool {
         if !matches!(
             (self.state, self.stream),
-            (State::Rtr | State::Rts, Stream::Operating) | (_, Stream::Closing)
+            (QpState::Rtr | QpState::Rts, Stream::Operating) | (_, Stream::Closing)
         ) {
             return false;
         }
@@ -414,10 +416,10 @@ impl Qp {
         if matches!(wqe.op, SendOp::LocalInvalidate(_)) && octets_wait {
             return false;
         }
-        if self.peer == PeerKind::Unknown && wqe.op.is_extension() {
+        if self.peer == PeerKind::Unknown && wqe.op.extension().is_some() {
             return false;
         }
-        !needs_read_slot(&wqe.op) || !self.orq.is_full() || self.orq.depth() == 0
+        !wqe.op.awaits_answer() || !self.orq.is_full() || self.orq.depth() == 0
     }
 
     /// Whether the first waiting send request still goes out on a closing stream: it needs no
@@ -429,7 +431,7 @@ impl Qp {
         !gated
             && op.is_one_way()
             && !(fenced && reads_pending)
-            && (!op.is_extension() || self.peer != PeerKind::Unknown)
+            && (op.extension().is_none() || self.peer != PeerKind::Unknown)
     }
 
     /// Starts the first waiting send request; [`Next::Idle`] when none may start.
@@ -454,13 +456,13 @@ impl Qp {
                 return None;
             }
             self.sq.start();
-            if op.needs().is_some_and(|needed| !self.peer.has(needed)) {
+            if op.extension().is_some_and(|needed| !self.peer.has(needed.into())) {
                 // The peer would end the stream over it: only this request fails.
                 self.sq.fail(number, WcStatus::RemoteInvalidRequest);
                 self.reap();
                 continue;
             }
-            if needs_read_slot(&op) && self.orq.depth() == 0 {
+            if op.awaits_answer() && self.orq.depth() == 0 {
                 self.fail_send(number, WcStatus::LocalQpOperation, "Read with an ORD of zero");
                 return Some(Next::Idle);
             }
@@ -482,7 +484,7 @@ impl Qp {
 
     fn note_waiting_for_kind(&mut self) {
         let waits = self.peer == PeerKind::Unknown
-            && self.sq.next_unstarted().is_some_and(|(_, wqe)| wqe.op.is_extension());
+            && self.sq.next_unstarted().is_some_and(|(_, wqe)| wqe.op.extension().is_some());
         self.sq.set_waits_for_peer_kind(waits);
     }
 
@@ -656,7 +658,7 @@ impl Qp {
         if !self.sq.is_empty() {
             self.sq.taken(position);
             self.reap();
-        } else if self.state == State::Sqd {
+        } else if self.state == QpState::Sqd {
             self.report_drained();
         }
         if self.stream == Stream::Closing {
@@ -672,9 +674,4 @@ fn is_write(message: &Message) -> bool {
     matches!(message.header(), Header::Tagged(h)
         if h.rsvd_ulp == Opcode::Write.control()
             && (message.sent() > 0 || hello::decode(h.stag, h.to).is_none()))
-}
-
-/// Whether the operation occupies a slot of the outbound read queue.
-const fn needs_read_slot(op: &SendOp) -> bool {
-    matches!(op, SendOp::Read { .. } | SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. })
 }

@@ -4,9 +4,10 @@
 
 use alloc::collections::{TryReserveError, VecDeque};
 
-use crate::memory::AtomicOp;
+use iwarp_types::{AtomicOp, Stag, TaggedOffset};
+
 use crate::rdmap::wire::ReadRequest;
-use crate::types::{Msn, Stag, TaggedOffset};
+use crate::types::Msn;
 
 /// A request of ours that the peer has not fully answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,8 +6,11 @@ mod short;
 use alloc::collections::{TryReserveError, VecDeque};
 use alloc::vec::Vec;
 
+use iwarp_types::{
+    AccessError, Accessor, Memory, ReceivePool, RemoteAccess, Sge, Stag, TaggedOffset,
+};
+
 use crate::ddp::wire::{Header, UNTAGGED_LEN};
-use crate::memory::{AccessError, Accessor, Memory, RemoteAccess, Sge};
 use crate::mpa::error::MpaError;
 use crate::mpa::rx::Deframer;
 use crate::mpa::startup::Negotiated;
@@ -19,9 +22,7 @@ use crate::qp::receive::run::Run;
 use crate::qp::receive::short::judge;
 use crate::qp::terminate::Fault;
 use crate::qp::transmit::Source;
-use crate::qp::wr::ReceivePool;
 use crate::qp::{OUT_OF_MEMORY, Qp, Shared};
-use crate::types::{Stag, TaggedOffset};
 
 /// ULPDUs up to this many octets are always taken whole: every message without payload is.
 const WHOLE_MAX: usize = 128;

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::qp::wr::PostError;
+use iwarp_types::PostError;
 
 /// A queue of at most `capacity` items addressed by ever-rising numbers.
 #[derive(Debug)]

@@ -2,9 +2,9 @@
 
 use alloc::collections::VecDeque;
 
-use crate::memory::QpId;
+use iwarp_types::{PostError, QpId, Receive, RecvRequest, WcOp, WcStatus, WorkCompletion};
+
 use crate::qp::ring::Ring;
-use crate::qp::wr::{PostError, Receive, RecvRequest, WcOp, WcStatus, WorkCompletion};
 use crate::qp::{Config, Event};
 
 /// Posted receives in order.

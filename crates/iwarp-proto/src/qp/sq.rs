@@ -2,12 +2,14 @@
 
 use alloc::vec::Vec;
 
-use crate::memory::{QpId, Sge};
-use crate::qp::list::{octets_of, refill};
+use iwarp_types::{
+    Payload, PostError, QpId, SendOp, SendRequest, Sge, Stag, TaggedOffset, WcStatus,
+    WorkCompletion, list::octets_of, list::refill,
+};
+
 use crate::qp::ring::Ring;
-use crate::qp::wr::{Payload, PostError, SendOp, SendRequest, WcStatus, WorkCompletion};
 use crate::qp::{Config, Event};
-use crate::types::{Msn, Stag, TaggedOffset};
+use crate::types::Msn;
 
 /// Longest message, as devices have it: `ibv_port_attr.max_msg_sz`.
 pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
@@ -489,7 +491,7 @@ fn check(config: &Config, wr: &SendRequest<'_>) -> Result<u32, PostError> {
     if matches!(wr.op, SendOp::Immediate { .. }) && length > 0 {
         return Err(PostError::Invalid);
     }
-    if wr.op.is_atomic() && length != 8 {
+    if matches!(wr.op, SendOp::Atomic { .. }) && length != 8 {
         return Err(PostError::Invalid);
     }
     Ok(length as u32)

@@ -1,10 +1,10 @@
 //! From an error to the Terminate that reports it: the one place that knows the table of
 //! RFC 5040 §4.8 and RFC 6581 §8.
 
+use iwarp_types::AccessError;
 use thiserror::Error;
 
 use crate::ddp::error::DdpError;
-use crate::memory::AccessError;
 use crate::mpa::error::MpaError;
 use crate::mpa::startup::StartupFault;
 use crate::rdmap::error::RdmapError;

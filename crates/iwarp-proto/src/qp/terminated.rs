@@ -1,7 +1,8 @@
 //! The peer's Terminate.
 
+use iwarp_types::{SendOp, WcStatus};
+
 use crate::ddp::wire::Header;
-use crate::qp::wr::{SendOp, WcStatus};
 use crate::qp::{Event, Qp};
 use crate::rdmap::wire::{Opcode, TerminateCode, split_control};
 use crate::types::Qn;

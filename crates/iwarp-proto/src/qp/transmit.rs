@@ -7,17 +7,16 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use iwarp_types::{AccessError, Accessor, Digest, Invalidator, Memory, Sge, Stag, TaggedOffset};
+
 use crate::ddp::tx::{Run, Segment};
 use crate::ddp::wire::{TAGGED_LEN, UNTAGGED_LEN};
-use crate::memory::{AccessError, Accessor, Invalidator, Memory, Sge};
-use crate::mpa::crc::Crc32c;
 use crate::mpa::startup::Negotiated;
 use crate::mpa::tx::Framer;
 use crate::mpa::wire::{LENGTH_FIELD, MAX_ULPDU, MIN_MULPDU, trailer_len};
 use crate::qp::outbound::{Body, Next, Scratch, Segments};
 use crate::qp::transmit::source::Gather;
 use crate::qp::{Disposition, Qp, Shared};
-use crate::types::{Stag, TaggedOffset};
 
 /// Payloads below this are copied even where they could be sent from where they lie: an element
 /// of its own in the system call costs more than the copy.
@@ -388,7 +387,7 @@ impl Transmitter {
         }
         let Self { framer, scratch, who, .. } = self;
         let (who, len) = (*who, run.len as usize);
-        let fill = |_, dst: &mut [u8], crc: Option<&mut Crc32c>| match body {
+        let fill = |_, dst: &mut [u8], crc: Option<&mut Digest>| match body {
             Body::Octets => {
                 dst.copy_from_slice(&scratch.octets);
                 if let Some(crc) = crc {
@@ -427,7 +426,7 @@ impl Transmitter {
             let (into, len) = (&mut spare[at..], segment.len as usize);
             let mut header = [0; UNTAGGED_LEN];
             let header_len = segment.header.emit(&mut header);
-            let fill = |_, dst: &mut [u8], crc: Option<&mut Crc32c>| source.copy(dst, crc);
+            let fill = |_, dst: &mut [u8], crc: Option<&mut Digest>| source.copy(dst, crc);
             match framer.write(into, &header[..header_len], len, fill) {
                 Ok(octets) => at += octets,
                 Err(error) => break Err((done, error)),

@@ -1,8 +1,7 @@
 //! What can be wrong with an RDMAP message (RFC 5040 §7, RFC 7306 §8).
 
+use iwarp_types::AccessError;
 use thiserror::Error;
-
-use crate::memory::AccessError;
 
 /// A fault of an incoming message. The codes on the wire are in [`crate::qp::terminate`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]

@@ -1,10 +1,12 @@
 //! Checking what kind of message a segment belongs to (RFC 5040 §7.2, RFC 7306 §8.2).
 
+use iwarp_types::Stag;
+
 use crate::ddp::error::DdpError;
 use crate::ddp::wire::{Header, Untagged};
 use crate::rdmap::error::RdmapError;
 use crate::rdmap::wire::{Opcode, split_control, version_is_known};
-use crate::types::{Qn, Stag};
+use crate::types::Qn;
 
 /// Why a segment belongs to no message that may arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,6 +3,7 @@
 use alloc::format;
 use alloc::vec::Vec;
 
+use iwarp_types::{Stag, TaggedOffset};
 use proptest::prelude::*;
 
 use super::error::RdmapError;
@@ -14,7 +15,7 @@ use super::wire::{
 };
 use crate::ddp::error::DdpError;
 use crate::ddp::wire::{Header, Tagged, Untagged};
-use crate::types::{Mo, Msn, Qn, Stag, TaggedOffset};
+use crate::types::{Mo, Msn, Qn};
 
 /// Number, tagged, queue: the tables of RFC 5040 §4.1 and RFC 7306 §4.1.
 const TABLE: [(u8, Opcode, Option<u32>); 12] = [

@@ -1,9 +1,11 @@
 //! Making messages: the DDP header and the RDMAP header of each type.
 
+use iwarp_types::{Stag, TaggedOffset};
+
 use crate::ddp::tx::Message;
 use crate::ddp::wire::{Tagged, Untagged};
 use crate::rdmap::wire::Opcode;
-use crate::types::{Mo, Msn, Stag, TaggedOffset};
+use crate::types::{Mo, Msn};
 
 /// An RDMA Write or Read Response of `length` octets to `to` of `stag`.
 pub const fn tagged(opcode: Opcode, stag: Stag, to: TaggedOffset, length: u32) -> Message {

@@ -1,7 +1,9 @@
 //! RDMAP control octet and headers (RFC 5040 §4, RFC 7306 §4 and §5).
 
+use iwarp_types::{Stag, TaggedOffset};
+
 use crate::ddp::wire::{TAGGED_LEN, UNTAGGED_LEN, be32, be64};
-use crate::types::{Qn, Stag, TaggedOffset};
+use crate::types::Qn;
 
 /// Octets of a Read Request header (RFC 5040 §4.4).
 pub const READ_REQUEST_LEN: usize = 28;

@@ -1,9 +1,7 @@
 //! What arrives at an end: every octet has to be placed where it belongs, and every message to
 //! be delivered or answered.
 
-use iwarp_proto::memory::{AtomicOp, Sge};
-use iwarp_proto::qp::WcOp;
-use iwarp_proto::types::Stag;
+use iwarp_types::{AtomicOp, Sge, Stag, WcOp};
 
 use super::{Arriving, Asking, Delivery, Meaning, Model, Placing, Request, Verdict, Waiting};
 use crate::bank::Bank;

@@ -1,10 +1,8 @@
 //! What an end sends: each message for a work request or an answer that is due, in order, with
 //! the right octets.
 
-use iwarp_proto::memory::AtomicOp;
 use iwarp_proto::mpa::startup::Rtr;
-use iwarp_proto::qp::SendOp;
-use iwarp_proto::types::Stag;
+use iwarp_types::{AtomicOp, SendOp, Stag};
 
 use super::{Arriving, Asking, Meaning, Model, Request, Sending, Verdict};
 use crate::bank::Bank;
@@ -200,7 +198,7 @@ impl Model {
             );
             let differs = wqe.opcode() != segment.opcode || elsewhere;
             if self.extensions_may_fail
-                && wqe.op.is_extension()
+                && wqe.op.extension().is_some()
                 && (differs || self.check_payload(index, segment, bank).is_err())
             {
                 self.sends[index].passed_over = true;
@@ -282,11 +280,11 @@ impl Model {
                     && octets[12..16] == wqe.length.to_be_bytes();
                 demand!(same, "Read Request differs from what was posted");
             }
-            SendOp::FetchAdd { stag, to, .. } | SendOp::CompareSwap { stag, to, .. } => {
+            SendOp::Atomic { stag, to, op: posted } => {
                 let (op, ..) = atomic_of(octets);
                 let same = octets[8..12] == stag.0.to_be_bytes()
                     && octets[12..20] == to.0.to_be_bytes()
-                    && Some(op) == posted_atomic(&wqe.op);
+                    && op == posted;
                 demand!(same, "Atomic Request differs from what was posted");
             }
             SendOp::Bind(_) | SendOp::LocalInvalidate(_) => {}
@@ -410,14 +408,4 @@ fn atomic_of(p: &[u8]) -> (AtomicOp, u32, Stag, u64) {
         },
     };
     (op, word(4), Stag(word(8)), long(12))
-}
-
-const fn posted_atomic(op: &SendOp) -> Option<AtomicOp> {
-    match *op {
-        SendOp::FetchAdd { add, mask, .. } => Some(AtomicOp::FetchAdd { add, mask }),
-        SendOp::CompareSwap { compare, compare_mask, swap, swap_mask, .. } => {
-            Some(AtomicOp::CompareSwap { compare, compare_mask, swap, swap_mask })
-        }
-        _ => None,
-    }
 }

@@ -6,15 +6,15 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use iwarp::{
-    Access, Buffer, CompletionQueue, Device, Extensions, Payload, QueuePair, QueuePairAttributes,
-    RecvRequest, SendOp, SendRequest, Sge, Stag, State, TaggedOffset, WcStatus, WorkCompletion,
+    Access, Buffer, CompletionQueue, Device, Extensions, Payload, QpState, QueuePair,
+    QueuePairAttributes, RecvRequest, SendOp, SendRequest, Sge, Stag, TaggedOffset, WcStatus,
+    WorkCompletion,
 };
 use iwarp_mem::{MemoryTable, Scope};
-use iwarp_proto::memory::{Memory, PdId, QpId};
 use iwarp_proto::mpa::startup::{Negotiated, Role};
 use iwarp_proto::mpa::wire::mulpdu;
-use iwarp_proto::qp::{Config, Event, NoPool, Piece, Qp, Receiver, Source, Transmit, Transmitter};
-use iwarp_proto::types::Time;
+use iwarp_proto::qp::{Config, Event, Piece, Qp, Receiver, Source, Transmit, Transmitter};
+use iwarp_types::{Memory, NoPool, PdId, QpId, Time};
 
 pub const SEND: SendOp = SendOp::Send { solicited: false, invalidate: None };
 
@@ -84,7 +84,7 @@ impl End {
         let config =
             Config { qp: QpId(2), pd: PD, extensions: Extensions::Assume, ..Config::default() };
         let mut qp = Qp::new(config);
-        for state in [State::Init, State::Rtr] {
+        for state in [QpState::Init, QpState::Rtr] {
             qp.modify(state).expect("an ordinary transition");
         }
         qp.establish(&agreed, Time::default());
@@ -204,7 +204,7 @@ impl Ring {
         let device = Device::open().expect("a device");
         let cq = device.create_cq(1024, None).expect("a completion queue");
         let qp = device.alloc_pd().create_qp(&QueuePairAttributes::new(&cq, &cq));
-        qp.modify(State::Err).expect("any state may become Err");
+        qp.modify(QpState::Err).expect("any state may become Err");
         Self { qp, cq, _device: device }
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use iwarp_os::{EventFd, EventFdKind, FdPlace, Interest, poll};
 use iwarp_proto::mpa::startup::Negotiated;
-use iwarp_proto::types::Time;
+use iwarp_types::Time;
 
 use crate::cm::id::{IdCore, WeakId};
 use crate::cm::{ConnectError, Id};

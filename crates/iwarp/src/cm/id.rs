@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use iwarp_os::{Ipv6Listen, Sharing, TcpSocket};
 use iwarp_proto::mpa::startup::Negotiated;
-use iwarp_proto::types::Time;
+use iwarp_types::Time;
 
 use crate::cm::channel::{ChannelCore, Mailbox};
 use crate::cm::incoming::{Accepting, Listening};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use iwarp_os::{Ready, TcpSocket};
 use iwarp_proto::mpa::error::StartupError;
 use iwarp_proto::mpa::startup::Reply;
-use iwarp_proto::types::Time;
+use iwarp_types::Time;
 
 use crate::cm::id::WeakId;
 use crate::cm::meanwhile::Meanwhile;

@@ -5,14 +5,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use iwarp_proto::ddp::DdpError;
-use iwarp_proto::memory::{Accessor, QpId};
 use iwarp_proto::mpa::startup::Negotiated;
-use iwarp_proto::qp::{
-    Config, Event, Fault, Payload, PostError, Qp, Receive, ReceivePool, RecvRequest, SendRequest,
-    Shared, State, TransitionError, WorkCompletion,
-};
+use iwarp_proto::qp::{Config, Event, Fault, Qp, Shared};
 use iwarp_proto::rdmap::wire::TerminateCode;
-use iwarp_proto::types::Time;
+use iwarp_types::{
+    Accessor, Payload, PostError, QpId, QpState, Receive, ReceivePool, RecvRequest, SendRequest,
+    Time, TransitionError, WorkCompletion,
+};
 
 use crate::engine::awaiting::{self, Awaiting};
 use crate::engine::group::{By, Group, clock};
@@ -471,20 +470,20 @@ impl Endpoint {
     }
 
     /// Changes the state; going to Reset drops the stream.
-    pub(crate) fn modify(self: &Arc<Self>, to: State) -> Result<(), TransitionError> {
+    pub(crate) fn modify(self: &Arc<Self>, to: QpState) -> Result<(), TransitionError> {
         if self.engine.is_inherited() {
-            return Err(TransitionError { from: State::Err, to });
+            return Err(TransitionError { from: QpState::Err, to });
         }
         let dropped = {
             let mut core = self.core.lock();
             let was_connected = core.qp.is_connected();
             let mut dropped = None;
-            if to == State::Reset {
+            if to == QpState::Reset {
                 dropped = core.link.take();
                 core.connection = 0;
             }
             core.qp.modify(to)?;
-            if to == State::Reset {
+            if to == QpState::Reset {
                 self.forget_work(&mut core);
             }
             self.hand_on(&mut core);

@@ -9,10 +9,10 @@ use std::sync::{Arc, Weak};
 
 use iwarp_mem::{Guard, MemoryTable};
 use iwarp_os::{Interest, Ready};
-use iwarp_proto::memory::{AccessError, Accessor, RemoteAccess};
 use iwarp_proto::mpa::startup::Negotiated;
 use iwarp_proto::mpa::wire::mulpdu;
 use iwarp_proto::qp::{Disposition, Qp, Receiver, Shared, Source, Transmit, Transmitter, Wanted};
+use iwarp_types::{AccessError, Accessor, RemoteAccess};
 
 use self::send::{FIRST_MSS_CHECK, TRANSMIT_BUDGET};
 use self::watch::Watch;

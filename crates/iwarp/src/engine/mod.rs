@@ -58,7 +58,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use iwarp_mem::MemoryTable;
 use iwarp_os::{ForkGeneration, Spare};
-use iwarp_proto::types::Time;
+use iwarp_types::Time;
 
 use live::Live;
 use numbers::Numbers;

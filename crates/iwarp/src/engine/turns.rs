@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use iwarp_proto::types::Time;
+use iwarp_types::Time;
 
 use crate::engine::now;
 use crate::engine::sync::Mutex;

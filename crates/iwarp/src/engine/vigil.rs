@@ -15,7 +15,7 @@
 use std::time::Duration;
 
 use iwarp_os::Vitals;
-use iwarp_proto::types::Time;
+use iwarp_types::Time;
 
 /// Questions that a peer has to leave unanswered: one or two may get lost on a path that works.
 const QUESTIONS: u32 = 3;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use iwarp_os::thread::{self, Thread};
 use iwarp_os::{EventFd, EventFdKind, Events, FdPlace, Interest, Ready};
-use iwarp_proto::types::Time;
+use iwarp_types::Time;
 
 use crate::engine::desk::Desk;
 use crate::engine::group::{Group, clock};

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use iwarp_mem::{LentRegion, OwnedRegion, RegisterError};
-use iwarp_proto::memory::Sge;
+use iwarp_types::Sge;
 
 use crate::engine::keep_inherited;
 use crate::session::table::Core;

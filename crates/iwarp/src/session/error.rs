@@ -3,7 +3,7 @@
 use std::io;
 
 use iwarp_mem::RegisterError;
-use iwarp_proto::qp::{PostError, WcStatus};
+use iwarp_types::{PostError, WcStatus};
 use thiserror::Error;
 
 use crate::session::Block;

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use iwarp_mem::{Buffer, RegisterError, Scope};
-use iwarp_proto::memory::Access;
-use iwarp_proto::types::{Stag, TaggedOffset};
+use iwarp_types::{Access, Stag, TaggedOffset};
 
 use crate::verbs::pd::PdCore;
 use crate::verbs::{MemoryRegion, ProtectionDomain};

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use iwarp_mem::RegisterError;
-use iwarp_proto::memory::Access;
-use iwarp_proto::qp::{Payload, SendOp};
-use iwarp_proto::types::{Stag, TaggedOffset};
+use iwarp_types::{Access, AtomicOp, Payload, SendOp, Stag, TaggedOffset};
 
 use crate::cm::{EventChannel, Id};
 use crate::session::table::Handle;
@@ -135,7 +133,11 @@ impl Session {
     /// what they were (RFC 7306 §5.1.1). Their address there must be a multiple of 8: the peer
     /// ends the connection otherwise.
     pub fn fetch_add(&self, at: &RemoteGrant, offset: u64, add: u64) -> Pending<u64> {
-        self.atomic(at, offset, |stag, to| SendOp::FetchAdd { stag, to, add, mask: 0 })
+        self.atomic(at, offset, |stag, to| SendOp::Atomic {
+            stag,
+            to,
+            op: AtomicOp::FetchAdd { add, mask: 0 },
+        })
     }
 
     /// Replaces the 8 octets at `offset` of what the peer granted by `swap` if they are `compare`,
@@ -147,13 +149,15 @@ impl Session {
         compare: u64,
         swap: u64,
     ) -> Pending<u64> {
-        self.atomic(at, offset, |stag, to| SendOp::CompareSwap {
+        self.atomic(at, offset, |stag, to| SendOp::Atomic {
             stag,
             to,
-            compare,
-            compare_mask: u64::MAX,
-            swap,
-            swap_mask: u64::MAX,
+            op: AtomicOp::CompareSwap {
+                compare,
+                compare_mask: u64::MAX,
+                swap,
+                swap_mask: u64::MAX,
+            },
         })
     }
 

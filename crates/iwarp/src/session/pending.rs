@@ -5,8 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use iwarp_proto::qp::{WcStatus, WorkCompletion};
-use iwarp_proto::types::Stag;
+use iwarp_types::{Stag, WcStatus, WorkCompletion};
 
 use crate::session::table::{Core, Handle};
 use crate::session::{Block, Failure};

@@ -4,9 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use iwarp_mem::{Borrowed, RegisterError};
-use iwarp_proto::memory::Sge;
-use iwarp_proto::qp::{Payload, SendOp};
-use iwarp_proto::types::Stag;
+use iwarp_types::{Payload, SendOp, Sge, Stag};
 
 use crate::session::table::{Core, Handle};
 use crate::session::{Failure, OperationError, Outcome, Pending, RemoteGrant, Session};

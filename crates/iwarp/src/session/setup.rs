@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use iwarp_mem::RegisterError;
-use iwarp_proto::memory::Access;
+use iwarp_types::Access;
 
 use crate::cm::{ConnectError, ConnectParams, Event, EventChannel, EventKind, Id};
 use crate::session::table::{Core, Handle};

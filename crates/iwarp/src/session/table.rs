@@ -12,9 +12,9 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use iwarp_mem::{RegisterError, Scope};
-use iwarp_proto::memory::{Access, Sge};
-use iwarp_proto::qp::{Payload, PostError, RecvRequest, SendOp, SendRequest, WorkCompletion};
-use iwarp_proto::types::Time;
+use iwarp_types::{
+    Access, Payload, PostError, RecvRequest, SendOp, SendRequest, Sge, Time, WorkCompletion,
+};
 
 use crate::engine::{keep_inherited, now};
 use crate::session::block::Lent;

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use iwarp_mem::OutOfMemory;
-use iwarp_proto::qp::{WcStatus, WorkCompletion};
+use iwarp_types::{WcStatus, WorkCompletion};
 
 use crate::engine::group::{By, Group, clock};
 use crate::engine::slots::Returned;

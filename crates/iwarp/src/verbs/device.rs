@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use iwarp_os::PerProcess;
-use iwarp_proto::memory::PdId;
+use iwarp_types::PdId;
 
 use crate::cm::rendezvous::{Rendezvous, first_v4};
 use crate::engine::devices::NamedDevice;

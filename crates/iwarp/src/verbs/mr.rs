@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use iwarp_mem::{Buffer, RegionChange, RegisterError, WindowType};
-use iwarp_proto::memory::{Access, Sge};
-use iwarp_proto::types::{Stag, TaggedOffset};
+use iwarp_types::{Access, Sge, Stag, TaggedOffset};
 
 use crate::engine::{Engine, keep_inherited};
 use crate::verbs::pd::ProtectionDomain;
@@ -141,7 +140,7 @@ impl Drop for MemoryRegion {
 }
 
 /// A memory window: a part of a region under an STag and rights of its own, bound by a work
-/// request ([`SendOp::Bind`](iwarp_proto::qp::SendOp::Bind)).
+/// request ([`SendOp::Bind`](iwarp_types::SendOp::Bind)).
 #[derive(Debug)]
 pub struct MemoryWindow {
     pub(crate) engine: Arc<Engine>,

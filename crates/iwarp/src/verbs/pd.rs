@@ -4,8 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use iwarp_mem::{Buffer, RegionSpec, RegisterError, Scope, WindowType};
-use iwarp_proto::memory::{Access, PdId};
-use iwarp_proto::types::Stag;
+use iwarp_types::{Access, PdId, Stag};
 
 use crate::cm::rendezvous::Rendezvous;
 use crate::engine::{Engine, keep_inherited};

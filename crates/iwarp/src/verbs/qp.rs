@@ -5,11 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use iwarp_proto::memory::{Access, QpId};
-use iwarp_proto::qp::{
-    Capabilities as Told, Config, Park, PostError, RecvRequest, SendRequest, Shared, State,
-    TransitionError,
-};
+use iwarp_proto::qp::{Capabilities as Told, Config, Park, Shared};
+use iwarp_types::{Access, PostError, QpId, QpState, RecvRequest, SendRequest, TransitionError};
 use thiserror::Error;
 
 use crate::cm::rendezvous::{Meeting, Peer, Retry};
@@ -120,7 +117,7 @@ impl QueuePair {
         let number = if inherited { Numbers::new(None).plain() } else { pd.engine.numbers.plain() };
         let qp = Self::with_number(pd, number, attributes);
         // Reset may always become Init.
-        let _ = qp.endpoint.modify(State::Init);
+        let _ = qp.endpoint.modify(QpState::Init);
         qp
     }
 
@@ -133,7 +130,7 @@ impl QueuePair {
         let mut qp = Self::with_number(pd, pd.engine.numbers.addressable()?, attributes);
         if pd.engine.options.personality == Personality::Iwarp {
             // As an RNIC has it. Reset may always become Init.
-            let _ = qp.endpoint.modify(State::Init);
+            let _ = qp.endpoint.modify(QpState::Init);
         }
         qp.meeting = Some(Meeting::new(&pd.rendezvous, &qp.endpoint));
         qp.set_psn(iwarp_os::random::u64()? as u32);
@@ -189,8 +186,8 @@ impl QueuePair {
     }
 
     /// Its state.
-    pub fn state(&self) -> State {
-        self.endpoint.ask(|qp| qp.state()).unwrap_or(State::Err)
+    pub fn state(&self) -> QpState {
+        self.endpoint.ask(|qp| qp.state()).unwrap_or(QpState::Err)
     }
 
     /// Changes its state. The connection manager does what connecting needs; an addressable queue
@@ -200,16 +197,16 @@ impl QueuePair {
     /// # Errors
     ///
     /// [`ModifyError`]
-    pub fn modify(&self, to: State) -> Result<(), ModifyError> {
+    pub fn modify(&self, to: QpState) -> Result<(), ModifyError> {
         self.endpoint.engine.process.check()?;
         if let Some(meeting) = &self.meeting
-            && matches!(to, State::Reset | State::Err)
+            && matches!(to, QpState::Reset | QpState::Err)
         {
             meeting.withdraw();
         }
         self.endpoint.modify(to)?;
         if let Some(meeting) = &self.meeting
-            && to == State::Rts
+            && to == QpState::Rts
         {
             meeting.tell_psn(self.psn());
         }
@@ -234,10 +231,10 @@ impl QueuePair {
             return Err(io::Error::from(io::ErrorKind::InvalidInput).into());
         };
         // What is wrong is said before anything has happened.
-        if self.state().may_become(State::Rtr) {
+        if self.state().may_become(QpState::Rtr) {
             meeting.list(peer)?;
         }
-        self.endpoint.modify(State::Rtr)?;
+        self.endpoint.modify(QpState::Rtr)?;
         Ok(meeting.seek(peer)?)
     }
 

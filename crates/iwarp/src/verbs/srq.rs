@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use iwarp_os::ForkGeneration;
-use iwarp_proto::qp::{PostError, Receive, RecvRequest, Shared};
+use iwarp_proto::qp::Shared;
+use iwarp_types::{PostError, Receive, RecvRequest};
 
 use crate::engine::endpoint::Endpoint;
 use crate::engine::keep_inherited;

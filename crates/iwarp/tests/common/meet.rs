@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use iwarp::{
-    CompletionQueue, Device, Gid, Options, Payload, Peer, ProtectionDomain, QueuePair,
-    QueuePairAttributes, RecvRequest, SendOp, SendRequest, Sge, State, WcStatus, WorkCompletion,
+    CompletionQueue, Device, Gid, Options, Payload, Peer, ProtectionDomain, QpState, QueuePair,
+    QueuePairAttributes, RecvRequest, SendOp, SendRequest, Sge, WcStatus, WorkCompletion,
 };
 
 use crate::common::{all_access, next, succeeded};
@@ -69,8 +69,8 @@ pub struct Side {
 
 impl Side {
     pub fn init(&self) {
-        self.qp.modify(State::Init).unwrap();
-        assert_eq!(self.qp.state(), State::Init);
+        self.qp.modify(QpState::Init).unwrap();
+        assert_eq!(self.qp.state(), QpState::Init);
     }
 
     /// How to meet it.
@@ -80,12 +80,12 @@ impl Side {
 
     pub fn rtr(&self, peer: &Self) {
         self.qp.connect_to(&peer.as_peer_of(&self.gid)).unwrap();
-        assert_eq!(self.qp.state(), State::Rtr);
+        assert_eq!(self.qp.state(), QpState::Rtr);
     }
 
     pub fn rts(&self) {
-        self.qp.modify(State::Rts).unwrap();
-        assert_eq!(self.qp.state(), State::Rts);
+        self.qp.modify(QpState::Rts).unwrap();
+        assert_eq!(self.qp.state(), QpState::Rts);
     }
 
     pub fn all_the_way(&self, peer: &Self) {

@@ -12,7 +12,8 @@ use iwarp_proto::mpa::rx::Deframer;
 use iwarp_proto::mpa::tx::Framer;
 use iwarp_proto::mpa::wire::{EnhancedData, Frame, FrameKind, RtrTypes};
 use iwarp_proto::rdmap::wire::{Opcode, ReadRequest, Terminate, TerminateCode, split_control};
-use iwarp_proto::types::{Mo, Msn, Qn, Stag, TaggedOffset};
+use iwarp_proto::types::{Mo, Msn, Qn};
+use iwarp_types::{Stag, TaggedOffset};
 
 use super::{DEADLINE, until};
 

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use iwarp::cm::{ConnectError, ConnectParams, Connection, Listener, connect};
-use iwarp::{Device, Ended, MemoryRegion, Options, State, WcStatus};
+use iwarp::{Device, Ended, MemoryRegion, Options, QpState, WcStatus};
 use iwarp_proto::mpa::startup::RtrTypes;
 use iwarp_proto::mpa::wire::FrameKind;
 
@@ -165,7 +165,7 @@ impl End {
         assert_eq!(self.send_cq.poll_one(), None);
         assert_eq!(self.recv_cq.poll_one(), None);
         assert_eq!(self.qp.outstanding(), (0, 0));
-        assert_eq!(self.qp.state(), State::Err);
+        assert_eq!(self.qp.state(), QpState::Err);
     }
 }
 

@@ -2,15 +2,15 @@
 
 use alloc::vec::Vec;
 
+use iwarp_types::{Invalidator, SendOp, Sge};
+
 use super::{Beyond, Follow, Pending, Plan, check_single};
 use crate::ddp::error::DdpError;
 use crate::ddp::wire::{Tagged, Untagged};
-use crate::memory::{Invalidator, Sge};
 use crate::qp::Qp;
 use crate::qp::list::sub_list;
 use crate::qp::reads::{Awaits, Purpose};
 use crate::qp::terminate::Fault;
-use crate::qp::wr::SendOp;
 use crate::rdmap::error::RdmapError;
 use crate::rdmap::wire::{self, AtomicResponse, Opcode};
 

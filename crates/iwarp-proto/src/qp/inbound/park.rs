@@ -5,17 +5,17 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use iwarp_types::{Receive, Sge, Time, WcStatus};
+
 use super::{Beyond, Pending, Plan};
 use crate::ddp::error::DdpError;
 use crate::ddp::rx::check_offset;
 use crate::ddp::wire::{Header, UNTAGGED_LEN, Untagged};
-use crate::memory::Sge;
 use crate::qp::Qp;
 use crate::qp::list::sub_list;
 use crate::qp::terminate::Fault;
-use crate::qp::wr::{Receive, WcStatus};
 use crate::rdmap::wire::Opcode;
-use crate::types::{Mo, Time};
+use crate::types::Mo;
 
 /// How many messages may wait for a receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,11 +1,12 @@
 //! Beginning a Send or Write that nothing holds up.
 
+use iwarp_types::{QpState, SendOp};
+
 use super::{Body, Current, Kind, Scratch, Segments, start};
 use crate::ddp::tx::{Message, Run};
 use crate::qp::list::sub_list;
 use crate::qp::sq::SendWqe;
-use crate::qp::wr::SendOp;
-use crate::qp::{Qp, State, Stream};
+use crate::qp::{Qp, Stream};
 
 impl Qp {
     /// Begins the first waiting request if it is such a one, as nearly all are: its first segments.
@@ -31,7 +32,7 @@ impl Qp {
     #[inline(always)]
     fn start_plain(&mut self) -> Option<(u64, Message)> {
         if self.stream != Stream::Operating
-            || !matches!(self.state, State::Rtr | State::Rts)
+            || !matches!(self.state, QpState::Rtr | QpState::Rts)
             || !self.irq.is_empty()
             || self.sq.wants_acknowledgement()
         {

@@ -1,18 +1,18 @@
 //! Starting the messages that send requests ask for.
 
+use iwarp_types::{AtomicOp, SendOp, Stag, TaggedOffset};
+
 use super::{Current, Kind, Next};
 use crate::ddp::tx::Message;
-use crate::memory::AtomicOp;
 use crate::qp::Qp;
 use crate::qp::hello::{self, Capabilities, WRITE_MARK};
 use crate::qp::reads::{Awaits, Purpose};
-use crate::qp::wr::SendOp;
 use crate::rdmap::tx;
 use crate::rdmap::wire::{
     AOP_COMPARE_SWAP, AOP_FETCH_ADD, ATOMIC_REQUEST_LEN, AtomicRequest, IMMEDIATE_LEN, Opcode,
     ReadRequest,
 };
-use crate::types::{Msn, Stag, TaggedOffset};
+use crate::types::Msn;
 
 /// A Write (RFC 5040 §5.1). One of nothing names no buffer. It must not look like our hello frame,
 /// whatever the program calls the buffer.
@@ -60,16 +60,7 @@ impl Qp {
             }
             SendOp::Immediate { solicited, data } => self.start_immediate(number, solicited, data),
             SendOp::Read { stag, to, .. } => self.start_read(number, stag, to, length),
-            SendOp::FetchAdd { stag, to, add, mask } => {
-                self.start_atomic(number, stag, to, AtomicOp::FetchAdd { add, mask })
-            }
-            SendOp::CompareSwap { stag, to, compare, compare_mask, swap, swap_mask } => self
-                .start_atomic(
-                    number,
-                    stag,
-                    to,
-                    AtomicOp::CompareSwap { compare, compare_mask, swap, swap_mask },
-                ),
+            SendOp::Atomic { stag, to, op } => self.start_atomic(number, stag, to, op),
             SendOp::Bind(bind) => {
                 self.outbound.performing = Some(number);
                 return Some(Next::Bind(bind));

@@ -1,8 +1,9 @@
 //! Segments of one message that came together: the queue pair judges the first, and what it says of
 //! that holds for those that continue it. Whatever does not is left to be judged by itself.
 
+use iwarp_types::{Accessor, Memory, Sge, Usage, Use};
+
 use crate::ddp::wire::Continuation;
-use crate::memory::{Accessor, Memory, Sge, Usage, Use};
 use crate::qp::inbound::{Beyond, Continued, Plan};
 
 /// Payload octets that are placed in one use of their buffer, at most: whoever revokes it waits no

@@ -2,11 +2,11 @@
 
 use alloc::vec::Vec;
 
+use iwarp_types::{Memory, ReceivePool, Sge};
+
 use super::{Receiver, place_list};
 use crate::ddp::wire::Header;
-use crate::memory::{Memory, Sge};
 use crate::qp::inbound::Plan;
-use crate::qp::wr::ReceivePool;
 use crate::qp::{Qp, Shared};
 
 /// Octets of the ULPDU, at most: to take the queue pair once more would last longer than to copy

@@ -220,7 +220,7 @@ fn a_send_queue_is_drained_when_what_was_sent_is_acknowledged() {
     let mut raw = raw(0, 1);
     raw.end.post(1, SEND, &[]);
     raw.end.build();
-    raw.end.qp.borrow_mut().modify(State::Sqd).unwrap();
+    raw.end.qp.borrow_mut().modify(QpState::Sqd).unwrap();
     raw.end.post(2, SEND, &[]);
     let back = raw.back();
     assert_eq!(opcodes(&back), [octets::SEND, octets::READ_REQUEST]);
@@ -237,7 +237,7 @@ fn a_paused_send_queue_still_asks_for_acknowledgement() {
     let mut raw = raw(0, 1);
     raw.end.post(1, SEND, &[]);
     raw.end.tx.transmit(&raw.end.qp, &raw.end.host, &mut raw.end.out, 1);
-    raw.end.qp.borrow_mut().modify(State::Sqd).unwrap();
+    raw.end.qp.borrow_mut().modify(QpState::Sqd).unwrap();
     assert_eq!(opcodes(&raw.back()), [octets::SEND, octets::READ_REQUEST]);
 }
 

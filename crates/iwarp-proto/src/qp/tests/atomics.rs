@@ -6,13 +6,10 @@ use super::*;
 const CAS: (u32, [u64; 4]) = (2, [0x22, u64::MAX, 0x11, u64::MAX]);
 
 fn cas_op(at: u64, compare: u64, swap: u64) -> SendOp {
-    SendOp::CompareSwap {
+    SendOp::Atomic {
         stag: Stag(OPEN),
         to: TaggedOffset(OPEN_BASE + at),
-        compare,
-        compare_mask: u64::MAX,
-        swap,
-        swap_mask: u64::MAX,
+        op: AtomicOp::CompareSwap { compare, compare_mask: u64::MAX, swap, swap_mask: u64::MAX },
     }
 }
 
@@ -62,18 +59,19 @@ fn requests_have_the_layout_of_figure_4_on_queue_one_in_the_order_posted() {
     raw.end.post(1, read_op(0), &[]);
     raw.end.post(
         2,
-        SendOp::FetchAdd { stag: Stag(5), to: TaggedOffset(6), add: 7, mask: 8 },
+        SendOp::Atomic {
+            stag: Stag(5),
+            to: TaggedOffset(6),
+            op: AtomicOp::FetchAdd { add: 7, mask: 8 },
+        },
         &[local(0, 8)],
     );
     raw.end.post(
         3,
-        SendOp::CompareSwap {
+        SendOp::Atomic {
             stag: Stag(15),
             to: TaggedOffset(16),
-            compare: 17,
-            compare_mask: 18,
-            swap: 19,
-            swap_mask: 20,
+            op: AtomicOp::CompareSwap { compare: 17, compare_mask: 18, swap: 19, swap_mask: 20 },
         },
         &[local(0, 8)],
     );
@@ -243,7 +241,7 @@ fn corner_62_alignment_is_not_judged_by_the_offset() {
             stag: Stag,
             to: TaggedOffset,
             dst: &mut [u8],
-            crc: Option<&mut Crc32c>,
+            crc: Option<&mut Digest>,
         ) -> Result<(), AccessError> {
             self.0.gather_remote(who, stag, to, dst, crc)
         }
@@ -258,7 +256,7 @@ fn corner_62_alignment_is_not_judged_by_the_offset() {
             who: Accessor,
             sge: Sge,
             dst: &mut [u8],
-            crc: Option<&mut Crc32c>,
+            crc: Option<&mut Digest>,
         ) -> Result<(), AccessError> {
             self.0.gather_local(who, sge, dst, crc)
         }
@@ -279,7 +277,7 @@ fn corner_62_alignment_is_not_judged_by_the_offset() {
         let mut fpdu = raw.fpdu(&atomic_request(msn, OPEN, to, fetch_add(1)));
         raw.end.rx.receive(&raw.end.qp, &host, &host.0, &mut fpdu);
         raw.end.tx.transmit(&raw.end.qp, &host, &mut raw.end.out, usize::MAX);
-        assert_eq!(raw.end.state() == State::Rts, fine);
+        assert_eq!(raw.end.state() == QpState::Rts, fine);
     }
     assert_eq!(value(&host.0, OPEN, 8), 1);
 }

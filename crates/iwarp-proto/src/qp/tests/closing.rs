@@ -29,7 +29,7 @@ fn what_was_accepted_still_goes_out_when_the_program_disconnects() {
     raw.end.post(3, immediate, &[]);
     raw.end.post(4, SEND, &[]);
     raw.end.qp.borrow_mut().disconnect();
-    assert_eq!(raw.end.state(), State::Err);
+    assert_eq!(raw.end.state(), QpState::Err);
     assert_eq!(raw.end.disposition(), Disposition::Open);
     assert_eq!(outcomes(&raw.end.completions()), [flushed(90, WcOp::Recv)]);
     assert!(raw.end.qp.borrow_mut().wants_transmit());
@@ -215,7 +215,7 @@ fn corner_42_a_fin_with_nothing_pending_ends_the_stream_at_both_sides() {
     assert_eq!(events[0], Event::Disconnected);
     let completions: Vec<_> = events[1..].iter().filter_map(|event| completion(*event)).collect();
     assert_eq!(outcomes(&completions), [flushed(1, WcOp::Recv)]);
-    assert_eq!((raw.end.state(), raw.end.disposition()), (State::Err, Disposition::Finish));
+    assert_eq!((raw.end.state(), raw.end.disposition()), (QpState::Err, Disposition::Finish));
     assert_eq!(raw.back().len(), 0);
     raw.end.eof();
     assert_eq!(raw.end.events(), []);
@@ -286,7 +286,7 @@ fn a_lost_connection_flushes_everything_and_says_so() {
         outcomes(&completions),
         [flushed(2, WcOp::Read), flushed(3, WcOp::Send), flushed(1, WcOp::Recv)]
     );
-    assert_eq!((raw.end.state(), raw.end.disposition()), (State::Err, Disposition::Finish));
+    assert_eq!((raw.end.state(), raw.end.disposition()), (QpState::Err, Disposition::Finish));
     raw.end.qp.borrow_mut().lost();
     assert_eq!(raw.end.events(), []);
     // While closing or terminating the end is no news, but what waited is flushed.
@@ -309,7 +309,7 @@ fn an_aborted_stream_is_reset() {
     raw.end.build();
     raw.end.qp.borrow_mut().abort();
     assert_eq!(outcomes(&raw.end.completions()), [flushed(1, WcOp::Send)]);
-    assert_eq!((raw.end.state(), raw.end.disposition()), (State::Err, Disposition::Abort));
+    assert_eq!((raw.end.state(), raw.end.disposition()), (QpState::Err, Disposition::Abort));
     // Without a stream there is nothing to reset.
     let mut qp = Qp::new(config());
     qp.abort();
@@ -359,7 +359,7 @@ fn corner_53_a_terminate_is_told_flushes_all_and_is_not_answered() {
     raw.end.eof();
     assert_eq!((raw.end.events(), raw.back().len()), (vec![], 0));
     // In good order, so that what was sent arrives.
-    assert_eq!((raw.end.state(), raw.end.disposition()), (State::Err, Disposition::Finish));
+    assert_eq!((raw.end.state(), raw.end.disposition()), (QpState::Err, Disposition::Finish));
 }
 
 /// Covers: RDMAP-5040-5.4-08, RDMAP-5040-6.2.1-04, VERBS-hilland-6.2.3-01,
@@ -372,7 +372,7 @@ fn corner_53_nothing_follows_a_terminate_and_the_stream_ends_gracefully() {
     raw.send(&tagged(octets::WRITE, true, 0, 0, b"x"));
     raw.end.post(2, SEND, &[]);
     assert_eq!(raw.terminate()[..2], [0x11, 0x00]);
-    for state in [State::Init, State::Rtr, State::Rts, State::Sqd] {
+    for state in [QpState::Init, QpState::Rtr, QpState::Rts, QpState::Sqd] {
         assert!(raw.end.qp.borrow_mut().modify(state).is_err());
     }
     raw.end.post(3, SEND, &[]);

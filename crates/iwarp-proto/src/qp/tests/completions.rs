@@ -199,13 +199,10 @@ fn requests_beyond_the_limits_are_refused_when_posted() {
     );
     for op in [
         add_op(0, 1),
-        SendOp::CompareSwap {
+        SendOp::Atomic {
             stag: Stag(1),
             to: TaggedOffset(0),
-            compare: 0,
-            compare_mask: 0,
-            swap: 0,
-            swap_mask: 0,
+            op: AtomicOp::CompareSwap { compare: 0, compare_mask: 0, swap: 0, swap_mask: 0 },
         },
     ] {
         assert_eq!(end.try_post(1, op, &[local(0, 7)]), Err(PostError::Invalid));

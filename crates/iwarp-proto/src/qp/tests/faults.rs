@@ -272,7 +272,7 @@ fn no_frame_of_a_peer_goes_wrong_in_silence() {
                 let terminated = events.iter().any(|event| matches!(event, Event::Terminated(_)));
                 faults += usize::from(fault);
                 assert!(!(fault && terminated));
-                assert_eq!(raw.end.state() == State::Err, fault || terminated);
+                assert_eq!(raw.end.state() == QpState::Err, fault || terminated);
                 let back = raw.back();
                 assert_eq!(back.iter().any(|ulpdu| ulpdu[1] == octets::TERMINATE), fault);
                 if fault {

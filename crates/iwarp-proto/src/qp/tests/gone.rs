@@ -108,7 +108,7 @@ fn a_source_that_goes_when_its_header_was_built_ends_its_own_request() {
     raw.end.post(2, SEND, &[local(0, 3000)]);
     raw.end.post(3, SEND, &[local(0, 3000)]);
     raw.end.build();
-    let error = crate::memory::AccessError::BadAddress(7);
+    let error = iwarp_types::AccessError::BadAddress(7);
     let number = 1;
     raw.end.tx.lost(&raw.end.qp, &raw.end.out, number, error);
     assert_eq!(raw.end.disposition(), Disposition::Abort);

@@ -273,7 +273,7 @@ fn corner_67_operations_that_the_peer_lacks_fail_alone() {
             ],
             "{what}"
         );
-        assert_eq!((raw.end.state(), raw.end.qp.borrow().poll_timeout()), (State::Rts, None));
+        assert_eq!((raw.end.state(), raw.end.qp.borrow().poll_timeout()), (QpState::Rts, None));
     }
 }
 
@@ -375,6 +375,6 @@ fn ends_whose_programs_see_different_devices_learn_of_it_where_both_say_what_the
         raw.send(&hello(15 | u64::from(said.0)));
         let expected = if differ { &[Event::OtherDevice][..] } else { &[] };
         assert_eq!(raw.end.events(), expected, "{tells:?}, {said:?}");
-        assert_eq!(raw.end.state(), State::Rts);
+        assert_eq!(raw.end.state(), QpState::Rts);
     }
 }

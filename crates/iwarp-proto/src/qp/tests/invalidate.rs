@@ -131,7 +131,7 @@ fn local_invalidation_runs_in_the_order_of_the_send_queue() {
         outcomes(&pair.a.completions()),
         [(3, WcStatus::LocalQpOperation, WcOp::LocalInvalidate)]
     );
-    assert_eq!(pair.a.state(), State::Err);
+    assert_eq!(pair.a.state(), QpState::Err);
 }
 
 #[test]

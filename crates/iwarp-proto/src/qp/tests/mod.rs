@@ -30,20 +30,18 @@ use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 use core::convert::Infallible;
 
+use iwarp_types::{
+    Access, AccessError, Accessor, AtomicOp, Bind, Digest, EachAnew, Invalidator, Memory, Payload,
+    PdId, PostError, QpId, QpState, Receive, ReceivePool, RecvRequest, RemoteAccess, SendOp,
+    SendRequest, Sge, Stag, TaggedOffset, Time, Usage, Use, WcOp, WcStatus, WorkCompletion,
+};
+
 use super::{
-    Config, Disposition, Event, Extensions, Payload, Piece, PostError, Qp, Receive, ReceivePool,
-    Receiver, RecvRequest, SendOp, SendRequest, Source, State, Transmit, Transmitter, WcOp,
-    WcStatus, WorkCompletion,
+    Config, Disposition, Event, Extensions, Piece, Qp, Receiver, Source, Transmit, Transmitter,
 };
-use crate::memory::{
-    Access, AccessError, Accessor, AtomicOp, Bind, EachAnew, Invalidator, Memory, PdId, QpId,
-    RemoteAccess, Sge, Usage, Use,
-};
-use crate::mpa::crc::Crc32c;
 use crate::mpa::rx::Deframer;
 use crate::mpa::startup::{Negotiated, Role};
 use crate::mpa::tx::Framer;
-use crate::types::{Stag, TaggedOffset, Time};
 
 /// Local memory of an end, not open to the peer.
 const LOCAL: u32 = 0x0000_1111;
@@ -100,7 +98,7 @@ impl Use for Opened<'_> {
         self.0.place(at, data)
     }
 
-    fn gather(&self, at: u64, dst: &mut [u8], crc: Option<&mut Crc32c>) -> Result<(), AccessError> {
+    fn gather(&self, at: u64, dst: &mut [u8], crc: Option<&mut Digest>) -> Result<(), AccessError> {
         self.0.gather(at, dst, crc)
     }
 }
@@ -241,7 +239,7 @@ impl Memory for Host {
         stag: Stag,
         to: TaggedOffset,
         dst: &mut [u8],
-        crc: Option<&mut Crc32c>,
+        crc: Option<&mut Digest>,
     ) -> Result<(), AccessError> {
         let len = dst.len();
         self.access(who, stag, to.0, len as u64, Access::REMOTE_READ, |octets| {
@@ -313,7 +311,7 @@ impl Memory for Host {
         who: Accessor,
         sge: Sge,
         dst: &mut [u8],
-        crc: Option<&mut Crc32c>,
+        crc: Option<&mut Digest>,
     ) -> Result<(), AccessError> {
         assert!(dst.len() <= sge.length as usize);
         let len = dst.len();
@@ -404,7 +402,7 @@ struct End {
 impl End {
     fn new(config: Config, terms: &Negotiated) -> Self {
         let mut qp = Qp::new(config);
-        for state in [State::Init, State::Rtr] {
+        for state in [QpState::Init, QpState::Rtr] {
             qp.modify(state).unwrap();
         }
         qp.establish(terms, Time::default());
@@ -527,7 +525,7 @@ impl End {
         self.qp.borrow_mut().post_recv(&RecvRequest { wr_id, sges }).unwrap();
     }
 
-    fn state(&self) -> State {
+    fn state(&self) -> QpState {
         self.qp.borrow().state()
     }
 
@@ -572,7 +570,11 @@ fn read_op(at: u64) -> SendOp {
 
 /// A FetchAdd at offset `at` of the peer's [`OPEN`].
 fn add_op(at: u64, add: u64) -> SendOp {
-    SendOp::FetchAdd { stag: Stag(OPEN), to: TaggedOffset(OPEN_BASE + at), add, mask: 0 }
+    SendOp::Atomic {
+        stag: Stag(OPEN),
+        to: TaggedOffset(OPEN_BASE + at),
+        op: AtomicOp::FetchAdd { add, mask: 0 },
+    }
 }
 
 /// Two ends of one stream.
@@ -696,7 +698,7 @@ impl Raw {
         let (head, body) = back[0].split_at(18);
         assert_eq!(head, octets::untagged(octets::TERMINATE, true, 0, 2, 1, 0, &[]));
         assert_eq!(self.end.disposition(), Disposition::Finish);
-        assert_eq!(self.end.state(), State::Err);
+        assert_eq!(self.end.state(), QpState::Err);
         body.to_vec()
     }
 }

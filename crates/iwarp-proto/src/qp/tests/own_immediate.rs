@@ -150,7 +150,7 @@ fn what_a_peer_has_told_of_holds_for_the_whole_stream() {
     raw.send(&tagged(octets::WRITE, true, OPEN, OPEN_BASE, b"data"));
     raw.send(&untagged(0x4d, true, 2, 0, 2, 0, &[]));
     assert_eq!(raw.end.completions().len(), 2);
-    assert_eq!(raw.end.state(), State::Rts);
+    assert_eq!(raw.end.state(), QpState::Rts);
 }
 
 fn product<A: Copy, B: Copy, C: Copy>(a: &[A], b: &[B], c: &[C]) -> Vec<(A, B, C)> {
@@ -249,7 +249,7 @@ fn immediate_data_that_the_peer_does_not_take_fails_alone_and_nothing_of_it_is_s
             ],
             "{capabilities}"
         );
-        assert_eq!(raw.end.state(), State::Rts);
+        assert_eq!(raw.end.state(), QpState::Rts);
     }
 }
 

@@ -57,7 +57,7 @@ fn a_message_without_a_receive_waits_for_one() {
     let mut raw = raw(parking());
     raw.send(&send(1, b"early"));
     assert_eq!(raw.end.parked(), (true, false));
-    assert_eq!((raw.end.events(), raw.end.state()), (vec![], State::Rts));
+    assert_eq!((raw.end.events(), raw.end.state()), (vec![], QpState::Rts));
     assert_eq!(raw.end.qp.borrow().poll_timeout(), None);
     raw.end.receive(1, &[local(0, 8)]);
     raw.end.look_again();

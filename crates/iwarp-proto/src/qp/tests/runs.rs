@@ -1,13 +1,14 @@
 //! Segments of one message that are decided on together, sent or received, end as they would one by
 //! one: the same octets, the same placements, the same fault with the same segment.
 
+use iwarp_types::NoPool;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::octets::{self, read_request, tagged, untagged};
 use super::splits::{Outcome, stage, steps};
 use super::*;
-use crate::qp::{NoPool, Shared};
+use crate::qp::Shared;
 use crate::rdmap::error::RdmapError;
 
 /// What happens to segments on their way, or to the memory that they go to.

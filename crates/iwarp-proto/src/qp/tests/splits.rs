@@ -157,7 +157,7 @@ pub(super) struct Outcome {
     local: Vec<u8>,
     open: Vec<u8>,
     back: Vec<Vec<u8>>,
-    state: State,
+    state: QpState,
 }
 
 impl Outcome {
@@ -231,7 +231,7 @@ proptest! {
         let (mut raw, ulpdus) = stage(&steps, crc, markers);
         let stream = stream_of(&mut raw, &ulpdus);
         let mut rest = &stream[..];
-        while !rest.is_empty() && raw.end.state() != State::Err {
+        while !rest.is_empty() && raw.end.state() != QpState::Err {
             let has = raw.end.inbox.len();
             let wanted = raw.end.rx.wanted(&raw.end.inbox);
             prop_assert!(wanted > has);
@@ -243,10 +243,10 @@ proptest! {
             // Octets were used, or a length is known now.
             let used = raw.end.inbox.len() < has + wants;
             let known = raw.end.rx.wanted(&raw.end.inbox) > wanted;
-            prop_assert!(used || known || raw.end.state() == State::Err);
+            prop_assert!(used || known || raw.end.state() == QpState::Err);
             rest = &rest[wants..];
         }
-        if raw.end.state() != State::Err {
+        if raw.end.state() != QpState::Err {
             prop_assert!(raw.end.inbox.is_empty());
         }
     }

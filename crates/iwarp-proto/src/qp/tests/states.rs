@@ -3,19 +3,19 @@
 use super::octets::{self, send, tagged};
 use super::*;
 
-fn modify(end: &End, to: State) {
+fn modify(end: &End, to: QpState) {
     end.qp.borrow_mut().modify(to).unwrap();
 }
 
 /// A queue pair without a stream, in `state`.
-fn detached(state: State) -> Qp {
+fn detached(state: QpState) -> Qp {
     let mut qp = Qp::new(config());
-    let path = [State::Init, State::Rtr, State::Rts, State::Sqd];
+    let path = [QpState::Init, QpState::Rtr, QpState::Rts, QpState::Sqd];
     for to in path {
         if qp.state() == state {
             break;
         }
-        let to = if state == State::Err { State::Err } else { to };
+        let to = if state == QpState::Err { QpState::Err } else { to };
         qp.modify(to).unwrap();
     }
     assert_eq!(qp.state(), state);
@@ -31,12 +31,12 @@ fn post_to(qp: &mut Qp) -> Result<(), PostError> {
 #[test]
 fn what_may_be_posted_depends_on_the_state() {
     for (state, sends, receives) in [
-        (State::Reset, false, false),
-        (State::Init, false, true),
-        (State::Rtr, false, true),
-        (State::Rts, true, true),
-        (State::Sqd, true, true),
-        (State::Err, true, true),
+        (QpState::Reset, false, false),
+        (QpState::Init, false, true),
+        (QpState::Rtr, false, true),
+        (QpState::Rts, true, true),
+        (QpState::Sqd, true, true),
+        (QpState::Err, true, true),
     ] {
         let mut qp = detached(state);
         let refused = Err(PostError::WrongState);
@@ -44,7 +44,7 @@ fn what_may_be_posted_depends_on_the_state() {
         let receive = qp.post_recv(&RecvRequest { wr_id: 2, sges: &[] });
         assert_eq!(receive, if receives { Ok(()) } else { refused }, "{state:?}");
         let events: Vec<Event> = core::iter::from_fn(|| qp.poll_event()).collect();
-        if state == State::Err {
+        if state == QpState::Err {
             let completions: Vec<_> = events.into_iter().filter_map(completion).collect();
             assert_eq!(
                 outcomes(&completions),
@@ -63,37 +63,37 @@ fn what_may_be_posted_depends_on_the_state() {
 /// Covers: VERBS-hilland-6.2-01, VERBS-hilland-6.2.1-02, VERBS-hilland-6.2.2-01
 #[test]
 fn a_refused_change_changes_nothing() {
-    let mut qp = detached(State::Rts);
+    let mut qp = detached(QpState::Rts);
     post_to(&mut qp).unwrap();
-    for to in [State::Init, State::Rtr] {
+    for to in [QpState::Init, QpState::Rtr] {
         let error = qp.modify(to).unwrap_err();
-        assert_eq!((error.from, error.to), (State::Rts, to));
-        assert_eq!((qp.state(), qp.outstanding()), (State::Rts, (1, 0)));
+        assert_eq!((error.from, error.to), (QpState::Rts, to));
+        assert_eq!((qp.state(), qp.outstanding()), (QpState::Rts, (1, 0)));
     }
-    for to in [State::Rtr, State::Rts, State::Sqd] {
-        assert!(detached(State::Reset).modify(to).is_err());
+    for to in [QpState::Rtr, QpState::Rts, QpState::Sqd] {
+        assert!(detached(QpState::Reset).modify(to).is_err());
     }
 }
 
 /// Covers: VERBS-hilland-6.2.4-01, VERBS-hilland-6.2.4-02
 #[test]
 fn err_flushes_in_order_and_only_reset_leads_out_of_it() {
-    let mut qp = detached(State::Rts);
+    let mut qp = detached(QpState::Rts);
     for _ in 0..3 {
         post_to(&mut qp).unwrap();
     }
     for wr_id in 10..12 {
         qp.post_recv(&RecvRequest { wr_id, sges: &[] }).unwrap();
     }
-    qp.modify(State::Err).unwrap();
+    qp.modify(QpState::Err).unwrap();
     let flushed: Vec<_> = core::iter::from_fn(|| qp.poll_event()).filter_map(completion).collect();
     assert!(flushed.iter().all(|wc| wc.status == WcStatus::Flushed));
     assert_eq!(flushed.iter().map(|wc| wc.wr_id).collect::<Vec<_>>(), [1, 1, 1, 10, 11]);
-    for to in [State::Init, State::Rtr, State::Rts, State::Sqd] {
+    for to in [QpState::Init, QpState::Rtr, QpState::Rts, QpState::Sqd] {
         assert!(qp.modify(to).is_err());
     }
-    qp.modify(State::Reset).unwrap();
-    qp.modify(State::Init).unwrap();
+    qp.modify(QpState::Reset).unwrap();
+    qp.modify(QpState::Init).unwrap();
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn reset_forgets_everything() {
     raw.end.post(1, read_op(0), &[local(0, 8)]);
     raw.end.receive(2, &[]);
     raw.send(&octets::read_request(1, 8, OPEN, OPEN_BASE));
-    modify(&raw.end, State::Reset);
+    modify(&raw.end, QpState::Reset);
     let mut qp = raw.end.qp.borrow_mut();
     assert_eq!(qp.poll_event(), None);
     assert!(!qp.wants_transmit() && !qp.has_work() && !qp.is_connected());
@@ -112,16 +112,16 @@ fn reset_forgets_everything() {
 /// Covers: VERBS-hilland-6.2.1.2-01
 #[test]
 fn a_stream_starts_with_every_msn_at_one_and_takes_what_was_posted_before() {
-    let mut qp = detached(State::Rts);
+    let mut qp = detached(QpState::Rts);
     // A stream that went some way and broke.
     qp.establish(&terms(Role::Initiator), Time::default());
     qp.start_sends_at(crate::types::Msn(77));
     qp.lost();
-    qp.modify(State::Reset).unwrap();
-    qp.modify(State::Init).unwrap();
+    qp.modify(QpState::Reset).unwrap();
+    qp.modify(QpState::Init).unwrap();
     qp.post_recv(&RecvRequest { wr_id: 5, sges: &[] }).unwrap();
-    qp.modify(State::Rtr).unwrap();
-    qp.modify(State::Rts).unwrap();
+    qp.modify(QpState::Rtr).unwrap();
+    qp.modify(QpState::Rts).unwrap();
     post_to(&mut qp).unwrap();
     let terms = terms(Role::Initiator);
     qp.establish(&terms, Time::default());
@@ -136,25 +136,25 @@ fn a_stream_starts_with_every_msn_at_one_and_takes_what_was_posted_before() {
 
 #[test]
 fn full_operation_leads_to_rts() {
-    for state in [State::Init, State::Rtr, State::Rts] {
+    for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
         let mut qp = detached(state);
         qp.establish(&terms(Role::Initiator), Time::default());
-        assert_eq!(qp.state(), State::Rts);
+        assert_eq!(qp.state(), QpState::Rts);
         assert!(qp.is_connected());
     }
-    let mut qp = detached(State::Sqd);
+    let mut qp = detached(QpState::Sqd);
     qp.establish(&terms(Role::Initiator), Time::default());
-    assert_eq!(qp.state(), State::Sqd);
+    assert_eq!(qp.state(), QpState::Sqd);
 }
 
 #[test]
 fn a_queue_pair_that_was_given_up_during_start_up_ends_its_stream_at_once() {
     for rtr in [None, Some(crate::mpa::startup::Rtr::Send)] {
-        let mut qp = detached(State::Err);
+        let mut qp = detached(QpState::Err);
         let terms = Negotiated { rtr, peer_to_peer: rtr.is_some(), ..terms(Role::Initiator) };
         qp.establish(&terms, Time::default());
         let mut end = End::around(qp, &terms);
-        assert_eq!((end.state(), end.disposition()), (State::Err, Disposition::Finish));
+        assert_eq!((end.state(), end.disposition()), (QpState::Err, Disposition::Finish));
         assert!(end.take_all().is_empty());
         end.receive(1, &[]);
         assert_eq!(outcomes(&end.completions()), [(1, WcStatus::Flushed, WcOp::Recv)]);
@@ -170,7 +170,7 @@ fn a_drained_send_queue_finishes_what_was_started_and_starts_nothing() {
     raw.end.post(2, SEND, &[local(0, 300)]);
     raw.end.post(3, SEND, &[]);
     raw.end.tx.transmit(&raw.end.qp, &raw.end.host, &mut raw.end.out, 60);
-    modify(&raw.end, State::Sqd);
+    modify(&raw.end, QpState::Sqd);
     // The rest of the Send that was started; the answers to the peer go on too.
     raw.send(&octets::read_request(1, 0, 0, 0));
     let back = raw.back();
@@ -193,10 +193,10 @@ fn a_drained_send_queue_finishes_what_was_started_and_starts_nothing() {
     raw.send(&octets::read_request(2, 0, 0, 0));
     assert_eq!((raw.back().len(), raw.end.events()), (1, vec![]));
     assert_eq!(raw.end.qp.borrow().outstanding().0, 3);
-    modify(&raw.end, State::Rts);
+    modify(&raw.end, QpState::Rts);
     assert_eq!(raw.back(), [send(2, &[]), send(3, &[]), send(4, &[])]);
     assert_eq!(raw.end.completions().len(), 3);
-    modify(&raw.end, State::Sqd);
+    modify(&raw.end, QpState::Sqd);
     assert_eq!(raw.end.events(), [Event::SendQueueDrained]);
 }
 
@@ -207,7 +207,7 @@ fn err_by_the_programs_wish_closes_the_stream_in_good_order() {
     let mut raw = Raw::initiator(config(), |_| {});
     raw.end.receive(1, &[]);
     raw.end.post(2, SEND, &[]);
-    modify(&raw.end, State::Err);
+    modify(&raw.end, QpState::Err);
     assert_eq!(raw.back(), [send(1, &[])]);
     assert_eq!(
         outcomes(&raw.end.completions()),
@@ -236,9 +236,9 @@ fn the_last_receive_of_a_shared_queue_is_reported_once() {
 
 #[test]
 fn a_program_that_connects_by_itself_keeps_its_state() {
-    for state in [State::Rtr, State::Rts, State::Sqd] {
+    for state in [QpState::Rtr, QpState::Rts, QpState::Sqd] {
         let mut qp = detached(state);
-        if state != State::Rtr {
+        if state != QpState::Rtr {
             post_to(&mut qp).unwrap();
         }
         let terms = terms(Role::Initiator);
@@ -248,33 +248,33 @@ fn a_program_that_connects_by_itself_keeps_its_state() {
         assert_eq!(end.state(), state);
         // What it had posted goes out as soon as its state allows it.
         let sent = !end.take_all().is_empty();
-        assert_eq!(sent, state == State::Rts, "{state:?}");
-        if state == State::Rtr {
+        assert_eq!(sent, state == QpState::Rts, "{state:?}");
+        if state == QpState::Rtr {
             // As with an RNIC, which has no such state once it is connected.
             end.post(1, SEND, &[]);
             assert!(!end.take_all().is_empty());
-            assert_eq!(end.state(), State::Rtr);
-            modify(&end, State::Rts);
+            assert_eq!(end.state(), QpState::Rtr);
+            modify(&end, QpState::Rts);
             end.post(2, SEND, &[]);
             assert!(!end.take_all().is_empty());
         }
-        if state == State::Sqd {
-            modify(&end, State::Rts);
+        if state == QpState::Sqd {
+            modify(&end, QpState::Rts);
             assert!(!end.take_all().is_empty());
         }
         end.qp.borrow_mut().unreachable();
-        assert_eq!(end.state(), State::Rts, "that is about queue pairs without a stream");
+        assert_eq!(end.state(), QpState::Rts, "that is about queue pairs without a stream");
     }
     // One that failed meanwhile stays failed.
-    let mut qp = detached(State::Rts);
-    qp.modify(State::Err).unwrap();
+    let mut qp = detached(QpState::Rts);
+    qp.modify(QpState::Err).unwrap();
     qp.establish_in_place(&terms(Role::Initiator), Time::default());
-    assert_eq!(qp.state(), State::Err);
+    assert_eq!(qp.state(), QpState::Err);
 }
 
 #[test]
 fn a_peer_that_cannot_be_had_is_told_by_the_oldest_request() {
-    let mut qp = detached(State::Rts);
+    let mut qp = detached(QpState::Rts);
     let request = |wr_id| RecvRequest { wr_id, sges: &[] };
     qp.post_recv(&request(3)).unwrap();
     for wr_id in [1, 2] {
@@ -283,7 +283,7 @@ fn a_peer_that_cannot_be_had_is_told_by_the_oldest_request() {
         qp.post_send(&request).unwrap();
     }
     qp.unreachable();
-    assert_eq!(qp.state(), State::Err);
+    assert_eq!(qp.state(), QpState::Err);
     let events = core::iter::from_fn(|| qp.poll_event());
     let completions: Vec<_> = events.filter_map(completion).collect();
     assert_eq!(

@@ -197,7 +197,7 @@ fn corner_50_a_terminate_of_any_length_and_flags_is_taken() {
             let events = raw.end.events();
             assert_eq!(events[0], Event::Terminated(told), "{flags} {len}");
             assert_eq!(events.len(), 2);
-            assert_eq!((raw.back().len(), raw.end.state()), (0, State::Err));
+            assert_eq!((raw.back().len(), raw.end.state()), (0, QpState::Err));
         }
     }
     // Far longer than one can be, also where it is not taken as a whole.

@@ -99,15 +99,17 @@ fn requests_are_made_as_recorded_but_for_the_names_they_choose() {
     back[18..30].copy_from_slice(&expected[20..32]);
     assert_eq!(back, expected[2..expected.len() - 4]);
     let (stag, to) = (Stag(SOURCE), TaggedOffset(0x40));
-    let cas = SendOp::CompareSwap {
+    let cas = SendOp::Atomic {
         stag,
         to,
-        compare: 0x2222_2222_2222_2222,
-        compare_mask: u64::MAX,
-        swap: 0x1111_1111_1111_1111,
-        swap_mask: u64::MAX,
+        op: AtomicOp::CompareSwap {
+            compare: 0x2222_2222_2222_2222,
+            compare_mask: u64::MAX,
+            swap: 0x1111_1111_1111_1111,
+            swap_mask: u64::MAX,
+        },
     };
-    let add = SendOp::FetchAdd { stag, to, add: 7, mask: 0 };
+    let add = SendOp::Atomic { stag, to, op: AtomicOp::FetchAdd { add: 7, mask: 0 } };
     for (name, op) in [("atomic_fetchadd", add), ("atomic_cmpswap", cas)] {
         let mut raw = ends(Role::Initiator, false, |_| {});
         raw.end.post(1, op, &[local(0, 8)]);

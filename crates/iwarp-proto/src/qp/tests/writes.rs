@@ -82,7 +82,7 @@ fn corner_33_nothing_of_a_zero_length_tagged_segment_is_checked() {
     raw.send(&tagged(octets::WRITE, true, OPEN, OPEN_BASE + 2, b"cd"));
     assert_eq!(raw.end.events(), []);
     assert_eq!(&raw.end.host.octets(OPEN)[..5], b"abcd\0");
-    assert_eq!(raw.end.state(), State::Rts);
+    assert_eq!(raw.end.state(), QpState::Rts);
     assert_eq!(raw.back(), [] as [Vec<u8>; 0]);
 }
 
@@ -187,7 +187,7 @@ fn a_queue_pair_may_grant_less_than_the_memory_does() {
                 _ => false,
             });
             assert_eq!(refused, granted != needed, "{granted:?} for {needed:?}");
-            assert_eq!(raw.end.state() == State::Err, refused);
+            assert_eq!(raw.end.state() == QpState::Err, refused);
         }
         // One that touches no memory is nobody's business.
         let mut raw = Raw::new();

@@ -1,9 +1,8 @@
 //! Where the payload of consecutive segments comes from.
 
-use crate::memory::{AccessError, Accessor, Memory, Sge, Usage, Use};
-use crate::mpa::crc::Crc32c;
+use iwarp_types::{AccessError, Accessor, Digest, Memory, Sge, Stag, Usage, Use};
+
 use crate::qp::outbound::{Body, Scratch};
-use crate::types::Stag;
 
 /// Copies one piece after another of what was decided to be sent, in one use of its buffer; of a
 /// list, in one of each.
@@ -39,7 +38,7 @@ impl<'a, M: Memory> Gather<'a, M> {
     pub(super) fn copy(
         &mut self,
         dst: &mut [u8],
-        crc: Option<&mut Crc32c>,
+        crc: Option<&mut Digest>,
     ) -> Result<(), AccessError> {
         if let Self::Memory { at, left, open: Some(source), .. } = self
             && *left >= dst.len()
@@ -57,7 +56,7 @@ impl<'a, M: Memory> Gather<'a, M> {
     fn copy_anew(
         &mut self,
         mut dst: &mut [u8],
-        mut crc: Option<&mut Crc32c>,
+        mut crc: Option<&mut Digest>,
     ) -> Result<(), AccessError> {
         let (memory, who, usage, stag, at, left, open, list) = match self {
             Self::Octets(octets) => {

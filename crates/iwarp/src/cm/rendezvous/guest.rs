@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use iwarp_os::{Interest, Ready};
 use iwarp_proto::mpa::startup::Negotiated;
-use iwarp_proto::types::Time;
+use iwarp_types::Time;
 
 use crate::cm::rendezvous::Meeting;
 use crate::cm::rendezvous::door::send_away;

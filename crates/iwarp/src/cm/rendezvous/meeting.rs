@@ -9,7 +9,7 @@ use std::time::Duration;
 use iwarp_os::{Ready, TcpSocket};
 use iwarp_proto::mpa::startup::{Negotiated, Reply, Role};
 use iwarp_proto::qp::Shared;
-use iwarp_proto::types::Time;
+use iwarp_types::Time;
 
 use crate::cm::rendezvous::door::send_away;
 use crate::cm::rendezvous::guest::{Guests, Moved, Proving, Waiting};

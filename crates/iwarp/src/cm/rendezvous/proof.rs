@@ -22,7 +22,7 @@ use std::io;
 use std::net::IpAddr;
 
 use hmac::{Hmac, Mac};
-use iwarp_proto::types::Time;
+use iwarp_types::Time;
 use rand_core::{CryptoRng, RngCore};
 use sha2::{Digest, Sha256};
 use spake2::{Ed25519Group, Identity, Password, Spake2};

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use iwarp_proto::qp::Shared;
-use iwarp_proto::types::Time;
+use iwarp_types::Time;
 
 use super::Link;
 use crate::engine::endpoint::Endpoint;

@@ -2,10 +2,10 @@
 
 use thiserror::Error;
 
-/// State of a queue pair. A reliable connected one has no SQE state: every local error leads to
-/// [`State::Err`].
+/// QpState of a queue pair. A reliable connected one has no SQE state: every local error leads to
+/// [`QpState::Err`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum State {
+pub enum QpState {
     /// Nothing may be posted.
     #[default]
     Reset,
@@ -26,12 +26,12 @@ pub enum State {
 #[error("queue pair cannot go from {from:?} to {to:?}")]
 pub struct TransitionError {
     /// Where it is.
-    pub from: State,
+    pub from: QpState,
     /// Where it was to go.
-    pub to: State,
+    pub to: QpState,
 }
 
-impl State {
+impl QpState {
     /// Whether the verbs allow this change. Every state may go to Reset and Err.
     pub const fn may_become(self, to: Self) -> bool {
         matches!(
@@ -57,9 +57,9 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use super::State::{self, Err, Init, Reset, Rtr, Rts, Sqd};
+    use super::QpState::{self, Err, Init, Reset, Rtr, Rts, Sqd};
 
-    const ALL: [State; 6] = [Reset, Init, Rtr, Rts, Sqd, Err];
+    const ALL: [QpState; 6] = [Reset, Init, Rtr, Rts, Sqd, Err];
 
     /// Covers: VERBS-hilland-6.2-01, VERBS-hilland-6.2.2-01, VERBS-hilland-6.2.4-02
     #[test]

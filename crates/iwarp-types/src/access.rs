@@ -1,0 +1,148 @@
+//! Rights to registered memory, and why an access is refused.
+
+/// Rights of a region or window. The values are those of `ibv_access_flags`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Access(pub u32);
+
+impl Access {
+    /// Nothing but local read, which every region has.
+    pub const LOCAL_READ: Self = Self(0);
+    /// Receives and Read Responses may be placed.
+    pub const LOCAL_WRITE: Self = Self(1);
+    /// The peer may write. Needs local write.
+    pub const REMOTE_WRITE: Self = Self(1 << 1);
+    /// The peer may read.
+    pub const REMOTE_READ: Self = Self(1 << 2);
+    /// The peer may do atomic operations. Needs local write.
+    pub const REMOTE_ATOMIC: Self = Self(1 << 3);
+    /// Memory windows may be bound to the region.
+    pub const MW_BIND: Self = Self(1 << 4);
+    /// Tagged offsets (and the addresses of local work requests) count from the region's start
+    /// instead of being virtual addresses.
+    pub const ZERO_BASED: Self = Self(1 << 5);
+
+    /// Whether every right of `other` is among these.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Whether any right of `other` is among these.
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+impl core::ops::BitOr for Access {
+    type Output = Self;
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// What a remote operation does with the memory it names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RemoteAccess {
+    /// RDMA Write.
+    Write,
+    /// RDMA Read (the source of a Read Response).
+    Read,
+    /// FetchAdd or CompareSwap.
+    Atomic,
+}
+
+impl RemoteAccess {
+    /// The right that the region or window must have.
+    pub const fn right(self) -> Access {
+        match self {
+            Self::Write => Access::REMOTE_WRITE,
+            Self::Read => Access::REMOTE_READ,
+            Self::Atomic => Access::REMOTE_ATOMIC,
+        }
+    }
+}
+
+/// What a use of a buffer does, and on whose word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Usage {
+    /// A work request sends from it.
+    LocalRead,
+    /// A receive or a Read of a work request's is placed in it.
+    LocalWrite,
+    /// The peer reads it.
+    RemoteRead,
+    /// The peer writes to it.
+    RemoteWrite,
+}
+
+impl Usage {
+    /// The right that the region or window must have.
+    pub const fn right(self) -> Access {
+        match self {
+            Self::LocalRead => Access::LOCAL_READ,
+            Self::LocalWrite => Access::LOCAL_WRITE,
+            Self::RemoteRead => RemoteAccess::Read.right(),
+            Self::RemoteWrite => RemoteAccess::Write.right(),
+        }
+    }
+
+    /// Whether a work request names the buffer: then it is a region, not a window.
+    pub const fn is_local(self) -> bool {
+        matches!(self, Self::LocalRead | Self::LocalWrite)
+    }
+}
+
+/// Why an access was refused. What this means on the wire depends on the message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AccessError {
+    /// No such STag: unknown index, wrong key, STag 0, or invalidated.
+    #[error("invalid STag")]
+    InvalidStag,
+    /// The octets are not all within the region or window.
+    #[error("base or bounds violation")]
+    Bounds,
+    /// Offset plus length reaches 2^64.
+    #[error("tagged offset wraps")]
+    Wrap,
+    /// The region does not grant this kind of access.
+    #[error("access right not granted")]
+    Rights,
+    /// The STag belongs to another protection domain or another stream.
+    #[error("STag not associated with this stream")]
+    NotAssociated,
+    /// The target of an atomic operation is not aligned to 8 octets.
+    #[error("atomic target is not aligned to 8 octets")]
+    Unaligned,
+    /// Invalidation was asked for something that may not be invalidated this way: a region that
+    /// several streams share, or one with windows bound to it.
+    #[error("STag cannot be invalidated")]
+    CannotInvalidate,
+    /// Everything was right but the memory: the program has unmapped, protected or truncated it
+    /// since it was registered. The address that could not be accessed (as `EFAULT` says it).
+    #[error("bad address {0:#x}: registered memory is gone")]
+    BadAddress(u64),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Access;
+
+    #[test]
+    fn rights_are_apart_and_add_up() {
+        let all = [
+            Access::LOCAL_WRITE,
+            Access::REMOTE_WRITE,
+            Access::REMOTE_READ,
+            Access::REMOTE_ATOMIC,
+            Access::MW_BIND,
+            Access::ZERO_BASED,
+        ];
+        for (i, one) in all.into_iter().enumerate() {
+            assert!(one != Access::LOCAL_READ);
+            for (j, other) in all.into_iter().enumerate() {
+                assert_eq!(one.contains(other), i == j);
+                assert_eq!(one.intersects(other), i == j);
+                assert!((one | other).contains(one) && (one | other).intersects(other));
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Work completions.
+
+use crate::{QpId, Stag};
+
+/// What a work completion is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WcOp {
+    /// A Send.
+    Send,
+    /// An RDMA Write.
+    Write,
+    /// An RDMA Read.
+    Read,
+    /// A FetchAdd.
+    FetchAdd,
+    /// A CompareSwap.
+    CompareSwap,
+    /// Immediate Data.
+    Immediate,
+    /// A memory window bind.
+    Bind,
+    /// A local invalidate.
+    LocalInvalidate,
+    /// A received Send.
+    Recv,
+    /// Received Immediate Data.
+    RecvImmediate,
+    /// A Write of the peer's that carried immediate data. The receive's buffer is untouched.
+    RecvWriteImmediate,
+}
+
+/// How a work request ended. Numbers and names are those of `ibv_wc_status`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u32)]
+pub enum WcStatus {
+    /// It did what it should.
+    #[default]
+    Success = 0,
+    /// The message did not fit the receive.
+    LocalLength = 1,
+    /// The queue pair cannot do this.
+    LocalQpOperation = 2,
+    /// A local element was refused.
+    LocalProtection = 4,
+    /// Flushed because the queue pair is in the error state.
+    Flushed = 5,
+    /// A memory window could not be bound.
+    WindowBind = 6,
+    /// The peer's response made no sense.
+    BadResponse = 7,
+    /// A local access fault while receiving.
+    LocalAccess = 8,
+    /// The peer says the request is invalid.
+    RemoteInvalidRequest = 9,
+    /// The peer refused access to its memory.
+    RemoteAccess = 10,
+    /// The peer failed to carry the request out.
+    RemoteOperation = 11,
+    /// The peer does not answer.
+    RetryExceeded = 12,
+    /// The peer had no receive for too long.
+    RnrRetryExceeded = 13,
+    /// Something else.
+    General = 21,
+}
+
+/// A work completion.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WorkCompletion {
+    /// Of the work request.
+    pub wr_id: u64,
+    /// The queue pair.
+    pub qp: QpId,
+    /// How it ended.
+    pub status: WcStatus,
+    /// What it was.
+    pub op: WcOp,
+    /// Octets received or read; of a received Write with immediate data those it wrote.
+    pub byte_len: u32,
+    /// Received immediate data: 8 octets of [`WcOp::RecvImmediate`]; of the other operations the
+    /// first four count.
+    pub immediate: Option<[u8; 8]>,
+    /// The local STag that a Send with Invalidate made invalid.
+    pub invalidated: Option<Stag>,
+    /// Received with Solicited Event.
+    pub solicited: bool,
+}
+
+impl WorkCompletion {
+    /// The four octets that came with a Send or Write; of Immediate Data that came alone, its
+    /// first four.
+    pub fn immediate_word(&self) -> Option<[u8; 4]> {
+        self.immediate.and_then(|data| data.first_chunk().copied())
+    }
+}

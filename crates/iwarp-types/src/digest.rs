@@ -1,0 +1,234 @@
+//! Digests that are fed while octets are copied: CRC32c, as iSCSI has it and MPA puts it on the wire
+//! (RFC 5044 §4.4), and the CRC-32 of Ethernet, which is RoCE's ICRC.
+
+/// Which CRC.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Polynomial {
+    /// Castagnoli's: CRC32c.
+    Castagnoli,
+    /// That of IEEE 802.3.
+    Ethernet,
+}
+
+/// A running CRC of 32 bits.
+///
+/// Octets may be fed in pieces of any size. [`Self::register`] and [`Self::set_register`] let a
+/// routine that copies and sums in one pass carry the sum on.
+#[derive(Clone, Copy, Debug)]
+pub struct Digest {
+    register: u32,
+    polynomial: Polynomial,
+}
+
+impl Digest {
+    /// The CRC32c of nothing.
+    pub const fn crc32c() -> Self {
+        Self::from_register(Polynomial::Castagnoli, u32::MAX)
+    }
+
+    /// The CRC-32 of nothing.
+    pub const fn crc32() -> Self {
+        Self::from_register(Polynomial::Ethernet, u32::MAX)
+    }
+
+    /// Goes on from a register.
+    pub const fn from_register(polynomial: Polynomial, register: u32) -> Self {
+        Self { register, polynomial }
+    }
+
+    /// Feeds `data`.
+    pub fn update(&mut self, data: &[u8]) {
+        if data.is_empty() {
+            return;
+        }
+        self.register = run(self.polynomial, self.register, data);
+    }
+
+    /// Which one it is.
+    pub const fn polynomial(self) -> Polynomial {
+        self.polynomial
+    }
+
+    /// The shift register in reflected form: all ones at first, not yet inverted.
+    pub const fn register(self) -> u32 {
+        self.register
+    }
+
+    /// What the register has become.
+    pub const fn set_register(&mut self, register: u32) {
+        self.register = register;
+    }
+
+    /// The finished CRC in the octet order of the wire, least significant octet first.
+    pub const fn wire(self) -> [u8; 4] {
+        (!self.register).to_le_bytes()
+    }
+}
+
+#[cfg(feature = "std")]
+fn run(polynomial: Polynomial, register: u32, data: &[u8]) -> u32 {
+    let algorithm = match polynomial {
+        // From the start there is a way that moves no parameters about.
+        Polynomial::Castagnoli if register == u32::MAX => {
+            return !crc_fast::crc32_iscsi(data);
+        }
+        Polynomial::Castagnoli => crc_fast::CrcAlgorithm::Crc32Iscsi,
+        Polynomial::Ethernet => crc_fast::CrcAlgorithm::Crc32IsoHdlc,
+    };
+    let mut digest = crc_fast::Digest::new_with_init_state(algorithm, u64::from(register));
+    digest.update(data);
+    digest.get_state() as u32
+}
+
+#[cfg(not(feature = "std"))]
+use table::run;
+
+/// The portable way: eight octets a step.
+#[cfg(any(test, not(feature = "std")))]
+mod table {
+    use super::Polynomial;
+
+    const STEP: usize = 8;
+
+    /// `[n][octet]`: what `octet` does to the register when `n` more octets follow it.
+    type Tables = [[u32; 256]; STEP];
+
+    static CASTAGNOLI: Tables = tables(0x82f6_3b78);
+    static ETHERNET: Tables = tables(0xedb8_8320);
+
+    const fn tables(polynomial: u32) -> Tables {
+        let mut tables = [[0; 256]; STEP];
+        let mut octet = 0;
+        while octet < 256 {
+            let mut value = octet as u32;
+            let mut bit = 0;
+            while bit < 8 {
+                value = if value & 1 == 1 { (value >> 1) ^ polynomial } else { value >> 1 };
+                bit += 1;
+            }
+            tables[0][octet] = value;
+            octet += 1;
+        }
+        let mut n = 1;
+        while n < STEP {
+            let mut octet = 0;
+            while octet < 256 {
+                let value = tables[n - 1][octet];
+                tables[n][octet] = (value >> 8) ^ tables[0][(value & 0xff) as usize];
+                octet += 1;
+            }
+            n += 1;
+        }
+        tables
+    }
+
+    pub(super) fn run(polynomial: Polynomial, mut register: u32, data: &[u8]) -> u32 {
+        let tables = match polynomial {
+            Polynomial::Castagnoli => &CASTAGNOLI,
+            Polynomial::Ethernet => &ETHERNET,
+        };
+        let mut steps = data.chunks_exact(STEP);
+        for step in &mut steps {
+            let [a, b, c, d] = register.to_le_bytes();
+            register = tables[7][usize::from(step[0] ^ a)]
+                ^ tables[6][usize::from(step[1] ^ b)]
+                ^ tables[5][usize::from(step[2] ^ c)]
+                ^ tables[4][usize::from(step[3] ^ d)]
+                ^ tables[3][usize::from(step[4])]
+                ^ tables[2][usize::from(step[5])]
+                ^ tables[1][usize::from(step[6])]
+                ^ tables[0][usize::from(step[7])];
+        }
+        for &octet in steps.remainder() {
+            register = (register >> 8) ^ tables[0][usize::from(register as u8 ^ octet)];
+        }
+        register
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::{Digest, Polynomial, run, table};
+
+    fn wire(data: &[u8]) -> [u8; 4] {
+        let mut crc = Digest::crc32c();
+        crc.update(data);
+        crc.wire()
+    }
+
+    /// The examples of RFC 3720 B.4.
+    ///
+    /// Covers: MPA-5044-4.4-01, MPA-5044-4.4-11
+    #[test]
+    fn crc_is_that_of_iscsi() {
+        let up: Vec<u8> = (0..32).collect();
+        let down: Vec<u8> = (0..32).rev().collect();
+        assert_eq!(wire(&[0; 32]), [0xaa, 0x36, 0x91, 0x8a]);
+        assert_eq!(wire(&[0xff; 32]), [0x43, 0xab, 0xa8, 0x62]);
+        assert_eq!(wire(&up), [0x4e, 0x79, 0xdd, 0x46]);
+        assert_eq!(wire(&down), [0x5c, 0xdb, 0x3f, 0x11]);
+        let mut read_pdu = [0; 48];
+        read_pdu[0] = 0x01;
+        read_pdu[1] = 0xc0;
+        read_pdu[16] = 0x14;
+        read_pdu[22] = 0x04;
+        read_pdu[27] = 0x14;
+        read_pdu[31] = 0x18;
+        read_pdu[32] = 0x28;
+        read_pdu[40] = 0x02;
+        assert_eq!(wire(&read_pdu), [0x56, 0x3a, 0x96, 0xd9]);
+    }
+
+    /// The check value that catalogues of CRCs give, and the residue of a sum that follows its data.
+    #[test]
+    fn crc_32_is_that_of_ethernet() {
+        let mut crc = Digest::crc32();
+        crc.update(b"123456789");
+        assert_eq!(crc.wire(), 0xcbf4_3926_u32.to_le_bytes());
+        crc.update(&crc.wire());
+        assert_eq!(crc.register(), 0xdebb_20e3);
+    }
+
+    #[test]
+    fn nothing_leaves_the_register_as_it_was() {
+        let mut crc = Digest::from_register(Polynomial::Castagnoli, 0x1234_5678);
+        crc.update(&[]);
+        assert_eq!(crc.register(), 0x1234_5678);
+        assert_eq!(Digest::crc32c().register(), u32::MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_give_the_crc_of_the_whole(
+            data in prop::collection::vec(any::<u8>(), 0..3000),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
+        ) {
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(data.len() + 1)).collect();
+            cuts.push(data.len());
+            cuts.sort_unstable();
+            let mut crc = Digest::crc32c();
+            let mut from = 0;
+            for to in cuts {
+                crc.update(&data[from..to]);
+                crc = Digest::from_register(crc.polynomial(), crc.register());
+                from = to;
+            }
+            prop_assert_eq!(crc.wire(), wire(&data));
+        }
+
+        #[test]
+        fn the_table_agrees_with_the_vector_routine(
+            register: u32,
+            data in prop::collection::vec(any::<u8>(), 0..2000),
+        ) {
+            for polynomial in [Polynomial::Castagnoli, Polynomial::Ethernet] {
+                let chosen = run(polynomial, register, &data);
+                prop_assert_eq!(chosen, table::run(polynomial, register, &data));
+            }
+        }
+    }
+}

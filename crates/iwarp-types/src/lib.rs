@@ -1,0 +1,46 @@
+//! The vocabulary of the verbs: what programs, engine, protocols and memory have names for.
+//!
+//! Nothing here knows a protocol, a socket or a clock, and nobody is named: every other crate names
+//! this one.
+//!
+//! ```text
+//!   number      STags, tagged offsets, protection domains, queue pairs, moments
+//!   access      rights to registered memory, and why an access is refused
+//!   memory      registered memory, as a protocol sees it
+//!   digest      CRCs that are fed while octets are copied
+//!   atomic      atomic operations
+//!   request     work requests
+//!   operation   what is to be known of each operation, in one table
+//!   completion  work completions
+//!   state       states of a queue pair
+//!   list        scatter/gather lists
+//! ```
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod access;
+mod atomic;
+mod completion;
+mod digest;
+pub mod list;
+mod memory;
+mod number;
+mod operation;
+mod request;
+mod state;
+
+pub use access::{Access, AccessError, RemoteAccess, Usage};
+pub use atomic::AtomicOp;
+pub use completion::{WcOp, WcStatus, WorkCompletion};
+pub use digest::{Digest, Polynomial};
+pub use memory::{Bind, EachAnew, Invalidator, Memory, Sge, Use};
+pub use number::{Accessor, PdId, QpId, Stag, TaggedOffset, Time};
+pub use operation::{Ends, Extension, Properties};
+pub use request::{
+    NoPool, Payload, PostError, Receive, ReceivePool, RecvRequest, SendOp, SendRequest,
+};
+pub use state::{QpState, TransitionError};
