@@ -76,8 +76,8 @@ impl From<PostError> for Errno {
 impl From<OpenError> for Errno {
     fn from(error: OpenError) -> Self {
         match error {
-            OpenError::Options(_) => INVALID,
             OpenError::System(error) => error.into(),
+            _ => INVALID,
         }
     }
 }

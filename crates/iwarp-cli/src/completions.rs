@@ -140,8 +140,6 @@ pub(crate) fn how(ended: Option<Ended>) -> String {
     match ended {
         None => "the connection is still up".to_owned(),
         Some(Ended::Closed) => "the peer disconnected".to_owned(),
-        Some(Ended::Terminated(code)) => format!("the peer terminated the connection: {code}"),
-        Some(Ended::Fault(code)) => format!("the peer broke a rule: {code}"),
-        Some(Ended::Lost) => "the connection broke".to_owned(),
+        Some(ended) => ended.to_string(),
     }
 }

@@ -4,6 +4,7 @@ use crate::{QpId, Stag};
 
 /// What a work completion is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum WcOp {
     /// A Send.
     Send,
@@ -32,6 +33,7 @@ pub enum WcOp {
 /// How a work request ended. Numbers and names are those of `ibv_wc_status`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u32)]
+#[non_exhaustive]
 pub enum WcStatus {
     /// It did what it should.
     #[default]

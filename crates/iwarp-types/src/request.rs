@@ -156,6 +156,7 @@ impl ReceivePool for NoPool {
 
 /// Why a work request was not taken. Nothing was queued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
 pub enum PostError {
     /// The queue holds as many requests as it was made for.
     #[error("work queue is full")]

@@ -5,6 +5,7 @@ use thiserror::Error;
 /// QpState of a queue pair. A reliable connected one has no SQE state: every local error leads to
 /// [`QpState::Err`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum QpState {
     /// Nothing may be posted.
     #[default]

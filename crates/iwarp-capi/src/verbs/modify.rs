@@ -21,7 +21,8 @@ fn number(state: QpState) -> c_uint {
         QpState::Rtr => IBV_QPS_RTR,
         QpState::Rts => IBV_QPS_RTS,
         QpState::Sqd => IBV_QPS_SQD,
-        QpState::Err => IBV_QPS_ERR,
+        // None has another.
+        _ => IBV_QPS_ERR,
     }
 }
 
@@ -115,8 +116,8 @@ fn store(to: &mut ibv_qp_attr, from: &ibv_qp_attr, mask: u32) {
 impl From<ModifyError> for Errno {
     fn from(error: ModifyError) -> Self {
         match error {
-            ModifyError::Transition(_) => INVALID,
             ModifyError::System(error) => error.into(),
+            _ => INVALID,
         }
     }
 }

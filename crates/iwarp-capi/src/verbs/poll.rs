@@ -60,8 +60,6 @@ pub(crate) fn convert(completion: &WorkCompletion) -> ibv_wc {
 
 fn opcode(op: WcOp) -> c_uint {
     match op {
-        // Immediate Data alone is not something that this interface can ask for.
-        WcOp::Send | WcOp::Immediate => IBV_WC_SEND,
         WcOp::Write => IBV_WC_RDMA_WRITE,
         WcOp::Read => IBV_WC_RDMA_READ,
         WcOp::FetchAdd => IBV_WC_FETCH_ADD,
@@ -72,5 +70,7 @@ fn opcode(op: WcOp) -> c_uint {
         // our kind.
         WcOp::Recv => IBV_WC_RECV,
         WcOp::RecvImmediate | WcOp::RecvWriteImmediate => IBV_WC_RECV_RDMA_WITH_IMM,
+        // Besides Sends, what this interface cannot ask for: Immediate Data alone.
+        _ => IBV_WC_SEND,
     }
 }

@@ -44,6 +44,7 @@ impl Default for ConnectParams {
 
 /// Why a connection was not made.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum ConnectError {
     /// Nobody listens there, or the way there is closed.
     #[error("cannot reach the peer: {0}")]

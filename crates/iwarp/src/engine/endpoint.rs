@@ -37,6 +37,7 @@ pub(crate) trait Observer: Send + Sync {
 
 /// How a connection ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Ended {
     /// In good order, by the peer or by this side.
     Closed,
@@ -46,6 +47,17 @@ pub enum Ended {
     Fault(TerminateCode),
     /// The transport broke.
     Lost,
+}
+
+impl std::fmt::Display for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Closed => f.write_str("the connection was closed in good order"),
+            Self::Terminated(code) => write!(f, "the peer terminated the connection: {code}"),
+            Self::Fault(code) => write!(f, "the peer broke a rule: {code}"),
+            Self::Lost => f.write_str("the connection broke"),
+        }
+    }
 }
 
 /// See the [module](self).

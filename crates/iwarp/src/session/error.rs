@@ -10,6 +10,7 @@ use crate::session::Block;
 
 /// Why an operation was not done.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum OperationError {
     /// The connection ended before it was done, or was not up. Whether the peer saw anything of
     /// it is not known.

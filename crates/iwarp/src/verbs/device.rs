@@ -130,6 +130,7 @@ static SHARED: PerProcess<Mutex<Weak<DeviceCore>>> = PerProcess::new();
 
 /// Why the device could not be opened.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// The environment asks for something that does not exist.
     #[error(transparent)]

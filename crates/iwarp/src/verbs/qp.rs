@@ -84,6 +84,7 @@ pub struct Capabilities {
 
 /// Why a queue pair did not change its state.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum ModifyError {
     /// The verbs do not allow it.
     #[error(transparent)]
