@@ -1,8 +1,5 @@
 //! Whether the dynamic linker is to replace the libraries that a program brings along.
 
-use std::env;
-use std::ffi::OsString;
-
 use iwarp_os::environment;
 
 use super::program::Located;
@@ -33,18 +30,7 @@ pub(super) fn by_default(program: &Located) -> bool {
     }
 }
 
-/// Octets of thread-local storage for the libraries that a program starts with. Where there is an audit
-/// library glibc has to know it before it loads them, and supposes 512. (libjemalloc has 3 KiB.)
-const STORAGE: &str = "glibc.rtld.optional_static_tls";
-
-/// The value of GLIBC_TUNABLES that reserves it.
-pub(super) fn tunables() -> OsString {
-    let mut list = env::var_os("GLIBC_TUNABLES").unwrap_or_default();
-    if !list.to_string_lossy().contains(STORAGE) {
-        if !list.is_empty() {
-            list.push(":");
-        }
-        list.push(format!("{STORAGE}=16384"));
-    }
-    list
-}
+/// The option of GLIBC_TUNABLES that says how many octets of thread-local storage are kept for the
+/// libraries that a program starts with. Where there is an audit library glibc has to know it before
+/// it loads them, and supposes 512. (libjemalloc has 3 KiB.)
+pub(super) const STORAGE: &str = "glibc.rtld.optional_static_tls";

@@ -175,7 +175,10 @@ fn prepare(args: &Args, located: &Located) -> Result<Command> {
     match tree.transpose() {
         Ok(None) => {}
         Ok(Some(tree)) => {
-            command.env("ASAN_OPTIONS", after_others("ASAN_OPTIONS", "verify_asan_link_order=0"));
+            // AddressSanitizer refuses to start behind preloaded libraries unless told that they do
+            // no harm.
+            let option = "verify_asan_link_order=0";
+            command.env("ASAN_OPTIONS", with_option("ASAN_OPTIONS", option, option));
             command.env("IWARP_SYSFS", tree);
             preload.push(libraries.preload());
         }
@@ -184,7 +187,8 @@ fn prepare(args: &Args, located: &Located) -> Result<Command> {
         Err(error) => return Err(error).context("--sysfs"),
     }
     if bundled {
-        command.env("GLIBC_TUNABLES", bundled::tunables());
+        let option = format!("{}=16384", bundled::STORAGE);
+        command.env("GLIBC_TUNABLES", with_option("GLIBC_TUNABLES", bundled::STORAGE, &option));
         command.env("IWARP_LIBRARIES", libraries.directory());
         command.env("LD_AUDIT", in_front(&libraries.audit(), "LD_AUDIT"));
     }
@@ -233,11 +237,10 @@ fn in_front(path: &Path, variable: &str) -> OsString {
     list
 }
 
-/// The options in `variable` with one more at their end. (AddressSanitizer refuses to start behind
-/// preloaded libraries unless told that they do no harm.)
-fn after_others(variable: &str, option: &str) -> OsString {
+/// The options in `variable`, with one more at their end unless `known` is among them.
+fn with_option(variable: &str, known: &str, option: &str) -> OsString {
     let mut list = env::var_os(variable).unwrap_or_default();
-    if !list.to_string_lossy().contains(option) {
+    if !list.to_string_lossy().contains(known) {
         if !list.is_empty() {
             list.push(":");
         }
