@@ -241,18 +241,9 @@ impl ChannelCore {
     pub(crate) fn remove(&self, id: *const IdCore) -> Removed {
         let mut queue = self.queue.lock();
         let mut removed = VecDeque::new();
-        // Once around, each back to its place but for those: what stays needs no memory for that.
-        for _ in 0..queue.events.len() {
-            let Some(event) = queue.events.pop_front() else { break };
-            let to = if event.concerns(id) { &mut removed } else { &mut queue.events };
-            to.push_back(event);
-        }
+        move_if(&mut queue.events, &mut removed, |event| event.concerns(id));
         removed.iter().for_each(|_| self.taken(&queue));
-        for _ in 0..queue.held.len() {
-            let Some(event) = queue.held.pop_front() else { break };
-            let to = if event.concerns(id) { &mut removed } else { &mut queue.held };
-            to.push_back(event);
-        }
+        move_if(&mut queue.held, &mut removed, |event| event.concerns(id));
         Removed(removed)
     }
 
@@ -279,6 +270,19 @@ impl ChannelCore {
             }
         }
         self.add(removed.0);
+    }
+}
+
+/// Moves what is `wanted` from one queue to the end of another.
+fn move_if(
+    from: &mut VecDeque<Unread>,
+    to: &mut VecDeque<Unread>,
+    wanted: impl Fn(&Unread) -> bool,
+) {
+    // Once around, each back to its place but for those: what stays needs no memory for that.
+    for _ in 0..from.len() {
+        let Some(event) = from.pop_front() else { break };
+        if wanted(&event) { to.push_back(event) } else { from.push_back(event) }
     }
 }
 
