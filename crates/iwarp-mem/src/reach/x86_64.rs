@@ -18,7 +18,7 @@ use super::Fault;
 
 /// The instructions, and their entry in the table. `fault` must be `inout("r11")`.
 macro_rules! guarded {
-    ($($line:literal),+ $(,)?) => {
+    ($($line:expr),+ $(,)?) => {
         concat!(
             "2:\n",
             $($line, "\n",)+
@@ -65,7 +65,12 @@ macro_rules! two {
     ($move:literal, $modifier:literal, $size:literal, $class:ident, $dst:ident, $src:ident, $n:ident) => {{
         let mut fault = 0_usize;
         asm!(
-            guarded_two!($move, $modifier, $size),
+            guarded!(
+                concat!($move, " {a", $modifier, "}, [{src}]"),
+                concat!($move, " {b", $modifier, "}, [{src} + {n} - ", $size, "]"),
+                concat!($move, " [{dst}], {a", $modifier, "}"),
+                concat!($move, " [{dst} + {n} - ", $size, "], {b", $modifier, "}"),
+            ),
             dst = in(reg) $dst,
             src = in(reg) $src,
             n = in(reg) $n,
@@ -76,40 +81,6 @@ macro_rules! two {
         );
         Fault::check(fault)
     }};
-}
-
-macro_rules! guarded_two {
-    ($move:literal, $modifier:literal, $size:literal) => {
-        concat!(
-            "2:\n",
-            $move,
-            " {a",
-            $modifier,
-            "}, [{src}]\n",
-            $move,
-            " {b",
-            $modifier,
-            "}, [{src} + {n} - ",
-            $size,
-            "]\n",
-            $move,
-            " [{dst}], {a",
-            $modifier,
-            "}\n",
-            $move,
-            " [{dst} + {n} - ",
-            $size,
-            "], {b",
-            $modifier,
-            "}\n",
-            "3:\n",
-            ".pushsection iwarp_mem_faults, \"aR\", @progbits\n",
-            ".balign 4\n",
-            ".long 2b - .\n",
-            ".long 3b - .\n",
-            ".popsection",
-        )
-    };
 }
 
 /// # Safety
@@ -379,16 +350,7 @@ macro_rules! store_one {
             // the order of stores, and the compiler moves no access of memory across the block.
             unsafe {
                 asm!(
-                    concat!(
-                        "2:\n",
-                        "mov ", $size, " ptr [{dst}], {value", $modifier, "}\n",
-                        "3:\n",
-                        ".pushsection iwarp_mem_faults, \"aR\", @progbits\n",
-                        ".balign 4\n",
-                        ".long 2b - .\n",
-                        ".long 3b - .\n",
-                        ".popsection",
-                    ),
+                    guarded!(concat!("mov ", $size, " ptr [{dst}], {value", $modifier, "}")),
                     dst = in(reg) dst,
                     value = in($class) value,
                     inout("r11") fault,
