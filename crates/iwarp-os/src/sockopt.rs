@@ -6,21 +6,9 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Reads an option whose value is one `int`.
 pub(crate) fn int(fd: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Result<c_int> {
-    let mut value: c_int = 0;
-    let mut len = size_of::<c_int>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` octets to `value` and the new length to `len`;
-    // both outlive the call.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_getsockopt,
-            fd.as_raw_fd(),
-            level,
-            name,
-            &raw mut value,
-            &raw mut len,
-        )
-    };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
+    let mut value = [0; size_of::<c_int>()];
+    octets(fd, level, name, &mut value)?;
+    Ok(c_int::from_ne_bytes(value))
 }
 
 /// Reads an option whose value is a structure, as much of it as there is and goes into `value`;
