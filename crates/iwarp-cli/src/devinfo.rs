@@ -5,6 +5,7 @@ use std::net::Ipv6Addr;
 use anyhow::Result;
 use comfy_table::{Table, presets};
 use iwarp::{Device, Options, Personality};
+use iwarp_os::guid;
 
 /// Show the RDMA device of this machine: what ibv_devinfo shows.
 ///
@@ -37,8 +38,8 @@ fn show(device: &Device, args: &Args) -> Result<()> {
     let mut about = vec![
         row("transport", transport(device.personality())),
         row("fw_ver", device.attributes().fw_ver),
-        row("node_guid", &guid(device.node_guid())),
-        row("sys_image_guid", &guid(device.system_image_guid())),
+        row("node_guid", &guid::in_groups(&device.node_guid().to_be_bytes())),
+        row("sys_image_guid", &guid::in_groups(&device.system_image_guid().to_be_bytes())),
         row("vendor_id", "0x000000"),
         row("vendor_part_id", "0"),
         row("hw_ver", "0x0"),
@@ -118,11 +119,6 @@ const fn transport(personality: Personality) -> &'static str {
         Personality::Iwarp => "iWARP (1)",
         Personality::Roce => "InfiniBand (0)",
     }
-}
-
-/// The EUI-64 in four groups.
-pub(crate) fn guid(guid: u64) -> String {
-    [48, 32, 16, 0].map(|shift| format!("{:04x}", (guid >> shift) & 0xffff)).join(":")
 }
 
 /// The verbs know five sizes: the largest that fits.

@@ -24,6 +24,12 @@ pub fn of_host() -> u64 {
     of_name(&id.unwrap_or_default())
 }
 
+/// The octets of a GUID or a GID as the kernel writes them: groups of two, with colons between.
+pub fn in_groups(octets: &[u8]) -> String {
+    let groups = octets.chunks_exact(2).map(|pair| format!("{:02x}{:02x}", pair[0], pair[1]));
+    groups.collect::<Vec<_>>().join(":")
+}
+
 /// As network cards make it of their Ethernet address (RFC 4291, appendix A).
 const fn of_mac([a, b, c, d, e, f]: [u8; 6]) -> u64 {
     u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
@@ -44,6 +50,11 @@ mod tests {
     #[test]
     fn an_ethernet_address_becomes_an_eui_64() {
         assert_eq!(of_mac([0x02, 0x00, 0x5e, 0x10, 0x20, 0x30]), 0x0000_5eff_fe10_2030);
+    }
+
+    #[test]
+    fn it_is_written_in_groups() {
+        assert_eq!(in_groups(&0x0000_5eff_fe10_2030_u64.to_be_bytes()), "0000:5eff:fe10:2030");
     }
 
     #[test]

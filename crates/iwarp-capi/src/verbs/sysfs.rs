@@ -4,7 +4,7 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::path::Path;
 
-use iwarp::Personality;
+use iwarp_os::guid::in_groups;
 
 use super::context::engine;
 use super::{list, query};
@@ -74,8 +74,8 @@ fn answer(place: usize, file: &str) -> Option<String> {
         "board_id" | "hca_type" | "node_desc" => "iwarp".to_owned(),
         "fw_ver" => env!("CARGO_PKG_VERSION").to_owned(),
         "hw_rev" => "1".to_owned(),
-        "node_guid" => groups(&query::guid(place)),
-        "sys_image_guid" => groups(&query::guid(0)),
+        "node_guid" => in_groups(&query::guid(place)),
+        "sys_image_guid" => in_groups(&query::guid(0)),
         "ports/1/state" => "4: ACTIVE".to_owned(),
         "ports/1/phys_state" => "5: LinkUp".to_owned(),
         "ports/1/link_layer" => "Ethernet".to_owned(),
@@ -92,20 +92,11 @@ fn gid(place: usize, file: &str) -> Option<String> {
     let device = engine().ok()?.named_sibling(place).ok()?;
     let gid = device.gids().ok()?.into_iter().find(|gid| gid.index == index)?;
     match kind {
-        "gids" => Some(groups(&gid.raw)),
+        "gids" => Some(in_groups(&gid.raw)),
         "gid_attrs/ndevs" => Some(gid.interface),
-        "gid_attrs/types" => Some(match device.personality() {
-            Personality::Iwarp => "IB/RoCE v1".to_owned(),
-            Personality::Roce => "RoCE v2".to_owned(),
-        }),
+        "gid_attrs/types" => Some(device.personality().gid_type().to_owned()),
         _ => None,
     }
-}
-
-/// As the kernel writes GUIDs and GIDs.
-fn groups(octets: &[u8]) -> String {
-    let groups = octets.chunks(2).map(|pair| format!("{:02x}{:02x}", pair[0], pair[1]));
-    groups.collect::<Vec<_>>().join(":")
 }
 
 #[cfg(test)]

@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use iwarp::{NamedDevice, Options, Personality};
+use iwarp::{Gid, NamedDevice, Options, Personality};
 use iwarp_os::addr::{self, Interface, InterfaceAddr};
+use iwarp_os::guid;
 
 use super::links::{self, Content};
-use crate::devinfo;
 
 /// A directory with the entries that the devices would have in /sys and /dev.
 ///
@@ -53,7 +53,10 @@ impl Tree {
         table: &[(InterfaceAddr, &Interface)],
     ) {
         let name = &device.name;
-        let roce = personality == Personality::Roce;
+        let node_type = match personality {
+            Personality::Iwarp => "4: RNIC",
+            Personality::Roce => "1: CA",
+        };
         let interfaces = distinct(table);
         let hardware = format!("sys/devices/iwarp/{name}");
         self.text(format!("{hardware}/numa_node"), &numa_node(&interfaces));
@@ -66,11 +69,12 @@ impl Tree {
 
         let own = format!("{hardware}/infiniband/{name}");
         self.link(format!("{own}/device"), format!("../../../{name}"));
-        let guid = iwarp_os::guid::of_host();
+        let host = guid::of_host();
+        let written = |guid: u64| guid::in_groups(&guid.to_be_bytes());
         for (file, value) in [
-            ("node_type", if roce { "1: CA" } else { "4: RNIC" }.to_owned()),
-            ("node_guid", devinfo::guid(guid.wrapping_add(place as u64))),
-            ("sys_image_guid", devinfo::guid(guid)),
+            ("node_type", node_type.to_owned()),
+            ("node_guid", written(host.wrapping_add(place as u64))),
+            ("sys_image_guid", written(host)),
             ("fw_ver", env!("CARGO_PKG_VERSION").to_owned()),
             ("hw_rev", "1".to_owned()),
             ("hca_type", "iwarp".to_owned()),
@@ -79,11 +83,11 @@ impl Tree {
         ] {
             self.text(format!("{own}/{file}"), &value);
         }
-        self.port(&format!("{own}/ports/1"), roce, table);
+        self.port(&format!("{own}/ports/1"), personality.gid_type(), table);
         self.counters(name, &format!("{own}/ports/1"), &interfaces);
     }
 
-    fn port(&mut self, port: &str, roce: bool, table: &[(InterfaceAddr, &Interface)]) {
+    fn port(&mut self, port: &str, gid_type: &str, table: &[(InterfaceAddr, &Interface)]) {
         let lid = table.iter().find_map(|(addr, _)| match addr.ip {
             IpAddr::V4(ip) => Some(ip.to_bits() as u16),
             IpAddr::V6(_) => None,
@@ -105,10 +109,9 @@ impl Tree {
         ] {
             self.text(format!("{port}/{file}"), value);
         }
-        let kind = if roce { "RoCE v2" } else { "IB/RoCE v1" };
         for (index, (addr, interface)) in table.iter().enumerate() {
-            self.text(format!("{port}/gids/{index}"), &gid(addr.ip));
-            self.text(format!("{port}/gid_attrs/types/{index}"), kind);
+            self.text(format!("{port}/gids/{index}"), &guid::in_groups(&Gid::raw_of(addr.ip)));
+            self.text(format!("{port}/gid_attrs/types/{index}"), gid_type);
             self.text(format!("{port}/gid_attrs/ndevs/{index}"), &interface.name);
         }
     }
@@ -190,13 +193,4 @@ fn numa_node(interfaces: &[&Interface]) -> String {
         fs::read_to_string(file).ok()?.trim().parse::<i32>().ok()
     };
     interfaces.iter().find_map(node).unwrap_or(-1).to_string()
-}
-
-/// All sixteen octets, as the kernel writes them.
-fn gid(ip: IpAddr) -> String {
-    let ip = match ip {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-        IpAddr::V6(ip) => ip,
-    };
-    ip.segments().map(|segment| format!("{segment:04x}")).join(":")
 }

@@ -376,6 +376,16 @@ impl Device {
     }
 }
 
+impl Personality {
+    /// What Linux calls the GIDs of a device that looks like this (`gid_attrs/types` in sysfs).
+    pub const fn gid_type(self) -> &'static str {
+        match self {
+            Self::Iwarp => "IB/RoCE v1",
+            Self::Roce => "RoCE v2",
+        }
+    }
+}
+
 impl Drop for Device {
     fn drop(&mut self) {
         keep_inherited(self.core.engine.process, &self.core);
