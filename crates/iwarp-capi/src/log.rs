@@ -1,11 +1,10 @@
 //! Lines on standard error, as many as `IWARP_LOG` asks for.
 
-use std::fmt::{Arguments, Write as _};
+use std::fmt::Arguments;
 use std::io::{self, Write as _};
 use std::sync::OnceLock;
 
-use iwarp::{Log, Options};
-use tracing::field::{Field, Visit};
+use iwarp::{Log, Options, report};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -68,10 +67,8 @@ where
     }
 
     fn event(&self, event: &Event<'_>) {
-        let mut line = Line::default();
-        event.record(&mut line);
         let level = level(*event.metadata().level());
-        (self.say)(level, format_args!("{}{}", line.message, line.fields));
+        (self.say)(level, format_args!("{}", report::line(event)));
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -82,23 +79,6 @@ where
     fn record_follows_from(&self, _: &Id, _: &Id) {}
     fn enter(&self, _: &Id) {}
     fn exit(&self, _: &Id) {}
-}
-
-/// The message first, then what belongs to it.
-#[derive(Default)]
-struct Line {
-    message: String,
-    fields: String,
-}
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        // Writing to memory does not fail.
-        let _ = match field.name() {
-            "message" => write!(self.message, "{value:?}"),
-            name => write!(self.fields, " {name}={value:?}"),
-        };
-    }
 }
 
 #[cfg(test)]

@@ -5,11 +5,14 @@
 //! (`left_out=`).
 #![doc(hidden)]
 
+use std::fmt::{Debug, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 #[doc(hidden)]
 pub use tracing;
+use tracing::Event;
+use tracing::field::{Field, Visit};
 
 /// Time that one line stands for, in the long run.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -53,6 +56,29 @@ impl Throttle {
     }
 }
 
+/// An event as a line: the message, then ` field=value` for each thing that belongs to it.
+pub fn line(event: &Event<'_>) -> String {
+    let mut line = Line::default();
+    event.record(&mut line);
+    line.message + &line.fields
+}
+
+#[derive(Default)]
+struct Line {
+    message: String,
+    fields: String,
+}
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        // Writing to memory does not fail.
+        let _ = match field.name() {
+            "message" => write!(self.message, "{value:?}"),
+            name => write!(self.fields, " {name}={value:?}"),
+        };
+    }
+}
+
 /// Writes a line of the level (`WARN`, `INFO`), as [`tracing::event!`] takes it, unless there were
 /// too many from here: `burst N` may come at once, 8 where that is not said. What is more than
 /// information goes to the target [`REPORT`](crate::REPORT).
@@ -77,8 +103,6 @@ macro_rules! report {
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
-
-    use tracing::field::{Field, Visit};
 
     use super::*;
 
@@ -112,15 +136,8 @@ mod tests {
         }
 
         fn event(&self, event: &tracing::Event<'_>) {
-            struct Line(String);
-            impl Visit for Line {
-                fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-                    self.0 += &format!("{}={value:?} ", field.name());
-                }
-            }
-            let mut line = Line(format!("{} ", event.metadata().target()));
-            event.record(&mut line);
-            self.0.lock().unwrap().push(line.0);
+            let line = format!("{}: {}", event.metadata().target(), line(event));
+            self.0.lock().unwrap().push(line);
         }
 
         fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
@@ -143,7 +160,7 @@ mod tests {
             }
         });
         let lines = kept.lock().unwrap();
-        let first = "iwarp::report message=a peer did something number=0 ";
+        let first = "iwarp::report: a peer did something number=0";
         assert!(lines.len() >= 2 && lines.len() < 100, "{}", lines.len());
         assert_eq!(lines[0], first, "nothing was left out before it");
     }

@@ -1,10 +1,8 @@
 //! The lines that a user sees: all that the library has to say at the default level.
 
-use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use iwarp::REPORT;
-use tracing::field::{Field, Visit};
+use iwarp::{REPORT, report};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
@@ -33,9 +31,7 @@ impl Subscriber for Reports {
 
     fn event(&self, event: &Event<'_>) {
         assert_eq!(event.metadata().target(), REPORT, "{:?}", event.metadata());
-        let mut line = Line::default();
-        event.record(&mut line);
-        self.lines().push(line.message + &line.fields);
+        self.lines().push(report::line(event));
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -46,19 +42,4 @@ impl Subscriber for Reports {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
     fn enter(&self, _: &Id) {}
     fn exit(&self, _: &Id) {}
-}
-
-#[derive(Default)]
-struct Line {
-    message: String,
-    fields: String,
-}
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        match field.name() {
-            "message" => self.message = format!("{value:?}"),
-            name => self.fields += &format!(" {name}={value:?}"),
-        }
-    }
 }
