@@ -28,6 +28,14 @@ fn loopback() -> IpAddr {
     LOOPBACK.parse().unwrap()
 }
 
+/// An end that waits for its peer, and that peer in its first state.
+fn expecting(place: &Place) -> (Side, Side) {
+    let (a, b) = (place.end(), place.end());
+    a.init();
+    a.rtr(&b);
+    (a, b)
+}
+
 fn port(side: &Side) -> SocketAddr {
     SocketAddr::new(side.gid.addr, (side.qp.number() >> 8) as u16)
 }
@@ -112,9 +120,7 @@ fn come(stream: &mut TcpStream, knows: &Knows) -> Option<([u8; TAG], bool)> {
 #[test]
 fn whoever_says_something_else_is_closed_on() {
     let place = Place::new();
-    let (a, b) = (place.end(), place.end());
-    a.init();
-    a.rtr(&b);
+    let (a, b) = expecting(&place);
     for words in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 64], &[0xff; 600]] {
         let mut stream = connect(port(&a));
         // It may be closed before all is written.
@@ -136,9 +142,7 @@ fn whoever_says_something_else_is_closed_on() {
 #[test]
 fn refusals_tell_nothing() {
     let place = Place::new();
-    let (a, b) = (place.end(), place.end());
-    a.init();
-    a.rtr(&b);
+    let (a, b) = expecting(&place);
     let (from, to) = (b.qp.number(), a.qp.number());
     let knows = knows(from, &a, b.qp.psn());
     let (_, share) = knows.open(Role::Initiator);
@@ -234,9 +238,7 @@ fn who_does_not_know_the_secret_stays_out() {
 #[test]
 fn who_knows_the_secret_is_the_peer() {
     let place = Place::new();
-    let (a, b) = (place.end(), place.end());
-    a.init();
-    a.rtr(&b);
+    let (a, b) = expecting(&place);
     let mut stream = connect(port(&a));
     let (tag, known) = come(&mut stream, &knows(b.qp.number(), &a, b.qp.psn())).unwrap();
     assert!(known);
@@ -252,9 +254,7 @@ fn who_knows_the_secret_is_the_peer() {
 #[test]
 fn what_was_said_before_proves_nothing() {
     let place = Place::new();
-    let (a, b) = (place.end(), place.end());
-    a.init();
-    a.rtr(&b);
+    let (a, b) = expecting(&place);
     let knows = knows(b.qp.number(), &a, b.qp.psn());
     let (opening, share) = knows.open(Role::Initiator);
     let request = knows.introduction(INITIATORS, &share);
@@ -335,9 +335,7 @@ fn another_users_process_stays_out() {
     ] {
         let place = Place::with(Options { allow_users, ..Options::default() }, LOOPBACK);
         // One that comes.
-        let (a, b) = (place.end(), place.end());
-        a.init();
-        a.rtr(&b);
+        let (a, b) = expecting(&place);
         let (addr, knows) = (port(&a), knows(b.qp.number(), &a, b.qp.psn()));
         let mut stream = as_nobody(|| connect(addr)).unwrap();
         let answer = come(&mut stream, &knows);

@@ -103,9 +103,7 @@ static void fatal(void)
 	struct ibv_async_event events[2];
 	pthread_t thread;
 
-	make(&a, NULL);
-	make(&b, NULL);
-	join();
+	meet();
 	receive(&b, 1, 0, 10);
 	post(IBV_WR_SEND, 100, 1);
 	CHECK(take(&b).status == IBV_WC_LOC_LEN_ERR);
@@ -129,9 +127,7 @@ static void fatal(void)
 	CHECK(ibv_destroy_cq(a.cq) == 0 && ibv_dereg_mr(a.mr) == 0);
 	free(a.buf);
 	unmake(&b);
-	make(&a, NULL);
-	make(&b, NULL);
-	join();
+	meet();
 	receive(&b, 1, 0, 10);
 	post(IBV_WR_SEND, 100, 1);
 	CHECK(take(&b).status == IBV_WC_LOC_LEN_ERR);

@@ -30,9 +30,7 @@ int main(int argc, char **argv)
 	int files[FILES];
 
 	open_context();
-	make(&a, NULL);
-	make(&b, NULL);
-	join();
+	meet();
 	/* Once octets have gone both ways, no thread of the library is about to take a connection, whose
 	 * descriptor would have one of the numbers below for a moment. */
 	exchange(&a, &b);

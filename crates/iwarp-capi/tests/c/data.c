@@ -274,9 +274,7 @@ static void end(void)
 int main(void)
 {
 	open_context();
-	make(&a, NULL);
-	make(&b, NULL);
-	join();
+	meet();
 	two_sided();
 	one_sided();
 	lists();

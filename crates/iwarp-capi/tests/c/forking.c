@@ -41,9 +41,7 @@ static void inherited(void)
 int main(void)
 {
 	open_context();
-	make(&a, NULL);
-	make(&b, NULL);
-	join();
+	meet();
 	exchange();
 	for (int i = 0; i < 20; i++) {
 		int status;
@@ -54,9 +52,7 @@ int main(void)
 			alarm(30);
 			inherited();
 			open_context();
-			make(&a, NULL);
-			make(&b, NULL);
-			join();
+			meet();
 			exchange();
 			unmake(&a);
 			unmake(&b);

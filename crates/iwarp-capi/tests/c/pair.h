@@ -105,6 +105,14 @@ static void join(void)
 	}
 }
 
+/* Makes both sides, and connects them. */
+static void meet(void)
+{
+	make(&a, NULL);
+	make(&b, NULL);
+	join();
+}
+
 /* Takes one completion. */
 static struct ibv_wc take(struct side *side)
 {

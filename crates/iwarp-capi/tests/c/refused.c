@@ -246,9 +246,7 @@ int main(void)
 	open_context();
 	struct ibv_srq *srq = ibv_create_srq(pd, &init);
 	CHECK(srq);
-	make(&a, NULL);
-	make(&b, NULL);
-	join();
+	meet();
 	lists(srq);
 	built();
 	full();

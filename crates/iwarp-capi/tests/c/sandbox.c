@@ -102,9 +102,7 @@ int main(void)
 		CHECK(deny(calls[i].number) == 0);
 	}
 	open_context();
-	make(&a, NULL);
-	make(&b, NULL);
-	join();
+	meet();
 	exchange();
 	unmake(&a);
 	unmake(&b);

@@ -187,9 +187,7 @@ static void nothing_left(void)
 	struct taken *all;
 	struct ibv_wc wc;
 
-	make(&a, NULL);
-	make(&b, NULL);
-	join();
+	meet();
 	sge = part(&a, 0, MESSAGE);
 	limit(0);
 	all = take_all();
@@ -230,9 +228,7 @@ static void all_is_well(void)
 				  .send_flags = IBV_SEND_SIGNALED }, *bad;
 	struct ibv_sge sge;
 
-	make(&a, NULL);
-	make(&b, NULL);
-	join();
+	meet();
 	sge = part(&a, 0, MESSAGE);
 	wr.sg_list = &sge;
 	memset(a.buf, 0x5a, MESSAGE);

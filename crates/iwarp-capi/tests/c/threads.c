@@ -303,9 +303,7 @@ int main(void)
 	struct rdma_cm_id *listener;
 
 	open_context();
-	make(&a, NULL);
-	make(&b, NULL);
-	join();
+	meet();
 	make_shared();
 	CHECK(requests);
 	listener = make_listener(requests, 0);
