@@ -79,11 +79,12 @@ impl Link {
     /// system likes.
     pub(crate) fn set_patience(&self, patience: Option<Duration>) {
         self.watch.patience.store(nanos(patience), Ordering::Relaxed);
-        if self.watch.state.lock().blind {
+        let state = self.watch.state.lock();
+        if state.blind {
             self.stream.bound_silence(patience);
         }
         // With [`Endpoint::patience_changed`] or the next octets that are sent.
-        if patience.is_some() && self.watch.state.lock().timer.is_none() {
+        if patience.is_some() && state.timer.is_none() {
             self.watch.on.store(false, Ordering::SeqCst);
         }
     }
