@@ -8,11 +8,10 @@ import ctypes
 import os
 import sys
 
-from lab import DEVICE, SERVER, WHEELS, Program, check, compared, main
+from lab import DEVICE, SERVER, check, compared, main, part
 
 BLOCK, BLOCKS = 256 << 10, 64
 PORT = 22345
-PASSED = ("SERVER", "CLIENT", "PLACE", "DEVICE", "ON_SERVER", "ON_CLIENT", "IWARP")
 
 
 def client():
@@ -56,10 +55,8 @@ def scenario():
         return serve()
     if sys.argv[1:] == ["client"]:
         return client()
-    env = {name: os.environ[name] for name in PASSED}
-    env["PYTHONPATH"] = WHEELS
-    Program("server", "/usr/bin/python3 scenario.py serve", env=env, name="server").listens(PORT)
-    said = Program("client", "/usr/bin/python3 scenario.py client", env=env).ends(60)
+    part("server", "serve", name="server").listens(PORT)
+    said = part("client", "client").ends(60)
     check("all the same" in said, "nothing was compared")
     compared("16 MiB in 64 blocks, written and read back")
 

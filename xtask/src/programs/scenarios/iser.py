@@ -7,7 +7,7 @@ import sys
 import time
 
 from lab import (
-    SERVER, Program, beside, check, compared, digest, main, package, random_file, run,
+    SERVER, Program, beside, check, compared, digest, main, package, part, random_file, run,
 )
 
 MIB = 1 << 20
@@ -114,13 +114,9 @@ class Session:
 def copy():
     """The client's part runs as a program of its own, under `iwarp run`."""
     path = disk(SIZE)
-    os.environ["PYTHONPATH"] = os.getcwd()
-    passed = ["SERVER", "CLIENT", "PLACE", "DEVICE", "ON_SERVER", "ON_CLIENT", "IWARP"]
-    env = {name: f"{os.environ[name]}" for name in passed}
     # libiscsi 1.19 takes it for granted that memory from malloc is zero where it keeps the head of
     # a list (lib/iser.c, iser_reg_mr), which it is only in a process that has not used much yet.
-    env["MALLOC_PERTURB_"] = "255"
-    said = run("client", ["python3", "scenario.py", "client"], 100, env=env)
+    said = part("client", "client", env={"MALLOC_PERTURB_": "255"}).ends(100)
     times = dict(re.findall(r"seconds of (\S+): (\S+)", said))
     check(digest(path) == re.search(r"digest: (\S+)", said)[1], "the disk has other content")
     compared("64 MiB written by each transport and read by the other, at both ends")

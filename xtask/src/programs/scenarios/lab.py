@@ -104,6 +104,14 @@ def run(side, command, seconds=60, status=0, **more):
     return Program(side, command, **more).ends(seconds, status)
 
 
+def part(side, *arguments, env=None, **more):
+    """A part of the scenario: the script with other arguments, as a program of its own.
+
+    It is told where it is by the variables of this process, as all programs are."""
+    env = {"PYTHONPATH": WHEELS, **(env or {})}
+    return Program(side, ["/usr/bin/python3", "scenario.py", *arguments], env=env, **more)
+
+
 def check(condition, what):
     if not condition:
         raise Failure(what)

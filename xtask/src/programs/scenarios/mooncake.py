@@ -6,23 +6,20 @@ import os
 import re
 import sys
 
-from lab import CLIENT, DEVICE, SERVER, WHEELS, Program, beside, check, compared, main, run
+from lab import CLIENT, DEVICE, SERVER, WHEELS, Program, beside, check, compared, main, part, run
 
 MIB = 1 << 20
 SIZE = 32 * MIB
 HOME = f"{WHEELS}/mooncake"
 ENV = {
-    "PYTHONPATH": f"{WHEELS}:{os.getcwd()}",
     "MC_TE_METRIC": "0",
     # It would take the last address of IPv4 in the table, which is the loopback one.
     "MC_GID_INDEX": "0",
-    **{name: os.environ[name] for name in (
-        "SERVER", "CLIENT", "PLACE", "DEVICE", "ON_SERVER", "ON_CLIENT", "IWARP")},
 }
 
 
 def python(side, *arguments, **more):
-    return Program(side, ["/usr/bin/python3", "scenario.py", *arguments], env=ENV, **more)
+    return part(side, *arguments, env=ENV, **more)
 
 
 def bench():

@@ -5,10 +5,9 @@ import os
 import sys
 import time
 
-from lab import CLIENT, DEVICE, SERVER, WHEELS, Program, check, compared, main
+from lab import CLIENT, DEVICE, SERVER, check, compared, main, part
 
 SIZE, PARTS = 16 << 20, 64
-PASSED = ("SERVER", "CLIENT", "PLACE", "DEVICE", "ON_SERVER", "ON_CLIENT", "IWARP")
 
 
 def engine(host, port):
@@ -73,13 +72,10 @@ def scenario():
     what, *more = sys.argv[1:] or [""]
     if what:
         return {"owner": owner, "peer": peer}[what](*more)
-    env = {name: os.environ[name] for name in PASSED}
-    env["PYTHONPATH"] = WHEELS
-    first = Program("server", "/usr/bin/python3 scenario.py owner", name="owner", env=env)
+    first = part("server", "owner", name="owner")
     first.says("memory: ").says("\n")
     memory = first.said().split("memory: ")[1].split()
-    said = Program("client", ["/usr/bin/python3", "scenario.py", "peer", *memory[:3]],
-                   name="peer", env=env).ends(60)
+    said = part("client", "peer", *memory[:3], name="peer").ends(60)
     check("all the same" in said, "nothing was compared")
     compared("16 MiB read, and 16 MiB written and read back, in 64 parts")
 

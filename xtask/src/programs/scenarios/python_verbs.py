@@ -4,10 +4,9 @@ import os
 import sys
 import time
 
-from lab import CLIENT, DEVICE, SERVER, WHEELS, Program, check, compared, main
+from lab import check, compared, main, part
 
 SIZE = 1 << 20
-PASSED = ("SERVER", "CLIENT", "PLACE", "DEVICE", "ON_SERVER", "ON_CLIENT", "IWARP")
 
 
 def said_by(name):
@@ -117,9 +116,7 @@ def scenario():
         return serve()
     if sys.argv[1:] == ["client"]:
         return client()
-    env = {name: os.environ[name] for name in PASSED}
-    env["PYTHONPATH"] = WHEELS
-    ends = [Program(side, f"/usr/bin/python3 scenario.py {what}", name=what, env=env)
+    ends = [part(side, what, name=what)
             for side, what in (("server", "serve"), ("client", "client"))]
     for end in reversed(ends):
         end.ends(60)
