@@ -6,6 +6,7 @@ mod fuzz;
 mod instructions;
 mod messages;
 mod mutants;
+mod nobody;
 mod packages;
 mod programs;
 mod purity;

@@ -4,19 +4,16 @@
 //! user without rights; then `docs/ci/thousand.sh` does what its head says.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use rustix::process::geteuid;
 
 use crate::programs::crates;
-use crate::{dist, shell};
+use crate::{dist, nobody, shell};
 
-/// The user without rights.
-const NOBODY: u32 = 65_534;
 /// Seconds that a job's set-up may take.
 const SET_UP: f64 = 10.0;
 /// Runs of each kind in `cargo xtask test`.
@@ -110,10 +107,7 @@ impl Place {
         for path in all.iter().map(|name| self.directory.join(name)) {
             fs::set_permissions(&path, Permissions::from_mode(0o755))?;
         }
-        if geteuid().is_root() {
-            chown(&self.directory, Some(NOBODY), Some(NOBODY))?;
-        }
-        Ok(())
+        nobody::give(&self.directory)
     }
 
     fn run(&self, name: &str, script: &str) -> Result<()> {
@@ -125,10 +119,7 @@ impl Place {
 
     fn command(&self, script: &Path) -> Command {
         let mut command = shell::program("setpriv");
-        if geteuid().is_root() {
-            command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
-        }
-        command.args(["--pdeathsig", "KILL", "sh"]).arg(script);
+        command.args(nobody::options()).arg("sh").arg(script);
         command.env_clear().current_dir(&self.directory);
         command.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
         command.env("HOME", "/nonexistent").env("LC_ALL", "C");

@@ -1,7 +1,7 @@
 //! Where programs run: pairs of hosts that are network namespaces, and a directory for each pair.
 
 use std::fs::{self, File, Permissions};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,11 +12,7 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use super::table::{Personality, Place, Row};
-use crate::dist;
-use crate::shell;
-
-/// The user without rights.
-const NOBODY: u32 = 65_534;
+use crate::{dist, nobody, shell};
 
 /// An installation, and hosts to use it on. All of it goes when this goes.
 pub(crate) struct Lab {
@@ -71,9 +67,7 @@ impl Lab {
         for number in 0..lanes {
             let directory = lab.directory.join(format!("lane{number}"));
             open_directory(&directory)?;
-            if can_be_nobody() {
-                chown(&directory, Some(NOBODY), Some(NOBODY))?;
-            }
+            nobody::give(&directory)?;
             let hosts = ["a", "b"].map(|host| Host {
                 namespace: format!("iwarp-{}-{number}{host}", std::process::id()),
                 address: format!("10.77.{number}.{}", if host == "a" { 1 } else { 2 }),
@@ -233,10 +227,7 @@ impl Lane {
     pub(crate) fn command(&self, host: Side) -> Command {
         let namespace = &self.hosts[host as usize].namespace;
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", namespace, "setpriv", "--pdeathsig", "KILL"]);
-        if can_be_nobody() {
-            command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
-        }
+        command.args(["netns", "exec", namespace, "setpriv"]).args(nobody::options());
         let bin = self.directory.with_file_name("bin");
         command.env_clear();
         command.env("PATH", format!("{}:/usr/bin:/bin:/usr/sbin:/sbin", bin.display()));
@@ -257,13 +248,6 @@ impl Lane {
         let command = command.stdin(Stdio::null()).stdout(file).stderr(both);
         Ok(command.process_group(0).spawn()?)
     }
-}
-
-/// In a user namespace there may be no other user; there root is an ordinary one outside.
-fn can_be_nobody() -> bool {
-    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    let mut words = map.split_whitespace();
-    words.nth(2).and_then(|count| count.parse::<u64>().ok()).is_some_and(|n| n > u64::from(NOBODY))
 }
 
 /// A directory that everybody may look into.
