@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use super::scenario;
 use super::scenario_record::{self, Records};
 use super::symbols::Symbol;
-use super::table::{Expect, Place, Row};
+use super::table::{Expect, Personality, Place, Row};
 use crate::shell;
 
 const FILE: &str = "docs/programs.md";
@@ -36,7 +36,7 @@ pub(crate) struct Key(String, String);
 
 impl Key {
     pub(crate) fn of(row: &Row) -> Self {
-        Self(commands(row), device(row))
+        Self(commands(row), device(row.personality, row.server_personality, row.sysfs))
     }
 }
 
@@ -90,12 +90,13 @@ pub(crate) fn name(place: Place) -> &'static str {
     }
 }
 
-fn device(row: &Row) -> String {
-    let mut device = row.personality.name().to_owned();
-    if let Some(servers) = row.server_personality {
+/// For a cell too: the client's device, the server's where it is another, and whether it is shown.
+pub(crate) fn device(own: Personality, servers: Option<Personality>, sysfs: bool) -> String {
+    let mut device = own.name().to_owned();
+    if let Some(servers) = servers {
         let _ = write!(device, ", server {}", servers.name());
     }
-    if row.sysfs {
+    if sysfs {
         device.push_str(", sysfs");
     }
     device

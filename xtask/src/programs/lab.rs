@@ -1,10 +1,12 @@
 //! Where programs run: pairs of hosts that are network namespaces, and a directory for each pair.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -77,6 +79,30 @@ impl Lab {
             lab.lanes[number].make_hosts()?;
         }
         Ok(lab)
+    }
+
+    /// Does each job in a lane that is free; returns what came of each, and what is wrong.
+    pub(crate) fn each<J: Send, K: Ord + Send, V: Send>(
+        &self,
+        jobs: Vec<J>,
+        attempt: impl Fn(&Lane, J) -> (K, V, Option<String>) + Sync,
+    ) -> (BTreeMap<K, V>, Vec<String>) {
+        let queue = Mutex::new(VecDeque::from(jobs));
+        let next = || queue.lock().expect("not poisoned").pop_front();
+        let results = Mutex::new((BTreeMap::new(), Vec::new()));
+        thread::scope(|scope| {
+            for lane in &self.lanes {
+                scope.spawn(|| {
+                    while let Some(job) = next() {
+                        let (key, value, problem) = attempt(lane, job);
+                        let mut results = results.lock().expect("not poisoned");
+                        results.0.insert(key, value);
+                        results.1.extend(problem);
+                    }
+                });
+            }
+        });
+        results.into_inner().expect("not poisoned")
     }
 
     /// Where to put programs that are compiled for the tests.

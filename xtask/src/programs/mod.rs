@@ -17,8 +17,6 @@ mod symbols;
 pub(crate) mod table;
 mod wheels;
 
-use std::collections::VecDeque;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -161,26 +159,12 @@ fn run_all(runs: Vec<Run>, jobs: usize) -> Result<(Verdicts, Vec<String>)> {
     extra::compile(runs.iter().map(|run| run.row), &lab.bin())?;
     let start = Instant::now();
     let count = runs.len();
-    let queue = Mutex::new(runs.into_iter().collect::<VecDeque<_>>());
-    let results = Mutex::new((Verdicts::new(), Vec::new()));
-    std::thread::scope(|scope| {
-        for lane in &lab.lanes {
-            scope.spawn(|| {
-                while let Some(run) = next(&queue) {
-                    let (verdict, problem) = attempt(lane, &run);
-                    let mut results = results.lock().expect("not poisoned");
-                    results.0.insert((Key::of(run.row), document::name(run.place)), verdict);
-                    results.1.extend(problem);
-                }
-            });
-        }
+    let results = lab.each(runs, |lane, run| {
+        let (verdict, problem) = attempt(lane, &run);
+        ((Key::of(run.row), document::name(run.place)), verdict, problem)
     });
     println!("{count} runs in {:.0} s", start.elapsed().as_secs_f64());
-    Ok(results.into_inner().expect("not poisoned"))
-}
-
-fn next<'a>(queue: &Mutex<VecDeque<Run<'a>>>) -> Option<Run<'a>> {
-    queue.lock().expect("not poisoned").pop_front()
+    Ok(results)
 }
 
 fn attempt(lane: &Lane, run: &Run) -> (Verdict, Option<String>) {

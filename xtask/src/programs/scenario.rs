@@ -1,11 +1,9 @@
 //! Rows that take more than a server and a client: a script drives the programs, and compares what
 //! they moved.
 
-use std::collections::VecDeque;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -14,7 +12,7 @@ use super::lab::{Lab, Lane, Side};
 use super::process::Process;
 use super::scenario_record::{Key, Record, Records};
 use super::table::{Personality, Place};
-use super::{document, monitors, qemu, storage, wheels};
+use super::{document, monitors, qemu, show, storage, wheels};
 use crate::{packages, shell};
 
 /// What all scripts import.
@@ -171,25 +169,12 @@ pub(crate) fn run_all(runs: Vec<Run>, jobs: usize) -> Result<(Records, Vec<Strin
         install(wheel, &lab.bin())?;
     }
     let (start, count) = (Instant::now(), runs.len());
-    let queue = Mutex::new(runs.into_iter().collect::<VecDeque<_>>());
-    let results = Mutex::new((Records::new(), Vec::new()));
-    std::thread::scope(|scope| {
-        for lane in &lab.lanes {
-            scope.spawn(|| {
-                loop {
-                    let run = queue.lock().expect("not poisoned").pop_front();
-                    let Some(run) = run else { break };
-                    let (record, problem) = attempt(lane, &run);
-                    let key = (Key::of(&run.scenario), document::name(run.place));
-                    let mut results = results.lock().expect("not poisoned");
-                    results.0.insert(key, record);
-                    results.1.extend(problem);
-                }
-            });
-        }
+    let results = lab.each(runs, |lane, run| {
+        let (record, problem) = attempt(lane, &run);
+        ((Key::of(&run.scenario), document::name(run.place)), record, problem)
     });
     println!("{count} scenarios in {:.0} s", start.elapsed().as_secs_f64());
-    Ok(results.into_inner().expect("not poisoned"))
+    Ok(results)
 }
 
 fn attempt(lane: &Lane, run: &Run) -> (Record, Option<String>) {
@@ -197,7 +182,7 @@ fn attempt(lane: &Lane, run: &Run) -> (Record, Option<String>) {
     let start = Instant::now();
     let result = drive(lane, scenario, *place);
     lane.sweep();
-    let seconds = format!("{:5.1} s", start.elapsed().as_secs_f64());
+    let seconds = show(start.elapsed());
     let what = format!("{}: {}, {}", scenario.group, scenario.what, document::name(*place));
     match (result, scenario.cause) {
         (Ok(said), cause) => {
@@ -242,13 +227,7 @@ fn drive(lane: &Lane, scenario: &Scenario, place: Place) -> Result<String> {
     python.env("PLACE", document::name(place));
     python.env("SERVER", lane.address(Side::Server, place));
     python.env("CLIENT", lane.address(Side::Client, place));
-    python.env(
-        "DEVICE",
-        match scenario.personality {
-            Personality::Iwarp => "iwarp0",
-            Personality::Roce => "roce0",
-        },
-    );
+    python.env("DEVICE", format!("{}0", scenario.personality.name()));
     let folders: Vec<String> = scenario
         .wheels
         .iter()

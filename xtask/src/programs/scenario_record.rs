@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
-use super::document::name;
+use super::document::{self, name};
 use super::scenario::Scenario;
-use super::table::{Personality, Place};
+use super::table::Place;
 
 /// What tells scenarios apart: group, description and device.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,7 +13,7 @@ pub(crate) struct Key(String, String, String);
 
 impl Key {
     pub(crate) fn of(scenario: &Scenario) -> Self {
-        Self(scenario.group.to_owned(), scenario.what.to_owned(), device(scenario).to_owned())
+        Self(scenario.group.to_owned(), scenario.what.to_owned(), device(scenario))
     }
 }
 
@@ -56,13 +56,8 @@ impl Record {
     }
 }
 
-const fn device(scenario: &Scenario) -> &'static str {
-    match (scenario.personality, scenario.sysfs) {
-        (Personality::Iwarp, false) => "iwarp",
-        (Personality::Iwarp, true) => "iwarp, sysfs",
-        (Personality::Roce, false) => "roce",
-        (Personality::Roce, true) => "roce, sysfs",
-    }
+fn device(scenario: &Scenario) -> String {
+    document::device(scenario.personality, None, scenario.sysfs)
 }
 
 /// What the document says.
