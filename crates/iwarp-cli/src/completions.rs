@@ -50,7 +50,7 @@ impl End {
         let channel = device.create_comp_channel()?;
         let cq = device.create_cq(512, Some(&channel))?;
         let pd = device.alloc_pd();
-        let qp = pd.create_qp(&QueuePairAttributes::new(&cq, &cq));
+        let qp = pd.create_qp(&QueuePairAttributes::new(&cq, &cq))?;
         Ok(Self { pd, qp, cq, channel, early: Vec::new() })
     }
 

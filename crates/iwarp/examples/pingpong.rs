@@ -78,7 +78,7 @@ impl Player {
         let pd = device.alloc_pd();
         let cq = device.create_cq(16, None)?;
         let memory = pd.allocate(2 * LEN, Access::LOCAL_WRITE)?;
-        let qp = pd.create_qp(&QueuePairAttributes::new(&cq, &cq));
+        let qp = pd.create_qp(&QueuePairAttributes::new(&cq, &cq))?;
         Ok(Self { qp, cq, memory })
     }
 

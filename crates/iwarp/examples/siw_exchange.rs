@@ -263,7 +263,7 @@ impl End {
         let pd: ProtectionDomain = device.alloc_pd();
         let channel = device.create_comp_channel()?;
         let cq = device.create_cq(256, Some(&channel))?;
-        let qp = pd.create_qp(&QueuePairAttributes::new(&cq, &cq));
+        let qp = pd.create_qp(&QueuePairAttributes::new(&cq, &cq))?;
         let lent = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         let lent = pd.allocate(SIZE, lent)?;
         let own = pd.allocate(SIZE, Access::LOCAL_WRITE)?;

@@ -222,8 +222,8 @@ fn blocked() {
     let ours = client.create_cq(64, None).unwrap();
     let theirs = server.create_cq(64, Some(&channel)).unwrap();
     let (client_pd, server_pd) = (client.alloc_pd(), server.alloc_pd());
-    let sender = client_pd.create_qp(&iwarp::QueuePairAttributes::new(&ours, &ours));
-    let receiver = server_pd.create_qp(&iwarp::QueuePairAttributes::new(&theirs, &theirs));
+    let sender = client_pd.create_qp(&iwarp::QueuePairAttributes::new(&ours, &ours)).unwrap();
+    let receiver = server_pd.create_qp(&iwarp::QueuePairAttributes::new(&theirs, &theirs)).unwrap();
     let _connections = common::couple(&client, &sender, &listener, &receiver);
     let message = || {
         receiver.post_recv(&RecvRequest { wr_id: 0, sges: &[] }).unwrap();

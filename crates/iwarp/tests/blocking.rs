@@ -40,7 +40,8 @@ fn a_caller_that_connects_serves_its_other_connections() {
     let (client, server) = Setup::default().connect();
     let mute = TcpListener::bind(any_port()).unwrap();
     let addr = mute.local_addr().unwrap();
-    let qp = client.pd.create_qp(&QueuePairAttributes::new(&client.send_cq, &client.recv_cq));
+    let qp =
+        client.pd.create_qp(&QueuePairAttributes::new(&client.send_cq, &client.recv_cq)).unwrap();
     thread::scope(|scope| {
         let connecting =
             scope.spawn(|| connect(&client.device, addr, &qp, &ConnectParams::default(), DEADLINE));

@@ -164,7 +164,7 @@ fn what_a_child_inherits_answers_with_errors_and_can_be_dropped() {
 }
 
 fn parts_of(end: &End) -> QueuePair {
-    end.pd.create_qp(&iwarp::QueuePairAttributes::new(&end.send_cq, &end.recv_cq))
+    end.pd.create_qp(&iwarp::QueuePairAttributes::new(&end.send_cq, &end.recv_cq)).unwrap()
 }
 
 #[test]

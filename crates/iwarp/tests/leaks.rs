@@ -57,8 +57,8 @@ impl Place {
             max_recv_wr: 4,
             ..QueuePairAttributes::new(cq, cq)
         };
-        let ours = self.client_pd.create_qp(&attributes(&self.ours));
-        let theirs = self.server_pd.create_qp(&attributes(&self.theirs));
+        let ours = self.client_pd.create_qp(&attributes(&self.ours)).unwrap();
+        let theirs = self.server_pd.create_qp(&attributes(&self.theirs)).unwrap();
         let connections = couple(&self.client, &ours, &self.listener, &theirs);
         Pair { ours, theirs, connections }
     }
@@ -202,7 +202,8 @@ fn requests_that_nobody_takes_leave_nothing_behind() {
     for _ in 0..20 {
         let place = Place::new();
         let addr = place.listener.local_addr().unwrap();
-        let qp = place.client_pd.create_qp(&QueuePairAttributes::new(&place.ours, &place.ours));
+        let qp =
+            place.client_pd.create_qp(&QueuePairAttributes::new(&place.ours, &place.ours)).unwrap();
         let params = iwarp::cm::ConnectParams::default();
         let short = Duration::from_millis(1);
         let outcome = iwarp::cm::connect(&place.client, addr, &qp, &params, short);

@@ -305,7 +305,7 @@ fn a_window_of_type_2_belongs_to_one_queue_pair() {
         let pd = device.alloc_pd();
         let ends = [0, 1].map(|_| {
             let (_, send_cq, recv_cq, _) = process::parts(&device, 8);
-            let qp = pd.create_qp(&QueuePairAttributes::new(&send_cq, &recv_cq));
+            let qp = pd.create_qp(&QueuePairAttributes::new(&send_cq, &recv_cq)).unwrap();
             let parts = (pd.clone(), send_cq, recv_cq, qp);
             thread::scope(|scope| {
                 let accepting =

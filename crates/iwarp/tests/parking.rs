@@ -110,7 +110,7 @@ fn shared(options: &Options) -> (End, End, SharedReceiveQueue) {
         srq: Some(&srq),
         ..QueuePairAttributes::new(&their_send_cq, &their_recv_cq)
     };
-    let their_qp = their_pd.create_qp(&attributes);
+    let their_qp = their_pd.create_qp(&attributes).unwrap();
     let (ours, theirs) = common::couple(&devices[0], &qp, &listener, &their_qp);
     let [device, their_device] = devices;
     let client = End { device, pd, send_cq, recv_cq, qp, connection: ours };

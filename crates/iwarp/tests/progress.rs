@@ -46,7 +46,7 @@ fn wire(
             max_recv_wr: depth,
             ..QueuePairAttributes::new(send_cq, recv_cq)
         };
-        let qp = pd.create_qp(&attributes);
+        let qp = pd.create_qp(&attributes).unwrap();
         (device.clone(), pd, qp)
     };
     let client = make(devices[0], queues[0]);

@@ -44,9 +44,9 @@ impl Ends {
         theirs: &CompletionQueue,
         srq: Option<&SharedReceiveQueue>,
     ) -> Coupled {
-        let ours = self.client_pd.create_qp(&QueuePairAttributes::new(ours, ours));
+        let ours = self.client_pd.create_qp(&QueuePairAttributes::new(ours, ours)).unwrap();
         let attributes = QueuePairAttributes { srq, ..QueuePairAttributes::new(theirs, theirs) };
-        let theirs = self.server_pd.create_qp(&attributes);
+        let theirs = self.server_pd.create_qp(&attributes).unwrap();
         let connections = couple(&self.client, &ours, &self.listener, &theirs);
         Coupled { ours, theirs, _connections: connections }
     }
@@ -264,8 +264,8 @@ fn a_send_has_its_slot_until_its_completion_was_polled() {
     let ends = Ends::new();
     let [ours, receives] = [DEPTH; 2].map(|depth| ends.client.create_cq(depth, None).unwrap());
     let theirs = ends.server.create_cq(64, None).unwrap();
-    let qp = ends.client_pd.create_qp(&tight(&ours, &receives));
-    let peer = ends.server_pd.create_qp(&tight(&theirs, &theirs));
+    let qp = ends.client_pd.create_qp(&tight(&ours, &receives)).unwrap();
+    let peer = ends.server_pd.create_qp(&tight(&theirs, &theirs)).unwrap();
     let _connections = couple(&ends.client, &qp, &ends.listener, &peer);
     for _ in 0..3 {
         assert_eq!(post_nothing(&qp, true, 200), DEPTH);
@@ -293,8 +293,8 @@ fn a_send_without_a_completion_has_its_slot_until_a_later_one_was_polled() {
     let ends = Ends::new();
     let [ours, theirs] =
         [&ends.client, &ends.server].map(|device| device.create_cq(64, None).unwrap());
-    let qp = ends.client_pd.create_qp(&tight(&ours, &ours));
-    let peer = ends.server_pd.create_qp(&tight(&theirs, &theirs));
+    let qp = ends.client_pd.create_qp(&tight(&ours, &ours)).unwrap();
+    let peer = ends.server_pd.create_qp(&tight(&theirs, &theirs)).unwrap();
     let _connections = couple(&ends.client, &qp, &ends.listener, &peer);
     for _ in 0..100 {
         for _ in 0..4 {
@@ -327,8 +327,8 @@ fn a_receive_has_its_slot_until_its_completion_was_polled() {
     let ours = ends.client.create_cq(1024, None).unwrap();
     let theirs = ends.server.create_cq(DEPTH, None).unwrap();
     let sends = ends.server.create_cq(DEPTH, None).unwrap();
-    let qp = ends.client_pd.create_qp(&QueuePairAttributes::new(&ours, &ours));
-    let peer = ends.server_pd.create_qp(&tight(&sends, &theirs));
+    let qp = ends.client_pd.create_qp(&QueuePairAttributes::new(&ours, &ours)).unwrap();
+    let peer = ends.server_pd.create_qp(&tight(&sends, &theirs)).unwrap();
     let _connections = couple(&ends.client, &qp, &ends.listener, &peer);
     assert_eq!(post_receives(&peer, 200), DEPTH);
     for _ in 0..DEPTH {
@@ -351,7 +351,7 @@ fn a_receive_has_its_slot_until_its_completion_was_polled() {
 fn slots_of_flushed_requests_are_free_when_they_were_polled() {
     let ends = Ends::new();
     let [sends, receives] = [DEPTH; 2].map(|depth| ends.client.create_cq(depth, None).unwrap());
-    let qp = ends.client_pd.create_qp(&tight(&sends, &receives));
+    let qp = ends.client_pd.create_qp(&tight(&sends, &receives)).unwrap();
     assert_eq!(post_receives(&qp, 10), 10);
     qp.modify(iwarp::QpState::Err).unwrap();
     for _ in 0..3 {
@@ -378,7 +378,7 @@ fn slots_of_flushed_requests_are_free_when_they_were_polled() {
     qp.modify(iwarp::QpState::Err).unwrap();
     assert_eq!(post_nothing(&qp, true, 200), DEPTH);
     drop(qp);
-    let other = ends.client_pd.create_qp(&tight(&sends, &receives));
+    let other = ends.client_pd.create_qp(&tight(&sends, &receives)).unwrap();
     assert_eq!(post_receives(&other, 1), 1);
     for _ in 0..DEPTH {
         assert!(sends.poll_one().is_some());
@@ -447,7 +447,7 @@ fn a_reset_gives_back_what_was_taken_of_a_shared_queue() {
     let region = pd.allocate(64, common::all_access()).unwrap();
     let request = RecvRequest { wr_id: 0, sges: &[region.whole()] };
     for _ in 0..3 {
-        let qp = pd.create_qp(&attributes);
+        let qp = pd.create_qp(&attributes).unwrap();
         let mut raw = Raw::connect(addr);
         raw.send(&raw::request().octets());
         let incoming = listener.accept(Some(common::DEADLINE)).unwrap().expect("a request");
@@ -466,10 +466,10 @@ fn a_reset_gives_back_what_was_taken_of_a_shared_queue() {
         assert_eq!(srq.post(&request), Err(PostError::QueueFull));
         drop((connection, qp));
         // Uses up what is left for the next round.
-        let qp = pd.create_qp(&attributes);
+        let qp = pd.create_qp(&attributes).unwrap();
         let other = Device::with_options(Options::default()).unwrap();
         let their_cq = other.create_cq(DEPTH, None).unwrap();
-        let theirs = other.alloc_pd().create_qp(&tight(&their_cq, &their_cq));
+        let theirs = other.alloc_pd().create_qp(&tight(&their_cq, &their_cq)).unwrap();
         let _connections = couple(&other, &theirs, &listener, &qp);
         for _ in 0..2 {
             send(&theirs, 0);

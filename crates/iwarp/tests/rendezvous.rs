@@ -351,7 +351,7 @@ fn only_what_the_verbs_allow() {
     assert!(matches!(again, Err(ModifyError::Transition(_))));
     // The connection manager's queue pairs are not found this way.
     let cq = place.device.create_cq(8, None).unwrap();
-    let plain = place.pd.create_qp(&QueuePairAttributes::new(&cq, &cq));
+    let plain = place.pd.create_qp(&QueuePairAttributes::new(&cq, &cq)).unwrap();
     let refused = plain.connect_to(&b.as_peer_of(&a.gid));
     assert!(matches!(refused, Err(ModifyError::System(_))));
 }
@@ -554,8 +554,9 @@ fn nothing_is_left_behind() {
         until("all descriptors to be closed", || (descriptors() <= before).then_some(()));
     }
     let with_cq = descriptors();
-    let plain: Vec<_> =
-        (0..300).map(|_| place.pd.create_qp(&QueuePairAttributes::new(&cq, &cq))).collect();
+    let plain: Vec<_> = (0..300)
+        .map(|_| place.pd.create_qp(&QueuePairAttributes::new(&cq, &cq)).unwrap())
+        .collect();
     assert_eq!(descriptors(), with_cq, "a queue pair of the connection manager takes no port");
     assert!(plain.iter().all(|qp| qp.number() >> 8 < 1024));
 }

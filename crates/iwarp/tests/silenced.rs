@@ -84,8 +84,10 @@ fn streams_come_and_go() {
     let (client, server) = Setup::default().connect();
     let listener = Listener::bind(&server.device, "127.0.0.1:0".parse().unwrap()).unwrap();
     poll_for_long(&client, &server);
-    let ours = client.pd.create_qp(&QueuePairAttributes::new(&client.send_cq, &client.recv_cq));
-    let theirs = server.pd.create_qp(&QueuePairAttributes::new(&server.send_cq, &server.recv_cq));
+    let ours =
+        client.pd.create_qp(&QueuePairAttributes::new(&client.send_cq, &client.recv_cq)).unwrap();
+    let theirs =
+        server.pd.create_qp(&QueuePairAttributes::new(&server.send_cq, &server.recv_cq)).unwrap();
     let (connection, their_connection) = couple(&client.device, &ours, &listener, &theirs);
     let (device, pd) = (server.device.clone(), server.pd.clone());
     let (send_cq, recv_cq) = (server.send_cq.clone(), server.recv_cq.clone());

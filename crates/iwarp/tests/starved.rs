@@ -160,6 +160,48 @@ fn objects_are_made_or_refused() {
     });
 }
 
+/// However many there are already: what is known of all of them is large by then.
+#[test]
+fn queue_pairs_are_made_or_refused() {
+    for addressable in [false, true] {
+        starve(|starving| {
+            let device = Device::with_options(Options::default()).unwrap();
+            let [few, many] = [(); 2].map(|()| device.create_cq(16, None).unwrap());
+            let pd = device.alloc_pd();
+            let make = |cq| {
+                let attributes = QueuePairAttributes::new(cq, cq);
+                if addressable {
+                    pd.create_addressable_qp(&attributes)
+                } else {
+                    pd.create_qp(&attributes)
+                }
+            };
+            // Beyond 448 numbers, beyond 512 queues that complete in one place, and beyond the second
+            // port that some of these have taken, there is more to be kept than is small.
+            let mut all: Vec<_> = (0..192).map(|_| make(&few).unwrap()).collect();
+            all.extend((192..448).map(|_| make(&many).unwrap()));
+            let hungry = starving();
+            let made = [(); 60].map(|()| make(&many));
+            drop(hungry);
+            for one in made {
+                match one {
+                    Ok(qp) => all.push(qp),
+                    Err(error) => {
+                        assert_eq!(error.kind(), std::io::ErrorKind::OutOfMemory, "{error}");
+                    }
+                }
+            }
+            all.push(make(&many).unwrap());
+            let mut numbers: Vec<_> = all.iter().map(iwarp::QueuePair::number).collect();
+            numbers.sort_unstable();
+            numbers.dedup();
+            assert_eq!(numbers.len(), all.len());
+            drop(all);
+            assert_usable(&device, &device);
+        });
+    }
+}
+
 #[test]
 fn memory_is_registered_or_not() {
     starve(|starving| {

@@ -268,7 +268,7 @@ fn a_receive_of_a_shared_queue() {
             srq: Some(&srq),
             ..QueuePairAttributes::new(&server.send_cq, &server.recv_cq)
         };
-        let theirs = server.pd.create_qp(&attributes);
+        let theirs = server.pd.create_qp(&attributes).unwrap();
         let (pd, _send_cq, _recv_cq, ours) = parts(&client.device, 8);
         let _both = couple(&client.device, &ours, &listener, &theirs);
         let area = Area::new();

@@ -27,7 +27,7 @@ impl Carrier {
             max_recv_wr: 1,
             ..QueuePairAttributes::new(&cq, &cq)
         };
-        let queue_pair = device.alloc_pd().create_qp(&attributes);
+        let queue_pair = device.alloc_pd().create_qp(&attributes)?;
         Ok(Self { queue_pair, _cq: cq })
     }
 }

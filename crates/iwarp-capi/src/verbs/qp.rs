@@ -149,12 +149,12 @@ fn create(
     attributes.max_recv_sge = cap.max_recv_sge as usize;
     attributes.max_inline = cap.max_inline_data as usize;
     let queue_pair = if mere_number {
-        let queue_pair = pd.domain().create_qp(&attributes);
+        let queue_pair = pd.domain().create_qp(&attributes)?;
         // Where nothing can be posted. Any state may become this one.
         let _ = queue_pair.modify(QpState::Reset);
         queue_pair
     } else if managed {
-        pd.domain().create_qp(&attributes)
+        pd.domain().create_qp(&attributes)?
     } else {
         pd.domain().create_addressable_qp(&attributes).inspect_err(say_no_port)?
     };
@@ -193,7 +193,9 @@ fn create(
 
 /// Tells the user why there is no queue pair number left.
 fn say_no_port(error: &std::io::Error) {
-    guard::say(Log::Warn, format_args!("no TCP port for a queue pair: {error}"));
+    if error.kind() != std::io::ErrorKind::OutOfMemory {
+        guard::say(Log::Warn, format_args!("no TCP port for a queue pair: {error}"));
+    }
 }
 
 /// The error where a program wants a queue pair that is none of ours; tells the user once.

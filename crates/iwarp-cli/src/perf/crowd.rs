@@ -35,7 +35,7 @@ impl Crowd {
         let (pd, before) = (device.alloc_pd(), resident()?);
         let mut connections = Vec::with_capacity(n);
         for _ in 0..n {
-            let (qp, id) = (pd.create_qp(&attributes(cq)), Id::new(&channel)?);
+            let (qp, id) = (pd.create_qp(&attributes(cq))?, Id::new(&channel)?);
             id.resolve_addr(None, addr)?;
             await_event(&channel, |kind| matches!(kind, EventKind::AddressResolved))?;
             id.connect(&qp, &ConnectParams::default())?;
@@ -54,7 +54,7 @@ impl Crowd {
             let event = channel.wait(Some(PATIENCE))?.context("no RDMA connection came")?;
             match event.kind {
                 EventKind::ConnectRequest { .. } => {
-                    let qp = pd.create_qp(&attributes(cq));
+                    let qp = pd.create_qp(&attributes(cq))?;
                     event.id.accept(&qp, &ConnectParams::default())?;
                     connections.push((qp, event.id));
                 }

@@ -113,8 +113,8 @@ impl RdmaDial {
         Ok(Self { device, pd, cq, place })
     }
 
-    fn qp(&self) -> QueuePair {
-        self.pd.create_qp(&QueuePairAttributes::new(&self.cq, &self.cq))
+    fn qp(&self) -> Result<QueuePair> {
+        Ok(self.pd.create_qp(&QueuePairAttributes::new(&self.cq, &self.cq))?)
     }
 }
 
@@ -133,7 +133,7 @@ impl Contender for RdmaDial {
         let Place::There(addr) = self.place else { bail!("the server's end does not connect") };
         let all = Instant::now();
         for _ in 0..task.count {
-            let (start, qp) = (Instant::now(), self.qp());
+            let (start, qp) = (Instant::now(), self.qp()?);
             let params = ConnectParams::default();
             let connection = cm::connect(&self.device, addr, &qp, &params, PATIENCE)?;
             connection.disconnect();
@@ -150,7 +150,7 @@ impl Contender for RdmaDial {
         let Place::Here(listener) = &self.place else { bail!("the client's end does not accept") };
         for _ in 0..task.count {
             let incoming = listener.accept(Some(PATIENCE))?.context("no RDMA connection came")?;
-            let qp = self.qp();
+            let qp = self.qp()?;
             let connection = incoming.accept(&qp, &ConnectParams::default())?;
             ended(&connection)?;
         }

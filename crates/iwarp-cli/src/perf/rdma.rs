@@ -185,7 +185,7 @@ impl Rdma {
         let ends = (0..spec.connections as u64).map(|number| {
             let end = End {
                 number,
-                qp: pd.create_qp(&attributes),
+                qp: pd.create_qp(&attributes)?,
                 inbox: pd.allocate(tail + TAIL, Access::LOCAL_WRITE | remote)?,
                 outbox: pd.allocate(spec.max_size, Access::LOCAL_WRITE | Access::REMOTE_READ)?,
                 last: pd.allocate(spec.max_size, Access::LOCAL_WRITE)?,

@@ -203,7 +203,8 @@ impl Ring {
     pub fn new() -> Self {
         let device = Device::open().expect("a device");
         let cq = device.create_cq(1024, None).expect("a completion queue");
-        let qp = device.alloc_pd().create_qp(&QueuePairAttributes::new(&cq, &cq));
+        let qp =
+            device.alloc_pd().create_qp(&QueuePairAttributes::new(&cq, &cq)).expect("a queue pair");
         qp.modify(QpState::Err).expect("any state may become Err");
         Self { qp, cq, _device: device }
     }

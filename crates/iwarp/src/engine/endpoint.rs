@@ -4,6 +4,7 @@ use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use iwarp_mem::OutOfMemory;
 use iwarp_proto::ddp::DdpError;
 use iwarp_proto::mpa::startup::Negotiated;
 use iwarp_proto::qp::{Config, Event, Fault, Qp, Shared};
@@ -189,12 +190,14 @@ impl Endpoint {
         recv_cq: Arc<CqCore>,
         srq: Option<Arc<SrqCore>>,
         events: Arc<AsyncQueue>,
-    ) -> Arc<Self> {
+    ) -> Result<Arc<Self>, OutOfMemory> {
         let sends = SendSlots::new(config.max_send_wr);
         let receives = ReceiveSlots::new(config.max_recv_wr);
         let received = srq.as_ref().map_or(receives.returned(), |srq| srq.returned());
         let (sent, received) = (Arc::clone(sends.returned()), Arc::clone(received));
-        Arc::new(Self {
+        let send_owner = send_cq.enter(sent)?;
+        let recv_owner = recv_cq.enter(received).inspect_err(|_| send_cq.leave(send_owner))?;
+        Ok(Arc::new(Self {
             engine,
             who: Accessor { pd: config.pd, qp: config.qp },
             core: Mutex::new(Core {
@@ -205,8 +208,8 @@ impl Endpoint {
                 patience: None,
                 connection: 0,
             }),
-            send_owner: send_cq.enter(sent),
-            recv_owner: recv_cq.enter(received),
+            send_owner,
+            recv_owner,
             send_cq,
             recv_cq,
             srq,
@@ -222,7 +225,7 @@ impl Endpoint {
             abandoned: AtomicBool::new(false),
             in_place: AtomicBool::new(false),
             number,
-        })
+        }))
     }
 
     pub(crate) fn id(&self) -> u32 {

@@ -14,6 +14,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use iwarp_mem::OutOfMemory;
 use iwarp_os::{Ipv6Listen, Sharing, TcpSocket};
 
 use crate::engine::sync::Mutex;
@@ -123,8 +124,12 @@ impl State {
         self.free.len() - self.stale
     }
 
-    /// Adds the numbers of a port, in an order that cannot be guessed.
+    /// Adds the numbers of a port, in an order that cannot be guessed. There is room for all numbers
+    /// at one time, so that giving one back needs no memory.
     fn add(&mut self, port: Port) -> io::Result<()> {
+        let used: usize = self.ports.values().map(|taken| taken.used).sum();
+        self.free.try_reserve(used + (1 << INDEX_BITS)).map_err(|_| OutOfMemory)?;
+        self.ports.try_reserve(1).map_err(|_| OutOfMemory)?;
         let number = port.number;
         let first = u32::from(number) << INDEX_BITS;
         let mut values: Vec<_> =
@@ -205,8 +210,9 @@ impl Numbers {
     }
 
     /// A number that leads nowhere.
-    pub(crate) fn plain(self: &Arc<Self>) -> Number {
+    pub(crate) fn plain(self: &Arc<Self>) -> Result<Number, OutOfMemory> {
         let mut state = self.state.lock();
+        state.plain.try_reserve(1).map_err(|_| OutOfMemory)?;
         let value = loop {
             let value = state.next;
             state.next = match value + 1 {
@@ -220,7 +226,7 @@ impl Numbers {
                 break value;
             }
         };
-        Number { value, port: None, numbers: Arc::clone(self) }
+        Ok(Number { value, port: None, numbers: Arc::clone(self) })
     }
 
     /// A number under which a peer finds the queue pair.
@@ -397,9 +403,9 @@ mod tests {
     #[test]
     fn plain_numbers_lead_nowhere() {
         let numbers = Numbers::new(None);
-        let first = numbers.plain();
+        let first = numbers.plain().unwrap();
         assert_eq!(first.value(), LOWEST);
-        let others: Vec<_> = (0..END).map(|_| numbers.plain()).collect();
+        let others: Vec<_> = (0..END).map(|_| numbers.plain().unwrap()).collect();
         let distinct: HashSet<_> = others.iter().map(Number::value).collect();
         assert_eq!(distinct.len(), others.len());
         assert!(distinct.iter().all(|number| *number < END || *number > RESERVED));

@@ -140,7 +140,7 @@ impl Core {
             ..QueuePairAttributes::new(&cq, &cq)
         };
         Ok(Self {
-            qp: pd.create_qp(&attributes),
+            qp: pd.create_qp(&attributes).map_err(OperationError::Wait)?,
             cq,
             channel,
             pd: pd.clone(),

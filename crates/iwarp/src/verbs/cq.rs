@@ -141,18 +141,22 @@ impl CqCore {
     }
 
     /// From now on a work queue completes here, which counts there what comes back.
-    pub(crate) fn enter(&self, returned: Arc<Returned>) -> u32 {
+    pub(crate) fn enter(&self, returned: Arc<Returned>) -> Result<u32, OutOfMemory> {
         // A thread of the parent's may have the lock, for ever.
         if self.group.process.forked() {
-            return FORGOTTEN;
+            return Ok(FORGOTTEN);
         }
         let mut queue = self.queue.lock();
-        if let Some(owner) = queue.vacant.pop() {
-            queue.owners[owner as usize] = Some(returned);
-            return owner;
+        let Queue { owners, vacant, .. } = &mut *queue;
+        if let Some(owner) = vacant.pop() {
+            owners[owner as usize] = Some(returned);
+            return Ok(owner);
         }
-        queue.owners.push(Some(returned));
-        (queue.owners.len() - 1) as u32
+        owners.try_reserve(1).map_err(|_| OutOfMemory)?;
+        // All may leave, which is to need no memory.
+        vacant.try_reserve(owners.len() + 1).map_err(|_| OutOfMemory)?;
+        owners.push(Some(returned));
+        Ok((owners.len() - 1) as u32)
     }
 
     /// What the work queue that has entered as `owner` has here is none of its any more.

@@ -145,8 +145,12 @@ impl ProtectionDomain {
 
     /// Makes a queue pair. It is in the Init state, so that receives can be posted before it is
     /// connected.
-    pub fn create_qp(&self, attributes: &QueuePairAttributes<'_>) -> QueuePair {
-        QueuePair::new(&self.core, attributes)
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory`.
+    pub fn create_qp(&self, attributes: &QueuePairAttributes<'_>) -> io::Result<QueuePair> {
+        Ok(QueuePair::new(&self.core, attributes)?)
     }
 
     /// Makes a queue pair that can be connected by [`QueuePair::connect_to`], without the
@@ -158,7 +162,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// No port is free, or no descriptor.
+    /// No port is free, or no descriptor; `OutOfMemory`.
     pub fn create_addressable_qp(
         &self,
         attributes: &QueuePairAttributes<'_>,

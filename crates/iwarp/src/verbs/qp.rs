@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use iwarp_mem::OutOfMemory;
 use iwarp_proto::qp::{Capabilities as Told, Config, Park, Shared};
 use iwarp_types::{Access, PostError, QpId, QpState, RecvRequest, SendRequest, TransitionError};
 use thiserror::Error;
@@ -112,14 +113,17 @@ pub struct QueuePair {
 }
 
 impl QueuePair {
-    pub(crate) fn new(pd: &Arc<PdCore>, attributes: &QueuePairAttributes<'_>) -> Self {
+    pub(crate) fn new(
+        pd: &Arc<PdCore>,
+        attributes: &QueuePairAttributes<'_>,
+    ) -> Result<Self, OutOfMemory> {
         // In a forked child the real ones cannot be asked, and nothing can be done with it.
         let inherited = pd.engine.is_inherited();
         let number = if inherited { Numbers::new(None).plain() } else { pd.engine.numbers.plain() };
-        let qp = Self::with_number(pd, number, attributes);
+        let qp = Self::with_number(pd, number?, attributes)?;
         // Reset may always become Init.
         let _ = qp.endpoint.modify(QpState::Init);
-        qp
+        Ok(qp)
     }
 
     pub(crate) fn addressable(
@@ -128,7 +132,7 @@ impl QueuePair {
     ) -> io::Result<Self> {
         pd.engine.process.check()?;
         iwarp_mem::afford()?;
-        let mut qp = Self::with_number(pd, pd.engine.numbers.addressable()?, attributes);
+        let mut qp = Self::with_number(pd, pd.engine.numbers.addressable()?, attributes)?;
         if pd.engine.options.personality == Personality::Iwarp {
             // As an RNIC has it. Reset may always become Init.
             let _ = qp.endpoint.modify(QpState::Init);
@@ -138,7 +142,11 @@ impl QueuePair {
         Ok(qp)
     }
 
-    fn with_number(pd: &Arc<PdCore>, number: Number, attributes: &QueuePairAttributes<'_>) -> Self {
+    fn with_number(
+        pd: &Arc<PdCore>,
+        number: Number,
+        attributes: &QueuePairAttributes<'_>,
+    ) -> Result<Self, OutOfMemory> {
         let engine = Arc::clone(&pd.engine);
         let like_infiniband = engine.options.personality == Personality::Roce;
         let config = Config {
@@ -170,15 +178,15 @@ impl QueuePair {
             Arc::clone(&attributes.recv_cq.core),
             attributes.srq.map(|srq| Arc::clone(&srq.core)),
             Arc::clone(&pd.events),
-        );
-        Self {
+        )?;
+        Ok(Self {
             endpoint,
             meeting: None,
             retry: Mutex::default(),
             psn: AtomicU32::default(),
             _pd: Arc::clone(pd),
             _srq: attributes.srq.cloned(),
-        }
+        })
     }
 
     /// Its number (24 bits).

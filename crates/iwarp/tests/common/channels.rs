@@ -23,7 +23,7 @@ impl Parts {
         let channel = device.create_comp_channel().unwrap();
         let pd = device.alloc_pd();
         let queues = [0; 2].map(|_| device.create_cq(256, Some(&channel)).unwrap());
-        let qp = pd.create_qp(&QueuePairAttributes::new(&queues[0], &queues[1]));
+        let qp = pd.create_qp(&QueuePairAttributes::new(&queues[0], &queues[1])).unwrap();
         Self { device, channel, pd, queues, qp }
     }
 

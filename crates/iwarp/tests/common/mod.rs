@@ -97,7 +97,7 @@ pub fn parts(
         max_recv_sge: 32,
         ..QueuePairAttributes::new(&send_cq, &recv_cq)
     };
-    let qp = pd.create_qp(&attributes);
+    let qp = pd.create_qp(&attributes).unwrap();
     (pd, send_cq, recv_cq, qp)
 }
 

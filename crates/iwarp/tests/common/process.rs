@@ -177,6 +177,6 @@ pub fn parts(device: &Device, depth: usize) -> Parts {
         max_recv_sge: 32,
         ..QueuePairAttributes::new(&send_cq, &recv_cq)
     };
-    let qp = pd.create_qp(&attributes);
+    let qp = pd.create_qp(&attributes).unwrap();
     (pd, send_cq, recv_cq, qp)
 }
