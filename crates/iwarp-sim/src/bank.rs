@@ -1,6 +1,8 @@
 //! Registered memory in plain vectors, with the checks that [`iwarp_types::Memory`] asks
 //! for, and beside each region a shadow: what the octets have to be by the oracle's own reading.
 
+use std::ops::Range;
+
 use iwarp_types::{
     Access, AccessError, Accessor, AtomicOp, Bind, Invalidator, PdId, QpId, RemoteAccess, Sge,
     Stag, TaggedOffset,
@@ -73,6 +75,34 @@ pub struct Region {
     may_invalidate: bool,
     /// What was overwritten while the peer was reading: moment, place, old octets.
     history: Vec<(u64, usize, Vec<u8>)>,
+    /// Octets outside of it are as they were at first, here and in the shadow.
+    touched: Option<Range<usize>>,
+}
+
+impl Region {
+    fn touch(&mut self, place: Range<usize>) {
+        let touched = self.touched.get_or_insert(place.clone());
+        *touched = touched.start.min(place.start)..touched.end.max(place.end);
+    }
+
+    /// Makes it what it was at first, without other memory.
+    fn restore(&mut self, first: &Self) {
+        if let Some(place) = self.touched.take() {
+            self.data[place.clone()].copy_from_slice(&first.data[place.clone()]);
+            self.shadow[place.clone()].copy_from_slice(&first.shadow[place]);
+        }
+        self.stag = first.stag;
+        (self.valid, self.gone) = (first.valid, first.gone);
+        self.history.clear();
+    }
+
+    /// A part of the shadow, to be changed.
+    fn shadow_part(&mut self, offset: usize, len: usize) -> Option<&mut [u8]> {
+        let place = offset..offset.checked_add(len)?;
+        self.shadow.get(place.clone())?;
+        self.touch(place.clone());
+        Some(&mut self.shadow[place])
+    }
 }
 
 /// A memory window of type 2.
@@ -129,6 +159,7 @@ impl Bank {
                     pd: if *role == Role::Foreign { PdId(pd.0 + 1) } else { pd },
                     may_invalidate,
                     history: Vec::new(),
+                    touched: None,
                 }
             })
             .collect();
@@ -178,6 +209,15 @@ impl Bank {
             region.history.clear();
         });
         self.windows.iter_mut().for_each(|window| window.bound = None);
+    }
+
+    /// Makes it what it was at first, which is `first`.
+    pub fn restore(&mut self, first: &Self) {
+        for (region, first) in self.regions.iter_mut().zip(&first.regions) {
+            region.restore(first);
+        }
+        let Self { regions: _, windows, moment, keep_history } = first;
+        (self.windows, self.moment, self.keep_history) = (*windows, *moment, *keep_history);
     }
 
     /// Whether an STag names something that may be used.
@@ -278,6 +318,7 @@ impl Bank {
     /// Writes.
     pub fn write(&mut self, (index, offset): Place, data: &[u8]) {
         let region = &mut self.regions[index];
+        region.touch(offset..offset + data.len());
         let target = &mut region.data[offset..offset + data.len()];
         if self.keep_history {
             region.history.push((self.moment, offset, target.to_vec()));
@@ -375,7 +416,7 @@ impl Bank {
     pub fn shadow_of(&mut self, lkey: Stag, addr: u64, len: usize) -> Option<&mut [u8]> {
         let region = self.regions.iter_mut().find(|region| region.stag.index() == lkey.index())?;
         let offset = usize::try_from(addr.checked_sub(region.base)?).ok()?;
-        region.shadow.get_mut(offset..offset.checked_add(len)?)
+        region.shadow_part(offset, len)
     }
 
     /// Where `to` of a tagged buffer lies, by the oracle's own reading: region index and offset.
@@ -393,6 +434,33 @@ impl Bank {
 
     /// Octets of the shadow from there on.
     pub fn shadow_at(&mut self, (index, offset): Place, len: usize) -> Option<&mut [u8]> {
-        self.regions[index].shadow.get_mut(offset..offset.checked_add(len)?)
+        self.regions[index].shadow_part(offset, len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn restored_memory_is_as_it_was_at_first() {
+        let first = Bank::new(7, PdId(3), COMPACT);
+        let mut bank = first.clone();
+        let target = Role::Target as usize;
+        bank.tick(true);
+        bank.write((target, 100), &[1; 50]);
+        bank.write((target, 10), &[2; 5]);
+        bank.atomic((Role::Counters as usize, SMALL - 8), AtomicOp::FetchAdd { add: 5, mask: 0 });
+        let stag = bank.region(Role::Private).stag;
+        let base = bank.region(Role::Private).base;
+        bank.shadow_of(stag, base + 2 * COMPACT as u64 - 1, 1).unwrap()[0] ^= 1;
+        bank.shadow_at((target, 0), 3).unwrap().fill(9);
+        assert!(bank.shadow_at((target, COMPACT), 1).is_none());
+        bank.revoke(Role::Source);
+        bank.unmap(Role::Passing);
+        bank.renew(Role::PassingSink);
+        assert_ne!(format!("{bank:?}"), format!("{first:?}"));
+        bank.restore(&first);
+        assert_eq!(format!("{bank:?}"), format!("{first:?}"));
     }
 }

@@ -126,27 +126,54 @@ pub fn run_from_bytes(data: &[u8]) {
 /// The last lines of a record.
 const RECORD: usize = 60;
 
-/// Memory of both ends as it is at first. Nearly every run begins with the same, and copying it
-/// takes a fraction of the time.
-fn fresh_banks(seed: u64, large: usize) -> [Bank; 2] {
+/// What decides about the memory of both ends as it is at first: a seed, and octets of the large
+/// regions.
+type Origin = (u64, usize);
+
+/// Memory as it is at first, and memory of a run that is over, for the next.
+struct Made {
+    origin: Origin,
+    first: [Bank; 2],
+    spare: Option<[Bank; 2]>,
+}
+
+thread_local! {
+    /// Nearly every run begins with the same.
+    static MADE: RefCell<Vec<Made>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Memory of both ends as it is at first. Restoring what a run has touched takes a fraction of the
+/// time of making it, or of a copy.
+fn fresh_banks(origin: Origin) -> [Bank; 2] {
     const KEPT: usize = 4;
 
-    type Made = ((u64, usize), [Bank; 2]);
-    thread_local! {
-        static MADE: RefCell<Vec<Made>> = const { RefCell::new(Vec::new()) };
-    }
-
     MADE.with_borrow_mut(|made| {
-        if let Some((_, banks)) = made.iter().find(|(of, _)| *of == (seed, large)) {
-            return banks.clone();
+        if let Some(Made { first, spare, .. }) = made.iter_mut().find(|made| made.origin == origin)
+        {
+            return match spare.take() {
+                Some(mut banks) => {
+                    banks.iter_mut().zip(&*first).for_each(|(bank, first)| bank.restore(first));
+                    banks
+                }
+                None => first.clone(),
+            };
         }
+        let (seed, large) = origin;
         let bank = |e: usize, seed| Bank::new(seed, accessor(e).pd, large);
         let banks = [bank(0, seed), bank(1, !seed)];
         if made.len() < KEPT {
-            made.push(((seed, large), banks.clone()));
+            made.push(Made { origin, first: banks.clone(), spare: None });
         }
         banks
     })
+}
+
+fn keep_banks(origin: Origin, banks: [Bank; 2]) {
+    MADE.with_borrow_mut(|made| {
+        if let Some(made) = made.iter_mut().find(|made| made.origin == origin) {
+            made.spare = Some(banks);
+        }
+    });
 }
 
 struct Run<'a> {
@@ -157,6 +184,8 @@ struct Run<'a> {
     summary: Summary,
     mode: Option<Mode>,
     banks: Option<[Bank; 2]>,
+    /// What they were at first.
+    origin: Origin,
     /// Octets of the large regions.
     large: usize,
 }
@@ -179,6 +208,7 @@ impl<'a> Run<'a> {
             summary: Summary::default(),
             mode: None,
             banks: None,
+            origin: (0, LARGE),
             large: LARGE,
         }
     }
@@ -231,18 +261,19 @@ impl<'a> Run<'a> {
             self.mode = Some(mode);
             self.life(mode)?;
         }
+        if let Some(banks) = self.banks.take() {
+            keep_banks(self.origin, banks);
+        }
         Ok(())
     }
 
     fn take_banks(&mut self) -> [Bank; 2] {
-        let seed = self.summary.steps;
-        self.banks.take().map_or_else(
-            || fresh_banks(seed, self.large),
-            |mut banks| {
-                banks.iter_mut().for_each(Bank::renew_all);
-                banks
-            },
-        )
+        let Some(mut banks) = self.banks.take() else {
+            self.origin = (self.summary.steps, self.large);
+            return fresh_banks(self.origin);
+        };
+        banks.iter_mut().for_each(Bank::renew_all);
+        banks
     }
 
     /// One connection, from its start to its end.
