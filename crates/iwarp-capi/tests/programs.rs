@@ -101,6 +101,12 @@ fn what_makes_no_sense_is_refused() {
     support::run("refused_roce", &source!("refused.c"), &[ROCE]);
 }
 
+/// On a card the first would be EBUSY, which ends perftest with an error.
+#[test]
+fn regions_outlive_their_domain_and_nothing_is_left() {
+    support::run("lifetimes", &source!("lifetimes.c"), &[]);
+}
+
 /// A program with more rights than its user does not do what that user's variables say.
 #[test]
 fn variables_do_not_count_for_programs_with_more_rights() {

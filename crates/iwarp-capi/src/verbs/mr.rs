@@ -2,10 +2,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_uint, c_void};
+use std::sync::Arc;
 
 use iwarp::{Access, MemoryRegion};
 
-use super::Life;
 use super::pd::Pd;
 use crate::abi::flags::*;
 use crate::abi::{ibv_mr, ibv_mr_init_attr};
@@ -17,7 +17,7 @@ pub struct Mr {
     abi: ibv_mr,
     /// Taken when it is deregistered.
     region: RefCell<Option<MemoryRegion>>,
-    pd: RefCell<Life>,
+    pd: RefCell<Arc<Pd>>,
 }
 
 /// What the flags of the header ask for. Bits of the optional range are hints, and huge pages
@@ -44,6 +44,7 @@ fn register(
     flags: c_uint,
 ) -> Result<*mut Mr, Errno> {
     let access = access(flags)?;
+    let held = pd.hold().ok_or(INVALID)?;
     // SAFETY: the program promises to keep the memory until it deregisters it, and its peers'
     // accesses are its own affair (ibv_reg_mr(3)).
     let region = unsafe { pd.domain().register_raw_at(addr.cast(), length, iova, access)? };
@@ -58,7 +59,7 @@ fn register(
             rkey: region.rkey().0,
         },
         region: RefCell::new(Some(region)),
-        pd: RefCell::new(pd.regions.clone()),
+        pd: RefCell::new(held),
     })))
 }
 
@@ -138,11 +139,12 @@ pub extern "C" fn ibv_rereg_mr(
         let translation = moved.then_some((addr.cast(), length, addr.addr() as u64));
         let mut region = mr.region.borrow_mut();
         let region = region.as_mut().ok_or(INVALID)?;
+        let held = to_pd.map(|pd| pd.hold().ok_or(INVALID)).transpose()?;
         // SAFETY: as with registering.
         unsafe { region.reregister(to_pd.map(Pd::domain), translation, rights)? };
-        if let Some(pd) = to_pd {
+        if let Some(pd) = held {
             mr.abi.pd.set(pd.as_abi());
-            mr.pd.replace(pd.regions.clone());
+            mr.pd.replace(pd);
         }
         if moved {
             mr.abi.addr.set(addr);
