@@ -1,5 +1,6 @@
 //! Rust crates that use RDMA: the tests and examples that come with them, out of crates.io.
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -11,23 +12,40 @@ use crate::{messages, shell};
 pub(crate) const SIDEWAY: &str = "sideway 0.4.3";
 /// Likewise.
 pub(crate) const IBVERBS: &str = "ibverbs 0.9.2";
+/// Likewise.
+pub(crate) const ASYNC_RDMA: &str = "async-rdma 0.5.0";
+/// Likewise.
+pub(crate) const RUAPC_RDMA: &str = "ruapc-rdma 0.2.0-alpha.7";
+/// All of them.
+pub(crate) const ALL: &[&str] = &[SIDEWAY, IBVERBS, ASYNC_RDMA, RUAPC_RDMA];
+
+/// Features of a crate without which there is less to test.
+const FEATURES: &[(&str, &str)] = &[(ASYNC_RDMA, "cm,raw"), (RUAPC_RDMA, "ibv-query-gid-ex")];
 
 /// Builds the tests and examples of a crate into `bin`: its test `x` as `crate-x`, as also its
 /// example `x`, and the tests inside it as `crate-tests`.
 pub(crate) fn build(named: &str, bin: &Path) -> Result<()> {
     let (name, version) = named.split_once(' ').context("a crate has a name and a version")?;
     let folder = shell::target_dir().join("crates");
-    let manifest = copy(name, version, &folder)?;
     let mut cargo = shell::cargo(["test", "--quiet", "--no-run", "--locked"]);
-    cargo.arg("--manifest-path").arg(manifest);
-    // Built once, not with every toolchain's flags.
-    cargo.env("CARGO_TARGET_DIR", folder.join("build")).env_remove("RUSTFLAGS");
+    // There it finds settings that the crate brings.
+    cargo.current_dir(copy(name, version, &folder)?);
+    if let Some((_, features)) = FEATURES.iter().find(|(of, _)| *of == named) {
+        cargo.args(["--features", features]);
+    }
+    // Built once, not with every toolchain's flags, and with no warning an error, as cargo builds
+    // what comes from crates.io.
+    cargo.env("CARGO_TARGET_DIR", folder.join("build")).env("RUSTFLAGS", "--cap-lints=allow");
+    // Nobody looks for faults in it, and it is large.
+    cargo.env("CARGO_PROFILE_DEV_DEBUG", "none");
     println!("$ cargo test --no-run ({named})");
     let programs = messages::built(&mut cargo)?;
     ensure!(!programs.is_empty(), "{named} has neither tests nor examples");
     for program in programs {
         let target = target(&program);
-        let what = if target == name { "tests" } else { target.as_str() };
+        // Inside a library's own file name a hyphen is an underscore.
+        let own = target.replace('_', "-") == name;
+        let what = if own { "tests" } else { target.as_str() };
         fs::copy(&program, bin.join(format!("{name}-{what}")))
             .with_context(|| format!("{}", program.display()))?;
     }
@@ -35,32 +53,34 @@ pub(crate) fn build(named: &str, bin: &Path) -> Result<()> {
 }
 
 /// Copies the source of a crate from cargo's own store, where it must not be changed, and returns
-/// its manifest.
+/// the copy.
 fn copy(name: &str, version: &str, folder: &Path) -> Result<PathBuf> {
-    let user = folder.join(format!("user-of-{name}"));
-    fs::create_dir_all(&user)?;
-    // A workspace of its own: it is inside another one.
-    let manifest = format!(
-        "[workspace]\n[package]\nname = \"user\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\
-         [lib]\npath = \"lib.rs\"\n[dependencies]\n{name} = \"={version}\"\n"
-    );
-    fs::write(user.join("Cargo.toml"), manifest)?;
-    fs::write(user.join("lib.rs"), "")?;
-    let mut metadata = shell::cargo(["metadata", "--quiet", "--format-version=1"]);
-    let about = shell::output(metadata.arg("--manifest-path").arg(user.join("Cargo.toml")))?;
-    let wanted = format!("/{name}-{version}/Cargo.toml");
-    let stored = messages::strings_of("manifest_path", &about).find(|path| path.ends_with(&wanted));
-    let stored = stored.with_context(|| format!("cargo knows no {name} {version}"))?;
-    let stored = Path::new(&stored).parent().context("a manifest is in a folder")?;
+    // It brings the crate into the store. As a dependency the crate would have to get along with
+    // what crates.io offers today; with the lock file that it brings, it need not.
+    let mut info = shell::cargo(["info", "--quiet", "--registry", "crates-io"]);
+    shell::output(info.arg(format!("{name}@{version}")))?;
+    let stored = stored(name, version)?;
 
+    fs::create_dir_all(folder)?;
     let own = folder.join(format!("{name}-{version}"));
     let _ = fs::remove_dir_all(&own);
     // With their times: cargo goes by them.
     shell::run(shell::program("cp").args(["--recursive", "--preserve"]).arg(stored).arg(&own))?;
     let manifest = own.join("Cargo.toml");
     let text = fs::read_to_string(&manifest)?;
+    // A workspace of its own: it is inside another one.
     fs::write(&manifest, text + "\n[workspace]\n")?;
-    Ok(manifest)
+    Ok(own)
+}
+
+/// Where cargo keeps the source of a crate.
+fn stored(name: &str, version: &str) -> Result<PathBuf> {
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(env::home_dir()?.join(".cargo"))).context("no home")?;
+    let registries = home.join("registry/src");
+    let found = fs::read_dir(&registries).with_context(|| format!("{}", registries.display()))?;
+    let mut found = found.flatten().map(|entry| entry.path().join(format!("{name}-{version}")));
+    found.find(|path| path.is_dir()).with_context(|| format!("cargo has no {name} {version}"))
 }
 
 /// The name of what a program was built from: tests carry a hash in theirs.

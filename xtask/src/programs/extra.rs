@@ -30,7 +30,7 @@ pub(crate) fn compile<'a>(rows: impl Iterator<Item = &'a Row> + Clone, bin: &Pat
         cc.arg(examples.join("ucp_client_server.c")).args(["-lucp", "-lucs"]);
         shell::run(&mut cc)?;
     }
-    for named in [crates::SIDEWAY, crates::IBVERBS] {
+    for &named in crates::ALL {
         if rows.clone().any(|row| row.group == named) {
             crates::build(named, bin)?;
         }

@@ -1,6 +1,7 @@
 //! `cargo xtask programs`: real programs of Debian under `iwarp run`.
 
 mod compare;
+mod crate_rows;
 pub(crate) mod crates;
 mod document;
 mod extra;

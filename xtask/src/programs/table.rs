@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::crates;
+use super::crate_rows;
 use super::lab::Side;
 
 /// A line of the matrix.
@@ -119,8 +119,9 @@ pub(crate) fn rows() -> Vec<Row> {
     group("libfabric", libfabric());
     group("Open MPI", open_mpi());
     group("UCX", ucx());
-    group(crates::SIDEWAY, sideway());
-    group(crates::IBVERBS, ibverbs());
+    for (name, more) in crate_rows::groups() {
+        group(name, more);
+    }
     group("two kinds of device", mixed());
     group("a peer that is lost", lost());
     group("what no RC device has", refused());
@@ -296,36 +297,6 @@ fn ucx() -> Vec<Row> {
     rows
 }
 
-fn sideway() -> Vec<Row> {
-    const GOOD: &str = "test result: ok";
-    // What it wants of every device and RNICs are not: a GID is RoCE's where the link is Ethernet,
-    // and a queue pair takes no receives before it is told to be in the state INIT.
-    let left_out = "--skip test_query_gid_table_fallback --skip test_query_qp \
-        --skip test_post_recv_errors";
-    let mut rows = vec![
-        alone("sideway-tests").sysfs().shows(GOOD),
-        alone(&format!("sideway-tests {left_out}")).iwarp().sysfs().shows(GOOD),
-    ];
-    for test in ["atomic", "cq", "mr_and_cq", "post_send", "qp"] {
-        let row = alone(&format!("sideway-test_{test}")).shows(GOOD);
-        rows.extend([row.clone(), row.iwarp()]);
-    }
-    rows.push(alone("sideway-ibv_devinfo").shows("roce0"));
-    rows.push(alone("sideway-show_gids").sysfs().shows("RoCEv2"));
-    for example in ["rc_pingpong", "rc_pingpong_split"] {
-        let row = same(&format!("sideway-{example} -n 500"), 18515).shows("iters in");
-        rows.extend([row.clone(), row.iwarp()]);
-    }
-    let cmtime = pair("sideway-cmtime -b SERVER", "sideway-cmtime -b CLIENT -s SERVER", 18515);
-    rows.extend([cmtime.clone(), cmtime.iwarp()]);
-    rows
-}
-
-fn ibverbs() -> Vec<Row> {
-    let example = alone("ibverbs-loopback").shows("received");
-    vec![alone("ibverbs-tests").shows("test result: ok"), example.clone(), example.iwarp()]
-}
-
 /// Ends of which one is like an RNIC and one like a RoCE device. Not ib_send_bw, whose ends count
 /// credits where their own device is an RNIC, so that one waits for what the other never writes;
 /// a line of the library says that the devices differ.
@@ -382,7 +353,7 @@ fn refused() -> Vec<Row> {
 }
 
 /// A command by itself.
-fn alone(command: &str) -> Row {
+pub(super) fn alone(command: &str) -> Row {
     Row {
         group: "",
         server: String::new(),
@@ -404,12 +375,12 @@ fn tidy(command: &str) -> String {
 }
 
 /// A server, and a client when it listens.
-fn pair(server: &str, client: &str, port: u16) -> Row {
+pub(super) fn pair(server: &str, client: &str, port: u16) -> Row {
     Row { server: tidy(server), port, places: EVERYWHERE, ..alone(client) }
 }
 
 /// The same command for both; the client names the server at its end.
-fn same(command: &str, port: u16) -> Row {
+pub(super) fn same(command: &str, port: u16) -> Row {
     pair(command, &format!("{command} SERVER"), port)
 }
 
@@ -418,7 +389,7 @@ impl Row {
         Self { server: server.to_owned(), ..self }
     }
 
-    fn shows(self, text: &'static str) -> Self {
+    pub(super) fn shows(self, text: &'static str) -> Self {
         Self { expect: Expect::Success(text), ..self }
     }
 
@@ -426,7 +397,7 @@ impl Row {
         Self { expect: Expect::Refusal(text), ..self }
     }
 
-    fn iwarp(self) -> Self {
+    pub(super) fn iwarp(self) -> Self {
         Self { personality: Personality::Iwarp, ..self }
     }
 
@@ -471,7 +442,7 @@ impl Row {
         Self { server_personality: Some(personality), ..self }
     }
 
-    fn sysfs(self) -> Self {
+    pub(super) fn sysfs(self) -> Self {
         Self { sysfs: true, ..self }
     }
 
