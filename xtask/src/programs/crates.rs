@@ -55,12 +55,10 @@ pub(crate) fn build(named: &str, bin: &Path) -> Result<()> {
 /// Copies the source of a crate from cargo's own store, where it must not be changed, and returns
 /// the copy.
 fn copy(name: &str, version: &str, folder: &Path) -> Result<PathBuf> {
-    // It brings the crate into the store. As a dependency the crate would have to get along with
-    // what crates.io offers today; with the lock file that it brings, it need not.
-    let mut info = shell::cargo(["info", "--quiet", "--registry", "crates-io"]);
-    shell::output(info.arg(format!("{name}@{version}")))?;
+    if stored(name, version).is_err() {
+        fetch(name, version)?;
+    }
     let stored = stored(name, version)?;
-
     fs::create_dir_all(folder)?;
     let own = folder.join(format!("{name}-{version}"));
     let _ = fs::remove_dir_all(&own);
@@ -73,6 +71,13 @@ fn copy(name: &str, version: &str, folder: &Path) -> Result<PathBuf> {
     Ok(own)
 }
 
+/// Brings a crate into cargo's store. As a dependency it would have to get along with what crates.io
+/// offers today; with the lock file that it brings, it need not.
+fn fetch(name: &str, version: &str) -> Result<()> {
+    let mut info = shell::cargo(["info", "--quiet", "--registry", "crates-io"]);
+    shell::output(info.arg(format!("{name}@{version}"))).map(|_| ())
+}
+
 /// Where cargo keeps the source of a crate.
 fn stored(name: &str, version: &str) -> Result<PathBuf> {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
@@ -80,7 +85,9 @@ fn stored(name: &str, version: &str) -> Result<PathBuf> {
     let registries = home.join("registry/src");
     let found = fs::read_dir(&registries).with_context(|| format!("{}", registries.display()))?;
     let mut found = found.flatten().map(|entry| entry.path().join(format!("{name}-{version}")));
-    found.find(|path| path.is_dir()).with_context(|| format!("cargo has no {name} {version}"))
+    found
+        .find(|path| path.join(".cargo-ok").is_file())
+        .with_context(|| format!("cargo has no {name} {version}"))
 }
 
 /// The name of what a program was built from: tests carry a hash in theirs.
