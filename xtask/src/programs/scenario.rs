@@ -11,8 +11,9 @@ use anyhow::{Context, Result, bail, ensure};
 use super::lab::{Lab, Lane, Side};
 use super::process::Process;
 use super::scenario_record::{Key, Record, Records};
+use super::sources::Source;
 use super::table::{Personality, Place};
-use super::{document, monitors, qemu, show, storage, wheels};
+use super::{document, monitors, qemu, show, sources, storage, stores, wheels};
 use crate::{packages, shell};
 
 /// What all scripts import.
@@ -46,6 +47,8 @@ pub(crate) struct Scenario {
     pub(crate) packages: &'static [packages::Tool],
     /// Packages of PyPI, with versions.
     pub(crate) wheels: &'static [&'static str],
+    /// Source packages of Debian, where its programs lack RDMA.
+    pub(crate) sources: &'static [&'static Source],
     /// Seconds that are too many for it.
     pub(crate) limit: u64,
     /// Whether `cargo xtask test` runs it; else it takes `--all`, or `--only`.
@@ -71,6 +74,7 @@ impl Scenario {
             places: &[Place::Loopback, Place::Network],
             packages: &[],
             wheels: &[],
+            sources: &[],
             limit: 120,
             always: false,
             cause: None,
@@ -109,7 +113,14 @@ impl Scenario {
 
 /// All of them, in the order of the document.
 pub(crate) fn all() -> Vec<Scenario> {
-    [qemu::scenarios(), storage::scenarios(), wheels::scenarios(), monitors::scenarios()].concat()
+    [
+        qemu::scenarios(),
+        storage::scenarios(),
+        stores::scenarios(),
+        wheels::scenarios(),
+        monitors::scenarios(),
+    ]
+    .concat()
 }
 
 /// Which are to be run.
@@ -160,13 +171,22 @@ pub(crate) fn run_all(runs: Vec<Run>, jobs: usize) -> Result<(Records, Vec<Strin
     if runs.is_empty() {
         return Ok(<_>::default());
     }
-    packages::ensure_tools(TOOLS.iter().chain(runs.iter().flat_map(|run| run.scenario.packages)))?;
+    let mut sources: Vec<&Source> =
+        runs.iter().flat_map(|run| run.scenario.sources).copied().collect();
+    sources.sort_unstable();
+    sources.dedup();
+    let tools = TOOLS.iter().chain(runs.iter().flat_map(|run| run.scenario.packages));
+    let builders = if sources.is_empty() { &[][..] } else { sources::TOOLS };
+    packages::ensure_tools(tools.chain(builders))?;
     let lab = Lab::new(jobs.clamp(1, 16))?;
     let mut wheels: Vec<&str> = runs.iter().flat_map(|run| run.scenario.wheels).copied().collect();
     wheels.sort_unstable();
     wheels.dedup();
     for wheel in wheels {
         install(wheel, &lab.bin())?;
+    }
+    for source in sources {
+        sources::install(source, &lab.bin())?;
     }
     let (start, count) = (Instant::now(), runs.len());
     let results = lab.each(runs, |lane, run| {
@@ -236,6 +256,7 @@ fn drive(lane: &Lane, scenario: &Scenario, place: Place) -> Result<String> {
         })
         .collect();
     python.env("WHEELS", folders.join(":"));
+    python.env("SOURCES", lane.directory().with_file_name("bin"));
     let limit = Duration::from_secs(scenario.limit);
     let mut process = Process(lane.spawn(&mut python, &output)?);
     let status = process.ends(Instant::now() + limit);

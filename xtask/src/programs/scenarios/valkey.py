@@ -1,0 +1,96 @@
+"""Valkey over RDMA: its own test, and clients whose values TCP reads, too."""
+
+import csv
+import os
+import sys
+
+from lab import (
+    SERVER, Failure, Program, beside, check, compared, digest, main, random_file, run, version,
+)
+
+HOME = f"{os.environ['SOURCES']}/valkey"
+TCP_PORT, RDMA_PORT = 6379, 6380
+SIZES = [1, 4096, (1 << 20) - 1, (1 << 20) + 1, 24 << 20]
+ROUNDS = 3
+SECONDS = 2
+
+
+def runtest():
+    """As a user would, in a tree that is the user's; it compiles its client first."""
+    run("server", f"cp --recursive {HOME} tree", iwarp=False)
+    # It leaves by `os._exit`, which drops what Python has not written yet.
+    env = {"PYTHONUNBUFFERED": "1"}
+    program = Program("server", ["sh", "-c", "cd tree && exec ./runtest-rdma"], env=env)
+    said = program.ends(100)
+    check("Valkey Over RDMA test over" in said and "FAILED" not in said, "it did not pass")
+    compared("its client gets what it has set, of 4 connections")
+
+
+def server(*options):
+    options = ["--protected-mode", "no", "--save", "", "--rdma-bind", SERVER, *options]
+    program = Program("server", [
+        f"{HOME}/src/valkey-server", "--port", TCP_PORT, "--rdma-port", RDMA_PORT, *options])
+    return program.listens(TCP_PORT).listens(RDMA_PORT)
+
+
+def of(transport):
+    """The options that choose a transport."""
+    rdma = transport == "rdma"
+    return f"-h {SERVER} -p {RDMA_PORT if rdma else TCP_PORT}" + (" --rdma" if rdma else "")
+
+
+def client(transport, command):
+    line = f"{HOME}/src/valkey-cli {of(transport)} {command}"
+    return run("client", ["sh", "-c", line], iwarp=transport == "rdma")
+
+
+def values():
+    """Set by one transport, got by the other; the values are octets that no text has."""
+    for size in SIZES:
+        for writer, reader in ("rdma", "tcp"), ("tcp", "rdma"):
+            path = random_file(f"{os.getcwd()}/{writer}{size}", size)
+            back = f"{path}.back"
+            said = client(writer, f"-x SET {writer}{size} < {path}")
+            check("OK" in said, f"SET of {size} by {writer}: {said}")
+            # What the client prints ends with a line feed of its own.
+            client(reader, f"GET {writer}{size} | head --bytes=-1 > {back}")
+            check(digest(path) == digest(back), f"{size} octets by {writer}: {reader} has others")
+
+
+def benchmark(transport):
+    """Requests a second, by command."""
+    line = (f"{HOME}/src/valkey-benchmark {of(transport)} -t set,get -c 16 -d 1024 "
+            f"--duration {SECONDS} --csv")
+    said = run("client", line, iwarp=transport == "rdma")
+    rows = csv.reader(line for line in said.splitlines() if line.startswith('"'))
+    rates = {row[0]: float(row[1]) for row in rows if row[0] in ("SET", "GET")}
+    check(len(rates) == 2, "valkey-benchmark says no rate")
+    return rates
+
+
+def store(*options):
+    this = server(*options)
+    said = run("client", f"{HOME}/tests/rdma/rdma-test -t 4 -h {SERVER} -p {RDMA_PORT}", 60)
+    check("Valkey Over RDMA test [OK]" in said, "rdma-test does not pass")
+    values()
+    compared("`rdma-test` gets what it has set; values of up to 24 MiB, "
+             "set by one transport and got by the other")
+    best = {}
+    for _ in range(ROUNDS):
+        for transport in "rdma", "tcp":
+            for command, rate in benchmark(transport).items():
+                best[transport, command] = max(rate, best.get((transport, command), 0))
+    ratios = [f"{best['rdma', what] / best['tcp', what]:.2f} x {what} "
+              f"({best['rdma', what] / 1000:.0f},000/s)" for what in ("SET", "GET")]
+    beside(f"{', '.join(ratios)}, 16 clients, 1 KiB")
+    if this.process.poll() is not None:
+        raise Failure("the server has ended")
+
+
+def scenario():
+    with open(f"{HOME}/version") as file:
+        version(file.read())
+    {"runtest": runtest, "store": store, "threads": lambda: store("--io-threads", 3)}[sys.argv[1]]()
+
+
+main(scenario)
