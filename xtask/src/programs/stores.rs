@@ -51,11 +51,12 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
         sources: &[VALKEY_SOURCE],
         ..Scenario::new(what, VALKEY, argument)
     };
+    // It refuses an identifier without a device, and one that is bound to a loopback address has none.
     let rpma = |what, argument| Scenario {
         group: "librpma",
         packages: FIO_PACKAGES,
         sources: &[FIO_SOURCE],
-        ..Scenario::new(what, RPMA, argument)
+        ..Scenario::new(what, RPMA, argument).only(&[Place::Network])
     };
     // It takes the address of the first device's interface.
     let own = valkey("its own `runtest-rdma`", "runtest").only(&[Place::Loopback]).sysfs();
