@@ -60,8 +60,10 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
     };
     // It takes the address of the first device's interface.
     let own = valkey("its own `runtest-rdma`", "runtest").only(&[Place::Loopback]).sysfs();
-    let store = valkey("`rdma-test -t 4`, `valkey-cli` and `valkey-benchmark`", "store");
-    let threads = valkey("the same with `--io-threads 3`", "threads");
+    let store =
+        valkey("`rdma-test -t 4`, `valkey-cli` and `valkey-benchmark`", "store").within(200);
+    let threads =
+        valkey("`rdma-test -t 4` and `valkey-cli` with `--io-threads 2`", "threads").within(200);
     let appliance = rpma("fio's `librpma_apm` engines", "apm");
     let general = rpma("fio's `librpma_gpspm` engines", "gpspm");
     vec![
