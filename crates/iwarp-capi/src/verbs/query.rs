@@ -97,7 +97,7 @@ fn port(context: &Context) -> Result<ibv_port_attr, Errno> {
         state: IBV_PORT_ACTIVE,
         max_mtu: mtu_number(u32::MAX),
         active_mtu: mtu_number(mtu),
-        gid_tbl_len: gids.last().map_or(0, |last| int(last.index as u32 + 1)),
+        gid_tbl_len: shown(&gids).last().map_or(0, |last| int(last.index as u32 + 1)),
         port_cap_flags: IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
         max_msg_sz: context.device().attributes().max_msg_sz,
         pkey_tbl_len: 1,
@@ -238,6 +238,14 @@ fn entry(context: &Context, gid: &Gid) -> ibv_gid_entry {
     }
 }
 
+/// The entries that a program sees who looks through the table: without loopback addresses, where
+/// there are others. Network adapters have none, and some programs take the last entry of a kind.
+/// Whoever has the place of one from the connection manager may use it all the same.
+fn shown(gids: &[Gid]) -> Vec<&Gid> {
+    let others: Vec<&Gid> = gids.iter().filter(|gid| !gid.addr.is_loopback()).collect();
+    if others.is_empty() { gids.iter().collect() } else { others }
+}
+
 /// The entry of a place in the table; `None` when it is empty.
 fn find(context: &Context, index: usize) -> Result<Option<Gid>, Errno> {
     let gids = context.device().gids()?;
@@ -298,6 +306,7 @@ pub extern "C" fn _ibv_query_gid_table(
             return Err(guard::UNSUPPORTED);
         }
         let gids = context.device().gids()?;
+        let gids = shown(&gids);
         if gids.len() > max_entries {
             return Err(INVALID);
         }

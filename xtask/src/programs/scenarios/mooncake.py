@@ -13,8 +13,6 @@ SIZE = 32 * MIB
 HOME = f"{WHEELS}/mooncake"
 ENV = {
     "MC_TE_METRIC": "0",
-    # It would take the last address of IPv4 in the table, which is the loopback one.
-    "MC_GID_INDEX": "0",
 }
 
 
