@@ -67,6 +67,7 @@ pub(crate) fn recorded(text: &str) -> Records {
     for line in text.lines() {
         if let Some(heading) = line.strip_prefix("### ") {
             group = heading.to_owned();
+            version.clear();
         }
         if let Some(versions) = line.strip_prefix("Versions: ") {
             version = versions.trim_end_matches('.').to_owned();
@@ -220,6 +221,9 @@ mod tests {
             assert_eq!(found.beside, record.beside);
         }
         assert!(compare(&records, &found).is_empty());
+        // The versions of a group are not the next one's.
+        let lines = "### A\nVersions: a 1.\n### B\n| it runs | iwarp | all | works | works | |\n";
+        assert!(recorded(lines).values().all(|record| record.version.is_empty()));
         assert_eq!(compare(&records, &Records::new()).len(), records.len());
     }
 }
