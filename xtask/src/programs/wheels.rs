@@ -6,6 +6,7 @@ const MOONCAKE: &str = include_str!("scenarios/mooncake.py");
 const VERBS: &str = include_str!("scenarios/python_verbs.py");
 const PEERCACHE: &str = include_str!("scenarios/peercache.py");
 const INFINISTORE: &str = include_str!("scenarios/infinistore.py");
+const NIXL: &str = include_str!("scenarios/nixl.py");
 
 /// All of them.
 pub(crate) fn scenarios() -> Vec<Scenario> {
@@ -32,6 +33,12 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
         wheels: &["--no-deps infinistore==0.2.35", "fastapi uvicorn uvloop==0.21.0 numpy"],
         ..Scenario::new("a server, and a client with memory of the host", INFINISTORE, "").sysfs()
     };
+    // Not PyTorch, which it names but does without.
+    let nixl = Scenario {
+        group: "NIXL (PyPI)",
+        wheels: &["--no-deps nixl-cu12==1.5.1", "numpy==2.3.4"],
+        ..Scenario::new("two agents, memory of the host, UCX of the wheel's own", NIXL, "").roce()
+    };
     vec![
         mooncake("`TransferEngine` of Python", "api"),
         mooncake("`TransferEngine` of Python", "api").roce(),
@@ -43,5 +50,6 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
         peercache.clone().always(),
         peercache.roce().always(),
         infinistore.roce(),
+        nixl,
     ]
 }

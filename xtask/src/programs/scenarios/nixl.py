@@ -1,0 +1,113 @@
+"""NIXL: an agent reads another's memory, and writes to it, by the UCX that its wheel brings along."""
+
+import hashlib
+import json
+import os
+import sys
+import time
+
+from lab import SERVER, WHEELS, Program, check, compared, main
+
+SIZE, PARTS = 32 << 20, 64
+PASSED = ("SERVER", "CLIENT", "PLACE", "DEVICE", "ON_SERVER", "ON_CLIENT", "IWARP")
+# `UCX_TLS=^ud,ud:aux` is enough; this way nothing goes through memory that two processes share.
+# TCP is for the first messages, with which UCX sets up the others.
+UCX = {"UCX_TLS": "rc_verbs,tcp,self", "UCX_PROTO_INFO": "y", "UCX_LOG_LEVEL": "info"}
+
+
+class Agent:
+    def __init__(self, name):
+        import numpy
+        from nixl_cu12 import nixl_agent, nixl_agent_config
+        self.nixl = nixl_agent(name, nixl_agent_config(backends=["UCX"]))
+        self.memory = numpy.zeros(SIZE, dtype=numpy.uint8)
+        address, part = self.memory.ctypes.data, SIZE // PARTS
+        self.nixl.register_memory([(address, SIZE, 0, "")], "DRAM")
+        self.parts = [(address + at, part, 0) for at in range(0, SIZE, part)]
+
+    def digest(self):
+        return hashlib.sha256(self.memory.tobytes()).hexdigest()
+
+    def fill(self):
+        self.memory[:] = bytearray(os.urandom(SIZE))
+        return self.digest()
+
+    def wait(self, ready, what):
+        deadline = time.monotonic() + 30
+        while not (found := ready()):
+            check(time.monotonic() < deadline, f"not within 30 s: {what}")
+            time.sleep(0.002)
+        return found
+
+    def told(self, peer):
+        """What the peer says, by a message of NIXL's own."""
+        return self.wait(lambda: self.nixl.get_new_notifs().get(peer), f"a message from {peer}")
+
+
+def leave(name, about):
+    with open(f"{name}.new", "w") as file:
+        json.dump(about, file)
+    os.rename(f"{name}.new", name)
+
+
+def left(name):
+    with open(name) as file:
+        return json.load(file)
+
+
+def owner():
+    agent = Agent("owner")
+    had = agent.fill()
+    leave("owner", {"metadata": agent.nixl.get_agent_metadata().hex(), "parts": agent.parts})
+    print("ready", flush=True)
+    told = agent.told("peer")
+    check(told == [b"written"], f"the peer says {told}")
+    leave("owner's", {"had": had, "got": agent.digest()})
+    # Until then the peer may read.
+    agent.wait(lambda: os.path.exists("end"), "the peer's end")
+
+
+def peer():
+    agent, about = Agent("peer"), left("owner")
+    name = agent.nixl.add_remote_agent(bytes.fromhex(about["metadata"]))
+    here = agent.nixl.get_xfer_descs(agent.parts, "DRAM")
+    there = agent.nixl.get_xfer_descs([tuple(part) for part in about["parts"]], "DRAM")
+
+    def transfer(operation, message=b""):
+        handle = agent.nixl.initialize_xfer(operation, here, there, name, message)
+        agent.nixl.transfer(handle)
+        agent.wait(lambda: agent.nixl.check_xfer_state(handle) != "PROC", operation)
+        state = agent.nixl.check_xfer_state(handle)
+        check(state == "DONE", f"{operation} ends as {state}")
+        agent.nixl.release_xfer_handle(handle)
+
+    transfer("READ")
+    had = agent.digest()
+    new = agent.fill()
+    transfer("WRITE", b"written")
+    agent.memory[:] = 0
+    transfer("READ")
+    leave("peer's", {"had": had, "wrote": new, "got": agent.digest()})
+    agent.nixl.remove_remote_agent(name)
+
+
+def scenario():
+    if sys.argv[1:]:
+        return {"owner": owner, "peer": peer}[sys.argv[1]]()
+    env = {name: os.environ[name] for name in PASSED}
+    env |= {"PYTHONPATH": WHEELS, **UCX}
+    first = Program("server", "/usr/bin/python3 scenario.py owner", name="owner", env=env)
+    first.says("ready")
+    second = Program("client", "/usr/bin/python3 scenario.py peer", name="peer", env=env)
+    said = second.ends(60)
+    leave("end", True)
+    first.ends(20)
+    owners, peers = left("owner's"), left("peer's")
+    check(owners["had"] == peers["had"], "what is read differs")
+    check(owners["got"] == peers["wrote"], "what is written differs")
+    check(peers["got"] == peers["wrote"], "what is read back differs")
+    check("rc_verbs/" in said, "UCX does not say that it moves data by rc_verbs")
+    compared("32 MiB read, and 32 MiB written and read back, in 64 parts")
+
+
+main(scenario)
