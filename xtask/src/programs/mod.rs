@@ -7,6 +7,7 @@ mod document;
 mod extra;
 mod judge;
 pub(crate) mod lab;
+mod learning;
 mod monitors;
 mod mpi;
 pub(crate) mod process;

@@ -13,7 +13,7 @@ use super::process::Process;
 use super::scenario_record::{Key, Record, Records};
 use super::sources::Source;
 use super::table::{Personality, Place};
-use super::{document, monitors, mpi, qemu, storage, wheels};
+use super::{document, learning, monitors, mpi, qemu, storage, wheels};
 use crate::{packages, shell};
 
 /// What all scripts import.
@@ -121,6 +121,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         storage::scenarios(),
         mpi::scenarios(),
         wheels::scenarios(),
+        learning::scenarios(),
         monitors::scenarios(),
     ]
     .concat()
