@@ -1,21 +1,43 @@
 //! What watches devices, and reads their counters.
 
 use super::scenario::Scenario;
+use super::table::Place;
 use crate::packages::Tool;
 
 const EXPORTER: &str = include_str!("scenarios/node_exporter.py");
+const PCP: &str = include_str!("scenarios/pcp.py");
+const AGENT: &[Tool] = &[Tool {
+    program: "/usr/lib/pcp/pmdas/infiniband/pmdaib",
+    package: "pcp-pmda-infiniband",
+    steps: &[],
+}];
 
 /// All of them.
 pub(crate) fn scenarios() -> Vec<Scenario> {
-    vec![Scenario {
+    let exporter = Scenario {
         group: "Monitors",
         packages: &[Tool {
             program: "prometheus-node-exporter",
             package: "prometheus-node-exporter",
             steps: &[],
         }],
-        ..Scenario::new("the node exporter and `ib_write_bw`", EXPORTER, "")
+        ..Scenario::new("the node exporter and `ib_write_bw`", EXPORTER, "").sysfs().because(
+            "it shows the device, its state and its rate, but takes no counters from files that are \
+             symbolic links, which is how a program without libc's calls (Go) finds those that count",
+        )
+    };
+    let pcp = Scenario {
+        group: "Monitors",
+        packages: AGENT,
+        ..Scenario::new("Performance Co-Pilot's `pmdaib`", PCP, "")
+            .roce()
             .sysfs()
-            .because("the exporter leaves out a device without the files `rate` and `hca_type`")
-    }]
+            .only(&[Place::Loopback])
+            .because(
+                "it finds the device, and then asks for counters by InfiniBand's management datagrams \
+                 (libibumad), which no iWARP device has; the same counters are in \
+                 `/sys/class/infiniband`",
+            )
+    };
+    vec![exporter, pcp]
 }

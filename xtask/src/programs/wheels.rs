@@ -1,11 +1,18 @@
 //! Python packages, as PyPI has them.
 
 use super::scenario::Scenario;
+use crate::packages::Tool;
 
 const MOONCAKE: &str = include_str!("scenarios/mooncake.py");
 const VERBS: &str = include_str!("scenarios/python_verbs.py");
 const PEERCACHE: &str = include_str!("scenarios/peercache.py");
 const INFINISTORE: &str = include_str!("scenarios/infinistore.py");
+const NVMEOF: &str = include_str!("scenarios/nvmeof.py");
+const PYVERBS: &[Tool] = &[Tool {
+    program: "/usr/lib/python3/dist-packages/pyverbs/__init__.py",
+    package: "python3-pyverbs",
+    steps: &[],
+}];
 const NIXL: &str = include_str!("scenarios/nixl.py");
 
 /// All of them.
@@ -33,6 +40,12 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
         wheels: &["--no-deps infinistore==0.2.35", "fastapi uvicorn uvloop==0.21.0 numpy"],
         ..Scenario::new("a server, and a client with memory of the host", INFINISTORE, "").sysfs()
     };
+    let nvmeof = Scenario {
+        group: "nvmeof (PyPI)",
+        packages: PYVERBS,
+        wheels: &["nvmeof==2026.10.22 ibverbs==2026.10.22"],
+        ..Scenario::new("an initiator, and a target of a few lines", NVMEOF, "")
+    };
     // Not PyTorch, which it names but does without.
     let nixl = Scenario {
         group: "NIXL (PyPI)",
@@ -50,6 +63,8 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
         peercache.clone().always(),
         peercache.roce().always(),
         infinistore.roce(),
+        nvmeof.clone().always(),
+        nvmeof.roce().always(),
         nixl,
     ]
 }
