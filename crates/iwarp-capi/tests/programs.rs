@@ -50,6 +50,7 @@ fn every_function_that_is_not_there_says_so() {
 fn a_datagram_queue_pair_has_a_number_at_most() {
     let said = support::run("datagram_roce", &source!("datagram.c"), &[ROCE]);
     assert!(said.contains("no datagram (UD) queue pairs"), "{said}");
+    assert!(said.contains("UCX_TLS=^ud,ud:aux"), "{said}");
     let said = support::run("datagram", &source!("datagram.c"), &[]);
     assert!(said.contains("no datagram (UD) queue pairs"), "{said}");
 }

@@ -210,10 +210,18 @@ pub(crate) fn no_such_type(qp_type: c_uint) -> Errno {
         9 | 10 => "XRC",
         _ => "unknown",
     };
+    // UCX takes them to set others up, unless it is told twice not to. The user has to know what
+    // that is called, as it gives up with "Invalid parameter".
+    let instead = match qp_type {
+        IBV_QPT_UD => "; a program with UCX does without them by UCX_TLS=^ud,ud:aux",
+        _ => "",
+    };
     ONCE.call_once(|| {
         guard::say(
             Log::Warn,
-            format_args!("no {name} queue pairs: iWARP has reliable connected ones (RC) only"),
+            format_args!(
+                "no {name} queue pairs: iWARP has reliable connected ones (RC) only{instead}"
+            ),
         );
     });
     UNSUPPORTED
