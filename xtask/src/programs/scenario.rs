@@ -23,6 +23,9 @@ const TOOLS: &[packages::Tool] = &[
     packages::Tool { program: "python3", package: "python3", steps: &[] },
     packages::Tool { program: "pip3", package: "python3-pip", steps: &[] },
 ];
+/// Versions of what packages are built with. pyverbs 59.0 has a parenthesis too many in
+/// `mlx5dv_flow.pyx` (line 261), in a text that Cython reads as code since 3.1.
+const CONSTRAINTS: &str = "cython<3.1\n";
 /// Of what a script prints, this much is shown where it fails.
 const SHOWN: usize = 40;
 
@@ -304,7 +307,11 @@ fn install(wheel: &str, bin: &Path) -> Result<()> {
     let kept = wheel_folder(wheel, &shell::target_dir().join("wheels"));
     if !kept.join("complete").exists() {
         let _ = fs::remove_dir_all(&kept);
+        let constraints = shell::target_dir().join("wheels/constraints.txt");
+        fs::create_dir_all(shell::target_dir().join("wheels"))?;
+        fs::write(&constraints, CONSTRAINTS)?;
         let mut pip = shell::program("/usr/bin/python3");
+        pip.env("PIP_CONSTRAINT", constraints);
         pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
         pip.args(["--no-compile", "--root-user-action=ignore", "--ignore-installed"]);
         // With `--target`, pip forgets a package's own `lib`.

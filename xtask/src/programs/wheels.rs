@@ -13,6 +13,16 @@ const PYVERBS: &[Tool] = &[Tool {
     package: "python3-pyverbs",
     steps: &[],
 }];
+const HEADERS: &[Tool] = &[
+    Tool { program: "cmake", package: "cmake", steps: &[] },
+    Tool { program: "/usr/include/libnl3/netlink/netlink.h", package: "libnl-3-dev", steps: &[] },
+    Tool {
+        program: "/usr/include/libnl3/netlink/route/link.h",
+        package: "libnl-route-3-dev",
+        steps: &[],
+    },
+    Tool { program: "/usr/include/libudev.h", package: "libudev-dev", steps: &[] },
+];
 const NIXL: &str = include_str!("scenarios/nixl.py");
 
 /// All of them.
@@ -44,7 +54,14 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
         group: "nvmeof (PyPI)",
         packages: PYVERBS,
         wheels: &["nvmeof==2026.10.22 ibverbs==2026.10.22"],
-        ..Scenario::new("an initiator, and a target of a few lines", NVMEOF, "")
+        ..Scenario::new("an initiator, and a target of a few lines", NVMEOF, "debian")
+    };
+    // Compiled here: all of rdma-core, some minutes.
+    let pyverbs = Scenario {
+        group: "pyverbs (PyPI)",
+        packages: HEADERS,
+        wheels: &["nvmeof==2026.10.22 ibverbs==2026.10.22", "pyverbs==59.0"],
+        ..Scenario::new("the same target on it, and nvmeof's initiator", NVMEOF, "pypi")
     };
     // Not PyTorch, which it names but does without.
     let nixl = Scenario {
@@ -65,6 +82,8 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
         infinistore.roce(),
         nvmeof.clone().always(),
         nvmeof.roce().always(),
+        pyverbs.clone(),
+        pyverbs.roce(),
         nixl,
     ]
 }

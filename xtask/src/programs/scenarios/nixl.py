@@ -6,13 +6,14 @@ import os
 import sys
 import time
 
-from lab import DEVICE, WHEELS, Program, check, compared, main
+from lab import DEVICE, WHEELS, Program, beside, check, compared, main
 
 SIZE, PARTS = 32 << 20, 64
 PASSED = ("SERVER", "CLIENT", "PLACE", "DEVICE", "ON_SERVER", "ON_CLIENT", "IWARP")
 # `UCX_TLS=^ud,ud:aux` is enough; this way nothing goes through memory that two processes share.
 # TCP is for the first messages, with which UCX sets up the others.
-UCX = {"UCX_TLS": "rc_verbs,tcp,self", "UCX_PROTO_INFO": "y", "UCX_LOG_LEVEL": "info"}
+WAYS = {"rdma": "rc_verbs,tcp,self", "tcp": "tcp,self"}
+ROUNDS = 8
 
 
 class Agent:
@@ -55,20 +56,20 @@ def left(name):
         return json.load(file)
 
 
-def owner():
+def owner(way):
     agent = Agent("owner")
     had = agent.fill()
-    leave("owner", {"metadata": agent.nixl.get_agent_metadata().hex(), "parts": agent.parts})
+    leave(f"{way}.owner", {"metadata": agent.nixl.get_agent_metadata().hex(), "parts": agent.parts})
     print("ready", flush=True)
     told = agent.told("peer")
     check(told == [b"written"], f"the peer says {told}")
-    leave("owner's", {"had": had, "got": agent.digest()})
+    leave(f"{way}.owner's", {"had": had, "got": agent.digest()})
     # Until then the peer may read.
-    agent.wait(lambda: os.path.exists("end"), "the peer's end")
+    agent.wait(lambda: os.path.exists(f"{way}.end"), "the peer's end")
 
 
-def peer():
-    agent, about = Agent("peer"), left("owner")
+def peer(way):
+    agent, about = Agent("peer"), left(f"{way}.owner")
     name = agent.nixl.add_remote_agent(bytes.fromhex(about["metadata"]))
     here = agent.nixl.get_xfer_descs(agent.parts, "DRAM")
     there = agent.nixl.get_xfer_descs([tuple(part) for part in about["parts"]], "DRAM")
@@ -81,33 +82,51 @@ def peer():
         check(state == "DONE", f"{operation} ends as {state}")
         agent.nixl.release_xfer_handle(handle)
 
+    def speed(operation):
+        start = time.monotonic()
+        for _ in range(ROUNDS):
+            transfer(operation)
+        return ROUNDS * (SIZE >> 20) / (time.monotonic() - start)
+
     transfer("READ")
     had = agent.digest()
+    reading = speed("READ")
     new = agent.fill()
+    writing = speed("WRITE")
     transfer("WRITE", b"written")
     agent.memory[:] = 0
     transfer("READ")
-    leave("peer's", {"had": had, "wrote": new, "got": agent.digest()})
+    leave(f"{way}.peer's", {"had": had, "wrote": new, "got": agent.digest(),
+                            "speeds": [writing, reading]})
     agent.nixl.remove_remote_agent(name)
+
+
+def run_with(way):
+    env = {name: os.environ[name] for name in PASSED}
+    env |= {"PYTHONPATH": WHEELS, "UCX_TLS": WAYS[way], "UCX_PROTO_INFO": "y",
+            "UCX_LOG_LEVEL": "info"}
+    script = ["/usr/bin/python3", "scenario.py"]
+    first = Program("server", [*script, "owner", way], name="owner", env=env)
+    first.says("ready")
+    said = Program("client", [*script, "peer", way], name="peer", env=env).ends(60)
+    leave(f"{way}.end", True)
+    first.ends(20)
+    owners, peers = left(f"{way}.owner's"), left(f"{way}.peer's")
+    check(owners["had"] == peers["had"], "what is read differs")
+    check(owners["got"] == peers["wrote"], "what is written differs")
+    check(peers["got"] == peers["wrote"], "what is read back differs")
+    by_device = f"rc_verbs/{DEVICE}" in said
+    check(by_device == (way == "rdma"), "UCX does not say that it moves data in the way it should")
+    return peers["speeds"]
 
 
 def scenario():
     if sys.argv[1:]:
-        return {"owner": owner, "peer": peer}[sys.argv[1]]()
-    env = {name: os.environ[name] for name in PASSED}
-    env |= {"PYTHONPATH": WHEELS, **UCX}
-    first = Program("server", "/usr/bin/python3 scenario.py owner", name="owner", env=env)
-    first.says("ready")
-    second = Program("client", "/usr/bin/python3 scenario.py peer", name="peer", env=env)
-    said = second.ends(60)
-    leave("end", True)
-    first.ends(20)
-    owners, peers = left("owner's"), left("peer's")
-    check(owners["had"] == peers["had"], "what is read differs")
-    check(owners["got"] == peers["wrote"], "what is written differs")
-    check(peers["got"] == peers["wrote"], "what is read back differs")
-    check(f"rc_verbs/{DEVICE}" in said, "UCX does not say that it moves data by rc_verbs")
+        return {"owner": owner, "peer": peer}[sys.argv[1]](sys.argv[2])
+    (writing, reading), tcp = run_with("rdma"), run_with("tcp")
     compared("32 MiB read, and 32 MiB written and read back, in 64 parts")
+    beside(f"{writing / tcp[0]:.2f} x writing ({writing:.0f} MiB/s), "
+           f"{reading / tcp[1]:.2f} x reading ({reading:.0f} MiB/s), 512 KiB each")
 
 
 main(scenario)
