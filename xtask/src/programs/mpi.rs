@@ -19,7 +19,7 @@ const DEBIAN: &[Tool] = &[
 pub(crate) fn scenarios() -> Vec<Scenario> {
     let with = |group, what, argument| Scenario {
         group,
-        sources: &[ALLTOALL],
+        files: &[ALLTOALL],
         ..Scenario::new(what, SCRIPT, argument)
     };
     let mpich = |what, argument| Scenario {

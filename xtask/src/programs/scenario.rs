@@ -13,7 +13,7 @@ use super::process::Process;
 use super::scenario_record::{Key, Record, Records};
 use super::sources::Source;
 use super::table::{Personality, Place};
-use super::{document, learning, monitors, mpi, qemu, storage, wheels};
+use super::{document, learning, monitors, mpi, qemu, show, sources, storage, stores, wheels};
 use crate::{packages, shell};
 
 /// What all scripts import.
@@ -41,7 +41,7 @@ pub(crate) struct Scenario {
     /// Its arguments.
     pub(crate) arguments: &'static str,
     /// Other files that it finds beside it: their names and texts.
-    pub(crate) sources: &'static [(&'static str, &'static str)],
+    pub(crate) files: &'static [(&'static str, &'static str)],
     /// What the device says it is.
     pub(crate) personality: Personality,
     /// Whether a program looks into /sys or /dev.
@@ -74,7 +74,7 @@ impl Scenario {
             what,
             script,
             arguments,
-            sources: &[],
+            files: &[],
             personality: Personality::Iwarp,
             sysfs: false,
             places: &[Place::Loopback, Place::Network],
@@ -122,6 +122,7 @@ pub(crate) fn all() -> Vec<Scenario> {
     [
         qemu::scenarios(),
         storage::scenarios(),
+        stores::scenarios(),
         mpi::scenarios(),
         wheels::scenarios(),
         learning::scenarios(),
@@ -237,7 +238,7 @@ fn drive(lane: &Lane, scenario: &Scenario, place: Place) -> Result<String> {
     let (script, library) = (lane.directory().join("scenario.py"), lane.directory().join("lab.py"));
     fs::write(&script, scenario.script)?;
     fs::write(library, LAB)?;
-    for (name, text) in scenario.sources {
+    for (name, text) in scenario.files {
         fs::write(lane.directory().join(name), text)?;
     }
     let host = lane.command(Side::Server);
