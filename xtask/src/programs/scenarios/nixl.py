@@ -6,10 +6,9 @@ import os
 import sys
 import time
 
-from lab import DEVICE, WHEELS, Program, beside, check, compared, main
+from lab import DEVICE, beside, check, compared, main, part
 
 SIZE, PARTS = 32 << 20, 64
-PASSED = ("SERVER", "CLIENT", "PLACE", "DEVICE", "ON_SERVER", "ON_CLIENT", "IWARP")
 # `UCX_TLS=^ud,ud:aux` is enough; this way nothing goes through memory that two processes share.
 # TCP is for the first messages, with which UCX sets up the others.
 WAYS = {"rdma": "rc_verbs,tcp,self", "tcp": "tcp,self"}
@@ -102,13 +101,10 @@ def peer(way):
 
 
 def run_with(way):
-    env = {name: os.environ[name] for name in PASSED}
-    env |= {"PYTHONPATH": WHEELS, "UCX_TLS": WAYS[way], "UCX_PROTO_INFO": "y",
-            "UCX_LOG_LEVEL": "info"}
-    script = ["/usr/bin/python3", "scenario.py"]
-    first = Program("server", [*script, "owner", way], name="owner", env=env)
+    env = {"UCX_TLS": WAYS[way], "UCX_PROTO_INFO": "y", "UCX_LOG_LEVEL": "info"}
+    first = part("server", "owner", way, name="owner", env=env)
     first.says("ready")
-    said = Program("client", [*script, "peer", way], name="peer", env=env).ends(60)
+    said = part("client", "peer", way, name="peer", env=env).ends(60)
     leave(f"{way}.end", True)
     first.ends(20)
     owners, peers = left(f"{way}.owner's"), left(f"{way}.peer's")

@@ -6,12 +6,11 @@ import os
 import struct
 import sys
 
-from lab import CLIENT, SERVER, WHEELS, Program, check, compared, main, package
+from lab import CLIENT, SERVER, WHEELS, check, compared, main, package, part
 
 PORT, NAME = 4420, "nqn.2026-07.example.lab:disk"
 BLOCK, BLOCKS, LARGEST = 4096, 4096, 1 << 20
 DEPTH, CONTROLLER = 32, 1
-PASSED = ("SERVER", "CLIENT", "PLACE", "DEVICE", "ON_SERVER", "ON_CLIENT", "IWARP")
 FLUSH, WRITE, READ, IDENTIFY, SET_FEATURES, FABRICS = 0, 1, 2, 6, 9, 0x7F
 PROPERTY_SET, CONNECT, PROPERTY_GET = 0, 1, 4
 CAPABILITIES, CONFIGURATION, STATUS = 0, 0x14, 0x1C
@@ -178,12 +177,9 @@ def scenario():
         return {"target": target, "initiator": initiator}[sys.argv[1]]()
     if sys.argv[1:] == ["debian"]:
         package("python3-pyverbs")
-    env = {name: os.environ[name] for name in PASSED}
-    env["PYTHONPATH"] = WHEELS
-    ends = Program("server", "/usr/bin/python3 scenario.py target", name="target", env=env)
+    ends = part("server", "target", name="target")
     ends.says("ready")
-    said = Program("client", "/usr/bin/python3 scenario.py initiator", name="initiator",
-                   env=env).ends(60)
+    said = part("client", "initiator", name="initiator").ends(60)
     written = said.split("wrote: ")[1].split()[0]
     told = ends.ends(20)
     check(f"disk: {written}" in told, "the disk has other content")

@@ -1,14 +1,12 @@
 """PyTorch's RPC over TensorPipe's transport for InfiniBand: one process keeps tensors for another."""
 
 import hashlib
-import os
 import sys
 import time
 
-from lab import PLACE, SERVER, Program, beside, check, compared, main, package
+from lab import PLACE, SERVER, beside, check, compared, main, package, part
 
 SIZE, ROUNDS = 16 << 20, 8
-PASSED = ("SERVER", "CLIENT", "PLACE", "DEVICE", "ON_SERVER", "ON_CLIENT", "IWARP")
 kept = {}
 
 
@@ -54,12 +52,11 @@ def work(transport, rank):
 
 
 def run_with(transport):
-    env = {name: os.environ[name] for name in PASSED}
     interface = "lo" if PLACE == "loopback" else "eth0"
-    env |= {"TP_SOCKET_IFNAME": interface, "GLOO_SOCKET_IFNAME": interface,
-            "TP_VERBOSE_LOGGING": "1"}
+    env = {"TP_SOCKET_IFNAME": interface, "GLOO_SOCKET_IFNAME": interface,
+           "TP_VERBOSE_LOGGING": "1"}
     keeper, user = [
-        Program(side, ["/usr/bin/python3", "scenario.py", transport, rank], name=name, env=env)
+        part(side, transport, rank, name=name, env=env)
         for rank, (side, name) in enumerate((("server", "keeper"), ("client", "user")))]
     said = user.ends(60)
     keeper.ends(30)
