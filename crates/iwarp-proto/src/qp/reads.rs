@@ -202,10 +202,14 @@ impl InboundReads {
         self.queue.front().is_some_and(|(_, late)| *late <= delivered)
     }
 
-    /// Whether there is one only, a Read of no octets, which asks whether what came before it has
-    /// arrived.
+    /// Whether the oldest is a Read of no octets, which asks whether what came before it has arrived.
+    pub(crate) fn begins_with_an_empty_one(&self) -> bool {
+        self.front().is_some_and(is_empty)
+    }
+
+    /// Whether that is the only one.
     pub(crate) fn only_asks_whether_it_arrived(&self) -> bool {
-        self.queue.len() == 1 && self.front().is_some_and(is_empty)
+        self.queue.len() == 1 && self.begins_with_an_empty_one()
     }
 
     pub(crate) fn pop(&mut self) {
