@@ -129,6 +129,17 @@ fn a_program_finds_the_libraries_by_all_their_names() {
     }
 }
 
+/// UCX would set its connections up by datagrams.
+#[test]
+fn ucx_is_told_to_do_without_datagrams_unless_the_user_says_what_it_takes() {
+    let transports = |command: &mut Command| {
+        let output = command.args(["run", "sh", "-c", "echo $UCX_TLS"]).output();
+        stdout(&output.expect("the command runs")).trim().to_owned()
+    };
+    assert_eq!(transports(command(&[]).env_remove("UCX_TLS")), "^ud,ud:aux");
+    assert_eq!(transports(command(&[]).env("UCX_TLS", "tcp")), "tcp");
+}
+
 #[test]
 fn options_become_variables() {
     let script = "echo $IWARP_PERSONALITY $IWARP_CRC $IWARP_MARKERS $IWARP_LOG $IWARP_LINGER_MS";
