@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use iwarp_types::Time;
 use arbitrary::Arbitrary;
 use iwarp_proto::mpa::startup::{Config, Initiator, Responder, RtrTypes};
+use iwarp_types::Time;
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]
