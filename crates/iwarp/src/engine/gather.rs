@@ -6,6 +6,7 @@
 //! the poll or when they are many. Where a program did not poll, so that the worker had to find
 //! what waited, it is not done again for a long time.
 
+use crate::engine::penalty::Penalty;
 use crate::engine::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Octets that wait at most.
@@ -16,9 +17,6 @@ const MOST_POSTS: u32 = 32;
 const QUICK: u64 = 50_000;
 /// Posts after as many polls, before a program is known to do that.
 const KNOWN: u32 = 4;
-/// Posts that go out at once after the worker had to see to some: at first and at most.
-const FIRST_PENALTY: u32 = 256;
-const LAST_PENALTY: u32 = 1 << 20;
 
 /// What is known of one stream. Everything here is a guess: races between threads cost some time
 /// at worst.
@@ -32,9 +30,8 @@ pub(crate) struct Gather {
     last: AtomicU64,
     /// Polls that were followed by posts.
     known: AtomicU32,
-    /// Posts to come that go out at once.
-    excluded: AtomicU32,
-    penalty: AtomicU32,
+    /// Posts go out at once after the worker had to see to some.
+    penalty: Penalty,
     /// Of the send queue, what may wait.
     limit: u32,
 }
@@ -48,8 +45,7 @@ impl Gather {
             octets: AtomicU32::new(0),
             last: AtomicU64::new(0),
             known: AtomicU32::new(0),
-            excluded: AtomicU32::new(0),
-            penalty: AtomicU32::new(FIRST_PENALTY),
+            penalty: Penalty::new(),
             limit: u32::try_from(depth / 4).unwrap_or(MOST_POSTS).min(MOST_POSTS),
         }
     }
@@ -79,9 +75,7 @@ impl Gather {
         if !quick {
             return false;
         }
-        let excluded = self.excluded.load(Ordering::Relaxed);
-        if excluded > 0 {
-            self.excluded.store(excluded - 1, Ordering::Relaxed);
+        if self.penalty.applies() {
             return false;
         }
         let octets = u32::try_from(octets()).unwrap_or(MOST_OCTETS);
@@ -108,13 +102,7 @@ impl Gather {
 
     /// What waited has gone out by the program's own doing, or the worker had to see to it.
     pub(crate) fn released(&self, by_worker: bool) {
-        let penalty = self.penalty.load(Ordering::Relaxed);
-        if by_worker {
-            self.excluded.store(penalty, Ordering::Relaxed);
-            self.penalty.store((penalty * 4).min(LAST_PENALTY), Ordering::Relaxed);
-        } else if penalty > FIRST_PENALTY {
-            self.penalty.store((penalty / 2).max(FIRST_PENALTY), Ordering::Relaxed);
-        }
+        self.penalty.judge(by_worker);
         self.begin();
     }
 }

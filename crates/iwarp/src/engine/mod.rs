@@ -14,6 +14,7 @@
 //!   awaiting   programs that await an answer by spinning on memory
 //!   gather     posts that go out together
 //!   piggyback  acknowledgements that go out with the program's next message
+//!   penalty    for how long either is not done again
 //!   desk       where a blocked caller receives connections that come in
 //!   tended     what groups and desks have in common: callers or the worker look after them
 //!   worker     the thread that serves what nobody drives; timers
@@ -39,6 +40,7 @@ pub(crate) mod link;
 pub(crate) mod live;
 pub(crate) mod numbers;
 pub(crate) mod options;
+pub(crate) mod penalty;
 pub(crate) mod piggyback;
 pub(crate) mod pool;
 pub(crate) mod send_memory;

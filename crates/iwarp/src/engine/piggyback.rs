@@ -7,13 +7,11 @@
 //! vain sends what waits, and where the worker had to do so, as the program went elsewhere, it is
 //! not done again for a long time.
 
+use crate::engine::penalty::Penalty;
 use crate::engine::sync::{AtomicBool, AtomicU32, Ordering};
 
 /// Acknowledgements in a row that would have had company, before one waits.
 const ENOUGH: u32 = 4;
-/// Acknowledgements that go out at once after the worker had to send one: at first and at most.
-const FIRST_PENALTY: u32 = 256;
-const LAST_PENALTY: u32 = 1 << 20;
 
 /// What is known of one stream. Everything here is a guess: races between threads cost some time
 /// at worst.
@@ -25,9 +23,8 @@ pub(crate) struct Piggyback {
     waits: AtomicBool,
     /// Those in a row that were followed by a post.
     score: AtomicU32,
-    /// Acknowledgements to come that go out at once.
-    excluded: AtomicU32,
-    penalty: AtomicU32,
+    /// Acknowledgements go out at once after the worker had to send one.
+    penalty: Penalty,
 }
 
 impl Piggyback {
@@ -37,8 +34,7 @@ impl Piggyback {
             due: AtomicBool::new(false),
             waits: AtomicBool::new(false),
             score: AtomicU32::new(0),
-            excluded: AtomicU32::new(0),
-            penalty: AtomicU32::new(FIRST_PENALTY),
+            penalty: Penalty::new(),
         }
     }
 
@@ -49,12 +45,7 @@ impl Piggyback {
         }
         self.since.store(polls, Ordering::Relaxed);
         self.due.store(true, Ordering::Relaxed);
-        if self.score.load(Ordering::Relaxed) < ENOUGH {
-            return false;
-        }
-        let excluded = self.excluded.load(Ordering::Relaxed);
-        if excluded > 0 {
-            self.excluded.store(excluded - 1, Ordering::Relaxed);
+        if self.score.load(Ordering::Relaxed) < ENOUGH || self.penalty.applies() {
             return false;
         }
         self.waits.store(true, Ordering::Relaxed);
@@ -77,13 +68,7 @@ impl Piggyback {
         if !self.waits.load(Ordering::Relaxed) || !self.waits.swap(false, Ordering::Relaxed) {
             return;
         }
-        let penalty = self.penalty.load(Ordering::Relaxed);
-        if by_worker {
-            self.excluded.store(penalty, Ordering::Relaxed);
-            self.penalty.store((penalty * 4).min(LAST_PENALTY), Ordering::Relaxed);
-        } else if penalty > FIRST_PENALTY {
-            self.penalty.store((penalty / 2).max(FIRST_PENALTY), Ordering::Relaxed);
-        }
+        self.penalty.judge(by_worker);
     }
 }
 
