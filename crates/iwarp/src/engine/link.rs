@@ -352,7 +352,7 @@ impl Endpoint {
     /// Whether the peer learns what was received by the way, as the program is about to post. The
     /// poll groups see to it that it is not forgotten where it does not.
     fn may_wait_for_company(&self, link: &Link) -> bool {
-        if !link.piggyback.is_to_wait(self.polls_in_vain()) || self.is_asleep() {
+        if self.is_asleep() || !link.piggyback.is_to_wait(self.polls_in_vain()) {
             return false;
         }
         let now = clock();
