@@ -78,6 +78,19 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// Copies a tree; what the file system can share is not copied.
+pub(crate) fn copy_tree(from: &Path, to: &Path) -> Result<()> {
+    let mut copy = program("cp");
+    copy.args(["--recursive", "--preserve=mode,links", "--reflink=auto"]);
+    run(copy.arg(from).arg(to))
+}
+
+/// The last lines of a text, so many at most.
+pub(crate) fn last_lines(text: &str, most: usize) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(most)..].join("\n")
+}
+
 /// The standard output of the command.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command

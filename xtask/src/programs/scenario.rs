@@ -274,8 +274,7 @@ fn drive(lane: &Lane, scenario: &Scenario, place: Place) -> Result<String> {
     drop(process);
     let said = fs::read(&output).unwrap_or_default();
     let said = String::from_utf8_lossy(&said).into_owned();
-    let lines: Vec<&str> = said.lines().collect();
-    let end = lines[lines.len().saturating_sub(SHOWN)..].join("\n");
+    let end = shell::last_lines(&said, SHOWN);
     match status {
         None => bail!("{end}\nfailure: it does not end in {limit:?}"),
         Some(status) if !status.success() => bail!("{end}"),
@@ -323,9 +322,7 @@ fn install(wheel: &str, bin: &Path) -> Result<()> {
         shell::run(&mut pip)?;
         fs::write(kept.join("complete"), "")?;
     }
-    let mut copy = shell::program("cp");
-    copy.args(["--recursive", "--preserve=mode,links", "--reflink=auto"]);
-    shell::run(copy.arg(kept).arg(wheel_folder(wheel, bin)))
+    shell::copy_tree(&kept, &wheel_folder(wheel, bin))
 }
 
 fn wheel_folder(wheel: &str, parent: &Path) -> PathBuf {

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 
 use crate::packages::Tool;
 use crate::shell;
@@ -47,9 +47,7 @@ pub(crate) fn install(source: &Source, parent: &Path) -> Result<()> {
     if !kept.join("version").exists() {
         build(source, &work).with_context(|| format!("Debian's source of {}", source.package))?;
     }
-    let mut copy = shell::program("cp");
-    copy.args(["--recursive", "--preserve=mode,links", "--reflink=auto"]);
-    shell::run(copy.arg(kept).arg(parent.join(source.package)))
+    shell::copy_tree(&kept, &parent.join(source.package))
 }
 
 fn build(source: &Source, work: &Path) -> Result<()> {
@@ -87,12 +85,9 @@ fn build(source: &Source, work: &Path) -> Result<()> {
     make.current_dir(&folder).args(["-e", "-c", source.build]);
     let status = make.stdout(output.try_clone()?).stderr(output).status()?;
     if !status.success() {
-        let said = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
-        let lines: Vec<&str> = said.lines().collect();
-        bail!(
-            "{}\nit cannot be built: {status}",
-            lines[lines.len().saturating_sub(20)..].join("\n")
-        );
+        let said = fs::read(&log)?;
+        let end = shell::last_lines(&String::from_utf8_lossy(&said), 20);
+        bail!("{end}\nit cannot be built: {status}");
     }
     let mut copy = shell::program("cp");
     copy.args(["--recursive", "--parents", "--preserve=mode,links"]).args(source.kept);
@@ -123,8 +118,8 @@ fn version(changelog: &str) -> Result<String> {
     let mut words = line.split_whitespace();
     let (name, version) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let version = version.strip_prefix('(').and_then(|version| version.strip_suffix(')'));
-    ensure!(version.is_some(), "no version in '{line}'");
-    Ok(format!("{name} {}", version.unwrap_or_default()))
+    let version = version.with_context(|| format!("no version in '{line}'"))?;
+    Ok(format!("{name} {version}"))
 }
 
 #[cfg(test)]

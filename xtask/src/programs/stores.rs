@@ -66,16 +66,6 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
         valkey("`rdma-test -t 4` and `valkey-cli` with `--io-threads 2`", "threads").within(200);
     let appliance = rpma("fio's `librpma_apm` engines", "apm");
     let general = rpma("fio's `librpma_gpspm` engines", "gpspm");
-    vec![
-        own.clone(),
-        own.roce(),
-        store.clone(),
-        store.roce(),
-        threads.clone(),
-        threads.roce(),
-        appliance.clone(),
-        appliance.roce(),
-        general.clone(),
-        general.roce(),
-    ]
+    let all = [own, store, threads, appliance, general];
+    all.into_iter().flat_map(|scenario| [scenario.clone(), scenario.roce()]).collect()
 }

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn who_deaf_keeps_its_server() {
+    fn a_deaf_program_keeps_its_server() {
         let deaf = episodes(1, 0)
             .take(3000)
             .filter(|episode| matches!(episode.traffic, Traffic::Program(n) if PROGRAMS[n].deaf));

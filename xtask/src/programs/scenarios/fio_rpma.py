@@ -8,9 +8,9 @@ import os
 import re
 import sys
 
-from lab import SERVER, Program, check, compared, main, package, random_file, run, version
+from lab import SERVER, Program, built, check, compared, main, package, random_file, run
 
-HOME = f"{os.environ['SOURCES']}/fio"
+HOME = built("fio")
 SIZE = 64 << 20
 PORT = 7204
 # libpmem and libpmem2 know a file on a disk from persistent memory.
@@ -24,8 +24,6 @@ def fio(side, engine, options):
 
 
 def scenario():
-    with open(f"{HOME}/version") as file:
-        version(file.read())
     package("librpma0")
     kind = sys.argv[1]
     path = random_file(f"{os.getcwd()}/memory", SIZE)

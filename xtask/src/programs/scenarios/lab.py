@@ -135,6 +135,14 @@ def package(name):
     version(f"{name} {subprocess.run(query, capture_output=True, text=True, check=True).stdout}")
 
 
+def built(name):
+    """The folder of what was built of a source package of Debian's; says its version."""
+    folder = f"{os.environ['SOURCES']}/{name}"
+    with open(f"{folder}/version") as file:
+        version(file.read())
+    return folder
+
+
 def digest(path):
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -5,10 +5,10 @@ import os
 import sys
 
 from lab import (
-    SERVER, Program, beside, check, compared, digest, main, random_file, run, version,
+    SERVER, Program, beside, built, check, compared, digest, main, random_file, run,
 )
 
-HOME = f"{os.environ['SOURCES']}/valkey"
+HOME = built("valkey")
 TCP_PORT, RDMA_PORT = 6379, 6380
 SIZES = [1, 4096, (1 << 20) - 1, (1 << 20) + 1, 24 << 20]
 ROUNDS = 3
@@ -99,8 +99,6 @@ def store():
 
 
 def scenario():
-    with open(f"{HOME}/version") as file:
-        version(file.read())
     {"runtest": runtest, "store": store, "threads": threads}[sys.argv[1]]()
 
 
