@@ -151,6 +151,8 @@ enum Meaning {
     Response {
         asked: usize,
     },
+    /// The peer leaves, and has received so many messages.
+    Farewell(u64),
     Terminate,
 }
 
@@ -167,6 +169,16 @@ pub struct Arriving {
 }
 
 impl Arriving {
+    /// Whether it ends a message that a farewell counts.
+    fn ends_a_message(&self) -> bool {
+        self.last
+            && match self.meaning {
+                Meaning::Send { .. } | Meaning::Immediate { .. } => true,
+                Meaning::Write { .. } => self.offset > 0 || !self.octets.is_empty(),
+                _ => false,
+            }
+    }
+
     const fn awaits_octets(&self) -> bool {
         self.placed < self.octets.len() && !matches!(self.meaning, Meaning::Immediate { .. })
     }
@@ -258,6 +270,15 @@ pub struct Model {
     pub own: bool,
     /// Signalled one-way requests complete when the peer has acknowledged them.
     pub acknowledges: bool,
+    /// The peer wants to be told how many messages were received when this end leaves.
+    pub bids_farewell: bool,
+    said_farewell: bool,
+    /// Of each message sent, behind which work request it stands with all before it.
+    sent_messages: Vec<usize>,
+    /// Of each message that came whole, the receive that it is for, if it needs one.
+    whole_messages: Vec<Option<usize>>,
+    /// The first receive that did not end well.
+    failed_recv: Option<usize>,
     /// Messages without a receive wait.
     pub parks: bool,
     /// Payload is placed before its FPDU is whole.
@@ -422,6 +443,9 @@ impl Model {
         demand!(recv.wr_id == wc.wr_id, "receive {} overtakes {}", wc.wr_id, recv.wr_id);
         let sges = recv.sges.clone();
         self.ended_recvs += 1;
+        if wc.status != WcStatus::Success {
+            self.failed_recv.get_or_insert(number);
+        }
         match wc.status {
             WcStatus::Success => {}
             WcStatus::Flushed => {

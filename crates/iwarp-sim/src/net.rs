@@ -219,6 +219,14 @@ impl End {
         }
     }
 
+    /// Whether it has asked its peer to say what was received.
+    fn is_told_farewell(&self) -> bool {
+        let qp = self.qp.borrow();
+        let config = qp.config();
+        config.extensions == iwarp_proto::qp::Extensions::Ask
+            && config.tells.contains(iwarp_proto::qp::Capabilities::FAREWELL)
+    }
+
     /// Changes the MULPDU from now on.
     pub fn set_mulpdu(&mut self, mulpdu: usize) {
         self.tx.set_mulpdu(mulpdu);
@@ -251,8 +259,10 @@ impl End {
 impl Net {
     /// Connects two ends.
     pub fn new(ends: [End; 2], tolerance: Tolerance, now: Time) -> Self {
-        for end in &ends {
-            end.host.model.borrow_mut().blind = tolerance.garbage;
+        for (e, end) in ends.iter().enumerate() {
+            let mut model = end.host.model.borrow_mut();
+            model.blind = tolerance.garbage;
+            model.bids_farewell = ends[1 - e].is_told_farewell();
         }
         let link = || Link { capacity: 64 * 1024, ..Link::default() };
         Self {

@@ -4,8 +4,8 @@ mod common;
 
 use common::{End, Setup, pattern, until};
 use iwarp::{
-    Options, Personality, QueuePairAttributes, RecvRequest, SendOp, SharedReceiveQueue, WcOp,
-    WcStatus,
+    Ended, Options, Personality, QpState, QueuePairAttributes, RecvRequest, SendOp,
+    SharedReceiveQueue, WcOp, WcStatus,
 };
 
 fn setup() -> Setup {
@@ -205,13 +205,44 @@ fn a_send_completes_at_both_ends_or_not_at_its_own() {
             // The rest is on its way then, or waits for receives that never come.
             (0..receives).for_each(|id| assert_eq!(server.received().wr_id, id));
             end.connection.disconnect();
+            // What the peer has not received outlives it, until the program moves.
+            assert!(client.connection.wait_disconnected(Some(common::DEADLINE)).is_some());
+            client.connection.disconnect();
         });
         let sent: Vec<_> = (0..SENDS).map(|_| common::next(&client.send_cq).status).collect();
         let completed = sent.iter().take_while(|status| **status == WcStatus::Success).count();
         assert!(completed as u64 <= receives, "round {round}: {sent:?}, {receives} were received");
+        // Who leaves says what it has received.
+        let is_told = std::ptr::eq(end, &server);
+        assert!(!is_told || completed as u64 == receives, "round {round}: {sent:?}");
         assert!(sent[completed..].iter().all(|status| *status == WcStatus::Flushed), "{sent:?}");
         for sink in &sinks[..receives as usize] {
             assert!(sink.buffer().unwrap().to_vec() == pattern(700, round));
         }
+    }
+}
+
+/// As over InfiniBand, where nobody is told that a peer has left but by the connection manager.
+#[test]
+fn what_is_posted_outlives_a_peer_that_has_left_until_the_program_moves() {
+    for moves in [true, false] {
+        let (client, server) = setup().connect();
+        let source = client.region(64);
+        client.post_recv(1, &[]);
+        server.connection.disconnect();
+        assert_eq!(
+            client.connection.wait_disconnected(Some(common::DEADLINE)),
+            Some(Ended::Closed)
+        );
+        client.send(2, &[source.whole()]);
+        assert_eq!(client.qp.state(), QpState::Rts);
+        assert!(client.recv_cq.poll_one().is_none() && client.send_cq.poll_one().is_none());
+        if moves {
+            client.connection.disconnect();
+        }
+        let failed = if moves { WcStatus::Flushed } else { WcStatus::RetryExceeded };
+        assert_eq!(common::next(&client.send_cq).status, failed);
+        assert_eq!(common::next(&client.recv_cq).status, WcStatus::Flushed);
+        assert_eq!(client.qp.state(), QpState::Err);
     }
 }

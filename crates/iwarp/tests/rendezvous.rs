@@ -13,8 +13,8 @@ use common::meet::{LOOPBACK, Place, Side, exchange, gid};
 use common::reports::Reports;
 use common::{DEADLINE, next, until};
 use iwarp::{
-    CompletionQueue, ModifyError, Options, Payload, Peer, Personality, QpState,
-    QueuePairAttributes, Retry, SendOp, SendRequest, WcStatus,
+    CompletionQueue, ModifyError, Options, Peer, Personality, QpState, QueuePairAttributes, Retry,
+    WcStatus,
 };
 use process::{Child, listen_to_parent, role, say, setting};
 
@@ -282,7 +282,7 @@ fn err_flushes_what_waits() {
     assert_eq!(b.status(), WcStatus::RetryExceeded);
 }
 
-/// Programs for InfiniBand poll for the last message and take a flushed receive behind it for a
+/// Programs for InfiniBand poll for the last message and take a flushed request behind it for a
 /// failure: they get time to leave.
 #[test]
 fn a_peer_that_leaves_in_good_order_is_missed_after_a_moment() {
@@ -296,18 +296,15 @@ fn a_peer_that_leaves_in_good_order_is_missed_after_a_moment() {
         let start = Instant::now();
         drop(b);
         if posts {
-            // Work that nobody answers is told of sooner or later, as the system learns of it.
+            // The stream may still take one before it is seen that the peer has left.
             until("work to fail", || {
-                let op = SendOp::Send { solicited: false, invalidate: None };
-                let payload = Payload::Inline(b"still there?");
-                let request = SendRequest { wr_id: 1, op, payload, signaled: false, fence: false };
-                a.qp.post_send(&request).unwrap();
-                a.send_cq.poll_one()
+                a.send(8, b"still there?");
+                Some(a.status()).filter(|status| *status != WcStatus::Success)
             });
         }
         assert_eq!(next(&a.recv_cq).status, WcStatus::Flushed);
         let took = start.elapsed();
-        assert!(posts || took >= Duration::from_millis(300), "{took:?}");
+        assert!(took >= Duration::from_secs(1), "{took:?}");
         assert!(took < DEADLINE / 4, "{took:?}");
         assert_eq!(a.qp.state(), QpState::Err);
         // One that leaves meanwhile is gone at once.
@@ -713,7 +710,7 @@ fn two_processes() {
         if role == "until rtr" {
             // What was connected is seen to go.
             assert_eq!(next(&side.recv_cq).status, WcStatus::Flushed);
-            assert!(gone.elapsed() < Duration::from_secs(1), "{:?}", gone.elapsed());
+            assert!(gone.elapsed() < Duration::from_secs(3), "{:?}", gone.elapsed());
             assert_eq!(side.qp.state(), QpState::Err);
         } else {
             side.send(3, b"too late");

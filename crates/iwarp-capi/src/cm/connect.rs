@@ -240,8 +240,13 @@ pub extern "C-unwind" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
         let step = id.state().step;
         match step {
             Step::Connected => id.id.disconnect(),
-            // The program knows that already: nothing more will come.
-            Step::Over => over = true,
+            // The program knows that already, and no event follows. What was posted may have outlived
+            // the connection, and is flushed.
+            Step::Over => {
+                id.id.disconnect();
+                refresh_state(id);
+                over = true;
+            }
             _ => return Err(INVALID),
         }
         Ok(0)

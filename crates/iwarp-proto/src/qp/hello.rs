@@ -12,6 +12,7 @@ use iwarp_types::{Extension, Stag, TaggedOffset};
 pub(crate) const WRITE_MARK: [u8; 4] = *b"wimm";
 
 const MAGIC_STAG: Stag = Stag(0x6957_4152);
+const FAREWELL_STAG: Stag = Stag(0x6957_4642);
 const MAGIC_TO: u64 = 0x5048_454c << 32;
 const MAGIC_TO_MASK: u64 = 0xffff_ffff << 32;
 const VERSION: u64 = 1;
@@ -34,6 +35,8 @@ impl Capabilities {
     pub const SEES_RNIC: Self = Self(1 << 4);
     /// Programs at this end see a device like InfiniBand's. Said by those that say what they see.
     pub const SEES_INFINIBAND: Self = Self(1 << 5);
+    /// Wants to be told how much was received when this side leaves.
+    pub const FAREWELL: Self = Self(1 << 6);
     /// What RFC 7306 adds.
     pub const RFC_7306: Self = Self(Self::ATOMICS.0 | Self::IMMEDIATE.0);
     /// Everything this implementation does.
@@ -128,6 +131,21 @@ impl PeerKind {
 pub(crate) const fn encode(capabilities: Capabilities) -> (Stag, TaggedOffset) {
     let low = (VERSION << VERSION_SHIFT) | capabilities.0 as u64;
     (MAGIC_STAG, TaggedOffset(MAGIC_TO | low))
+}
+
+/// STag and TO of the last FPDU to a peer that wants to know how many messages were received.
+pub(crate) const fn encode_farewell(received: u64) -> (Stag, TaggedOffset) {
+    (FAREWELL_STAG, TaggedOffset(received))
+}
+
+/// How many messages the peer has received, where this is its last FPDU.
+pub(crate) const fn decode_farewell(stag: Stag, to: TaggedOffset) -> Option<u64> {
+    if stag.0 == FAREWELL_STAG.0 { Some(to.0) } else { None }
+}
+
+/// Whether a Write of nothing with these would be taken for a frame of our own.
+pub(crate) const fn is_own(stag: Stag, to: TaggedOffset) -> bool {
+    decode(stag, to).is_some() || decode_farewell(stag, to).is_some()
 }
 
 /// Capabilities of a peer of any version: later ones may only add bits.

@@ -16,7 +16,7 @@ use crate::ddp::error::DdpError;
 use crate::ddp::rx::{UntaggedQueue, check_offset};
 use crate::ddp::wire::{Header, TAGGED_LEN, Tagged, UNTAGGED_LEN, Untagged};
 use crate::mpa::startup::Role;
-use crate::qp::hello::{self, Capabilities, WRITE_MARK};
+use crate::qp::hello::{self, Capabilities, PeerKind, WRITE_MARK};
 use crate::qp::inbound::park::{Parking, Room, Stall};
 use crate::qp::list::sub_list;
 use crate::qp::reads::Asked;
@@ -97,13 +97,15 @@ enum Pending {
     ReadRequest(ReadRequest),
     AtomicRequest(Asked),
     AtomicResponse,
+    /// The peer leaves, and has received so many messages.
+    Farewell(u64),
 }
 
 impl Pending {
-    /// Whether it arrived earlier than it is delivered, so that it says nothing of what stands
+    /// Whether it arrived whole before it is delivered, so that it says nothing of what stands
     /// before the next segment.
-    const fn was_parked(&self) -> bool {
-        matches!(self, Self::Immediate { parked: true, .. })
+    const fn is_late(&self) -> bool {
+        matches!(self, Self::Immediate { parked: true, .. } | Self::Send { parked: true, .. })
     }
 }
 
@@ -145,6 +147,10 @@ pub(crate) struct Inbound {
     written: Option<u32>,
     /// Messages that have come whole ([`Qp::arrivals`]).
     pub(crate) arrived: u64,
+    /// Messages that have come whole, as a farewell counts them; and how many of them stand in
+    /// front of the oldest one that waits for its receive.
+    whole: u64,
+    whole_before_parked: u64,
     pending: Pending,
     first_seen: bool,
     last_reported: bool,
@@ -174,6 +180,8 @@ impl Default for Inbound {
             writing: 0,
             written: None,
             arrived: 0,
+            whole: 0,
+            whole_before_parked: 0,
             pending: Pending::None,
             first_seen: false,
             last_reported: false,
@@ -198,6 +206,13 @@ impl Inbound {
     /// Whether messages wait for a receive.
     pub(crate) fn has_parked(&self) -> bool {
         self.parked > 0 || self.stall != Stall::No
+    }
+
+    /// Messages that were received, with none in front of them that was not: those for queue 0, and
+    /// Writes of something.
+    pub(crate) const fn received(&self) -> u64 {
+        let late = self.parked > 0 || self.pending.is_late();
+        if late { self.whole_before_parked } else { self.whole }
     }
 
     /// Of the messages that came whole before their receive, how many were delivered.
@@ -371,9 +386,20 @@ impl Qp {
     /// RFC 5040 §5.1. A zero-length Write, and a zero-length segment of a longer one, is not
     /// checked (RFC 5041 §5.2).
     fn write(&mut self, header: &Tagged, len: usize) -> Plan {
-        let hello = len == 0 && hello::decode(header.stag, header.to).is_some();
-        self.inbound.pending = Pending::Write { len: len as u32, last: header.last, hello };
+        let hello = len == 0 && hello::is_own(header.stag, header.to);
+        let farewell = if hello { self.farewell_of(header) } else { None };
+        self.inbound.pending = match farewell {
+            Some(received) => Pending::Farewell(received),
+            None => Pending::Write { len: len as u32, last: header.last, hello },
+        };
         if len == 0 { Plan::Nothing } else { Plan::Tagged(header.stag, header.to) }
+    }
+
+    /// How many messages the peer has received, where it says so because it leaves.
+    #[cold]
+    fn farewell_of(&self, header: &Tagged) -> Option<u64> {
+        let asked = self.config.acknowledge && matches!(self.peer, PeerKind::Known(_));
+        hello::decode_farewell(header.stag, header.to).filter(|_| asked)
     }
 
     /// RFC 5040 §5.2.1.
@@ -527,6 +553,7 @@ impl Qp {
                 inbound.writing = if last { 0 } else { so_far };
                 inbound.written = (last && !hello).then_some(so_far);
                 inbound.arrived += u64::from(last && !hello);
+                inbound.whole += u64::from(last && so_far > 0);
                 Follow::Nothing
             }
             Pending::Send { header, opcode, len, parked } => {
@@ -552,7 +579,7 @@ impl Qp {
     #[inline(never)]
     fn end_rare_segment(&mut self) -> Follow {
         let pending = core::mem::take(&mut self.inbound.pending);
-        if !pending.was_parked() {
+        if !pending.is_late() {
             self.inbound.written = None;
         }
         match pending {
@@ -585,6 +612,11 @@ impl Qp {
                 self.asked(asked);
                 Follow::Nothing
             }
+            Pending::Farewell(received) => {
+                self.peer_received = Some(received);
+                self.credit_farewell();
+                Follow::Nothing
+            }
             Pending::AtomicResponse => {
                 self.inbound.atomic_responses.delivered();
                 if let Some(number) = self.answered() {
@@ -613,6 +645,7 @@ impl Qp {
             Pending::Send { .. }
             | Pending::Immediate { .. }
             | Pending::Park { .. }
+            | Pending::Farewell(_)
             | Pending::None => {
                 let qp = self.config.qp;
                 self.inbound.end_receive(qp, WcStatus::LocalProtection, &mut self.events);
@@ -699,6 +732,7 @@ impl Qp {
         } else {
             self.inbound.sends.delivered();
             self.inbound.open = None;
+            self.inbound.whole += 1;
         }
         self.inbound.has_receive = false;
         self.inbound.arrived += 1;

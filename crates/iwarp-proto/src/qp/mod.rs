@@ -146,6 +146,12 @@ pub struct Config {
     pub acknowledge: bool,
     /// Messages that find no receive wait for one. `None`: they end the stream.
     pub park: Option<Park>,
+    /// For how long work requests outlive a stream that the peer has closed in good order, as over
+    /// InfiniBand, where a peer's leaving is not seen before an answer fails to come. `None`: they
+    /// are flushed at once.
+    pub outlive: Option<Duration>,
+    /// The same for a queue pair that the program itself takes through its states.
+    pub outlive_in_place: Option<Duration>,
     /// What the hello frame tells beside [`Capabilities::OURS`]: [`Capabilities::SEES_RNIC`] or
     /// [`Capabilities::SEES_INFINIBAND`], or nothing.
     pub tells: Capabilities,
@@ -167,6 +173,8 @@ impl Default for Config {
             nudge: None,
             acknowledge: false,
             park: None,
+            outlive: None,
+            outlive_in_place: None,
             tells: Capabilities::default(),
         }
     }
@@ -239,6 +247,8 @@ enum Stream {
     Operating,
     /// The program asked to end it: accepted work still goes out, nothing comes in.
     Closing,
+    /// The peer has closed it. Nothing goes out or comes in, and work requests wait for a while.
+    Outlived,
     /// A fault ended it: at most a Terminate still goes out.
     Terminating,
     /// Nothing goes out any more.
@@ -262,6 +272,11 @@ pub struct Qp {
     events: VecDeque<Event>,
     deadline: Option<Time>,
     nudge: Option<Time>,
+    /// What the peer has received, as it said when it left.
+    peer_received: Option<u64>,
+    /// For how long work requests outlive the stream, and until when, once that is known.
+    outlive: Option<Duration>,
+    outlived_until: Option<Time>,
     /// What the peer may do at all, whatever the memory grants.
     remote_access: Access,
     abort: bool,
@@ -286,6 +301,9 @@ impl Qp {
             events: VecDeque::new(),
             deadline: None,
             nudge: None,
+            peer_received: None,
+            outlive: None,
+            outlived_until: None,
             remote_access: Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC,
             abort: false,
             drain_reported: false,
@@ -316,12 +334,6 @@ impl Qp {
     /// Work requests that have not completed: sends and receives.
     pub const fn outstanding(&self) -> (usize, usize) {
         (self.sq.len(), self.rq.len())
-    }
-
-    /// Whether work is under way that the peer must answer or take: what a silent peer holds up.
-    /// Answers that wait for receives are not.
-    pub fn has_work(&self) -> bool {
-        !self.sq.is_empty() || self.may_answer()
     }
 
     /// Restricts what the peer may do through this queue pair, beside what the memory grants: those
@@ -370,6 +382,7 @@ impl Qp {
         self.outbound = Outbound::new(terms);
         self.inbound = Inbound::default();
         self.peer = PeerKind::new(self.config.extensions);
+        self.outlive = self.config.outlive;
         self.deadline = Some(now.plus(self.config.extension_wait));
         let nudge = self.config.nudge.filter(|_| terms.role == Role::Initiator);
         self.nudge = nudge.map(|after| now.plus(after));
@@ -393,6 +406,7 @@ impl Qp {
     pub fn establish_in_place(&mut self, terms: &Negotiated, now: Time) {
         let before = self.state;
         self.establish(terms, now);
+        self.outlive = self.config.outlive_in_place;
         if self.state == QpState::Rts {
             self.state = before;
         }
@@ -418,7 +432,8 @@ impl Qp {
     pub fn post_send(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
         // An RNIC's queue pair is in Rts once it is connected; perftest relies on it and leaves
         // the side that receives in Rtr.
-        let connected = self.state == QpState::Rtr && self.is_connected();
+        let connected = self.state == QpState::Rtr
+            && matches!(self.stream, Stream::Operating | Stream::Outlived);
         if !self.state.takes_sends() && !connected {
             return Err(PostError::WrongState);
         }
@@ -486,6 +501,7 @@ impl Qp {
         self.sq.waits_for_peer_kind()
             || (self.nudge.is_some() && !self.inbound.first_seen())
             || self.inbound.stall() != Stall::No
+            || self.stream == Stream::Outlived
     }
 
     /// When [`Self::handle_timeout`] wants to be called.
@@ -497,7 +513,9 @@ impl Qp {
             Stall::Until(end) if self.receives() => Some(end),
             _ => None,
         };
-        [deadline, nudge, stall].into_iter().flatten().min()
+        let outlived =
+            (self.stream == Stream::Outlived).then(|| self.outlived_until.unwrap_or_default());
+        [deadline, nudge, stall, outlived].into_iter().flatten().min()
     }
 
     /// Tells the time.
@@ -515,6 +533,18 @@ impl Qp {
             (Stall::Until(end), _) if now >= end => self.fail(DdpError::NoBuffer.into()),
             _ => {}
         }
+        if self.stream == Stream::Outlived {
+            let outlive = self.outlive.unwrap_or_default();
+            if now >= *self.outlived_until.get_or_insert(now.plus(outlive)) {
+                self.retries_exceeded();
+                self.end_stream();
+            }
+        }
+    }
+
+    /// Whether the peer has closed the stream, and work requests outlive it.
+    pub const fn is_outlived(&self) -> bool {
+        matches!(self.stream, Stream::Outlived)
     }
 
     /// Messages of the peer's that have come whole since the connection began: Writes, and what
@@ -548,6 +578,9 @@ impl Qp {
         self.state = QpState::Err;
         if self.stream == Stream::Operating {
             self.stream = Stream::Closing;
+            if self.peer.has(Capabilities::FAREWELL) {
+                self.outbound.say_farewell(self.inbound.received());
+            }
             if !self.irq.keep_empty(self.inbound.late_delivered()) {
                 self.outbound.drop_answer();
             }
@@ -555,6 +588,8 @@ impl Qp {
             self.finish_closing();
         } else if self.stream == Stream::Detached {
             self.flush_all();
+        } else if self.stream == Stream::Outlived {
+            self.end_stream();
         }
     }
 
@@ -571,12 +606,16 @@ impl Qp {
     /// The same, because the peer has not answered for too long: the oldest request that has not
     /// ended says so.
     pub fn timed_out(&mut self) {
-        if matches!(self.stream, Stream::Operating | Stream::Closing)
-            && let Some(number) = self.sq.oldest()
-        {
-            self.sq.fail(number, WcStatus::RetryExceeded);
+        if matches!(self.stream, Stream::Operating | Stream::Closing) {
+            self.retries_exceeded();
         }
         self.lost();
+    }
+
+    fn retries_exceeded(&mut self) {
+        if let Some(number) = self.sq.oldest() {
+            self.sq.fail(number, WcStatus::RetryExceeded);
+        }
     }
 
     /// The program or the engine gives the connection up: reset it.
@@ -596,7 +635,7 @@ impl Qp {
     pub fn disposition(&self) -> Disposition {
         match self.stream {
             _ if self.abort => Disposition::Abort,
-            Stream::Ended => Disposition::Finish,
+            Stream::Ended | Stream::Outlived => Disposition::Finish,
             Stream::Detached | Stream::Operating | Stream::Closing | Stream::Terminating => {
                 Disposition::Open
             }
@@ -622,12 +661,21 @@ impl Qp {
     }
 
     /// The peer closed its side. With work pending that is a fault of the stream, which a
-    /// Terminate can still report; otherwise it ends well.
+    /// Terminate can still report; otherwise it ends well. Where work requests outlive the stream
+    /// they do so in either case, unless half a message says that the peer did not mean to end here.
     pub(crate) fn peer_closed(&mut self, inside_fpdu: bool) {
         let inside_work = self.is_inside_work();
+        let outlives = self.outlive.is_some() && !self.inbound.inside_message();
         match self.stream {
             Stream::Operating if inside_fpdu => {
                 self.fail(Fault::Mpa(crate::mpa::error::MpaError::Closed));
+            }
+            Stream::Operating if outlives => {
+                self.events.push_back(Event::Disconnected);
+                self.stream = Stream::Outlived;
+                self.outbound.stop();
+                self.irq.clear();
+                self.credit_farewell();
             }
             Stream::Operating if inside_work => self.fail(Fault::BadClose),
             Stream::Operating => {
@@ -635,6 +683,16 @@ impl Qp {
                 self.end_stream();
             }
             _ => {}
+        }
+    }
+
+    /// What the peer had received when it left is done.
+    #[cold]
+    pub(crate) fn credit_farewell(&mut self) {
+        if let Some(received) = self.peer_received {
+            let below = self.sq.covered_by(received);
+            self.sq.acknowledged(below);
+            self.reap();
         }
     }
 
@@ -659,7 +717,7 @@ impl Qp {
         if self.stream != Stream::Closing || !self.outbound.is_idle() || !self.irq.is_empty() {
             return;
         }
-        if self.may_start_closing() {
+        if self.may_start_closing() || self.outbound.owes_farewell() {
             return;
         }
         self.sq.flush_unstarted();

@@ -99,7 +99,7 @@ enum Kind {
     /// The answer to the oldest request of the peer's.
     ReadResponse(Stag, TaggedOffset),
     AtomicResponse,
-    /// RTR or hello frame, a nudge, the Read that asks for an acknowledgement.
+    /// RTR or hello frame, a nudge, the Read that asks for an acknowledgement, the farewell.
     Own,
     Terminate,
 }
@@ -110,6 +110,8 @@ pub(crate) struct Outbound {
     rtr: Option<Rtr>,
     greet: bool,
     nudge: bool,
+    /// What the last frame is to say: messages that were received.
+    farewell: Option<u64>,
     peer_to_peer: bool,
     current: Option<Current>,
     control: ControlOctets,
@@ -198,6 +200,16 @@ impl Outbound {
         self.current.is_none()
     }
 
+    /// The last frame says that so many messages were received.
+    pub(crate) const fn say_farewell(&mut self, received: u64) {
+        self.farewell = Some(received);
+    }
+
+    /// Whether that is still to be said.
+    pub(crate) const fn owes_farewell(&self) -> bool {
+        self.farewell.is_some()
+    }
+
     /// Stops answering the peer, on a segment border.
     pub(crate) fn drop_answer(&mut self) {
         self.current.take_if(|current| {
@@ -208,8 +220,7 @@ impl Outbound {
     /// Queues the Terminate; what was half sent stays so (draft-hilland §6.4: the Terminate
     /// goes out behind the last whole segment).
     pub(crate) fn terminate(&mut self, fault: &Fault, segment: Option<TerminatedSegment>) {
-        self.current = None;
-        self.performing = None;
+        self.stop();
         self.terminate = Some(Terminate { code: fault.code(), segment });
     }
 
@@ -218,6 +229,7 @@ impl Outbound {
         self.current = None;
         self.performing = None;
         self.terminate = None;
+        self.farewell = None;
     }
 }
 
@@ -245,7 +257,10 @@ impl Qp {
             return Wanted::Much;
         }
         let (answers, starts) = (self.may_answer(), !self.sq.has_none_waiting());
-        if (starts && self.may_start_send()) || self.may_acknowledge(false) {
+        if (starts && self.may_start_send())
+            || self.may_acknowledge(false)
+            || self.outbound.owes_farewell()
+        {
             return Wanted::Much;
         }
         match (answers, self.irq.only_asks_whether_it_arrived()) {
@@ -330,8 +345,22 @@ impl Qp {
         self.outbound.answer_next = true;
         match self.start_request() {
             Some(Next::Idle) if self.may_answer() => self.start_answer(),
+            Some(Next::Idle) if self.outbound.owes_farewell() => self.start_farewell(),
             other => other,
         }
+    }
+
+    /// The last frame of a stream that this side closes. Who has not said yet what it is does so first.
+    #[cold]
+    fn start_farewell(&mut self) -> Option<Next> {
+        if self.outbound.greet {
+            self.start_hello();
+            return None;
+        }
+        let received = self.outbound.farewell.take()?;
+        let (stag, to) = hello::encode_farewell(received);
+        self.start_tagged(Opcode::Write, stag, to, 0, Kind::Own);
+        None
     }
 
     /// The frame that tells the responder of a peer-to-peer connection to start (RFC 6581 §9.2).
@@ -341,6 +370,7 @@ impl Qp {
         match rtr {
             Rtr::Send => {
                 let msn = self.outbound.send_msn.take();
+                self.sq.count_own_message();
                 self.start_control(Opcode::Send, msn, &[], Kind::Own);
             }
             // The greeting is a zero-length Write anyway.
@@ -664,17 +694,19 @@ impl Qp {
         } else if self.state == QpState::Sqd {
             self.report_drained();
         }
-        if self.stream == Stream::Closing {
-            self.finish_closing();
+        match self.stream {
+            Stream::Closing => self.finish_closing(),
+            Stream::Outlived => self.credit_farewell(),
+            _ => {}
         }
         Taken { more: self.wants_transmit(), disposition: self.disposition() }
     }
 }
 
 /// Whether a message is a Write in which the peer may see the first half of one with immediate
-/// data: any but our hello frame.
+/// data: any but a frame of our own.
 fn is_write(message: &Message) -> bool {
     matches!(message.header(), Header::Tagged(h)
         if h.rsvd_ulp == Opcode::Write.control()
-            && (message.sent() > 0 || hello::decode(h.stag, h.to).is_none()))
+            && (message.sent() > 0 || !hello::is_own(h.stag, h.to)))
 }

@@ -217,7 +217,7 @@ impl Receiver {
         last: bool,
         payload: &[u8],
     ) -> Result<(), TryReserveError> {
-        let Parking { header, opcode, write } = *message;
+        let Parking { header, opcode, write, before } = *message;
         match self.park.back_mut().filter(|open| !open.whole) {
             Some(open) => {
                 append(&mut open.octets, payload)?;
@@ -228,7 +228,7 @@ impl Receiver {
                 let mut octets = Vec::new();
                 append(&mut octets, payload)?;
                 self.park.try_reserve(1)?;
-                self.park.push_back(Parked { header, opcode, write, octets, whole: last });
+                self.park.push_back(Parked { header, opcode, write, before, octets, whole: last });
             }
         }
         Ok(())

@@ -71,6 +71,20 @@ impl SendWqe {
         self.fence
     }
 
+    /// Messages that a farewell counts: those for queue 0, and Writes of something.
+    const fn messages(&self) -> u64 {
+        let write = (self.length > 0) as u64;
+        match self.op {
+            SendOp::Send { .. } | SendOp::SendImmediate { .. } | SendOp::Immediate { .. } => 1,
+            SendOp::Write { .. } => write,
+            SendOp::WriteImmediate { .. } => write + 1,
+            SendOp::Read { .. }
+            | SendOp::Atomic { .. }
+            | SendOp::Bind(_)
+            | SendOp::LocalInvalidate(_) => 0,
+        }
+    }
+
     #[inline]
     const fn completion(&self, qp: QpId, status: WcStatus) -> WorkCompletion {
         WorkCompletion {
@@ -122,6 +136,8 @@ struct Acknowledgements {
     /// Requests, and their octets, that want an acknowledgement and none is under way.
     pending: u32,
     pending_octets: u64,
+    /// Messages that were built so far, as a farewell counts them.
+    messages: u64,
 }
 
 impl SendQueue {
@@ -140,6 +156,7 @@ impl SendQueue {
                 arrived: 0,
                 pending: 0,
                 pending_octets: 0,
+                messages: 0,
             },
         }
     }
@@ -263,11 +280,39 @@ impl SendQueue {
             return;
         }
         wqe.progress = Progress::Built(position);
-        if self.acks.on && wqe.signaled {
-            self.acks.wanted = number + 1;
-            self.acks.pending += 1;
-            self.acks.pending_octets += u64::from(wqe.length);
+        if self.acks.on {
+            self.acks.messages += wqe.messages();
+            if wqe.signaled {
+                self.acks.wanted = number + 1;
+                self.acks.pending += 1;
+                self.acks.pending_octets += u64::from(wqe.length);
+            }
         }
+    }
+
+    /// A message that no request asked for goes out in front of them.
+    pub(crate) const fn count_own_message(&mut self) {
+        self.acks.messages += 1;
+    }
+
+    /// The peer said when it left that it had received the first `received` messages: behind the
+    /// last request that is among them.
+    pub(crate) fn covered_by(&mut self, received: u64) -> u64 {
+        let mut end = self.acks.messages;
+        for number in (self.ring.head()..self.next).rev() {
+            let wqe = self.ring.at(number);
+            let built = match wqe.progress {
+                Progress::Built(_) | Progress::Sent | Progress::Done(WcStatus::Success) => true,
+                Progress::Posted | Progress::Started | Progress::Done(_) => false,
+            };
+            if built && wqe.op.is_one_way() {
+                if end <= received {
+                    return number + 1;
+                }
+                end -= wqe.messages();
+            }
+        }
+        0
     }
 
     /// The request that the octet at `position` of the stream is part of.

@@ -1,9 +1,11 @@
 //! What arrives at an end: every octet has to be placed where it belongs, and every message to
 //! be delivered or answered.
 
-use iwarp_types::{AtomicOp, Sge, Stag, WcOp};
+use iwarp_types::{AtomicOp, SendOp, Sge, Stag, WcOp};
 
-use super::{Arriving, Asking, Delivery, Meaning, Model, Placing, Request, Verdict, Waiting};
+use super::{
+    Arriving, Asking, Delivery, Meaning, Model, Placing, Posted, Request, Verdict, Waiting,
+};
 use crate::bank::Bank;
 
 impl Model {
@@ -155,6 +157,14 @@ impl Model {
                 break;
             }
             let segment = self.arriving.pop_front().ok_or("no segment")?;
+            if segment.ends_a_message() {
+                self.whole_messages.push(match segment.meaning {
+                    Meaning::Send { number, .. } | Meaning::Immediate { number, .. } => {
+                        Some(number)
+                    }
+                    _ => None,
+                });
+            }
             let immediate = matches!(segment.meaning, Meaning::Immediate { .. });
             let whole = immediate || segment.placed == segment.octets.len();
             if let Some(number) = self.finds_no_receive(&segment) {
@@ -199,6 +209,19 @@ impl Model {
     fn understand(&mut self, s: Arriving, whole: bool, bank: &mut Bank, moment: u64) -> Verdict {
         match s.meaning {
             Meaning::Write { .. } => {}
+            Meaning::Farewell(received) => {
+                if let Some(last) = (received as usize).checked_sub(1) {
+                    let below = self.sent_messages.get(last).ok_or("received, and never sent")?;
+                    self.acknowledged = self.acknowledged.max(*below);
+                }
+                // What moves nothing counts with what stands before it.
+                let moves = |wqe: &Posted| {
+                    let empty_write = matches!(wqe.op, SendOp::Write { .. }) && wqe.length == 0;
+                    !(empty_write || wqe.asks() || wqe.is_local())
+                };
+                let behind = self.sends.iter().skip(self.acknowledged);
+                self.acknowledged += behind.take_while(|wqe| !moves(wqe)).count();
+            }
             // It may name one of ours, which tells that all before it arrived.
             Meaning::Terminate => self.acknowledged = usize::MAX,
             Meaning::Send { number, .. } => {

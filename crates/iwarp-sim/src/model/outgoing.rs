@@ -99,21 +99,50 @@ impl Model {
             // Kept for the completion: nothing of it is placed.
             octets = segment.payload;
         }
-        if segment.last {
-            self.sending = None;
-        }
-        Ok(Arriving {
+        let arriving = Arriving {
             meaning,
             end: segment.end,
             last: segment.last,
             offset: segment.offset,
             placed: 0,
             octets,
-        })
+        };
+        if segment.last {
+            let sending = self.sending.take();
+            if arriving.ends_a_message() {
+                self.sent_messages.push(match sending {
+                    Some(Sending::Posted(index)) if self.half != Some(index) => index + 1,
+                    Some(Sending::Half(index)) => index + 1,
+                    Some(Sending::Posted(index)) => index,
+                    _ => 0,
+                });
+            }
+        }
+        Ok(arriving)
+    }
+
+    /// What this end says it has received was placed, and delivered where it needs a receive.
+    fn check_farewell(&mut self, received: u64) -> Verdict {
+        self.said_farewell = true;
+        let received = received as usize;
+        let all = self.whole_messages.len();
+        demand!(received <= all, "farewell: {received} messages received, {all} came");
+        demand!(received == all || self.disturbed, "farewell: {received} of {all} received");
+        for recv in self.whole_messages[..received].iter().flatten() {
+            let delivered =
+                *recv < self.ended_recvs && self.failed_recv.is_none_or(|failed| *recv < failed);
+            demand!(delivered, "farewell counts the message of receive {recv}");
+        }
+        Ok(())
     }
 
     /// Finds out what a message is sent for.
     fn begins(&mut self, segment: &Segment, bank: &Bank) -> Result<Sending, String> {
+        demand!(
+            !self.said_farewell || segment.opcode == 7,
+            "opcode {:#x} behind the farewell",
+            segment.opcode
+        );
         let rtr = self.rtr.take();
         let is_rtr = match rtr {
             None => false,
@@ -143,6 +172,10 @@ impl Model {
             }
             0 if self.greets && is_greeting(segment) => {
                 self.greets = false;
+                Ok(Sending::Other)
+            }
+            0 if self.bids_farewell && self.disconnected && farewell_of(segment).is_some() => {
+                self.check_farewell(farewell_of(segment).unwrap_or_default())?;
                 Ok(Sending::Other)
             }
             0 if self.nudges && is_nudge(segment) => {
@@ -346,6 +379,7 @@ impl Model {
 
     fn meaning(&mut self, segment: &Segment) -> Meaning {
         match (segment.opcode, segment.target) {
+            (0, Target::Tagged { to, .. }) if self.said_farewell => Meaning::Farewell(to),
             (0, Target::Tagged { stag, to }) => {
                 Meaning::Write { stag: Stag(stag), to: to.wrapping_sub(u64::from(segment.offset)) }
             }
@@ -382,6 +416,14 @@ impl Model {
 /// Whether a zero-length Write is the one by which our kind of end makes itself known.
 fn is_greeting(segment: &Segment) -> bool {
     segment.payload.is_empty() && matches!(segment.target, Target::Tagged { stag: 0x6957_4152, .. })
+}
+
+/// What the last frame of an end of our kind says: how many messages it has received.
+fn farewell_of(segment: &Segment) -> Option<u64> {
+    match segment.target {
+        Target::Tagged { stag: 0x6957_4642, to } if segment.payload.is_empty() => Some(to),
+        _ => None,
+    }
 }
 
 /// Whether a Read is one of nothing that names nothing.

@@ -89,8 +89,6 @@ pub(crate) struct Endpoint {
     awaiting: Awaiting,
     /// The program's handle is gone: nobody wants completions any more.
     abandoned: AtomicBool,
-    /// The program connects it without the connection manager.
-    in_place: AtomicBool,
     /// Nobody else's as long as anything knows the queue pair by it.
     number: Number,
 }
@@ -223,7 +221,6 @@ impl Endpoint {
             timer: AtomicU64::new(NEVER),
             awaiting: Awaiting::new(),
             abandoned: AtomicBool::new(false),
-            in_place: AtomicBool::new(false),
             number,
         }))
     }
@@ -252,7 +249,6 @@ impl Endpoint {
         observer: Option<Arc<dyn Observer>>,
         established: impl FnOnce(),
     ) -> io::Result<()> {
-        self.in_place.store(false, Ordering::SeqCst);
         self.attach_by(Qp::establish, stream, terms, connection, observer, established)
     }
 
@@ -262,13 +258,8 @@ impl Endpoint {
         stream: Box<dyn Stream>,
         terms: &Negotiated,
     ) -> io::Result<()> {
-        self.in_place.store(true, Ordering::SeqCst);
         let connection = self.engine.worker.next_id();
         self.attach_by(Qp::establish_in_place, stream, terms, connection, None, || {})
-    }
-
-    pub(crate) fn is_in_place(&self) -> bool {
-        self.in_place.load(Ordering::SeqCst)
     }
 
     fn attach_by(
@@ -289,7 +280,7 @@ impl Endpoint {
         let link = Arc::new(Link::new(stream, terms, self.who, options, loan, depth));
         let patience = {
             let mut core = self.core.lock();
-            if core.link.is_some() {
+            if core.link.is_some() || core.qp.is_outlived() {
                 return Err(io::ErrorKind::InvalidInput.into());
             }
             self.engine.live.add(self)?;

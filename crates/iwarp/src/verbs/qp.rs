@@ -27,6 +27,11 @@ const NUDGE: Duration = Duration::from_millis(200);
 /// sender). What is beyond that waits on the way, as long as the program says.
 const PARK: Park = Park { octets: 256 * 1024, messages: 1024, wait: None };
 
+/// For how long what was posted outlives a peer that has left in good order. A program for
+/// InfiniBand that has all it waits for leaves by itself, and takes a request that is flushed before
+/// for a failure; one whose peer has gone for good is told when its retries are over.
+const OUTLIVE: Duration = Duration::from_secs(1);
+
 /// Those of a number of packets.
 const PSN_BITS: u32 = 0x00ff_ffff;
 
@@ -149,6 +154,11 @@ impl QueuePair {
     ) -> Result<Self, OutOfMemory> {
         let engine = Arc::clone(&pd.engine);
         let like_infiniband = engine.options.personality == Personality::Roce;
+        let seen = match (engine.options.tell_personality, engine.options.personality) {
+            (false, _) => Told::default(),
+            (true, Personality::Iwarp) => Told::SEES_RNIC,
+            (true, Personality::Roce) => Told::SEES_INFINIBAND,
+        };
         let config = Config {
             qp: QpId(number.value()),
             pd: pd.id,
@@ -164,11 +174,9 @@ impl QueuePair {
             nudge: Some(NUDGE),
             acknowledge: like_infiniband,
             park: like_infiniband.then_some(PARK),
-            tells: match (engine.options.tell_personality, engine.options.personality) {
-                (false, _) => Told::default(),
-                (true, Personality::Iwarp) => Told::SEES_RNIC,
-                (true, Personality::Roce) => Told::SEES_INFINIBAND,
-            },
+            outlive: like_infiniband.then_some(OUTLIVE),
+            outlive_in_place: Some(OUTLIVE),
+            tells: if like_infiniband { seen.with(Told::FAREWELL) } else { seen },
         };
         let endpoint = Endpoint::new(
             engine,

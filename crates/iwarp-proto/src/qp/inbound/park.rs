@@ -36,6 +36,8 @@ pub(crate) struct Parking {
     pub(crate) opcode: Opcode,
     /// Octets of the Write that this Immediate Data belongs to.
     pub(crate) write: Option<u32>,
+    /// Messages that came whole before this one.
+    pub(crate) before: u64,
 }
 
 /// A message that waits for a receive.
@@ -45,6 +47,7 @@ pub(crate) struct Parked {
     pub(crate) header: Untagged,
     pub(crate) opcode: Opcode,
     pub(crate) write: Option<u32>,
+    pub(crate) before: u64,
     pub(crate) octets: Vec<u8>,
     /// All of it is here.
     pub(crate) whole: bool,
@@ -136,18 +139,22 @@ impl Qp {
         self.inbound.stall = Stall::No;
         self.inbound.open = Some(opcode);
         self.inbound.pending = Pending::Park { header: *h, len: len as u32 };
-        Ok(Plan::Park(Parking { header: *h, opcode, write }))
+        Ok(Plan::Park(Parking { header: *h, opcode, write, before: self.inbound.whole }))
     }
 
     /// A segment was parked.
     pub(super) fn segment_parked(&mut self, header: &Untagged, len: u32) {
         let inbound = &mut self.inbound;
         let before = inbound.parking.take();
+        if inbound.parked == 0 {
+            inbound.whole_before_parked = inbound.whole;
+        }
         inbound.parked += usize::from(before.is_none());
         inbound.parked_octets += len as usize;
         if header.last {
             inbound.open = None;
             inbound.late += 1;
+            inbound.whole += 1;
             inbound.sends.delivered();
         } else {
             inbound.parking = Some(before.unwrap_or(0) + len);
@@ -166,6 +173,7 @@ impl Qp {
             return None;
         }
         debug_assert!(!self.inbound.has_receive);
+        self.inbound.whole_before_parked = message.before;
         let taken = match self.config.shared_receive {
             true => take(&mut self.inbound.receive),
             false => self.rq.take(&mut self.inbound.receive),

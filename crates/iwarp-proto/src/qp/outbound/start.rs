@@ -14,14 +14,12 @@ use crate::rdmap::wire::{
 };
 use crate::types::Msn;
 
-/// A Write (RFC 5040 §5.1). One of nothing names no buffer. It must not look like our hello frame,
-/// whatever the program calls the buffer.
+/// A Write (RFC 5040 §5.1). One of nothing names no buffer. It must not look like a frame of our
+/// own, whatever the program calls the buffer.
 #[inline]
 pub(super) fn write(stag: Stag, to: TaggedOffset, length: u32) -> Message {
-    let (stag, to) = match hello::decode(stag, to) {
-        Some(_) if length == 0 => (Stag(0), TaggedOffset(0)),
-        _ => (stag, to),
-    };
+    let own = length == 0 && hello::is_own(stag, to);
+    let (stag, to) = if own { (Stag(0), TaggedOffset(0)) } else { (stag, to) };
     tx::tagged(Opcode::Write, stag, to, length)
 }
 

@@ -54,10 +54,10 @@ fn a_one_way_request_completes_when_the_read_behind_it_is_answered() {
         // No buffer is named, and none may be looked for (RFC 5040 §5.2.1).
         assert_eq!((word(&request, 34), octets::long(&request, 38)), (0, 0));
         assert_eq!(raw.end.completions(), []);
-        assert!(raw.end.qp.borrow().has_work());
+        assert_eq!(raw.end.qp.borrow().outstanding(), (1, 0));
         raw.send(&answer(&request, 0));
         assert_eq!(outcomes(&raw.end.completions()), [success(1, wc)]);
-        assert!(!raw.end.qp.borrow().has_work());
+        assert_eq!(raw.end.qp.borrow().outstanding(), (0, 0));
         assert_eq!(raw.back().len(), 0);
     }
 }

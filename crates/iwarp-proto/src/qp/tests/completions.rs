@@ -145,23 +145,6 @@ fn a_read_that_was_answered_completes_though_the_stream_takes_nothing() {
 }
 
 #[test]
-fn what_is_under_way_is_known() {
-    let mut raw = Raw::new();
-    let work = |raw: &Raw| raw.end.qp.borrow().has_work();
-    assert!(!work(&raw));
-    raw.end.receive(1, &[]);
-    assert!(!work(&raw), "a receive is nothing that the peer holds up");
-    raw.end.post(1, SEND, &[]);
-    assert!(work(&raw));
-    raw.back();
-    assert!(!work(&raw));
-    raw.send(&octets::read_request(1, 0, 0, 0));
-    assert!(work(&raw));
-    raw.back();
-    assert!(!work(&raw));
-}
-
-#[test]
 fn queues_hold_what_they_were_made_for_and_no_more() {
     let config = Config { max_send_wr: 2, max_recv_wr: 3, ..config() };
     let mut raw = Raw::initiator(config, |_| {});

@@ -5,6 +5,7 @@ mod acknowledge;
 mod atomics;
 mod closing;
 mod completions;
+mod farewell;
 mod faults;
 mod gone;
 mod hello;

@@ -15,8 +15,8 @@ use crate::engine::sync::Ordering;
 
 /// Octets read in one go before others get their turn.
 const RECEIVE_BUDGET: usize = 4 * 1024 * 1024;
-/// What a program that has all it wants needs to leave by itself.
-const LEAVE: Duration = Duration::from_millis(300);
+/// How long messages that came before the end of the stream wait for receives.
+const LATE: Duration = Duration::from_millis(300);
 
 /// Octets that came into registered memory and into staging, and the room there was.
 struct Read {
@@ -148,11 +148,10 @@ impl Endpoint {
         moved.then_some(have)
     }
 
-    /// Whether the end of the stream is kept from the queue pair for a moment. Programs for
-    /// InfiniBand, where nobody sees a peer go, take a receive that is flushed for a failure,
-    /// even if all they wait for has come with the same poll. Whoever is done leaves by itself.
+    /// Whether the end of the stream is kept from the queue pair for a moment: messages wait for
+    /// receives, which the program may be about to post.
     fn hold_end(self: &Arc<Self>, link: &Link) -> bool {
-        if !self.is_in_place() || !self.with(|qp| qp.is_connected() && !qp.has_work()) {
+        if !self.has_parked() {
             return false;
         }
         link.end_held.store(true, Ordering::SeqCst);
@@ -167,7 +166,7 @@ impl Endpoint {
                 endpoint.settle(&link);
             }
         };
-        self.engine.worker.at(now().plus(LEAVE), Box::new(tell));
+        self.engine.worker.at(now().plus(LATE), Box::new(tell));
         true
     }
 

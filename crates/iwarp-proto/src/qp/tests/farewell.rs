@@ -1,0 +1,274 @@
+//! The last frame of an end of our kind, which says what it has received, and work requests that
+//! outlive a peer that has left ([`Config::outlive`]).
+
+use core::time::Duration;
+
+use super::octets::{self, send, tagged, untagged};
+use super::park::parking;
+use super::*;
+use crate::qp::Capabilities;
+
+const HELLO_STAG: u32 = 0x6957_4152;
+const HELLO_TO: u64 = 0x5048_454c_0100_0000;
+const FAREWELL_STAG: u32 = 0x6957_4642;
+const SECOND: Duration = Duration::from_secs(1);
+
+fn hello(capabilities: Capabilities) -> Vec<u8> {
+    tagged(octets::WRITE, true, HELLO_STAG, HELLO_TO | u64::from(capabilities.0), &[])
+}
+
+fn farewell(received: u64) -> Vec<u8> {
+    tagged(octets::WRITE, true, FAREWELL_STAG, received, &[])
+}
+
+/// An end like InfiniBand's, whose peer has said the same of itself.
+fn outliving() -> Config {
+    Config {
+        acknowledge: true,
+        outlive: Some(SECOND),
+        extensions: Extensions::Ask,
+        tells: Capabilities::FAREWELL,
+        ..config()
+    }
+}
+
+fn raw(config: Config, capabilities: Capabilities) -> Raw {
+    let mut raw = Raw::initiator(config, |terms| (terms.ord, terms.spare_ord) = (1, 1));
+    raw.back();
+    raw.send(&hello(Capabilities::OURS.with(capabilities)));
+    raw
+}
+
+fn known(config: Config) -> Raw {
+    raw(config, Capabilities::FAREWELL)
+}
+
+fn at(millis: u64) -> Time {
+    Time(Duration::from_millis(millis))
+}
+
+fn tell(end: &End, now: Time) {
+    end.qp.borrow_mut().handle_timeout(now);
+}
+
+fn due(end: &End) -> Option<Time> {
+    end.qp.borrow().poll_timeout()
+}
+
+fn ok(wr_id: u64, op: WcOp) -> (u64, WcStatus, WcOp) {
+    (wr_id, WcStatus::Success, op)
+}
+
+fn flushed(wr_id: u64, op: WcOp) -> (u64, WcStatus, WcOp) {
+    (wr_id, WcStatus::Flushed, op)
+}
+
+#[test]
+fn an_end_that_leaves_says_last_how_many_messages_it_has_received() {
+    let mut raw = known(Config { extensions: Extensions::Ask, ..config() });
+    raw.end.receive(1, &[local(0, 8)]);
+    raw.end.receive(2, &[]);
+    raw.send(&tagged(octets::WRITE, true, OPEN, OPEN_BASE, b"counts"));
+    // Of two segments, and of none that counts.
+    raw.send(&untagged(octets::SEND, false, 0, 0, 1, 0, b"ab"));
+    raw.send(&untagged(octets::SEND, true, 0, 0, 1, 2, b"cd"));
+    raw.send(&tagged(octets::WRITE, true, OPEN, OPEN_BASE, &[]));
+    raw.send(&untagged(octets::IMMEDIATE, true, 0, 0, 2, 0, &[0; 8]));
+    // Half a Write, and half a Read.
+    raw.send(&tagged(octets::WRITE, false, OPEN, OPEN_BASE, b"half"));
+    raw.end.post(3, SEND, &[]);
+    raw.end.qp.borrow_mut().disconnect();
+    assert_eq!(raw.end.disposition(), Disposition::Open);
+    assert_eq!(raw.back(), [send(1, &[]), farewell(3)]);
+    assert_eq!(raw.end.disposition(), Disposition::Finish);
+}
+
+#[test]
+fn a_farewell_goes_only_to_peers_that_have_asked_for_it() {
+    let mut raw = raw(config(), Capabilities::default());
+    raw.end.qp.borrow_mut().disconnect();
+    assert_eq!(raw.back().len(), 0);
+    assert_eq!(raw.end.disposition(), Disposition::Finish);
+}
+
+#[test]
+fn what_still_waits_for_its_receive_was_not_received_nor_what_stands_behind_it() {
+    for delivered in 0..4 {
+        let mut raw = known(parking());
+        raw.send(&tagged(octets::WRITE, true, OPEN, OPEN_BASE, b"1"));
+        raw.send(&send(1, b"2"));
+        raw.send(&send(2, b"3"));
+        raw.send(&tagged(octets::WRITE, true, OPEN, OPEN_BASE, b"4"));
+        raw.send(&send(3, b"5"));
+        for wr_id in 0..delivered {
+            raw.end.receive(wr_id, &[local(0, 8)]);
+        }
+        raw.end.look_again();
+        raw.end.qp.borrow_mut().disconnect();
+        assert_eq!(raw.back(), [farewell([1, 2, 4, 5][delivered as usize])], "{delivered}");
+    }
+}
+
+#[test]
+fn what_a_peer_that_leaves_has_received_succeeds_without_another_answer() {
+    for received in 0..=4 {
+        let mut raw = known(outliving());
+        raw.end.host.fill(LOCAL, 0, b"payload");
+        raw.end.post(1, SEND, &[local(0, 7)]);
+        raw.end.post(2, write_op(0), &[local(0, 7)]);
+        // Of no octets: they count with what stands before them.
+        raw.end.post(3, write_op(0), &[]);
+        let immediate = SendOp::WriteImmediate {
+            stag: Stag(OPEN),
+            to: TaggedOffset(OPEN_BASE),
+            solicited: false,
+            data: [1; 4],
+        };
+        raw.end.post(4, immediate, &[local(0, 7)]);
+        raw.back();
+        assert_eq!(raw.end.completions(), []);
+        raw.send(&farewell(received));
+        let all = [ok(1, WcOp::Send), ok(2, WcOp::Write), ok(3, WcOp::Write), ok(4, WcOp::Write)];
+        // The last two messages are one request's.
+        let done = [0, 1, 3, 3, 4][received as usize];
+        assert_eq!(outcomes(&raw.end.completions()), all[..done], "{received}");
+    }
+}
+
+#[test]
+fn a_farewell_that_nobody_asked_for_or_that_a_stranger_sends_means_nothing() {
+    // Not like InfiniBand: a completion says that the stream took it, and that was said.
+    let mut raw = known(Config { extensions: Extensions::Ask, ..config() });
+    raw.send(&farewell(7));
+    assert_eq!(raw.end.events(), []);
+    // A peer that is none of ours may use any STag in a Write of nothing.
+    let mut raw = Raw::initiator(outliving(), |terms| (terms.ord, terms.spare_ord) = (1, 1));
+    raw.end.post(1, SEND, &[]);
+    raw.end.receive(2, &[]);
+    raw.back();
+    raw.send(&send(1, &[]));
+    raw.send(&farewell(1));
+    assert_eq!(outcomes(&raw.end.completions()), [ok(2, WcOp::Recv)]);
+}
+
+#[test]
+fn a_farewell_of_more_than_was_sent_does_no_harm() {
+    let mut raw = known(outliving());
+    raw.end.post(1, SEND, &[]);
+    raw.end.post(2, read_op(0), &[local(0, 8)]);
+    raw.back();
+    raw.send(&farewell(u64::MAX));
+    assert_eq!(outcomes(&raw.end.completions()), [ok(1, WcOp::Send)]);
+    raw.end.eof();
+    assert_eq!(raw.end.events(), [Event::Disconnected]);
+}
+
+#[test]
+fn work_requests_outlive_a_peer_that_has_left_until_the_program_moves() {
+    let mut raw = known(outliving());
+    raw.end.receive(1, &[]);
+    raw.end.post(2, SEND, &[]);
+    raw.end.post(3, read_op(0), &[local(0, 8)]);
+    raw.back();
+    raw.end.eof();
+    assert_eq!(raw.end.events(), [Event::Disconnected]);
+    assert_eq!((raw.end.state(), raw.end.disposition()), (QpState::Rts, Disposition::Finish));
+    assert!(!raw.end.qp.borrow().is_connected() && raw.end.qp.borrow().is_outlived());
+    // As over InfiniBand, more may be posted; nothing goes out any more.
+    raw.end.post(4, SEND, &[]);
+    raw.end.receive(5, &[]);
+    assert_eq!((raw.back().len(), raw.end.events()), (0, vec![]));
+    raw.end.qp.borrow_mut().modify(QpState::Err).unwrap();
+    assert_eq!(
+        outcomes(&raw.end.completions()),
+        [
+            flushed(2, WcOp::Send),
+            flushed(3, WcOp::Read),
+            flushed(4, WcOp::Send),
+            flushed(1, WcOp::Recv),
+            flushed(5, WcOp::Recv),
+        ]
+    );
+    assert_eq!((raw.end.state(), due(&raw.end)), (QpState::Err, None));
+}
+
+#[test]
+fn work_requests_that_nobody_ends_fail_when_the_time_is_over() {
+    let mut raw = known(outliving());
+    raw.end.receive(1, &[]);
+    raw.end.post(2, SEND, &[]);
+    raw.end.post(3, SEND, &[]);
+    raw.back();
+    raw.end.eof();
+    raw.end.events();
+    // The queue pair does not know the time, and wants to be told.
+    assert_eq!(due(&raw.end), Some(at(0)));
+    tell(&raw.end, at(5000));
+    assert_eq!(due(&raw.end), Some(at(6000)));
+    tell(&raw.end, at(5999));
+    assert_eq!(raw.end.events(), []);
+    tell(&raw.end, at(6000));
+    assert_eq!(
+        outcomes(&raw.end.completions()),
+        [(2, WcStatus::RetryExceeded, WcOp::Send), flushed(3, WcOp::Send), flushed(1, WcOp::Recv)]
+    );
+    assert_eq!((raw.end.state(), due(&raw.end)), (QpState::Err, None));
+}
+
+/// A thread may have given octets to the system and not said so yet when the end of the stream is
+/// seen by another.
+#[test]
+fn what_the_stream_is_told_to_have_taken_late_is_credited_all_the_same() {
+    let mut raw = known(outliving());
+    raw.end.post(1, SEND, &[]);
+    raw.end.tx.transmit(&raw.end.qp, &raw.end.host, &mut raw.end.out, 1);
+    raw.send(&farewell(1));
+    raw.end.eof();
+    assert_eq!(raw.end.events(), [Event::Disconnected]);
+    let built = raw.end.out.len();
+    raw.end.tx.taken(&raw.end.qp, &mut raw.end.out, built);
+    assert_eq!(outcomes(&raw.end.completions()), [ok(1, WcOp::Send)]);
+}
+
+#[test]
+fn half_a_message_says_that_the_peer_did_not_mean_to_leave() {
+    let mut raw = known(outliving());
+    raw.end.receive(1, &[local(0, 8)]);
+    raw.send(&untagged(octets::SEND, false, 0, 0, 1, 0, b"ab"));
+    raw.end.eof();
+    assert!(matches!(raw.end.events()[0], Event::Fault(crate::qp::Fault::BadClose)));
+}
+
+#[test]
+fn nobody_takes_a_program_s_write_of_nothing_for_a_farewell() {
+    let mut raw = known(outliving());
+    let write = SendOp::Write { stag: Stag(FAREWELL_STAG), to: TaggedOffset(3) };
+    raw.end.post(1, write, &[]);
+    assert_eq!(raw.back()[0], tagged(octets::WRITE, true, 0, 0, &[]));
+}
+
+#[test]
+fn two_ends_that_talk_until_one_leaves_agree_on_what_was_received() {
+    for sent in 0..5 {
+        let config = Config { shared_receive: false, ..outliving() };
+        let mut pair = Pair::with(config, |terms| {
+            (terms.ord, terms.ird, terms.spare_ord, terms.spare_ird) = (1, 1, 1, 1);
+        });
+        pair.run();
+        for wr_id in 0..8 {
+            pair.b.receive(wr_id, &[local(wr_id * 8, 8)]);
+        }
+        for wr_id in 0..sent {
+            pair.a.post(wr_id, SEND, &[local(0, 8)]);
+        }
+        // All of it arrives, and no answer comes back before the peer leaves.
+        let octets = pair.a.take_all();
+        pair.b.arrive(&octets);
+        pair.b.qp.borrow_mut().disconnect();
+        let octets = pair.b.take_all();
+        pair.a.arrive(&octets);
+        pair.a.eof();
+        let done: Vec<_> = (0..sent).map(|wr_id| ok(wr_id, WcOp::Send)).collect();
+        assert_eq!(outcomes(&pair.a.completions()), done);
+    }
+}
