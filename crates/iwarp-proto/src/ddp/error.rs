@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// A fault of an incoming segment. The codes on the wire are in [`crate::qp::terminate`].
+/// A fault of an incoming segment. The codes on the wire are in [`crate::rdmap::terminate`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum DdpError {
     /// The ULPDU ends before its DDP header does (RFC 5041 §4.4). The RFCs give no code.

@@ -8,27 +8,27 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use iwarp_types::{
-    AccessError, AtomicOp, Invalidator, QpId, Receive, RemoteAccess, Sge, Stag, TaggedOffset, WcOp,
-    WcStatus, WorkCompletion,
+    AccessError, Invalidator, QpId, Receive, RemoteAccess, Sge, Stag, TaggedOffset, WcOp, WcStatus,
+    WorkCompletion,
 };
 
 use crate::ddp::error::DdpError;
 use crate::ddp::rx::{UntaggedQueue, check_offset};
 use crate::ddp::wire::{Header, TAGGED_LEN, Tagged, UNTAGGED_LEN, Untagged};
 use crate::mpa::startup::Role;
-use crate::qp::hello::{self, Capabilities, PeerKind, WRITE_MARK};
 use crate::qp::inbound::park::{Parking, Room, Stall};
 use crate::qp::list::sub_list;
-use crate::qp::reads::Asked;
 use crate::qp::rq;
-use crate::qp::terminate::Fault;
 use crate::qp::{Event, Qp};
 use crate::rdmap::error::RdmapError;
+use crate::rdmap::hello::{self, Capabilities, PeerKind, WRITE_MARK};
+use crate::rdmap::reads::Asked;
+use crate::rdmap::terminate::Fault;
 use crate::rdmap::wire::{
-    AOP_COMPARE_SWAP, AOP_FETCH_ADD, ATOMIC_REQUEST_LEN, AtomicRequest, IMMEDIATE_LEN, Opcode,
-    READ_REQUEST_LEN, ReadRequest, Terminate, TerminatedSegment,
+    ATOMIC_REQUEST_LEN, AtomicRequest, IMMEDIATE_LEN, Opcode, READ_REQUEST_LEN, ReadRequest,
+    Terminate, TerminatedSegment,
 };
-use crate::rdmap::{rx, wire};
+use crate::rdmap::{requester, rx, wire};
 
 pub(crate) use run::{Beyond, Continued};
 
@@ -429,18 +429,8 @@ impl Qp {
         check_single(h, len, ATOMIC_REQUEST_LEN)?;
         let request = AtomicRequest::parse(body)
             .ok_or(RdmapError::Stream("Atomic Request header has the wrong size"))?;
-        let op = match request.operation {
-            AOP_FETCH_ADD => {
-                AtomicOp::FetchAdd { add: request.add_or_swap, mask: request.add_or_swap_mask }
-            }
-            AOP_COMPARE_SWAP => AtomicOp::CompareSwap {
-                compare: request.compare,
-                compare_mask: request.compare_mask,
-                swap: request.add_or_swap,
-                swap_mask: request.add_or_swap_mask,
-            },
-            _ => return Err(RdmapError::UnexpectedOpcode(Opcode::AtomicRequest as u8).into()),
-        };
+        let op = requester::atomic_op(&request)
+            .ok_or(RdmapError::UnexpectedOpcode(Opcode::AtomicRequest as u8))?;
         let (request_id, stag, to) = (request.request_id, request.stag, request.to);
         self.inbound.pending = Pending::AtomicRequest(Asked::Atomic { request_id, stag, to, op });
         self.check_right(RemoteAccess::Atomic).map_err(RdmapError::Protection)?;

@@ -71,16 +71,14 @@
 //!   when it stalled and wants to be told ([`Qp::handle_timeout`]). So look at it after receiving,
 //!   not only after sending.
 
-mod hello;
 mod inbound;
 mod list;
 mod outbound;
-mod reads;
 mod receive;
 mod ring;
 mod rq;
+mod short;
 mod sq;
-pub mod terminate;
 mod terminated;
 mod transmit;
 
@@ -97,20 +95,20 @@ use iwarp_types::{
 
 use crate::ddp::error::DdpError;
 use crate::mpa::startup::{Negotiated, Role, Rtr};
+use crate::rdmap::hello::PeerKind;
+use crate::rdmap::reads::{InboundReads, OutboundReads};
 use crate::rdmap::wire::TerminateCode;
 
-pub use hello::{Capabilities, Extensions};
+pub use crate::rdmap::hello::{Capabilities, Extensions};
+pub use crate::rdmap::terminate::Fault;
 pub use inbound::park::Park;
 pub use outbound::Wanted;
 pub use receive::{Direct, Receiver};
-pub use terminate::Fault;
 pub use transmit::{Piece, Source, Taken, Transmit, Transmitter};
 
-use hello::PeerKind;
 use inbound::Inbound;
 use inbound::park::Stall;
 use outbound::Outbound;
-use reads::{InboundReads, OutboundReads};
 use rq::ReceiveQueue;
 use sq::SendQueue;
 

@@ -12,11 +12,11 @@ use iwarp_types::{
 use crate::ddp::tx::{Message, Run};
 use crate::ddp::wire::Header;
 use crate::mpa::startup::{Negotiated, Role, Rtr};
-use crate::qp::hello::{self, Capabilities, Extensions, PeerKind, WRITE_MARK};
 use crate::qp::outbound::plain::request_body;
-use crate::qp::reads::{Asked, Awaits, Purpose};
-use crate::qp::terminate::Fault;
 use crate::qp::{Qp, Stream, Taken};
+use crate::rdmap::hello::{self, Capabilities, Extensions, PeerKind, WRITE_MARK};
+use crate::rdmap::reads::{Asked, Awaits, Purpose};
+use crate::rdmap::terminate::Fault;
 use crate::rdmap::tx;
 use crate::rdmap::wire::{
     ATOMIC_RESPONSE_LEN, AtomicResponse, Opcode, ReadRequest, TERMINATE_MAX_LEN, Terminate,

@@ -20,9 +20,9 @@ use crate::qp::inbound::{Follow, Plan};
 use crate::qp::list::sub_list;
 use crate::qp::receive::run::Run;
 use crate::qp::receive::short::judge;
-use crate::qp::terminate::Fault;
 use crate::qp::transmit::Source;
 use crate::qp::{OUT_OF_MEMORY, Qp, Shared};
+use crate::rdmap::terminate::Fault;
 
 /// ULPDUs up to this many octets are always taken whole: every message without payload is.
 const WHOLE_MAX: usize = 128;

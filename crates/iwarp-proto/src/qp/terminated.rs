@@ -1,9 +1,10 @@
 //! The peer's Terminate.
 
-use iwarp_types::{SendOp, WcStatus};
+use iwarp_types::SendOp;
 
 use crate::ddp::wire::Header;
 use crate::qp::{Event, Qp};
+use crate::rdmap::terminate::status_of_terminate;
 use crate::rdmap::wire::{Opcode, TerminateCode, split_control};
 use crate::types::Qn;
 
@@ -42,16 +43,5 @@ impl Qp {
             None if code.layer < 2 => self.sq.find_sent(|_| true),
             None => None,
         }
-    }
-}
-
-/// How the work request ends that the peer's Terminate names; `sent`: it is a one-way request.
-const fn status_of_terminate(code: TerminateCode, sent: bool) -> WcStatus {
-    match (code.layer, code.etype) {
-        (1, 2) if code.code == 0x02 && sent => WcStatus::RnrRetryExceeded,
-        (0, 1) | (1, 1) => WcStatus::RemoteAccess,
-        (0, 2) if code.code == 0x07 => WcStatus::RemoteOperation,
-        (0, 2) | (1, 2) => WcStatus::RemoteInvalidRequest,
-        _ => WcStatus::RemoteOperation,
     }
 }

@@ -3,7 +3,7 @@
 use iwarp_types::AccessError;
 use thiserror::Error;
 
-/// A fault of an incoming message. The codes on the wire are in [`crate::qp::terminate`].
+/// A fault of an incoming message. The codes on the wire are in [`crate::rdmap::terminate`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum RdmapError {
     /// RV is not 1.

@@ -1,7 +1,11 @@
 //! Remote Direct Memory Access Protocol (RFC 5040) and its extensions (RFC 7306): messages.
 
 pub mod error;
+pub(crate) mod hello;
+pub(crate) mod reads;
+pub(crate) mod requester;
 pub mod rx;
+pub mod terminate;
 pub mod tx;
 pub mod wire;
 

@@ -9,9 +9,9 @@ use crate::ddp::error::DdpError;
 use crate::ddp::wire::{Tagged, Untagged};
 use crate::qp::Qp;
 use crate::qp::list::sub_list;
-use crate::qp::reads::{Awaits, Purpose};
-use crate::qp::terminate::Fault;
 use crate::rdmap::error::RdmapError;
+use crate::rdmap::reads::{Awaits, Purpose};
+use crate::rdmap::terminate::Fault;
 use crate::rdmap::wire::{self, AtomicResponse, Opcode};
 
 impl Qp {

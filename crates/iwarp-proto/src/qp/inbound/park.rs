@@ -13,7 +13,7 @@ use crate::ddp::rx::check_offset;
 use crate::ddp::wire::{Header, UNTAGGED_LEN, Untagged};
 use crate::qp::Qp;
 use crate::qp::list::sub_list;
-use crate::qp::terminate::Fault;
+use crate::rdmap::terminate::Fault;
 use crate::rdmap::wire::Opcode;
 use crate::types::Mo;
 

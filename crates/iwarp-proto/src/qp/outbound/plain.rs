@@ -2,11 +2,12 @@
 
 use iwarp_types::{QpState, SendOp};
 
-use super::{Body, Current, Kind, Scratch, Segments, start};
+use super::{Body, Current, Kind, Scratch, Segments};
 use crate::ddp::tx::{Message, Run};
 use crate::qp::list::sub_list;
 use crate::qp::sq::SendWqe;
-use crate::qp::{Qp, Stream};
+use crate::qp::{Qp, Stream, short};
+use crate::rdmap::requester;
 
 impl Qp {
     /// Begins the first waiting request if it is such a one, as nearly all are: its first segments.
@@ -31,7 +32,8 @@ impl Qp {
     /// request's number, and its message.
     #[inline(always)]
     fn start_plain(&mut self) -> Option<(u64, Message)> {
-        if self.stream != Stream::Operating
+        if !short::ways()
+            || self.stream != Stream::Operating
             || !matches!(self.state, QpState::Rtr | QpState::Rts)
             || !self.irq.is_empty()
             || self.sq.wants_acknowledgement()
@@ -44,11 +46,11 @@ impl Qp {
         }
         let length = wqe.length;
         let message = match wqe.op {
-            SendOp::Write { stag, to } => start::write(stag, to, length),
+            SendOp::Write { stag, to } => requester::write(stag, to, length),
             SendOp::Send { solicited, invalidate } => {
                 let msn = self.outbound.send_msn.take();
                 wqe.msn = Some(msn);
-                start::send(solicited, invalidate, msn, length)
+                requester::send(solicited, invalidate, msn, length)
             }
             _ => return None,
         };

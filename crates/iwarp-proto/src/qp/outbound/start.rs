@@ -5,35 +5,11 @@ use iwarp_types::{AtomicOp, SendOp, Stag, TaggedOffset};
 use super::{Current, Kind, Next};
 use crate::ddp::tx::Message;
 use crate::qp::Qp;
-use crate::qp::hello::{self, Capabilities, WRITE_MARK};
-use crate::qp::reads::{Awaits, Purpose};
-use crate::rdmap::tx;
-use crate::rdmap::wire::{
-    AOP_COMPARE_SWAP, AOP_FETCH_ADD, ATOMIC_REQUEST_LEN, AtomicRequest, IMMEDIATE_LEN, Opcode,
-    ReadRequest,
-};
+use crate::rdmap::hello::{Capabilities, WRITE_MARK};
+use crate::rdmap::reads::{Awaits, Purpose};
+use crate::rdmap::requester;
+use crate::rdmap::wire::{ATOMIC_REQUEST_LEN, IMMEDIATE_LEN, Opcode, ReadRequest};
 use crate::types::Msn;
-
-/// A Write (RFC 5040 §5.1). One of nothing names no buffer. It must not look like a frame of our
-/// own, whatever the program calls the buffer.
-#[inline]
-pub(super) fn write(stag: Stag, to: TaggedOffset, length: u32) -> Message {
-    let own = length == 0 && hello::is_own(stag, to);
-    let (stag, to) = if own { (Stag(0), TaggedOffset(0)) } else { (stag, to) };
-    tx::tagged(Opcode::Write, stag, to, length)
-}
-
-/// A Send, in its four kinds (RFC 5040 §5.3).
-#[inline]
-pub(super) fn send(solicited: bool, invalidate: Option<Stag>, msn: Msn, length: u32) -> Message {
-    let opcode = match (solicited, invalidate.is_some()) {
-        (false, false) => Opcode::Send,
-        (false, true) => Opcode::SendInvalidate,
-        (true, false) => Opcode::SendSolicited,
-        (true, true) => Opcode::SendSolicitedInvalidate,
-    };
-    tx::untagged(opcode, msn, invalidate.unwrap_or_default(), length)
-}
 
 impl Qp {
     /// Starts one send request whose conditions are met.
@@ -46,15 +22,12 @@ impl Qp {
                 self.start_write(stag, to, length, Kind::Prelude(number));
             }
             SendOp::Send { solicited, invalidate } => {
-                self.start_send(number, |msn| send(solicited, invalidate, msn, length));
+                self.start_send(number, |msn| requester::send(solicited, invalidate, msn, length));
             }
             SendOp::SendImmediate { solicited, data } => {
-                let opcode = match solicited {
-                    false => Opcode::SendImmediate,
-                    true => Opcode::SendImmediateSolicited,
-                };
-                let word = Stag(u32::from_be_bytes(data));
-                self.start_send(number, |msn| tx::untagged(opcode, msn, word, length));
+                self.start_send(number, |msn| {
+                    requester::send_immediate(solicited, data, msn, length)
+                });
             }
             SendOp::Immediate { solicited, data } => self.start_immediate(number, solicited, data),
             SendOp::Read { stag, to, .. } => self.start_read(number, stag, to, length),
@@ -72,7 +45,7 @@ impl Qp {
     }
 
     fn start_write(&mut self, stag: Stag, to: TaggedOffset, length: u32, kind: Kind) {
-        self.outbound.current = Some(Current { message: write(stag, to, length), kind });
+        self.outbound.current = Some(Current { message: requester::write(stag, to, length), kind });
     }
 
     fn start_send(&mut self, number: u64, message: impl FnOnce(Msn) -> Message) {
@@ -83,10 +56,9 @@ impl Qp {
     }
 
     fn start_immediate(&mut self, number: u64, solicited: bool, data: [u8; IMMEDIATE_LEN]) {
-        let opcode = if solicited { Opcode::ImmediateSolicited } else { Opcode::Immediate };
         let msn = self.outbound.send_msn.take();
         self.sq.at(number).msn = Some(msn);
-        self.start_control(opcode, msn, &data, Kind::Immediate(number));
+        self.start_control(requester::immediate(solicited), msn, &data, Kind::Immediate(number));
     }
 
     /// The second half of a Write with immediate data. A peer of our own kind is told that the
@@ -115,28 +87,7 @@ impl Qp {
         let request_id = self.orq.next_serial();
         let msn = self.orq.push(Purpose::Request(number), Awaits::Atomic { request_id });
         self.sq.cover(number);
-        let request = match op {
-            AtomicOp::FetchAdd { add, mask } => AtomicRequest {
-                operation: AOP_FETCH_ADD,
-                request_id,
-                stag,
-                to,
-                add_or_swap: add,
-                add_or_swap_mask: mask,
-                compare: 0,
-                compare_mask: u64::MAX,
-            },
-            AtomicOp::CompareSwap { compare, compare_mask, swap, swap_mask } => AtomicRequest {
-                operation: AOP_COMPARE_SWAP,
-                request_id,
-                stag,
-                to,
-                add_or_swap: swap,
-                add_or_swap_mask: swap_mask,
-                compare,
-                compare_mask,
-            },
-        };
+        let request = requester::atomic(request_id, stag, to, op);
         debug_assert_eq!(request.octets().len(), ATOMIC_REQUEST_LEN);
         self.start_control(Opcode::AtomicRequest, msn, &request.octets(), Kind::Asking);
     }

@@ -7,7 +7,7 @@ use iwarp_types::{Memory, ReceivePool, Sge};
 use super::{Receiver, place_list};
 use crate::ddp::wire::Header;
 use crate::qp::inbound::Plan;
-use crate::qp::{Qp, Shared};
+use crate::qp::{Qp, Shared, short};
 
 /// Octets of the ULPDU, at most: to take the queue pair once more would last longer than to copy
 /// them.
@@ -26,7 +26,7 @@ impl Receiver {
     ) -> usize {
         let is_short = matches!(*input, [0, len, control, ..]
             if usize::from(len) <= SHORT_MAX && Header::is_last(control));
-        if !is_short || self.deframer.markers() {
+        if !is_short || !short::ways() || self.deframer.markers() {
             return 0;
         }
         // A fault is found again, by the step for FPDUs of any kind.

@@ -8,7 +8,7 @@ use super::*;
 use crate::mpa::error::StartupFault;
 use crate::mpa::startup::Rtr;
 use crate::qp::Capabilities;
-use crate::qp::hello::PeerKind;
+use crate::rdmap::hello::PeerKind;
 
 const MAGIC_STAG: u32 = 0x6957_4152;
 const MAGIC_TO: u64 = 0x5048_454c_0100_0000;

@@ -22,6 +22,7 @@ mod sends;
 mod splits;
 mod states;
 mod terminate;
+mod twins;
 mod vectors;
 mod writes;
 

@@ -1,7 +1,7 @@
-//! From an error to the Terminate that reports it: the one place that knows the table of
-//! RFC 5040 §4.8 and RFC 6581 §8.
+//! From an error to the Terminate that reports it, and from the peer's Terminate to the status of the
+//! request that it names: the one place that knows the table of RFC 5040 §4.8 and RFC 6581 §8.
 
-use iwarp_types::AccessError;
+use iwarp_types::{AccessError, WcStatus};
 use thiserror::Error;
 
 use crate::ddp::error::DdpError;
@@ -146,5 +146,16 @@ const fn ddp(error: DdpError) -> (u8, u8, u8) {
         DdpError::UntaggedVersion => (1, 2, 0x06),
         // No code in the RFCs: the length field cannot be right.
         DdpError::Truncated => (2, 0, 0x03),
+    }
+}
+
+/// How the work request ends that the peer's Terminate names; `sent`: it is a one-way request.
+pub(crate) const fn status_of_terminate(code: TerminateCode, sent: bool) -> WcStatus {
+    match (code.layer, code.etype) {
+        (1, 2) if code.code == 0x02 && sent => WcStatus::RnrRetryExceeded,
+        (0, 1) | (1, 1) => WcStatus::RemoteAccess,
+        (0, 2) if code.code == 0x07 => WcStatus::RemoteOperation,
+        (0, 2) | (1, 2) => WcStatus::RemoteInvalidRequest,
+        _ => WcStatus::RemoteOperation,
     }
 }

@@ -1,0 +1,136 @@
+//! The short ways ([`crate::qp::short`]) and the way of any message are twins: the same requests
+//! make the same octets, events and accesses to memory, whatever stands around them.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::qp::short::without_ways;
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Post { by_a: bool, kind: u8, len: u32, signaled: bool, fence: bool, inline: bool },
+    Receive { by_a: bool, len: u32 },
+    Move { from_a: bool, most: usize, step: usize },
+    Pause { a: bool, resume: bool },
+    Disconnect { a: bool },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let len = prop_oneof![0..5u32, 60..110u32, 0..6000u32];
+    prop_oneof![
+        10 => (any::<bool>(), 0..8u8, len.clone(), any::<[bool; 2]>(), 0..6u8).prop_map(
+            |(by_a, kind, len, [signaled, inline], fence)| {
+                let inline = inline && len <= 200;
+                Step::Post { by_a, kind, len, signaled, fence: fence == 0, inline }
+            }
+        ),
+        5 => (any::<bool>(), len).prop_map(|(by_a, len)| Step::Receive { by_a, len }),
+        8 => (any::<bool>(), prop_oneof![1..300usize, Just(usize::MAX)], 1..2000usize)
+            .prop_map(|(from_a, most, step)| Step::Move { from_a, most, step }),
+        1 => any::<[bool; 2]>().prop_map(|[a, resume]| Step::Pause { a, resume }),
+        1 => (any::<bool>(), 0..10u8).prop_map(|(a, rare)| match rare {
+            0 => Step::Disconnect { a },
+            _ => Step::Pause { a, resume: true },
+        }),
+    ]
+}
+
+/// What can be seen of a step.
+#[derive(PartialEq, Debug)]
+struct Seen {
+    octets: Vec<u8>,
+    posted: Option<Result<(), PostError>>,
+    events: [Vec<Event>; 2],
+    touches: [Vec<Touch>; 2],
+    outstanding: [(usize, usize); 2],
+}
+
+fn op(kind: u8, len: u32) -> SendOp {
+    let at = u64::from(len % 64) * 8;
+    match kind {
+        0..=2 => SendOp::Send { solicited: kind == 1, invalidate: None },
+        3 | 4 => write_op(at),
+        5 => read_op(at),
+        6 => add_op(at, u64::from(len)),
+        _ => SendOp::Immediate { solicited: false, data: [len as u8; 8] },
+    }
+}
+
+impl Pair {
+    fn end(&mut self, a: bool) -> &mut End {
+        if a { &mut self.a } else { &mut self.b }
+    }
+
+    fn step(&mut self, number: u64, step: Step) -> Seen {
+        let (mut octets, mut posted) = (Vec::new(), None);
+        match step {
+            Step::Post { by_a, kind, len, signaled, fence, inline } => {
+                let op = op(kind, len);
+                let sges = match op {
+                    SendOp::Immediate { .. } => vec![],
+                    SendOp::Atomic { .. } => vec![local(number % 1000 * 8, 8)],
+                    _ => vec![local(number % 100, len / 2), local(7000, len - len / 2)],
+                };
+                let inlined = pattern(len as usize, number as u8);
+                let payload = match op {
+                    SendOp::Send { .. } | SendOp::Write { .. } if inline => {
+                        Payload::Inline(&inlined)
+                    }
+                    _ => Payload::Sges(&sges),
+                };
+                let request = SendRequest { wr_id: number, op, payload, signaled, fence };
+                posted = Some(self.end(by_a).qp.borrow_mut().post_send(&request));
+            }
+            Step::Receive { by_a, len } => {
+                let sges = [local(number % 5 * 6000, len.max(3000))];
+                let request = RecvRequest { wr_id: number, sges: &sges };
+                posted = Some(self.end(by_a).qp.borrow_mut().post_recv(&request));
+            }
+            Step::Move { from_a, most, step } => {
+                octets = self.end(from_a).take(most);
+                for part in octets.chunks(step) {
+                    self.end(!from_a).arrive(part);
+                }
+            }
+            Step::Pause { a, resume } => {
+                let to = if resume { QpState::Rts } else { QpState::Sqd };
+                let _ = self.end(a).qp.borrow_mut().modify(to);
+            }
+            Step::Disconnect { a } => self.end(a).qp.borrow_mut().disconnect(),
+        }
+        Seen {
+            octets,
+            posted,
+            events: [self.a.events(), self.b.events()],
+            touches: [self.a.host.touches(), self.b.host.touches()],
+            outstanding: [self.a.qp.borrow().outstanding(), self.b.qp.borrow().outstanding()],
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_short_ways_do_what_the_long_ones_do(
+        steps in prop::collection::vec(step(), 1..120),
+        acknowledge in any::<bool>(),
+        parks in any::<bool>(),
+        crc in any::<bool>(),
+    ) {
+        let config = Config {
+            acknowledge,
+            park: parks.then_some(crate::qp::Park { octets: 9000, messages: 3, wait: None }),
+            max_send_wr: 12,
+            ..config()
+        };
+        let pair = || Pair::with(config, |terms| {
+            (terms.crc, terms.spare_ord, terms.spare_ird) = (crc, 1, 1);
+        });
+        let (mut short, mut long) = (pair(), pair());
+        for (number, step) in steps.into_iter().enumerate() {
+            let number = number as u64;
+            let seen = short.step(number, step);
+            let twin = without_ways(|| long.step(number, step));
+            prop_assert_eq!(seen, twin, "step {}: {:?}", number, step);
+        }
+    }
+}

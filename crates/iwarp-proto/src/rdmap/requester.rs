@@ -1,0 +1,82 @@
+//! The messages that requests of this side are: Write, Send, Read Request, Atomic Request.
+
+use iwarp_types::{AtomicOp, Stag, TaggedOffset};
+
+use crate::ddp::tx::Message;
+use crate::rdmap::hello;
+use crate::rdmap::tx;
+use crate::rdmap::wire::{AOP_COMPARE_SWAP, AOP_FETCH_ADD, AtomicRequest, Opcode};
+use crate::types::Msn;
+
+/// A Write (RFC 5040 §5.1). One of nothing names no buffer. It must not look like a frame of our
+/// own, whatever the program calls the buffer.
+#[inline]
+pub(crate) fn write(stag: Stag, to: TaggedOffset, length: u32) -> Message {
+    let own = length == 0 && hello::is_own(stag, to);
+    let (stag, to) = if own { (Stag(0), TaggedOffset(0)) } else { (stag, to) };
+    tx::tagged(Opcode::Write, stag, to, length)
+}
+
+/// A Send, in its four kinds (RFC 5040 §5.3).
+#[inline]
+pub(crate) fn send(solicited: bool, invalidate: Option<Stag>, msn: Msn, length: u32) -> Message {
+    let opcode = match (solicited, invalidate.is_some()) {
+        (false, false) => Opcode::Send,
+        (false, true) => Opcode::SendInvalidate,
+        (true, false) => Opcode::SendSolicited,
+        (true, true) => Opcode::SendSolicitedInvalidate,
+    };
+    tx::untagged(opcode, msn, invalidate.unwrap_or_default(), length)
+}
+
+/// A Send with Immediate, which only ends of this project know.
+pub(crate) fn send_immediate(solicited: bool, data: [u8; 4], msn: Msn, length: u32) -> Message {
+    let opcode = if solicited { Opcode::SendImmediateSolicited } else { Opcode::SendImmediate };
+    tx::untagged(opcode, msn, Stag(u32::from_be_bytes(data)), length)
+}
+
+/// The opcode of Immediate Data (RFC 7306 §6).
+pub(crate) const fn immediate(solicited: bool) -> Opcode {
+    if solicited { Opcode::ImmediateSolicited } else { Opcode::Immediate }
+}
+
+/// An Atomic Request's header (RFC 7306 §5.2.1).
+pub(crate) const fn atomic(
+    request_id: u32,
+    stag: Stag,
+    to: TaggedOffset,
+    op: AtomicOp,
+) -> AtomicRequest {
+    let (operation, add_or_swap, add_or_swap_mask, compare, compare_mask) = match op {
+        AtomicOp::FetchAdd { add, mask } => (AOP_FETCH_ADD, add, mask, 0, u64::MAX),
+        AtomicOp::CompareSwap { compare, compare_mask, swap, swap_mask } => {
+            (AOP_COMPARE_SWAP, swap, swap_mask, compare, compare_mask)
+        }
+    };
+    AtomicRequest {
+        operation,
+        request_id,
+        stag,
+        to,
+        add_or_swap,
+        add_or_swap_mask,
+        compare,
+        compare_mask,
+    }
+}
+
+/// What the peer asks for by an Atomic Request; `None` where the operation is not known.
+pub(crate) const fn atomic_op(request: &AtomicRequest) -> Option<AtomicOp> {
+    match request.operation {
+        AOP_FETCH_ADD => {
+            Some(AtomicOp::FetchAdd { add: request.add_or_swap, mask: request.add_or_swap_mask })
+        }
+        AOP_COMPARE_SWAP => Some(AtomicOp::CompareSwap {
+            compare: request.compare,
+            compare_mask: request.compare_mask,
+            swap: request.add_or_swap,
+            swap_mask: request.add_or_swap_mask,
+        }),
+        _ => None,
+    }
+}
