@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::ops::BitOr;
+use std::ops::{BitAnd, BitOr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -187,6 +187,12 @@ impl Interest {
     pub const fn edge(self) -> Self {
         Interest(self.0.union(EventFlags::ET))
     }
+
+    /// All of it that is not in `other`.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Interest(self.0.difference(other.0))
+    }
 }
 
 impl BitOr for Interest {
@@ -194,6 +200,14 @@ impl BitOr for Interest {
 
     fn bitor(self, other: Self) -> Self {
         Interest(self.0 | other.0)
+    }
+}
+
+impl BitAnd for Interest {
+    type Output = Self;
+
+    fn bitand(self, other: Self) -> Self {
+        Interest(self.0 & other.0)
     }
 }
 

@@ -7,6 +7,7 @@
 //!   session  connections and memory that cannot be misused, blocking or async: start here
 //!   cm       connection manager: bind, listen, resolve, connect, accept, reject, disconnect
 //!   engine   who moves the octets, and when (private)
+//!   port     the streams of octets under all that, and what makes them (hidden)
 //! ```
 //!
 //! # Safety
@@ -20,6 +21,8 @@
 
 pub mod cm;
 mod engine;
+#[doc(hidden)]
+pub mod port;
 #[doc(hidden)]
 pub mod report;
 pub mod session;

@@ -5,7 +5,6 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Weak};
 
-use iwarp_os::{Ipv6Listen, Sharing, TcpSocket};
 use iwarp_proto::mpa::startup::Negotiated;
 use iwarp_types::Time;
 
@@ -17,9 +16,9 @@ use crate::cm::watch::{Connected, Watch};
 use crate::cm::{ConnectError, ConnectParams, EventChannel, EventKind};
 use crate::engine::desk::Desk;
 use crate::engine::endpoint::Endpoint;
-use crate::engine::stream::Stream;
 use crate::engine::sync::Mutex;
 use crate::engine::{Engine, keep_inherited, now};
+use crate::port::{Ipv6Listen, Network, Port, Reservation, Sharing};
 use crate::verbs::QueuePair;
 
 /// Connections that the system takes before the worker does, whatever fewer the program says: those
@@ -72,13 +71,13 @@ struct State {
     /// Where the program wants to connect from.
     source: Option<SocketAddr>,
     /// Holds the port of an id that was bound, until it listens or connects.
-    reserved: Option<TcpSocket>,
+    reserved: Option<Box<dyn Reservation>>,
     choices: Choices,
     context: Option<Arc<dyn Any + Send + Sync>>,
     phase: Phase,
 }
 
-/// What the program asked of the sockets.
+/// What the program asked of its connections.
 #[derive(Clone, Copy, Debug, Default)]
 struct Choices {
     share_address: bool,
@@ -87,10 +86,10 @@ struct Choices {
 }
 
 impl Choices {
-    fn reserve(self, addr: SocketAddr) -> io::Result<TcpSocket> {
+    fn reserve(self, network: &dyn Network, addr: SocketAddr) -> io::Result<Box<dyn Reservation>> {
         let ipv6 = if self.ipv6_only { Ipv6Listen::Only } else { Ipv6Listen::DualStack };
         let sharing = if self.share_address { Sharing::Shared } else { Sharing::Exclusive };
-        TcpSocket::reserve(addr, ipv6, sharing)
+        network.reserve(addr, ipv6, sharing)
     }
 }
 
@@ -102,7 +101,7 @@ enum Phase {
     Connecting(Arc<Outgoing>),
     Requested(Accepting),
     /// The peer's answer is here, and the program has to name a queue pair.
-    Responded(Box<dyn Stream>, Box<Negotiated>),
+    Responded(Box<dyn Port>, Box<Negotiated>),
     Connected(Connected),
 }
 
@@ -180,6 +179,10 @@ impl Id {
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.core.engine
+    }
+
+    fn network(&self) -> &dyn Network {
+        &*self.core.engine.network
     }
 
     /// Ties something of the program's to the id, to be found again where events name it.
@@ -290,10 +293,10 @@ impl Id {
         if state.local.is_some() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let socket = state.choices.reserve(addr)?;
-        state.local = Some(socket.local_addr()?);
+        let reserved = state.choices.reserve(self.network(), addr)?;
+        state.local = Some(reserved.local_addr()?);
         state.source = state.local;
-        state.reserved = Some(socket);
+        state.reserved = Some(reserved);
         Ok(())
     }
 
@@ -319,22 +322,25 @@ impl Id {
         if !matches!(state.phase, Phase::Idle) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let socket = match state.reserved.take() {
-            Some(socket) => socket,
+        let reserved = match state.reserved.take() {
+            Some(reserved) => reserved,
             None => {
                 let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
-                state.choices.reserve(state.local.unwrap_or(any))?
+                state.choices.reserve(self.network(), state.local.unwrap_or(any))?
             }
         };
         if let Some(class) = state.choices.traffic_class {
-            socket.set_traffic_class(class)?;
+            reserved.set_traffic_class(class)?;
         }
-        state.local = Some(socket.local_addr()?);
-        if let Err(error) = socket.start_listening(backlog.max(LEAST_BACKLOG)) {
-            state.reserved = Some(socket);
-            return Err(error);
-        }
-        let listening = Listening::start(socket, backlog as usize, self.downgrade(), desk)?;
+        state.local = Some(reserved.local_addr()?);
+        let acceptor = match reserved.listen(backlog.max(LEAST_BACKLOG)) {
+            Ok(acceptor) => acceptor,
+            Err((reserved, error)) => {
+                state.reserved = Some(reserved);
+                return Err(error);
+            }
+        };
+        let listening = Listening::start(acceptor, backlog as usize, self.downgrade(), desk)?;
         state.phase = Phase::Listening(listening);
         Ok(())
     }
@@ -372,15 +378,15 @@ impl Id {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         if let Some(src) = src.filter(|_| bound.is_none()) {
-            let socket = state.choices.reserve(src)?;
+            let reserved = state.choices.reserve(self.network(), src)?;
             state.local = Some(src);
             state.source = state.local;
             // Where any port does, connecting chooses one, and knows more then.
             if src.port() != 0 {
-                state.reserved = Some(socket);
+                state.reserved = Some(reserved);
             }
         }
-        let kind = match iwarp_os::addr::source_for_scoped(dst) {
+        let kind = match self.network().source_for(dst) {
             Ok(source) => {
                 state.peer = Some(dst);
                 let local = state.local;
@@ -396,7 +402,7 @@ impl Id {
         Ok(())
     }
 
-    /// Ends in [`EventKind::RouteResolved`]: TCP finds the route.
+    /// Ends in [`EventKind::RouteResolved`]: the transport finds the route.
     ///
     /// # Errors
     ///
@@ -585,7 +591,7 @@ impl Id {
     /// The peer of an outgoing connection accepts, and there is no queue pair yet.
     pub(crate) fn responded(
         &self,
-        stream: Box<dyn Stream>,
+        stream: Box<dyn Port>,
         terms: Negotiated,
         local: Option<SocketAddr>,
     ) {

@@ -1,10 +1,10 @@
-//! Being connected to: TCP, the MPA Request, the program's answer.
+//! Being connected to: the MPA Request, the program's answer.
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use iwarp_os::{Ready, TcpSocket};
+use iwarp_os::Ready;
 use iwarp_proto::mpa::startup::{Negotiated, Request};
 
 use crate::cm::id::WeakId;
@@ -13,20 +13,20 @@ use crate::cm::startup::{Answering, canonical};
 use crate::cm::{ConnectError, ConnectParams, EventKind, Id, closed};
 use crate::engine::Engine;
 use crate::engine::desk::Desk;
-use crate::engine::stream::Stream;
 use crate::engine::sync::Mutex;
 use crate::engine::tasks::Task;
+use crate::port::{Acceptor, Port};
 
-/// A listening socket.
+/// A listener at work.
 pub(crate) struct Listening {
     reception: Reception,
-    socket: Mutex<Option<TcpSocket>>,
+    acceptor: Mutex<Option<Box<dyn Acceptor>>>,
 }
 
 impl Listening {
     /// Whoever drives `desk` serves it, the worker without one.
     pub(crate) fn start(
-        socket: TcpSocket,
+        acceptor: Box<dyn Acceptor>,
         backlog: usize,
         id: WeakId,
         desk: Option<&Desk>,
@@ -42,29 +42,29 @@ impl Listening {
                 max_pending,
                 host,
             ),
-            socket: Mutex::new(None),
+            acceptor: Mutex::new(None),
         });
         let task = Arc::clone(&listening) as Arc<dyn Task>;
-        let mut slot = listening.socket.lock();
-        listening.reception.open(&socket, task)?;
-        *slot = Some(socket);
+        let mut slot = listening.acceptor.lock();
+        listening.reception.open(&*acceptor, task)?;
+        *slot = Some(acceptor);
         drop(slot);
         Ok(listening)
     }
 
-    /// Closes the socket: when this returns, the port is free.
+    /// Takes no more: when this returns, the port is free.
     pub(crate) fn stop(&self) {
-        let socket = self.socket.lock().take();
-        if let Some(socket) = socket {
-            self.reception.close(&socket);
+        let acceptor = self.acceptor.lock().take();
+        if let Some(acceptor) = acceptor {
+            self.reception.close(&*acceptor);
         }
     }
 }
 
 impl Task for Listening {
     fn ready(&self, _: Ready) {
-        if let Some(socket) = &*self.socket.lock() {
-            self.reception.take(socket);
+        if let Some(acceptor) = &*self.acceptor.lock() {
+            self.reception.take(&**acceptor);
         }
     }
 }
@@ -108,9 +108,9 @@ impl Accepting {
         engine: &Engine,
         params: &ConnectParams,
         traffic_class: Option<u8>,
-    ) -> Result<(Box<dyn Stream>, Negotiated), ConnectError> {
+    ) -> Result<(Box<dyn Port>, Negotiated), ConnectError> {
         if let Some(class) = traffic_class {
-            self.answering.socket().set_traffic_class(class)?;
+            self.answering.port().set_traffic_class(class)?;
         }
         self.answering.is_accepted();
         self.answering.accept(engine, params)

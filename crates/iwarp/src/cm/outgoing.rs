@@ -1,12 +1,11 @@
-//! Connecting: TCP, the MPA Request, the Reply.
+//! Connecting: the MPA Request, the Reply.
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use iwarp_os::{Ready, TcpSocket};
+use iwarp_os::Ready;
 use iwarp_proto::mpa::error::StartupError;
 use iwarp_proto::mpa::startup::Reply;
 use iwarp_types::Time;
@@ -22,6 +21,7 @@ use crate::engine::tended::wait_beside;
 use crate::engine::turns::{Call, Turn};
 use crate::engine::worker::Deadline;
 use crate::engine::{Engine, now};
+use crate::port::{Network, Port, Reservation};
 
 /// Programs tell their port and only then listen (qperf, perftest): for so long a refusal is not
 /// believed. On a machine with more to do than CPUs, a server needs a few hundred milliseconds from
@@ -29,7 +29,7 @@ use crate::engine::{Engine, now};
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How soon it is tried again, at first and at last.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(40));
-/// How long others stand in line behind a connection that TCP has not made yet. Across a distance
+/// How long others stand in line behind a connection that the transport has not made yet. Across a distance
 /// all go at once after that.
 const IN_LINE: Duration = Duration::from_millis(5);
 
@@ -45,7 +45,7 @@ pub(crate) struct Outgoing {
     deadline: Time,
     cancelled: AtomicBool,
     attempt: Mutex<Option<Attempt>>,
-    /// As long as it has not asked: nobody listens yet, or TCP needs time.
+    /// As long as it has not asked: nobody listens yet, or the transport needs time.
     turn: Mutex<Option<Turn>>,
     /// Nobody listened at first.
     knocks: AtomicBool,
@@ -58,23 +58,18 @@ pub(crate) struct Outgoing {
 #[derive(Debug)]
 pub(crate) struct Origin {
     /// Holds the local port, where the program chose one.
-    pub(crate) reserved: Option<TcpSocket>,
+    pub(crate) reserved: Option<Box<dyn Reservation>>,
     /// The local address, where the program chose one; its port may be 0.
     pub(crate) local: Option<SocketAddr>,
     pub(crate) traffic_class: Option<u8>,
 }
 
 impl Origin {
-    fn connect(&mut self, peer: SocketAddr) -> io::Result<TcpSocket> {
-        let socket = match self.reserved.take() {
-            Some(socket) => socket,
-            None => TcpSocket::connectable(self.local, peer)?,
-        };
-        if let Some(class) = self.traffic_class {
-            socket.set_traffic_class(class)?;
+    fn connect(&mut self, network: &dyn Network, peer: SocketAddr) -> io::Result<Box<dyn Port>> {
+        match self.reserved.take() {
+            Some(reserved) => reserved.connect(peer, self.traffic_class),
+            None => network.connect(self.local, peer, self.traffic_class),
         }
-        socket.start_connecting(peer)?;
-        Ok(socket)
     }
 }
 
@@ -177,8 +172,9 @@ impl Outgoing {
             let left = until.min(self.deadline).0.saturating_sub(now.0);
             let calling = &mut attempt.calling;
             let waiting = meanwhile.waiting();
-            let woken =
-                wait_beside(waiting, calling.line().as_fd(), calling.interest(), Some(left))?;
+            let interest = calling.interest();
+            let fd = calling.line().descriptors().of(interest);
+            let woken = wait_beside(waiting, fd, interest, Some(left))?;
             if woken.own {
                 let advanced = calling.advance(worker);
                 if calling.has_asked() {
@@ -290,13 +286,15 @@ impl Outgoing {
         turn.as_ref().filter(|_| opens).map(|turn| turn.open_at(now().plus(IN_LINE)))
     }
 
-    /// Begins a TCP connection whose start-up is of that revision.
+    /// Begins a connection whose start-up is of that revision.
     fn try_once(&self, revision: u8, by: By) -> Result<(), ConnectError> {
         let mut config = self.engine.options.startup(self.params.ird, self.params.ord);
         if revision == 1 {
             config = config.downgraded();
         }
-        let socket = self.origin.lock().connect(self.peer).map_err(ConnectError::Unreachable)?;
+        let network = &*self.engine.network;
+        let port = self.origin.lock().connect(network, self.peer);
+        let port = port.map_err(ConnectError::Unreachable)?;
         if self.cancelled.load(Ordering::SeqCst) {
             return Err(closed().into());
         }
@@ -306,7 +304,7 @@ impl Outgoing {
             By::Caller => Served::ByCaller,
         };
         let (worker, private_data) = (&self.engine.worker, &self.params.private_data);
-        let calling = Calling::start(worker, socket, self.peer, config, private_data, served)?;
+        let calling = Calling::start(worker, port, config, private_data, served)?;
         let asked = calling.has_asked();
         // With the slot locked: the worker may go on with the attempt as soon as it is not.
         let opens = if asked { None } else { self.keep_turn() };
@@ -413,7 +411,7 @@ impl Outgoing {
     }
 
     fn attach(&self, id: &Id, line: Line, reply: Reply) -> Result<(), ConnectError> {
-        let local = line.local();
+        let local = line.ends().local;
         let stream = operate(line, &self.engine.options)?;
         let terms = reply.negotiated;
         let Some(endpoint) = &self.endpoint else {
@@ -479,24 +477,25 @@ impl Task for Outgoing {
 
 #[cfg(all(test, not(model)))]
 mod tests {
-    use iwarp_os::Ipv6Listen;
-
     use super::*;
     use crate::Device;
     use crate::cm::EventChannel;
+    use crate::port::{Ipv6Listen, Sharing};
 
     /// Nothing is asked of a peer before what the program asked for first, as long as that is soon.
     #[test]
-    fn nobody_overtakes_a_connection_that_tcp_has_not_made_yet() {
+    fn nobody_overtakes_a_connection_that_is_not_made_yet() {
         let device = Device::open().unwrap();
         let channel = EventChannel::new(&device).unwrap();
         // Time stands still: nobody opens the line.
         device.engine().worker.stop();
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let listener = TcpSocket::listen(any, 0, Ipv6Listen::Only).unwrap();
-        let peer = listener.local_addr().unwrap();
+        let network = Arc::clone(&device.engine().network);
+        let reserved = network.reserve(any, Ipv6Listen::Only, Sharing::Exclusive).unwrap();
+        let peer = reserved.local_addr().unwrap();
+        let listener = reserved.listen(0).unwrap();
         // There is room for one, whom nobody takes: the system drops what comes after it.
-        let _one = TcpSocket::connect_start(None, peer).unwrap();
+        let _one = network.connect(None, peer, None).unwrap();
         let connecting = || {
             let id = Id::new(&channel).unwrap();
             let origin = Origin { reserved: None, local: None, traffic_class: None };

@@ -1,4 +1,4 @@
-//! Connections that a listening socket takes, up to their Request.
+//! Connections that an acceptor takes, up to their Request.
 //!
 //! Who may be here at a time is the [`crowd`](crate::cm::crowd)'s matter. Descriptors are the other
 //! thing that runs out: then connections without a Request give theirs up, the oldest first. Where
@@ -6,13 +6,11 @@
 //! was kept for it, so that peers learn what is the matter.
 
 use std::io;
-use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use iwarp_os::socket::is_shortage;
-use iwarp_os::{Interest, Ready, TcpSocket};
+use iwarp_os::{Interest, Ready};
 use iwarp_proto::mpa::startup::{Config, Request, Responder};
 
 use crate::cm::crowd::{Crowd, Guest, Place, Source, Victim};
@@ -22,6 +20,7 @@ use crate::engine::sync::Mutex;
 use crate::engine::tasks::{Task, Tasks};
 use crate::engine::worker::Deadline;
 use crate::engine::{Engine, now};
+use crate::port::{Acceptor, Port};
 use crate::report;
 
 /// Connections taken in one go where many come, before others get their turn.
@@ -82,36 +81,36 @@ impl Reception {
     }
 
     /// `task` has connections taken, by [`Self::take`]: has it served whenever one waits at
-    /// `socket`, until [`Self::close`].
-    pub(crate) fn open(&self, socket: &TcpSocket, task: Arc<dyn Task>) -> io::Result<()> {
+    /// `acceptor`, until [`Self::close`].
+    pub(crate) fn open(&self, acceptor: &dyn Acceptor, task: Arc<dyn Task>) -> io::Result<()> {
         let itself = Arc::downgrade(&task);
         let mut entrance = self.entrance.lock();
-        let task = self.tasks.add(socket.as_fd(), Interest::READ, task)?;
+        let task = self.tasks.add(acceptor.descriptors(), Interest::READ, task)?;
         *entrance = Some(Entrance { task, itself, rest: None, was_in_vain: false });
         Ok(())
     }
 
     /// Takes no more.
-    pub(crate) fn close(&self, socket: &TcpSocket) {
+    pub(crate) fn close(&self, acceptor: &dyn Acceptor) {
         if let Some(entrance) = self.entrance.lock().take() {
-            self.tasks.remove(entrance.task, socket.as_fd());
+            self.tasks.remove(entrance.task, acceptor.descriptors());
         }
     }
 
-    /// Takes connections that wait at `socket`: one, as whoever looks comes again for the next,
+    /// Takes connections that wait at `acceptor`: one, as whoever looks comes again for the next,
     /// and to find none costs the system as much as to take one; several where many come.
-    pub(crate) fn take(&self, socket: &TcpSocket) {
-        self.end_rest(socket);
+    pub(crate) fn take(&self, acceptor: &dyn Acceptor) {
+        self.end_rest(acceptor);
         let most = if self.crowd.arriving() < RUSH { 1 } else { IN_ONE_GO };
         for _ in 0..most {
-            match socket.accept() {
-                Ok((taken, peer)) => {
+            match acceptor.accept() {
+                Ok(taken) => {
                     self.has_descriptors();
-                    self.welcome(taken, peer);
+                    self.welcome(taken);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if is_shortage(&error) => {
-                    if !self.make_do(socket, &error) {
+                    if !self.make_do(acceptor, &error) {
                         return;
                     }
                 }
@@ -122,7 +121,8 @@ impl Reception {
         }
     }
 
-    fn welcome(&self, socket: TcpSocket, peer: SocketAddr) {
+    fn welcome(&self, port: Box<dyn Port>) {
+        let peer = port.ends().peer;
         let Some((place, victim)) = self.crowd.enter(Source::of(peer.ip())) else {
             report!(
                 burst 1, WARN, %peer,
@@ -137,13 +137,13 @@ impl Reception {
             );
             send_off(victim);
         }
-        if let Err(error) = Arriving::start(self, socket, peer, place) {
+        if let Err(error) = Arriving::start(self, port, place) {
             report!(burst 1, WARN, %error, "a connection cannot be served");
         }
     }
 
     /// There is no descriptor for a connection that waits. Whether there may be one now.
-    fn make_do(&self, socket: &TcpSocket, error: &io::Error) -> bool {
+    fn make_do(&self, acceptor: &dyn Acceptor, error: &io::Error) -> bool {
         if let Some(victim) = self.crowd.evict() {
             report!(
                 burst 1, WARN, %error, source = %victim.source,
@@ -154,21 +154,21 @@ impl Reception {
         }
         if self.entrance.lock().as_ref().is_some_and(|entrance| entrance.was_in_vain) {
             let mut spare = self.engine.spare.lock();
-            let refused = (0..REFUSED).take_while(|_| socket.refuse_one(&mut spare).is_ok());
+            let refused = (0..REFUSED).take_while(|_| acceptor.refuse_one(&mut spare).is_ok());
             let count = refused.count();
             report!(burst 1, WARN, %error, count, "no descriptors: connections are refused");
         } else {
             report!(burst 1, WARN, %error, "no descriptor for a connection: it has to wait");
         }
-        self.rest(socket);
+        self.rest(acceptor);
         false
     }
 
-    /// Has the socket looked at only after a while: it stays ready all the time.
-    fn rest(&self, socket: &TcpSocket) {
+    /// Has the acceptor looked at only after a while: it stays ready all the time.
+    fn rest(&self, acceptor: &dyn Acceptor) {
         let mut entrance = self.entrance.lock();
         let Some(entrance) = &mut *entrance else { return };
-        if self.tasks.update(entrance.task, socket.as_fd(), Interest::NONE).is_err() {
+        if self.tasks.update(entrance.task, acceptor.descriptors(), Interest::NONE).is_err() {
             return;
         }
         let itself = Weak::clone(&entrance.itself);
@@ -181,13 +181,13 @@ impl Reception {
         entrance.rest = Some(self.engine.worker.deadline(now().plus(REST), Box::new(again)));
     }
 
-    fn end_rest(&self, socket: &TcpSocket) {
+    fn end_rest(&self, acceptor: &dyn Acceptor) {
         let mut entrance = self.entrance.lock();
         if let Some(entrance) = &mut *entrance
             && entrance.rest.take().is_some()
         {
-            // Fails only on a socket that was closed under us.
-            let _ = self.tasks.update(entrance.task, socket.as_fd(), Interest::READ);
+            // Fails only on a descriptor that was closed under us.
+            let _ = self.tasks.update(entrance.task, acceptor.descriptors(), Interest::READ);
         }
     }
 
@@ -217,16 +217,11 @@ struct Arrival {
 }
 
 impl Arriving {
-    fn start(
-        reception: &Reception,
-        socket: TcpSocket,
-        peer: SocketAddr,
-        place: Place,
-    ) -> io::Result<()> {
+    fn start(reception: &Reception, port: Box<dyn Port>, place: Place) -> io::Result<()> {
         iwarp_mem::afford()?;
         let responder = Responder::new(reception.config, now());
         let deadline = responder.deadline();
-        let mut called = Called::new(socket, peer, responder);
+        let mut called = Called::new(port, responder);
         // Initiators send it as soon as they are connected: it is here, more often than not.
         match called.advance() {
             Ok(None) => {}
@@ -335,14 +330,13 @@ impl Task for Arriving {
 
 #[cfg(all(test, not(model)))]
 mod tests {
-    use std::io::Write;
-    use std::net::TcpStream;
+    use std::net::SocketAddr;
 
-    use iwarp_os::Ipv6Listen;
     use iwarp_proto::mpa::startup::Initiator;
 
     use super::*;
     use crate::Device;
+    use crate::port::{IoPart, Ipv6Listen, Sharing};
 
     #[derive(Default)]
     struct Heard(Mutex<Vec<Vec<u8>>>);
@@ -361,27 +355,30 @@ mod tests {
         engine.worker.stop();
         let config = engine.options.startup(1, 1);
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let socket = TcpSocket::listen(any, 64, Ipv6Listen::Only).unwrap();
+        let network = &engine.network;
+        let reserved = network.reserve(any, Ipv6Listen::Only, Sharing::Exclusive).unwrap();
+        let addr = reserved.local_addr().unwrap();
+        let acceptor = reserved.listen(64).unwrap();
         let heard = Arc::new(Heard::default());
         let host = Arc::clone(&heard) as Arc<dyn Host>;
         let reception = Reception::new(engine, None, config, 64, host);
-        let addr = socket.local_addr().unwrap();
-        let called = |count: usize| -> Vec<TcpStream> {
-            (0..count).map(|_| TcpStream::connect(addr).unwrap()).collect()
+        let called = |count: usize| -> Vec<Box<dyn Port>> {
+            (0..count).map(|_| network.connect(None, addr, None).unwrap()).collect()
         };
-        let ask = |mut stream: &TcpStream, number: u8| {
+        let ask = |port: &dyn Port, number: u8| {
             let initiator = Initiator::new(config, &[number], now()).unwrap();
-            stream.write_all(initiator.request()).unwrap();
+            let request = initiator.request();
+            assert_eq!(port.send(&[IoPart::new(request)], false).unwrap(), request.len());
         };
         // Some are taken before they ask, one never asks, and the last has asked when it is taken.
         let early = called(5);
-        (0..early.len()).for_each(|_| reception.take(&socket));
+        (0..early.len()).for_each(|_| reception.take(&*acceptor));
         let late = called(1);
         let asking = early[..2].iter().chain(&early[3..]).chain(&late);
-        for (number, stream) in (0..).zip(asking) {
-            ask(stream, number);
+        for (number, port) in (0..).zip(asking) {
+            ask(&**port, number);
         }
-        reception.take(&socket);
+        reception.take(&*acceptor);
         assert_eq!(*heard.0.lock(), [[0], [1], [2], [3], [4]]);
     }
 }

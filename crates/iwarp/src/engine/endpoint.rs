@@ -20,9 +20,9 @@ use crate::engine::link::Link;
 use crate::engine::numbers::Number;
 use crate::engine::options::Personality;
 use crate::engine::slots::{ReceiveSlots, SendSlots};
-use crate::engine::stream::Stream;
 use crate::engine::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
 use crate::engine::{Engine, now};
+use crate::port::Port;
 use crate::report;
 use crate::verbs::event::{AsyncEvent, AsyncQueue};
 use crate::verbs::{cq::CqCore, srq::SrqCore};
@@ -243,7 +243,7 @@ impl Endpoint {
     /// is a number of [`Worker::next_id`](crate::engine::worker::Worker::next_id).
     pub(crate) fn attach(
         self: &Arc<Self>,
-        stream: Box<dyn Stream>,
+        stream: Box<dyn Port>,
         terms: &Negotiated,
         connection: u64,
         observer: Option<Arc<dyn Observer>>,
@@ -255,7 +255,7 @@ impl Endpoint {
     /// As [`Self::attach`], for a queue pair that the program itself takes through its states.
     pub(crate) fn attach_in_place(
         self: &Arc<Self>,
-        stream: Box<dyn Stream>,
+        stream: Box<dyn Port>,
         terms: &Negotiated,
     ) -> io::Result<()> {
         let connection = self.engine.worker.next_id();
@@ -265,7 +265,7 @@ impl Endpoint {
     fn attach_by(
         self: &Arc<Self>,
         establish: fn(&mut Qp, &Negotiated, Time),
-        stream: Box<dyn Stream>,
+        stream: Box<dyn Port>,
         terms: &Negotiated,
         connection: u64,
         observer: Option<Arc<dyn Observer>>,
@@ -684,7 +684,7 @@ impl Endpoint {
     /// Writes down why a connection ended before its time.
     #[cold]
     fn report_terminate(&self, link: Option<&Link>, code: TerminateCode, fault: Option<&Fault>) {
-        let peer = link.map(|link| tracing::field::display(link.stream().peer()));
+        let peer = link.map(|link| tracing::field::display(link.stream().ends().name()));
         let (qp, meaning) = (self.id(), code.name());
         let no_receive = code == Fault::from(DdpError::NoBuffer).code();
         let hint = no_receive.then(|| self.hint_on_receives(fault.is_some())).flatten();
@@ -711,7 +711,7 @@ impl Endpoint {
     /// for those of a peer that is none.
     #[cold]
     fn report_other_device(&self, link: Option<&Link>) {
-        let peer = link.map(|link| tracing::field::display(link.stream().peer()));
+        let peer = link.map(|link| tracing::field::display(link.stream().ends().name()));
         let (here, there) = match self.engine.options.personality {
             Personality::Iwarp => ("iwarp", "roce"),
             Personality::Roce => ("roce", "iwarp"),

@@ -149,7 +149,7 @@ impl Group {
             slot.1 = Some(Arc::new((Arc::clone(endpoint), Arc::clone(link))));
             u64::from(slot.0) << 32 | u64::from(index)
         };
-        let added = self.epoll.add(link.stream().readiness(), token, link.interest());
+        let added = link.stream().descriptors().add(&self.epoll, token, link.interest());
         if added.is_err() {
             self.forget(token);
         }
@@ -159,7 +159,7 @@ impl Group {
     /// Waits for what the link wants now.
     pub(crate) fn update(&self, link: &Link, token: u64, interest: Interest) {
         // One that is silenced is not found: restored, it comes with what it wants then.
-        if let Err(error) = self.epoll.modify(link.stream().readiness(), token, interest)
+        if let Err(error) = link.stream().descriptors().modify(&self.epoll, token, interest)
             && error.kind() != io::ErrorKind::NotFound
         {
             tracing::error!(%error, "cannot wait for a stream: was its descriptor closed?");
@@ -168,7 +168,7 @@ impl Group {
 
     /// Waits again for a stream that was silenced.
     pub(crate) fn restore(&self, link: &Link, token: u64, interest: Interest) {
-        let added = self.epoll.add(link.stream().readiness(), token, interest);
+        let added = link.stream().descriptors().add(&self.epoll, token, interest);
         let Some(error) = added.err().filter(|e| e.kind() != io::ErrorKind::AlreadyExists) else {
             return;
         };
@@ -184,7 +184,7 @@ impl Group {
     /// Removes a stream.
     pub(crate) fn remove(&self, link: &Link, token: u64) {
         // The descriptor may have been closed under us, which removes it as well.
-        let _ = self.epoll.delete(link.stream().readiness());
+        let _ = link.stream().descriptors().delete(&self.epoll);
         self.forget(token);
     }
 
@@ -338,7 +338,7 @@ impl Group {
             && !driver.silenced
         {
             // Where it is not there any more it stays silent all the same.
-            let _ = self.epoll.delete(link.stream().readiness());
+            let _ = link.stream().descriptors().delete(&self.epoll);
             driver.silenced = true;
         }
     }

@@ -22,16 +22,18 @@ use crate::engine::group::{By, Group, clock};
 use crate::engine::options::Options;
 use crate::engine::piggyback::Piggyback;
 use crate::engine::send_memory::Loan;
-use crate::engine::stream::Stream;
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
 use crate::engine::token::Token;
 use crate::engine::worker::Deadline;
+use crate::port::Port;
 use crate::report;
 
 /// A stream bound to a queue pair.
 #[derive(Debug)]
 pub(crate) struct Link {
-    stream: Box<dyn Stream>,
+    stream: Box<dyn Port>,
+    /// See [`Port::may_hold`].
+    may_hold: bool,
     receive: Token<Receive>,
     transmit: Token<Send>,
     write_blocked: AtomicBool,
@@ -76,7 +78,7 @@ struct Send {
 
 impl Link {
     pub(crate) fn new(
-        stream: Box<dyn Stream>,
+        stream: Box<dyn Port>,
         terms: &Negotiated,
         who: Accessor,
         options: &Options,
@@ -99,6 +101,7 @@ impl Link {
                 sent: 0,
                 next_mss_check,
             }),
+            may_hold: stream.may_hold(),
             stream,
             write_blocked: AtomicBool::new(false),
             awaits_writing: AtomicBool::new(false),
@@ -119,7 +122,7 @@ impl Link {
         }
     }
 
-    pub(crate) fn stream(&self) -> &dyn Stream {
+    pub(crate) fn stream(&self) -> &dyn Port {
         &*self.stream
     }
 
@@ -391,7 +394,7 @@ impl Endpoint {
                 | io::ErrorKind::HostUnreachable
                 | io::ErrorKind::NetworkUnreachable
         );
-        let (qp, peer) = (self.id(), link.stream.peer());
+        let (qp, peer) = (self.id(), link.stream.ends().name());
         if !self.is_connected() {
             tracing::debug!(qp, %peer, %error, "stream failed");
         } else if silent {

@@ -20,7 +20,6 @@
 //!   worker     the thread that serves what nobody drives; timers
 //!   bell       what wakes a blocked caller
 //!   tasks      descriptors that are waited for on behalf of others
-//!   stream     the octet stream under a link
 //!   vigil      whether a silent peer is still there
 //!   send_memory  what the system may keep for peers that do not read
 //!   live       the connections there are, for the end of the process
@@ -45,7 +44,6 @@ pub(crate) mod piggyback;
 pub(crate) mod pool;
 pub(crate) mod send_memory;
 pub(crate) mod slots;
-pub(crate) mod stream;
 pub(crate) mod sync;
 pub(crate) mod tasks;
 pub(crate) mod tended;
@@ -71,11 +69,15 @@ use sync::Mutex;
 use turns::Turns;
 use worker::Worker;
 
+use crate::port::{Network, Platform};
+
 /// What the objects of one device share.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) memory: Arc<MemoryTable>,
     pub(crate) options: Options,
+    /// Makes its connections.
+    pub(crate) network: Arc<dyn Network>,
     pub(crate) pool: Pool,
     pub(crate) send_memory: Arc<SendMemory>,
     /// Makes connections and keeps times.
@@ -94,8 +96,9 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(options: Options) -> io::Result<Self> {
+    pub(crate) fn new(options: Options, platform: Platform) -> io::Result<Self> {
         iwarp_mem::afford()?;
+        let Platform { network } = platform;
         let pool = Pool::new()?;
         // In this order: what was started is stopped if the next one cannot be.
         let worker = Worker::start(&options)?;
@@ -108,10 +111,11 @@ impl Engine {
             pool,
             send_memory: SendMemory::new(options.send_memory),
             live: Live::new(),
-            numbers: Numbers::new(options.ports.clone()),
+            numbers: Numbers::new(&network, options.ports.clone()),
             spare: Mutex::default(),
             process: ForkGeneration::new(),
             options,
+            network,
             next_pd: AtomicU32::new(1),
         };
         for _ in 1..engine.options.workers {

@@ -14,10 +14,9 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use iwarp_mem::OutOfMemory;
-use iwarp_os::{Ipv6Listen, Sharing, TcpSocket};
-
 use crate::engine::sync::Mutex;
+use crate::port::{Ipv6Listen, Network, Reservation, Sharing};
+use iwarp_mem::OutOfMemory;
 
 /// Bits of the index.
 const INDEX_BITS: u32 = 8;
@@ -35,6 +34,7 @@ const TRIES: usize = 16;
 /// The numbers of a device.
 #[derive(Debug)]
 pub(crate) struct Numbers {
+    network: Arc<dyn Network>,
     /// Where ports may be taken from, if not from wherever the system likes.
     range: Option<RangeInclusive<u16>>,
     state: Mutex<State>,
@@ -59,7 +59,7 @@ struct State {
 /// A port, and how many of its numbers are in use.
 #[derive(Debug)]
 struct Taken {
-    port: Arc<Port>,
+    port: Arc<PortNumber>,
     serial: u64,
     used: usize,
 }
@@ -71,20 +71,20 @@ struct Free {
     serial: u64,
 }
 
-/// A TCP port that is taken for 256 queue pairs.
+/// A port number that is taken for 256 queue pairs.
 #[derive(Debug)]
-pub(crate) struct Port {
+pub(crate) struct PortNumber {
     number: u16,
-    socket: TcpSocket,
+    reservation: Box<dyn Reservation>,
 }
 
-impl Port {
+impl PortNumber {
     pub(crate) const fn number(&self) -> u16 {
         self.number
     }
 
-    pub(crate) const fn socket(&self) -> &TcpSocket {
-        &self.socket
+    pub(crate) fn reservation(&self) -> &dyn Reservation {
+        &*self.reservation
     }
 }
 
@@ -92,7 +92,7 @@ impl Port {
 #[derive(Debug)]
 pub(crate) struct Number {
     value: u32,
-    port: Option<Arc<Port>>,
+    port: Option<Arc<PortNumber>>,
     numbers: Arc<Numbers>,
 }
 
@@ -102,7 +102,7 @@ impl Number {
     }
 
     /// Where peers find it, if they are to.
-    pub(crate) const fn port(&self) -> Option<&Arc<Port>> {
+    pub(crate) const fn port(&self) -> Option<&Arc<PortNumber>> {
         self.port.as_ref()
     }
 }
@@ -126,7 +126,7 @@ impl State {
 
     /// Adds the numbers of a port, in an order that cannot be guessed. There is room for all numbers
     /// at one time, so that giving one back needs no memory.
-    fn add(&mut self, port: Port) -> io::Result<()> {
+    fn add(&mut self, port: PortNumber) -> io::Result<()> {
         let used: usize = self.ports.values().map(|taken| taken.used).sum();
         self.free.try_reserve(used + (1 << INDEX_BITS)).map_err(|_| OutOfMemory)?;
         self.ports.try_reserve(1).map_err(|_| OutOfMemory)?;
@@ -143,7 +143,7 @@ impl State {
     }
 
     /// The number that has rested longest.
-    fn hand_out(&mut self) -> Option<(u32, Arc<Port>)> {
+    fn hand_out(&mut self) -> Option<(u32, Arc<PortNumber>)> {
         loop {
             let Free { value, serial } = self.free.pop_front()?;
             match self.ports.get_mut(&port_of(value)) {
@@ -198,15 +198,15 @@ fn shuffle(values: &mut [u32]) -> io::Result<()> {
     Ok(())
 }
 
-/// The TCP port at which the queue pair with this number is found.
+/// The port at which the queue pair with this number is found.
 pub(crate) const fn port_of(number: u32) -> u16 {
     (number >> INDEX_BITS) as u16
 }
 
 impl Numbers {
-    pub(crate) fn new(range: Option<RangeInclusive<u16>>) -> Arc<Self> {
+    pub(crate) fn new(network: &Arc<dyn Network>, range: Option<RangeInclusive<u16>>) -> Arc<Self> {
         let state = State { next: LOWEST, ..State::default() };
-        Arc::new(Self { range, state: Mutex::new(state) })
+        Arc::new(Self { network: Arc::clone(network), range, state: Mutex::new(state) })
     }
 
     /// A number that leads nowhere.
@@ -242,8 +242,9 @@ impl Numbers {
         Ok(Number { value, port: Some(port), numbers: Arc::clone(self) })
     }
 
-    fn take_port(&self, ours: &HashMap<u16, Taken>) -> io::Result<Port> {
-        let Some(range) = &self.range else { return any_port() };
+    fn take_port(&self, ours: &HashMap<u16, Taken>) -> io::Result<PortNumber> {
+        let network = &*self.network;
+        let Some(range) = &self.range else { return any_port(network) };
         let count = u64::from(range.end() - range.start()) + 1;
         // Not everybody the same first: it saves a search.
         let start = iwarp_os::random::u64().unwrap_or(0) % count;
@@ -253,8 +254,8 @@ impl Numbers {
             if ours.contains_key(&number) {
                 continue;
             }
-            match reserve(number) {
-                Ok(socket) => return Ok(Port { number, socket }),
+            match reserve(network, number) {
+                Ok(reservation) => return Ok(PortNumber { number, reservation }),
                 Err(error) => failure = error,
             }
         }
@@ -269,20 +270,22 @@ const FULL: usize = END as usize - END as usize / 8;
 
 /// One that the system chooses. It is asked for by its number, as a port that the system chose
 /// for a socket goes when the socket stops listening.
-fn any_port() -> io::Result<Port> {
+fn any_port(network: &dyn Network) -> io::Result<PortNumber> {
     let mut tries = 0;
     loop {
-        let number = reserve(0)?.local_addr()?.port();
-        match reserve(number) {
-            Ok(socket) if u32::from(number) >= LOWEST_PORT => return Ok(Port { number, socket }),
+        let number = reserve(network, 0)?.local_addr()?.port();
+        match reserve(network, number) {
+            Ok(reservation) if u32::from(number) >= LOWEST_PORT => {
+                return Ok(PortNumber { number, reservation });
+            }
             Err(error) if tries == TRIES => return Err(error),
             _ => tries += 1,
         }
     }
 }
 
-fn reserve(port: u16) -> io::Result<TcpSocket> {
-    let at = |ip| TcpSocket::reserve(ip, Ipv6Listen::DualStack, Sharing::Exclusive);
+fn reserve(network: &dyn Network, port: u16) -> io::Result<Box<dyn Reservation>> {
+    let at = |ip| network.reserve(ip, Ipv6Listen::DualStack, Sharing::Exclusive);
     match at(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port)) {
         Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
             // A host without IPv6.
@@ -295,27 +298,32 @@ fn reserve(port: u16) -> io::Result<TcpSocket> {
 #[cfg(all(test, not(model)))]
 mod tests {
     use super::*;
+    use crate::port::Platform;
+
+    fn of_any_port() -> Arc<Numbers> {
+        Numbers::new(&Platform::default().network, None)
+    }
 
     #[test]
     fn numbers_are_those_of_a_port() {
-        let numbers = Numbers::new(None);
+        let numbers = of_any_port();
         let (first, second) = (numbers.addressable().unwrap(), numbers.addressable().unwrap());
         let port = first.port().unwrap();
         assert_eq!(port_of(first.value()), port.number());
-        assert_eq!(port.socket().local_addr().unwrap().port(), port.number());
+        assert_eq!(port.reservation().local_addr().unwrap().port(), port.number());
         assert_eq!(port_of(second.value()), port.number());
         assert!(first.value() >= LOWEST_PORT << 8 && first.value() < RESERVED);
     }
 
     #[test]
     fn the_next_number_is_not_known() {
-        let numbers = Numbers::new(None);
+        let numbers = of_any_port();
         let all: Vec<_> = (0..200).map(|_| numbers.addressable().unwrap()).collect();
         let next_to_each_other =
             all.windows(2).filter(|pair| pair[0].value() + 1 == pair[1].value()).count();
         // One in 256, and never more than 16 of 200.
         assert!(next_to_each_other < 16, "{next_to_each_other}");
-        let other = Numbers::new(None);
+        let other = of_any_port();
         let index = |number: &Number| number.value() & 0xff;
         let others: Vec<_> = (0..8).map(|_| index(&other.addressable().unwrap())).collect();
         assert_ne!(others, all.iter().take(8).map(index).collect::<Vec<_>>());
@@ -324,7 +332,7 @@ mod tests {
     /// However many there were: one port stays, whose numbers rest.
     #[test]
     fn ports_without_numbers_in_use_are_given_back() {
-        let numbers = Numbers::new(None);
+        let numbers = of_any_port();
         let ports = || numbers.state.lock().ports.len();
         let kept = numbers.addressable().unwrap();
         let first = kept.port().unwrap().number();
@@ -356,7 +364,7 @@ mod tests {
 
     #[test]
     fn a_number_that_was_given_back_rests() {
-        let numbers = Numbers::new(None);
+        let numbers = of_any_port();
         let keep: Vec<_> = (0..250).map(|_| numbers.addressable().unwrap()).collect();
         let freed = numbers.addressable().unwrap().value();
         let mut seen = HashSet::new();
@@ -371,7 +379,7 @@ mod tests {
 
     #[test]
     fn numbers_are_unique_and_all_are_used() {
-        let numbers = Numbers::new(None);
+        let numbers = of_any_port();
         let all: Vec<_> = (0..1000).map(|_| numbers.addressable().unwrap()).collect();
         let distinct: HashSet<_> = all.iter().map(Number::value).collect();
         assert_eq!(distinct.len(), 1000);
@@ -381,6 +389,8 @@ mod tests {
 
     #[test]
     fn ports_come_from_the_range_and_run_out() {
+        let network = Platform::default().network;
+        let reserve = |port| reserve(&*network, port);
         // Two ports that are free now, most likely side by side.
         let (first, taken) = loop {
             let first = reserve(0).unwrap().local_addr().unwrap().port();
@@ -390,7 +400,7 @@ mod tests {
                 break (first, taken);
             }
         };
-        let numbers = Numbers::new(Some(first..=first + 1));
+        let numbers = Numbers::new(&network, Some(first..=first + 1));
         let mut all: Vec<_> = (0..256).map(|_| numbers.addressable().unwrap()).collect();
         assert!(all.iter().all(|number| port_of(number.value()) == first));
         let error = numbers.addressable().unwrap_err();
@@ -402,7 +412,7 @@ mod tests {
 
     #[test]
     fn plain_numbers_lead_nowhere() {
-        let numbers = Numbers::new(None);
+        let numbers = of_any_port();
         let first = numbers.plain().unwrap();
         assert_eq!(first.value(), LOWEST);
         let others: Vec<_> = (0..END).map(|_| numbers.plain().unwrap()).collect();

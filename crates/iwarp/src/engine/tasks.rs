@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use iwarp_os::{Epoll, FdPlace, Interest, Ready};
 
 use crate::engine::sync::Mutex;
 use crate::engine::worker::next_id;
+use crate::port::Descriptors;
 
 /// Something that waits for a descriptor.
 pub(crate) trait Task: Send + Sync {
@@ -42,7 +42,7 @@ impl Tasks {
     /// Serves `task` whenever its descriptor is ready (level-triggered).
     pub(crate) fn add(
         &self,
-        fd: BorrowedFd<'_>,
+        fds: Descriptors<'_>,
         interest: Interest,
         task: Arc<dyn Task>,
     ) -> io::Result<u64> {
@@ -52,7 +52,7 @@ impl Tasks {
             tasks.try_reserve(1).map_err(|_| io::ErrorKind::OutOfMemory)?;
             tasks.insert(id, task);
         }
-        let added = self.epoll.add(fd, id, interest);
+        let added = fds.add(&self.epoll, id, interest);
         if added.is_err() {
             self.tasks.lock().remove(&id);
         }
@@ -60,14 +60,19 @@ impl Tasks {
     }
 
     /// Changes what a task waits for.
-    pub(crate) fn update(&self, id: u64, fd: BorrowedFd<'_>, interest: Interest) -> io::Result<()> {
-        self.epoll.modify(fd, id, interest)
+    pub(crate) fn update(
+        &self,
+        id: u64,
+        fds: Descriptors<'_>,
+        interest: Interest,
+    ) -> io::Result<()> {
+        fds.modify(&self.epoll, id, interest)
     }
 
     /// Stops serving a task. It may still be in a call at this moment.
-    pub(crate) fn remove(&self, id: u64, fd: BorrowedFd<'_>) {
+    pub(crate) fn remove(&self, id: u64, fds: Descriptors<'_>) {
         // A descriptor that was closed is removed already.
-        let _ = self.epoll.delete(fd);
+        let _ = fds.delete(&self.epoll);
         let task = self.tasks.lock().remove(&id);
         drop(task);
     }

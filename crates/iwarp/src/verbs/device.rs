@@ -12,6 +12,7 @@ use crate::cm::rendezvous::{Rendezvous, first_v4};
 use crate::engine::devices::NamedDevice;
 use crate::engine::options::{OptionError, Options, Personality};
 use crate::engine::{Engine, keep_inherited};
+use crate::port::Platform;
 use crate::verbs::channel::{ChannelCore, CompletionChannel};
 use crate::verbs::cq::{CompletionQueue, CqCore};
 use crate::verbs::event::{AsyncEvent, AsyncQueue};
@@ -177,7 +178,18 @@ impl Device {
     ///
     /// Those of making descriptors and a thread.
     pub fn with_options(options: Options) -> io::Result<Self> {
-        let engine = Arc::new(Engine::new(options)?);
+        Self::on_platform(options, Platform::default())
+    }
+
+    /// As [`Self::with_options`], over another network than the system's TCP: for simulators and
+    /// tests, with the ports of [`crate::port`]. No promise of stability.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::with_options`].
+    #[doc(hidden)]
+    pub fn on_platform(options: Options, platform: Platform) -> io::Result<Self> {
+        let engine = Arc::new(Engine::new(options, platform)?);
         let rendezvous = Rendezvous::new(&engine);
         let devices = engine.options.devices().into_iter();
         let named = devices.map(|device| (device, GidTable::default())).collect();

@@ -124,7 +124,11 @@ impl QueuePair {
     ) -> Result<Self, OutOfMemory> {
         // In a forked child the real ones cannot be asked, and nothing can be done with it.
         let inherited = pd.engine.is_inherited();
-        let number = if inherited { Numbers::new(None).plain() } else { pd.engine.numbers.plain() };
+        let number = if inherited {
+            Numbers::new(&pd.engine.network, None).plain()
+        } else {
+            pd.engine.numbers.plain()
+        };
         let qp = Self::with_number(pd, number?, attributes)?;
         // Reset may always become Init.
         let _ = qp.endpoint.modify(QpState::Init);

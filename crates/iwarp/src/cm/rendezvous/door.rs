@@ -1,4 +1,4 @@
-//! The TCP port at which queue pairs are found.
+//! The port number at which queue pairs are found.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use iwarp_os::{Ready, TcpSocket};
+use iwarp_os::Ready;
 use iwarp_proto::mpa::startup::Request;
 
 use crate::cm::reception::{Host, Reception};
@@ -15,9 +15,10 @@ use crate::cm::rendezvous::introduction::{Foreign, Introduction, VERSION, refusa
 use crate::cm::rendezvous::{Meeting, Rendezvous};
 use crate::cm::startup::Answering;
 use crate::engine::Engine;
-use crate::engine::numbers::Port;
+use crate::engine::numbers::PortNumber;
 use crate::engine::sync::Mutex;
 use crate::engine::tasks::Task;
+use crate::port::Acceptor;
 use crate::report;
 
 /// Peers that the system takes before the worker does: as many as it lets a program say. In a flood
@@ -34,7 +35,7 @@ pub(crate) struct Place {
 /// A port, which listens at the addresses that its queue pairs use and at no others.
 pub(crate) struct Door {
     engine: Arc<Engine>,
-    port: Arc<Port>,
+    port: Arc<PortNumber>,
     guests: Arc<Guests>,
     entrances: Mutex<HashMap<Place, Arc<Entrance>>>,
 }
@@ -52,15 +53,15 @@ struct Guest {
     place: Place,
 }
 
-/// A socket that listens.
+/// One of its addresses.
 struct Entrance {
-    socket: TcpSocket,
+    acceptor: Box<dyn Acceptor>,
     reception: Reception,
 }
 
 impl Door {
     /// One that listens nowhere yet.
-    pub(crate) fn new(engine: &Arc<Engine>, port: &Arc<Port>) -> Self {
+    pub(crate) fn new(engine: &Arc<Engine>, port: &Arc<PortNumber>) -> Self {
         Self {
             engine: Arc::clone(engine),
             port: Arc::clone(port),
@@ -80,13 +81,13 @@ impl Door {
     }
 
     fn open(&self, place: Place) -> io::Result<Arc<Entrance>> {
-        let socket = self.port.socket().listen_at(place.ip, place.scope, BACKLOG)?;
+        let acceptor = self.port.reservation().listen_at(place.ip, place.scope, BACKLOG)?;
         let engine = &self.engine;
         let config = Rendezvous::startup(engine, 0, 0);
         let host = Arc::clone(&self.guests) as Arc<dyn Host>;
         let reception = Reception::new(engine, None, config, engine.options.max_pending, host);
-        let entrance = Arc::new(Entrance { socket, reception });
-        entrance.reception.open(&entrance.socket, Arc::clone(&entrance) as Arc<dyn Task>)?;
+        let entrance = Arc::new(Entrance { acceptor, reception });
+        entrance.reception.open(&*entrance.acceptor, Arc::clone(&entrance) as Arc<dyn Task>)?;
         Ok(entrance)
     }
 
@@ -98,7 +99,7 @@ impl Door {
         entrances.retain(|place, entrance| {
             let used = guests.values().any(|guest| guest.place == *place);
             if !used {
-                entrance.reception.close(&entrance.socket);
+                entrance.reception.close(&*entrance.acceptor);
             }
             used
         });
@@ -108,7 +109,7 @@ impl Door {
 
 impl Task for Entrance {
     fn ready(&self, _: Ready) {
-        self.reception.take(&self.socket);
+        self.reception.take(&*self.acceptor);
     }
 }
 

@@ -1,7 +1,6 @@
 //! Connections that have come to a queue pair, up to the proof that they are its peer's.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use crate::cm::rendezvous::proof::{Key, SHARE, Side, TAG};
 use crate::cm::startup::{Answering, Line};
 use crate::engine::now;
 use crate::engine::tasks::{Task, Tasks};
+use crate::port::Descriptors;
 
 /// How many there are at a time.
 const MOST: usize = 8;
@@ -35,7 +35,7 @@ pub(crate) struct Guests {
 struct Guest {
     serial: u64,
     since: Time,
-    /// Under which the worker watches its socket.
+    /// Under which the worker watches its port.
     task: u64,
     stage: Stage,
 }
@@ -114,15 +114,15 @@ impl Proving {
 }
 
 impl Guest {
-    fn fd(&self) -> BorrowedFd<'_> {
+    fn descriptors(&self) -> Descriptors<'_> {
         match &self.stage {
-            Stage::Waiting(waiting) => waiting.answering.socket().as_fd(),
-            Stage::Proving(proving) => proving.line.as_fd(),
+            Stage::Waiting(waiting) => waiting.answering.port().descriptors(),
+            Stage::Proving(proving) => proving.line.descriptors(),
         }
     }
 
     fn leave(self, tasks: &Tasks) -> Stage {
-        tasks.remove(self.task, self.fd());
+        tasks.remove(self.task, self.descriptors());
         self.stage
     }
 
@@ -172,7 +172,7 @@ impl Guests {
         let serial = self.serial;
         let mut guest = Guest { serial, since: now(), task: 0, stage };
         let watch = Arc::new(Watch { meeting: Weak::clone(meeting), serial });
-        guest.task = tasks.add(guest.fd(), Interest::READ, watch)?;
+        guest.task = tasks.add(guest.descriptors(), Interest::READ, watch)?;
         self.list.push(guest);
         Ok(())
     }

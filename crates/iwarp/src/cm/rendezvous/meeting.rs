@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use iwarp_os::{Ready, TcpSocket};
+use iwarp_os::Ready;
 use iwarp_proto::mpa::startup::{Negotiated, Reply, Role};
 use iwarp_proto::qp::Shared;
 use iwarp_types::Time;
@@ -21,11 +21,11 @@ use crate::cm::startup::{Answering, Calling, Line, Served, operate};
 use crate::cm::{ConnectError, ConnectParams, closed};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::numbers::{Number, port_of};
-use crate::engine::stream::Stream;
 use crate::engine::sync::Mutex;
 use crate::engine::tasks::{Task, Tasks};
 use crate::engine::worker::Deadline;
 use crate::engine::{Engine, now};
+use crate::port::Port;
 use crate::report;
 use crate::verbs::Gid;
 
@@ -104,7 +104,7 @@ enum Stage {
 }
 
 impl Attempt {
-    /// Whether there is a TCP connection.
+    /// Whether there is a connection.
     fn is_connected(&self) -> bool {
         match &self.stage {
             Stage::Calling { calling, .. } => calling.is_connected(),
@@ -367,7 +367,7 @@ impl Meeting {
         let engine = self.engine();
         let config = Rendezvous::startup(engine, peer.ird, peer.ord);
         // Within the host a refusal comes at once: there is no need to think of a share first.
-        let socket = TcpSocket::connect_start(Some(peer.origin()), peer.addr())?;
+        let port = engine.network.connect(Some(peer.origin()), peer.addr(), None)?;
         let (secret, value) = match psn {
             Some(psn) => (Secret::Initiators, psn),
             None => (Secret::Responders, peer.psn),
@@ -378,8 +378,7 @@ impl Meeting {
         let request = Introduction { secret, from, to, share }.encode();
         let itself = self.itself.upgrade().ok_or_else(closed)?;
         let served = Served::ByWorker(itself);
-        let addr = peer.addr();
-        let calling = Calling::start(&engine.worker, socket, addr, config, &request, served)?;
+        let calling = Calling::start(&engine.worker, port, config, &request, served)?;
         let deadline = now().plus(engine.options.startup_timeout);
         Ok(Attempt { secret, deadline, stage: Stage::Calling { calling, opening, request } })
     }
@@ -458,7 +457,8 @@ impl Meeting {
     /// Whether the process at the other end of a connection may have it.
     fn check_user(&self, theirs: SocketAddr, ours: Option<SocketAddr>) -> Result<(), Unwelcome> {
         let ours = ours.ok_or(Unwelcome::Gone)?;
-        users::check(&self.engine().options.allow_users, theirs, ours)
+        let engine = self.engine();
+        users::check(&*engine.network, &engine.options.allow_users, theirs, ours)
     }
 
     /// Tells the user, once, that somebody else is in the peer's place.
@@ -476,7 +476,7 @@ impl Meeting {
     }
 
     /// There is a connection.
-    fn met(&self, state: &mut State, stream: Box<dyn Stream>, terms: &Negotiated) {
+    fn met(&self, state: &mut State, stream: Box<dyn Port>, terms: &Negotiated) {
         self.drop_search(state.search.take());
         state.guests.send_all_away(self.tasks());
         if let Err(error) = self.endpoint.attach_in_place(stream, terms) {
@@ -510,13 +510,17 @@ impl Meeting {
         let here = |ip: IpAddr| {
             ip == peer.local
                 || ip.is_loopback()
-                || iwarp_os::addr::source_for(ip).is_ok_and(|source| source == ip)
+                || self
+                    .engine()
+                    .network
+                    .source_for(SocketAddr::new(ip, 0))
+                    .is_ok_and(|own| own == ip)
         };
         peer.qpn == self.number().value() && here(peer.gid)
     }
 
     fn meet_itself(&self, peer: &Peer) -> io::Result<()> {
-        let socket = TcpSocket::looped(peer.local, peer.scope)?;
+        let port = self.engine().network.looped(peer.local, peer.scope)?;
         let options = &self.engine().options;
         let depth = peer.ird.min(peer.ord);
         let spare = options.startup(peer.ird, peer.ord).spare;
@@ -537,7 +541,7 @@ impl Meeting {
             peer_to_peer: false,
             fault: None,
         };
-        self.endpoint.attach_in_place(operate(Line::of(socket)?, options)?, &terms)
+        self.endpoint.attach_in_place(operate(Line::new(port), options)?, &terms)
     }
 
     fn drop_search(&self, search: Option<Search>) {

@@ -30,8 +30,7 @@
 //!   turn out to be the peer.
 //!
 //! The start-up is that of RFC 6581 with a frame of the initiator's first, so that either program
-//! may be the first to send. A queue pair that is its own peer gets a TCP connection that has one
-//! end.
+//! may be the first to send. A queue pair that is its own peer gets a connection that has one end.
 //!
 //! # Who is believed
 //!

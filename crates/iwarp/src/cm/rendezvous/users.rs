@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::Once;
 
-use iwarp_os::owner::{Owner, own_users, owner_of};
+use iwarp_os::owner::own_users;
 use thiserror::Error;
 
 use crate::engine::options::Users;
+use crate::port::{Network, Owner};
 
 /// Why a connection is not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -21,9 +22,14 @@ pub(crate) enum Unwelcome {
 
 /// Whether the process at `theirs` may be connected with `ours`. Those of other hosts and of other
 /// network namespaces cannot be told apart; they have to prove what they know, as everybody does.
-pub(crate) fn check(users: &Users, theirs: SocketAddr, ours: SocketAddr) -> Result<(), Unwelcome> {
+pub(crate) fn check(
+    network: &dyn Network,
+    users: &Users,
+    theirs: SocketAddr,
+    ours: SocketAddr,
+) -> Result<(), Unwelcome> {
     let Users::Listed(listed) = users else { return Ok(()) };
-    match owner_of(theirs, ours) {
+    match network.owner_of(theirs, ours) {
         Ok(Owner::Elsewhere) => Ok(()),
         Ok(Owner::None) => Err(Unwelcome::Gone),
         Ok(Owner::User(user)) => {

@@ -110,7 +110,8 @@ impl Endpoint {
             }
         }
         let mut budget = RECEIVE_BUDGET;
-        while budget > 0 && !link.read_stalled.load(Ordering::SeqCst) {
+        // What a port holds is reported by nothing else.
+        while (budget > 0 || link.may_hold) && !link.read_stalled.load(Ordering::SeqCst) {
             let read = first.take().unwrap_or_else(|| self.read(link, receiver, staging, have));
             let Read { direct, staged, room } = match read {
                 Ok(Some(read)) => read,
@@ -140,7 +141,7 @@ impl Endpoint {
                 link.update_interest();
                 break;
             }
-            if direct + staged < room {
+            if direct + staged < room && !link.may_hold {
                 break;
             }
             budget = budget.saturating_sub(direct + staged);

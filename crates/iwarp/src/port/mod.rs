@@ -1,0 +1,286 @@
+//! The transport under the engine and the connection manager: connected streams of octets
+//! ([`Port`]), and what makes them ([`Network`]).
+//!
+//! A device holds one network, TCP unless it was opened with another
+//! ([`Device::on_platform`](crate::Device::on_platform)). Nothing outside this module names a
+//! transport, so that streams can be recorded, hurt or replaced under the whole library.
+//!
+//! ```text
+//!   tcp          sockets of the system
+//!   descriptors  how a port says that it is ready
+//! ```
+//!
+//! Dispatch is one virtual call for each system call's worth of octets, none for each segment.
+
+mod descriptors;
+mod tcp;
+
+use std::fmt::Debug;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use descriptors::Descriptors;
+pub use iwarp_os::owner::Owner;
+pub use iwarp_os::{IoPart, IoPartMut, Ipv6Listen, Sharing, Spare, Vitals};
+
+/// A stream of octets between two ends, or one that is being connected: then sending says
+/// `WouldBlock`, and later the error of an attempt that failed.
+///
+/// A port is used by several threads at once, but each direction by one at a time. No call waits.
+pub trait Port: Send + Sync + Debug {
+    /// Sends what is taken at once, and says how many octets that are. `more`: the caller owes
+    /// another call, and the last segment may wait for it.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` where nothing is taken; `EFAULT` where the first octet is not there
+    /// ([`IoPart::copy_to`] says so); anything else ends the connection.
+    fn send(&self, parts: &[IoPart<'_>], more: bool) -> io::Result<usize>;
+
+    /// Receives what is there; 0 is the end of the stream.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` where nothing is there; `EFAULT` where the first octet has no place, and then
+    /// nothing is taken from the stream; anything else ends the connection.
+    fn recv(&self, parts: &mut [IoPartMut<'_>]) -> io::Result<usize>;
+
+    /// Whether something has come, octets or the end, that was not received yet. Takes nothing.
+    ///
+    /// # Errors
+    ///
+    /// Those of receiving.
+    fn has_input(&self) -> io::Result<bool>;
+
+    /// Sends nothing any more: after what was sent comes the end. Receives on.
+    ///
+    /// # Errors
+    ///
+    /// Where the connection is gone already.
+    fn shutdown_write(&self) -> io::Result<()>;
+
+    /// Between which addresses it is.
+    fn ends(&self) -> Ends;
+
+    /// What reports that something has come, and that there is room to send, each for as long as it
+    /// is so (level-triggered). They stay the same for the life of the port.
+    fn descriptors(&self) -> Descriptors<'_>;
+
+    /// Whether it may keep octets that have come where its descriptor does not report them, as one
+    /// does that decrypts whole records. Such a port is read until it says `WouldBlock`, others
+    /// until a call brings less than there was room for. Asked once.
+    fn may_hold(&self) -> bool {
+        false
+    }
+
+    /// Start-up is done: from now on messages pass.
+    ///
+    /// # Errors
+    ///
+    /// Where the connection is gone already.
+    fn begin(&mut self, _: &Settings<'_>) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Closing will reset the stream: the peer gets an error, and what it has not received is lost.
+    fn reset_on_close(&self) {}
+
+    /// The error that a descriptor reported, if it did.
+    ///
+    /// # Errors
+    ///
+    /// That error.
+    fn take_error(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Octets that one segment of the transport takes (EMSS, RFC 5044 §4.2).
+    fn max_segment(&self) -> usize {
+        1460
+    }
+
+    /// Sets the octet with DSCP and ECN bits, where there is one.
+    ///
+    /// # Errors
+    ///
+    /// From the system.
+    fn set_traffic_class(&self, _: u8) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Takes nothing more while so many octets wait to be sent.
+    fn limit_unsent(&self, _: usize) {}
+
+    /// How it is between the ends; `None` where that cannot be known.
+    ///
+    /// # Errors
+    ///
+    /// Where the port is gone.
+    fn vitals(&self) -> io::Result<Option<Vitals>> {
+        Ok(None)
+    }
+
+    /// A silent peer is asked again within that time, where that can be chosen.
+    fn ask_within(&self, _: Duration) {}
+
+    /// The peer is asked even where nothing is outstanding, and the stream ends where it is silent
+    /// for so long; `None`: as [`Settings::idle`] had it.
+    fn ask_idle(&self, _: Option<Duration>) {}
+
+    /// Where [`Self::vitals`] says nothing, the stream ends when octets stay unacknowledged for so
+    /// long; `None`: never.
+    fn bound_silence(&self, _: Option<Duration>) {}
+}
+
+/// Where connections come in.
+pub trait Acceptor: Send + Sync + Debug {
+    /// Takes a connection that is waiting.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` where none is; a shortage of descriptors or memory, where it goes on waiting;
+    /// anything else concerns that connection only.
+    fn accept(&self) -> io::Result<Box<dyn Port>>;
+
+    /// Takes a connection that is waiting and closes it, with the spare descriptor if it needs one.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` where none is waiting.
+    fn refuse_one(&self, _: &mut Spare) -> io::Result<()> {
+        self.accept().map(drop)
+    }
+
+    /// What reports that a connection is waiting, by its input.
+    fn descriptors(&self) -> Descriptors<'_>;
+}
+
+/// An address and port that nobody else gets as long as this lives.
+pub trait Reservation: Send + Sync + Debug {
+    /// Which they are.
+    ///
+    /// # Errors
+    ///
+    /// From the system.
+    fn local_addr(&self) -> io::Result<SocketAddr>;
+
+    /// Sets what the packets of connections carry that come of it.
+    ///
+    /// # Errors
+    ///
+    /// From the system.
+    fn set_traffic_class(&self, _: u8) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Connections come in here from now on: `backlog` of them may wait.
+    ///
+    /// # Errors
+    ///
+    /// The reservation, and what was wrong: `AddrInUse` where another that shares the port listens.
+    fn listen(
+        self: Box<Self>,
+        backlog: u32,
+    ) -> Result<Box<dyn Acceptor>, (Box<dyn Reservation>, io::Error)>;
+
+    /// Connections come in at one address of the port, which stays reserved at all of them.
+    ///
+    /// # Errors
+    ///
+    /// `AddrNotAvailable`; `AddrInUse` where something listens there.
+    fn listen_at(&self, ip: IpAddr, scope_id: u32, backlog: u32) -> io::Result<Box<dyn Acceptor>>;
+
+    /// Begins a connection from here. Options of [`Network::connect`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    fn connect(
+        self: Box<Self>,
+        peer: SocketAddr,
+        traffic_class: Option<u8>,
+    ) -> io::Result<Box<dyn Port>>;
+}
+
+/// What makes ports: the network as one host sees it.
+pub trait Network: Send + Sync + Debug {
+    /// Takes an address (port 0: any) without listening yet: peers are refused.
+    ///
+    /// # Errors
+    ///
+    /// `AddrInUse`, `AddrNotAvailable`, `PermissionDenied`.
+    fn reserve(
+        &self,
+        addr: SocketAddr,
+        ipv6: Ipv6Listen,
+        sharing: Sharing,
+    ) -> io::Result<Box<dyn Reservation>>;
+
+    /// Begins a connection to `peer`, from `local` if given (port 0: any).
+    ///
+    /// # Errors
+    ///
+    /// `AddrInUse`, `AddrNotAvailable`, `NetworkUnreachable`; `ConnectionRefused` where that is
+    /// known at once. Else the port says how it went.
+    fn connect(
+        &self,
+        local: Option<SocketAddr>,
+        peer: SocketAddr,
+        traffic_class: Option<u8>,
+    ) -> io::Result<Box<dyn Port>>;
+
+    /// A connection of one end at an address of this host: what is sent comes back.
+    ///
+    /// # Errors
+    ///
+    /// `AddrNotAvailable`, `TimedOut`.
+    fn looped(&self, ip: IpAddr, scope_id: u32) -> io::Result<Box<dyn Port>>;
+
+    /// The address of this host from which `peer` is reached.
+    ///
+    /// # Errors
+    ///
+    /// `NetworkUnreachable`, `HostUnreachable`.
+    fn source_for(&self, peer: SocketAddr) -> io::Result<IpAddr>;
+
+    /// Whose process has the end `theirs` of a connection with `ours`.
+    ///
+    /// # Errors
+    ///
+    /// When `theirs` is within this host and nothing says whose it is.
+    fn owner_of(&self, theirs: SocketAddr, ours: SocketAddr) -> io::Result<Owner>;
+}
+
+/// Between which addresses a connection is: asking the system costs a call each time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ends {
+    /// Ours, where it is known.
+    pub local: Option<SocketAddr>,
+    /// The peer's.
+    pub peer: SocketAddr,
+}
+
+impl Ends {
+    /// The peer's address for people: of an IPv4 address on an IPv6 socket they want the former.
+    pub fn name(&self) -> SocketAddr {
+        SocketAddr::new(self.peer.ip().to_canonical(), self.peer.port())
+    }
+}
+
+/// What the device's options say of a connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Settings<'a> {
+    /// How long it is idle before the peer is asked whether it is there; `None`: for ever.
+    pub idle: Option<Duration>,
+    /// Congestion control within this host; `None`: the system's default.
+    pub local_congestion: Option<&'a str>,
+}
+
+/// What a device stands on.
+#[derive(Clone, Debug)]
+pub struct Platform {
+    /// Makes its connections.
+    pub network: Arc<dyn Network>,
+}

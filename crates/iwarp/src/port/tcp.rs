@@ -1,0 +1,251 @@
+//! Ports of the system's TCP. The only file that names it.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use iwarp_os::owner::{self, Owner};
+use iwarp_os::{IoPart, IoPartMut, Ipv6Listen, Keepalive, Sharing, Spare, TcpSocket, Vitals};
+
+use super::{Acceptor, Descriptors, Ends, Network, Platform, Port, Reservation, Settings};
+
+/// Below this nothing sensible has an MSS; used when the system does not say.
+const DEFAULT_EMSS: usize = 536;
+/// How often an idle peer may not answer.
+const PROBES: u32 = 4;
+
+/// The TCP of this host's system.
+#[derive(Clone, Copy, Debug)]
+struct Tcp;
+
+/// The system's own: TCP.
+impl Default for Platform {
+    fn default() -> Self {
+        Self { network: Arc::new(Tcp) }
+    }
+}
+
+impl Network for Tcp {
+    fn reserve(
+        &self,
+        addr: SocketAddr,
+        ipv6: Ipv6Listen,
+        sharing: Sharing,
+    ) -> io::Result<Box<dyn Reservation>> {
+        Ok(Box::new(TcpReservation(TcpSocket::reserve(addr, ipv6, sharing)?)))
+    }
+
+    fn connect(
+        &self,
+        local: Option<SocketAddr>,
+        peer: SocketAddr,
+        traffic_class: Option<u8>,
+    ) -> io::Result<Box<dyn Port>> {
+        start(TcpSocket::connectable(local, peer)?, peer, traffic_class)
+    }
+
+    fn looped(&self, ip: IpAddr, scope_id: u32) -> io::Result<Box<dyn Port>> {
+        let socket = TcpSocket::looped(ip, scope_id)?;
+        let ends = Ends { local: Some(socket.local_addr()?), peer: socket.peer_addr()? };
+        Ok(TcpPort::boxed(socket, ends))
+    }
+
+    fn source_for(&self, mut peer: SocketAddr) -> io::Result<IpAddr> {
+        if peer.port() == 0 {
+            // Any port but that.
+            peer.set_port(1);
+        }
+        iwarp_os::addr::source_for_scoped(peer)
+    }
+
+    fn owner_of(&self, theirs: SocketAddr, ours: SocketAddr) -> io::Result<Owner> {
+        owner::owner_of(theirs, ours)
+    }
+}
+
+/// Has a socket connect to `peer`.
+fn start(socket: TcpSocket, peer: SocketAddr, class: Option<u8>) -> io::Result<Box<dyn Port>> {
+    if let Some(class) = class {
+        socket.set_traffic_class(class)?;
+    }
+    socket.start_connecting(peer)?;
+    let local = socket.local_addr()?;
+    // With nobody listening on a port of the ephemeral range, TCP may pick that very port for our
+    // end and connect the socket to itself (a simultaneous open).
+    if (local.ip(), local.port()) == (peer.ip(), peer.port()) {
+        return Err(io::ErrorKind::ConnectionRefused.into());
+    }
+    Ok(TcpPort::boxed(socket, Ends { local: Some(local), peer }))
+}
+
+/// A socket that is bound.
+#[derive(Debug)]
+struct TcpReservation(TcpSocket);
+
+impl Reservation for TcpReservation {
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+
+    fn set_traffic_class(&self, class: u8) -> io::Result<()> {
+        self.0.set_traffic_class(class)
+    }
+
+    fn listen(
+        self: Box<Self>,
+        backlog: u32,
+    ) -> Result<Box<dyn Acceptor>, (Box<dyn Reservation>, io::Error)> {
+        match self.0.start_listening(backlog) {
+            Ok(()) => Ok(Box::new(TcpAcceptor(self.0))),
+            Err(error) => Err((self, error)),
+        }
+    }
+
+    fn listen_at(&self, ip: IpAddr, scope_id: u32, backlog: u32) -> io::Result<Box<dyn Acceptor>> {
+        Ok(Box::new(TcpAcceptor(self.0.listen_at(ip, scope_id, backlog)?)))
+    }
+
+    fn connect(
+        self: Box<Self>,
+        peer: SocketAddr,
+        traffic_class: Option<u8>,
+    ) -> io::Result<Box<dyn Port>> {
+        start(self.0, peer, traffic_class)
+    }
+}
+
+/// A socket that listens.
+#[derive(Debug)]
+struct TcpAcceptor(TcpSocket);
+
+impl Acceptor for TcpAcceptor {
+    fn accept(&self) -> io::Result<Box<dyn Port>> {
+        let (socket, peer) = self.0.accept()?;
+        // Without memory for it the connection is closed.
+        iwarp_mem::afford()?;
+        let ends = Ends { local: socket.local_addr().ok(), peer };
+        Ok(TcpPort::boxed(socket, ends))
+    }
+
+    fn refuse_one(&self, spare: &mut Spare) -> io::Result<()> {
+        self.0.refuse_one(spare)
+    }
+
+    fn descriptors(&self) -> Descriptors<'_> {
+        Descriptors::one(self.0.as_fd())
+    }
+}
+
+/// A TCP connection.
+#[derive(Debug)]
+struct TcpPort {
+    socket: TcpSocket,
+    ends: Ends,
+    /// How it is probed while it is idle.
+    keepalive: Option<Keepalive>,
+}
+
+impl TcpPort {
+    fn boxed(socket: TcpSocket, ends: Ends) -> Box<dyn Port> {
+        Box::new(Self { socket, ends, keepalive: None })
+    }
+}
+
+/// Probes after that time, and as many times more in the same time again.
+fn probed_after(idle: Duration, probes: u32) -> Keepalive {
+    let second = Duration::from_secs(1);
+    Keepalive { idle: idle.max(second), interval: (idle / probes).max(second), probes }
+}
+
+impl Port for TcpPort {
+    fn send(&self, parts: &[IoPart<'_>], more: bool) -> io::Result<usize> {
+        self.socket.send(parts, more)
+    }
+
+    fn recv(&self, parts: &mut [IoPartMut<'_>]) -> io::Result<usize> {
+        self.socket.recv(parts)
+    }
+
+    fn has_input(&self) -> io::Result<bool> {
+        self.socket.has_input()
+    }
+
+    fn shutdown_write(&self) -> io::Result<()> {
+        self.socket.shutdown_write()
+    }
+
+    fn ends(&self) -> Ends {
+        self.ends
+    }
+
+    fn descriptors(&self) -> Descriptors<'_> {
+        Descriptors::one(self.socket.as_fd())
+    }
+
+    /// No Nagle, probes when it is idle, and within this host a congestion control that does not
+    /// pace.
+    fn begin(&mut self, settings: &Settings<'_>) -> io::Result<()> {
+        self.socket.set_nodelay(true)?;
+        self.keepalive = settings.idle.map(|idle| probed_after(idle, PROBES));
+        if self.keepalive.is_some() {
+            self.socket.set_keepalive(self.keepalive)?;
+        }
+        let Ends { local, peer } = self.ends;
+        // The system forgets it when the connection is reset, as by a peer that had gone when it
+        // was sent the Reply.
+        self.socket.peer_addr()?;
+        if let Some(name) = settings.local_congestion
+            && local.is_some_and(|local| local.ip() == peer.ip())
+        {
+            // A kernel without it keeps its default: slower, not wrong.
+            let _ = self.socket.set_congestion(name);
+        }
+        Ok(())
+    }
+
+    fn reset_on_close(&self) {
+        // Fails only where there is nothing left to reset.
+        let _ = self.socket.reset_on_close();
+    }
+
+    fn take_error(&self) -> io::Result<()> {
+        self.socket.take_error()
+    }
+
+    fn max_segment(&self) -> usize {
+        self.socket.maxseg().unwrap_or(DEFAULT_EMSS)
+    }
+
+    fn set_traffic_class(&self, class: u8) -> io::Result<()> {
+        self.socket.set_traffic_class(class)
+    }
+
+    fn vitals(&self) -> io::Result<Option<Vitals>> {
+        self.socket.vitals()
+    }
+
+    // These fail on a system that does not know them, or on a socket that is not ours any more,
+    // which the next call on it reports.
+
+    fn limit_unsent(&self, octets: usize) {
+        let _ = self.socket.limit_unsent(octets);
+    }
+
+    fn ask_within(&self, pause: Duration) {
+        let _ = self.socket.set_longest_pause(pause);
+    }
+
+    fn ask_idle(&self, patience: Option<Duration>) {
+        let often = |patience: Duration| {
+            let idle = patience / (PROBES + 1);
+            Keepalive { interval: idle.max(Duration::from_secs(1)), ..probed_after(idle, PROBES) }
+        };
+        let _ = self.socket.set_keepalive(patience.map(often).or(self.keepalive));
+    }
+
+    fn bound_silence(&self, patience: Option<Duration>) {
+        let _ = self.socket.set_user_timeout(patience);
+    }
+}
