@@ -16,6 +16,7 @@
 //!   probe     what registration finds out about memory
 //!   place     stores received octets, the last of them last
 //!   gather    loads octets to send, with their CRC in the same pass
+//!   copy      plain copies, for transports that no system call serves
 //!   atomic    FetchAdd and CompareSwap on the program's memory
 //!   buffer    owned memory that a safe program can register
 //!   lend      owned memory that is the program's or the network's, never both
@@ -61,6 +62,7 @@ mod atomic;
 mod borrow;
 mod buckets;
 mod buffer;
+mod copy;
 mod copy_crc;
 #[cfg_attr(
     not(all(target_os = "linux", target_arch = "x86_64", not(any(miri, kernel_copies)))),
@@ -87,6 +89,7 @@ mod window;
 
 pub use borrow::Borrowed;
 pub use buffer::Buffer;
+pub use copy::{copy_in, copy_out};
 pub use fault::{admit_thread as admit_faults, keep as keep_fault_handler};
 pub use guard::Guard;
 pub use lend::{LentRegion, OwnedRegion};

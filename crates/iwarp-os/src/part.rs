@@ -2,11 +2,12 @@
 //! a program reads and writes while the system call runs.
 
 use std::fmt;
-use std::io::{IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
 use iwarp_mem::Guard;
+use rustix::io::Errno;
 
 /// Octets to send. For `'a` they may be read by the kernel.
 ///
@@ -107,6 +108,32 @@ impl<'a> IoPart<'a> {
         *parts = list;
     }
 
+    /// Appends octets of `parts` to `to`, `most` at most, as a transport does that no system call
+    /// serves; says how many. A part that is not there ends it.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` where that is the first one with octets; `OutOfMemory`.
+    pub fn gather(parts: &[IoPart<'a>], to: &mut Vec<u8>, most: usize) -> io::Result<usize> {
+        iwarp_mem::admit_faults();
+        let before = to.len();
+        for part in parts {
+            let (end, part) = (to.len(), part.take(part.len().min(most - (to.len() - before))));
+            to.try_reserve(part.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
+            to.resize(end + part.len(), 0);
+            // SAFETY: whoever made the part promises that its octets may be read for its lifetime, or
+            // are not mapped.
+            if unsafe { iwarp_mem::copy_out(&mut to[end..], part.as_ptr()) }.is_err() {
+                to.truncate(end);
+                if end == before {
+                    return Err(Errno::FAULT.into());
+                }
+                break;
+            }
+        }
+        Ok(to.len() - before)
+    }
+
     pub(crate) fn as_io_slices<'s>(parts: &'s [IoPart<'a>]) -> &'s [IoSlice<'s>] {
         // SAFETY: `IoPart` is a transparent `iovec`, and std guarantees that `IoSlice` is
         // ABI-compatible with `iovec` on Unix; so size, alignment and the meaning of the
@@ -178,6 +205,30 @@ impl<'a> IoPartMut<'a> {
     #[must_use]
     pub fn take(self, n: usize) -> Self {
         IoPartMut { iov: take(self.iov, n), lifetime: PhantomData }
+    }
+
+    /// Fills `parts` from `from`, as a transport does that no system call serves; says how many octets
+    /// they took. A part that is not there ends it.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` where that is the first one with room.
+    pub fn scatter(parts: &mut [IoPartMut<'a>], from: &[u8]) -> io::Result<usize> {
+        iwarp_mem::admit_faults();
+        let mut rest = from;
+        for part in parts {
+            let (now, later) = rest.split_at(part.len().min(rest.len()));
+            // SAFETY: whoever made the part promises that its octets may be written for its lifetime,
+            // or are not mapped.
+            if unsafe { iwarp_mem::copy_in(part.as_mut_ptr(), now) }.is_err() {
+                if rest.len() == from.len() {
+                    return Err(Errno::FAULT.into());
+                }
+                break;
+            }
+            rest = later;
+        }
+        Ok(from.len() - rest.len())
     }
 
     pub(crate) fn as_io_slices<'s>(parts: &'s mut [IoPartMut<'a>]) -> &'s mut [IoSliceMut<'s>] {
@@ -282,6 +333,19 @@ mod tests {
     fn advance_beyond_the_end_is_refused() {
         let mut list = [IoPart::new(b"abc")];
         IoPart::advance(&mut &mut list[..], 4);
+    }
+
+    #[test]
+    fn octets_pass_without_a_system_call() {
+        let bytes: Vec<u8> = (0..10).collect();
+        let parts = [IoPart::new(&bytes[..3]), IoPart::EMPTY, IoPart::new(&bytes[3..])];
+        let mut passed = vec![77];
+        assert_eq!(IoPart::gather(&parts, &mut passed, 7).unwrap(), 7);
+        assert_eq!(passed, [77, 0, 1, 2, 3, 4, 5, 6]);
+        let (mut one, mut other) = ([0; 2], [0; 4]);
+        let mut room = [IoPartMut::new(&mut one), IoPartMut::EMPTY, IoPartMut::new(&mut other)];
+        assert_eq!(IoPartMut::scatter(&mut room, &bytes).unwrap(), 6);
+        assert_eq!((one, other), ([0, 1], [2, 3, 4, 5]));
     }
 
     #[test]

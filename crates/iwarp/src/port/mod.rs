@@ -7,12 +7,20 @@
 //!
 //! ```text
 //!   tcp          sockets of the system
+//!   memory       both ends in this process
+//!   record       a network around another that remembers what passes
+//!   faults       a network around another that delays, cuts and corrupts
+//!   around       what those two have in common
 //!   descriptors  how a port says that it is ready
 //! ```
 //!
 //! Dispatch is one virtual call for each system call's worth of octets, none for each segment.
 
+mod around;
 mod descriptors;
+mod faults;
+mod memory;
+mod record;
 mod tcp;
 
 use std::fmt::Debug;
@@ -22,8 +30,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use descriptors::Descriptors;
+pub use faults::Faults;
 pub use iwarp_os::owner::Owner;
 pub use iwarp_os::{IoPart, IoPartMut, Ipv6Listen, Sharing, Spare, Vitals};
+pub use memory::MemoryNetwork;
+pub use record::{Direction, Passed, Recording};
 
 /// A stream of octets between two ends, or one that is being connected: then sending says
 /// `WouldBlock`, and later the error of an attempt that failed.
@@ -31,12 +42,13 @@ pub use iwarp_os::{IoPart, IoPartMut, Ipv6Listen, Sharing, Spare, Vitals};
 /// A port is used by several threads at once, but each direction by one at a time. No call waits.
 pub trait Port: Send + Sync + Debug {
     /// Sends what is taken at once, and says how many octets that are. `more`: the caller owes
-    /// another call, and the last segment may wait for it.
+    /// another call, and the last segment may wait for it. The first 600 octets of a connection,
+    /// which may be a start-up frame and a proof, are taken whole once it is there.
     ///
     /// # Errors
     ///
     /// `WouldBlock` where nothing is taken; `EFAULT` where the first octet is not there
-    /// ([`IoPart::copy_to`] says so); anything else ends the connection.
+    /// ([`IoPart::gather`] says so); anything else ends the connection.
     fn send(&self, parts: &[IoPart<'_>], more: bool) -> io::Result<usize>;
 
     /// Receives what is there; 0 is the end of the stream.
@@ -47,7 +59,7 @@ pub trait Port: Send + Sync + Debug {
     /// nothing is taken from the stream; anything else ends the connection.
     fn recv(&self, parts: &mut [IoPartMut<'_>]) -> io::Result<usize>;
 
-    /// Whether something has come, octets or the end, that was not received yet. Takes nothing.
+    /// Whether octets have come that were not received yet. Takes nothing.
     ///
     /// # Errors
     ///

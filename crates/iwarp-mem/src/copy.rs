@@ -1,0 +1,36 @@
+//! Copies between registered memory and ordinary memory, for transports that no system call serves.
+
+use iwarp_types::AccessError;
+
+use crate::reach::{load, store};
+
+/// Copies octets that lie at `from` into `to`.
+///
+/// # Errors
+///
+/// [`AccessError::BadAddress`] where some are not there. What `to` holds then is not said.
+///
+/// # Safety
+///
+/// As many octets as `to` has may be read at `from`, or are not mapped. Others may write there
+/// meanwhile; no `&mut` to them is in use.
+pub unsafe fn copy_out(to: &mut [u8], from: *const u8) -> Result<(), AccessError> {
+    // SAFETY: of `from` this function's contract says it; `to` is borrowed mutably, so the two do
+    // not overlap.
+    Ok(unsafe { load(to.as_mut_ptr(), from, to.len()) }?)
+}
+
+/// Copies `from` to the place `to`.
+///
+/// # Errors
+///
+/// [`AccessError::BadAddress`] where that is not there. How much was stored then is not said.
+///
+/// # Safety
+///
+/// As many octets as `from` has may be written at `to`, or are not mapped. Others may read and write
+/// there meanwhile; no Rust reference to them is in use.
+pub unsafe fn copy_in(to: *mut u8, from: &[u8]) -> Result<(), AccessError> {
+    // SAFETY: of `to` this function's contract says it; `from` is borrowed, so the two do not overlap.
+    Ok(unsafe { store(to, from.as_ptr(), from.len()) }?)
+}

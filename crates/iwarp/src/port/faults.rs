@@ -1,0 +1,173 @@
+//! A network that delays, cuts and corrupts, as a seed says.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::around::{Held, Wrap, around, gathered, pass_on};
+use super::{IoPart, IoPartMut, Network, Port};
+
+/// What becomes of the octets of a connection. The same seed, and the same calls, give the same.
+#[derive(Clone, Copy, Debug)]
+pub struct Faults {
+    /// What is drawn from.
+    pub seed: u64,
+    /// Of 256 calls so many say `WouldBlock` although something has come or there is room, and up to
+    /// seven more of the same kind after each: what is on its way takes so long.
+    pub delayed: u8,
+    /// A call moves a random number of octets up to this one; 0: as many as it can.
+    pub longest_piece: usize,
+    /// One bit is changed in about one octet of so many that are sent; 0: none.
+    pub corrupt_one_in: u64,
+    /// At the beginning of each direction so many octets are sent as they are: start-up frames have
+    /// no CRC, and go out in one call.
+    pub spared: u64,
+}
+
+impl Faults {
+    /// None yet, to be drawn from that seed.
+    pub const fn seeded(seed: u64) -> Self {
+        Self { seed, delayed: 0, longest_piece: 0, corrupt_one_in: 0, spared: 600 }
+    }
+
+    /// The network with these faults.
+    pub fn around(&self, network: Arc<dyn Network>) -> Arc<dyn Network> {
+        around(network, Source { faults: *self, connections: Arc::default() })
+    }
+}
+
+/// Gives each connection faults of its own.
+#[derive(Clone, Debug)]
+struct Source {
+    faults: Faults,
+    connections: Arc<AtomicU64>,
+}
+
+impl Wrap for Source {
+    fn wrap(&self, port: Box<dyn Port>) -> Box<dyn Port> {
+        let number = self.connections.fetch_add(1, Ordering::Relaxed);
+        let faults = self.faults;
+        let way = |direction: u64| {
+            let seed = faults.seed ^ (number * 2 + direction).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            Mutex::new(Way::new(&faults, seed))
+        };
+        let (sending, receiving) = (way(0), way(1));
+        Box::new(Faulty { port, sending, receiving, held: Held::default(), faults })
+    }
+}
+
+/// One direction.
+#[derive(Debug)]
+struct Way {
+    draws: Draws,
+    /// Calls still to be put off.
+    put_off: u64,
+    /// Octets that have passed.
+    passed: u64,
+    /// The place of the next one that is changed.
+    wrong: u64,
+}
+
+impl Way {
+    fn new(faults: &Faults, seed: u64) -> Self {
+        let mut draws = Draws(seed);
+        let wrong = match faults.corrupt_one_in {
+            0 => u64::MAX,
+            one_in => faults.spared + draws.below(2 * one_in),
+        };
+        Self { draws, put_off: 0, passed: 0, wrong }
+    }
+
+    /// Whether this call comes to nothing.
+    fn is_put_off(&mut self, faults: &Faults) -> bool {
+        if self.put_off == 0 && self.draws.below(256) < u64::from(faults.delayed) {
+            self.put_off = 1 + self.draws.below(8);
+        }
+        let put_off = self.put_off > 0;
+        self.put_off = self.put_off.saturating_sub(1);
+        put_off
+    }
+
+    /// How many octets this call moves at most.
+    fn piece(&mut self, faults: &Faults) -> usize {
+        match faults.longest_piece {
+            0 => usize::MAX,
+            longest => 1 + self.draws.below(longest as u64) as usize,
+        }
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+struct Faulty {
+    port: Box<dyn Port>,
+    sending: Mutex<Way>,
+    receiving: Mutex<Way>,
+    held: Held,
+    faults: Faults,
+}
+
+fn lock(way: &Mutex<Way>) -> MutexGuard<'_, Way> {
+    way.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Port for Faulty {
+    fn send(&self, parts: &[IoPart<'_>], more: bool) -> io::Result<usize> {
+        let way = &mut *lock(&self.sending);
+        let mut octets = gathered(parts)?;
+        if way.passed >= self.faults.spared {
+            if way.is_put_off(&self.faults) {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            octets.truncate(way.piece(&self.faults));
+        }
+        let wrong = way.wrong.wrapping_sub(way.passed);
+        let wrong = usize::try_from(wrong).ok().filter(|place| *place < octets.len());
+        if let Some(place) = wrong {
+            octets.truncate(place + 1);
+            // The same bit should the call have to be repeated.
+            octets[place] ^= 1 << (way.wrong % 8);
+        }
+        let sent = self.port.send(&[IoPart::new(&octets)], more)?;
+        way.passed += sent as u64;
+        if way.passed > way.wrong {
+            way.wrong = way.passed + way.draws.below(2 * self.faults.corrupt_one_in);
+        }
+        Ok(sent)
+    }
+
+    fn recv(&self, parts: &mut [IoPartMut<'_>]) -> io::Result<usize> {
+        let way = &mut *lock(&self.receiving);
+        // What is held nothing else reports.
+        if self.held.is_empty() && way.is_put_off(&self.faults) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let most = way.piece(&self.faults);
+        self.held.receive(&*self.port, parts, most, |octets| way.passed += octets.len() as u64)
+    }
+
+    fn has_input(&self) -> io::Result<bool> {
+        Ok(!self.held.is_empty() || self.port.has_input()?)
+    }
+
+    fn may_hold(&self) -> bool {
+        true
+    }
+
+    pass_on!(port);
+}
+
+/// Numbers that look random (SplitMix64).
+#[derive(Debug)]
+struct Draws(u64);
+
+impl Draws {
+    /// One below `end`, which is not 0.
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % end
+    }
+}
