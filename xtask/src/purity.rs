@@ -4,9 +4,11 @@
 //! A target without std would show it best, but a toolchain seldom has one installed. What the
 //! compiler noted in the built crate shows it as well: the list of crates it refers to, through
 //! all its dependencies, may have `core` and `alloc` in it, not `std`.
+//!
+//! The library names its transport in one file only, so that everything else works over any.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
@@ -20,9 +22,47 @@ pub(crate) fn subject() -> PathBuf {
     head_of(CRATES[0])
 }
 
-/// Checks the heads of the crates and what the built crates refer to.
+/// The only file of the library that names the system's sockets.
+const TRANSPORT: &str = "port/tcp.rs";
+
+/// Checks the heads of the crates, what the built crates refer to, and which file names the
+/// transport.
 pub(crate) fn check() -> Result<String> {
+    check_transport()?;
     Ok(CRATES.map(check_one).into_iter().collect::<Result<Vec<String>>>()?.join("; "))
+}
+
+fn check_transport() -> Result<()> {
+    let library = shell::root().join("crates/iwarp/src");
+    let mut files = Vec::new();
+    sources(&library, &mut files)?;
+    if !files.iter().any(|path| path.ends_with(TRANSPORT)) {
+        bail!("there is no {TRANSPORT} below {}", library.display());
+    }
+    for path in files.iter().filter(|path| !path.ends_with(TRANSPORT)) {
+        if let Some(line) = names_transport(&fs::read_to_string(path)?) {
+            bail!("{}:{line} names the transport, as only {TRANSPORT} may", path.display());
+        }
+    }
+    Ok(())
+}
+
+/// All Rust files below a folder.
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let path = entry?.path();
+        if path.is_dir() {
+            sources(&path, found)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// The first line that names a type of TCP's, ours or std's. Comments may speak of TCP.
+fn names_transport(source: &str) -> Option<usize> {
+    source.lines().position(|line| line.contains("Tcp")).map(|place| place + 1)
 }
 
 fn head_of(name: &str) -> PathBuf {
@@ -96,13 +136,19 @@ fn dependencies(listing: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{dependencies, names_std};
+    use super::{dependencies, names_std, names_transport};
 
     #[test]
     fn only_tests_may_name_std() {
         assert!(!names_std("#![no_std]\nextern crate alloc;\n#[cfg(test)]\nextern crate std;"));
         assert!(names_std("#![no_std]\nextern crate std;"));
         assert!(names_std("#[cfg(feature = \"std\")]\nextern crate std;"));
+    }
+
+    #[test]
+    fn the_transport_is_found_where_it_is_named() {
+        assert_eq!(names_transport("// Over TCP.\nuse crate::port::Port;"), None);
+        assert_eq!(names_transport("use std::io;\nuse std::net::TcpStream;"), Some(2));
     }
 
     #[test]

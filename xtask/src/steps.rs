@@ -82,7 +82,7 @@ pub(crate) const ALL: &[Step] = &[
     Step { name: "doc", about: "rustdoc, warnings are errors", absent: || None, run: doc },
     Step {
         name: "purity",
-        about: "the protocol crate is no_std and without unsafe",
+        about: "the protocol is no_std and without unsafe, one file names the transport",
         absent: || absent_file(purity::subject()),
         run: |_| purity::check().map(Outcome::Passed),
     },

@@ -11,7 +11,8 @@ use std::thread;
 use common::raw::{opcode, split};
 use common::{DEADLINE, End, all_access, couple, next, parts, pattern, succeeded, until};
 use iwarp::cm::{ConnectError, ConnectParams, EventChannel, EventKind, Id, Listener, connect};
-use iwarp::port::{Direction, Faults, MemoryNetwork, Network, Passed, Platform, Recording};
+use iwarp::port::Direction::{Received, Sent};
+use iwarp::port::{Faults, MemoryNetwork, Network, Passed, Platform, Recording};
 use iwarp::{
     CompletionQueue, Device, Ended, MemoryRegion, Options, Payload, Peer, ProtectionDomain,
     QpState, QueuePair, QueuePairAttributes, RecvRequest, SendOp, SendRequest, TerminateCode,
@@ -248,9 +249,22 @@ impl Found {
 fn queue_pairs_meet_without_a_socket() {
     let before = sockets();
     let network = MemoryNetwork::new();
+    meet(|addr| network.platform(addr));
+    assert_eq!(sockets(), before, "a socket was made");
+}
+
+/// Nor does it matter when and in what pieces start-up frames and proofs come.
+#[test]
+fn queue_pairs_meet_piece_by_piece() {
+    let faults = Faults { delayed: 60, longest_piece: 20, ..Faults::seeded(1) };
+    let network = MemoryNetwork::new();
+    meet(|addr| platform(faults.around(network.host(addr))));
+}
+
+fn meet(platform: impl Fn(IpAddr) -> Platform) {
     let addrs = [CLIENT, SERVER];
     let devices =
-        addrs.map(|addr| Device::on_platform(Options::default(), network.platform(addr)).unwrap());
+        addrs.map(|addr| Device::on_platform(Options::default(), platform(addr)).unwrap());
     for round in 0..20 {
         let [one, other] = [0, 1].map(|which| Found::new(&devices[which], addrs[which]));
         thread::scope(|scope| {
@@ -266,7 +280,6 @@ fn queue_pairs_meet_without_a_socket() {
     let alone = Found::new(&devices[0], CLIENT);
     alone.go(&alone);
     alone.tell(&alone);
-    assert_eq!(sockets(), before, "a socket was made");
 }
 
 /// The opcodes of the segments that a stream carries behind its start-up frame.
@@ -296,30 +309,26 @@ fn a_recording_holds_all_that_passed() {
     let (client, server) = connected(&Options::default(), client, server);
     work(&client, &server, 100);
     part(&client, &server);
-    // The client's end was made first.
-    let [sent, received] =
-        [Direction::Sent, Direction::Received].map(|way| recording.stream(0, way));
-    assert_eq!(sent, recording.stream(1, Direction::Received));
-    assert_eq!(received, recording.stream(1, Direction::Sent));
-    let hello = Opcode::Write;
-    let ours = [hello, Opcode::Send, Opcode::Write, Opcode::ReadRequest];
-    assert_eq!(opcodes(FrameKind::Request, &sent), ours);
-    let theirs = [hello, Opcode::Send, Opcode::ReadResponse];
-    assert_eq!(opcodes(FrameKind::Reply, &received), theirs);
-
     let passed = recording.passed();
+    let (ours, theirs) = (passed[0].connection, 1 - passed[0].connection);
+    let [sent, received] = [Sent, Received].map(|way| recording.stream(ours, way));
+    assert_eq!(sent, recording.stream(theirs, Received));
+    assert_eq!(received, recording.stream(theirs, Sent));
+    let hello = Opcode::Write;
+    let asked = [hello, Opcode::Send, Opcode::Write, Opcode::ReadRequest];
+    assert_eq!(opcodes(FrameKind::Request, &sent), asked);
+    let answered = [hello, Opcode::Send, Opcode::ReadResponse];
+    assert_eq!(opcodes(FrameKind::Reply, &received), answered);
+
     let begins: Vec<_> =
         passed.iter().take(4).map(|passed| (passed.connection, passed.direction)).collect();
-    let [request, reply] = [0, 1];
-    use Direction::{Received, Sent};
-    assert_eq!(begins, [(request, Sent), (reply, Received), (reply, Sent), (request, Received)]);
+    assert_eq!(begins, [(ours, Sent), (theirs, Received), (theirs, Sent), (ours, Received)]);
     let ends: HashSet<_> = passed.iter().map(|passed| passed.ends.peer.ip()).collect();
     assert_eq!(ends, HashSet::from([CLIENT, SERVER]));
     // The end of the stream is the last that each hears.
     for connection in 0..2 {
-        let heard = |passed: &&Passed| {
-            passed.connection == connection && passed.direction == Direction::Received
-        };
+        let heard =
+            |passed: &&Passed| passed.connection == connection && passed.direction == Received;
         assert!(passed.iter().rfind(heard).is_some_and(|last| last.octets.is_empty()));
     }
 }

@@ -63,7 +63,15 @@ impl Line {
 
     /// What has come, but no more than there is room for; 0 is the end.
     pub(crate) fn receive(&self, room: &mut [u8]) -> io::Result<usize> {
-        self.port.recv(&mut [IoPartMut::new(room)])
+        let mut came = self.port.recv(&mut [IoPartMut::new(room)])?;
+        while self.port.may_hold() && came > 0 && came < room.len() {
+            match self.port.recv(&mut [IoPartMut::new(&mut room[came..])]) {
+                Ok(more) if more > 0 => came += more,
+                // What has come before comes first; the next look finds this again.
+                _ => break,
+            }
+        }
+        Ok(came)
     }
 }
 
@@ -295,16 +303,23 @@ pub(crate) fn canonical(addr: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Adds what has come; false when nothing has.
+/// Adds what has come, of a port that holds some more than once; false when nothing has.
 fn receive(port: &dyn Port, to: &mut Vec<u8>) -> Result<bool, ConnectError> {
-    let mut room = [0; FRAME_ROOM];
-    match port.recv(&mut [IoPartMut::new(&mut room)]) {
-        Ok(0) => Err(StartupError::Closed.into()),
-        Ok(n) => {
-            to.extend_from_slice(&room[..n]);
-            Ok(true)
+    let before = to.len();
+    loop {
+        let mut room = [0; FRAME_ROOM];
+        match port.recv(&mut [IoPartMut::new(&mut room)]) {
+            // The next look finds it again.
+            Ok(0) if to.len() > before => return Ok(true),
+            Ok(0) => return Err(StartupError::Closed.into()),
+            Ok(n) => to.extend_from_slice(&room[..n]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Ok(to.len() > before);
+            }
+            Err(error) => return Err(error.into()),
         }
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
-        Err(error) => Err(error.into()),
+        if !port.may_hold() || to.len() > FRAME_ROOM {
+            return Ok(true);
+        }
     }
 }

@@ -302,6 +302,10 @@ impl Endpoint {
             self.abort();
             return Err(error);
         }
+        if link.may_hold() {
+            // What it took in with the start-up frame nothing else reports.
+            self.deliver(&link);
+        }
         self.transmit(&link);
         self.settle(&link);
         Ok(())

@@ -126,6 +126,11 @@ impl Link {
         &*self.stream
     }
 
+    /// See [`Port::may_hold`].
+    pub(crate) const fn may_hold(&self) -> bool {
+        self.may_hold
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }

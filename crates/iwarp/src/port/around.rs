@@ -172,35 +172,35 @@ macro_rules! pass_on {
 pub(super) use pass_on;
 
 /// Most octets that are looked at in one go.
-const MOST: usize = 256 * 1024;
+const MOST: usize = 64 * 1024;
 
 /// Octets that came from the inner port and have not gone on.
 #[derive(Debug, Default)]
 pub(super) struct Held(Mutex<Vec<u8>>);
 
 impl Held {
-    /// Receives from `port`, no more than `most`, has `look` look at what came, and passes it on.
+    /// Receives from `port`, has `look` look at what came, and passes `most` octets of it on; the
+    /// others wait.
     pub(super) fn receive(
         &self,
         port: &dyn Port,
         parts: &mut [IoPartMut<'_>],
         most: usize,
-        look: impl FnOnce(&mut [u8]),
+        look: impl FnOnce(&[u8]),
     ) -> io::Result<usize> {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if held.is_empty() {
-            let room: usize = parts.iter().map(IoPartMut::len).sum();
-            let mut octets = vec![0; room.min(most).min(MOST)];
+            let mut octets = vec![0; MOST];
             let came = port.recv(&mut [IoPartMut::new(&mut octets)])?;
             octets.truncate(came);
-            look(&mut octets);
+            look(&octets);
             if came == 0 {
                 return Ok(0);
             }
             *held = octets;
         }
         // Where the program's memory is gone they are received again, to another place.
-        let passed = IoPartMut::scatter(parts, &held)?;
+        let passed = IoPartMut::scatter(parts, &held[..held.len().min(most)])?;
         held.drain(..passed);
         Ok(passed)
     }

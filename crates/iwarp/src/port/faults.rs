@@ -15,7 +15,8 @@ pub struct Faults {
     /// Of 256 calls so many say `WouldBlock` although something has come or there is room, and up to
     /// seven more of the same kind after each: what is on its way takes so long.
     pub delayed: u8,
-    /// A call moves a random number of octets up to this one; 0: as many as it can.
+    /// A call moves a random number of octets up to this one; 0: as many as it can. Of what has
+    /// come the rest waits where the descriptor does not report it ([`Port::may_hold`]).
     pub longest_piece: usize,
     /// One bit is changed in about one octet of so many that are sent; 0: none.
     pub corrupt_one_in: u64,

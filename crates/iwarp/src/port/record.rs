@@ -107,7 +107,7 @@ impl Port for Recorded {
     }
 
     fn recv(&self, parts: &mut [IoPartMut<'_>]) -> io::Result<usize> {
-        let note = |octets: &mut [u8]| self.note(Direction::Received, octets);
+        let note = |octets: &[u8]| self.note(Direction::Received, octets);
         self.held.receive(&*self.port, parts, usize::MAX, note)
     }
 
