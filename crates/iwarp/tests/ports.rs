@@ -29,7 +29,7 @@ const SERVER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
 const CRC_ERROR: TerminateCode = TerminateCode { layer: 2, etype: 0, code: 2 };
 
 fn platform(network: std::sync::Arc<dyn Network>) -> Platform {
-    Platform { network }
+    Platform { network, ..Platform::default() }
 }
 
 /// A client and a server, connected, on platforms of their own.

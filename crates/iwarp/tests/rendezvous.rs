@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use common::meet::{LOOPBACK, Place, Side, exchange, gid};
 use common::reports::Reports;
 use common::{DEADLINE, next, until};
+use iwarp::port::ManualClock;
 use iwarp::{
     CompletionQueue, ModifyError, Options, Peer, Personality, QpState, QueuePairAttributes, Retry,
     WcStatus,
@@ -138,7 +139,8 @@ fn a_lid_leads_to_a_host_of_the_same_network() {
 
 #[test]
 fn what_is_sent_early_waits() {
-    let place = Place::new();
+    let clock = ManualClock::new();
+    let place = Place::timed(&clock);
     for leader_is_late in [false, true] {
         let (low, high) = place.ordered();
         let (early, late) = if leader_is_late { (high, low) } else { (low, high) };
@@ -149,10 +151,12 @@ fn what_is_sent_early_waits() {
         late.init();
         (0..8).for_each(|n| late.post_recv(n));
         // Some attempts; less than work waits.
-        thread::sleep(PAUSE * 3);
+        clock.advance(PAUSE * 3);
         assert!(!early.qp.is_connected());
         assert!(early.send_cq.poll_one().is_none());
         late.rtr(&early);
+        // The next attempt of either.
+        clock.advance(PAUSE);
         for n in 0..8_u8 {
             assert_eq!(early.sent().wr_id, u64::from(n));
         }
@@ -165,13 +169,15 @@ fn what_is_sent_early_waits() {
 /// Without work that waits there is no limit.
 #[test]
 fn a_peer_may_come_late() {
-    let place = Place::new();
+    let clock = ManualClock::new();
+    let place = Place::timed(&clock);
     let (early, late) = place.ordered();
     early.all_the_way(&late);
     early.post_recv(7);
-    thread::sleep(LEAST + PAUSE);
+    clock.advance(LEAST * 100);
     assert_eq!(early.qp.state(), QpState::Rts);
     late.all_the_way(&early);
+    clock.advance(PAUSE);
     late.send(1, b"late");
     assert_eq!(early.received(), b"late");
 }
@@ -199,7 +205,8 @@ fn a_queue_pair_can_be_its_own_peer() {
 
 #[test]
 fn strangers_are_refused() {
-    let place = Place::new();
+    let clock = ManualClock::new();
+    let place = Place::timed(&clock);
     let (low, high) = place.ordered();
     let third = place.end();
     // `low` expects the third, whose peer is somebody else.
@@ -209,16 +216,20 @@ fn strangers_are_refused() {
     high.post_recv(1);
     high.send(1, b"to nobody");
     high.send(2, b"neither");
-    let start = Instant::now();
+    // Whether work waits is looked for now and then.
+    clock.advance(LEAST);
+    assert_eq!(high.qp.state(), QpState::Rts);
+    assert!(high.send_cq.poll_one().is_none());
+    clock.advance(PAUSE);
     assert_eq!(high.status(), WcStatus::RetryExceeded);
     assert_eq!(high.status(), WcStatus::Flushed);
     assert_eq!(next(&high.recv_cq).status, WcStatus::Flushed);
-    assert!(start.elapsed() >= LEAST - Duration::from_millis(100), "{:?}", start.elapsed());
     assert_eq!(high.qp.state(), QpState::Err);
     // That has not hurt anybody else.
     assert_eq!(low.qp.state(), QpState::Rts);
     third.rtr(&low);
     third.rts();
+    clock.advance(PAUSE);
     exchange(&low, &third);
 }
 
@@ -330,7 +341,11 @@ fn sqd_holds_back_and_rts_goes_on() {
     assert_eq!(a.qp.state(), QpState::Sqd);
     b.post_recv(1);
     a.send(1, b"held");
-    thread::sleep(Duration::from_millis(100));
+    // A message there and its acknowledgement pass what is held back.
+    a.post_recv(2);
+    b.send(2, b"not held");
+    assert_eq!(a.received(), b"not held");
+    b.sent();
     assert!(b.recv_cq.poll_one().is_none());
     a.rts();
     assert_eq!(b.received(), b"held");

@@ -151,7 +151,9 @@ fn another_transport_carries_verbs() {
     let folder = std::env::temp_dir().join(format!("iwarp-toy-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let network = Arc::new(Toy { folder: folder.clone(), next: Arc::new(AtomicU16::new(1)) });
-    let device = Device::on_platform(Options::default(), Platform { network }).unwrap();
+    let device =
+        Device::on_platform(Options::default(), Platform { network, ..Platform::default() })
+            .unwrap();
     let listener = Listener::bind(&device, addr(0)).unwrap();
     let [ours, theirs] = [(); 2].map(|()| parts(&device, 16));
     let (connection, accepted) = couple(&device, &ours.3, &listener, &theirs.3);

@@ -18,8 +18,8 @@ use crate::engine::endpoint::{Endpoint, Observer};
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
 use crate::engine::tasks::Task;
 use crate::engine::tended::wait_beside;
+use crate::engine::timers::Alarm;
 use crate::engine::turns::{Call, Turn};
-use crate::engine::worker::Deadline;
 use crate::engine::{Engine, now};
 use crate::port::{Network, Port, Reservation};
 
@@ -50,7 +50,9 @@ pub(crate) struct Outgoing {
     /// Nobody listened at first.
     knocks: AtomicBool,
     id: WeakId,
-    timer: Mutex<Option<Deadline>>,
+    timer: Mutex<Option<Alarm>>,
+    /// The next attempt.
+    next: Mutex<Option<Alarm>>,
     itself: Weak<Outgoing>,
 }
 
@@ -77,7 +79,7 @@ struct Attempt {
     calling: Calling,
     enhanced: bool,
     /// When those in line need not wait for it any more.
-    _opens: Option<Deadline>,
+    _opens: Option<Alarm>,
 }
 
 impl Attempt {
@@ -113,7 +115,7 @@ impl Outgoing {
         let engine = id.upgrade().map(|id| Arc::clone(id.engine()));
         let engine = engine.ok_or_else(closed)?;
         iwarp_mem::afford().map_err(io::Error::from)?;
-        let began = now();
+        let began = engine.timers.now();
         let deadline = began.plus(engine.options.startup_timeout);
         let outgoing = Arc::new_cyclic(|itself| Self {
             engine,
@@ -129,6 +131,7 @@ impl Outgoing {
             knocks: AtomicBool::new(false),
             id,
             timer: Mutex::new(None),
+            next: Mutex::new(None),
             itself: itself.clone(),
         });
         outgoing.begin(outgoing.engine.options.revision, by)?;
@@ -147,7 +150,7 @@ impl Outgoing {
                 outgoing.timed_out();
             }
         };
-        let timer = self.engine.worker.deadline(self.deadline, Box::new(too_late));
+        let timer = self.engine.timers.at(self.deadline, Box::new(too_late));
         *self.timer.lock() = Some(timer);
     }
 
@@ -162,14 +165,16 @@ impl Outgoing {
         let Some(mut attempt) = attempt else { return Ok(()) };
         let worker = &self.engine.worker;
         let end = loop {
-            let now = now();
-            if now >= self.deadline {
+            let left = self.deadline.0.saturating_sub(self.engine.timers.now().0);
+            if left.is_zero() {
                 break too_late(&attempt);
             }
-            if now >= until {
+            // The caller's timeout is by the system's clock, whatever the device's is.
+            let callers = until.0.saturating_sub(now().0);
+            if callers.is_zero() {
                 return Ok(());
             }
-            let left = until.min(self.deadline).0.saturating_sub(now.0);
+            let left = left.min(callers);
             let calling = &mut attempt.calling;
             let waiting = meanwhile.waiting();
             let interest = calling.interest();
@@ -252,9 +257,10 @@ impl Outgoing {
                 outgoing.try_again(revision);
             }
         };
-        let (now, (first, last)) = (now(), PAUSES);
+        let (now, (first, last)) = (self.engine.timers.now(), PAUSES);
         let waited = now.0.saturating_sub(self.began.0);
-        self.engine.worker.at(now.plus((waited / 8).clamp(first, last)), Box::new(again));
+        let at = now.plus((waited / 8).clamp(first, last));
+        *self.next.lock() = Some(self.engine.timers.at(at, Box::new(again)));
     }
 
     /// The peer was asked, or nothing will come of it: the next one's turn.
@@ -277,13 +283,14 @@ impl Outgoing {
 
     /// It is this one's turn until it has asked, unless it is another's. Says when others may go
     /// nevertheless: not where they would find nobody.
-    fn keep_turn(&self) -> Option<Deadline> {
+    fn keep_turn(&self) -> Option<Alarm> {
         let mut turn = self.turn.lock();
         if turn.is_none() {
             *turn = self.engine.turns.take(self.peer);
         }
         let opens = !self.knocks.load(Ordering::Relaxed);
-        turn.as_ref().filter(|_| opens).map(|turn| turn.open_at(now().plus(IN_LINE)))
+        let at = self.engine.timers.now().plus(IN_LINE);
+        turn.as_ref().filter(|_| opens).map(|turn| turn.open_at(at))
     }
 
     /// Begins a connection whose start-up is of that revision.
@@ -303,8 +310,8 @@ impl Outgoing {
             By::Worker => Served::ByWorker(self.itself.upgrade().ok_or_else(closed)?),
             By::Caller => Served::ByCaller,
         };
-        let (worker, private_data) = (&self.engine.worker, &self.params.private_data);
-        let calling = Calling::start(worker, port, config, private_data, served)?;
+        let private_data = &self.params.private_data;
+        let calling = Calling::start(&self.engine, port, config, private_data, served)?;
         let asked = calling.has_asked();
         // With the slot locked: the worker may go on with the attempt as soon as it is not.
         let opens = if asked { None } else { self.keep_turn() };
@@ -378,7 +385,7 @@ impl Outgoing {
 
     /// Nobody listens, and perhaps only not yet.
     fn is_premature(&self, error: &ConnectError) -> bool {
-        is_refusal(error) && now() < self.began.plus(PATIENCE)
+        is_refusal(error) && self.engine.timers.now() < self.began.plus(PATIENCE)
     }
 
     /// A peer that knows revision 1 only closes the connection (RFC 6581 §10): try that on a new
@@ -393,7 +400,8 @@ impl Outgoing {
             }
             _ => false,
         };
-        refused && attempt.enhanced && self.engine.options.fall_back && now() < self.deadline
+        let in_time = self.engine.timers.now() < self.deadline;
+        refused && attempt.enhanced && self.engine.options.fall_back && in_time
     }
 
     fn report(&self, result: Result<(Line, Reply), ConnectError>) {

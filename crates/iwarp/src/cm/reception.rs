@@ -15,11 +15,11 @@ use iwarp_proto::mpa::startup::{Config, Request, Responder};
 
 use crate::cm::crowd::{Crowd, Guest, Place, Source, Victim};
 use crate::cm::startup::{Answering, Called};
+use crate::engine::Engine;
 use crate::engine::desk::Desk;
 use crate::engine::sync::Mutex;
 use crate::engine::tasks::{Task, Tasks};
-use crate::engine::worker::Deadline;
-use crate::engine::{Engine, now};
+use crate::engine::timers::Alarm;
 use crate::port::{Acceptor, Port};
 use crate::report;
 
@@ -54,7 +54,7 @@ struct Entrance {
     task: u64,
     itself: Weak<dyn Task>,
     /// It is not, until then.
-    rest: Option<Deadline>,
+    rest: Option<Alarm>,
     /// It was not, and there was no descriptor afterwards either.
     was_in_vain: bool,
 }
@@ -178,7 +178,8 @@ impl Reception {
             }
         };
         entrance.was_in_vain = true;
-        entrance.rest = Some(self.engine.worker.deadline(now().plus(REST), Box::new(again)));
+        let timers = &self.engine.timers;
+        entrance.rest = Some(timers.at(timers.now().plus(REST), Box::new(again)));
     }
 
     fn end_rest(&self, acceptor: &dyn Acceptor) {
@@ -213,13 +214,13 @@ struct Arriving {
 struct Arrival {
     called: Called,
     place: Place,
-    _deadline: Deadline,
+    _deadline: Alarm,
 }
 
 impl Arriving {
     fn start(reception: &Reception, port: Box<dyn Port>, place: Place) -> io::Result<()> {
         iwarp_mem::afford()?;
-        let responder = Responder::new(reception.config, now());
+        let responder = Responder::new(reception.config, reception.engine.timers.now());
         let deadline = responder.deadline();
         let mut called = Called::new(port, responder);
         // Initiators send it as soon as they are connected: it is here, more often than not.
@@ -249,7 +250,7 @@ impl Arriving {
                 arriving.drop_it("the start-up frame did not arrive in time");
             }
         };
-        let deadline = reception.engine.worker.deadline(deadline, Box::new(too_late));
+        let deadline = reception.engine.timers.at(deadline, Box::new(too_late));
         *state = Some(Arrival { called, place, _deadline: deadline });
         Ok(())
     }
@@ -366,7 +367,7 @@ mod tests {
             (0..count).map(|_| network.connect(None, addr, None).unwrap()).collect()
         };
         let ask = |port: &dyn Port, number: u8| {
-            let initiator = Initiator::new(config, &[number], now()).unwrap();
+            let initiator = Initiator::new(config, &[number], engine.timers.now()).unwrap();
             let request = initiator.request();
             assert_eq!(port.send(&[IoPart::new(request)], false).unwrap(), request.len());
         };

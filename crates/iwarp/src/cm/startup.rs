@@ -13,7 +13,6 @@ use iwarp_proto::mpa::startup::{Config, Initiator, Negotiated, Reply, Request, R
 use crate::cm::crowd::Place;
 use crate::cm::{ConnectError, ConnectParams};
 use crate::engine::Engine;
-use crate::engine::now;
 use crate::engine::options::{KeepAlive, Options};
 use crate::engine::tasks::{Task, Tasks};
 use crate::engine::worker::Worker;
@@ -87,13 +86,13 @@ impl Calling {
     /// Goes on with a port that was told to connect; where that is done already, as within a host,
     /// the Request goes out at once.
     pub(crate) fn start(
-        worker: &Worker,
+        engine: &Engine,
         port: Box<dyn Port>,
         config: Config,
         private_data: &[u8],
         served: Served,
     ) -> Result<Self, ConnectError> {
-        let initiator = Initiator::new(config, private_data, now())
+        let initiator = Initiator::new(config, private_data, engine.timers.now())
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let line = Line::new(port);
         let received = Vec::new();
@@ -101,7 +100,7 @@ impl Calling {
         calling.ask()?;
         if let Served::ByWorker(task) = served {
             let fds = calling.line.descriptors();
-            calling.task = Some(worker.tasks().add(fds, calling.interest(), task)?);
+            calling.task = Some(engine.worker.tasks().add(fds, calling.interest(), task)?);
         }
         Ok(calling)
     }

@@ -19,6 +19,7 @@
 //!   tended     what groups and desks have in common: callers or the worker look after them
 //!   worker     the thread that serves what nobody drives; timers
 //!   bell       what wakes a blocked caller
+//!   timers     what is due by the device's clock, where connections are made
 //!   tasks      descriptors that are waited for on behalf of others
 //!   vigil      whether a silent peer is still there
 //!   send_memory  what the system may keep for peers that do not read
@@ -47,6 +48,7 @@ pub(crate) mod slots;
 pub(crate) mod sync;
 pub(crate) mod tasks;
 pub(crate) mod tended;
+pub(crate) mod timers;
 pub(crate) mod token;
 pub(crate) mod turns;
 pub(crate) mod vigil;
@@ -66,6 +68,7 @@ use options::Options;
 use pool::Pool;
 use send_memory::SendMemory;
 use sync::Mutex;
+use timers::Timers;
 use turns::Turns;
 use worker::Worker;
 
@@ -78,6 +81,8 @@ pub(crate) struct Engine {
     pub(crate) options: Options,
     /// Makes its connections.
     pub(crate) network: Arc<dyn Network>,
+    /// Say how long that takes.
+    pub(crate) timers: Timers,
     pub(crate) pool: Pool,
     pub(crate) send_memory: Arc<SendMemory>,
     /// Makes connections and keeps times.
@@ -98,13 +103,14 @@ pub(crate) struct Engine {
 impl Engine {
     pub(crate) fn new(options: Options, platform: Platform) -> io::Result<Self> {
         iwarp_mem::afford()?;
-        let Platform { network } = platform;
+        let Platform { network, clock } = platform;
         let pool = Pool::new()?;
         // In this order: what was started is stopped if the next one cannot be.
         let worker = Worker::start(&options)?;
+        let timers = Timers::new(Arc::clone(&worker), clock);
         let mut engine = Self {
             memory: Arc::new(MemoryTable::new()),
-            turns: Turns::new(&worker),
+            turns: Turns::new(&timers),
             worker,
             others: Vec::new(),
             next_worker: AtomicU32::new(0),
@@ -116,6 +122,7 @@ impl Engine {
             process: ForkGeneration::new(),
             options,
             network,
+            timers,
             next_pd: AtomicU32::new(1),
         };
         for _ in 1..engine.options.workers {

@@ -10,9 +10,8 @@ use std::sync::Arc;
 
 use iwarp_types::Time;
 
-use crate::engine::now;
 use crate::engine::sync::Mutex;
-use crate::engine::worker::{Deadline, Worker};
+use crate::engine::timers::{Alarm, Timers};
 
 /// What somebody in line is told, on the worker.
 pub(crate) enum Call {
@@ -54,7 +53,7 @@ impl Lines {
 /// Lines in front of addresses.
 pub(crate) struct Turns {
     lines: Mutex<Lines>,
-    worker: Arc<Worker>,
+    timers: Timers,
 }
 
 impl std::fmt::Debug for Turns {
@@ -64,8 +63,8 @@ impl std::fmt::Debug for Turns {
 }
 
 impl Turns {
-    pub(crate) fn new(worker: &Arc<Worker>) -> Arc<Self> {
-        Arc::new(Self { lines: Mutex::default(), worker: Arc::clone(worker) })
+    pub(crate) fn new(timers: &Timers) -> Arc<Self> {
+        Arc::new(Self { lines: Mutex::default(), timers: timers.clone() })
     }
 
     /// It is the caller's turn until the result is dropped, unless it is somebody else's.
@@ -139,16 +138,16 @@ impl Turn {
     }
 
     /// Lets everybody go who is still in line at that time, unless the result is dropped before.
-    pub(crate) fn open_at(&self, at: Time) -> Deadline {
+    pub(crate) fn open_at(&self, at: Time) -> Alarm {
         let open = self.doing(|turns, addr, number| turns.end_line(addr, number, || Call::Open));
-        self.turns.worker.deadline(at, open)
+        self.turns.timers.at(at, open)
     }
 
     /// Nobody listens, for those in line either.
     pub(crate) fn refuse(self) {
         // Comes before the end of the turn, which finds no line any more.
         let tell = self.doing(|turns, addr, number| turns.end_line(addr, number, || Call::Refused));
-        self.turns.worker.at(now(), tell);
+        self.turns.timers.soon(tell);
     }
 
     /// For the worker: whoever has the turn may hold what the next one needs.
@@ -164,7 +163,7 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.turns.worker.at(now(), self.doing(Turns::pass));
+        self.turns.timers.soon(self.doing(Turns::pass));
     }
 }
 
@@ -175,6 +174,8 @@ mod tests {
 
     use super::*;
     use crate::engine::options::Options;
+    use crate::engine::worker::Worker;
+    use crate::port::ManualClock;
 
     const ADDR: SocketAddr =
         SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
@@ -182,6 +183,8 @@ mod tests {
 
     struct Scene {
         worker: Arc<Worker>,
+        clock: ManualClock,
+        timers: Timers,
         turns: Arc<Turns>,
         tell: Sender<(usize, Call)>,
         told: Receiver<(usize, Call)>,
@@ -190,9 +193,11 @@ mod tests {
     impl Scene {
         fn new() -> Self {
             let worker = Worker::start(&Options::default()).unwrap();
-            let turns = Turns::new(&worker);
+            let clock = ManualClock::new();
+            let timers = Timers::new(Arc::clone(&worker), clock.clone().into());
+            let turns = Turns::new(&timers);
             let (tell, told) = mpsc::channel();
-            Self { worker, turns, tell, told }
+            Self { worker, clock, timers, turns, tell, told }
         }
 
         fn stand(&self, number: usize) {
@@ -255,7 +260,10 @@ mod tests {
         let scene = Scene::new();
         let first = scene.turns.take(ADDR).unwrap();
         (0..3).for_each(|number| scene.stand(number));
-        let _opens = first.open_at(now());
+        let _opens = first.open_at(scene.timers.now().plus(DEADLINE));
+        scene.clock.advance(DEADLINE / 2);
+        assert!(scene.told.try_recv().is_err(), "it is too early");
+        scene.clock.advance(DEADLINE / 2);
         for number in 0..3 {
             let (who, call) = scene.told.recv_timeout(DEADLINE).unwrap();
             assert_eq!(who, number);
@@ -267,7 +275,7 @@ mod tests {
         drop(first);
         // Behind the end of the first turn, on the same thread.
         let (tell, told) = mpsc::channel();
-        scene.worker.at(now(), Box::new(move || tell.send(()).unwrap()));
+        scene.timers.soon(Box::new(move || tell.send(()).unwrap()));
         told.recv_timeout(DEADLINE).unwrap();
         assert!(scene.told.try_recv().is_err(), "it is not the end of this one");
         drop(second);

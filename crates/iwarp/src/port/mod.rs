@@ -11,12 +11,14 @@
 //!   record       a network around another that remembers what passes
 //!   faults       a network around another that delays, cuts and corrupts
 //!   around       what those two have in common
+//!   clock        the time by which connections are made
 //!   descriptors  how a port says that it is ready
 //! ```
 //!
 //! Dispatch is one virtual call for each system call's worth of octets, none for each segment.
 
 mod around;
+pub(crate) mod clock;
 mod descriptors;
 mod faults;
 mod memory;
@@ -29,6 +31,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use clock::{Clock, ManualClock};
 pub use descriptors::Descriptors;
 pub use faults::Faults;
 pub use iwarp_os::owner::Owner;
@@ -295,4 +298,6 @@ pub struct Settings<'a> {
 pub struct Platform {
     /// Makes its connections.
     pub network: Arc<dyn Network>,
+    /// Says how long that takes.
+    pub clock: Clock,
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use iwarp_os::owner::{self, Owner};
 use iwarp_os::{IoPart, IoPartMut, Ipv6Listen, Keepalive, Sharing, Spare, TcpSocket, Vitals};
 
-use super::{Acceptor, Descriptors, Ends, Network, Platform, Port, Reservation, Settings};
+use super::{Acceptor, Clock, Descriptors, Ends, Network, Platform, Port, Reservation, Settings};
 
 /// Below this nothing sensible has an MSS; used when the system does not say.
 const DEFAULT_EMSS: usize = 536;
@@ -23,7 +23,7 @@ struct Tcp;
 /// The system's own: TCP.
 impl Default for Platform {
     fn default() -> Self {
-        Self { network: Arc::new(Tcp) }
+        Self { network: Arc::new(Tcp), clock: Clock::system() }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use iwarp::port::{ManualClock, Platform};
 use iwarp::{
     CompletionQueue, Device, Gid, Options, Payload, Peer, ProtectionDomain, QpState, QueuePair,
     QueuePairAttributes, RecvRequest, SendOp, SendRequest, Sge, WcStatus, WorkCompletion,
@@ -24,7 +25,16 @@ impl Place {
     }
 
     pub fn with(options: Options, addr: &str) -> Self {
-        let device = Device::with_options(options).unwrap();
+        Self::of(Device::with_options(options).unwrap(), addr)
+    }
+
+    /// One where attempts to connect are made, and given up, by a clock of the test's.
+    pub fn timed(clock: &ManualClock) -> Self {
+        let platform = Platform { clock: clock.clone().into(), ..Platform::default() };
+        Self::of(Device::on_platform(Options::default(), platform).unwrap(), LOOPBACK)
+    }
+
+    fn of(device: Device, addr: &str) -> Self {
         let gid = gid(&device, addr.parse().unwrap()).expect("no such address");
         Self { pd: device.alloc_pd(), device, gid }
     }

@@ -13,7 +13,6 @@ use crate::cm::rendezvous::door::send_away;
 use crate::cm::rendezvous::introduction::Secret;
 use crate::cm::rendezvous::proof::{Key, SHARE, Side, TAG};
 use crate::cm::startup::{Answering, Line};
-use crate::engine::now;
 use crate::engine::tasks::{Task, Tasks};
 use crate::port::Descriptors;
 
@@ -137,9 +136,8 @@ impl Guest {
 impl Guests {
     /// Whether there is room for another. Where there are many, the one goes that has had the
     /// longest time to prove something.
-    pub(crate) fn make_room(&mut self, tasks: &Tasks) -> bool {
+    pub(crate) fn make_room(&mut self, tasks: &Tasks, now: Time) -> bool {
         if self.list.len() >= MOST {
-            let now = now();
             let oldest = self.list.iter().position(|guest| now >= guest.since.plus(GRACE));
             let Some(oldest) = oldest else { return false };
             self.list.remove(oldest).go(tasks, "others came");
@@ -152,9 +150,10 @@ impl Guests {
         &mut self,
         meeting: &Weak<Meeting>,
         tasks: &Tasks,
+        now: Time,
         waiting: Waiting,
     ) -> io::Result<()> {
-        self.add(meeting, tasks, Stage::Waiting(waiting))
+        self.add(meeting, tasks, now, Stage::Waiting(waiting))
     }
 
     /// Awaits the proof.
@@ -162,15 +161,22 @@ impl Guests {
         &mut self,
         meeting: &Weak<Meeting>,
         tasks: &Tasks,
+        now: Time,
         proving: Proving,
     ) -> io::Result<()> {
-        self.add(meeting, tasks, Stage::Proving(proving))
+        self.add(meeting, tasks, now, Stage::Proving(proving))
     }
 
-    fn add(&mut self, meeting: &Weak<Meeting>, tasks: &Tasks, stage: Stage) -> io::Result<()> {
+    fn add(
+        &mut self,
+        meeting: &Weak<Meeting>,
+        tasks: &Tasks,
+        now: Time,
+        stage: Stage,
+    ) -> io::Result<()> {
         self.serial += 1;
         let serial = self.serial;
-        let mut guest = Guest { serial, since: now(), task: 0, stage };
+        let mut guest = Guest { serial, since: now, task: 0, stage };
         let watch = Arc::new(Watch { meeting: Weak::clone(meeting), serial });
         guest.task = tasks.add(guest.descriptors(), Interest::READ, watch)?;
         self.list.push(guest);
@@ -216,8 +222,7 @@ impl Guests {
     }
 
     /// Who has been asked for a proof long ago goes.
-    pub(crate) fn expire(&mut self, tasks: &Tasks) {
-        let now = now();
+    pub(crate) fn expire(&mut self, tasks: &Tasks, now: Time) {
         let late = |guest: &mut Guest| {
             matches!(guest.stage, Stage::Proving(_)) && now >= guest.since.plus(PATIENCE)
         };

@@ -19,12 +19,12 @@ use crate::cm::rendezvous::users::{self, Unwelcome};
 use crate::cm::rendezvous::{Peer, Rendezvous, Retry};
 use crate::cm::startup::{Answering, Calling, Line, Served, operate};
 use crate::cm::{ConnectError, ConnectParams, closed};
+use crate::engine::Engine;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::numbers::{Number, port_of};
 use crate::engine::sync::Mutex;
 use crate::engine::tasks::{Task, Tasks};
-use crate::engine::worker::Deadline;
-use crate::engine::{Engine, now};
+use crate::engine::timers::Alarm;
 use crate::port::Port;
 use crate::report;
 use crate::verbs::Gid;
@@ -81,7 +81,7 @@ struct Search {
     waiting: Option<Time>,
     /// What became of the last attempt.
     failure: Option<String>,
-    timer: Option<Deadline>,
+    timer: Option<Alarm>,
 }
 
 struct Attempt {
@@ -137,6 +137,10 @@ impl Meeting {
         &self.endpoint.engine
     }
 
+    fn now(&self) -> Time {
+        self.engine().timers.now()
+    }
+
     fn tasks(&self) -> &Tasks {
         self.engine().worker.tasks()
     }
@@ -163,7 +167,7 @@ impl Meeting {
         state.search = Some(Search {
             leads,
             attempt: None,
-            next: now().plus(STEP).plus(if leads { Duration::ZERO } else { PRECEDENCE }),
+            next: self.now().plus(STEP).plus(if leads { Duration::ZERO } else { PRECEDENCE }),
             pause: FIRST_PAUSE,
             waiting: None,
             failure: None,
@@ -180,7 +184,7 @@ impl Meeting {
             return;
         }
         if let Some(search) = &mut state.search {
-            let now = now();
+            let now = self.now();
             match &mut search.attempt {
                 Some(attempt) if attempt.secret == Secret::Responders => {
                     attempt.deadline = attempt.deadline.min(now.plus(OUTDATED));
@@ -244,12 +248,12 @@ impl Meeting {
             self.report(&mut state, &peer, &unwelcome.to_string());
             return send_away(answering, "it is another user's");
         }
-        if !state.guests.make_room(self.tasks()) {
+        if !state.guests.make_room(self.tasks(), self.now()) {
             return send_away(answering, "too many came at once");
         }
         let Introduction { secret, share, .. } = *introduction;
         let waiting = Waiting { answering, secret, share, words };
-        if let Err(error) = state.guests.keep(&self.itself, self.tasks(), waiting) {
+        if let Err(error) = state.guests.keep(&self.itself, self.tasks(), self.now(), waiting) {
             report!(WARN, %error, "a connection cannot be kept");
         }
         self.serve(&mut state);
@@ -268,13 +272,14 @@ impl Meeting {
                 (Secret::Responders, Some(psn)) => psn,
                 _ => peer.psn,
             };
-            if !state.tries.take(now()) {
+            if !state.tries.take(self.now()) {
                 send_away(waiting.answering, "too many have failed to prove what they know");
                 continue;
             }
             let answered = self.answer(waiting, secret, &peer);
-            let kept = answered
-                .and_then(|proving| Ok(state.guests.expect(&self.itself, tasks, proving)?));
+            let kept = answered.and_then(|proving| {
+                Ok(state.guests.expect(&self.itself, tasks, self.now(), proving)?)
+            });
             if let Err(error) = kept {
                 tracing::debug!(%error, "somebody who came to a queue pair cannot be answered");
             }
@@ -320,7 +325,7 @@ impl Meeting {
         let Some(peer) = state.peer else { return };
         let limit = state.retry.limit();
         let Some(search) = &mut state.search else { return };
-        let now = now();
+        let now = self.now();
         let waits = self.endpoint.with(|qp| qp.outstanding().0 > 0);
         search.waiting = if waits { search.waiting.or(Some(now)) } else { None };
         let end = match (search.waiting, limit) {
@@ -330,7 +335,7 @@ impl Meeting {
         if end.is_some_and(|end| now >= end) {
             return self.give_up(state, &peer);
         }
-        state.guests.expire(self.tasks());
+        state.guests.expire(self.tasks(), now);
         if search.attempt.as_ref().is_some_and(|attempt| now >= attempt.deadline) {
             self.failed(search, "no answer".to_owned());
         }
@@ -353,7 +358,7 @@ impl Meeting {
                 meeting.tick();
             }
         };
-        search.timer = Some(self.engine().worker.deadline(at, Box::new(tick)));
+        search.timer = Some(self.engine().timers.at(at, Box::new(tick)));
     }
 
     fn tick(&self) {
@@ -378,8 +383,8 @@ impl Meeting {
         let request = Introduction { secret, from, to, share }.encode();
         let itself = self.itself.upgrade().ok_or_else(closed)?;
         let served = Served::ByWorker(itself);
-        let calling = Calling::start(&engine.worker, port, config, &request, served)?;
-        let deadline = now().plus(engine.options.startup_timeout);
+        let calling = Calling::start(engine, port, config, &request, served)?;
+        let deadline = self.now().plus(engine.options.startup_timeout);
         Ok(Attempt { secret, deadline, stage: Stage::Calling { calling, opening, request } })
     }
 
@@ -388,7 +393,7 @@ impl Meeting {
         let attempt = search.attempt.take();
         self.drop_attempt(attempt);
         search.failure = Some(why);
-        search.next = now().plus(search.pause);
+        search.next = self.now().plus(search.pause);
         search.pause = (search.pause * 2).min(PAUSE);
     }
 

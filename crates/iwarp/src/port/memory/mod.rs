@@ -26,8 +26,8 @@ use iwarp_os::{EventFd, EventFdKind, FdPlace};
 use self::pipe::Pipe;
 use self::switch::{Claim, Switch};
 use super::{
-    Acceptor, Descriptors, Ends, IoPart, IoPartMut, Ipv6Listen, Network, Owner, Platform, Port,
-    Reservation, Sharing,
+    Acceptor, Clock, Descriptors, Ends, IoPart, IoPartMut, Ipv6Listen, Network, Owner, Platform,
+    Port, Reservation, Sharing,
 };
 
 /// Octets that a pipe holds unless something else was asked for.
@@ -68,7 +68,7 @@ impl MemoryNetwork {
 
     /// What a device on that host stands on.
     pub fn platform(&self, ip: IpAddr) -> Platform {
-        Platform { network: self.host(ip) }
+        Platform { network: self.host(ip), clock: Clock::system() }
     }
 
     /// Connects `from` to whatever listens at `to` on that host.
