@@ -21,6 +21,7 @@ use iwarp::{
 use iwarp_proto::mpa::rx::Deframer;
 use iwarp_proto::mpa::wire::{Frame, FrameKind};
 use iwarp_proto::rdmap::wire::Opcode;
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
 
 const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
 const SERVER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
@@ -408,4 +409,44 @@ fn a_changed_bit_ends_the_connection() {
     assert!(faults > 20, "{all:?}");
     assert!(all.iter().any(|(good, _)| *good > 0 && *good < 60), "{all:?}");
     assert!(all.iter().all(|(_, ended)| ended.is_some()), "{all:?}");
+}
+
+/// Octets that are in no system call find out by themselves that memory has gone, on either side.
+#[cfg(not(plain_copies))]
+#[test]
+fn memory_that_is_gone_ends_one_connection() {
+    const LEN: usize = 64 * 1024;
+    let options = Options { crc: false, mulpdu: Some(30_000), ..Options::default() };
+    // SAFETY: a new mapping.
+    let start = unsafe {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        mmap_anonymous(std::ptr::null_mut(), LEN, protection, MapFlags::PRIVATE).unwrap()
+    };
+    let protect = |flags| {
+        // SAFETY: the test's own pages, which nothing but the network looks at.
+        unsafe { mprotect(start, LEN, flags) }.unwrap();
+    };
+    let register = |end: &End| {
+        // SAFETY: what becomes of it is what is looked at; it is never unmapped.
+        unsafe { end.pd.register_raw(start.cast(), LEN, all_access()) }.unwrap()
+    };
+    for sink_goes in [true, false] {
+        let (client, server) = in_memory(&options, &MemoryNetwork::new());
+        let gone = register(if sink_goes { &server } else { &client });
+        let there = if sink_goes { client.region(LEN) } else { server.region(LEN) };
+        protect(MprotectFlags::empty());
+        let (source, sink) = if sink_goes { (&there, &gone) } else { (&gone, &there) };
+        client.write(1, source.sge(0, LEN), sink, 0);
+        let ended = server.connection.wait_disconnected(Some(DEADLINE));
+        if sink_goes {
+            let code = TerminateCode { layer: 0, etype: 0, code: 0 };
+            assert_eq!(ended, Some(Ended::Fault(code)));
+        } else {
+            assert_eq!(next(&client.send_cq).status, WcStatus::LocalProtection);
+            assert!(ended.is_some());
+        }
+        protect(MprotectFlags::READ | MprotectFlags::WRITE);
+    }
+    let (client, server) = in_memory(&options, &MemoryNetwork::new());
+    work(&client, &server, LEN);
 }
