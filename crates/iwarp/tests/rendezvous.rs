@@ -9,18 +9,15 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::meet::{LOOPBACK, Place, Side, exchange, gid};
+use common::meet::{LOOPBACK, Model, PAUSE, Place, Side, exchange, gid};
 use common::reports::Reports;
 use common::{DEADLINE, next, until};
-use iwarp::port::ManualClock;
 use iwarp::{
     CompletionQueue, ModifyError, Options, Peer, Personality, QpState, QueuePairAttributes, Retry,
     WcStatus,
 };
 use process::{Child, listen_to_parent, role, say, setting};
 
-/// The longest pause between two attempts.
-const PAUSE: Duration = Duration::from_millis(500);
 /// Work waits at least so long for a connection.
 const LEAST: Duration = Duration::from_secs(3);
 
@@ -139,8 +136,8 @@ fn a_lid_leads_to_a_host_of_the_same_network() {
 
 #[test]
 fn what_is_sent_early_waits() {
-    let clock = ManualClock::new();
-    let place = Place::timed(&clock);
+    let model = Model::default();
+    let (place, clock) = (model.place(), &model.clock);
     for leader_is_late in [false, true] {
         let (low, high) = place.ordered();
         let (early, late) = if leader_is_late { (high, low) } else { (low, high) };
@@ -169,8 +166,8 @@ fn what_is_sent_early_waits() {
 /// Without work that waits there is no limit.
 #[test]
 fn a_peer_may_come_late() {
-    let clock = ManualClock::new();
-    let place = Place::timed(&clock);
+    let model = Model::default();
+    let (place, clock) = (model.place(), &model.clock);
     let (early, late) = place.ordered();
     early.all_the_way(&late);
     early.post_recv(7);
@@ -205,8 +202,8 @@ fn a_queue_pair_can_be_its_own_peer() {
 
 #[test]
 fn strangers_are_refused() {
-    let clock = ManualClock::new();
-    let place = Place::timed(&clock);
+    let model = Model::default();
+    let (place, clock) = (model.place(), &model.clock);
     let (low, high) = place.ordered();
     let third = place.end();
     // `low` expects the third, whose peer is somebody else.
@@ -235,15 +232,14 @@ fn strangers_are_refused() {
 
 #[test]
 fn a_queue_pair_has_one_connection() {
-    let place = Place::new();
-    let (a, b) = (place.end(), place.end());
-    a.all_the_way(&b);
-    b.all_the_way(&a);
-    exchange(&a, &b);
+    let model = Model::default();
+    let place = model.place();
+    let (a, b) = model.couple(&place);
     // One more wants it.
     let c = place.end();
     c.all_the_way(&a);
     c.send(1, b"me too");
+    model.clock.advance(LEAST + PAUSE);
     assert_eq!(c.status(), WcStatus::RetryExceeded);
     exchange(&a, &b);
 }
@@ -279,7 +275,8 @@ fn reset_and_again() {
 
 #[test]
 fn err_flushes_what_waits() {
-    let place = Place::new();
+    let model = Model::default();
+    let place = model.place();
     let (a, b) = (place.end(), place.end());
     a.all_the_way(&b);
     a.post_recv(1);
@@ -290,6 +287,7 @@ fn err_flushes_what_waits() {
     // And nobody comes any more.
     b.all_the_way(&a);
     b.send(1, b"hello?");
+    model.clock.advance(LEAST + PAUSE);
     assert_eq!(b.status(), WcStatus::RetryExceeded);
 }
 
@@ -610,17 +608,17 @@ fn a_peer_that_never_comes_is_named() {
             .succeeds(DEADLINE * 2);
     }
     let reports = Reports::listen();
-    let (place, other) = (Place::new(), Place::new());
+    let model = Model::default();
+    let (place, other) = (model.place(), model.place());
     let (a, b) = (place.end(), other.end());
     a.all_the_way(&b);
     a.qp.set_retry(Retry { timeout: Some(Duration::from_millis(800)), count: 4 });
     a.send(1, b"anybody?");
-    let start = Instant::now();
+    let patience = Duration::from_secs(4);
+    model.clock.advance(patience);
+    assert!(a.send_cq.poll_one().is_none());
+    model.clock.advance(PAUSE);
     assert_eq!(a.status(), WcStatus::RetryExceeded);
-    let took = start.elapsed();
-    let expected = Duration::from_secs(4);
-    assert!(took >= expected - Duration::from_millis(100), "{took:?}");
-    assert!(took < expected + Duration::from_secs(3), "{took:?}");
     let reports = reports.lines();
     let [line] = &reports[..] else { panic!("{reports:?}") };
     let port = port(&b);
@@ -637,7 +635,8 @@ fn psns_that_differ_are_named() {
         return Child::start("psns_that_differ_are_named", "only", &[]).succeeds(DEADLINE * 2);
     }
     let reports = Reports::listen();
-    let (place, other) = (Place::new(), Place::new());
+    let model = Model::default();
+    let (place, other) = (model.place(), model.place());
     let (a, b) = (place.end(), other.end());
     a.init();
     b.init();
@@ -645,12 +644,18 @@ fn psns_that_differ_are_named() {
     b.qp.connect_to(&Peer { psn: a.qp.psn() ^ 1, ..a.as_peer_of(&b.gid) }).unwrap();
     a.rts();
     b.rts();
+    // Without work that waits they try for ever.
+    until("each end to be told", || {
+        model.clock.advance(Duration::from_millis(1));
+        (reports.lines().len() == 2).then_some(())
+    });
     a.send(1, b"who is there?");
+    model.clock.advance(LEAST + PAUSE);
     assert_eq!(a.status(), WcStatus::RetryExceeded);
     b.qp.modify(QpState::Reset).unwrap();
     let reports = reports.lines();
     // One for each end, and that work has failed.
-    assert!((2..=3).contains(&reports.len()), "{reports:?}");
+    assert_eq!(reports.len(), 3, "{reports:?}");
     assert!(reports.iter().all(|line| line.contains("rq_psn of each must be sq_psn")));
     let number = format!("{:#08x}", b.qp.number());
     assert!(reports.iter().all(|line| line.contains(&number)), "{number} in {reports:?}");

@@ -1,8 +1,9 @@
 //! Queue pairs that are connected without the connection manager.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
-use iwarp::port::{ManualClock, Platform};
+use iwarp::port::{ManualClock, MemoryNetwork, Platform};
 use iwarp::{
     CompletionQueue, Device, Gid, Options, Payload, Peer, ProtectionDomain, QpState, QueuePair,
     QueuePairAttributes, RecvRequest, SendOp, SendRequest, Sge, WcStatus, WorkCompletion,
@@ -11,6 +12,8 @@ use iwarp::{
 use crate::common::{all_access, next, succeeded};
 
 pub const LOOPBACK: &str = "127.0.0.1";
+/// The longest pause between two attempts.
+pub const PAUSE: Duration = Duration::from_millis(500);
 
 /// A device to make queue pairs on, and the address that it tells.
 pub struct Place {
@@ -26,12 +29,6 @@ impl Place {
 
     pub fn with(options: Options, addr: &str) -> Self {
         Self::of(Device::with_options(options).unwrap(), addr)
-    }
-
-    /// One where attempts to connect are made, and given up, by a clock of the test's.
-    pub fn timed(clock: &ManualClock) -> Self {
-        let platform = Platform { clock: clock.clone().into(), ..Platform::default() };
-        Self::of(Device::on_platform(Options::default(), platform).unwrap(), LOOPBACK)
     }
 
     fn of(device: Device, addr: &str) -> Self {
@@ -60,6 +57,32 @@ impl Place {
     pub fn ordered(&self) -> (Side, Side) {
         let (one, other) = (self.end(), self.end());
         if one.qp.number() < other.qp.number() { (one, other) } else { (other, one) }
+    }
+}
+
+/// A host in memory where attempts to connect are made, and given up, by a clock of the test's: an
+/// attempt that finds nobody is over before the clock goes on.
+#[derive(Default)]
+pub struct Model {
+    network: MemoryNetwork,
+    pub clock: ManualClock,
+}
+
+impl Model {
+    pub fn place(&self) -> Place {
+        let network = self.network.host(LOOPBACK.parse().unwrap());
+        let platform = Platform { network, clock: self.clock.clone().into() };
+        Place::of(Device::on_platform(Options::default(), platform).unwrap(), LOOPBACK)
+    }
+
+    /// Two ends, connected.
+    pub fn couple(&self, place: &Place) -> (Side, Side) {
+        let (a, b) = (place.end(), place.end());
+        a.all_the_way(&b);
+        b.all_the_way(&a);
+        self.clock.advance(PAUSE);
+        exchange(&a, &b);
+        (a, b)
     }
 }
 

@@ -33,6 +33,8 @@ impl Default for Ports {
 #[derive(Debug)]
 struct Entry {
     serial: u64,
+    /// The reservation that it belongs to, which may be itself.
+    owner: u64,
     addr: SocketAddr,
     sharing: Sharing,
     queue: Option<Arc<Queue>>,
@@ -64,10 +66,12 @@ impl Ports {
         Err(io::ErrorKind::AddrInUse.into())
     }
 
-    fn add(&mut self, addr: SocketAddr, sharing: Sharing) -> u64 {
+    fn add(&mut self, addr: SocketAddr, sharing: Sharing, owner: Option<u64>) -> u64 {
         self.serial += 1;
-        self.entries.push(Entry { serial: self.serial, addr, sharing, queue: None });
-        self.serial
+        let serial = self.serial;
+        let owner = owner.unwrap_or(serial);
+        self.entries.push(Entry { serial, owner, addr, sharing, queue: None });
+        serial
     }
 }
 
@@ -103,8 +107,8 @@ impl Switch {
         if !ports.is_free(addr, sharing) {
             return Err(io::ErrorKind::AddrInUse.into());
         }
-        let serial = ports.add(addr, sharing);
-        Ok(Claim { switch: Arc::clone(self), host, addr, serial })
+        let serial = ports.add(addr, sharing, None);
+        Ok(Claim { switch: Arc::clone(self), host, addr, serial, owner: serial })
     }
 
     /// What listens at that address of a host: there rather than everywhere.
@@ -112,8 +116,10 @@ impl Switch {
         let hosts = self.lock();
         let entries = &hosts.get(&host)?.entries;
         let at = |addr: SocketAddr| {
-            let here = entries.iter().filter(|entry| entry.addr == addr);
-            here.filter_map(|entry| entry.queue.as_ref()).next().map(Arc::clone)
+            let here = entries.iter().filter(|entry| entry.addr == addr && entry.queue.is_some());
+            // The one before may be on its way out.
+            let newest = here.max_by_key(|entry| entry.serial)?;
+            newest.queue.as_ref().map(Arc::clone)
         };
         let everywhere = |ip: IpAddr| at(SocketAddr::new(ip, to.port()));
         at(to)
@@ -129,6 +135,7 @@ pub(super) struct Claim {
     host: IpAddr,
     addr: SocketAddr,
     serial: u64,
+    owner: u64,
 }
 
 impl Claim {
@@ -140,8 +147,10 @@ impl Claim {
     pub(super) fn beside(&self, ip: IpAddr) -> Self {
         let addr = SocketAddr::new(ip, self.addr.port());
         let mut hosts = self.switch.lock();
-        let serial = hosts.entry(self.host).or_default().add(addr, Sharing::Exclusive);
-        Self { switch: Arc::clone(&self.switch), host: self.host, addr, serial }
+        let serial =
+            hosts.entry(self.host).or_default().add(addr, Sharing::Exclusive, Some(self.owner));
+        let (switch, host, owner) = (Arc::clone(&self.switch), self.host, self.owner);
+        Self { switch, host, addr, serial, owner }
     }
 
     /// Connections go to `queue` from now on.
@@ -150,6 +159,7 @@ impl Claim {
         let ports = hosts.entry(self.host).or_default();
         let taken = ports.entries.iter().any(|other| {
             other.queue.is_some()
+                && other.owner != self.owner
                 && other.addr.port() == self.addr.port()
                 && collide(other.addr.ip(), self.addr.ip())
         });
