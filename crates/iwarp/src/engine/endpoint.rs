@@ -15,17 +15,18 @@ use iwarp_types::{
 };
 
 use crate::engine::awaiting::{self, Awaiting};
+use crate::engine::cq::CqCore;
+use crate::engine::event::{AsyncEvent, AsyncQueue};
 use crate::engine::group::{By, Group, clock};
 use crate::engine::link::Link;
 use crate::engine::numbers::Number;
 use crate::engine::options::Personality;
 use crate::engine::slots::{ReceiveSlots, SendSlots};
+use crate::engine::srq::SrqCore;
 use crate::engine::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
 use crate::engine::{Engine, now};
 use crate::port::Port;
 use crate::report;
-use crate::verbs::event::{AsyncEvent, AsyncQueue};
-use crate::verbs::{cq::CqCore, srq::SrqCore};
 
 /// What happens to a connection, for whoever made it. Called with the queue pair locked: take
 /// a note, nothing more.

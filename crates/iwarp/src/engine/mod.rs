@@ -10,6 +10,11 @@
 //!   endpoint   a queue pair's core behind its lock, and where its completions go
 //!   link       one stream of it: receive half and transmit half, each with a token
 //!   group      the poll group of a completion queue
+//!   cq         a completion queue: completions, and what a poll does that finds none
+//!   channel    a completion channel: events, and the callers that wait for them
+//!   srq        a shared receive queue
+//!   event      asynchronous events of a device
+//!   backoff    when a caller that polls an empty queue gives up its CPU
 //!   slots      what posts take and polls give back
 //!   awaiting   programs that await an answer by spinning on memory
 //!   gather     posts that go out together
@@ -29,10 +34,14 @@
 //! ```
 
 pub(crate) mod awaiting;
+pub(crate) mod backoff;
 pub(crate) mod bell;
+pub(crate) mod channel;
+pub(crate) mod cq;
 pub(crate) mod desk;
 pub(crate) mod devices;
 pub(crate) mod endpoint;
+pub(crate) mod event;
 pub(crate) mod gather;
 pub(crate) mod group;
 pub(crate) mod handover;
@@ -45,6 +54,7 @@ pub(crate) mod piggyback;
 pub(crate) mod pool;
 pub(crate) mod send_memory;
 pub(crate) mod slots;
+pub(crate) mod srq;
 pub(crate) mod sync;
 pub(crate) mod tasks;
 pub(crate) mod tended;

@@ -122,14 +122,14 @@ impl State {
 impl Core {
     pub(super) fn new(pd: &ProtectionDomain, config: &Config) -> Result<Self, OperationError> {
         let channel = CompletionChannel {
-            core: crate::verbs::channel::ChannelCore::new().map_err(OperationError::Wait)?,
+            core: crate::engine::channel::ChannelCore::new().map_err(OperationError::Wait)?,
         };
         // Never full: at most this many operations are under way.
         let depth = (config.max_sends + config.max_recvs).max(1);
         let PdCore { engine, events, .. } = &*pd.core;
         channel.set_driven();
         let (raises, events) = (Some(Arc::clone(&channel.core)), Arc::clone(events));
-        let cq = crate::verbs::cq::CqCore::new(engine, depth, raises, events);
+        let cq = crate::engine::cq::CqCore::new(engine, depth, raises, events);
         let cq = CompletionQueue { core: cq.map_err(OperationError::Wait)? };
         let attributes = QueuePairAttributes {
             max_send_wr: config.max_sends,

@@ -1,334 +1,12 @@
 //! Completion queues.
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use iwarp_mem::OutOfMemory;
-use iwarp_types::{WcStatus, WorkCompletion};
+use iwarp_types::WorkCompletion;
 
-use crate::engine::group::{By, Group, clock};
-use crate::engine::slots::Returned;
-use crate::engine::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
-use crate::engine::{Engine, keep_inherited};
-use crate::verbs::channel::ChannelCore;
-use crate::verbs::event::{AsyncEvent, AsyncQueue};
-use crate::verbs::patience::{POLLS_BEFORE_YIELD, Patience, Rest};
-
-/// A completion queue.
-#[derive(Debug)]
-pub(crate) struct CqCore {
-    number: u64,
-    queue: Mutex<Queue>,
-    /// Completions that wait, so that a look costs no lock.
-    len: AtomicU32,
-    empty_polls: AtomicU32,
-    /// The last poll found nothing.
-    in_a_row: AtomicBool,
-    /// The program may sleep on the channel's descriptor: the worker is responsible.
-    asleep: AtomicBool,
-    patience: Patience,
-    group: Arc<Group>,
-    channel: Option<Arc<ChannelCore>>,
-    events: Arc<AsyncQueue>,
-}
-
-#[derive(Debug)]
-struct Queue {
-    completions: VecDeque<Entry>,
-    /// The work queues that complete here.
-    owners: Vec<Option<Arc<Returned>>>,
-    vacant: Vec<u32>,
-    depth: usize,
-    notify: Notify,
-    overrun: bool,
-}
-
-/// A completion and the slots that it frees when it is polled.
-#[derive(Debug)]
-struct Entry {
-    completion: WorkCompletion,
-    owner: u32,
-    slots: u32,
-}
-
-/// The owner of completions whose work queue has forgotten them.
-const FORGOTTEN: u32 = u32::MAX;
-
-impl Queue {
-    /// Takes up to `max` completions, oldest first.
-    fn drain(&mut self, max: usize) -> impl ExactSizeIterator<Item = WorkCompletion> {
-        let Self { completions, owners, .. } = self;
-        let n = max.min(completions.len());
-        completions.drain(..n).map(|Entry { completion, owner, slots }| {
-            free(owners, owner, slots);
-            completion
-        })
-    }
-
-    /// Frees the slots of what `owner` has here, and does not free them again.
-    fn forget(&mut self, owner: u32) {
-        let Self { completions, owners, .. } = self;
-        for entry in completions.iter_mut().filter(|entry| entry.owner == owner) {
-            free(owners, owner, entry.slots);
-            entry.owner = FORGOTTEN;
-        }
-    }
-}
-
-#[inline]
-fn free(owners: &[Option<Arc<Returned>>], owner: u32, slots: u32) {
-    if let Some(Some(returned)) = owners.get(owner as usize) {
-        returned.add(slots);
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Notify {
-    Off,
-    Solicited,
-    Next,
-}
-
-impl CqCore {
-    pub(crate) fn new(
-        engine: &Arc<Engine>,
-        depth: usize,
-        channel: Option<Arc<ChannelCore>>,
-        events: Arc<AsyncQueue>,
-    ) -> io::Result<Arc<Self>> {
-        // All that it can hold, so that no completion is ever in want of memory. What is not used
-        // is not touched: a queue that was emptied begins anew at its first place.
-        let mut completions = VecDeque::new();
-        completions.try_reserve_exact(depth).map_err(|_| OutOfMemory)?;
-        iwarp_mem::afford()?;
-        let group = Group::new(engine.group_worker())?;
-        if let Some(channel) = &channel {
-            channel.attach(&group)?;
-        }
-        Ok(Arc::new(Self {
-            number: group.id(),
-            queue: Mutex::new(Queue {
-                completions,
-                owners: Vec::new(),
-                vacant: Vec::new(),
-                depth,
-                notify: Notify::Off,
-                overrun: false,
-            }),
-            len: AtomicU32::new(0),
-            empty_polls: AtomicU32::new(0),
-            in_a_row: AtomicBool::new(false),
-            asleep: AtomicBool::new(false),
-            patience: Patience::new(),
-            group,
-            channel,
-            events,
-        }))
-    }
-
-    pub(crate) const fn group(&self) -> &Arc<Group> {
-        &self.group
-    }
-
-    /// Whether the program may sleep until the worker completes something.
-    pub(crate) fn is_asleep(&self) -> bool {
-        self.asleep.load(Ordering::Relaxed)
-    }
-
-    pub(crate) const fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// From now on a work queue completes here, which counts there what comes back.
-    pub(crate) fn enter(&self, returned: Arc<Returned>) -> Result<u32, OutOfMemory> {
-        // A thread of the parent's may have the lock, for ever.
-        if self.group.process.forked() {
-            return Ok(FORGOTTEN);
-        }
-        let mut queue = self.queue.lock();
-        let Queue { owners, vacant, .. } = &mut *queue;
-        if let Some(owner) = vacant.pop() {
-            owners[owner as usize] = Some(returned);
-            return Ok(owner);
-        }
-        owners.try_reserve(1).map_err(|_| OutOfMemory)?;
-        // All may leave, which is to need no memory.
-        vacant.try_reserve(owners.len() + 1).map_err(|_| OutOfMemory)?;
-        owners.push(Some(returned));
-        Ok((owners.len() - 1) as u32)
-    }
-
-    /// What the work queue that has entered as `owner` has here is none of its any more.
-    pub(crate) fn forget(&self, owner: u32) {
-        self.queue.lock().forget(owner);
-    }
-
-    /// Ends [`Self::enter`].
-    pub(crate) fn leave(&self, owner: u32) {
-        let mut queue = self.queue.lock();
-        queue.forget(owner);
-        let left = queue.owners[owner as usize].take();
-        queue.vacant.push(owner);
-        drop((queue, left));
-    }
-
-    /// Adds a completion of the work queue that has entered as `owner`, and how many of its slots
-    /// are free again when it is polled. False when the queue is full: it is lost then.
-    pub(crate) fn push(&self, completion: WorkCompletion, owner: u32, slots: u32) -> bool {
-        let mut queue = self.queue.lock();
-        if queue.completions.len() >= queue.depth {
-            free(&queue.owners, owner, slots);
-            if !std::mem::replace(&mut queue.overrun, true) {
-                self.events.push(AsyncEvent::CqError { cq: self.number });
-            }
-            return false;
-        }
-        let solicited = completion.solicited || completion.status != WcStatus::Success;
-        queue.completions.push_back(Entry { completion, owner, slots });
-        self.len.store(queue.completions.len() as u32, Ordering::Release);
-        let due = match queue.notify {
-            Notify::Off => false,
-            Notify::Solicited => solicited,
-            Notify::Next => true,
-        };
-        if due {
-            queue.notify = Notify::Off;
-            self.asleep.store(false, Ordering::Relaxed);
-            if let Some(channel) = &self.channel {
-                channel.push(self.number);
-            }
-        }
-        true
-    }
-
-    fn take(&self, out: &mut Vec<WorkCompletion>, max: usize) -> usize {
-        if self.len.load(Ordering::Acquire) == 0 {
-            return 0;
-        }
-        let mut queue = self.queue.lock();
-        let taken = queue.drain(max);
-        let n = taken.len();
-        out.extend(taken);
-        self.len.store(queue.completions.len() as u32, Ordering::Release);
-        n
-    }
-
-    fn take_each(&self, max: usize, f: impl FnMut(WorkCompletion)) -> usize {
-        if self.len.load(Ordering::Acquire) == 0 {
-            return 0;
-        }
-        let mut queue = self.queue.lock();
-        let taken = queue.drain(max);
-        let n = taken.len();
-        taken.for_each(f);
-        self.len.store(queue.completions.len() as u32, Ordering::Release);
-        n
-    }
-
-    /// Takes the oldest completion there is, and moves nothing.
-    pub(crate) fn take_one(&self) -> Option<WorkCompletion> {
-        let mut one = None;
-        self.take_each(1, |completion| one = Some(completion));
-        one
-    }
-
-    pub(crate) fn poll(&self, out: &mut Vec<WorkCompletion>, max: usize) -> usize {
-        self.poll_by(|cq| cq.take(out, max))
-    }
-
-    fn poll_by(&self, mut take: impl FnMut(&Self) -> usize) -> usize {
-        if self.group.process.forked() {
-            return 0;
-        }
-        let holds = self.group.note_poll();
-        let n = take(self);
-        if n > 0 {
-            if holds {
-                self.group.drive(By::Caller);
-            }
-            self.has_found();
-            return n;
-        }
-        let _calling = self.group.handover.calling();
-        // The last look before going to sleep is not the beginning of a lease.
-        let last_look = self.asleep.load(Ordering::Relaxed)
-            && self.empty_polls.load(Ordering::Relaxed) < POLLS_BEFORE_YIELD;
-        let again = self.in_a_row.load(Ordering::Relaxed);
-        let moved = if last_look { self.group.drive(By::Caller) } else { self.group.poll(again) };
-        let n = take(self);
-        if n > 0 || moved {
-            self.has_found();
-            self.empty_polls.store(0, Ordering::Relaxed);
-        } else if last_look {
-            self.empty_polls.fetch_add(1, Ordering::Relaxed);
-        } else {
-            self.in_a_row.store(true, Ordering::Relaxed);
-            self.yield_after_a_while();
-        }
-        n
-    }
-
-    /// A poll has found something: what the program does next is not known.
-    fn has_found(&self) {
-        self.in_a_row.store(false, Ordering::Relaxed);
-        self.patience.is_rewarded();
-        self.group.handover.found();
-    }
-
-    /// A program that polls an empty queue must not keep the CPU from its peer.
-    fn yield_after_a_while(&self) {
-        let empty = self.empty_polls.fetch_add(1, Ordering::Relaxed);
-        let over = self.patience.is_over(empty);
-        let mut others = None;
-        if over || empty >= POLLS_BEFORE_YIELD {
-            others = self.group.lend_a_hand();
-        }
-        if !over || others == Some(true) {
-            return;
-        }
-        match self.patience.rest() {
-            // What the others wait for would not wake it.
-            Rest::Sleep(time) if others.is_none() => {
-                self.patience.has_slept(self.group.sleep(time));
-            }
-            _ => {
-                let before = clock();
-                iwarp_os::clock::yield_now();
-                self.patience.learn(clock() - before);
-            }
-        }
-    }
-
-    fn request_notify(&self, solicited_only: bool) {
-        if self.group.process.forked() {
-            return;
-        }
-        let sleeps = self.channel.as_ref().is_some_and(|channel| !channel.is_driven());
-        {
-            let mut queue = self.queue.lock();
-            // The wider request wins, as with ibv_req_notify_cq.
-            if !solicited_only {
-                queue.notify = Notify::Next;
-            } else if queue.notify == Notify::Off {
-                queue.notify = Notify::Solicited;
-            }
-            self.asleep.store(sleeps, Ordering::Relaxed);
-        }
-        if sleeps {
-            self.empty_polls.store(0, Ordering::Relaxed);
-            self.group.leave_to_worker();
-        }
-    }
-}
-
-impl Drop for CqCore {
-    fn drop(&mut self) {
-        if let Some(channel) = &self.channel {
-            channel.detach(&self.group);
-        }
-    }
-}
+use crate::engine::cq::CqCore;
+use crate::engine::keep_inherited;
 
 /// A completion queue: where work requests end.
 #[derive(Clone, Debug)]
@@ -344,7 +22,7 @@ impl CompletionQueue {
 
     /// Completions it can hold.
     pub fn depth(&self) -> usize {
-        if self.core.group.process.forked() { 0 } else { self.core.queue.lock().depth }
+        self.core.depth()
     }
 
     /// Takes up to `max` completions, oldest first, and appends them to `out`; returns how many.
@@ -357,8 +35,8 @@ impl CompletionQueue {
 
     /// As [`Self::poll`], but hands each completion to `f`, which is called with the queue locked
     /// and must do no more than take a copy.
-    pub fn poll_each(&self, max: usize, mut f: impl FnMut(WorkCompletion)) -> usize {
-        self.core.poll_by(|cq| cq.take_each(max, &mut f))
+    pub fn poll_each(&self, max: usize, f: impl FnMut(WorkCompletion)) -> usize {
+        self.core.poll_each(max, f)
     }
 
     /// Takes the oldest completion.
@@ -377,19 +55,7 @@ impl CompletionQueue {
 
     /// Drops the completions of the queue pair with this number, which nobody wants any more.
     pub fn discard(&self, qp: u32) {
-        if self.core.group.process.forked() {
-            return;
-        }
-        let mut queue = self.core.queue.lock();
-        let Queue { completions, owners, .. } = &mut *queue;
-        completions.retain(|Entry { completion, owner, slots }| {
-            let is_others = completion.qp.0 != qp;
-            if !is_others {
-                free(owners, *owner, *slots);
-            }
-            is_others
-        });
-        self.core.len.store(queue.completions.len() as u32, Ordering::Release);
+        self.core.discard(qp);
     }
 
     /// Changes how many completions it can hold.
@@ -398,20 +64,12 @@ impl CompletionQueue {
     ///
     /// `InvalidInput` when more than that wait; `OutOfMemory`; `ENODEV` in a forked child.
     pub fn resize(&self, depth: usize) -> io::Result<()> {
-        self.core.group.process.check()?;
-        let mut queue = self.core.queue.lock();
-        if depth == 0 || queue.completions.len() > depth {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        let more = depth - queue.completions.len();
-        queue.completions.try_reserve_exact(more).map_err(|_| OutOfMemory)?;
-        queue.depth = depth;
-        Ok(())
+        self.core.resize(depth)
     }
 }
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
-        keep_inherited(self.core.group.process, &self.core);
+        keep_inherited(self.core.group().process, &self.core);
     }
 }

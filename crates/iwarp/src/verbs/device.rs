@@ -9,13 +9,15 @@ use iwarp_os::PerProcess;
 use iwarp_types::PdId;
 
 use crate::cm::rendezvous::{Rendezvous, first_v4};
+use crate::engine::channel::ChannelCore;
+use crate::engine::cq::CqCore;
 use crate::engine::devices::NamedDevice;
+use crate::engine::event::{AsyncEvent, AsyncQueue};
 use crate::engine::options::{OptionError, Options, Personality};
 use crate::engine::{Engine, keep_inherited};
 use crate::port::Platform;
-use crate::verbs::channel::{ChannelCore, CompletionChannel};
-use crate::verbs::cq::{CompletionQueue, CqCore};
-use crate::verbs::event::{AsyncEvent, AsyncQueue};
+use crate::verbs::channel::CompletionChannel;
+use crate::verbs::cq::CompletionQueue;
 use crate::verbs::gid::{Gid, GidTable};
 use crate::verbs::pd::{PdCore, ProtectionDomain};
 

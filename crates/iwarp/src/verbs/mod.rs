@@ -3,22 +3,21 @@
 //! Handles are owned, `Send + Sync`, and keep alive what they need: dropping them in any order is
 //! fine. Dropping a [`QueuePair`] ends its connection in good order, in the background.
 
-pub(crate) mod channel;
-pub(crate) mod cq;
+mod channel;
+mod cq;
 mod device;
-pub(crate) mod event;
 mod gid;
 mod mr;
-mod patience;
 pub(crate) mod pd;
-pub(crate) mod qp;
-pub(crate) mod srq;
+mod qp;
+mod srq;
 
-pub use channel::{CompletionChannel, Look};
+pub use crate::engine::channel::Look;
+pub use crate::engine::event::AsyncEvent;
+pub use channel::CompletionChannel;
 pub use cq::CompletionQueue;
 pub(crate) use device::MAX_READS;
 pub use device::{Device, DeviceAttributes, OpenError};
-pub use event::AsyncEvent;
 pub use gid::Gid;
 pub use mr::{MemoryRegion, MemoryWindow};
 pub use pd::ProtectionDomain;

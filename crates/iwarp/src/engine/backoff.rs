@@ -37,7 +37,7 @@ pub(crate) enum Rest {
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub(crate) struct Backoff {
     polls: AtomicU32,
     least: u32,
     /// The shortest yield.
@@ -50,7 +50,7 @@ pub(crate) struct Patience {
     overslept: AtomicU32,
 }
 
-impl Patience {
+impl Backoff {
     pub(crate) fn new() -> Self {
         // With one CPU there is no doubt.
         let alone = iwarp_os::clock::cpus() == 1;
@@ -125,8 +125,8 @@ impl Patience {
 mod tests {
     use super::*;
 
-    fn patience(polls: u32) -> Patience {
-        let new = Patience { least: 1, ..Patience::new() };
+    fn backoff(polls: u32) -> Backoff {
+        let new = Backoff { least: 1, ..Backoff::new() };
         new.polls.store(polls, Ordering::Relaxed);
         new.shortest.store(300, Ordering::Relaxed);
         new
@@ -134,71 +134,71 @@ mod tests {
 
     #[test]
     fn a_peer_on_the_same_cpu_gets_it_at_once() {
-        let patience = patience(POLLS_BEFORE_YIELD);
-        assert!(!patience.is_over(POLLS_BEFORE_YIELD - 1));
+        let backoff = backoff(POLLS_BEFORE_YIELD);
+        assert!(!backoff.is_over(POLLS_BEFORE_YIELD - 1));
         for _ in 0..10 {
-            assert_eq!(patience.rest(), Rest::Yield);
-            patience.learn(8_000);
-            patience.is_rewarded();
+            assert_eq!(backoff.rest(), Rest::Yield);
+            backoff.learn(8_000);
+            backoff.is_rewarded();
         }
-        assert!(patience.is_over(1));
+        assert!(backoff.is_over(1));
         // It has gone elsewhere.
-        (0..POLLS_BEFORE_YIELD).for_each(|_| patience.learn(300));
-        assert!(!patience.is_over(POLLS_BEFORE_YIELD - 1));
-        assert_eq!(patience.rest(), Rest::Yield);
+        (0..POLLS_BEFORE_YIELD).for_each(|_| backoff.learn(300));
+        assert!(!backoff.is_over(POLLS_BEFORE_YIELD - 1));
+        assert_eq!(backoff.rest(), Rest::Yield);
     }
 
     #[test]
     fn among_many_that_want_the_cpu_one_sleeps() {
-        let patience = patience(POLLS_BEFORE_YIELD);
+        let backoff = backoff(POLLS_BEFORE_YIELD);
         for _ in 0..IN_VAIN {
-            assert_eq!(patience.rest(), Rest::Yield);
-            patience.learn(8_000);
+            assert_eq!(backoff.rest(), Rest::Yield);
+            backoff.learn(8_000);
         }
-        assert_eq!(patience.rest(), Rest::Sleep(NAP));
+        assert_eq!(backoff.rest(), Rest::Sleep(NAP));
         // Are they still there?
-        assert_eq!(patience.rest(), Rest::Yield);
-        patience.learn(8_000);
-        assert_eq!(patience.rest(), Rest::Sleep(NAP));
-        patience.is_rewarded();
-        assert_eq!(patience.rest(), Rest::Yield);
+        assert_eq!(backoff.rest(), Rest::Yield);
+        backoff.learn(8_000);
+        assert_eq!(backoff.rest(), Rest::Sleep(NAP));
+        backoff.is_rewarded();
+        assert_eq!(backoff.rest(), Rest::Yield);
     }
 
     #[test]
     fn who_takes_the_cpu_for_long_gets_it_seldom() {
-        let patience = patience(POLLS_BEFORE_YIELD);
-        patience.learn(3_000_000);
+        let backoff = backoff(POLLS_BEFORE_YIELD);
+        backoff.learn(3_000_000);
         for _ in 0..WARY {
-            assert_eq!(patience.rest(), Rest::Sleep(NAP));
-            patience.is_rewarded();
+            assert_eq!(backoff.rest(), Rest::Sleep(NAP));
+            backoff.is_rewarded();
         }
-        assert_eq!(patience.rest(), Rest::Yield);
+        assert_eq!(backoff.rest(), Rest::Yield);
     }
 
     #[test]
     fn who_sleeps_in_vain_sleeps_longer() {
-        let patience = patience(POLLS_BEFORE_YIELD);
-        patience.learn(3_000_000);
+        let backoff = backoff(POLLS_BEFORE_YIELD);
+        backoff.learn(3_000_000);
         for doubling in [0, 1, 2, 3, 4, 4] {
-            assert_eq!(patience.rest(), Rest::Sleep(NAP * (1 << doubling)));
-            patience.has_slept(false);
+            assert_eq!(backoff.rest(), Rest::Sleep(NAP * (1 << doubling)));
+            backoff.has_slept(false);
         }
-        patience.has_slept(true);
-        assert_eq!(patience.rest(), Rest::Sleep(NAP));
+        backoff.has_slept(true);
+        assert_eq!(backoff.rest(), Rest::Sleep(NAP));
     }
 
     #[test]
     fn slow_system_calls_are_not_a_peer() {
-        let patience = Patience { shortest: AtomicU64::new(LONG), ..patience(POLLS_BEFORE_YIELD) };
-        (0..10).for_each(|_| patience.learn(15_000));
-        assert!(!patience.is_over(POLLS_BEFORE_YIELD - 1));
-        assert_eq!(patience.rest(), Rest::Yield);
+        let backoff = Backoff { shortest: AtomicU64::new(LONG), ..backoff(POLLS_BEFORE_YIELD) };
+        (0..10).for_each(|_| backoff.learn(15_000));
+        assert!(!backoff.is_over(POLLS_BEFORE_YIELD - 1));
+        assert_eq!(backoff.rest(), Rest::Yield);
     }
 
     #[test]
     fn with_one_cpu_there_is_nothing_to_learn() {
-        let patience = Patience { least: 0, ..patience(0) };
-        (0..POLLS_BEFORE_YIELD).for_each(|_| patience.learn(300));
-        assert!(patience.is_over(0));
+        let backoff = Backoff { least: 0, ..backoff(0) };
+        (0..POLLS_BEFORE_YIELD).for_each(|_| backoff.learn(300));
+        assert!(backoff.is_over(0));
     }
 }

@@ -1,0 +1,153 @@
+//! A shared receive queue: the receives that wait for messages, and the queue pairs whose messages
+//! wait for receives.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+
+use iwarp_os::ForkGeneration;
+use iwarp_proto::qp::Shared;
+use iwarp_types::{PostError, Receive, RecvRequest};
+
+use crate::engine::endpoint::Endpoint;
+use crate::engine::event::{AsyncEvent, AsyncQueue};
+use crate::engine::slots::Returned;
+use crate::engine::sync::Mutex;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct SrqCore {
+    number: u64,
+    max_sge: usize,
+    depth: usize,
+    state: Mutex<State>,
+    /// Counts the receives whose completions were polled.
+    returned: Arc<Returned>,
+    events: Arc<AsyncQueue>,
+    pub(crate) process: ForkGeneration,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Receives that were ever posted, as a number that wraps.
+    taken: u32,
+    posted: VecDeque<Receive>,
+    /// Slots whose storage is kept; with room for all that were made.
+    spare: Vec<Receive>,
+    made: usize,
+    /// Queue pairs with messages that wait for receives.
+    waiting: VecDeque<Weak<Endpoint>>,
+    limit: usize,
+}
+
+impl State {
+    /// One whose storage is kept, or a new one.
+    fn slot(&mut self) -> Result<Receive, PostError> {
+        if let Some(slot) = self.spare.pop() {
+            return Ok(slot);
+        }
+        self.spare.try_reserve(self.made + 1)?;
+        self.made += 1;
+        Ok(Receive::default())
+    }
+}
+
+impl SrqCore {
+    pub(crate) fn new(number: u64, depth: usize, max_sge: usize, events: Arc<AsyncQueue>) -> Self {
+        let (state, process) = (Mutex::new(State::default()), ForkGeneration::new());
+        let returned = Returned::of_shared_queue();
+        Self { number, max_sge, depth, state, returned, events, process }
+    }
+
+    pub(crate) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) const fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// The limit that is armed; 0 when none is, and in a forked child.
+    pub(crate) fn limit(&self) -> usize {
+        if self.process.forked() { 0 } else { self.state.lock().limit }
+    }
+
+    pub(crate) fn set_limit(&self, limit: usize) {
+        if !self.process.forked() {
+            self.state.lock().limit = limit;
+        }
+    }
+
+    /// Adds a receive, and delivers the messages that waited for one.
+    pub(crate) fn post(&self, request: &RecvRequest<'_>) -> Result<(), PostError> {
+        if self.process.forked() {
+            return Err(PostError::WrongState);
+        }
+        if request.sges.len() > self.max_sge {
+            return Err(PostError::TooManySges);
+        }
+        let mut state = self.state.lock();
+        if !self.returned.leaves_room(state.taken, self.depth) {
+            return Err(PostError::QueueFull);
+        }
+        state.posted.try_reserve(1)?;
+        let mut receive = state.slot()?;
+        let set = receive.set(request);
+        if set.is_err() {
+            state.spare.push(receive);
+            return set;
+        }
+        state.taken = state.taken.wrapping_add(1);
+        state.posted.push_back(receive);
+        let waiting = state.waiting.len();
+        drop(state);
+        // Each once: who still waits afterwards stands in the queue again.
+        (0..waiting).for_each(|_| self.serve_one());
+        Ok(())
+    }
+
+    pub(crate) const fn returned(&self) -> &Arc<Returned> {
+        &self.returned
+    }
+
+    /// The queue pair that waits longest gets what there is.
+    fn serve_one(&self) {
+        let first = {
+            let mut state = self.state.lock();
+            if state.posted.is_empty() { None } else { state.waiting.pop_front() }
+        };
+        if let Some(endpoint) = first.and_then(|endpoint| endpoint.upgrade()) {
+            endpoint.deliver_parked();
+        }
+    }
+
+    /// Messages of `endpoint` wait for receives. False when there are some.
+    pub(crate) fn await_receives(&self, endpoint: &Arc<Endpoint>) -> bool {
+        let mut state = self.state.lock();
+        if !state.posted.is_empty() {
+            return false;
+        }
+        if state.waiting.iter().any(|waiting| waiting.as_ptr() == Arc::as_ptr(endpoint)) {
+            return true;
+        }
+        if state.waiting.try_reserve(1).is_ok() {
+            state.waiting.push_back(Arc::downgrade(endpoint));
+        } else {
+            drop(state);
+            // Nobody would come back to it.
+            endpoint.with(|qp| qp.fail_locally("out of memory"));
+        }
+        true
+    }
+
+    pub(crate) fn take(&self, into: &mut Receive) -> bool {
+        let mut state = self.state.lock();
+        let Some(mut receive) = state.posted.pop_front() else { return false };
+        std::mem::swap(into, &mut receive);
+        state.spare.push(receive);
+        if state.posted.len() < state.limit {
+            state.limit = 0;
+            self.events.push(AsyncEvent::SrqLimitReached { srq: self.number });
+        }
+        true
+    }
+}
