@@ -6,6 +6,8 @@
 //!            shared receive queue, queue pair
 //!   session  connections and memory that cannot be misused, blocking or async: start here
 //!   cm       connection manager: bind, listen, resolve, connect, accept, reject, disconnect
+//!   rendezvous, startup
+//!            how queue pairs meet without the connection manager; MPA start-up (private)
 //!   engine   who moves the octets, and when (private)
 //!   port     the streams of octets under all that, and what makes them (hidden)
 //! ```
@@ -21,14 +23,15 @@
 
 pub mod cm;
 mod engine;
+mod rendezvous;
 #[doc(hidden)]
 pub mod port;
 #[doc(hidden)]
 pub mod report;
 pub mod session;
+mod startup;
 pub mod verbs;
 
-pub use cm::rendezvous::{Peer, Retry};
 pub use engine::devices::NamedDevice;
 pub use engine::endpoint::Ended;
 pub use engine::options::{KeepAlive, Log, OptionError, Options, Personality, Users};
@@ -39,12 +42,10 @@ pub use iwarp_types::{
     Access, AtomicOp, Bind, Payload, PostError, QpState, RecvRequest, SendOp, SendRequest, Sge,
     Stag, TaggedOffset, TransitionError, WcOp, WcStatus, WorkCompletion,
 };
+pub use rendezvous::{Peer, Retry};
+pub use report::REPORT;
 pub use verbs::{
     AsyncEvent, Capabilities, CompletionChannel, CompletionQueue, Device, DeviceAttributes, Gid,
     Look, MemoryRegion, MemoryWindow, ModifyError, ProtectionDomain, QueuePair,
     QueuePairAttributes, SharedReceiveQueue,
 };
-
-/// The `tracing` target of what a user must be told, one line each: why queue pairs could not
-/// meet, why a peer was lost.
-pub const REPORT: &str = "iwarp::report";

@@ -14,6 +14,10 @@ pub use tracing;
 use tracing::Event;
 use tracing::field::{Field, Visit};
 
+/// The `tracing` target of what a user must be told, one line each: why queue pairs could not
+/// meet, why a peer was lost.
+pub const REPORT: &str = "iwarp::report";
+
 /// Time that one line stands for, in the long run.
 const PERIOD: Duration = Duration::from_secs(1);
 
@@ -86,7 +90,7 @@ impl Visit for Line {
 #[doc(hidden)]
 macro_rules! report {
     (@target INFO) => { module_path!() };
-    (@target $level:ident) => { $crate::REPORT };
+    (@target $level:ident) => { $crate::report::REPORT };
     (burst $burst:literal, $level:ident, $($line:tt)+) => {{
         use $crate::report::tracing;
         const TARGET: &str = $crate::report!(@target $level);

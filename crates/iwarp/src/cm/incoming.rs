@@ -8,14 +8,14 @@ use iwarp_os::Ready;
 use iwarp_proto::mpa::startup::{Negotiated, Request};
 
 use crate::cm::id::WeakId;
-use crate::cm::reception::{Host, Reception};
-use crate::cm::startup::{Answering, canonical};
 use crate::cm::{ConnectError, ConnectParams, EventKind, Id, closed};
 use crate::engine::Engine;
 use crate::engine::desk::Desk;
 use crate::engine::sync::Mutex;
 use crate::engine::tasks::Task;
 use crate::port::{Acceptor, Port};
+use crate::startup::line::{Answering, canonical};
+use crate::startup::reception::{Host, Reception};
 
 /// A listener at work.
 pub(crate) struct Listening {

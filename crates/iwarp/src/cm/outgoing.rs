@@ -12,7 +12,6 @@ use iwarp_types::Time;
 
 use crate::cm::id::WeakId;
 use crate::cm::meanwhile::Meanwhile;
-use crate::cm::startup::{Calling, Line, Served, operate};
 use crate::cm::{ConnectError, ConnectParams, EventKind, Id, closed};
 use crate::engine::endpoint::{Endpoint, Observer};
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
@@ -22,6 +21,7 @@ use crate::engine::timers::Alarm;
 use crate::engine::turns::{Call, Turn};
 use crate::engine::{Engine, now};
 use crate::port::{Network, Port, Reservation};
+use crate::startup::line::{Calling, Line, Served, operate};
 
 /// Programs tell their port and only then listen (qperf, perftest): for so long a refusal is not
 /// believed. On a machine with more to do than CPUs, a server needs a few hundred milliseconds from

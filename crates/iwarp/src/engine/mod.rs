@@ -31,6 +31,7 @@
 //!   live       the connections there are, for the end of the process
 //!   numbers    queue pair numbers, and the ports that some of them name
 //!   devices    what the devices are called
+//!   gid        the addresses of a device, as programs for InfiniBand know them
 //! ```
 
 pub(crate) mod awaiting;
@@ -43,6 +44,7 @@ pub(crate) mod devices;
 pub(crate) mod endpoint;
 pub(crate) mod event;
 pub(crate) mod gather;
+pub(crate) mod gid;
 pub(crate) mod group;
 pub(crate) mod handover;
 pub(crate) mod link;
@@ -83,6 +85,8 @@ use turns::Turns;
 use worker::Worker;
 
 use crate::port::{Network, Platform};
+/// Reads and Atomics of a queue pair that may be under way at a time, in either direction.
+pub(crate) const MAX_READS: u16 = 128;
 
 /// What the objects of one device share.
 #[derive(Debug)]

@@ -22,6 +22,16 @@ pub enum Personality {
     Roce,
 }
 
+impl Personality {
+    /// What Linux calls the GIDs of a device that looks like this (`gid_attrs/types` in sysfs).
+    pub const fn gid_type(self) -> &'static str {
+        match self {
+            Self::Iwarp => "IB/RoCE v1",
+            Self::Roce => "RoCE v2",
+        }
+    }
+}
+
 /// What the drop-in libraries write to standard error.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Log {

@@ -1,24 +1,24 @@
 //! The device.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use iwarp_os::PerProcess;
 use iwarp_types::PdId;
 
-use crate::cm::rendezvous::{Rendezvous, first_v4};
 use crate::engine::channel::ChannelCore;
 use crate::engine::cq::CqCore;
 use crate::engine::devices::NamedDevice;
 use crate::engine::event::{AsyncEvent, AsyncQueue};
+use crate::engine::gid::{Gid, GidTable, first_v4};
 use crate::engine::options::{OptionError, Options, Personality};
-use crate::engine::{Engine, keep_inherited};
 use crate::port::Platform;
+use crate::engine::{Engine, MAX_READS, keep_inherited};
+use crate::rendezvous::{Peer, Rendezvous};
 use crate::verbs::channel::CompletionChannel;
 use crate::verbs::cq::CompletionQueue;
-use crate::verbs::gid::{Gid, GidTable};
 use crate::verbs::pd::{PdCore, ProtectionDomain};
 
 /// Limits of the device, under the names of `struct ibv_device_attr`.
@@ -74,9 +74,6 @@ pub struct DeviceAttributes {
     /// Time that the device takes to answer, as `timeout` of a queue pair counts it.
     pub local_ca_ack_delay: u8,
 }
-
-/// Reads and Atomics of a queue pair that may be under way at a time, in either direction.
-pub(crate) const MAX_READS: u16 = 128;
 
 const ATTRIBUTES: DeviceAttributes = DeviceAttributes {
     fw_ver: env!("CARGO_PKG_VERSION"),
@@ -390,13 +387,19 @@ impl Device {
     }
 }
 
-impl Personality {
-    /// What Linux calls the GIDs of a device that looks like this (`gid_attrs/types` in sysfs).
-    pub const fn gid_type(self) -> &'static str {
-        match self {
-            Self::Iwarp => "IB/RoCE v1",
-            Self::Roce => "RoCE v2",
-        }
+impl Peer {
+    /// The queue pair `qpn` of the host with that LID, for programs that exchange no more: the
+    /// lower half of an IPv4 address in this host's own /16 network (see [`Device::lid`]).
+    ///
+    /// # Errors
+    ///
+    /// `AddrNotAvailable` on a host without IPv4; those of asking for the addresses.
+    pub fn from_lid(device: &Device, lid: u16, qpn: u32, psn: u32) -> io::Result<Self> {
+        let gids = device.gids()?;
+        let (gid, own) = first_v4(&gids).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let [a, b, ..] = own.octets();
+        let [c, d] = lid.to_be_bytes();
+        Ok(Self::new(gid, Ipv4Addr::new(a, b, c, d).into(), qpn, psn))
     }
 }
 

@@ -6,7 +6,6 @@
 mod channel;
 mod cq;
 mod device;
-mod gid;
 mod mr;
 pub(crate) mod pd;
 mod qp;
@@ -14,11 +13,10 @@ mod srq;
 
 pub use crate::engine::channel::Look;
 pub use crate::engine::event::AsyncEvent;
+pub use crate::engine::gid::Gid;
 pub use channel::CompletionChannel;
 pub use cq::CompletionQueue;
-pub(crate) use device::MAX_READS;
 pub use device::{Device, DeviceAttributes, OpenError};
-pub use gid::Gid;
 pub use mr::{MemoryRegion, MemoryWindow};
 pub use pd::ProtectionDomain;
 pub use qp::{Capabilities, ModifyError, QueuePair, QueuePairAttributes};

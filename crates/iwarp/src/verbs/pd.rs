@@ -6,10 +6,10 @@ use std::sync::Arc;
 use iwarp_mem::{Buffer, RegionSpec, RegisterError, Scope, WindowType};
 use iwarp_types::{Access, PdId, Stag};
 
-use crate::cm::rendezvous::Rendezvous;
 use crate::engine::event::AsyncQueue;
 use crate::engine::srq::SrqCore;
 use crate::engine::{Engine, keep_inherited};
+use crate::rendezvous::Rendezvous;
 use crate::verbs::mr::{MemoryRegion, MemoryWindow};
 use crate::verbs::qp::{QueuePair, QueuePairAttributes};
 use crate::verbs::srq::SharedReceiveQueue;

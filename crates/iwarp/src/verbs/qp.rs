@@ -10,12 +10,12 @@ use iwarp_proto::qp::{Capabilities as Told, Config, Park, Shared};
 use iwarp_types::{Access, PostError, QpId, QpState, RecvRequest, SendRequest, TransitionError};
 use thiserror::Error;
 
-use crate::cm::rendezvous::{Meeting, Peer, Retry};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::keep_inherited;
 use crate::engine::numbers::{Number, Numbers};
 use crate::engine::options::Personality;
 use crate::engine::sync::Mutex;
+use crate::rendezvous::{Meeting, Peer, Retry};
 use crate::verbs::cq::CompletionQueue;
 use crate::verbs::pd::PdCore;
 use crate::verbs::srq::SharedReceiveQueue;

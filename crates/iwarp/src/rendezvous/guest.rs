@@ -8,13 +8,13 @@ use iwarp_os::{Interest, Ready};
 use iwarp_proto::mpa::startup::Negotiated;
 use iwarp_types::Time;
 
-use crate::cm::rendezvous::Meeting;
-use crate::cm::rendezvous::door::send_away;
-use crate::cm::rendezvous::introduction::Secret;
-use crate::cm::rendezvous::proof::{Key, SHARE, Side, TAG};
-use crate::cm::startup::{Answering, Line};
 use crate::engine::tasks::{Task, Tasks};
 use crate::port::Descriptors;
+use crate::rendezvous::Meeting;
+use crate::rendezvous::door::send_away;
+use crate::rendezvous::introduction::Secret;
+use crate::rendezvous::proof::{Key, SHARE, Side, TAG};
+use crate::startup::line::{Answering, Line};
 
 /// How many there are at a time.
 const MOST: usize = 8;

@@ -10,16 +10,16 @@ use std::sync::{Arc, Weak};
 use iwarp_os::Ready;
 use iwarp_proto::mpa::startup::Request;
 
-use crate::cm::reception::{Host, Reception};
-use crate::cm::rendezvous::introduction::{Foreign, Introduction, VERSION, refusal};
-use crate::cm::rendezvous::{Meeting, Rendezvous};
-use crate::cm::startup::Answering;
 use crate::engine::Engine;
 use crate::engine::numbers::PortNumber;
 use crate::engine::sync::Mutex;
 use crate::engine::tasks::Task;
 use crate::port::Acceptor;
+use crate::rendezvous::introduction::{Foreign, Introduction, VERSION, refusal};
+use crate::rendezvous::{Meeting, Rendezvous};
 use crate::report;
+use crate::startup::line::Answering;
+use crate::startup::reception::{Host, Reception};
 
 /// Peers that the system takes before the worker does: as many as it lets a program say. In a flood
 /// a good peer's attempt would be dropped, and repeated after a second only.

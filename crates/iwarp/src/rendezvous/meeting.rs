@@ -11,23 +11,23 @@ use iwarp_proto::mpa::startup::{Negotiated, Reply, Role};
 use iwarp_proto::qp::Shared;
 use iwarp_types::Time;
 
-use crate::cm::rendezvous::door::send_away;
-use crate::cm::rendezvous::guest::{Guests, Moved, Proving, Waiting};
-use crate::cm::rendezvous::introduction::{Answer, Introduction, Secret, reason};
-use crate::cm::rendezvous::proof::{Opening, Party, Side, TAG, Tries};
-use crate::cm::rendezvous::users::{self, Unwelcome};
-use crate::cm::rendezvous::{Peer, Rendezvous, Retry};
-use crate::cm::startup::{Answering, Calling, Line, Served, operate};
-use crate::cm::{ConnectError, ConnectParams, closed};
 use crate::engine::Engine;
 use crate::engine::endpoint::Endpoint;
+use crate::engine::gid::Gid;
 use crate::engine::numbers::{Number, port_of};
 use crate::engine::sync::Mutex;
 use crate::engine::tasks::{Task, Tasks};
 use crate::engine::timers::Alarm;
 use crate::port::Port;
+use crate::rendezvous::door::send_away;
+use crate::rendezvous::guest::{Guests, Moved, Proving, Waiting};
+use crate::rendezvous::introduction::{Answer, Introduction, Secret, reason};
+use crate::rendezvous::proof::{Opening, Party, Side, TAG, Tries};
+use crate::rendezvous::users::{self, Unwelcome};
+use crate::rendezvous::{Peer, Rendezvous, Retry};
 use crate::report;
-use crate::verbs::Gid;
+use crate::startup::line::{Answering, Calling, Line, Served, operate};
+use crate::startup::{ConnectError, ConnectParams, closed};
 
 /// How long the higher end leaves it to the lower one to connect.
 const PRECEDENCE: Duration = Duration::from_millis(2);

@@ -1,13 +1,13 @@
 //! Whom a queue pair is to talk to.
 
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
-use crate::cm::rendezvous::door::Place;
-use crate::cm::rendezvous::proof::Party;
+use crate::engine::MAX_READS;
+use crate::engine::gid::Gid;
 use crate::engine::numbers::port_of;
-use crate::verbs::{Device, Gid, MAX_READS};
+use crate::rendezvous::door::Place;
+use crate::rendezvous::proof::Party;
 
 /// The other end of a queue pair that is connected without the connection manager, as
 /// `struct ibv_qp_attr` says it when the queue pair goes to RTR.
@@ -40,20 +40,6 @@ impl Peer {
         Self { local: local.addr, gid, scope, qpn, psn, ird: 16, ord: MAX_READS }
     }
 
-    /// The queue pair `qpn` of the host with that LID, for programs that exchange no more: the
-    /// lower half of an IPv4 address in this host's own /16 network (see [`Device::lid`]).
-    ///
-    /// # Errors
-    ///
-    /// `AddrNotAvailable` on a host without IPv4; those of asking for the addresses.
-    pub fn from_lid(device: &Device, lid: u16, qpn: u32, psn: u32) -> io::Result<Self> {
-        let gids = device.gids()?;
-        let (gid, own) = first_v4(&gids).ok_or(io::ErrorKind::AddrNotAvailable)?;
-        let [a, b, ..] = own.octets();
-        let [c, d] = lid.to_be_bytes();
-        Ok(Self::new(gid, Ipv4Addr::new(a, b, c, d).into(), qpn, psn))
-    }
-
     /// Where its queue pair is found.
     pub(crate) fn addr(&self) -> SocketAddr {
         scoped(self.gid, port_of(self.qpn), self.scope)
@@ -73,14 +59,6 @@ impl Peer {
     pub(crate) fn origin(&self) -> SocketAddr {
         scoped(self.local, 0, self.scope)
     }
-}
-
-/// The address that stands for a host with LIDs: its first IPv4 one.
-pub(crate) fn first_v4(gids: &[Gid]) -> Option<(&Gid, Ipv4Addr)> {
-    gids.iter().find_map(|gid| match gid.addr {
-        IpAddr::V4(addr) => Some((gid, addr)),
-        IpAddr::V6(_) => None,
-    })
 }
 
 fn scoped(ip: IpAddr, port: u16, scope: u32) -> SocketAddr {

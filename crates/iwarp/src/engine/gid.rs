@@ -40,6 +40,14 @@ impl Gid {
     }
 }
 
+/// The address that stands for a host with LIDs: its first IPv4 one.
+pub(crate) fn first_v4(gids: &[Gid]) -> Option<(&Gid, Ipv4Addr)> {
+    gids.iter().find_map(|gid| match gid.addr {
+        IpAddr::V4(addr) => Some((gid, addr)),
+        IpAddr::V6(_) => None,
+    })
+}
+
 /// What the device has told so far. A place is never given to another address.
 #[derive(Debug, Default)]
 pub(crate) struct GidTable {

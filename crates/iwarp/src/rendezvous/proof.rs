@@ -27,7 +27,7 @@ use rand_core::{CryptoRng, RngCore};
 use sha2::{Digest, Sha256};
 use spake2::{Ed25519Group, Identity, Password, Spake2};
 
-use crate::verbs::Gid;
+use crate::engine::gid::Gid;
 
 /// Octets of a share.
 pub(crate) const SHARE: usize = 33;

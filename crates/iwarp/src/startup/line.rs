@@ -10,13 +10,13 @@ use iwarp_os::Interest;
 use iwarp_proto::mpa::error::StartupError;
 use iwarp_proto::mpa::startup::{Config, Initiator, Negotiated, Reply, Request, Responder};
 
-use crate::cm::crowd::Place;
-use crate::cm::{ConnectError, ConnectParams};
 use crate::engine::Engine;
 use crate::engine::options::{KeepAlive, Options};
 use crate::engine::tasks::{Task, Tasks};
 use crate::engine::worker::Worker;
 use crate::port::{Descriptors, Ends, IoPart, IoPartMut, Port, Settings};
+use crate::startup::crowd::Place;
+use crate::startup::{ConnectError, ConnectParams};
 
 /// More than the longest start-up frame.
 const FRAME_ROOM: usize = 1024;

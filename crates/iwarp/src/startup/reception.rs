@@ -1,6 +1,6 @@
 //! Connections that an acceptor takes, up to their Request.
 //!
-//! Who may be here at a time is the [`crowd`](crate::cm::crowd)'s matter. Descriptors are the other
+//! Who may be here at a time is the [`crowd`](crate::startup::crowd)'s matter. Descriptors are the other
 //! thing that runs out: then connections without a Request give theirs up, the oldest first. Where
 //! there are none, the listener rests; what still waits after that is refused with a descriptor that
 //! was kept for it, so that peers learn what is the matter.
@@ -13,8 +13,6 @@ use iwarp_os::socket::is_shortage;
 use iwarp_os::{Interest, Ready};
 use iwarp_proto::mpa::startup::{Config, Request, Responder};
 
-use crate::cm::crowd::{Crowd, Guest, Place, Source, Victim};
-use crate::cm::startup::{Answering, Called};
 use crate::engine::Engine;
 use crate::engine::desk::Desk;
 use crate::engine::sync::Mutex;
@@ -22,6 +20,8 @@ use crate::engine::tasks::{Task, Tasks};
 use crate::engine::timers::Alarm;
 use crate::port::{Acceptor, Port};
 use crate::report;
+use crate::startup::crowd::{Crowd, Guest, Place, Source, Victim};
+use crate::startup::line::{Answering, Called};
 
 /// Connections taken in one go where many come, before others get their turn.
 const IN_ONE_GO: usize = 16;

@@ -84,7 +84,6 @@ use crate::engine::sync::Mutex;
 use door::{Door, Place};
 
 pub(crate) use meeting::Meeting;
-pub(crate) use peer::first_v4;
 pub use peer::{Peer, Retry};
 
 /// The doors of a device.
