@@ -4,6 +4,7 @@ mod conformance;
 mod dist;
 mod fuzz;
 mod instructions;
+mod layers;
 mod messages;
 mod mutants;
 mod nobody;

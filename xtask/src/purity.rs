@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use crate::layers;
 use crate::shell;
 
 const CRATES: [&str; 2] = ["iwarp-types", "iwarp-proto"];
@@ -25,11 +26,13 @@ pub(crate) fn subject() -> PathBuf {
 /// The only file of the library that names the system's sockets.
 const TRANSPORT: &str = "port/tcp.rs";
 
-/// Checks the heads of the crates, what the built crates refer to, and which file names the
-/// transport.
+/// Checks the heads of the crates, what the built crates refer to, which file names the transport,
+/// and the layers within crates.
 pub(crate) fn check() -> Result<String> {
     check_transport()?;
-    Ok(CRATES.map(check_one).into_iter().collect::<Result<Vec<String>>>()?.join("; "))
+    let layers = layers::check()?;
+    let crates = CRATES.map(check_one).into_iter().collect::<Result<Vec<String>>>()?.join("; ");
+    Ok(format!("{crates}; {layers}"))
 }
 
 fn check_transport() -> Result<()> {

@@ -82,7 +82,7 @@ pub(crate) const ALL: &[Step] = &[
     Step { name: "doc", about: "rustdoc, warnings are errors", absent: || None, run: doc },
     Step {
         name: "purity",
-        about: "the protocol is no_std and without unsafe, one file names the transport",
+        about: "the core is no_std without unsafe, one file names the transport, no arrow up between layers",
         absent: || absent_file(purity::subject()),
         run: |_| purity::check().map(Outcome::Passed),
     },

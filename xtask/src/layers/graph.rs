@@ -1,0 +1,180 @@
+//! Which module names which.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::source::{Module, Named};
+
+/// How many re-exports a name may go through.
+const HOPS: usize = 16;
+
+/// The modules of a crate by their paths.
+pub(super) struct Graph {
+    modules: Vec<Module>,
+    by_path: HashMap<Vec<String>, usize>,
+}
+
+impl Graph {
+    pub(super) fn new(modules: Vec<Module>) -> Self {
+        let paths = modules.iter().enumerate();
+        let by_path = paths.map(|(index, module)| (module.path.clone(), index)).collect();
+        Self { modules, by_path }
+    }
+
+    /// One line for each module that names one of a layer above its own, and for each module
+    /// without a layer.
+    pub(super) fn arrows_up(&self, layers: &[&[&str]]) -> Vec<String> {
+        let mut problems = BTreeSet::new();
+        let mut places = Vec::new();
+        for module in &self.modules {
+            let place = place_of(&module.path, layers);
+            if place.is_none() {
+                let name = module.path.join("::");
+                problems.insert(format!("{}: {name} has no layer", module.file));
+            }
+            places.push(place.unwrap_or(layers.len()));
+        }
+        let mut first: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+        for (from, module) in self.modules.iter().enumerate() {
+            for Named { path, line } in &module.named {
+                let ends = self.follow(from, path, HOPS).unwrap_or_default();
+                // Where it is defined, unless only the way there is above.
+                let above = ends.into_iter().rev().find(|to| places[from] < places[*to]);
+                if let Some(to) = above {
+                    let least = first.entry((from, to)).or_insert(*line);
+                    *least = (*least).min(*line);
+                }
+            }
+        }
+        for ((from, to), line) in first {
+            problems.insert(self.told(from, line, "names", to));
+        }
+        for (from, line, method, to) in self.methods_above(&places) {
+            problems.insert(self.told(from, line, &format!("calls `{method}` of"), to));
+        }
+        problems.into_iter().collect()
+    }
+
+    fn told(&self, from: usize, line: usize, what: &str, to: usize) -> String {
+        let (from, to) = (&self.modules[from], &self.modules[to]);
+        format!("{}:{line} {what} {}, which is above it", from.file, to.file)
+    }
+
+    /// The modules that a path goes through when it is named in `from`: its re-exporters, and last
+    /// the one that defines what it ends in. `None` where it leads out of the crate.
+    ///
+    /// The root is passed by everything that begins with `crate`: it counts where the name is its own.
+    fn follow(&self, from: usize, path: &[String], hops: usize) -> Option<Vec<usize>> {
+        let hops = hops.checked_sub(1)?;
+        let mut rest: Vec<&str> = path.iter().map(String::as_str).collect();
+        let mut at = self.modules[from].path.clone();
+        match *rest.first()? {
+            "crate" => {
+                at.clear();
+                rest.remove(0);
+            }
+            "self" => {
+                rest.remove(0);
+            }
+            _ => {}
+        }
+        while rest.first() == Some(&"super") {
+            at.pop()?;
+            rest.remove(0);
+        }
+        self.descend(at, &rest, hops)
+    }
+
+    /// Goes on from the module `at` by the names in `rest`.
+    fn descend(&self, mut at: Vec<String>, mut rest: &[&str], hops: usize) -> Option<Vec<usize>> {
+        let mut passed = Vec::new();
+        let start = at.len();
+        loop {
+            let index = *self.by_path.get(&at)?;
+            let module = &self.modules[index];
+            if at.len() > start {
+                passed.push(index);
+            }
+            let Some((name, after)) = rest.split_first() else {
+                passed.push(index);
+                return Some(passed);
+            };
+            let child = [at.as_slice(), &[(*name).to_owned()]].concat();
+            if self.by_path.contains_key(&child) {
+                at = child;
+                rest = after;
+                continue;
+            }
+            if module.items.contains(*name) {
+                passed.push(index);
+                return Some(passed);
+            }
+            if let Some(import) = module.imports.get(*name) {
+                let whole: Vec<String> =
+                    import.iter().cloned().chain(after.iter().map(|s| (*s).to_owned())).collect();
+                // The name is this module's to give, even where it comes from another crate.
+                passed.push(index);
+                passed.extend(self.follow(index, &whole, hops).unwrap_or_default());
+                return Some(passed);
+            }
+            for glob in &module.globs {
+                let mut whole = glob.clone();
+                whole.extend(rest.iter().map(|s| (*s).to_owned()));
+                if let Some(ends) = self.follow(index, &whole, hops)
+                    && self.defines(ends.last(), name)
+                {
+                    passed.extend(ends);
+                    return Some(passed);
+                }
+            }
+            // What a macro has made, perhaps.
+            return if at.len() > start { Some(passed) } else { None };
+        }
+    }
+
+    /// Whether the module has that item, or is that item.
+    fn defines(&self, module: Option<&usize>, name: &str) -> bool {
+        let module = module.map(|index| &self.modules[*index]);
+        module
+            .is_some_and(|m| m.items.contains(name) || m.path.last().is_some_and(|own| own == name))
+    }
+
+    /// Calls of methods that only a module above defines, in an `impl` for a type from below.
+    fn methods_above(&self, places: &[usize]) -> Vec<(usize, usize, String, usize)> {
+        let mut above: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (index, module) in self.modules.iter().enumerate() {
+            for (own, methods) in &module.methods {
+                let home =
+                    self.follow(index, &own.path, HOPS).and_then(|ends| ends.last().copied());
+                if home.is_some_and(|home| places[home] < places[index]) {
+                    methods.iter().for_each(|name| above.entry(name).or_default().push(index));
+                }
+            }
+        }
+        let mut calls = Vec::new();
+        for (from, module) in self.modules.iter().enumerate() {
+            for (name, indices) in &above {
+                let Some(line) = module.called.get(*name) else { continue };
+                let own = |(index, other): (usize, &Module)| {
+                    places[index] <= places[from] && other.functions.contains(*name)
+                };
+                if self.modules.iter().enumerate().any(own) {
+                    continue;
+                }
+                let higher = indices.iter().filter(|index| places[**index] > places[from]);
+                calls.extend(higher.map(|to| (from, *line, (*name).to_owned(), *to)));
+            }
+        }
+        calls
+    }
+}
+
+/// The layer of a module, from below; that of the root is above all.
+fn place_of(path: &[String], layers: &[&[&str]]) -> Option<usize> {
+    if path.is_empty() {
+        return Some(layers.len());
+    }
+    (1..=path.len()).rev().find_map(|len| {
+        let name = path[..len].join("::");
+        layers.iter().position(|names| names.contains(&name.as_str()))
+    })
+}

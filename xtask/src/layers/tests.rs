@@ -1,0 +1,106 @@
+use super::graph::Graph;
+use super::source;
+
+const LAYERS: &[&[&str]] = &[&["low"], &["middle"], &["high"]];
+
+fn graph(files: &[(&str, &str)]) -> Graph {
+    let load = |name: &str| {
+        files.iter().find(|(file, _)| *file == name).map(|(_, text)| (*text).to_owned())
+    };
+    Graph::new(source::read("src/lib.rs", &load).unwrap())
+}
+
+/// What is wrong with a crate of three layers whose lowest has the module `user`.
+fn judged(user: &str) -> Vec<String> {
+    graph(&[
+        (
+            "src/lib.rs",
+            "mod low;\nmod middle;\nmod high;\npub use high::Handle;\npub const TOP: u8 = 0;",
+        ),
+        ("src/low/mod.rs", "pub(crate) mod user;\npub(crate) struct Below;"),
+        ("src/low/user.rs", user),
+        (
+            "src/middle.rs",
+            "pub(crate) use crate::high::handle::Handle as Renamed;\npub(crate) struct Own;",
+        ),
+        ("src/high/mod.rs", "pub(crate) mod handle;\npub use handle::*;\npub use other_crate::Foreign;\nuse crate::low::user;"),
+        (
+            "src/high/handle.rs",
+            "use crate::low::Below;\npub struct Handle;\npub fn help() {}\n\
+             impl Below { pub(crate) fn raise(&self) {} }",
+        ),
+    ])
+    .arrows_up(LAYERS)
+    .into_iter()
+    // The re-export in the middle is one as well.
+    .filter(|problem| problem.starts_with("src/low/"))
+    .collect()
+}
+
+fn one(user: &str) -> String {
+    let found = judged(user);
+    assert!(!found.is_empty(), "not seen: {user}");
+    found.join("\n")
+}
+
+#[test]
+fn a_circle_is_told_by_its_files_and_line() {
+    let user = "use std::io;\nuse crate::high::handle::Handle;\nfn f(_: Handle) {}";
+    assert_eq!(judged(user), ["src/low/user.rs:2 names src/high/handle.rs, which is above it"]);
+}
+
+#[test]
+fn every_way_to_name_something_is_understood() {
+    for user in [
+        "use crate::{low::Below, high::{handle::{self, help}}};",
+        "use super::super::high::handle;",
+        "fn f() { crate::high::help(); }",
+        "fn f() { let x: Option<crate::high::Handle> = None; }",
+        "fn f() { use crate::high::help as h; h() }",
+        "impl crate::high::Trait for u8 {}",
+        "fn f() { println!(\"{}\", crate::high::help()); }",
+        "macro_rules! m { () => { use $crate::{high::help}; } }",
+        "use crate as own;\nfn f() { own::high::help(); }",
+        "mod inner { use super::super::super::high::help; }",
+        "use crate::high::*;",
+    ] {
+        assert!(one(user).contains("src/low/user.rs:"), "{user}");
+        assert!(one(user).contains("src/high/"), "{user}: {}", one(user));
+    }
+}
+
+#[test]
+fn re_exports_are_followed_to_the_file_that_defines() {
+    for user in ["use crate::Handle;", "use crate::middle::Renamed;", "use crate::high::Handle;"] {
+        assert!(one(user).contains("src/low/user.rs:1 names src/high/handle.rs"), "{}", one(user));
+    }
+    assert!(one("use crate::Handle;").contains("src/low/user.rs:1"));
+    assert!(one("use crate::high::Foreign;").contains("names src/high/mod.rs"));
+    assert!(one("fn f() -> u8 { crate::TOP }").contains("names src/lib.rs"));
+}
+
+#[test]
+fn what_is_above_may_not_be_called_without_being_named_either() {
+    let found = one("fn f(below: &super::Below) {\n    below.raise();\n}");
+    assert_eq!(found, "src/low/user.rs:2 calls `raise` of src/high/handle.rs, which is above it");
+    assert_eq!(judged("fn f(o: &Other) { o.raise() }\nimpl Other { fn raise(&self) {} }"), [""; 0]);
+}
+
+#[test]
+fn tests_and_documentation_may_name_anything() {
+    for user in [
+        "/// See [`crate::high::Handle`].\nfn f() {}",
+        "#[cfg(test)]\nmod tests {\n    use crate::Handle;\n}",
+        "#[cfg(all(test, not(model)))]\nuse crate::Handle;",
+        "use std::io::{self, Read};\nuse super::Below;\npub(in crate::low) fn high() {}",
+    ] {
+        assert_eq!(judged(user), [""; 0], "{user}");
+    }
+    assert!(one("#[cfg(not(test))]\nuse crate::Handle;").contains("src/low/user.rs:2"));
+}
+
+#[test]
+fn a_module_without_a_layer_is_noticed() {
+    let files = [("src/lib.rs", "mod other;"), ("src/other.rs", "")];
+    assert_eq!(graph(&files).arrows_up(LAYERS), ["src/other.rs: other has no layer"]);
+}
