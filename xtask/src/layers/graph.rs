@@ -35,7 +35,7 @@ impl Graph {
         }
         let mut first: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         for (from, module) in self.modules.iter().enumerate() {
-            for Named { path, line } in &module.named {
+            for Named { path, line, .. } in &module.named {
                 let ends = self.follow(from, path, HOPS).unwrap_or_default();
                 // Where it is defined, unless only the way there is above.
                 let above = ends.into_iter().rev().find(|to| places[from] < places[*to]);
@@ -52,6 +52,65 @@ impl Graph {
             problems.insert(self.told(from, line, &format!("calls `{method}` of"), to));
         }
         problems.into_iter().collect()
+    }
+
+    /// One line for each circle in `layer` that has other modules in it than the known ones.
+    pub(super) fn circles_in(&self, layer: &str, known: &[&str]) -> Vec<String> {
+        let below = format!("{layer}::");
+        let is_new = |name: &String| {
+            (name == layer || name.starts_with(&below)) && !known.contains(&name.as_str())
+        };
+        let new = self.circles().into_iter().filter(|circle| circle.iter().any(is_new));
+        new.map(|circle| format!("these name each other in a circle: {}", circle.join(" ")))
+            .collect()
+    }
+
+    /// Modules each of which comes back to itself by what it and the others name: for each such
+    /// circle the paths, in order. What a module passes on from others does not count, and one
+    /// that has a folder of its own name beside it is one with what is in there.
+    fn circles(&self) -> Vec<Vec<String>> {
+        let units: Vec<usize> = (0..self.modules.len()).map(|index| self.unit(index)).collect();
+        let mut names: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+        for (from, module) in self.modules.iter().enumerate() {
+            for Named { path, .. } in module.named.iter().filter(|named| !named.passed_on) {
+                let end = self.follow(from, path, HOPS).and_then(|ends| ends.last().copied());
+                if let Some(to) = end.filter(|to| units[*to] != units[from]) {
+                    names.entry(units[from]).or_default().insert(units[to]);
+                }
+            }
+        }
+        let reached = |from: usize| {
+            let mut seen = BTreeSet::new();
+            let mut open = vec![from];
+            while let Some(at) = open.pop() {
+                let next = names.get(&at).into_iter().flatten();
+                open.extend(next.copied().filter(|to| seen.insert(*to)));
+            }
+            seen
+        };
+        let all: BTreeMap<usize, BTreeSet<usize>> =
+            names.keys().map(|from| (*from, reached(*from))).collect();
+        let mut circles = BTreeSet::new();
+        for (from, seen) in all.iter().filter(|(from, seen)| seen.contains(from)) {
+            let back = |to: &&usize| all.get(to).is_some_and(|seen| seen.contains(from));
+            let paths = seen.iter().filter(back).map(|to| self.modules[*to].path.join("::"));
+            let mut circle: Vec<String> = paths.collect();
+            circle.sort();
+            circles.insert(circle);
+        }
+        circles.into_iter().collect()
+    }
+
+    /// The module whose folder it is in, unless that is a `mod.rs`.
+    fn unit(&self, index: usize) -> usize {
+        let module = &self.modules[index];
+        let Some((_, parent)) = module.path.split_last() else { return index };
+        match self.by_path.get(parent) {
+            Some(above) if is_one_with_folder(&self.modules[*above].file, &module.file) => {
+                self.unit(*above)
+            }
+            _ => index,
+        }
     }
 
     fn told(&self, from: usize, line: usize, what: &str, to: usize) -> String {
@@ -177,4 +236,11 @@ fn place_of(path: &[String], layers: &[&[&str]]) -> Option<usize> {
         let name = path[..len].join("::");
         layers.iter().position(|names| names.contains(&name.as_str()))
     })
+}
+
+/// Whether the file of a module is in the folder that stands beside its parent's file, or that
+/// very file.
+fn is_one_with_folder(parent: &str, child: &str) -> bool {
+    let folder = parent.strip_suffix(".rs").unwrap_or(parent);
+    child == parent || !parent.ends_with("lib.rs") && child.starts_with(&format!("{folder}/"))
 }

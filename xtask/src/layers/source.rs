@@ -38,6 +38,8 @@ pub(super) struct Module {
 pub(super) struct Named {
     pub(super) path: Vec<String>,
     pub(super) line: usize,
+    /// It is passed on, and not used here for all that is known.
+    pub(super) passed_on: bool,
 }
 
 /// Reads the crate whose root is that file, whose folder `load` reads from.
@@ -82,6 +84,7 @@ fn gather(
 ) -> Vec<Vec<String>> {
     let mut reader = Reader {
         module: Module { path: path.clone(), file: file.to_owned(), ..Module::default() },
+        passes_on: false,
         outside: Vec::new(),
         inside: Vec::new(),
     };
@@ -97,13 +100,15 @@ fn gather(
 
 struct Reader<'ast> {
     module: Module,
+    /// Within a `use` that is seen outside of the module.
+    passes_on: bool,
     outside: Vec<Vec<String>>,
     inside: Vec<(String, &'ast [Item])>,
 }
 
 impl Reader<'_> {
     fn name(&mut self, path: Vec<String>, line: usize) {
-        self.module.named.push(Named { path, line });
+        self.module.named.push(Named { path, line, passed_on: self.passes_on });
     }
 
     fn import(&mut self, tree: &UseTree, before: &[String]) {
@@ -213,7 +218,9 @@ impl<'ast> Visit<'ast> for Reader<'ast> {
 
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
         if item.leading_colon.is_none() {
+            self.passes_on = !matches!(item.vis, syn::Visibility::Inherited);
             self.import(&item.tree, &[]);
+            self.passes_on = false;
         }
     }
 
@@ -243,7 +250,7 @@ impl<'ast> Visit<'ast> for Reader<'ast> {
                 _ => None,
             });
             let line = line_of(item.impl_token.span);
-            let named = Named { path: segments(&own.path), line };
+            let named = Named { path: segments(&own.path), line, passed_on: false };
             self.module.methods.push((named, functions.collect()));
         }
         visit::visit_item_impl(self, item);

@@ -104,3 +104,22 @@ fn a_module_without_a_layer_is_noticed() {
     let files = [("src/lib.rs", "mod other;"), ("src/other.rs", "")];
     assert_eq!(graph(&files).arrows_up(LAYERS), ["src/other.rs: other has no layer"]);
 }
+
+#[test]
+fn circles_within_a_layer_are_known_or_told() {
+    let files = [
+        ("src/lib.rs", "mod low;"),
+        ("src/low/mod.rs", "mod a;\nmod b;\nmod c;\npub use c::C;\npub struct Shared;"),
+        ("src/low/a.rs", "use super::b::B;\npub struct A;\nmod part;"),
+        ("src/low/a/part.rs", "use super::A;"),
+        ("src/low/b.rs", "use super::C;\npub struct B;"),
+        ("src/low/c.rs", "use super::{a::part::Part, Shared};\npub struct C;"),
+    ];
+    let circle = "these name each other in a circle: low::a low::b low::c";
+    assert_eq!(graph(&files).circles_in("low", &["low::a", "low::b"]), [circle]);
+    assert_eq!(graph(&files).circles_in("low", &["low::a", "low::b", "low::c"]), [""; 0]);
+    assert_eq!(graph(&files).circles_in("high", &[]), [""; 0]);
+    let open = files.map(|(file, text)| (file, text.replace("a::part::Part, ", "")));
+    let open = open.each_ref().map(|(file, text)| (*file, text.as_str()));
+    assert_eq!(graph(&open).circles_in("low", &[]), [""; 0]);
+}

@@ -10,10 +10,9 @@ use std::time::Duration;
 use iwarp_mem::OutOfMemory;
 use iwarp_os::{Epoll, EventFd, EventFdKind, Events, FdPlace, ForkGeneration, Interest};
 
-use crate::engine::group::Group;
-use crate::engine::now;
+use crate::engine::clock::now;
 use crate::engine::sync::{AtomicBool, AtomicU8, Mutex, Ordering};
-use crate::engine::tended::Waiting;
+use crate::engine::tended::{Tended, Waiting};
 
 /// Events taken in a row without waiting for them here, after which the program is taken to sleep
 /// elsewhere.
@@ -29,7 +28,7 @@ pub(crate) struct ChannelCore {
     fd: EventFd,
     /// The event descriptor and the groups, for a caller that blocks.
     epoll: Epoll,
-    groups: Mutex<Vec<Weak<Group>>>,
+    groups: Mutex<Vec<Weak<dyn Tended>>>,
     /// The program waits here, in a call of the library, and not in `poll` on the descriptor.
     blocks: AtomicBool,
     taken_ready: AtomicU8,
@@ -55,7 +54,7 @@ impl ChannelCore {
         Ok(Arc::new(core))
     }
 
-    pub(crate) fn attach(&self, group: &Arc<Group>) -> io::Result<()> {
+    pub(crate) fn attach(&self, group: Arc<dyn Tended>) -> io::Result<()> {
         let mut groups = self.groups.lock();
         groups.try_reserve(1).map_err(|_| OutOfMemory)?;
         // So that each has room for an event at any time.
@@ -65,14 +64,14 @@ impl ChannelCore {
         events.try_reserve(more).map_err(|_| OutOfMemory)?;
         drop(events);
         self.epoll.add(group.epoll(), group.id(), Interest::READ)?;
-        groups.push(Arc::downgrade(group));
+        groups.push(Arc::downgrade(&group));
         Ok(())
     }
 
-    pub(crate) fn detach(&self, group: &Arc<Group>) {
+    pub(crate) fn detach(&self, group: &Arc<dyn Tended>) {
         // Both are ours and open.
         let _ = self.epoll.delete(group.epoll());
-        self.groups.lock().retain(|other| other.as_ptr() != Arc::as_ptr(group));
+        self.groups.lock().retain(|other| !std::ptr::addr_eq(other.as_ptr(), Arc::as_ptr(group)));
         self.discard(group.id());
     }
 
@@ -239,7 +238,7 @@ impl ChannelCore {
         let groups = self.groups.lock();
         let groups = groups.iter().filter_map(Weak::upgrade);
         let before = waiting.len();
-        waiting.extend(groups.map(|group| group.wait_on()));
+        waiting.extend(groups.map(Waiting::on));
         waiting.drain(..before);
     }
 }

@@ -10,10 +10,12 @@ use iwarp_types::{WcStatus, WorkCompletion};
 use crate::engine::Engine;
 use crate::engine::backoff::{Backoff, POLLS_BEFORE_YIELD, Rest};
 use crate::engine::channel::ChannelCore;
+use crate::engine::clock::clock;
 use crate::engine::event::{AsyncEvent, AsyncQueue};
-use crate::engine::group::{By, Group, clock};
+use crate::engine::group::Group;
 use crate::engine::slots::Returned;
 use crate::engine::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
+use crate::engine::tended::{By, Tended};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -104,7 +106,7 @@ impl CqCore {
         iwarp_mem::afford()?;
         let group = Group::new(engine.group_worker())?;
         if let Some(channel) = &channel {
-            channel.attach(&group)?;
+            channel.attach(Arc::clone(&group) as Arc<dyn Tended>)?;
         }
         Ok(Arc::new(Self {
             number: group.id(),
@@ -368,7 +370,7 @@ impl CqCore {
 impl Drop for CqCore {
     fn drop(&mut self) {
         if let Some(channel) = &self.channel {
-            channel.detach(&self.group);
+            channel.detach(&(Arc::clone(&self.group) as Arc<dyn Tended>));
         }
     }
 }

@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use iwarp_os::{Epoll, Events};
 
-use crate::engine::group::By;
 use crate::engine::handover::Handover;
 use crate::engine::sync::Mutex;
-use crate::engine::tasks::Tasks;
-use crate::engine::tended::Tended;
-use crate::engine::worker::{Worker, next_id};
+use crate::engine::tasks::{Tasks, next_id};
+use crate::engine::tended::{By, Tended};
+use crate::engine::worker::Worker;
 
 /// Sockets looked at in one go.
 const EVENTS: usize = 16;
@@ -37,7 +36,7 @@ impl Desk {
             handover: Handover::new(),
             worker: Arc::clone(worker),
         });
-        worker.add_desk(&desk)?;
+        worker.add_desk(Arc::clone(&desk) as Arc<dyn Tended>)?;
         Ok(desk)
     }
 
@@ -66,8 +65,8 @@ impl Tended for Desk {
         &self.handover
     }
 
-    fn worker(&self) -> &Worker {
-        &self.worker
+    fn arm(&self) {
+        self.worker.arm(self);
     }
 
     fn rouse(&self) {}

@@ -15,15 +15,18 @@ use iwarp_types::{
 };
 
 use crate::engine::awaiting::{self, Awaiting};
+use crate::engine::clock::clock;
 use crate::engine::cq::CqCore;
 use crate::engine::event::{AsyncEvent, AsyncQueue};
-use crate::engine::group::{By, Group, clock};
+use crate::engine::group::Group;
 use crate::engine::link::Link;
+use crate::engine::live::Connection;
 use crate::engine::numbers::Number;
 use crate::engine::options::Personality;
 use crate::engine::slots::{ReceiveSlots, SendSlots};
-use crate::engine::srq::SrqCore;
+use crate::engine::srq::{Parking, SrqCore};
 use crate::engine::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
+use crate::engine::tended::By;
 use crate::engine::{Engine, now};
 use crate::port::Port;
 use crate::report;
@@ -177,6 +180,26 @@ impl ReceivePool for Endpoint {
             self.borrowed.fetch_add(1, Ordering::Relaxed);
         }
         taken
+    }
+}
+
+impl Parking for Endpoint {
+    fn deliver(self: Arc<Self>) {
+        self.deliver_parked();
+    }
+
+    fn fail(&self) {
+        self.with(|qp| qp.fail_locally("out of memory"));
+    }
+}
+
+impl Connection for Endpoint {
+    fn id(&self) -> u32 {
+        self.id()
+    }
+
+    fn end(self: Arc<Self>) {
+        self.disconnect();
     }
 }
 
@@ -441,7 +464,7 @@ impl Endpoint {
     }
 
     /// There may be receives in the shared receive queue, for which messages wait here.
-    pub(crate) fn deliver_parked(self: &Arc<Self>) {
+    fn deliver_parked(self: &Arc<Self>) {
         if let Some(link) = self.link()
             && self.has_parked()
         {

@@ -8,12 +8,13 @@ use std::time::Duration;
 use iwarp_mem::OutOfMemory;
 use iwarp_os::{Epoll, Events, FdPlace, ForkGeneration, Interest};
 
+use crate::engine::clock::{clock, now};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::handover::Handover;
 use crate::engine::link::Link;
-use crate::engine::now;
 use crate::engine::sync::{AtomicBool, AtomicU32, Ordering};
-use crate::engine::tended::{Served, Tended, Waiting};
+use crate::engine::tasks::next_id;
+use crate::engine::tended::{By, Served, Tended, Waiting};
 use crate::engine::token::Token;
 use crate::engine::worker::Worker;
 
@@ -21,17 +22,6 @@ use crate::engine::worker::Worker;
 const EVENTS: usize = 64;
 /// Tries of a sole stream before it is silenced.
 const TRIES: u32 = 64;
-
-/// Who moves the streams of a group.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum By {
-    /// The worker, as no caller does.
-    Worker,
-    /// A caller that polls or is blocked.
-    Caller,
-    /// A caller that has posted and awaits an answer.
-    Post,
-}
 
 /// A stream, and what acts on it.
 type Member = Arc<(Arc<Endpoint>, Arc<Link>)>;
@@ -110,7 +100,7 @@ impl Group {
     /// An empty group that the worker looks after.
     pub(crate) fn new(worker: &Arc<Worker>) -> io::Result<Arc<Self>> {
         let group = Arc::new(Self {
-            id: worker.next_id(),
+            id: next_id(),
             epoll: Epoll::new(FdPlace::Internal)?,
             members: RwLock::default(),
             driver: Token::new(Driver {
@@ -127,16 +117,12 @@ impl Group {
             process: ForkGeneration::new(),
             worker: Arc::clone(worker),
         });
-        worker.add_group(&group)?;
+        worker.add_group(Arc::clone(&group) as Arc<dyn Tended>)?;
         Ok(group)
     }
 
     pub(crate) const fn id(&self) -> u64 {
         self.id
-    }
-
-    pub(crate) const fn epoll(&self) -> &Epoll {
-        &self.epoll
     }
 
     /// Adds a stream; the token names it from now on. To be followed by [`Self::note_change`].
@@ -355,8 +341,7 @@ impl Group {
     /// else need another CPU or half of the caller's. Whether there was some; `None` where no other
     /// group can have any.
     pub(crate) fn lend_a_hand(&self) -> Option<bool> {
-        let other = self.worker.other_group(self)?;
-        Some(!other.handover.has_waiters() && other.poll(true))
+        Some(self.worker.other_group(self.id)?.help())
     }
 
     /// A caller that polls sleeps until a stream is ready, for so long at most. Whether one is.
@@ -403,7 +388,7 @@ impl Group {
     /// A caller goes to sleep elsewhere: from now on the worker serves the group at once.
     pub(crate) fn leave_to_worker(&self) {
         if self.handover.end_lease() {
-            self.worker.arm(self);
+            self.arm();
         }
     }
 
@@ -426,8 +411,12 @@ impl Tended for Group {
         &self.handover
     }
 
-    fn worker(&self) -> &Worker {
-        &self.worker
+    fn arm(&self) {
+        self.worker.arm(self);
+    }
+
+    fn help(&self) -> bool {
+        !self.handover.has_waiters() && self.poll(true)
     }
 
     fn rouse(&self) {
@@ -441,9 +430,4 @@ impl Tended for Group {
     fn serve(&self) -> Served {
         self.as_driver(|driver| self.serve_as(driver)).unwrap_or_default()
     }
-}
-
-/// Nanoseconds of the monotonic clock, nearly.
-pub(crate) fn clock() -> u64 {
-    iwarp_os::ticks::nanos()
 }

@@ -16,13 +16,15 @@ use iwarp_types::{AccessError, Accessor, RemoteAccess};
 
 use self::send::{FIRST_MSS_CHECK, TRANSMIT_BUDGET};
 use self::watch::Watch;
+use crate::engine::clock::clock;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::gather::Gather;
-use crate::engine::group::{By, Group, clock};
+use crate::engine::group::Group;
 use crate::engine::options::Options;
 use crate::engine::piggyback::Piggyback;
 use crate::engine::send_memory::Loan;
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
+use crate::engine::tended::By;
 use crate::engine::token::Token;
 use crate::engine::worker::Deadline;
 use crate::port::Port;

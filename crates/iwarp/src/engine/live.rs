@@ -1,6 +1,7 @@
 //! The connections that exist, so that the process does not exit under them.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -8,12 +9,18 @@ use std::time::{Duration, Instant};
 use iwarp_mem::OutOfMemory;
 use iwarp_os::PerProcess;
 
-use crate::engine::endpoint::Endpoint;
-
 /// How long an exiting process may take to get out what it was told is sent.
 const EXIT_BOUND: Duration = Duration::from_secs(2);
 
 static ALL: PerProcess<Mutex<Vec<Weak<Live>>>> = PerProcess::new();
+
+/// What has one.
+pub(crate) trait Connection: Send + Sync + fmt::Debug {
+    /// Its number, which no other has.
+    fn id(&self) -> u32;
+    /// Ends it in good order; returns at once.
+    fn end(self: Arc<Self>);
+}
 
 /// Connections of one device.
 #[derive(Debug, Default)]
@@ -24,7 +31,7 @@ pub(crate) struct Live {
 
 #[derive(Debug, Default)]
 struct State {
-    endpoints: HashMap<u32, Arc<Endpoint>>,
+    connections: HashMap<u32, Arc<dyn Connection>>,
     /// The process exits: somebody waits until there are none.
     ending: bool,
 }
@@ -40,16 +47,19 @@ impl Live {
         live
     }
 
-    pub(crate) fn add(&self, endpoint: &Arc<Endpoint>) -> Result<(), OutOfMemory> {
+    pub(crate) fn add(
+        &self,
+        connection: &Arc<impl Connection + 'static>,
+    ) -> Result<(), OutOfMemory> {
         let mut state = self.lock();
-        state.endpoints.try_reserve(1).map_err(|_| OutOfMemory)?;
-        state.endpoints.insert(endpoint.id(), Arc::clone(endpoint));
+        state.connections.try_reserve(1).map_err(|_| OutOfMemory)?;
+        state.connections.insert(connection.id(), Arc::clone(connection) as Arc<dyn Connection>);
         Ok(())
     }
 
-    pub(crate) fn remove(&self, endpoint: &Endpoint) {
+    pub(crate) fn remove(&self, connection: &Arc<impl Connection>) {
         let mut state = self.lock();
-        let removed = state.endpoints.remove(&endpoint.id());
+        let removed = state.connections.remove(&connection.id());
         if state.ending {
             self.gone.notify_all();
         }
@@ -59,7 +69,7 @@ impl Live {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.lock().endpoints.len()
+        self.lock().connections.len()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -69,21 +79,21 @@ impl Live {
     /// Ends every connection in good order, whatever becomes of the others. The kernel would reset
     /// those with unread octets, and drop what was sent before.
     fn end(&self) {
-        let endpoints: Vec<_> = {
+        let connections: Vec<_> = {
             let mut state = self.lock();
             state.ending = true;
-            state.endpoints.values().cloned().collect()
+            state.connections.values().cloned().collect()
         };
-        for endpoint in endpoints {
+        for connection in connections {
             // Reported where panics are.
-            let _ = catch_unwind(AssertUnwindSafe(|| endpoint.disconnect()));
+            let _ = catch_unwind(AssertUnwindSafe(|| connection.end()));
         }
     }
 
     /// Waits until there are none.
     fn wait(&self, deadline: Instant) {
         let mut left = self.lock();
-        while !left.endpoints.is_empty() {
+        while !left.connections.is_empty() {
             let now = Instant::now();
             if now >= deadline {
                 return;

@@ -25,6 +25,7 @@
 //!   worker     the thread that serves what nobody drives; timers
 //!   bell       what wakes a blocked caller
 //!   timers     what is due by the device's clock, where connections are made
+//!   clock      the time
 //!   tasks      descriptors that are waited for on behalf of others
 //!   vigil      whether a silent peer is still there
 //!   send_memory  what the system may keep for peers that do not read
@@ -38,6 +39,7 @@ pub(crate) mod awaiting;
 pub(crate) mod backoff;
 pub(crate) mod bell;
 pub(crate) mod channel;
+pub(crate) mod clock;
 pub(crate) mod cq;
 pub(crate) mod desk;
 pub(crate) mod devices;
@@ -72,8 +74,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use iwarp_mem::MemoryTable;
 use iwarp_os::{ForkGeneration, Spare};
-use iwarp_types::Time;
 
+pub(crate) use clock::now;
 use live::Live;
 use numbers::Numbers;
 use options::Options;
@@ -179,9 +181,4 @@ pub(crate) fn keep_inherited<T>(process: ForkGeneration, object: &Arc<T>) {
     if process.forked() {
         std::mem::forget(Arc::clone(object));
     }
-}
-
-/// The time, as the protocol core takes it.
-pub(crate) fn now() -> Time {
-    Time(iwarp_os::clock::now())
 }

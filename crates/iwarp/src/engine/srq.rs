@@ -5,13 +5,19 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use iwarp_os::ForkGeneration;
-use iwarp_proto::qp::Shared;
 use iwarp_types::{PostError, Receive, RecvRequest};
 
-use crate::engine::endpoint::Endpoint;
 use crate::engine::event::{AsyncEvent, AsyncQueue};
 use crate::engine::slots::Returned;
 use crate::engine::sync::Mutex;
+
+/// A queue pair whose messages may wait for receives.
+pub(crate) trait Parking: Send + Sync + std::fmt::Debug {
+    /// There may be receives now.
+    fn deliver(self: Arc<Self>);
+    /// It cannot wait: there is no memory to note it.
+    fn fail(&self);
+}
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -35,7 +41,7 @@ struct State {
     spare: Vec<Receive>,
     made: usize,
     /// Queue pairs with messages that wait for receives.
-    waiting: VecDeque<Weak<Endpoint>>,
+    waiting: VecDeque<Weak<dyn Parking>>,
     limit: usize,
 }
 
@@ -116,25 +122,30 @@ impl SrqCore {
             if state.posted.is_empty() { None } else { state.waiting.pop_front() }
         };
         if let Some(endpoint) = first.and_then(|endpoint| endpoint.upgrade()) {
-            endpoint.deliver_parked();
+            endpoint.deliver();
         }
     }
 
     /// Messages of `endpoint` wait for receives. False when there are some.
-    pub(crate) fn await_receives(&self, endpoint: &Arc<Endpoint>) -> bool {
+    pub(crate) fn await_receives(&self, endpoint: &Arc<impl Parking + 'static>) -> bool {
         let mut state = self.state.lock();
         if !state.posted.is_empty() {
             return false;
         }
-        if state.waiting.iter().any(|waiting| waiting.as_ptr() == Arc::as_ptr(endpoint)) {
+        if state
+            .waiting
+            .iter()
+            .any(|waiting| std::ptr::addr_eq(waiting.as_ptr(), Arc::as_ptr(endpoint)))
+        {
             return true;
         }
         if state.waiting.try_reserve(1).is_ok() {
-            state.waiting.push_back(Arc::downgrade(endpoint));
+            let waiting = Arc::downgrade(endpoint);
+            state.waiting.push_back(waiting);
         } else {
             drop(state);
             // Nobody would come back to it.
-            endpoint.with(|qp| qp.fail_locally("out of memory"));
+            endpoint.fail();
         }
         true
     }

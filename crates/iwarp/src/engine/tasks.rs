@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use iwarp_os::{Epoll, FdPlace, Interest, Ready};
 
-use crate::engine::sync::Mutex;
-use crate::engine::worker::next_id;
+use crate::engine::sync::{Mutex, Ordering};
 use crate::port::Descriptors;
+
+/// The token of a worker's wake-up descriptor; no object has it.
+pub(crate) const WAKE: u64 = 0;
 
 /// Something that waits for a descriptor.
 pub(crate) trait Task: Send + Sync {
@@ -87,4 +89,10 @@ impl Tasks {
     pub(crate) fn find(&self, id: u64) -> Option<Arc<dyn Task>> {
         self.tasks.lock().get(&id).cloned()
     }
+}
+
+/// A number that nothing else has, at no worker: completion queues of several may share a channel.
+pub(crate) fn next_id() -> u64 {
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(WAKE + 1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }

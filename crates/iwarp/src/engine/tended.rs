@@ -7,9 +7,19 @@ use std::{fmt, io};
 
 use iwarp_os::{Epoll, Interest, poll};
 
-use crate::engine::group::{By, clock};
+use crate::engine::clock::clock;
 use crate::engine::handover::Handover;
-use crate::engine::worker::Worker;
+
+/// Who moves what is ready.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum By {
+    /// The worker, as no caller does.
+    Worker,
+    /// A caller that polls or is blocked.
+    Caller,
+    /// A caller that has posted and awaits an answer.
+    Post,
+}
 
 /// A level-triggered epoll and what is in it; [`Handover`] says who looks after it.
 pub(crate) trait Tended: Send + Sync + fmt::Debug {
@@ -17,14 +27,19 @@ pub(crate) trait Tended: Send + Sync + fmt::Debug {
     fn id(&self) -> u64;
     fn epoll(&self) -> &Epoll;
     fn handover(&self) -> &Handover;
-    /// Who looks after it where no caller does.
-    fn worker(&self) -> &Worker;
+    /// Lets it wake the worker that looks after it where no caller does.
+    fn arm(&self);
     /// Has the epoll report all there is, before somebody waits for it: callers that try what is in it
     /// may have had it silenced.
     fn rouse(&self);
     /// Moves whatever is ready. False when nothing was, or somebody else is at it.
     fn drive(&self, by: By) -> bool;
-    /// The same by the worker.
+    /// A caller thread that finds nothing in its own queue moves what is ready here. False when
+    /// nothing was, or a caller blocked here will.
+    fn help(&self) -> bool {
+        false
+    }
+    /// The worker moves whatever is ready.
     fn serve(&self) -> Served {
         Served { moved: self.drive(By::Worker), left: false }
     }
@@ -70,7 +85,7 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         if self.0.handover().leave(clock()) {
-            self.0.worker().arm(&*self.0);
+            self.0.arm();
         }
     }
 }

@@ -11,18 +11,14 @@ use iwarp_os::thread::{self, Thread};
 use iwarp_os::{EventFd, EventFdKind, Events, FdPlace, Interest, Ready};
 use iwarp_types::Time;
 
-use crate::engine::desk::Desk;
-use crate::engine::group::{Group, clock};
+use crate::engine::clock::{clock, now};
 use crate::engine::handover::{Cause, Duty};
-use crate::engine::now;
 use crate::engine::options::Options;
 use crate::engine::pool::prepare_thread;
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
-use crate::engine::tasks::Tasks;
+use crate::engine::tasks::{Tasks, WAKE, next_id};
 use crate::engine::tended::Tended;
 
-/// The wake-up descriptor's token; no object has it.
-const WAKE: u64 = 0;
 /// How often a group is served before others get their turn.
 const SERVE_ROUNDS: usize = 16;
 /// Groups up to which an idle poller lends a hand with the others.
@@ -43,8 +39,8 @@ pub(crate) struct Worker {
 
 #[derive(Default)]
 struct State {
-    groups: HashMap<u64, Weak<Group>>,
-    desks: HashMap<u64, Weak<Desk>>,
+    groups: HashMap<u64, Weak<dyn Tended>>,
+    desks: HashMap<u64, Weak<dyn Tended>>,
     /// By their time, and by their number where that is the same.
     timers: BTreeMap<(Time, u64), Due>,
     serial: u64,
@@ -135,31 +131,31 @@ impl Worker {
     }
 
     /// Looks after a group from now on, until it is dropped.
-    pub(crate) fn add_group(&self, group: &Arc<Group>) -> io::Result<()> {
+    pub(crate) fn add_group(&self, group: Arc<dyn Tended>) -> io::Result<()> {
         let mut state = self.state.lock();
         state.groups.retain(|_, group| group.strong_count() > 0);
         state.groups.try_reserve(1).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        state.groups.insert(group.id(), Arc::downgrade(group));
+        state.groups.insert(group.id(), Arc::downgrade(&group));
         self.tasks.epoll().add(group.epoll(), group.id(), Interest::READ.one_shot())
     }
 
     /// Looks after a desk, likewise.
-    pub(crate) fn add_desk(&self, desk: &Arc<Desk>) -> io::Result<()> {
+    pub(crate) fn add_desk(&self, desk: Arc<dyn Tended>) -> io::Result<()> {
         let mut state = self.state.lock();
         state.desks.retain(|_, desk| desk.strong_count() > 0);
         state.desks.try_reserve(1).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        state.desks.insert(desk.id(), Arc::downgrade(desk));
+        state.desks.insert(desk.id(), Arc::downgrade(&desk));
         self.tasks.epoll().add(desk.epoll(), desk.id(), Interest::READ.one_shot())
     }
 
-    /// Another group than this one: each in its turn, where there are few.
-    pub(crate) fn other_group(&self, group: &Group) -> Option<Arc<Group>> {
+    /// Another group than the one with that number: each in its turn, where there are few.
+    pub(crate) fn other_group(&self, own: u64) -> Option<Arc<dyn Tended>> {
         let mut state = self.state.lock();
         if state.groups.len() > FEW_GROUPS {
             return None;
         }
         state.turn = state.turn.wrapping_add(1);
-        let mut others = state.groups.iter().filter(|(id, _)| **id != group.id());
+        let mut others = state.groups.iter().filter(|(id, _)| **id != own);
         let others_len = state.groups.len().checked_sub(1).filter(|len| *len > 0)?;
         others.nth(state.turn % others_len).and_then(|(_, other)| other.upgrade())
     }
@@ -259,10 +255,7 @@ impl Worker {
     /// The group or desk with that number.
     fn tended(&self, id: u64) -> Option<Arc<dyn Tended>> {
         let state = self.state.lock();
-        if let Some(group) = state.groups.get(&id) {
-            return group.upgrade().map(|group| group as Arc<dyn Tended>);
-        }
-        state.desks.get(&id)?.upgrade().map(|desk| desk as Arc<dyn Tended>)
+        state.groups.get(&id).or_else(|| state.desks.get(&id))?.upgrade()
     }
 
     fn run_timers(&self) {
@@ -331,29 +324,24 @@ impl Worker {
     }
 }
 
-/// A number that nothing else has, at no worker: completion queues of several may share a channel.
-pub(crate) fn next_id() -> u64 {
-    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(WAKE + 1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
-}
-
 #[cfg(all(test, not(model)))]
 mod tests {
     use super::*;
+    use crate::engine::group::Group;
 
     #[test]
     fn an_idle_poller_helps_the_other_groups_in_turn() {
         let worker = Worker::start(&Options::default()).unwrap();
         let idle = Group::new(&worker).unwrap();
-        assert!(worker.other_group(&idle).is_none(), "there is only its own");
+        assert!(worker.other_group(idle.id()).is_none(), "there is only its own");
         let others = [Group::new(&worker).unwrap(), Group::new(&worker).unwrap()];
         let mut helped: Vec<u64> =
-            (0..4).map(|_| worker.other_group(&idle).expect("two others").id()).collect();
+            (0..4).map(|_| worker.other_group(idle.id()).expect("two others").id()).collect();
         helped.sort_unstable();
         let [a, b] = others.each_ref().map(|group| group.id());
         assert_eq!(helped, [a, a, b, b]);
         let crowd: Vec<_> = (0..FEW_GROUPS).map(|_| Group::new(&worker).unwrap()).collect();
-        assert!(worker.other_group(&idle).is_none(), "too many to look at");
+        assert!(worker.other_group(idle.id()).is_none(), "too many to look at");
         drop(crowd);
         worker.stop();
     }
