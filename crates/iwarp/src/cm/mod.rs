@@ -1,4 +1,4 @@
-//! Connection manager: who talks to whom, and the start-up of MPA (RFC 5044 §7, RFC 6581).
+//! Connection manager: who connects to whom, and when (RFC 5044 §7, RFC 6581).
 //!
 //! Two layers. [`Id`], [`EventChannel`] and [`Event`] are those of `librdmacm`: every step is
 //! asynchronous and ends in an event. [`connect`] and [`Listener`] do the same blocking, and are

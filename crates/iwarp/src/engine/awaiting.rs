@@ -20,8 +20,8 @@ const LATE: u64 = 700_000;
 /// How long a post waits for the answer, in nanoseconds.
 pub(crate) const PATIENCE: u64 = 100_000;
 
-/// What is known of one queue pair. Everything here is a guess: races between threads cost some
-/// time at worst.
+/// What was learned of one queue pair. All of it is a hint: races between threads cost some time
+/// at worst.
 #[derive(Debug)]
 pub(crate) struct Awaiting {
     /// Posts since the last message of the peer's.

@@ -1,9 +1,10 @@
 //! How long a program that polls an empty queue keeps its CPU.
 //!
-//! Its peer may need that CPU: then every poll that finds nothing is better a yield. How long one
-//! takes tells whether somebody wanted it. Where some do and nothing comes of several yields, or
-//! where one took milliseconds, as some other program had the CPU, it is better to sleep for a
-//! moment: whoever sleeps gets the CPU back as soon as something has come.
+//! Its peer may need that CPU: then every poll that finds nothing is better a yield. How long a
+//! yield takes tells whether another thread wanted the CPU. Where several yields in a row were
+//! taken up and brought nothing, or one took milliseconds, because some other program had the CPU,
+//! the caller had better sleep for a moment: a thread that sleeps gets the CPU back as soon as
+//! something has come.
 
 use std::time::Duration;
 
@@ -12,13 +13,13 @@ use crate::engine::sync::{AtomicU32, AtomicU64, Ordering};
 /// Empty polls before the caller's CPU is offered to others, as long as nothing is known; also
 /// before a caller that has asked for an event counts as one that polls nevertheless.
 pub(crate) const POLLS_BEFORE_YIELD: u32 = 64;
-/// A yield that takes less found nobody, in nanoseconds. Where system calls are slow, what takes
-/// less than a few of the shortest.
-const NOBODY: u64 = 2_000;
-const FEW: u64 = 4;
-/// One that takes more found somebody who is not answering.
+/// A yield that takes less, in nanoseconds, was taken up by no other thread; where system calls are
+/// slow, one that takes less than so many times the shortest.
+const UNTAKEN: u64 = 2_000;
+const SHORTEST: u64 = 4;
+/// One that takes more was taken up by a thread that is not answering.
 const LONG: u64 = 500_000;
-/// Yields that found somebody and brought nothing, before the caller sleeps.
+/// Yields that were taken up and brought nothing, before the caller sleeps.
 const IN_VAIN: u32 = 4;
 /// Rests for which it sleeps rather than yields, after a long one.
 const WARY: u32 = 256;
@@ -42,7 +43,7 @@ pub(crate) struct Backoff {
     least: u32,
     /// The shortest yield.
     shortest: AtomicU64,
-    /// Yields in a row that found somebody, and after which nothing had come.
+    /// Yields in a row that were taken up, and after which nothing had come.
     in_vain: AtomicU32,
     /// Rests for which it still sleeps.
     wary: AtomicU32,
@@ -79,7 +80,7 @@ impl Backoff {
         if self.in_vain.load(Ordering::Relaxed) < IN_VAIN {
             return Rest::Yield;
         }
-        // Then yields are tried again, one of which tells whether somebody is still there.
+        // Then a yield is tried again, which tells whether the CPU is still wanted.
         self.in_vain.store(IN_VAIN - 1, Ordering::Relaxed);
         self.sleep()
     }
@@ -105,7 +106,7 @@ impl Backoff {
         let shortest = self.shortest.load(Ordering::Relaxed).min(took);
         self.shortest.store(shortest, Ordering::Relaxed);
         let polls = self.polls.load(Ordering::Relaxed);
-        if took < NOBODY.max(FEW * shortest) {
+        if took < UNTAKEN.max(SHORTEST * shortest) {
             self.in_vain.store(0, Ordering::Relaxed);
             if self.least > 0 {
                 self.polls.store((polls + 1).min(POLLS_BEFORE_YIELD), Ordering::Relaxed);

@@ -22,7 +22,7 @@ thread_local! {
 }
 
 impl Bell {
-    /// That of the calling thread; a thread that is ending keeps none.
+    /// The calling thread's; a thread that is ending keeps none.
     pub(crate) fn of_thread() -> io::Result<Arc<Self>> {
         if !HAS_BELL.get() {
             iwarp_mem::afford()?;
@@ -45,7 +45,7 @@ impl Bell {
         let _ = self.fd.signal();
     }
 
-    /// Takes back that it was rung.
+    /// Forgets that it was rung.
     pub(crate) fn still(&self) {
         let _ = self.fd.drain();
     }

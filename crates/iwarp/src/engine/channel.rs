@@ -105,8 +105,8 @@ impl ChannelCore {
         Some(event)
     }
 
-    /// Whether whoever waits for the next event moves the connections meanwhile, so that the
-    /// worker may stay away.
+    /// Whether the thread that waits for the next event moves the connections meanwhile, so that
+    /// the worker may stay away.
     pub(crate) fn is_driven(&self) -> bool {
         self.blocks.load(Ordering::Relaxed) || self.has_driver.load(Ordering::Relaxed)
     }
@@ -125,7 +125,7 @@ impl ChannelCore {
         Some(event)
     }
 
-    /// The library alone waits for its events, and who does moves the connections.
+    /// From now on the library alone waits for its events, and moves the connections meanwhile.
     pub(crate) fn set_driven(&self) {
         self.has_driver.store(true, Ordering::Relaxed);
     }

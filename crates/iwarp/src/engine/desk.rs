@@ -46,7 +46,7 @@ impl Desk {
 }
 
 impl Drop for Desk {
-    /// Connections whose Request has not come yet would wait for nobody.
+    /// Connections whose Request has not come yet end with the listener.
     fn drop(&mut self) {
         self.tasks.clear();
     }

@@ -82,7 +82,7 @@ impl AsyncQueue {
         Some(event)
     }
 
-    /// Drops events that nobody wants any more.
+    /// Drops the events that `which` picks, of an object that is gone.
     pub(crate) fn discard(&self, which: impl Fn(&AsyncEvent) -> bool) {
         let mut events = self.events.lock();
         let before = events.len();

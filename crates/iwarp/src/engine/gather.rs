@@ -1,4 +1,4 @@
-//! Which posts wait for company.
+//! Which posts wait for the next ones, to go out together.
 //!
 //! A message that goes out alone costs a system call, a wake-up of the peer, and a short burst on
 //! the stream. A program that keeps many requests under way posts several in quick succession
@@ -18,8 +18,8 @@ const QUICK: u64 = 50_000;
 /// Posts after as many polls, before a program is known to do that.
 const KNOWN: u32 = 4;
 
-/// What is known of one stream. Everything here is a guess: races between threads cost some time
-/// at worst.
+/// What was learned of one stream. All of it is a hint: races between threads cost some time at
+/// worst.
 #[derive(Debug)]
 pub(crate) struct Gather {
     /// The poll after which these were posted.

@@ -18,22 +18,22 @@ use crate::engine::tended::{By, Served, Tended, Waiting};
 use crate::engine::token::Token;
 use crate::engine::worker::Worker;
 
-/// Streams looked at in one go.
+/// Streams that one look at the epoll reports at most.
 const EVENTS: usize = 64;
 /// Tries of a sole stream before it is silenced.
 const TRIES: u32 = 64;
 
-/// A stream, and what acts on it.
+/// A link and its endpoint.
 type Member = Arc<(Arc<Endpoint>, Arc<Link>)>;
 
-/// What whoever moves the streams has to himself.
+/// What belongs to the driver, the thread that moves the streams.
 #[derive(Debug)]
 struct Driver {
     events: Events,
     /// The only stream there is, as long as the members have not changed.
     sole: Option<Member>,
-    /// It is not in the epoll. Whoever sends to a stream within the host pays for telling the epolls
-    /// that have it, which is for nothing while callers try the stream itself.
+    /// It is not in the epoll. A sender within the host pays for telling the epolls that have its
+    /// stream, which is for nothing while callers try the stream itself.
     silenced: bool,
     /// How often callers have tried it since the epoll was needed.
     tries: u32,
@@ -42,17 +42,17 @@ struct Driver {
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// Its name at the worker.
+    /// Its number, by which the worker knows it.
     id: u64,
     epoll: Epoll,
     members: RwLock<Members>,
-    /// A request is one to look again at the members.
+    /// A request asks the driver to look again at the members.
     driver: Token<Driver>,
-    /// Messages of peers, as far as they were noticed.
+    /// Messages that have come from peers; several at once may count as one.
     arrivals: AtomicU32,
     /// How often the queue was polled.
     polls: AtomicU32,
-    /// How often nothing was in it.
+    /// How often a poll found it empty.
     polls_in_vain: AtomicU32,
     /// Some stream holds back what was posted.
     holds: AtomicBool,
@@ -62,8 +62,7 @@ pub(crate) struct Group {
 }
 
 impl Driver {
-    /// From now on the epoll reports the stream, but not that it can be written where nobody wants to
-    /// know.
+    /// From now on the epoll reports the stream; that it can be written only where octets wait.
     fn rouse(&mut self, group: &Group) {
         self.tries = 0;
         let silenced = std::mem::take(&mut self.silenced);
@@ -83,13 +82,13 @@ struct Members {
 }
 
 impl Members {
-    /// One that is free, made if there is none.
+    /// The index of a free slot, made if there is none.
     fn free_slot(&mut self) -> Result<u32, OutOfMemory> {
         if let Some(index) = self.free.pop() {
             return Ok(index);
         }
         self.slots.try_reserve(1).map_err(|_| OutOfMemory)?;
-        // Each may be free at some time, and says so without asking for memory.
+        // All slots may become free, and noting that must need no memory.
         self.free.try_reserve(self.slots.len() + 1).map_err(|_| OutOfMemory)?;
         self.slots.push((0, None));
         Ok((self.slots.len() - 1) as u32)
@@ -142,9 +141,9 @@ impl Group {
         added.map(|()| token)
     }
 
-    /// Waits for what the link wants now.
+    /// Tells the epoll what the link waits for now.
     pub(crate) fn update(&self, link: &Link, token: u64, interest: Interest) {
-        // One that is silenced is not found: restored, it comes with what it wants then.
+        // A silenced stream is not found. It comes back with the interest that it has then.
         if let Err(error) = link.stream().descriptors().modify(&self.epoll, token, interest)
             && error.kind() != io::ErrorKind::NotFound
         {
@@ -152,14 +151,14 @@ impl Group {
         }
     }
 
-    /// Waits again for a stream that was silenced.
+    /// Puts a silenced stream back into the epoll.
     pub(crate) fn restore(&self, link: &Link, token: u64, interest: Interest) {
         let added = link.stream().descriptors().add(&self.epoll, token, interest);
         let Some(error) = added.err().filter(|e| e.kind() != io::ErrorKind::AlreadyExists) else {
             return;
         };
         let Some(member) = self.member(token) else { return };
-        // Not here, where locks are held which that needs.
+        // Left to the worker: this thread holds locks that losing a stream needs.
         let lose = move || {
             let (endpoint, link) = &*member;
             endpoint.lose(link, &error);
@@ -204,15 +203,15 @@ impl Group {
         member.clone()
     }
 
-    /// Has the driver look again at its members, and all of them reported: at once, or when whoever
-    /// drives at this moment is done.
+    /// Has the driver look again at the members and put all of them back into the epoll: this
+    /// thread, or the one that drives at this moment when it is done.
     pub(crate) fn note_change(&self) {
         let mut gone = Vec::new();
         self.driver.request(|driver| gone.extend(self.look_again(driver)));
     }
 
-    /// Finds out whether there is but one stream. Returns the one there was, to be dropped where nobody
-    /// drives: it may be the last to know it.
+    /// Finds out whether there is but one stream. Returns the one there was, to be dropped without
+    /// the token: this may be its last reference.
     fn look_again(&self, driver: &mut Driver) -> Option<Member> {
         driver.rouse(self);
         let sole = match self.read().slots.as_slice() {
@@ -223,13 +222,13 @@ impl Group {
         if same { None } else { std::mem::replace(&mut driver.sole, sole) }
     }
 
-    /// Does `work` as the driver; `None` where somebody else drives.
+    /// Does `work` as the driver; `None` where another thread drives.
     fn as_driver<R>(&self, work: impl FnOnce(&mut Driver) -> R) -> Option<R> {
         let mut gone = Vec::new();
         self.driver.attempt(work, |driver| gone.extend(self.look_again(driver)))
     }
 
-    /// Moves whatever is ready. False when nothing was, or somebody else is at it.
+    /// Moves whatever is ready. False when nothing was, or another thread drives.
     pub(crate) fn drive(&self, by: By) -> bool {
         self.as_driver(|driver| self.drive_as(driver, by)).unwrap_or(false)
     }
@@ -249,7 +248,7 @@ impl Group {
     }
 
     /// As [`Self::drive`], but not the streams that callers of other groups look after: this one's
-    /// completions come of that as well. Whoever sleeps until they come is not left to others.
+    /// completions come of that as well. Not where a caller sleeps until the worker has some.
     fn serve_as(&self, driver: &mut Driver) -> Served {
         if let Some((_, link)) = driver.sole.as_deref()
             && self.is_left_to_others(link)
@@ -261,14 +260,14 @@ impl Group {
         self.drive_ready(&mut driver.events, By::Worker)
     }
 
-    /// Whoever begins to wait for this group rouses the stream afterwards, so it may be silenced where
-    /// nobody waits yet.
+    /// A caller that begins to wait for this group rouses the stream afterwards, so it may be
+    /// silenced while none waits.
     fn is_left_to_others(&self, link: &Link) -> bool {
         self.handover.may_be_left() && link.is_tended_beside(self)
     }
 
-    /// Moves the only stream there is: trying it costs no more than a look at the epoll, which would
-    /// come on top.
+    /// Tries the only stream there is. That costs no more than a look at the epoll, which would come
+    /// on top.
     fn try_sole(&self, endpoint: &Arc<Endpoint>, link: &Arc<Link>, by: By) -> bool {
         let _driven = self.handover.driven();
         let moved = endpoint.try_stream(link, by);
@@ -308,7 +307,7 @@ impl Group {
     }
 
     /// Silences a stream that callers have tried often, while the worker does no more than to watch
-    /// and nobody sleeps on the epoll. Whoever changes that rouses it afterwards.
+    /// and no caller sleeps on the epoll. A thread that changes either rouses it afterwards.
     fn count_try(&self, driver: &mut Driver) {
         if driver.silenced || driver.sole.is_none() {
             return;
@@ -323,7 +322,7 @@ impl Group {
         if let Some((_, link)) = driver.sole.as_deref()
             && !driver.silenced
         {
-            // Where it is not there any more it stays silent all the same.
+            // Fails only where the stream is not in the epoll, and then it is silent as well.
             let _ = link.stream().descriptors().delete(&self.epoll);
             driver.silenced = true;
         }
@@ -337,14 +336,14 @@ impl Group {
         self.drive(By::Caller)
     }
 
-    /// A caller polls and finds nothing for long: what it does next is the worker's work, which would
-    /// else need another CPU or half of the caller's. Whether there was some; `None` where no other
-    /// group can have any.
+    /// A caller whose polls have found nothing for long does the worker's work for another group,
+    /// which would otherwise take another CPU or half of the caller's. Returns whether there was
+    /// some; `None` where no other group can have any.
     pub(crate) fn lend_a_hand(&self) -> Option<bool> {
         Some(self.worker.other_group(self.id)?.help())
     }
 
-    /// A caller that polls sleeps until a stream is ready, for so long at most. Whether one is.
+    /// Sleeps until a stream is ready, for `time` at most. True when one is.
     pub(crate) fn sleep(&self, time: Duration) -> bool {
         self.rouse();
         // A signal ends it as well; what came is found by the next poll.
@@ -362,14 +361,13 @@ impl Group {
         self.polls.load(Ordering::Relaxed)
     }
 
-    /// The completion queue is polled. Whether something was posted that has not gone out.
+    /// Counts a poll of the completion queue. True when posts were held back that must go out now.
     pub(crate) fn note_poll(&self) -> bool {
         self.polls.store(self.polls().wrapping_add(1), Ordering::Relaxed);
         self.holds.load(Ordering::Relaxed) && self.holds.swap(false, Ordering::Relaxed)
     }
 
-    /// What was posted on a stream does not go out before the next poll, which will come soon: the
-    /// worker need not hurry.
+    /// A post is held back until the next poll, which will come soon: the worker need not hurry.
     pub(crate) fn note_hold(&self, now: u64) {
         self.handover.lease_in_full(now);
         self.holds.store(true, Ordering::Relaxed);
@@ -380,7 +378,7 @@ impl Group {
         self.arrivals.load(Ordering::Relaxed)
     }
 
-    /// A peer has sent something.
+    /// A peer has sent a message.
     pub(crate) fn note_arrival(&self) {
         self.arrivals.fetch_add(1, Ordering::Relaxed);
     }

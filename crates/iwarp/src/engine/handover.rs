@@ -16,22 +16,23 @@ const PARKED: u8 = 2;
 
 /// How long one poll keeps the worker away, in nanoseconds.
 pub(crate) const LEASE: u64 = 500_000;
-/// The same for programs that stop polling and wait for something by other means.
+/// The shortest lease, for programs that stop polling and wait for something by other means.
 const SHORT_LEASE: u64 = 8_000;
-/// A lease lasts for so many polls at least, of a program that does nothing else: where system calls
-/// are slow, or others want the CPU, a short one would be over before the next.
+/// A lease lasts for at least so many polls of a program that does nothing else: where system calls
+/// are slow, or other threads want the CPU, a short one would be over before the next poll.
 const POLLS: u64 = 4;
 /// How often the worker looks at a group it watches.
 pub(crate) const WATCH: u64 = 1_000_000;
-/// Looks in a row that found the lease over, and that the program had polled since the one before.
+/// Looks in a row that found the lease over although the program had polled since the one before,
+/// until a longer lease is tried.
 const MANY: u32 = 64;
 /// How long the worker waits for a caller that has stopped in the middle of a loop of polls.
 const GRACE: u64 = 2_000_000;
-/// Looks in a row at a group whose caller is in a call that does not go on, as others have its CPU,
-/// before the worker steps in.
+/// Looks in a row that find the caller in the same call, presumably without a CPU, before the worker
+/// steps in.
 const TRUSTED: u32 = 16;
-/// Each look at a group whose program polls all the time disturbs it for a few messages: the pause
-/// doubles so often.
+/// How often the pause between two looks doubles where a program polls all the time: each look
+/// disturbs it for a few messages.
 const DOUBLINGS: u32 = 2;
 
 /// Why the worker looks at a group.
@@ -95,13 +96,13 @@ pub(crate) struct Handover {
     seen_calls: guess::AtomicU32,
     /// The last caller sleeps where only the worker can wake it.
     left: guess::AtomicBool,
-    /// Looks in a row that found nothing but that.
+    /// Looks in a row that found the caller in the same call.
     trusted: guess::AtomicU32,
     activity: AtomicU32,
     /// The worker's own: the activity it has seen, and whether it has a timer for the group.
     seen: AtomicU32,
     timer: AtomicBool,
-    /// The same of polls, and looks in a row that found that there had been one.
+    /// When the last poll was that the worker has seen, and how many looks in a row found another.
     seen_poll: guess::AtomicU64,
     late: guess::AtomicU32,
     /// Looks in a row that found a full lease renewed.
@@ -149,13 +150,13 @@ impl Handover {
         self.lease.store(now + self.span(), Ordering::Release);
     }
 
-    /// A poll has found something: nobody knows what the program does next.
+    /// A poll has found something: what the program does next is not known.
     pub(crate) fn found(&self) {
         self.looping.store(false, Ordering::Relaxed);
     }
 
     /// Whether the caller has stopped in the middle of a loop of polls, as far as is known. True
-    /// once: it may have lost its CPU to whoever asks.
+    /// once: it may have lost its CPU to the worker, which asks.
     fn was_interrupted(&self) -> bool {
         self.looping.load(Ordering::Relaxed) && self.looping.swap(false, Ordering::Relaxed)
     }
@@ -190,7 +191,7 @@ impl Handover {
         self.state.compare_exchange(WATCHED, ARMED, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Whether that was the last that a caller did.
+    /// Whether no caller has come since one went to sleep elsewhere.
     pub(crate) fn has_left(&self) -> bool {
         self.left.load(Ordering::Relaxed)
     }
@@ -211,8 +212,8 @@ impl Handover {
         self.driven.load(Ordering::Acquire) || self.calling.load(Ordering::Acquire)
     }
 
-    /// Whether the caller that is within is to be trusted: it has come there since the last look, or
-    /// has not been without a CPU for long. Who takes that for granted may wait for a thread that was
+    /// Whether to keep waiting for the thread inside a library call: a new call began since the last
+    /// look, or fewer than [`TRUSTED`] looks found the same one. Bounded, as that thread may have been
     /// killed.
     fn is_trusted(&self) -> bool {
         let calls = self.calls.load(Ordering::Relaxed);
@@ -222,7 +223,7 @@ impl Handover {
         trusted < TRUSTED
     }
 
-    /// A caller has moved something: a lease that is shorter than that may take begins now.
+    /// A caller has moved something, which may have taken longer than a short lease: it begins anew.
     pub(crate) fn renew_short_lease(&self, clock: impl FnOnce() -> u64) {
         let span = self.span();
         if span < LEASE {
@@ -230,7 +231,7 @@ impl Handover {
         }
     }
 
-    /// A caller moved something.
+    /// The driver has moved something.
     pub(crate) fn moved(&self) {
         self.activity.fetch_add(1, Ordering::Relaxed);
     }
@@ -245,20 +246,20 @@ impl Handover {
         self.waiters.load(Ordering::SeqCst) > 0
     }
 
-    /// Whether nobody needs the epoll to report anything: the worker comes by a timer, and no caller
-    /// sleeps.
+    /// Whether no thread needs the epoll to report anything: the worker comes by a timer, and no
+    /// caller sleeps.
     pub(crate) fn is_watched(&self) -> bool {
         self.state.load(Ordering::SeqCst) == WATCHED && !self.has_waiters()
     }
 
     /// Whether the worker, in its turn, may leave the streams to callers of other groups. Not where a
     /// caller has armed this one meanwhile, even if it has polled again since: it arms an armed group
-    /// no more, and nobody would rouse a stream that was silenced now.
+    /// no more, so a stream that was silenced now would stay so.
     pub(crate) fn may_be_left(&self) -> bool {
         !self.has_left() && self.is_watched()
     }
 
-    /// It does no more. True when the group must be armed by the caller.
+    /// A caller blocks on the group no more. True when it must arm the group.
     #[must_use]
     pub(crate) fn leave(&self, now: u64) -> bool {
         self.lease(now, false);

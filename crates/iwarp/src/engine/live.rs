@@ -32,7 +32,7 @@ pub(crate) struct Live {
 #[derive(Debug, Default)]
 struct State {
     connections: HashMap<u32, Arc<dyn Connection>>,
-    /// The process exits: somebody waits until there are none.
+    /// The process exits, and its exit handler waits until there are none.
     ending: bool,
 }
 

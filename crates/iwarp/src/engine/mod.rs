@@ -1,8 +1,8 @@
-//! Who moves the octets, and when.
+//! The engine: which thread moves the octets, and when.
 //!
 //! The caller's thread wherever it can: posting sends, polling an empty completion queue
 //! receives, a blocking wait waits on the sockets themselves. One worker thread per device moves
-//! whatever nobody drives, so that a peer's one-sided operation is served while the program
+//! whatever no caller drives, so that a peer's one-sided operation is served while the program
 //! computes. The connections of a completion queue form a [`group::Group`]; [`handover`] decides
 //! whether its callers or the worker look after it.
 //!
@@ -22,7 +22,7 @@
 //!   penalty    for how long either is not done again
 //!   desk       where a blocked caller receives connections that come in
 //!   tended     what groups and desks have in common: callers or the worker look after them
-//!   worker     the thread that serves what nobody drives; timers
+//!   worker     the thread that serves what no caller drives; timers
 //!   bell       what wakes a blocked caller
 //!   timers     what is due by the device's clock, where connections are made
 //!   clock      the time
@@ -156,8 +156,8 @@ impl Engine {
         }
     }
 
-    /// Whether this is a child of the process that made it. Then it is dead: whoever holds its
-    /// locks does not exist, its descriptors are closed, and the rest belongs to the parent. So
+    /// Whether this is a child of the process that made it. Then it is dead: the threads that held
+    /// its locks do not exist, its descriptors are closed, and the rest belongs to the parent. So
     /// every way in asks this first, and nothing of it is ever freed ([`keep_inherited`]).
     pub(crate) fn is_inherited(&self) -> bool {
         self.process.forked()

@@ -52,7 +52,7 @@ pub enum Log {
 /// that time once more is given up.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum KeepAlive {
-    /// None: as on InfiniBand, nobody learns that an idle peer has vanished.
+    /// None: as on InfiniBand, a program does not learn that an idle peer has vanished.
     Off,
     /// Those that a listener has accepted: any number of peers may come, and vanish.
     Accepted(Duration),
@@ -64,7 +64,7 @@ pub enum KeepAlive {
 /// those of the same user and root's.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Users {
-    /// Everybody's.
+    /// Those of any user.
     Any,
     /// Those of the users with these ids.
     Listed(Vec<u32>),
@@ -124,7 +124,7 @@ pub struct Options {
     /// Whose processes on this host such queue pairs are connected with. Those of other hosts, and
     /// of other network namespaces of this one, are not known by their users.
     pub allow_users: Users,
-    /// Threads that move what nobody drives. One is enough unless many peers read and write while
+    /// Worker threads, which move what no caller moves. One is enough unless many peers read and write while
     /// the program computes; each completion queue is one thread's.
     pub workers: usize,
     /// What the drop-in libraries write to standard error. Rust programs subscribe to `tracing`.
@@ -208,7 +208,7 @@ impl Options {
         Self::default().with_env()
     }
 
-    /// The same with other defaults.
+    /// As [`Self::from_env`], with these as the defaults.
     ///
     /// # Errors
     ///

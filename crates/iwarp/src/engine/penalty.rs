@@ -6,7 +6,7 @@ use crate::engine::sync::{AtomicU32, Ordering};
 const FIRST: u32 = 256;
 const LAST: u32 = 1 << 20;
 
-/// What is known of one thing that is tried now and then. Everything here is a guess: races between
+/// What was learned of one thing that is tried now and then. All of it is a hint: races between
 /// threads cost some time at worst.
 #[derive(Debug)]
 pub(crate) struct Penalty {

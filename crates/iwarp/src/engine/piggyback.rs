@@ -13,8 +13,8 @@ use crate::engine::sync::{AtomicBool, AtomicU32, Ordering};
 /// Acknowledgements in a row that would have had company, before one waits.
 const ENOUGH: u32 = 4;
 
-/// What is known of one stream. Everything here is a guess: races between threads cost some time
-/// at worst.
+/// What was learned of one stream. All of it is a hint: races between threads cost some time at
+/// worst.
 #[derive(Debug)]
 pub(crate) struct Piggyback {
     /// An acknowledgement has been due since so many polls in vain, whether it waits or went out.
@@ -52,7 +52,7 @@ impl Piggyback {
         true
     }
 
-    /// The program has posted something.
+    /// The program has posted a message.
     pub(crate) fn posted(&self, polls: impl FnOnce() -> u32) {
         if !self.due.load(Ordering::Relaxed) {
             return;

@@ -7,7 +7,7 @@
 //! that has one. Where a program asks for none at all it would wait for ever with such a driver;
 //! here requests are forgiven that are done without a completion while none waits to be polled.
 //!
-//! Who posts counts what is taken, under the queue pair's lock. A completion carries how many slots
+//! The posting thread counts what is taken, under the queue pair's lock. A completion carries how many slots
 //! it frees and whose; the thread that polls adds that up, under the completion queue's lock.
 
 use std::sync::Arc;
@@ -221,7 +221,7 @@ mod tests {
             // All four are done without a completion.
             assert_eq!(fill(&mut slots, 0), 4);
         }
-        // The last but one has a completion, which nobody polls.
+        // The last but one has a completion, which is not polled.
         slots.pass_over(98);
         assert_eq!(slots.report(), 1);
         assert_eq!(fill(&mut slots, 1), 2);

@@ -106,7 +106,7 @@ impl SrqCore {
         state.posted.push_back(receive);
         let waiting = state.waiting.len();
         drop(state);
-        // Each once: who still waits afterwards stands in the queue again.
+        // Each once: a queue pair that still waits afterwards stands in line again.
         (0..waiting).for_each(|_| self.serve_one());
         Ok(())
     }
@@ -144,7 +144,7 @@ impl SrqCore {
             state.waiting.push_back(waiting);
         } else {
             drop(state);
-            // Nobody would come back to it.
+            // Its messages would wait for ever.
             endpoint.fail();
         }
         true

@@ -1,4 +1,4 @@
-//! What is moved by callers where there are some, by the worker otherwise.
+//! What callers move while they are there, and the worker otherwise: poll groups and desks.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use iwarp_os::{Epoll, Interest, poll};
 use crate::engine::clock::clock;
 use crate::engine::handover::Handover;
 
-/// Who moves what is ready.
+/// Which thread moves what is ready, and why.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum By {
     /// The worker, as no caller does.
@@ -21,18 +21,19 @@ pub(crate) enum By {
     Post,
 }
 
-/// A level-triggered epoll and what is in it; [`Handover`] says who looks after it.
+/// A level-triggered epoll and what is in it. Its [`Handover`] says whether callers or the worker
+/// look after it.
 pub(crate) trait Tended: Send + Sync + fmt::Debug {
-    /// Its name at the worker.
+    /// Its number, by which the worker knows it.
     fn id(&self) -> u64;
     fn epoll(&self) -> &Epoll;
     fn handover(&self) -> &Handover;
     /// Lets it wake the worker that looks after it where no caller does.
     fn arm(&self);
-    /// Has the epoll report all there is, before somebody waits for it: callers that try what is in it
-    /// may have had it silenced.
+    /// Has the epoll report all there is, before a thread waits for it: callers that tried a stream
+    /// itself may have silenced it.
     fn rouse(&self);
-    /// Moves whatever is ready. False when nothing was, or somebody else is at it.
+    /// Moves whatever is ready. False when nothing was, or another thread drives.
     fn drive(&self, by: By) -> bool;
     /// A caller thread that finds nothing in its own queue moves what is ready here. False when
     /// nothing was, or a caller blocked here will.
@@ -50,7 +51,7 @@ pub(crate) trait Tended: Send + Sync + fmt::Debug {
 pub(crate) struct Served {
     /// Something was ready and is moved.
     pub(crate) moved: bool,
-    /// Something may be, and others look after it.
+    /// Something may be, and callers of another group look after it.
     pub(crate) left: bool,
 }
 
@@ -76,7 +77,7 @@ impl Waiting {
     /// Moves what is ready.
     pub(crate) fn drive(&self) {
         if !self.0.drive(By::Caller) {
-            // Somebody else is at it and may need this CPU.
+            // The thread that drives may need this CPU.
             iwarp_os::clock::yield_now();
         }
     }

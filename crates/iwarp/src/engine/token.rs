@@ -1,9 +1,9 @@
-//! A token that says who works on something, and a note for the holder that more has come.
+//! A lock that no thread waits for: one that finds it taken leaves a request for the holder.
 
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
 
-/// Exclusive work that is never waited for: whoever finds the token taken leaves a note, and
-/// the holder looks again before it goes.
+/// Exclusive work. A thread that finds the token taken leaves a note, and the holder looks for
+/// notes before it goes.
 #[derive(Debug)]
 pub(crate) struct Token<T> {
     state: Mutex<T>,
@@ -15,7 +15,7 @@ impl<T> Token<T> {
         Self { state: Mutex::new(state), more: AtomicBool::new(false) }
     }
 
-    /// Has `work` done at least once by somebody after this call began: here, or by the present
+    /// Has `work` done at least once after this call began: by this thread, or by the present
     /// holder.
     pub(crate) fn request(&self, mut work: impl FnMut(&mut T)) {
         let mut noted = false;
@@ -23,9 +23,9 @@ impl<T> Token<T> {
             if let Some(mut state) = self.state.try_lock() {
                 work(&mut state);
                 drop(state);
-                // The holder: token free, then a swap of the note. Others: a swap of the note, then a
-                // look at the token. Of two swaps the later sees what came before the other, so
-                // that no fence is needed, which costs more than all the rest.
+                // The holder frees the token, then swaps the note; a requester swaps the note, then
+                // tries the token. The later of two swaps sees what came before the earlier one, so
+                // no fence is needed, which would cost more than all the rest.
                 if !self.more.swap(false, Ordering::AcqRel) {
                     return;
                 }
@@ -39,8 +39,8 @@ impl<T> Token<T> {
         }
     }
 
-    /// Does `work` if nobody has the token; `None` where somebody has. Requests that come meanwhile
-    /// are for `requested`.
+    /// Does `work` if the token is free; `None` where another thread has it. Requests that come
+    /// meanwhile are for `requested`.
     pub(crate) fn attempt<R>(
         &self,
         work: impl FnOnce(&mut T) -> R,
@@ -80,7 +80,7 @@ mod model {
     use super::Token;
     use crate::engine::sync::{AtomicBool, Ordering};
 
-    /// Whatever was done before a request is seen by some work that follows it, whoever does it.
+    /// What was done before a request is seen by some work that follows it, in either thread.
     #[test]
     fn no_request_is_lost() {
         loom::model(|| {
@@ -97,7 +97,7 @@ mod model {
             request(1)();
             other.join().unwrap();
             let mut at_the_end = [false; 2];
-            // Looks without requesting: nobody is left to work.
+            // Looks without requesting: no thread is left to work.
             if let Some(seen) = token.state.try_lock() {
                 at_the_end = *seen;
             }
@@ -111,7 +111,7 @@ mod model {
         }
     }
 
-    /// Also where others do what they have not been requested to.
+    /// Nor to a thread that does its own work and was not asked for any.
     #[test]
     fn no_request_is_lost_to_an_attempt() {
         loom::model(|| {
@@ -128,7 +128,7 @@ mod model {
             posted[0].store(true, Ordering::Relaxed);
             token.request(|seen| look(seen, &posted));
             other.join().unwrap();
-            assert!(token.state.try_lock().expect("everybody has gone")[0]);
+            assert!(token.state.try_lock().expect("the other thread has ended")[0]);
         });
     }
 }

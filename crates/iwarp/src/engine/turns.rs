@@ -1,8 +1,10 @@
-//! Who connects to the same address takes turns, where that takes time.
+//! Connections to one address are made in the order in which the program asked for them.
 //!
 //! Programs take the order in which they connect for the order in which the peer is asked (perftest
 //! does), as InfiniBand's connection manager has it. Over TCP each is a connection of its own: a
-//! later one may be made while an earlier one is still on its way, or while nobody listens yet.
+//! later one may be made while an earlier one is still on its way, or before the peer listens.
+//!
+//! So for each address one connection at a time has the *turn*, and the others wait in line.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -13,19 +15,19 @@ use iwarp_types::Time;
 use crate::engine::sync::Mutex;
 use crate::engine::timers::{Alarm, Timers};
 
-/// What somebody in line is told, on the worker.
+/// What the worker tells a connection in line.
 pub(crate) enum Call {
-    /// It is its turn.
+    /// It has the turn now.
     Turn(Turn),
-    /// There is no line any more: everybody may go.
+    /// The line is dissolved: each may connect at once.
     Open,
-    /// Nobody listens at the address: what was found by the one in front holds for all.
+    /// The peer refused the one in front, and so refuses all of them.
     Refused,
 }
 
 type Waiter = Box<dyn FnOnce(Call) + Send>;
 
-/// Those who wait, in the order of coming, and whose turn it is.
+/// The turn that goes on, and the connections that wait for the next, in order.
 struct Line {
     turn: u64,
     waiters: VecDeque<Waiter>,
@@ -34,7 +36,7 @@ struct Line {
 #[derive(Default)]
 struct Lines {
     serial: u64,
-    /// A line exists as long as somebody has the turn.
+    /// A line exists as long as one connection has the turn.
     by_addr: HashMap<SocketAddr, Line>,
 }
 
@@ -44,13 +46,13 @@ impl Lines {
         self.serial
     }
 
-    /// The line in which it is that turn.
+    /// The line in which that turn goes on.
     fn of(&mut self, addr: SocketAddr, turn: u64) -> Option<&mut Line> {
         self.by_addr.get_mut(&addr).filter(|line| line.turn == turn)
     }
 }
 
-/// Lines in front of addresses.
+/// The lines of all addresses.
 pub(crate) struct Turns {
     lines: Mutex<Lines>,
     timers: Timers,
@@ -67,7 +69,7 @@ impl Turns {
         Arc::new(Self { lines: Mutex::default(), timers: timers.clone() })
     }
 
-    /// It is the caller's turn until the result is dropped, unless it is somebody else's.
+    /// Takes the turn, until the result is dropped. `None` where another connection has it.
     pub(crate) fn take(self: &Arc<Self>, addr: SocketAddr) -> Option<Turn> {
         let mut lines = self.lines.lock();
         if lines.by_addr.contains_key(&addr) {
@@ -78,7 +80,7 @@ impl Turns {
         Some(Turn { turns: Arc::clone(self), addr, number: turn })
     }
 
-    /// Stands in line. False when it is nobody's turn.
+    /// Stands in line. False where there is none, as no connection has the turn.
     pub(crate) fn wait(
         &self,
         addr: SocketAddr,
@@ -93,7 +95,7 @@ impl Turns {
         }
     }
 
-    /// That turn is over: the next one's.
+    /// Ends that turn: the next in line has it.
     fn pass(self: &Arc<Self>, addr: SocketAddr, turn: u64) {
         let mut lines = self.lines.lock();
         let Some(line) = lines.of(addr, turn) else { return };
@@ -109,7 +111,7 @@ impl Turns {
         next(Call::Turn(Turn { turns: Arc::clone(self), addr, number }));
     }
 
-    /// Ends the line in which it is that turn, and tells those who wait what `call` says.
+    /// Dissolves the line in which that turn goes on, and tells each in it what `call` says.
     fn end_line(&self, addr: SocketAddr, turn: u64, call: fn() -> Call) {
         let waiters = {
             let mut lines = self.lines.lock();
@@ -124,7 +126,7 @@ impl Turns {
     }
 }
 
-/// Somebody's turn, which ends when this is dropped.
+/// A connection's turn, which ends when this is dropped.
 pub(crate) struct Turn {
     turns: Arc<Turns>,
     addr: SocketAddr,
@@ -132,25 +134,25 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Whether there is a line behind it, or nobody yet.
+    /// Whether it goes on: its line was not dissolved.
     pub(crate) fn is_current(&self) -> bool {
         self.turns.lines.lock().of(self.addr, self.number).is_some()
     }
 
-    /// Lets everybody go who is still in line at that time, unless the result is dropped before.
+    /// Dissolves the line at that time, unless the result is dropped before.
     pub(crate) fn open_at(&self, at: Time) -> Alarm {
         let open = self.doing(|turns, addr, number| turns.end_line(addr, number, || Call::Open));
         self.turns.timers.at(at, open)
     }
 
-    /// Nobody listens, for those in line either.
+    /// The peer refuses: those in line are told so, too.
     pub(crate) fn refuse(self) {
         // Comes before the end of the turn, which finds no line any more.
         let tell = self.doing(|turns, addr, number| turns.end_line(addr, number, || Call::Refused));
         self.turns.timers.soon(tell);
     }
 
-    /// For the worker: whoever has the turn may hold what the next one needs.
+    /// Left to the worker: the thread that ends a turn may hold locks that the next one needs.
     fn doing(&self, what: fn(&Arc<Turns>, SocketAddr, u64)) -> Box<dyn FnOnce() + Send> {
         let (turns, addr, number) = (Arc::downgrade(&self.turns), self.addr, self.number);
         Box::new(move || {
@@ -239,8 +241,8 @@ mod tests {
         scene.line_ends();
     }
 
-    /// Those who wait behind one that finds nobody are told so, too: were they to try by themselves,
-    /// one might be the first whom a server sees that begins to listen just then.
+    /// Connections behind one that was refused are told so, too: were they to try by themselves, a
+    /// later one might be the first that a server sees when it begins to listen just then.
     #[test]
     fn who_is_refused_is_so_with_all_in_line() {
         let scene = Scene::new();

@@ -1,5 +1,5 @@
-//! The thread that serves what nobody drives: poll groups without a caller, connection set-up,
-//! and everything that has a time.
+//! The thread that serves what no caller drives: poll groups, connection set-up, and everything
+//! that has a time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -19,9 +19,9 @@ use crate::engine::sync::{AtomicBool, Mutex, Ordering};
 use crate::engine::tasks::{Tasks, WAKE, next_id};
 use crate::engine::tended::Tended;
 
-/// How often a group is served before others get their turn.
+/// Rounds in which a group is served before others get their turn.
 const SERVE_ROUNDS: usize = 16;
-/// Groups up to which an idle poller lends a hand with the others.
+/// An idle poller helps other groups where there are no more than so many.
 const FEW_GROUPS: usize = 16;
 /// How often at most the thread looks whether the program has put a handler of its own in front of
 /// the one that faults of registered memory need.
@@ -65,13 +65,13 @@ enum Due {
     Timed(Weak<dyn Timed>),
 }
 
-/// Something that is called at some times, without an allocation for each of them.
+/// Something that has times of its own, called without an allocation for each.
 pub(crate) trait Timed: Send + Sync {
     /// The time has come.
     fn due(&self);
 }
 
-/// A call at some time that is not made once this is dropped. (It may be under way then.)
+/// A call to come, which dropping this cancels unless it is under way.
 #[derive(Debug)]
 pub(crate) struct Deadline {
     worker: Arc<Worker>,
@@ -81,7 +81,7 @@ pub(crate) struct Deadline {
 impl Drop for Deadline {
     fn drop(&mut self) {
         let cancelled = self.worker.state.lock().timers.remove(&self.key);
-        // What it would have worked on may go with it.
+        // Without the lock: with it may go the last reference to what it would have worked on.
         drop(cancelled);
     }
 }
@@ -103,7 +103,7 @@ impl Worker {
             thread: Mutex::new(None),
         });
         worker.tasks.epoll().add(&worker.wake, WAKE, Interest::READ)?;
-        // A sandbox that lets nobody wait is noticed here, not by connections that never move.
+        // A sandbox that forbids waiting is noticed here, not by connections that never move.
         worker.tasks.epoll().wait(&mut Events::with_capacity(1), Some(Duration::ZERO))?;
         let its = Arc::clone(&worker);
         *worker.thread.lock() = Some(thread::spawn_blocked("iwarp", move || its.run())?);
@@ -209,7 +209,7 @@ impl Worker {
 
     fn run(&self) {
         let mut events = Events::with_capacity(64);
-        // Now rather than with the first message that nobody else sends or receives.
+        // Now rather than in the midst of traffic.
         prepare_thread();
         let mut handler_kept = now();
         while !self.stop.load(Ordering::SeqCst) {

@@ -97,11 +97,11 @@ impl World {
         true
     }
 
-    /// Everybody has gone: the worker alone must find whatever is left, and then sleep.
+    /// All callers have gone: the worker alone must find what is left, and then sleep.
     fn end(&self) {
         while self.worker(u64::MAX / 2) {}
         let outside = self.outside.lock();
-        assert!(!outside.pending, "octets wait and nobody will look");
+        assert!(!outside.pending, "octets wait and no thread will look");
         assert!(outside.armed, "the group is not armed");
         assert!(outside.turns < 12, "the worker spins");
     }
@@ -159,7 +159,7 @@ fn no_wake_up_is_lost_between_two_callers() {
     });
 }
 
-/// Whoever sleeps elsewhere is not left to a timer.
+/// A caller that sleeps elsewhere is not left to a timer.
 #[test]
 fn a_caller_that_sleeps_is_served_at_once() {
     loom::model(|| {

@@ -138,7 +138,7 @@ impl Endpoint {
         }
         let mut state = link.watch.state.lock();
         state.timer = None;
-        // Who sends from here on begins another vigil: what it sent may not be seen now.
+        // A thread that sends from here on begins another vigil: this look may not see its octets.
         link.watch.on.store(false, Ordering::SeqCst);
         let Some(patience) = link.watch.patience() else { return };
         let Ok(Some(vitals)) = link.stream.vitals() else {
