@@ -8,6 +8,7 @@ use crate::conformance;
 use crate::dist;
 use crate::fuzz;
 use crate::instructions;
+use crate::layers;
 use crate::programs;
 use crate::purity;
 use crate::recipe;
@@ -82,9 +83,9 @@ pub(crate) const ALL: &[Step] = &[
     Step { name: "doc", about: "rustdoc, warnings are errors", absent: || None, run: doc },
     Step {
         name: "purity",
-        about: "the core is no_std without unsafe, one file names the transport, no arrow up between layers",
+        about: "no_std and no unsafe code in the core, one file names the transport, layers",
         absent: || absent_file(purity::subject()),
-        run: |_| purity::check().map(Outcome::Passed),
+        run: |_| Ok(Outcome::Passed(format!("{}; {}", purity::check()?, layers::check()?))),
     },
     Step { name: "test", about: "all tests of the workspace", absent: || None, run: test },
     Step { name: "doctest", about: "the examples in the docs", absent: || None, run: doctest },
