@@ -22,6 +22,9 @@ pub(crate) fn subject() -> PathBuf {
     head_of(CRATES[0])
 }
 
+/// The only file of the library that names the system's sockets.
+const TRANSPORT: &str = "port/tcp.rs";
+
 /// Checks the heads of the crates, what the built crates refer to, and which file names the
 /// transport.
 pub(crate) fn check() -> Result<String> {

@@ -23,9 +23,9 @@
 
 pub mod cm;
 mod engine;
-mod rendezvous;
 #[doc(hidden)]
 pub mod port;
+mod rendezvous;
 #[doc(hidden)]
 pub mod report;
 pub mod session;
