@@ -8,9 +8,9 @@ use std::time::Duration;
 use crate::cm::channel::Mailbox;
 use crate::cm::meanwhile::Meanwhile;
 use crate::cm::{ConnectError, ConnectParams, Event, EventKind, Id};
-use crate::engine::desk::Desk;
+use crate::engine::accept_set::AcceptSet;
 use crate::engine::endpoint::Ended;
-use crate::engine::tended::{Tended, Waiting};
+use crate::engine::poll_set::{PollSet, Waiting};
 use crate::engine::{keep_inherited, now};
 use crate::verbs::{Device, QueuePair};
 
@@ -19,7 +19,7 @@ use crate::verbs::{Device, QueuePair};
 pub struct Listener {
     mailbox: Mailbox,
     id: Id,
-    desk: Arc<Desk>,
+    accept_set: Arc<AcceptSet>,
 }
 
 impl Listener {
@@ -32,10 +32,10 @@ impl Listener {
         let engine = device.engine();
         let mailbox = Mailbox::new(engine)?;
         let id = Id::with_mailbox(&mailbox);
-        let desk = Desk::new(&engine.worker)?;
+        let accept_set = AcceptSet::new(&engine.worker)?;
         id.bind(addr)?;
-        id.listen_at(Some(&desk), 0)?;
-        Ok(Self { mailbox, id, desk })
+        id.listen_at(Some(&accept_set), 0)?;
+        Ok(Self { mailbox, id, accept_set })
     }
 
     /// Where it listens.
@@ -51,9 +51,9 @@ impl Listener {
     pub fn accept(&self, timeout: Option<Duration>) -> io::Result<Option<Incoming>> {
         let deadline = timeout.map(|timeout| now().plus(timeout));
         self.id.engine().process.check()?;
-        let desk = [Waiting::on(Arc::clone(&self.desk) as Arc<dyn Tended>)];
+        let accept_set = [Waiting::on(Arc::clone(&self.accept_set) as Arc<dyn PollSet>)];
         loop {
-            let Some(event) = self.mailbox.wait(&desk, deadline)? else { return Ok(None) };
+            let Some(event) = self.mailbox.wait(&accept_set, deadline)? else { return Ok(None) };
             if let Event {
                 id, kind: EventKind::ConnectRequest { private_data, ird, ord }, ..
             } = event
@@ -67,7 +67,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        keep_inherited(self.id.engine().process, &self.desk);
+        keep_inherited(self.id.engine().process, &self.accept_set);
     }
 }
 

@@ -13,11 +13,10 @@ use iwarp_types::Time;
 
 use crate::cm::id::{IdCore, WeakId};
 use crate::cm::{ConnectError, Id};
-use crate::engine::bell::Bell;
 use crate::engine::endpoint::Ended;
+use crate::engine::poll_set::{By, Waiting, wait_beside};
 use crate::engine::sync::{Guard, Mutex};
-use crate::engine::tended::By;
-use crate::engine::tended::{Waiting, wait_beside};
+use crate::engine::wake_fd::WakeFd;
 use crate::engine::{Engine, keep_inherited, now};
 use crate::verbs::Device;
 
@@ -150,7 +149,7 @@ struct Queue {
     /// Connections that are being accepted.
     accepting: usize,
     /// Of the threads that sleep in the library until there is an event.
-    sleepers: Vec<Arc<Bell>>,
+    sleepers: Vec<Arc<WakeFd>>,
 }
 
 impl fmt::Debug for ChannelCore {
@@ -210,7 +209,7 @@ impl ChannelCore {
                 let _ = fd.signal();
             }
         }
-        queue.sleepers.drain(..).for_each(|bell| bell.ring());
+        queue.sleepers.drain(..).for_each(|wake_fd| wake_fd.signal());
         drop(queue);
         drop(lost);
     }
@@ -247,19 +246,19 @@ impl ChannelCore {
         Removed(removed)
     }
 
-    /// Has a bell rung by the next event. False where there are some already.
-    fn sleep(&self, bell: &Arc<Bell>) -> bool {
+    /// Has the next event signal a descriptor. False where there are some already.
+    fn sleep(&self, wake_fd: &Arc<WakeFd>) -> bool {
         let mut queue = self.queue.lock();
         if !queue.events.is_empty() {
             return false;
         }
-        queue.sleepers.push(Arc::clone(bell));
+        queue.sleepers.push(Arc::clone(wake_fd));
         true
     }
 
     /// Has it rung no more.
-    fn wake(&self, bell: &Arc<Bell>) {
-        self.queue.lock().sleepers.retain(|other| !Arc::ptr_eq(other, bell));
+    fn wake(&self, wake_fd: &Arc<WakeFd>) {
+        self.queue.lock().sleepers.retain(|other| !Arc::ptr_eq(other, wake_fd));
     }
 
     /// Adds what was taken out of another channel.
@@ -400,18 +399,18 @@ impl Mailbox {
             let left = deadline.map(|deadline| deadline.0.saturating_sub(now().0));
             if left == Some(Duration::ZERO) {
                 // The worker may have stayed away, as callers come here.
-                waiting.iter().for_each(|waiting| _ = waiting.tended().drive(By::Caller));
+                waiting.iter().for_each(|waiting| _ = waiting.set().drive(By::Caller));
                 return Ok(self.core.pop());
             }
-            let bell = Bell::of_thread()?;
-            if !self.core.sleep(&bell) {
+            let wake_fd = WakeFd::of_thread()?;
+            if !self.core.sleep(&wake_fd) {
                 continue;
             }
-            let woken = wait_beside(waiting, bell.as_fd(), Interest::READ, left);
-            self.core.wake(&bell);
+            let woken = wait_beside(waiting, wake_fd.as_fd(), Interest::READ, left);
+            self.core.wake(&wake_fd);
             let woken = woken?;
             if woken.own {
-                bell.still();
+                wake_fd.drain();
             }
             woken.drive(waiting);
         }

@@ -14,7 +14,7 @@ use crate::cm::meanwhile::Meanwhile;
 use crate::cm::outgoing::{By, Origin, Outgoing};
 use crate::cm::watch::{Connected, Watch};
 use crate::cm::{ConnectError, ConnectParams, EventChannel, EventKind};
-use crate::engine::desk::Desk;
+use crate::engine::accept_set::AcceptSet;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::sync::Mutex;
 use crate::engine::{Engine, keep_inherited, now};
@@ -315,8 +315,8 @@ impl Id {
         self.listen_at(None, backlog)
     }
 
-    /// Whoever drives `desk` receives the connections, the worker without one.
-    pub(crate) fn listen_at(&self, desk: Option<&Desk>, backlog: u32) -> io::Result<()> {
+    /// The thread that drives `accept_set` receives the connections, the worker without one.
+    pub(crate) fn listen_at(&self, accept_set: Option<&AcceptSet>, backlog: u32) -> io::Result<()> {
         self.core.engine.process.check()?;
         let mut state = self.core.state.lock();
         if !matches!(state.phase, Phase::Idle) {
@@ -340,7 +340,7 @@ impl Id {
                 return Err(error);
             }
         };
-        let listening = Listening::start(acceptor, backlog as usize, self.downgrade(), desk)?;
+        let listening = Listening::start(acceptor, backlog as usize, self.downgrade(), accept_set)?;
         state.phase = Phase::Listening(listening);
         Ok(())
     }

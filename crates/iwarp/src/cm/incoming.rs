@@ -10,7 +10,7 @@ use iwarp_proto::mpa::startup::{Negotiated, Request};
 use crate::cm::id::WeakId;
 use crate::cm::{ConnectError, ConnectParams, EventKind, Id, closed};
 use crate::engine::Engine;
-use crate::engine::desk::Desk;
+use crate::engine::accept_set::AcceptSet;
 use crate::engine::sync::Mutex;
 use crate::engine::tasks::Task;
 use crate::port::{Acceptor, Port};
@@ -24,12 +24,12 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    /// Whoever drives `desk` serves it, the worker without one.
+    /// The thread that drives `accept_set` serves it, the worker without one.
     pub(crate) fn start(
         acceptor: Box<dyn Acceptor>,
         backlog: usize,
         id: WeakId,
-        desk: Option<&Desk>,
+        accept_set: Option<&AcceptSet>,
     ) -> io::Result<Arc<Self>> {
         let engine = id.upgrade().map(|id| Arc::clone(id.engine())).ok_or_else(closed)?;
         let max_pending = engine.options.max_pending.max(backlog);
@@ -37,7 +37,7 @@ impl Listening {
         let listening = Arc::new(Self {
             reception: Reception::new(
                 &engine,
-                desk,
+                accept_set,
                 engine.options.startup(0, 0),
                 max_pending,
                 host,

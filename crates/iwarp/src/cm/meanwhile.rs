@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::endpoint::Endpoint;
-use crate::engine::tended::Waiting;
+use crate::engine::poll_set::Waiting;
 
 /// The streams of a queue pair's completion queues, until this is dropped: the worker need not
 /// wake for them. Where another caller is blocked on some already, one is enough: each would wake

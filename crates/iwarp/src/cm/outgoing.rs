@@ -13,12 +13,12 @@ use iwarp_types::Time;
 use crate::cm::id::WeakId;
 use crate::cm::meanwhile::Meanwhile;
 use crate::cm::{ConnectError, ConnectParams, EventKind, Id, closed};
+use crate::engine::connect_order::{Call, Turn};
 use crate::engine::endpoint::{Endpoint, Observer};
+use crate::engine::poll_set::wait_beside;
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
 use crate::engine::tasks::Task;
-use crate::engine::tended::wait_beside;
 use crate::engine::timers::Alarm;
-use crate::engine::turns::{Call, Turn};
 use crate::engine::{Engine, now};
 use crate::port::{Network, Port, Reservation};
 use crate::startup::line::{Calling, Line, Served, operate};
@@ -224,7 +224,7 @@ impl Outgoing {
     /// False where there is no line.
     fn stand_in_line(&self, revision: u8) -> bool {
         let weak = Weak::clone(&self.itself);
-        self.engine.turns.wait(self.peer, move |call| {
+        self.engine.connect_order.wait(self.peer, move |call| {
             let Some(outgoing) = weak.upgrade() else { return };
             let begun = match call {
                 Call::Turn(turn) => {
@@ -245,7 +245,7 @@ impl Outgoing {
             let mut turn = self.turn.lock();
             turn.take_if(|turn| !turn.is_current());
             while turn.is_none() {
-                *turn = self.engine.turns.take(self.peer);
+                *turn = self.engine.connect_order.take(self.peer);
                 if turn.is_none() && self.stand_in_line(revision) {
                     return;
                 }
@@ -286,7 +286,7 @@ impl Outgoing {
     fn keep_turn(&self) -> Option<Alarm> {
         let mut turn = self.turn.lock();
         if turn.is_none() {
-            *turn = self.engine.turns.take(self.peer);
+            *turn = self.engine.connect_order.take(self.peer);
         }
         let opens = !self.knocks.load(Ordering::Relaxed);
         let at = self.engine.timers.now().plus(IN_LINE);

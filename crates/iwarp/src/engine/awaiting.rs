@@ -18,7 +18,7 @@ const MOST_POSTS: u32 = 4;
 /// itself.
 const LATE: u64 = 700_000;
 /// How long a post waits for the answer, in nanoseconds.
-pub(crate) const PATIENCE: u64 = 100_000;
+pub(crate) const LONGEST_WAIT: u64 = 100_000;
 
 /// What was learned of one queue pair. All of it is a hint: races between threads cost some time
 /// at worst.

@@ -11,8 +11,8 @@ use iwarp_mem::OutOfMemory;
 use iwarp_os::{Epoll, EventFd, EventFdKind, Events, FdPlace, ForkGeneration, Interest};
 
 use crate::engine::clock::now;
+use crate::engine::poll_set::{PollSet, Waiting};
 use crate::engine::sync::{AtomicBool, AtomicU8, Mutex, Ordering};
-use crate::engine::tended::{Tended, Waiting};
 
 /// Events taken in a row without waiting for them here, after which the program is taken to sleep
 /// elsewhere.
@@ -28,7 +28,7 @@ pub(crate) struct ChannelCore {
     fd: EventFd,
     /// The event descriptor and the groups, for a caller that blocks.
     epoll: Epoll,
-    groups: Mutex<Vec<Weak<dyn Tended>>>,
+    groups: Mutex<Vec<Weak<dyn PollSet>>>,
     /// The program waits here, in a call of the library, and not in `poll` on the descriptor.
     blocks: AtomicBool,
     taken_ready: AtomicU8,
@@ -54,7 +54,7 @@ impl ChannelCore {
         Ok(Arc::new(core))
     }
 
-    pub(crate) fn attach(&self, group: Arc<dyn Tended>) -> io::Result<()> {
+    pub(crate) fn attach(&self, group: Arc<dyn PollSet>) -> io::Result<()> {
         let mut groups = self.groups.lock();
         groups.try_reserve(1).map_err(|_| OutOfMemory)?;
         // So that each has room for an event at any time.
@@ -68,7 +68,7 @@ impl ChannelCore {
         Ok(())
     }
 
-    pub(crate) fn detach(&self, group: &Arc<dyn Tended>) {
+    pub(crate) fn detach(&self, group: &Arc<dyn PollSet>) {
         // Both are ours and open.
         let _ = self.epoll.delete(group.epoll());
         self.groups.lock().retain(|other| !std::ptr::addr_eq(other.as_ptr(), Arc::as_ptr(group)));
@@ -183,7 +183,7 @@ impl ChannelCore {
             Err(error) => return Err(error),
         }
         for event in ready.iter().filter(|ready| ready.token != EVENT) {
-            let group = waiting.iter().find(|waiting| waiting.tended().id() == event.token);
+            let group = waiting.iter().find(|waiting| waiting.set().id() == event.token);
             let Some(waiting) = group else {
                 // A queue that was made meanwhile.
                 self.wait_on_groups(waiting);

@@ -13,9 +13,9 @@ use crate::engine::channel::ChannelCore;
 use crate::engine::clock::clock;
 use crate::engine::event::{AsyncEvent, AsyncQueue};
 use crate::engine::group::Group;
+use crate::engine::poll_set::{By, PollSet};
 use crate::engine::slots::Returned;
 use crate::engine::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
-use crate::engine::tended::{By, Tended};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -106,7 +106,7 @@ impl CqCore {
         iwarp_mem::afford()?;
         let group = Group::new(engine.group_worker())?;
         if let Some(channel) = &channel {
-            channel.attach(Arc::clone(&group) as Arc<dyn Tended>)?;
+            channel.attach(Arc::clone(&group) as Arc<dyn PollSet>)?;
         }
         Ok(Arc::new(Self {
             number: group.id(),
@@ -370,7 +370,7 @@ impl CqCore {
 impl Drop for CqCore {
     fn drop(&mut self) {
         if let Some(channel) = &self.channel {
-            channel.detach(&(Arc::clone(&self.group) as Arc<dyn Tended>));
+            channel.detach(&(Arc::clone(&self.group) as Arc<dyn PollSet>));
         }
     }
 }

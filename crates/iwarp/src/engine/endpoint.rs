@@ -23,10 +23,10 @@ use crate::engine::link::Link;
 use crate::engine::live::Connection;
 use crate::engine::numbers::Number;
 use crate::engine::options::Personality;
+use crate::engine::poll_set::By;
 use crate::engine::slots::{ReceiveSlots, SendSlots};
 use crate::engine::srq::{Parking, SrqCore};
 use crate::engine::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
-use crate::engine::tended::By;
 use crate::engine::{Engine, now};
 use crate::port::Port;
 use crate::report;
@@ -425,7 +425,7 @@ impl Endpoint {
             if groups[0].arrivals() != before {
                 break true;
             }
-            if link.is_closed() || clock() - start > awaiting::PATIENCE {
+            if link.is_closed() || clock() - start > awaiting::LONGEST_WAIT {
                 break false;
             }
             tries += 1;

@@ -12,9 +12,9 @@ use crate::engine::clock::{clock, now};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::handover::Handover;
 use crate::engine::link::Link;
+use crate::engine::poll_set::{By, PollSet, Served, Waiting};
 use crate::engine::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::engine::tasks::next_id;
-use crate::engine::tended::{By, Served, Tended, Waiting};
 use crate::engine::token::Token;
 use crate::engine::worker::Worker;
 
@@ -63,7 +63,7 @@ pub(crate) struct Group {
 
 impl Driver {
     /// From now on the epoll reports the stream; that it can be written only where octets wait.
-    fn rouse(&mut self, group: &Group) {
+    fn unsilence(&mut self, group: &Group) {
         self.tries = 0;
         let silenced = std::mem::take(&mut self.silenced);
         let Some((_, link)) = self.sole.as_deref() else { return };
@@ -116,7 +116,7 @@ impl Group {
             process: ForkGeneration::new(),
             worker: Arc::clone(worker),
         });
-        worker.add_group(Arc::clone(&group) as Arc<dyn Tended>)?;
+        worker.add_group(Arc::clone(&group) as Arc<dyn PollSet>)?;
         Ok(group)
     }
 
@@ -213,7 +213,7 @@ impl Group {
     /// Finds out whether there is but one stream. Returns the one there was, to be dropped without
     /// the token: this may be its last reference.
     fn look_again(&self, driver: &mut Driver) -> Option<Member> {
-        driver.rouse(self);
+        driver.unsilence(self);
         let sole = match self.read().slots.as_slice() {
             [(_, member)] => member.clone(),
             _ => None,
@@ -239,7 +239,7 @@ impl Group {
                 self.try_sole(endpoint, link, by)
             }
             _ => {
-                driver.rouse(self);
+                driver.unsilence(self);
                 self.drive_ready(&mut driver.events, by).moved
             }
         };
@@ -256,14 +256,14 @@ impl Group {
             self.silence(driver);
             return Served { moved: false, left: true };
         }
-        driver.rouse(self);
+        driver.unsilence(self);
         self.drive_ready(&mut driver.events, By::Worker)
     }
 
-    /// A caller that begins to wait for this group rouses the stream afterwards, so it may be
+    /// A caller that begins to wait for this group unsilences the stream afterwards, so it may be
     /// silenced while none waits.
     fn is_left_to_others(&self, link: &Link) -> bool {
-        self.handover.may_be_left() && link.is_tended_beside(self)
+        self.handover.may_be_left() && link.is_leased_beside(self)
     }
 
     /// Tries the only stream there is. That costs no more than a look at the epoll, which would come
@@ -307,7 +307,7 @@ impl Group {
     }
 
     /// Silences a stream that callers have tried often, while the worker does no more than to watch
-    /// and no caller sleeps on the epoll. A thread that changes either rouses it afterwards.
+    /// and no caller sleeps on the epoll. A thread that changes either unsilences it afterwards.
     fn count_try(&self, driver: &mut Driver) {
         if driver.silenced || driver.sole.is_none() {
             return;
@@ -345,7 +345,7 @@ impl Group {
 
     /// Sleeps until a stream is ready, for `time` at most. True when one is.
     pub(crate) fn sleep(&self, time: Duration) -> bool {
-        self.rouse();
+        self.unsilence();
         // A signal ends it as well; what came is found by the next poll.
         iwarp_os::poll::wait_ready([(self.epoll.as_fd(), Interest::READ)], Some(time))
             .is_ok_and(|[ready]| ready)
@@ -392,11 +392,11 @@ impl Group {
 
     /// A caller blocks on the group until the result is dropped.
     pub(crate) fn wait_on(self: &Arc<Self>) -> Waiting {
-        Waiting::on(Arc::clone(self) as Arc<dyn Tended>)
+        Waiting::on(Arc::clone(self) as Arc<dyn PollSet>)
     }
 }
 
-impl Tended for Group {
+impl PollSet for Group {
     fn id(&self) -> u64 {
         self.id
     }
@@ -417,7 +417,7 @@ impl Tended for Group {
         !self.handover.has_waiters() && self.poll(true)
     }
 
-    fn rouse(&self) {
+    fn unsilence(&self) {
         self.note_change();
     }
 

@@ -22,9 +22,9 @@ use crate::engine::gather::Gather;
 use crate::engine::group::Group;
 use crate::engine::options::Options;
 use crate::engine::piggyback::Piggyback;
+use crate::engine::poll_set::By;
 use crate::engine::send_memory::Loan;
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
-use crate::engine::tended::By;
 use crate::engine::token::Token;
 use crate::engine::worker::Deadline;
 use crate::port::Port;
@@ -260,7 +260,7 @@ impl Link {
     }
 
     /// Whether callers of another group that it is in look after it.
-    pub(crate) fn is_tended_beside(&self, group: &Group) -> bool {
+    pub(crate) fn is_leased_beside(&self, group: &Group) -> bool {
         let groups = self.groups.lock();
         let mut others = groups.iter().filter(|(other, _)| !std::ptr::eq(other.as_ptr(), group));
         others.any(|(other, _)| {

@@ -20,10 +20,10 @@
 //!   gather     posts that go out together
 //!   piggyback  acknowledgements that go out with the program's next message
 //!   penalty    for how long either is not done again
-//!   desk       where a blocked caller receives connections that come in
-//!   tended     what groups and desks have in common: callers or the worker look after them
+//!   accept_set the poll set of a listener
+//!   poll_set   what groups and accept sets have in common: callers or the worker drive them
 //!   worker     the thread that serves what no caller drives; timers
-//!   bell       what wakes a blocked caller
+//!   wake_fd    the descriptor that wakes a blocked caller
 //!   timers     what is due by the device's clock, where connections are made
 //!   clock      the time
 //!   tasks      descriptors that are waited for on behalf of others
@@ -35,13 +35,13 @@
 //!   gid        the addresses of a device, as programs for InfiniBand know them
 //! ```
 
+pub(crate) mod accept_set;
 pub(crate) mod awaiting;
 pub(crate) mod backoff;
-pub(crate) mod bell;
 pub(crate) mod channel;
 pub(crate) mod clock;
+pub(crate) mod connect_order;
 pub(crate) mod cq;
-pub(crate) mod desk;
 pub(crate) mod devices;
 pub(crate) mod endpoint;
 pub(crate) mod event;
@@ -55,17 +55,17 @@ pub(crate) mod numbers;
 pub(crate) mod options;
 pub(crate) mod penalty;
 pub(crate) mod piggyback;
+pub(crate) mod poll_set;
 pub(crate) mod pool;
 pub(crate) mod send_memory;
 pub(crate) mod slots;
 pub(crate) mod srq;
 pub(crate) mod sync;
 pub(crate) mod tasks;
-pub(crate) mod tended;
 pub(crate) mod timers;
 pub(crate) mod token;
-pub(crate) mod turns;
 pub(crate) mod vigil;
+pub(crate) mod wake_fd;
 pub(crate) mod worker;
 
 use std::io;
@@ -76,6 +76,7 @@ use iwarp_mem::MemoryTable;
 use iwarp_os::{ForkGeneration, Spare};
 
 pub(crate) use clock::now;
+use connect_order::ConnectOrder;
 use live::Live;
 use numbers::Numbers;
 use options::Options;
@@ -83,7 +84,6 @@ use pool::Pool;
 use send_memory::SendMemory;
 use sync::Mutex;
 use timers::Timers;
-use turns::Turns;
 use worker::Worker;
 
 use crate::port::{Network, Platform};
@@ -109,7 +109,7 @@ pub(crate) struct Engine {
     pub(crate) live: Arc<Live>,
     pub(crate) numbers: Arc<Numbers>,
     /// Connections that are made in the order in which they were asked for.
-    pub(crate) turns: Arc<Turns>,
+    pub(crate) connect_order: Arc<ConnectOrder>,
     /// To refuse connections with when there are no descriptors.
     pub(crate) spare: Mutex<Spare>,
     pub(crate) process: ForkGeneration,
@@ -126,7 +126,7 @@ impl Engine {
         let timers = Timers::new(Arc::clone(&worker), clock);
         let mut engine = Self {
             memory: Arc::new(MemoryTable::new()),
-            turns: Turns::new(&timers),
+            connect_order: ConnectOrder::new(&timers),
             worker,
             others: Vec::new(),
             next_worker: AtomicU32::new(0),

@@ -14,10 +14,10 @@ use iwarp_types::Time;
 use crate::engine::clock::{clock, now};
 use crate::engine::handover::{Cause, Duty};
 use crate::engine::options::Options;
+use crate::engine::poll_set::PollSet;
 use crate::engine::pool::prepare_thread;
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
 use crate::engine::tasks::{Tasks, WAKE, next_id};
-use crate::engine::tended::Tended;
 
 /// Rounds in which a group is served before others get their turn.
 const SERVE_ROUNDS: usize = 16;
@@ -39,8 +39,8 @@ pub(crate) struct Worker {
 
 #[derive(Default)]
 struct State {
-    groups: HashMap<u64, Weak<dyn Tended>>,
-    desks: HashMap<u64, Weak<dyn Tended>>,
+    groups: HashMap<u64, Weak<dyn PollSet>>,
+    accept_sets: HashMap<u64, Weak<dyn PollSet>>,
     /// By their time, and by their number where that is the same.
     timers: BTreeMap<(Time, u64), Due>,
     serial: u64,
@@ -60,7 +60,7 @@ enum Sleep {
 }
 
 enum Due {
-    Tended(u64),
+    Look(u64),
     Call(Box<dyn FnOnce() + Send>),
     Timed(Weak<dyn Timed>),
 }
@@ -131,7 +131,7 @@ impl Worker {
     }
 
     /// Looks after a group from now on, until it is dropped.
-    pub(crate) fn add_group(&self, group: Arc<dyn Tended>) -> io::Result<()> {
+    pub(crate) fn add_group(&self, group: Arc<dyn PollSet>) -> io::Result<()> {
         let mut state = self.state.lock();
         state.groups.retain(|_, group| group.strong_count() > 0);
         state.groups.try_reserve(1).map_err(|_| io::ErrorKind::OutOfMemory)?;
@@ -139,17 +139,17 @@ impl Worker {
         self.tasks.epoll().add(group.epoll(), group.id(), Interest::READ.one_shot())
     }
 
-    /// Looks after a desk, likewise.
-    pub(crate) fn add_desk(&self, desk: Arc<dyn Tended>) -> io::Result<()> {
+    /// Looks after the sockets of a listener, likewise.
+    pub(crate) fn add_accept_set(&self, set: Arc<dyn PollSet>) -> io::Result<()> {
         let mut state = self.state.lock();
-        state.desks.retain(|_, desk| desk.strong_count() > 0);
-        state.desks.try_reserve(1).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        state.desks.insert(desk.id(), Arc::downgrade(&desk));
-        self.tasks.epoll().add(desk.epoll(), desk.id(), Interest::READ.one_shot())
+        state.accept_sets.retain(|_, set| set.strong_count() > 0);
+        state.accept_sets.try_reserve(1).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        state.accept_sets.insert(set.id(), Arc::downgrade(&set));
+        self.tasks.epoll().add(set.epoll(), set.id(), Interest::READ.one_shot())
     }
 
     /// Another group than the one with that number: each in its turn, where there are few.
-    pub(crate) fn other_group(&self, own: u64) -> Option<Arc<dyn Tended>> {
+    pub(crate) fn other_group(&self, own: u64) -> Option<Arc<dyn PollSet>> {
         let mut state = self.state.lock();
         if state.groups.len() > FEW_GROUPS {
             return None;
@@ -160,11 +160,11 @@ impl Worker {
         others.nth(state.turn % others_len).and_then(|(_, other)| other.upgrade())
     }
 
-    /// Lets a group or desk wake the worker, at once if something is pending.
-    pub(crate) fn arm(&self, tended: &dyn Tended) {
-        tended.rouse();
+    /// Lets a poll set wake the worker, at once if something is pending.
+    pub(crate) fn arm(&self, set: &dyn PollSet) {
+        set.unsilence();
         let one_shot = Interest::READ.one_shot();
-        let armed = self.tasks.epoll().modify(tended.epoll(), tended.id(), one_shot);
+        let armed = self.tasks.epoll().modify(set.epoll(), set.id(), one_shot);
         if let Err(error) = armed {
             tracing::error!(%error, "cannot wait for a poll group");
         }
@@ -245,17 +245,17 @@ impl Worker {
             let _ = self.wake.drain();
             return;
         }
-        if let Some(tended) = self.tended(ready.token) {
-            self.look_after(&*tended, Cause::Fired);
+        if let Some(set) = self.poll_set(ready.token) {
+            self.look_after(&*set, Cause::Fired);
         } else if let Some(task) = self.tasks.find(ready.token) {
             task.ready(ready);
         }
     }
 
-    /// The group or desk with that number.
-    fn tended(&self, id: u64) -> Option<Arc<dyn Tended>> {
+    /// The poll set with that number.
+    fn poll_set(&self, id: u64) -> Option<Arc<dyn PollSet>> {
         let state = self.state.lock();
-        state.groups.get(&id).or_else(|| state.desks.get(&id))?.upgrade()
+        state.groups.get(&id).or_else(|| state.accept_sets.get(&id))?.upgrade()
     }
 
     fn run_timers(&self) {
@@ -274,37 +274,37 @@ impl Worker {
                         what.due();
                     }
                 }
-                Due::Tended(id) => {
-                    if let Some(tended) = self.tended(id) {
-                        self.look_after(&*tended, Cause::Time);
+                Due::Look(id) => {
+                    if let Some(set) = self.poll_set(id) {
+                        self.look_after(&*set, Cause::Time);
                     }
                 }
             }
         }
     }
 
-    fn look_after(&self, tended: &dyn Tended, cause: Cause) {
-        match tended.handover().worker_turn(clock(), cause) {
-            Duty::Serve => self.serve(tended, cause),
-            duty => self.follow(tended, duty),
+    fn look_after(&self, set: &dyn PollSet, cause: Cause) {
+        match set.handover().worker_turn(clock(), cause) {
+            Duty::Serve => self.serve(set, cause),
+            duty => self.follow(set, duty),
         }
     }
 
-    fn follow(&self, tended: &dyn Tended, duty: Duty) {
+    fn follow(&self, set: &dyn PollSet, duty: Duty) {
         match duty {
             Duty::Watch(at) => {
-                self.push_timer(Time(Duration::from_nanos(at)), Due::Tended(tended.id()));
+                self.push_timer(Time(Duration::from_nanos(at)), Due::Look(set.id()));
             }
-            Duty::Arm => self.arm(tended),
+            Duty::Arm => self.arm(set),
             Duty::Serve | Duty::Leave => {}
         }
     }
 
-    fn serve(&self, tended: &dyn Tended, cause: Cause) {
-        let handover = tended.handover();
+    fn serve(&self, set: &dyn PollSet, cause: Cause) {
+        let handover = set.handover();
         let mut left = false;
         for round in 0..SERVE_ROUNDS {
-            let served = tended.serve();
+            let served = set.serve();
             left = served.left;
             if !served.moved {
                 break;
@@ -317,10 +317,10 @@ impl Worker {
             }
         }
         if left {
-            return self.follow(tended, handover.watch_beside(clock()));
+            return self.follow(set, handover.watch_beside(clock()));
         }
         handover.served();
-        self.arm(tended);
+        self.arm(set);
     }
 }
 

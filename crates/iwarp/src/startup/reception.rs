@@ -14,7 +14,7 @@ use iwarp_os::{Interest, Ready};
 use iwarp_proto::mpa::startup::{Config, Request, Responder};
 
 use crate::engine::Engine;
-use crate::engine::desk::Desk;
+use crate::engine::accept_set::AcceptSet;
 use crate::engine::sync::Mutex;
 use crate::engine::tasks::{Task, Tasks};
 use crate::engine::timers::Alarm;
@@ -60,11 +60,11 @@ struct Entrance {
 }
 
 impl Reception {
-    /// `config` is what start-up asks of the peers. Whoever drives `desk` serves it, the worker
-    /// without one.
+    /// `config` is what start-up asks of the peers. The thread that drives `accept_set` serves it,
+    /// the worker without one.
     pub(crate) fn new(
         engine: &Arc<Engine>,
-        desk: Option<&Desk>,
+        accept_set: Option<&AcceptSet>,
         config: Config,
         max_pending: usize,
         host: Arc<dyn Host>,
@@ -72,7 +72,7 @@ impl Reception {
         engine.spare.lock().keep();
         Self {
             engine: Arc::clone(engine),
-            tasks: Arc::clone(desk.map_or_else(|| engine.worker.tasks(), Desk::tasks)),
+            tasks: Arc::clone(accept_set.map_or_else(|| engine.worker.tasks(), AcceptSet::tasks)),
             config,
             host,
             crowd: Crowd::new(max_pending),

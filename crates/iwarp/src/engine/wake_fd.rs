@@ -1,4 +1,4 @@
-//! What wakes a thread that sleeps in a call of the library.
+//! The descriptor that wakes a thread which sleeps in a call of the library.
 
 use std::cell::Cell;
 use std::io;
@@ -9,49 +9,49 @@ use iwarp_os::{EventFd, EventFdKind, FdPlace, ForkGeneration};
 
 /// A thread's own, kept for the next time that it sleeps.
 #[derive(Debug)]
-pub(crate) struct Bell {
+pub(crate) struct WakeFd {
     fd: EventFd,
     process: ForkGeneration,
 }
 
 thread_local! {
-    /// This thread has, or had, a [`BELL`]: without memory the C library cannot note that one is to
+    /// This thread has, or had, a [`WAKE_FD`]: without memory the C library cannot note that one is to
     /// be dropped with the thread, and ends the process.
-    static HAS_BELL: Cell<bool> = const { Cell::new(false) };
-    static BELL: Cell<Option<Arc<Bell>>> = const { Cell::new(None) };
+    static HAS_WAKE_FD: Cell<bool> = const { Cell::new(false) };
+    static WAKE_FD: Cell<Option<Arc<WakeFd>>> = const { Cell::new(None) };
 }
 
-impl Bell {
+impl WakeFd {
     /// The calling thread's; a thread that is ending keeps none.
     pub(crate) fn of_thread() -> io::Result<Arc<Self>> {
-        if !HAS_BELL.get() {
+        if !HAS_WAKE_FD.get() {
             iwarp_mem::afford()?;
-            HAS_BELL.set(true);
+            HAS_WAKE_FD.set(true);
         }
-        let kept = BELL.try_with(Cell::take).ok().flatten();
-        let bell = match kept.filter(|bell| !bell.process.forked()) {
-            Some(bell) => bell,
+        let kept = WAKE_FD.try_with(Cell::take).ok().flatten();
+        let wake_fd = match kept.filter(|wake_fd| !wake_fd.process.forked()) {
+            Some(wake_fd) => wake_fd,
             None => {
                 let fd = EventFd::new(EventFdKind::Counter, FdPlace::Internal)?;
                 Arc::new(Self { fd, process: ForkGeneration::new() })
             }
         };
-        let _ = BELL.try_with(|kept| kept.set(Some(Arc::clone(&bell))));
-        Ok(bell)
+        let _ = WAKE_FD.try_with(|kept| kept.set(Some(Arc::clone(&wake_fd))));
+        Ok(wake_fd)
     }
 
-    pub(crate) fn ring(&self) {
+    pub(crate) fn signal(&self) {
         // Only fails when the counter is full, and then the thread is awake.
         let _ = self.fd.signal();
     }
 
-    /// Forgets that it was rung.
-    pub(crate) fn still(&self) {
+    /// Forgets that it was signalled.
+    pub(crate) fn drain(&self) {
         let _ = self.fd.drain();
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for WakeFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

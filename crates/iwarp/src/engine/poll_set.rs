@@ -1,4 +1,5 @@
-//! What callers move while they are there, and the worker otherwise: poll groups and desks.
+//! What callers drive while they are there, and the worker otherwise: the poll group of a
+//! completion queue, the accept set of a listener.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -23,7 +24,7 @@ pub(crate) enum By {
 
 /// A level-triggered epoll and what is in it. Its [`Handover`] says whether callers or the worker
 /// look after it.
-pub(crate) trait Tended: Send + Sync + fmt::Debug {
+pub(crate) trait PollSet: Send + Sync + fmt::Debug {
     /// Its number, by which the worker knows it.
     fn id(&self) -> u64;
     fn epoll(&self) -> &Epoll;
@@ -32,7 +33,7 @@ pub(crate) trait Tended: Send + Sync + fmt::Debug {
     fn arm(&self);
     /// Has the epoll report all there is, before a thread waits for it: callers that tried a stream
     /// itself may have silenced it.
-    fn rouse(&self);
+    fn unsilence(&self);
     /// Moves whatever is ready. False when nothing was, or another thread drives.
     fn drive(&self, by: By) -> bool;
     /// A caller thread that finds nothing in its own queue moves what is ready here. False when
@@ -57,16 +58,16 @@ pub(crate) struct Served {
 
 /// A caller that is blocked, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Waiting(Arc<dyn Tended>);
+pub(crate) struct Waiting(Arc<dyn PollSet>);
 
 impl Waiting {
-    pub(crate) fn on(tended: Arc<dyn Tended>) -> Self {
-        tended.handover().enter();
-        tended.rouse();
-        Self(tended)
+    pub(crate) fn on(set: Arc<dyn PollSet>) -> Self {
+        set.handover().enter();
+        set.unsilence();
+        Self(set)
     }
 
-    pub(crate) fn tended(&self) -> &dyn Tended {
+    pub(crate) fn set(&self) -> &dyn PollSet {
         &*self.0
     }
 
@@ -107,7 +108,7 @@ pub(crate) fn wait_beside(
         [one, two, ..] => poll::wait_ready([own, of(one), of(two)], timeout),
     };
     match ready {
-        Ok([own, tended @ ..]) => Ok(Woken { own, tended }),
+        Ok([own, set @ ..]) => Ok(Woken { own, set }),
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Woken::default()),
         Err(error) => Err(error),
     }
@@ -118,13 +119,13 @@ pub(crate) fn wait_beside(
 pub(crate) struct Woken {
     /// The descriptor is ready.
     pub(crate) own: bool,
-    tended: [bool; 2],
+    set: [bool; 2],
 }
 
 impl Woken {
     /// Moves what is ready of what was waited for.
     pub(crate) fn drive(self, waiting: &[Waiting]) {
-        for (waiting, ready) in waiting.iter().zip(self.tended) {
+        for (waiting, ready) in waiting.iter().zip(self.set) {
             if ready {
                 waiting.drive();
             }

@@ -1,5 +1,5 @@
-//! Where connections that come in are received: by the caller that is blocked there for one, by
-//! the worker otherwise.
+//! The poll set of a listener: its sockets in start-up, which the caller that is blocked for a
+//! connection drives, and the worker otherwise.
 
 use std::io;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use std::time::Duration;
 use iwarp_os::{Epoll, Events};
 
 use crate::engine::handover::Handover;
+use crate::engine::poll_set::{By, PollSet};
 use crate::engine::sync::Mutex;
 use crate::engine::tasks::{Tasks, next_id};
-use crate::engine::tended::{By, Tended};
 use crate::engine::worker::Worker;
 
-/// Sockets looked at in one go.
+/// Sockets that one look at the epoll reports at most.
 const EVENTS: usize = 16;
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct AcceptSet {
     id: u64,
     tasks: Arc<Tasks>,
     driver: Mutex<Events>,
@@ -26,18 +26,18 @@ pub(crate) struct Desk {
     worker: Arc<Worker>,
 }
 
-impl Desk {
+impl AcceptSet {
     /// One without sockets, which the worker looks after.
     pub(crate) fn new(worker: &Arc<Worker>) -> io::Result<Arc<Self>> {
-        let desk = Arc::new(Self {
+        let set = Arc::new(Self {
             id: next_id(),
             tasks: Tasks::new()?,
             driver: Mutex::new(Events::with_capacity(EVENTS)),
             handover: Handover::new(),
             worker: Arc::clone(worker),
         });
-        worker.add_desk(Arc::clone(&desk) as Arc<dyn Tended>)?;
-        Ok(desk)
+        worker.add_accept_set(Arc::clone(&set) as Arc<dyn PollSet>)?;
+        Ok(set)
     }
 
     pub(crate) const fn tasks(&self) -> &Arc<Tasks> {
@@ -45,14 +45,14 @@ impl Desk {
     }
 }
 
-impl Drop for Desk {
+impl Drop for AcceptSet {
     /// Connections whose Request has not come yet end with the listener.
     fn drop(&mut self) {
         self.tasks.clear();
     }
 }
 
-impl Tended for Desk {
+impl PollSet for AcceptSet {
     fn id(&self) -> u64 {
         self.id
     }
@@ -69,7 +69,7 @@ impl Tended for Desk {
         self.worker.arm(self);
     }
 
-    fn rouse(&self) {}
+    fn unsilence(&self) {}
 
     fn drive(&self, by: By) -> bool {
         let Some(mut events) = self.driver.try_lock() else { return false };

@@ -53,18 +53,18 @@ impl Lines {
 }
 
 /// The lines of all addresses.
-pub(crate) struct Turns {
+pub(crate) struct ConnectOrder {
     lines: Mutex<Lines>,
     timers: Timers,
 }
 
-impl std::fmt::Debug for Turns {
+impl std::fmt::Debug for ConnectOrder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Turns").finish_non_exhaustive()
+        f.debug_struct("ConnectOrder").finish_non_exhaustive()
     }
 }
 
-impl Turns {
+impl ConnectOrder {
     pub(crate) fn new(timers: &Timers) -> Arc<Self> {
         Arc::new(Self { lines: Mutex::default(), timers: timers.clone() })
     }
@@ -77,7 +77,7 @@ impl Turns {
         }
         let turn = lines.next_turn();
         lines.by_addr.insert(addr, Line { turn, waiters: VecDeque::new() });
-        Some(Turn { turns: Arc::clone(self), addr, number: turn })
+        Some(Turn { order: Arc::clone(self), addr, number: turn })
     }
 
     /// Stands in line. False where there is none, as no connection has the turn.
@@ -108,7 +108,7 @@ impl Turns {
             line.turn = number;
         }
         drop(lines);
-        next(Call::Turn(Turn { turns: Arc::clone(self), addr, number }));
+        next(Call::Turn(Turn { order: Arc::clone(self), addr, number }));
     }
 
     /// Dissolves the line in which that turn goes on, and tells each in it what `call` says.
@@ -128,7 +128,7 @@ impl Turns {
 
 /// A connection's turn, which ends when this is dropped.
 pub(crate) struct Turn {
-    turns: Arc<Turns>,
+    order: Arc<ConnectOrder>,
     addr: SocketAddr,
     number: u64,
 }
@@ -136,28 +136,28 @@ pub(crate) struct Turn {
 impl Turn {
     /// Whether it goes on: its line was not dissolved.
     pub(crate) fn is_current(&self) -> bool {
-        self.turns.lines.lock().of(self.addr, self.number).is_some()
+        self.order.lines.lock().of(self.addr, self.number).is_some()
     }
 
     /// Dissolves the line at that time, unless the result is dropped before.
     pub(crate) fn open_at(&self, at: Time) -> Alarm {
-        let open = self.doing(|turns, addr, number| turns.end_line(addr, number, || Call::Open));
-        self.turns.timers.at(at, open)
+        let open = self.doing(|order, addr, number| order.end_line(addr, number, || Call::Open));
+        self.order.timers.at(at, open)
     }
 
     /// The peer refuses: those in line are told so, too.
     pub(crate) fn refuse(self) {
         // Comes before the end of the turn, which finds no line any more.
-        let tell = self.doing(|turns, addr, number| turns.end_line(addr, number, || Call::Refused));
-        self.turns.timers.soon(tell);
+        let tell = self.doing(|order, addr, number| order.end_line(addr, number, || Call::Refused));
+        self.order.timers.soon(tell);
     }
 
     /// Left to the worker: the thread that ends a turn may hold locks that the next one needs.
-    fn doing(&self, what: fn(&Arc<Turns>, SocketAddr, u64)) -> Box<dyn FnOnce() + Send> {
-        let (turns, addr, number) = (Arc::downgrade(&self.turns), self.addr, self.number);
+    fn doing(&self, what: fn(&Arc<ConnectOrder>, SocketAddr, u64)) -> Box<dyn FnOnce() + Send> {
+        let (order, addr, number) = (Arc::downgrade(&self.order), self.addr, self.number);
         Box::new(move || {
-            if let Some(turns) = turns.upgrade() {
-                what(&turns, addr, number);
+            if let Some(order) = order.upgrade() {
+                what(&order, addr, number);
             }
         })
     }
@@ -165,7 +165,7 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.turns.timers.soon(self.doing(Turns::pass));
+        self.order.timers.soon(self.doing(ConnectOrder::pass));
     }
 }
 
@@ -187,7 +187,7 @@ mod tests {
         worker: Arc<Worker>,
         clock: ManualClock,
         timers: Timers,
-        turns: Arc<Turns>,
+        order: Arc<ConnectOrder>,
         tell: Sender<(usize, Call)>,
         told: Receiver<(usize, Call)>,
     }
@@ -197,19 +197,19 @@ mod tests {
             let worker = Worker::start(&Options::default()).unwrap();
             let clock = ManualClock::new();
             let timers = Timers::new(Arc::clone(&worker), clock.clone().into());
-            let turns = Turns::new(&timers);
+            let order = ConnectOrder::new(&timers);
             let (tell, told) = mpsc::channel();
-            Self { worker, clock, timers, turns, tell, told }
+            Self { worker, clock, timers, order, tell, told }
         }
 
         fn stand(&self, number: usize) {
             let tell = self.tell.clone();
-            assert!(self.turns.wait(ADDR, move |call| tell.send((number, call)).unwrap()));
+            assert!(self.order.wait(ADDR, move |call| tell.send((number, call)).unwrap()));
         }
 
         fn line_ends(&self) {
             let deadline = std::time::Instant::now() + DEADLINE;
-            while self.turns.take(ADDR).is_none() {
+            while self.order.take(ADDR).is_none() {
                 assert!(std::time::Instant::now() < deadline, "the line stays");
                 std::thread::yield_now();
             }
@@ -225,9 +225,9 @@ mod tests {
     #[test]
     fn turns_come_in_the_order_of_coming_and_end_with_the_line() {
         let scene = Scene::new();
-        assert!(!scene.turns.wait(ADDR, |_| panic!("nobody is there to wait for")));
-        let first = scene.turns.take(ADDR).unwrap();
-        assert!(scene.turns.take(ADDR).is_none());
+        assert!(!scene.order.wait(ADDR, |_| panic!("nobody is there to wait for")));
+        let first = scene.order.take(ADDR).unwrap();
+        assert!(scene.order.take(ADDR).is_none());
         (0..3).for_each(|number| scene.stand(number));
         assert!(scene.told.try_recv().is_err());
         drop(first);
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn who_is_refused_is_so_with_all_in_line() {
         let scene = Scene::new();
-        let first = scene.turns.take(ADDR).unwrap();
+        let first = scene.order.take(ADDR).unwrap();
         (0..3).for_each(|number| scene.stand(number));
         first.refuse();
         for number in 0..3 {
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn a_line_opens_in_time_and_the_turn_that_ends_later_is_nobody_s() {
         let scene = Scene::new();
-        let first = scene.turns.take(ADDR).unwrap();
+        let first = scene.order.take(ADDR).unwrap();
         (0..3).for_each(|number| scene.stand(number));
         let _opens = first.open_at(scene.timers.now().plus(DEADLINE));
         scene.clock.advance(DEADLINE / 2);
@@ -272,7 +272,7 @@ mod tests {
             assert!(matches!(call, Call::Open));
         }
         assert!(!first.is_current());
-        let second = scene.turns.take(ADDR).unwrap();
+        let second = scene.order.take(ADDR).unwrap();
         scene.stand(7);
         drop(first);
         // Behind the end of the first turn, on the same thread.
