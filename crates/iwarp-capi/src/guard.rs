@@ -11,6 +11,7 @@ use std::sync::Once;
 
 use iwarp::verbs::{OpenError, OutOfMemory, RegisterError, afford};
 use iwarp::{Log, PostError};
+use iwarp_os::cancel::put_off;
 
 use crate::log;
 pub use crate::log::say;
@@ -130,8 +131,15 @@ pub fn value<R>(fallback: R, f: impl FnOnce() -> R) -> R {
     call(|| Ok(f())).unwrap_or(fallback)
 }
 
-/// Calls `f`; a panic becomes `EIO`.
+/// Calls `f`; a panic becomes `EIO`, and the thread is not cancelled meanwhile.
 pub fn call<R>(f: impl FnOnce() -> Result<R, Errno>) -> Result<R, Errno> {
+    put_off(|| on_data_path(f))
+}
+
+/// Calls `f`, which posts or polls: that makes its system calls without the C library, so there is
+/// no point at which the thread could be cancelled. A panic becomes `EIO`.
+#[inline]
+pub fn on_data_path<R>(f: impl FnOnce() -> Result<R, Errno>) -> Result<R, Errno> {
     // What `f` uses may be half changed after a panic. It is ours, behind locks that do not poison,
     // and every single call leaves it usable; the alternative is to end the program.
     catch_unwind(AssertUnwindSafe(f)).unwrap_or(Err(Errno(libc::EIO)))

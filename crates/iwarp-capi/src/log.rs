@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::sync::OnceLock;
 
 use iwarp::{Log, Options, report};
+use iwarp_os::cancel::put_off;
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -21,7 +22,7 @@ pub fn say(level: Log, line: Arguments<'_>) {
     if level <= wanted() {
         // One call, so that lines of several threads do not mix. A closed standard error is fine.
         let line = format!("iwarp: {line}\n");
-        let _ = io::stderr().write_all(line.as_bytes());
+        let _ = put_off(|| io::stderr().write_all(line.as_bytes()));
     }
 }
 

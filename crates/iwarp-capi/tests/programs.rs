@@ -79,6 +79,12 @@ fn a_thread_that_waits_can_be_cancelled() {
     support::run("cancel", &source!("cancel.c"), &[]);
 }
 
+/// `close`, `getrandom` and other functions that the library calls are cancellation points.
+#[test]
+fn a_thread_that_is_to_be_cancelled_can_use_the_device() {
+    support::run("cancelled", &source!("cancelled.c"), &[]);
+}
+
 /// Says something when there are sanitizers.
 #[test]
 fn threads_use_a_device_all_at_once() {

@@ -24,6 +24,26 @@ unsafe extern "C-unwind" {
     /// The C library's own `poll`, declared anew: the libc crate declares it as a function that
     /// never unwinds.
     fn poll(fds: *mut libc::pollfd, nfds: libc::nfds_t, timeout: c_int) -> c_int;
+
+    /// Not in the libc crate. No cancellation point itself.
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+}
+
+const PTHREAD_CANCEL_DISABLE: c_int = 1;
+
+/// Runs `f` with the cancellation of this thread put off until a later call.
+///
+/// Many functions of the C library are cancellation points, `close` and `getrandom` among them. In
+/// one that Rust code calls, a cancellation would unwind frames that own something, and reach a
+/// `catch_unwind`, which ends the process. Costs two calls into the C library; `f` must not panic.
+pub fn put_off<R>(f: impl FnOnce() -> R) -> R {
+    let mut state = 0;
+    // SAFETY: the state of the calling thread, which has no memory of ours in it but `state`.
+    unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut state) };
+    let result = f();
+    // SAFETY: as above; the state is the one that the program had chosen.
+    unsafe { pthread_setcancelstate(state, &raw mut state) };
+    result
 }
 
 /// Waits until `fd` is readable, has an error or was hung up: then true; false when `timeout`

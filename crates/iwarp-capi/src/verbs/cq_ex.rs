@@ -94,7 +94,7 @@ impl Cq {
 
 /// Unlike elsewhere, `errno` is not touched: an empty queue is the usual end.
 fn look(cq: &Cq) -> c_int {
-    guard::call(|| cq.look_at_next()).map_or_else(|error| error.0, |()| 0)
+    guard::on_data_path(|| cq.look_at_next()).map_or_else(|error| error.0, |()| 0)
 }
 
 extern "C" fn start_poll(cq: &Cq, attr: *const u32) -> c_int {

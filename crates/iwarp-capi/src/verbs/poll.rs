@@ -12,7 +12,7 @@ use crate::guard;
 /// `ibv_poll_cq`: how many completions were taken, or -1.
 pub(crate) extern "C" fn poll_cq(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
     let Ok(max) = usize::try_from(num_entries) else { return -1 };
-    let taken = guard::call(|| {
+    let taken = guard::on_data_path(|| {
         let mut to = wc;
         Ok(cq.queue().poll_each(max, |completion| {
             // SAFETY: the program has room for `num_entries`, and gets no more than so many.

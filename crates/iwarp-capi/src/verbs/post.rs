@@ -258,7 +258,7 @@ pub(crate) extern "C" fn post_send(
     bad: Option<&mut *mut ibv_send_wr>,
 ) -> c_int {
     // SAFETY: the program passes a list of requests.
-    finish(guard::call(|| Ok(unsafe { send_list(qp, wr) })), wr, bad)
+    finish(guard::on_data_path(|| Ok(unsafe { send_list(qp, wr) })), wr, bad)
 }
 
 /// # Safety
@@ -348,7 +348,7 @@ pub(crate) extern "C" fn post_recv(
 ) -> c_int {
     let post = |requests: &[RecvRequest<'_>]| qp.queue_pair.post_recvs(requests);
     // SAFETY: the program passes a list of requests.
-    finish(guard::call(|| Ok(unsafe { receive_list(wr, post) })), wr, bad)
+    finish(guard::on_data_path(|| Ok(unsafe { receive_list(wr, post) })), wr, bad)
 }
 
 /// `ibv_post_srq_recv`
@@ -364,7 +364,7 @@ pub(crate) extern "C" fn post_srq_recv(
         })
     };
     // SAFETY: the program passes a list of requests.
-    finish(guard::call(|| Ok(unsafe { receive_list(wr, post) })), wr, bad)
+    finish(guard::on_data_path(|| Ok(unsafe { receive_list(wr, post) })), wr, bad)
 }
 
 /// # Safety

@@ -104,7 +104,7 @@ impl Qp {
     }
 
     fn begin(&self, op: SendOp) {
-        guard::value((), || self.add(op, None));
+        assemble(|| self.add(op, None));
     }
 
     fn solicited(&self) -> bool {
@@ -229,12 +229,20 @@ pub(crate) fn fill(abi: &mut ibv_qp_ex, send_ops: u64) {
     abi.wr_abort = wr_abort as Op;
 }
 
+/// Does a step of the list that a program assembles. After a panic it is as if nothing was said.
+fn assemble(step: impl FnOnce()) {
+    let _ = guard::on_data_path(|| {
+        step();
+        Ok(())
+    });
+}
+
 extern "C" fn wr_start(qp: &Qp) {
-    guard::value((), || qp.builder.start());
+    assemble(|| qp.builder.start());
 }
 
 extern "C" fn wr_complete(qp: &Qp) -> c_int {
-    let result = guard::call(|| qp.complete());
+    let result = guard::on_data_path(|| qp.complete());
     qp.builder.end();
     match result {
         Ok(()) => 0,
@@ -299,7 +307,7 @@ extern "C" fn wr_local_inv(qp: &Qp, invalidate_rkey: u32) {
 }
 
 extern "C" fn wr_bind_mw(qp: &Qp, mw: &Mw, rkey: u32, info: &ibv_mw_bind_info) {
-    guard::value((), || match post::bind_op(mw, Stag(rkey), info) {
+    assemble(|| match post::bind_op(mw, Stag(rkey), info) {
         Ok(op) => qp.add(op, Some((mw, Stag(rkey)))),
         Err(error) => qp.builder.list().error = Some(error),
     });
@@ -307,11 +315,11 @@ extern "C" fn wr_bind_mw(qp: &Qp, mw: &Mw, rkey: u32, info: &ibv_mw_bind_info) {
 
 extern "C" fn wr_set_sge(qp: &Qp, lkey: u32, addr: u64, length: u32) {
     let sge = Sge { addr, length, lkey: Stag(lkey) };
-    guard::value((), || qp.set_sges(std::iter::once(sge)));
+    assemble(|| qp.set_sges(std::iter::once(sge)));
 }
 
 extern "C" fn wr_set_sge_list(qp: &Qp, num_sge: usize, list: *const ibv_sge) {
-    guard::value((), || {
+    assemble(|| {
         if num_sge > qp.init.cap.max_send_sge as usize || (list.is_null() && num_sge > 0) {
             qp.builder.list().error = Some(INVALID);
             return;
@@ -328,11 +336,11 @@ extern "C" fn wr_set_sge_list(qp: &Qp, num_sge: usize, list: *const ibv_sge) {
 }
 
 extern "C" fn wr_set_inline_data(qp: &Qp, addr: *mut c_void, length: usize) {
-    guard::value((), || qp.set_inline(std::iter::once(ibv_data_buf { addr, length })));
+    assemble(|| qp.set_inline(std::iter::once(ibv_data_buf { addr, length })));
 }
 
 extern "C" fn wr_set_inline_data_list(qp: &Qp, num_buf: usize, list: *const ibv_data_buf) {
-    guard::value((), || {
+    assemble(|| {
         if list.is_null() && num_buf > 0 {
             qp.builder.list().error = Some(INVALID);
             return;
