@@ -7,7 +7,7 @@
 //!   stream   sendmsg, recvmsg over such pieces    fork     has this process been forked?
 //!   poll     epoll, eventfd, a blocking wait      thread   threads that take no signals
 //!   cancel   a wait that can be cancelled         owner    whose the other end is
-//!   clock, guid, random, exit, environment
+//!   clock, ticks, guid, exit, environment
 //! ```
 //!
 //! System calls are made directly (rustix's raw backend) wherever that is possible: libraries that
@@ -32,7 +32,6 @@ pub mod guid;
 pub mod owner;
 pub mod part;
 pub mod poll;
-pub mod random;
 pub mod socket;
 mod sockopt;
 pub mod stream;

@@ -189,7 +189,7 @@ const fn numbers_of(port: u16) -> usize {
 /// one part in a million.
 fn shuffle(values: &mut [u32]) -> io::Result<()> {
     let mut draws = [0; 4 << INDEX_BITS];
-    iwarp_os::random::fill(&mut draws)?;
+    getrandom::fill(&mut draws)?;
     let (draws, _) = draws.as_chunks::<4>();
     for (place, draw) in draws.iter().enumerate().take(values.len()).skip(1) {
         let other = u32::from_ne_bytes(*draw) as usize % (place + 1);
@@ -247,7 +247,7 @@ impl Numbers {
         let Some(range) = &self.range else { return any_port(network) };
         let count = u64::from(range.end() - range.start()) + 1;
         // Not everybody the same first: it saves a search.
-        let start = iwarp_os::random::u64().unwrap_or(0) % count;
+        let start = getrandom::u64().unwrap_or(0) % count;
         let mut failure = io::Error::from(io::ErrorKind::AddrInUse);
         for step in 0..count {
             let number = range.start() + ((start + step) % count) as u16;

@@ -130,7 +130,7 @@ struct Random {
 impl Random {
     fn new() -> io::Result<Self> {
         let mut seed = [0; 32];
-        iwarp_os::random::fill(&mut seed)?;
+        getrandom::fill(&mut seed)?;
         Ok(Self { seed, count: 0 })
     }
 }

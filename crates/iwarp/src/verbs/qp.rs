@@ -147,7 +147,7 @@ impl QueuePair {
             let _ = qp.endpoint.modify(QpState::Init);
         }
         qp.meeting = Some(Meeting::new(&pd.rendezvous, &qp.endpoint));
-        qp.set_psn(iwarp_os::random::u64()? as u32);
+        qp.set_psn(getrandom::u32()?);
         Ok(qp)
     }
 

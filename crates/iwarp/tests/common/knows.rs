@@ -103,11 +103,11 @@ impl RngCore for System {
     }
 
     fn next_u64(&mut self) -> u64 {
-        iwarp_os::random::u64().unwrap()
+        getrandom::u64().unwrap()
     }
 
     fn fill_bytes(&mut self, to: &mut [u8]) {
-        iwarp_os::random::fill(to).unwrap();
+        getrandom::fill(to).unwrap();
     }
 
     fn try_fill_bytes(&mut self, to: &mut [u8]) -> Result<(), rand_core::Error> {
