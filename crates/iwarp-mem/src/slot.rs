@@ -34,7 +34,7 @@ pub(crate) struct Grant {
 impl Grant {
     const NONE: Self = Self {
         stag: Stag(0),
-        access: Access(0),
+        access: Access::LOCAL_READ,
         base: std::ptr::null_mut(),
         len: 0,
         origin: 0,

@@ -276,7 +276,7 @@ fn modify(qp: &Qp, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
 fn restrict(qp: &Qp, attr: &ibv_qp_attr, mask: u32) {
     if mask & IBV_QP_ACCESS_FLAGS != 0 {
         // The numbers are the same.
-        qp.queue_pair.set_remote_access(Access(attr.qp_access_flags));
+        qp.queue_pair.set_remote_access(Access::from_bits_truncate(attr.qp_access_flags));
     }
 }
 

@@ -23,7 +23,7 @@ pub struct Mr {
 /// What the flags of the header ask for. Bits of the optional range are hints, and huge pages
 /// need nothing.
 pub(crate) fn access(flags: c_uint) -> Result<Access, Errno> {
-    const RIGHTS: c_uint = 0x1f | IBV_ACCESS_ZERO_BASED;
+    const RIGHTS: c_uint = Access::all().bits();
     const IGNORED: c_uint = IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;
 
     if flags & IBV_ACCESS_ON_DEMAND != 0 {
@@ -33,7 +33,7 @@ pub(crate) fn access(flags: c_uint) -> Result<Access, Errno> {
         return Err(if flags & !0x3fff_ffff != 0 { INVALID } else { UNSUPPORTED });
     }
     // The numbers are the same.
-    Ok(Access(flags & RIGHTS))
+    Ok(Access::from_bits_truncate(flags))
 }
 
 fn register(

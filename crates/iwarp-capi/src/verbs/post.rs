@@ -142,7 +142,7 @@ pub(crate) fn bind_op(mw: &Mw, new_stag: Stag, info: &ibv_mw_bind_info) -> Resul
     // SAFETY: the program passes a region of its own, or null where it binds to nothing.
     let region = unsafe { info.mr.as_ref() };
     // Programs name local rights too, which a window has no use for.
-    let access = Access(mr::access(info.mw_access_flags)?.0 & !Access::LOCAL_WRITE.0);
+    let access = mr::access(info.mw_access_flags)? - Access::LOCAL_WRITE;
     Ok(SendOp::Bind(Bind {
         window: mw.present(),
         new_stag,

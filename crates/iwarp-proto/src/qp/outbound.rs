@@ -377,7 +377,7 @@ impl Qp {
             Rtr::Write => {
                 let (stag, to) = if self.wants_greeting() {
                     self.outbound.greet = false;
-                    hello::encode(Capabilities::OURS.with(self.config.tells))
+                    hello::encode(Capabilities::OURS.union(self.config.tells))
                 } else {
                     (Stag(0), TaggedOffset(0))
                 };
@@ -389,7 +389,7 @@ impl Qp {
 
     fn start_hello(&mut self) {
         self.outbound.greet = false;
-        let (stag, to) = hello::encode(Capabilities::OURS.with(self.config.tells));
+        let (stag, to) = hello::encode(Capabilities::OURS.union(self.config.tells));
         self.start_tagged(Opcode::Write, stag, to, 0, Kind::Own);
     }
 

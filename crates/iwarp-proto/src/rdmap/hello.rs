@@ -18,46 +18,39 @@ const MAGIC_TO_MASK: u64 = 0xffff_ffff << 32;
 const VERSION: u64 = 1;
 const VERSION_SHIFT: u32 = 24;
 
-/// What an end of the stream can do beyond RFC 5040.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Capabilities(pub u32);
+bitflags::bitflags! {
+    /// What an end of the stream can do beyond RFC 5040.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct Capabilities: u32 {
+        /// Atomic Requests (RFC 7306 §5).
+        const ATOMICS = 1;
+        /// Immediate Data (RFC 7306 §6).
+        const IMMEDIATE = 1 << 1;
+        /// Sends with Immediate, which no RFC has: opcodes 0xC and 0xD.
+        const SEND_IMMEDIATE = 1 << 2;
+        /// Immediate Data that ends in `wimm` belongs to the Write in front of it.
+        const WRITE_IMMEDIATE = 1 << 3;
+        /// Programs at this end see an RNIC. Said by those that say what they see.
+        const SEES_RNIC = 1 << 4;
+        /// Programs at this end see a device like InfiniBand's. Said by those that say what they
+        /// see.
+        const SEES_INFINIBAND = 1 << 5;
+        /// Wants to be told how much was received when this side leaves.
+        const FAREWELL = 1 << 6;
+        /// What RFC 7306 adds.
+        const RFC_7306 = Self::ATOMICS.bits() | Self::IMMEDIATE.bits();
+        /// Everything this implementation does.
+        const OURS = Self::RFC_7306.bits() | Self::SEND_IMMEDIATE.bits() | Self::WRITE_IMMEDIATE.bits();
+    }
+}
 
 impl Capabilities {
-    /// Atomic Requests (RFC 7306 §5).
-    pub const ATOMICS: Self = Self(1);
-    /// Immediate Data (RFC 7306 §6).
-    pub const IMMEDIATE: Self = Self(1 << 1);
-    /// Sends with Immediate, which no RFC has: opcodes 0xC and 0xD.
-    pub const SEND_IMMEDIATE: Self = Self(1 << 2);
-    /// Immediate Data that ends in `wimm` belongs to the Write in front of it.
-    pub const WRITE_IMMEDIATE: Self = Self(1 << 3);
-    /// Programs at this end see an RNIC. Said by those that say what they see.
-    pub const SEES_RNIC: Self = Self(1 << 4);
-    /// Programs at this end see a device like InfiniBand's. Said by those that say what they see.
-    pub const SEES_INFINIBAND: Self = Self(1 << 5);
-    /// Wants to be told how much was received when this side leaves.
-    pub const FAREWELL: Self = Self(1 << 6);
-    /// What RFC 7306 adds.
-    pub const RFC_7306: Self = Self(Self::ATOMICS.0 | Self::IMMEDIATE.0);
-    /// Everything this implementation does.
-    pub const OURS: Self =
-        Self(Self::RFC_7306.0 | Self::SEND_IMMEDIATE.0 | Self::WRITE_IMMEDIATE.0);
-
-    /// Whether all of `other` is there.
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// These and those.
-    pub const fn with(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
     /// Whether both say what programs see, and not the same.
     const fn sees_another(self, other: Self) -> bool {
-        const SEEN: u32 = Capabilities::SEES_RNIC.0 | Capabilities::SEES_INFINIBAND.0;
-        let (ours, theirs) = (self.0 & SEEN, other.0 & SEEN);
-        ours != 0 && theirs != 0 && ours & theirs == 0
+        const SEEN: Capabilities = Capabilities::SEES_RNIC.union(Capabilities::SEES_INFINIBAND);
+        self.intersects(SEEN)
+            && other.intersects(SEEN)
+            && !self.intersects(other.intersection(SEEN))
     }
 }
 
@@ -129,7 +122,7 @@ impl PeerKind {
 
 /// STag and TO of our own first FPDU.
 pub(crate) const fn encode(capabilities: Capabilities) -> (Stag, TaggedOffset) {
-    let low = (VERSION << VERSION_SHIFT) | capabilities.0 as u64;
+    let low = (VERSION << VERSION_SHIFT) | capabilities.bits() as u64;
     (MAGIC_STAG, TaggedOffset(MAGIC_TO | low))
 }
 
@@ -154,5 +147,5 @@ pub(crate) const fn decode(stag: Stag, to: TaggedOffset) -> Option<Capabilities>
     if stag.0 != MAGIC_STAG.0 || to.0 & MAGIC_TO_MASK != MAGIC_TO || version == 0 {
         return None;
     }
-    Some(Capabilities((to.0 & 0x00ff_ffff) as u32))
+    Some(Capabilities::from_bits_retain((to.0 & 0x00ff_ffff) as u32))
 }

@@ -38,9 +38,8 @@ impl Exposed {
         access: Access,
         scope: Scope,
     ) -> Result<Self, RegisterError> {
-        let remote = Access::REMOTE_READ.0 | Access::REMOTE_WRITE.0 | Access::REMOTE_ATOMIC.0;
         // Nothing but data transfer: a window could outlive what is known of it here.
-        let access = Access(access.0 & remote) | Access::LOCAL_WRITE | Access::ZERO_BASED;
+        let access = (access & Access::REMOTE) | Access::LOCAL_WRITE | Access::ZERO_BASED;
         let buffer = Arc::new(Buffer::try_new(len)?);
         if pd.engine.is_inherited() {
             return Err(RegisterError::Exhausted);

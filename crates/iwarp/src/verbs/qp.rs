@@ -180,7 +180,7 @@ impl QueuePair {
             park: like_infiniband.then_some(PARK),
             outlive: like_infiniband.then_some(OUTLIVE),
             outlive_in_place: Some(OUTLIVE),
-            tells: if like_infiniband { seen.with(Told::FAREWELL) } else { seen },
+            tells: if like_infiniband { seen.union(Told::FAREWELL) } else { seen },
         };
         let endpoint = Endpoint::new(
             engine,

@@ -14,7 +14,7 @@ const FAREWELL_STAG: u32 = 0x6957_4642;
 const SECOND: Duration = Duration::from_secs(1);
 
 fn hello(capabilities: Capabilities) -> Vec<u8> {
-    tagged(octets::WRITE, true, HELLO_STAG, HELLO_TO | u64::from(capabilities.0), &[])
+    tagged(octets::WRITE, true, HELLO_STAG, HELLO_TO | u64::from(capabilities.bits()), &[])
 }
 
 fn farewell(received: u64) -> Vec<u8> {
@@ -35,7 +35,7 @@ fn outliving() -> Config {
 fn raw(config: Config, capabilities: Capabilities) -> Raw {
     let mut raw = Raw::initiator(config, |terms| (terms.ord, terms.spare_ord) = (1, 1));
     raw.back();
-    raw.send(&hello(Capabilities::OURS.with(capabilities)));
+    raw.send(&hello(Capabilities::OURS.union(capabilities)));
     raw
 }
 

@@ -369,10 +369,10 @@ fn ends_whose_programs_see_different_devices_learn_of_it_where_both_say_what_the
         (infiniband, rnic, true),
     ] {
         let mut raw = Raw::initiator(Config { tells, ..asking() }, |_| {});
-        assert_eq!(raw.back(), [hello(15 | u64::from(tells.0))]);
-        raw.send(&hello(15 | u64::from(said.0)));
+        assert_eq!(raw.back(), [hello(15 | u64::from(tells.bits()))]);
+        raw.send(&hello(15 | u64::from(said.bits())));
         // It is said once, whatever follows.
-        raw.send(&hello(15 | u64::from(said.0)));
+        raw.send(&hello(15 | u64::from(said.bits())));
         let expected = if differ { &[Event::OtherDevice][..] } else { &[] };
         assert_eq!(raw.end.events(), expected, "{tells:?}, {said:?}");
         assert_eq!(raw.end.state(), QpState::Rts);
