@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use iwarp_mem::OutOfMemory;
 use iwarp_os::{Epoll, Events, FdPlace, ForkGeneration, Interest};
+use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
 use crate::engine::clock::{clock, now};
 use crate::engine::endpoint::Endpoint;
@@ -25,6 +26,7 @@ const TRIES: u32 = 64;
 
 /// A link and its endpoint.
 type Member = Arc<(Arc<Endpoint>, Arc<Link>)>;
+type Members = SlotMap<DefaultKey, Member>;
 
 /// What belongs to the driver, the thread that moves the streams.
 #[derive(Debug)]
@@ -45,6 +47,7 @@ pub(crate) struct Group {
     /// Its number, by which the worker knows it.
     id: u64,
     epoll: Epoll,
+    /// Their keys are the tokens that the epoll reports.
     members: RwLock<Members>,
     /// A request asks the driver to look again at the members.
     driver: Token<Driver>,
@@ -75,24 +78,8 @@ impl Driver {
     }
 }
 
-#[derive(Debug, Default)]
-struct Members {
-    slots: Vec<(u32, Option<Member>)>,
-    free: Vec<u32>,
-}
-
-impl Members {
-    /// The index of a free slot, made if there is none.
-    fn free_slot(&mut self) -> Result<u32, OutOfMemory> {
-        if let Some(index) = self.free.pop() {
-            return Ok(index);
-        }
-        self.slots.try_reserve(1).map_err(|_| OutOfMemory)?;
-        // All slots may become free, and noting that must need no memory.
-        self.free.try_reserve(self.slots.len() + 1).map_err(|_| OutOfMemory)?;
-        self.slots.push((0, None));
-        Ok((self.slots.len() - 1) as u32)
-    }
+fn key(token: u64) -> DefaultKey {
+    KeyData::from_ffi(token).into()
 }
 
 impl Group {
@@ -128,11 +115,9 @@ impl Group {
     pub(crate) fn add(&self, endpoint: &Arc<Endpoint>, link: &Arc<Link>) -> io::Result<u64> {
         let token = {
             let mut members = self.write();
-            let index = members.free_slot()?;
-            let slot = &mut members.slots[index as usize];
-            slot.0 = slot.0.wrapping_add(1);
-            slot.1 = Some(Arc::new((Arc::clone(endpoint), Arc::clone(link))));
-            u64::from(slot.0) << 32 | u64::from(index)
+            members.try_reserve(1).map_err(|_| OutOfMemory)?;
+            let key = members.insert(Arc::new((Arc::clone(endpoint), Arc::clone(link))));
+            key.data().as_ffi()
         };
         let added = link.stream().descriptors().add(&self.epoll, token, link.interest());
         if added.is_err() {
@@ -174,13 +159,8 @@ impl Group {
     }
 
     fn forget(&self, token: u64) {
-        let mut members = self.write();
-        let index = token as u32;
-        let slot = &mut members.slots[index as usize];
-        if u64::from(slot.0) == token >> 32 && slot.1.is_some() {
-            let member = slot.1.take();
-            members.free.push(index);
-            drop(members);
+        let member = self.write().remove(key(token));
+        if member.is_some() {
             drop(member);
             self.note_change();
         }
@@ -195,12 +175,7 @@ impl Group {
     }
 
     fn member(&self, token: u64) -> Option<Member> {
-        let members = self.read();
-        let (generation, member) = members.slots.get(token as u32 as usize)?;
-        if u64::from(*generation) != token >> 32 {
-            return None;
-        }
-        member.clone()
+        self.read().get(key(token)).cloned()
     }
 
     /// Has the driver look again at the members and put all of them back into the epoll: this
@@ -214,10 +189,9 @@ impl Group {
     /// the token: this may be its last reference.
     fn look_again(&self, driver: &mut Driver) -> Option<Member> {
         driver.unsilence(self);
-        let sole = match self.read().slots.as_slice() {
-            [(_, member)] => member.clone(),
-            _ => None,
-        };
+        let members = self.read();
+        let sole = if members.len() == 1 { members.values().next().cloned() } else { None };
+        drop(members);
         let same = driver.sole.as_ref().map(Arc::as_ptr) == sole.as_ref().map(Arc::as_ptr);
         if same { None } else { std::mem::replace(&mut driver.sole, sole) }
     }

@@ -1,9 +1,10 @@
 //! The operations of a session that are under way: who has which block, and who waits.
 //!
-//! Every work request has a slot, and its number names slot and generation, so a completion never
-//! meets another operation. Whoever polls the completion queue completes what it finds, for all:
-//! its own operation, those of other threads and tasks, and those that nobody waits for any more.
-//! A blocked thread waits on the completion channel, one per session; the others wait for it.
+//! The number of a work request is the key of its operation. A key that was removed finds nothing,
+//! so a completion never meets another operation. A thread or task that polls the completion queue
+//! completes what it finds, for all: its own operation, those of other threads and tasks, and those
+//! whose owner has stopped waiting. A blocked thread waits on the completion channel, one per
+//! session; the others wait for it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,6 +16,7 @@ use iwarp_mem::{RegisterError, Scope};
 use iwarp_types::{
     Access, Payload, PostError, RecvRequest, SendOp, SendRequest, Sge, Time, WorkCompletion,
 };
+use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
 use crate::engine::{keep_inherited, now};
 use crate::session::block::Lent;
@@ -53,8 +55,7 @@ pub(super) enum Queue {
 
 #[derive(Default)]
 struct State {
-    slots: Vec<Slot>,
-    free: Vec<u32>,
+    operations: SlotMap<DefaultKey, Stage>,
     under_way: [usize; 2],
     /// Operations whose [`Pending`](super::Pending) was dropped before they were done.
     left_behind: usize,
@@ -65,48 +66,28 @@ struct State {
     idle: Vec<Waker>,
 }
 
-struct Slot {
-    generation: u32,
-    stage: Stage,
-}
-
 enum Stage {
-    Free,
     UnderWay { queue: Queue, cargo: Option<Lent>, waker: Option<Waker>, left_behind: bool },
     Done { cargo: Option<Lent>, completion: WorkCompletion },
 }
 
 impl State {
     fn insert(&mut self, queue: Queue, cargo: Option<Lent>) -> u64 {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { generation: 0, stage: Stage::Free });
-            (self.slots.len() - 1) as u32
-        });
-        let slot = &mut self.slots[index as usize];
-        slot.generation = slot.generation.wrapping_add(1);
-        slot.stage = Stage::UnderWay { queue, cargo, waker: None, left_behind: false };
         self.under_way[queue as usize] += 1;
-        u64::from(slot.generation) << 32 | u64::from(index)
+        let stage = Stage::UnderWay { queue, cargo, waker: None, left_behind: false };
+        self.operations.insert(stage).data().as_ffi()
     }
 
     fn stage(&mut self, id: u64) -> Option<&mut Stage> {
-        let slot = self.slots.get_mut(id as u32 as usize)?;
-        (u64::from(slot.generation) == id >> 32).then_some(&mut slot.stage)
+        self.operations.get_mut(key(id))
     }
 
-    /// Frees a slot and says what was in it.
-    fn remove(&mut self, id: u64) -> Stage {
-        let stage =
-            self.stage(id).map_or(Stage::Free, |stage| std::mem::replace(stage, Stage::Free));
-        match stage {
-            Stage::Free => return stage,
-            Stage::UnderWay { queue, left_behind, .. } => {
-                self.under_way[queue as usize] -= 1;
-                self.left_behind -= usize::from(left_behind);
-            }
-            Stage::Done { .. } => {}
+    fn remove(&mut self, id: u64) -> Option<Stage> {
+        let stage = self.operations.remove(key(id));
+        if let Some(Stage::UnderWay { queue, left_behind, .. }) = stage {
+            self.under_way[queue as usize] -= 1;
+            self.left_behind -= usize::from(left_behind);
         }
-        self.free.push(id as u32);
         stage
     }
 
@@ -117,6 +98,10 @@ impl State {
     fn is_idle(&self) -> bool {
         self.under_way == [0, 0]
     }
+}
+
+fn key(id: u64) -> DefaultKey {
+    KeyData::from_ffi(id).into()
 }
 
 impl Core {
@@ -238,8 +223,8 @@ impl Core {
     fn refuse(&self, id: u64, error: impl Into<OperationError>) -> Failure {
         let stage = self.lock().remove(id);
         let block = match stage {
-            Stage::UnderWay { cargo, .. } => cargo.map(Lent::take_back),
-            Stage::Free | Stage::Done { .. } => None,
+            Some(Stage::UnderWay { cargo, .. }) => cargo.map(Lent::take_back),
+            Some(Stage::Done { .. }) | None => None,
         };
         Failure::new(error, block)
     }
@@ -291,19 +276,16 @@ impl Core {
             let mut state = self.lock();
             let id = completion.wr_id;
             match state.stage(id) {
-                Some(Stage::UnderWay { left_behind: true, .. }) => left = Some(state.remove(id)),
-                Some(stage @ Stage::UnderWay { .. }) => {
-                    let Stage::UnderWay { queue, cargo, waker, .. } =
-                        std::mem::replace(stage, Stage::Free)
-                    else {
-                        unreachable!("it has just been looked at")
-                    };
-                    *stage = Stage::Done { cargo, completion };
+                Some(Stage::UnderWay { left_behind: true, .. }) => left = state.remove(id),
+                Some(stage) => {
+                    // A work request completes once.
+                    let Stage::UnderWay { queue, cargo, waker, .. } = stage else { return };
+                    let queue = *queue;
+                    woken = waker.take();
+                    *stage = Stage::Done { cargo: cargo.take(), completion };
                     state.under_way[queue as usize] -= 1;
-                    woken = waker;
                 }
-                // A work request completes once.
-                Some(Stage::Free | Stage::Done { .. }) | None => return,
+                None => return,
             }
             if state.is_idle() {
                 idle.append(&mut state.idle);
@@ -406,9 +388,9 @@ impl Core {
                 _ => return None,
             }
         };
-        match stage {
+        match stage? {
             Stage::Done { cargo, completion } => Some((completion, cargo.map(Lent::take_back))),
-            Stage::Free | Stage::UnderWay { .. } => None,
+            Stage::UnderWay { .. } => None,
         }
     }
 
@@ -443,7 +425,7 @@ impl Core {
                 drop(state);
                 drop(done);
             }
-            Some(Stage::Free) | None => {}
+            None => {}
         }
     }
 
@@ -488,8 +470,8 @@ impl Core {
         let woken: Vec<Waker> = {
             let mut state = self.lock();
             let mut woken = std::mem::take(&mut state.idle);
-            for slot in &mut state.slots {
-                if let Stage::UnderWay { waker, .. } = &mut slot.stage {
+            for stage in state.operations.values_mut() {
+                if let Stage::UnderWay { waker, .. } = stage {
                     woken.extend(waker.take());
                 }
             }
