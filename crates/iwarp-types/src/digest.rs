@@ -83,66 +83,25 @@ fn run(polynomial: Polynomial, register: u32, data: &[u8]) -> u32 {
 #[cfg(not(feature = "std"))]
 use table::run;
 
-/// The portable way: eight octets a step.
+/// The portable way: tables.
 #[cfg(any(test, not(feature = "std")))]
 mod table {
+    use crc::{CRC_32_ISCSI, CRC_32_ISO_HDLC, Crc, Table};
+
     use super::Polynomial;
 
-    const STEP: usize = 8;
+    static CASTAGNOLI: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
+    static ETHERNET: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISO_HDLC);
 
-    /// `[n][octet]`: what `octet` does to the register when `n` more octets follow it.
-    type Tables = [[u32; 256]; STEP];
-
-    static CASTAGNOLI: Tables = tables(0x82f6_3b78);
-    static ETHERNET: Tables = tables(0xedb8_8320);
-
-    const fn tables(polynomial: u32) -> Tables {
-        let mut tables = [[0; 256]; STEP];
-        let mut octet = 0;
-        while octet < 256 {
-            let mut value = octet as u32;
-            let mut bit = 0;
-            while bit < 8 {
-                value = if value & 1 == 1 { (value >> 1) ^ polynomial } else { value >> 1 };
-                bit += 1;
-            }
-            tables[0][octet] = value;
-            octet += 1;
-        }
-        let mut n = 1;
-        while n < STEP {
-            let mut octet = 0;
-            while octet < 256 {
-                let value = tables[n - 1][octet];
-                tables[n][octet] = (value >> 8) ^ tables[0][(value & 0xff) as usize];
-                octet += 1;
-            }
-            n += 1;
-        }
-        tables
-    }
-
-    pub(super) fn run(polynomial: Polynomial, mut register: u32, data: &[u8]) -> u32 {
-        let tables = match polynomial {
+    pub(super) fn run(polynomial: Polynomial, register: u32, data: &[u8]) -> u32 {
+        let crc = match polynomial {
             Polynomial::Castagnoli => &CASTAGNOLI,
             Polynomial::Ethernet => &ETHERNET,
         };
-        let mut steps = data.chunks_exact(STEP);
-        for step in &mut steps {
-            let [a, b, c, d] = register.to_le_bytes();
-            register = tables[7][usize::from(step[0] ^ a)]
-                ^ tables[6][usize::from(step[1] ^ b)]
-                ^ tables[5][usize::from(step[2] ^ c)]
-                ^ tables[4][usize::from(step[3] ^ d)]
-                ^ tables[3][usize::from(step[4])]
-                ^ tables[2][usize::from(step[5])]
-                ^ tables[1][usize::from(step[6])]
-                ^ tables[0][usize::from(step[7])];
-        }
-        for &octet in steps.remainder() {
-            register = (register >> 8) ^ tables[0][usize::from(register as u8 ^ octet)];
-        }
-        register
+        // Begins with a register that is not reflected, and ends with one that is inverted.
+        let mut digest = crc.digest_with_initial(register.reverse_bits());
+        digest.update(data);
+        !digest.finalize()
     }
 }
 
