@@ -1,12 +1,13 @@
 //! The addresses of this host.
 
-use std::ffi::CStr;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::ptr::NonNull;
 
+use nix::ifaddrs::InterfaceAddress;
+use nix::net::if_::InterfaceFlags;
+use nix::sys::socket::SockaddrStorage;
 use rustix::ioctl::{Opcode, Updater};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
@@ -53,23 +54,20 @@ pub struct InterfaceAddr {
 /// When the system does not tell: no netlink in a sandbox, no descriptors left.
 pub fn interfaces() -> io::Result<Vec<Interface>> {
     let probe = udp_socket(AddressFamily::INET).or_else(|_| udp_socket(AddressFamily::INET6))?;
-    let list = IfAddrs::new()?;
     let mut found: Vec<Interface> = Vec::new();
-    for entry in list.iter() {
-        // SAFETY: `getifaddrs` gives each entry a NUL-terminated name that lives as long as the
-        // list.
-        let name = unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy();
+    for entry in nix::ifaddrs::getifaddrs()? {
         // An IPv4 address may carry a label of its own ("eth0:1").
-        let name = name.split(':').next().unwrap_or_default();
+        let name = entry.interface_name.split(':').next().unwrap_or_default();
         let place = match found.iter().position(|known| known.name == name) {
             Some(place) => place,
             None => {
-                found.push(describe(&probe, name, entry.ifa_flags));
+                found.push(describe(&probe, name, entry.flags));
                 found.len() - 1
             }
         };
-        // SAFETY: address and netmask are null or point to what `getifaddrs` filled in.
-        found[place].addrs.extend(unsafe { address(entry) });
+        let interface = &mut found[place];
+        interface.mac = interface.mac.or(mac(&entry));
+        interface.addrs.extend(address(&entry));
     }
     Ok(found)
 }
@@ -166,40 +164,44 @@ fn udp_socket(family: AddressFamily) -> io::Result<OwnedFd> {
     Ok(rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?)
 }
 
-fn describe(probe: &OwnedFd, name: &str, flags: u32) -> Interface {
-    let has = |flag: std::ffi::c_int| flags & flag as u32 != 0;
+fn describe(probe: &OwnedFd, name: &str, flags: InterfaceFlags) -> Interface {
     Interface {
         name: name.to_owned(),
         index: rustix::net::netdevice::name_to_index(probe, name).unwrap_or(0),
-        up: has(libc::IFF_UP),
-        running: has(libc::IFF_RUNNING),
-        loopback: has(libc::IFF_LOOPBACK),
-        point_to_point: has(libc::IFF_POINTOPOINT),
+        up: flags.contains(InterfaceFlags::IFF_UP),
+        running: flags.contains(InterfaceFlags::IFF_RUNNING),
+        loopback: flags.contains(InterfaceFlags::IFF_LOOPBACK),
+        point_to_point: flags.contains(InterfaceFlags::IFF_POINTOPOINT),
         bridge: Path::new("/sys/class/net").join(name).join("bridge").exists(),
         mtu: mtu(probe, name),
-        mac: mac(probe, name),
+        mac: None,
         addrs: Vec::new(),
     }
 }
 
+/// Each interface has one entry with the address of its link.
+fn mac(entry: &InterfaceAddress) -> Option<[u8; 6]> {
+    let link = entry.address.as_ref()?.as_link_addr()?;
+    if link.hatype() == libc::ARPHRD_ETHER { link.addr() } else { None }
+}
+
+fn address(entry: &InterfaceAddress) -> Option<InterfaceAddr> {
+    let (ip, scope_id) = inet(entry.address.as_ref())?;
+    let prefix_len = match inet(entry.netmask.as_ref()) {
+        Some((IpAddr::V4(mask), _)) => mask.to_bits().count_ones(),
+        Some((IpAddr::V6(mask), _)) => mask.to_bits().count_ones(),
+        None => 0,
+    };
+    Some(InterfaceAddr { ip, prefix_len: prefix_len as u8, scope_id })
+}
+
+fn inet(addr: Option<&SockaddrStorage>) -> Option<(IpAddr, u32)> {
+    let addr = addr?;
+    let v4 = addr.as_sockaddr_in().map(|v4| (v4.ip().into(), 0));
+    v4.or_else(|| addr.as_sockaddr_in6().map(|v6| (v6.ip().into(), v6.scope_id())))
+}
+
 fn mtu(probe: &OwnedFd, name: &str) -> Option<u32> {
-    let answer = ask::<{ libc::SIOCGIFMTU as Opcode }>(probe, name)?;
-    // SAFETY: after SIOCGIFMTU the union holds the MTU.
-    u32::try_from(unsafe { answer.ifr_ifru.ifru_mtu }).ok()
-}
-
-fn mac(probe: &OwnedFd, name: &str) -> Option<[u8; 6]> {
-    let answer = ask::<{ libc::SIOCGIFHWADDR as Opcode }>(probe, name)?;
-    // SAFETY: after SIOCGIFHWADDR the union holds the hardware address.
-    let hardware = unsafe { answer.ifr_ifru.ifru_hwaddr };
-    if hardware.sa_family != libc::ARPHRD_ETHER {
-        return None;
-    }
-    Some(std::array::from_fn(|octet| hardware.sa_data[octet] as u8))
-}
-
-/// Asks about an interface with an `ioctl` that takes a name and answers in `ifreq`'s union.
-fn ask<const QUESTION: Opcode>(probe: &OwnedFd, name: &str) -> Option<libc::ifreq> {
     // SAFETY: plain data, for which all zeros is a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     // One place stays zero, as the end of the name.
@@ -209,77 +211,12 @@ fn ask<const QUESTION: Opcode>(probe: &OwnedFd, name: &str) -> Option<libc::ifre
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as _;
     }
-    // SAFETY: private to this file, and called with questions that read and write one `ifreq`.
-    unsafe { rustix::ioctl::ioctl(probe, Updater::<QUESTION, _>::new(&mut request)) }.ok()?;
-    Some(request)
-}
-
-/// # Safety
-///
-/// Address and netmask of `entry` are null or point to socket addresses.
-unsafe fn address(entry: &libc::ifaddrs) -> Option<InterfaceAddr> {
-    // SAFETY: from the caller.
-    let (addr, mask) = unsafe { (inet(entry.ifa_addr)?, inet(entry.ifa_netmask)) };
-    let prefix_len = mask.map_or(0, |(mask, _)| match mask {
-        IpAddr::V4(mask) => mask.to_bits().count_ones(),
-        IpAddr::V6(mask) => mask.to_bits().count_ones(),
-    });
-    let (ip, scope_id) = addr;
-    Some(InterfaceAddr { ip, prefix_len: prefix_len as u8, scope_id })
-}
-
-/// # Safety
-///
-/// `addr` is null or points to a socket address of its family's size.
-unsafe fn inet(addr: *const libc::sockaddr) -> Option<(IpAddr, u32)> {
-    // SAFETY: from the caller; the family, the first field, says what the rest is. Read without
-    // alignment, as the pointer promises only that of `sockaddr`.
-    unsafe {
-        match libc::c_int::from(addr.as_ref()?.sa_family) {
-            libc::AF_INET => {
-                let v4 = addr.cast::<libc::sockaddr_in>().read_unaligned();
-                Some((Ipv4Addr::from_bits(u32::from_be(v4.sin_addr.s_addr)).into(), 0))
-            }
-            libc::AF_INET6 => {
-                let v6 = addr.cast::<libc::sockaddr_in6>().read_unaligned();
-                Some((Ipv6Addr::from(v6.sin6_addr.s6_addr).into(), v6.sin6_scope_id))
-            }
-            _ => None,
-        }
-    }
-}
-
-/// The C library's list.
-struct IfAddrs {
-    first: *mut libc::ifaddrs,
-}
-
-impl IfAddrs {
-    fn new() -> io::Result<Self> {
-        let mut first = std::ptr::null_mut();
-        // SAFETY: writes the head of a list, which may be null, to `first`.
-        if unsafe { libc::getifaddrs(&mut first) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(IfAddrs { first })
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &libc::ifaddrs> {
-        let mut next = NonNull::new(self.first);
-        std::iter::from_fn(move || {
-            // SAFETY: an entry of the list, which lives as long as `self`.
-            let entry = unsafe { next?.as_ref() };
-            next = NonNull::new(entry.ifa_next);
-            Some(entry)
-        })
-    }
-}
-
-impl Drop for IfAddrs {
-    fn drop(&mut self) {
-        // SAFETY: the list is `getifaddrs`' own, and no entry is borrowed any more.
-        unsafe { libc::freeifaddrs(self.first) };
-    }
+    // SAFETY: SIOCGIFMTU reads and writes one `ifreq`.
+    let question = unsafe { Updater::<{ libc::SIOCGIFMTU as Opcode }, _>::new(&mut request) };
+    // SAFETY: as above.
+    unsafe { rustix::ioctl::ioctl(probe, question) }.ok()?;
+    // SAFETY: after SIOCGIFMTU the union holds the MTU.
+    u32::try_from(unsafe { request.ifr_ifru.ifru_mtu }).ok()
 }
 
 #[cfg(test)]
