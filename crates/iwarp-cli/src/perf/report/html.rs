@@ -7,7 +7,6 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::charts::{Across, Estimate, Point, Series, bars, lines, ratios};
-use super::svg::escape;
 use super::table;
 use super::{CaseReport, Report, SubjectReport};
 use crate::perf::plan::Measure;
@@ -94,6 +93,11 @@ fn page(report: &Report) -> Result<String> {
         "<h2>Everything, as JSON</h2><details><pre>{json}</pre></details></body></html>"
     )?;
     Ok(page)
+}
+
+/// A text as it stands in HTML.
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 /// All pictures of a run.

@@ -3,7 +3,6 @@
 mod charts;
 pub(super) mod compare;
 pub(super) mod html;
-mod svg;
 pub(super) mod table;
 
 use serde::Serialize;
