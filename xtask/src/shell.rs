@@ -187,7 +187,7 @@ fn pass_on(from: impl Read, tally: &Mutex<Tally>, mut to: impl Write) {
     let mut from = BufReader::new(from);
     let mut line = Vec::new();
     while matches!(from.read_until(b'\n', &mut line), Ok(1..)) {
-        // When nobody reads our output any more there is nobody to tell.
+        // When our output is closed there is no reader to tell.
         let _ = to.write_all(&line);
         tally.lock().expect("not poisoned").add_line(&String::from_utf8_lossy(&line));
         line.clear();

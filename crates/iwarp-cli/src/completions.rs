@@ -13,7 +13,7 @@ use thiserror::Error;
 /// How long a waiter polls before it sleeps.
 const SPIN: Duration = Duration::from_millis(1);
 
-/// Number of a work request whose success nobody waits for.
+/// Number of work requests whose success no caller waits for.
 pub(crate) const QUIET: u64 = 0;
 
 /// One end of a connection, with everything it completes on.

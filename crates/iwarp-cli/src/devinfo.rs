@@ -9,8 +9,8 @@ use iwarp_os::guid;
 
 /// Show the RDMA device of this machine: what ibv_devinfo shows.
 ///
-/// There is one device, with one port, unless IWARP_DEVICES names others. It answers on all addresses
-/// of the machine, which are the entries of its GID table. It needs nothing to be set up.
+/// There is one device, with one port, unless IWARP_DEVICES names others. It answers on all
+/// addresses of the machine, which are the entries of its GID table. It needs nothing to be set up.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -113,7 +113,7 @@ fn limits(device: &Device) -> Vec<[String; 2]> {
     ]
 }
 
-/// As the verbs number them.
+/// Name and number of the transport, as the verbs have them.
 const fn transport(personality: Personality) -> &'static str {
     match personality {
         Personality::Iwarp => "iWARP (1)",

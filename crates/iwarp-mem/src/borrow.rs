@@ -51,7 +51,7 @@ impl MemoryTable {
         let stags = Stags { table: self, stags: Mutex::new(Vec::new()) };
         let borrowed = Borrowed { stags: &stags, pd, scope: PhantomData, env: PhantomData };
         f(&borrowed)
-        // `stags` is dropped here, also when `f` panics; nobody can forget it.
+        // `stags` is dropped here, also when `f` panics; safe code cannot leak it.
     }
 }
 
@@ -119,7 +119,7 @@ impl Drop for Stags<'_> {
     fn drop(&mut self) {
         let stags = self.stags.get_mut().unwrap_or_else(PoisonError::into_inner);
         for stag in stags.drain(..) {
-            // An STag that is not known any more was deregistered by somebody else.
+            // An STag that is not known any more was deregistered by other code.
             if self.table.deregister(stag) == Err(RegisterError::WindowsBound) {
                 // Cannot be: the regions lack the right. But their memory is about to go.
                 std::process::abort();

@@ -41,7 +41,7 @@ pub(crate) unsafe fn find<T: Indexed>(places: &Places<T>, index: u32) -> Option<
     let len = places.len();
     let mut at = index as usize & (len - 1);
     for _ in 0..len {
-        // Acquire: whoever put it there had given it its index.
+        // Acquire: the thread that put it there had given it its index.
         // SAFETY: the caller's promise.
         let item = unsafe { places[at].load(Ordering::Acquire).as_ref() }?;
         if item.index() == index {

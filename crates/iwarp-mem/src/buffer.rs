@@ -35,7 +35,7 @@ impl Buffer {
         })
     }
 
-    /// As [`Self::new`], where there may be no memory for it.
+    /// `len` octets of zero, or an error where there is no memory for them.
     ///
     /// # Errors
     ///

@@ -12,8 +12,8 @@ use crate::slot::{Kind, Use};
 const PAGE: usize = 4096;
 
 /// Octets that may be touched until this is dropped: for one copy or one system call, never across
-/// a wait for a peer, since whoever revokes the STag waits for it. They are what the program has
-/// registered; if it has taken them away meanwhile, a system call on them fails with `EFAULT`.
+/// a wait for a peer, since a thread that revokes the STag waits for it. They are what the program
+/// has registered; if it has taken them away meanwhile, a system call on them fails with `EFAULT`.
 ///
 /// The only thing that becomes an iovec: a system call on a guard's octets is on octets that were
 /// checked and are still registered. Stays on its thread.

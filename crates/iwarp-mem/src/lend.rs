@@ -2,8 +2,8 @@
 //!
 //! A region of the verbs is shared with the network for as long as it is
 //! registered. Here the STag's gate decides: while the program has the octets, the gate is closed
-//! and nothing can reach them, whoever knows the STag, so references to them are sound; while they
-//! are lent, the program has no way to them.
+//! and not even a peer that knows the STag can reach them, so references to them are sound; while
+//! they are lent, the program has no way to them.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -30,7 +30,7 @@ use crate::region::{MemoryTable, RegisterError, Scope};
 /// ```
 pub struct OwnedRegion {
     table: Arc<MemoryTable>,
-    /// Nobody else has this: the table only keeps it alive.
+    /// Only this region uses it: the table keeps it alive, no more.
     buffer: Arc<Buffer>,
     stag: Stag,
 }
@@ -53,7 +53,7 @@ impl OwnedRegion {
     ///
     /// # Errors
     ///
-    /// `UnknownStag` when somebody has deregistered the STag behind the owner's back.
+    /// `UnknownStag` when other code has deregistered the STag behind the owner's back.
     pub fn lend(self) -> Result<LentRegion, (Self, RegisterError)> {
         let opened = self.table.region_slot(self.stag).and_then(|slot| {
             let mut slot = slot.control();
@@ -109,7 +109,7 @@ impl fmt::Debug for OwnedRegion {
 
 impl Drop for OwnedRegion {
     fn drop(&mut self) {
-        // Waits for uses in flight. Fails only if somebody else did it before.
+        // Waits for uses in flight. Fails only if the STag was deregistered before.
         let _ = self.table.deregister(self.stag);
     }
 }

@@ -41,7 +41,7 @@
 //! # Memory that disappears
 //!
 //! Registration pins nothing. A program may unmap, protect or truncate memory while it is
-//! registered; that is its mistake, and nobody's end: the access fails with
+//! registered; that is its mistake, and ends no process: the access fails with
 //! [`AccessError::BadAddress`](iwarp_types::AccessError::BadAddress), and system calls on
 //! guards with `EFAULT`. For that a handler of SIGSEGV and SIGBUS comes with the first region of a
 //! program's own memory (on Linux; for [`Buffer`]s none is needed). It calls the program's own for

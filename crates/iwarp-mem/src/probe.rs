@@ -14,9 +14,9 @@ const ALL: usize = 64;
 
 /// Whether all of a range can be read, and written if `write`.
 ///
-/// Small ones are tried page by page, which takes no system call: processes that may make none still
-/// register memory. In large ones the rest is not touched, as programs may have reserved much more
-/// than they will use.
+/// Small ones are tried page by page, which takes no system call: processes that may make none
+/// still register memory. In large ones the rest is not touched, as programs may have reserved much
+/// more than they will use.
 pub(crate) fn check(addr: *mut u8, len: usize, write: bool) -> Result<(), RegisterError> {
     if len == 0 {
         return Ok(());
@@ -64,7 +64,7 @@ mod mappings {
 
     const MAPS: &CStr = c"/proc/self/maps";
 
-    /// Whether mappings of the right kind cover the range; `None` where nobody tells.
+    /// Whether mappings of the right kind cover the range; `None` where the kernel does not tell.
     pub(super) fn cover(
         start: usize,
         end: usize,

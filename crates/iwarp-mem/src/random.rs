@@ -12,7 +12,7 @@ impl Random {
         Self { pool: [0; 256], used: 256 }
     }
 
-    /// 32 bits nobody could foresee.
+    /// 32 unpredictable bits.
     pub(crate) fn next_u32(&mut self) -> Result<u32, RegisterError> {
         if self.used == self.pool.len() {
             getrandom::fill(&mut self.pool).map_err(|_| RegisterError::NoEntropy)?;

@@ -1,8 +1,8 @@
 //! Memory that may not be there.
 //!
 //! What is large is asked for so that the answer may be no. Small objects (`Arc`, `Box`, nodes of
-//! maps) cannot be asked for in that way, so whoever is about to make some asks for room first: a
-//! process that has so much left in one piece has it for them.
+//! maps) cannot be asked for in that way, so a call that is about to make some asks for room first:
+//! a process that has so much left in one piece has it for them.
 
 use std::alloc::{Layout, alloc_zeroed};
 
@@ -30,7 +30,7 @@ impl From<OutOfMemory> for std::io::Error {
 pub fn afford() -> Result<(), OutOfMemory> {
     let mut probe = Vec::<u8>::new();
     probe.try_reserve_exact(SMALL_OBJECTS).map_err(|_| OutOfMemory)?;
-    // Else the compiler may see that nobody uses it and leave both out.
+    // Else the compiler may see that it is never used and leave both out.
     std::hint::black_box(&mut probe);
     Ok(())
 }

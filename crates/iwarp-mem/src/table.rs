@@ -105,7 +105,7 @@ impl StagTable {
     /// A look that found nothing may have met a change.
     #[cold]
     fn lookup_again(&self, index: u32) -> Option<&Slot> {
-        // Those of read sinks are looked up by nobody who means well.
+        // Only a hostile peer names the index of a read sink.
         if index == 0 || index >= INDICES {
             return None;
         }
@@ -141,7 +141,8 @@ impl StagTable {
     pub(crate) fn release(&self, stag: Stag) {
         let index = stag.index();
         let mut admin = self.admin();
-        // SAFETY: slots live as long as the table, and who has the lock is the only one to change it.
+        // SAFETY: slots live as long as the table, and who has the lock is the only one to change
+        // it.
         let slot = unsafe { remove(self.places(), index) }.expect("an STag is released once");
         // SAFETY: as above.
         let released = unsafe { &*slot };
@@ -152,7 +153,7 @@ impl StagTable {
         admin.resting.add(index);
     }
 
-    /// The same index under another key.
+    /// Another STag with the index of `stag`, under a key drawn anew.
     pub(crate) fn with_fresh_key(&self, stag: Stag) -> Result<Stag, RegisterError> {
         let mut admin = self.admin();
         // Drawn from the 255 others.
@@ -193,7 +194,7 @@ impl StagTable {
         let places = unsafe { Table::places(table.as_ptr()) };
         for slot in old.iter().map(|place| place.load(Ordering::Relaxed)) {
             if !slot.is_null() {
-                // SAFETY: slots live as long as `self`; nobody else knows the table.
+                // SAFETY: slots live as long as `self`; no other thread knows the table yet.
                 unsafe { insert(places, slot) };
             }
         }
@@ -227,7 +228,7 @@ impl Drop for StagTable {
     fn drop(&mut self) {
         let admin = self.admin.get_mut().unwrap_or_else(PoisonError::into_inner);
         for &slab in &admin.slabs {
-            // SAFETY: made in `Admin::add_slab` with this layout, freed only here, and whoever
+            // SAFETY: made in `Admin::add_slab` with this layout, freed only here, and what
             // borrowed a slot borrowed the table.
             unsafe {
                 NonNull::slice_from_raw_parts(slab, SLAB).drop_in_place();
@@ -295,7 +296,7 @@ static NOTHING: Nothing =
     Nothing { table: Table { len: 1, places: [] }, place: AtomicPtr::new(std::ptr::null_mut()) };
 
 impl Nothing {
-    /// Never written to: whoever wants to insert grows first.
+    /// Never written to: the first insertion grows the table first.
     const fn as_table(&'static self) -> *mut Table {
         std::ptr::from_ref(self).cast_mut().cast()
     }
@@ -328,7 +329,7 @@ impl Table {
 
     /// # Safety
     ///
-    /// It was made by [`Self::new`], and nobody uses it any more.
+    /// It was made by [`Self::new`], and no thread uses it any more.
     unsafe fn free(table: NonNull<Self>) {
         // SAFETY: the caller's promise.
         let layout = Self::layout(unsafe { table.as_ref() }.len).expect("it was allocated");

@@ -10,7 +10,7 @@ use crate::region::MemoryTable;
 use crate::slot::{self, Kind};
 
 /// The STag stays what it is until this is dropped: for one copy, or for those of consecutive
-/// segments, as long as a system call may take together. Whoever revokes it waits for that.
+/// segments, as long as a system call may take together. A thread that revokes it waits for that.
 ///
 /// Each piece is checked: the queue pair's association, the right, and the bounds. Stays on its
 /// thread.

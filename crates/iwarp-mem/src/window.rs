@@ -17,7 +17,7 @@ pub enum WindowType {
     /// Bound through one queue pair, under the key the work request chose, and usable by that
     /// queue pair only; must be invalidated before it is bound again.
     TwoA,
-    /// As 2A, and each access also checks the protection domain.
+    /// Bound and used like type 2A; each access also checks the protection domain.
     TwoB,
 }
 
@@ -42,8 +42,8 @@ impl MemoryTable {
         self.deallocate_if(stag, |present| present == stag)
     }
 
-    /// As [`Self::deallocate_window`], for who owns the window and knows any STag that it had:
-    /// binding changes the key only.
+    /// Removes a window by any STag that it ever had: its owner may not know the present one, and
+    /// binding changes the key only. Otherwise like [`Self::deallocate_window`].
     ///
     /// # Errors
     ///

@@ -87,8 +87,8 @@ pub fn source_for(destination: IpAddr) -> io::Result<IpAddr> {
     source_for_scoped(SocketAddr::new(destination, DISCARD))
 }
 
-/// As [`source_for`], for a destination whose scope matters (link-local IPv6). The port is not
-/// used, but must not be zero.
+/// The address that packets to `destination` would have as their source, where its scope matters
+/// (link-local IPv6). The port is not used, but must not be zero.
 ///
 /// # Errors
 ///

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 /// The value of a variable. `None` where it is not set or no text, and where
-/// [the environment is somebody else's](is_foreign).
+/// [another user has set the environment](is_foreign).
 pub fn variable(name: &str) -> Option<String> {
     variable_of(is_foreign(), name)
 }

@@ -38,7 +38,7 @@ pub(crate) struct OurFd {
 }
 
 impl OurFd {
-    /// As it lies.
+    /// Records it as ours, under the number that it has.
     pub(crate) fn internal(fd: OwnedFd) -> Self {
         // Before it is recorded: a child that finds out now closes what is recorded.
         let process = ForkGeneration::new();

@@ -94,7 +94,7 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
                 // SAFETY: as above.
                 Ok(_) => return unsafe { &(*made).value },
                 Err(other) => {
-                    // SAFETY: another thread was first, so nobody has seen this one.
+                    // SAFETY: another thread was first, so none has seen this one.
                     drop(unsafe { Box::from_raw(made) });
                     found = other;
                 }
@@ -108,7 +108,7 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
 struct Mark {
     /// Number of the process; 0 in a child that has none yet.
     number: AtomicU64,
-    /// Somebody is about to give it one.
+    /// A thread is about to give it one.
     claimed: AtomicBool,
 }
 
@@ -145,7 +145,7 @@ fn number_this_process() -> u64 {
     if !mark.claimed.swap(true, Ordering::AcqRel) {
         let number = LAST.load(Ordering::Relaxed) + 1;
         LAST.store(number, Ordering::Relaxed);
-        // Nothing is open that belongs to this process: nobody has its number yet.
+        // Nothing is open that belongs to this process: no thread has its number yet.
         fd::close_inherited();
         mark.number.store(number, Ordering::Release);
         return number;
@@ -168,13 +168,13 @@ fn mark() -> &'static Mark {
     let made = wiped.map_or((&raw const UNWIPED).cast_mut(), NonNull::as_ptr);
     match MARK.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
-            // SAFETY: the handler closes descriptors and stores numbers, which is safe in a child of
-            // any process. Without it, for lack of memory, a child finds out when it asks.
+            // SAFETY: the handler closes descriptors and stores numbers, which is safe in a child
+            // of any process. Without it, for lack of memory, a child finds out when it asks.
             unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         }
         Err(_) => {
             if let Some(page) = wiped {
-                // SAFETY: nobody else has seen this mapping.
+                // SAFETY: no other thread has seen this mapping.
                 let _ = unsafe { rustix::mm::munmap(page.as_ptr().cast(), page_len()) };
             }
         }
@@ -257,7 +257,7 @@ mod tests {
         assert!(!here.forked());
     }
 
-    /// As a program that calls `clone` itself, or a library that forks without handlers.
+    /// A program may call `clone` itself, or a library fork without handlers.
     #[test]
     fn a_child_made_around_the_c_library_notices() {
         let here = ForkGeneration::new();

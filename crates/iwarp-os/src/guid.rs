@@ -8,8 +8,8 @@ use crate::addr;
 const LOCALLY_ADMINISTERED: u64 = 0x02 << 56;
 const GROUP: u64 = 0x01 << 56;
 
-/// The same in every process of the host, and most likely nowhere else: made of the Ethernet
-/// address of its first interface, or else of the system's own id.
+/// A number that all processes of the host share, and most likely no other host: made of the
+/// Ethernet address of its first interface, or else of the system's own id.
 pub fn of_host() -> u64 {
     let interfaces = addr::interfaces().unwrap_or_default();
     let by_reach = addr::by_reach(&interfaces);
@@ -30,7 +30,7 @@ pub fn in_groups(octets: &[u8]) -> String {
     groups.collect::<Vec<_>>().join(":")
 }
 
-/// As network cards make it of their Ethernet address (RFC 4291, appendix A).
+/// The number that network cards make of their Ethernet address (RFC 4291, appendix A).
 const fn of_mac([a, b, c, d, e, f]: [u8; 6]) -> u64 {
     u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }

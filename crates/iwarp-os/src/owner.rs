@@ -18,7 +18,7 @@ use crate::addr::source_for_scoped;
 pub enum Owner {
     /// A process of the user with this id.
     User(u32),
-    /// No process: it was closed, or nobody has accepted the connection yet.
+    /// No process: it was closed, or no program has accepted the connection yet.
     None,
     /// It is on another host, or in another network namespace.
     Elsewhere,
@@ -229,7 +229,7 @@ mod tests {
         let at = listener.local_addr().unwrap();
         let stream = TcpStream::connect(at).unwrap();
         let from = stream.local_addr().unwrap();
-        // Nobody has accepted it.
+        // It is not accepted yet.
         assert_eq!(owner_of(at, from).unwrap(), Owner::None);
         let (other, _) = listener.accept().unwrap();
         assert!(matches!(owner_of(at, from).unwrap(), Owner::User(_)));

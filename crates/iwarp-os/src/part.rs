@@ -139,7 +139,7 @@ impl<'a> IoPart<'a> {
         // ABI-compatible with `iovec` on Unix; so size, alignment and the meaning of the
         // fields agree. The result goes nowhere but into `sendmsg`, which hands the addresses
         // to the kernel: no `&[u8]` to memory that others write comes into being. That the
-        // memory is there for `'a` was promised by whoever made the part.
+        // memory is there for `'a` was promised by the maker of the part.
         unsafe { std::slice::from_raw_parts(parts.as_ptr().cast(), parts.len()) }
     }
 }
@@ -165,8 +165,8 @@ impl<'a> IoPartMut<'a> {
     /// # Safety
     ///
     /// For the whole of `'a` the `len` octets from `ptr` must be memory into which this process is
-    /// allowed to put what a peer sends, or not mapped: then the system call fails with `EFAULT`. No
-    /// Rust reference to it may be in use.
+    /// allowed to put what a peer sends, or not mapped: then the system call fails with `EFAULT`.
+    /// No Rust reference to it may be in use.
     pub const unsafe fn from_raw(ptr: *mut u8, len: usize) -> Self {
         let iov = libc::iovec { iov_base: ptr.cast(), iov_len: len };
         IoPartMut { iov, lifetime: PhantomData }
@@ -274,9 +274,9 @@ impl<'a> From<&'a mut [u8]> for IoPartMut<'a> {
 impl<'a> From<&'a Guard<'_>> for IoPart<'a> {
     fn from(guard: &'a Guard<'_>) -> Self {
         // SAFETY: the guard's octets are registered, and were checked for this use; while it is
-        // borrowed it lives, and nobody who revokes the registration has returned. Whoever
-        // registered them promised that nothing else comes to lie there so long and that no Rust
-        // reference to them is used.
+        // borrowed it lives, and no call that revokes the registration returns. The program
+        // that registered them promised that nothing else comes to lie there so long and that no
+        // Rust reference to them is used.
         unsafe { IoPart::from_raw(guard.as_ptr(), guard.len()) }
     }
 }

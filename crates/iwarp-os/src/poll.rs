@@ -260,8 +260,9 @@ impl fmt::Debug for Events {
 #[derive(Debug)]
 pub struct EventFd {
     fd: OurFd,
-    /// The same file out of the program's way, where `fd` is the program's: a daemon that closes
-    /// all descriptors it does not know and opens files must not find our signals in them.
+    /// Another descriptor of this file, out of the program's way, where `fd` is the program's: a
+    /// daemon that closes all descriptors it does not know and opens files must not find our
+    /// signals in them.
     own: Option<OurFd>,
     kind: EventFdKind,
 }
@@ -301,8 +302,8 @@ impl EventFd {
         self.own.as_ref().unwrap_or(&self.fd)
     }
 
-    /// Adds one. Never waits; on a counter that is full (2^64 - 2) it does nothing, as whoever
-    /// waits is awake already.
+    /// Adds one. Never waits; on a counter that is full (2^64 - 2) it does nothing, as a thread
+    /// that waits is awake already.
     ///
     /// # Errors
     ///

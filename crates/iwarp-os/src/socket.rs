@@ -115,9 +115,9 @@ impl TcpSocket {
     /// # Errors
     ///
     /// `WouldBlock` while it goes on; `ConnectionRefused`, `TimedOut`, `HostUnreachable` and so on
-    /// when it failed. A socket that met itself counts as refused: with nobody listening on a port
-    /// of the ephemeral range, TCP may pick that very port for our end and connect the socket to
-    /// itself (a simultaneous open).
+    /// when it failed. A socket that met itself counts as refused: where no process listens on a
+    /// port of the ephemeral range, TCP may pick that very port for our end and connect the socket
+    /// to itself (a simultaneous open).
     pub fn finish_connect(&self) -> io::Result<()> {
         option::socket_error(self)??;
         let peer = match self.peer_addr() {

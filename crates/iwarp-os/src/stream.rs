@@ -28,15 +28,16 @@ impl TcpSocket {
     /// # Errors
     ///
     /// `WouldBlock` when the socket's buffer is full; `EFAULT` when the first octet cannot be read,
-    /// and nothing was taken (what lies before such an octet is taken alone); `BrokenPipe` or `ConnectionReset` when the
-    /// connection is gone; `EBADF`, `ENOTSOCK` when the descriptor is not ours any more.
+    /// and nothing was taken (what lies before such an octet is taken alone); `BrokenPipe` or
+    /// `ConnectionReset` when the connection is gone; `EBADF`, `ENOTSOCK` when the descriptor is
+    /// not ours any more.
     pub fn send(&self, parts: &[IoPart<'_>], more: bool) -> io::Result<usize> {
         let now = &parts[..parts.len().min(MAX_PARTS)];
         let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         flags.set(SendFlags::MORE, more || now.len() < parts.len());
         if let [part] = now {
             let (fd, base, len) = (self.as_fd().as_raw_fd(), part.as_ptr(), part.len());
-            // SAFETY: whoever made the part promises that its octets may be read for its lifetime.
+            // SAFETY: the maker of the part promises that its octets may be read for its lifetime.
             return repeated(|| unsafe {
                 libc::syscall(libc::SYS_sendto, fd, base, len, flags.bits(), 0usize, 0usize)
             });
@@ -56,9 +57,9 @@ impl TcpSocket {
     /// # Errors
     ///
     /// `WouldBlock` when nothing is there; `EFAULT` when there is no writing to the first octet's
-    /// place, and nothing was taken from the stream; `InvalidInput` when there is no room in `parts`, which
-    /// would look like the end of the stream; `ConnectionReset`, `TimedOut` when the connection is
-    /// gone; `EBADF`, `ENOTSOCK` when the descriptor is not ours any more.
+    /// place, and nothing was taken from the stream; `InvalidInput` when there is no room in
+    /// `parts`, which would look like the end of the stream; `ConnectionReset`, `TimedOut` when the
+    /// connection is gone; `EBADF`, `ENOTSOCK` when the descriptor is not ours any more.
     pub fn recv(&self, parts: &mut [IoPartMut<'_>]) -> io::Result<usize> {
         let usable = parts.len().min(MAX_PARTS);
         let now = &mut parts[..usable];
@@ -67,7 +68,7 @@ impl TcpSocket {
         }
         if let [part] = now {
             let (fd, base, len) = (self.as_fd().as_raw_fd(), part.as_mut_ptr(), part.len());
-            // SAFETY: whoever made the part promises that its octets may be written for its
+            // SAFETY: the maker of the part promises that its octets may be written for its
             // lifetime; no address is asked for.
             return repeated(|| unsafe {
                 let flags = RecvFlags::DONTWAIT.bits();

@@ -44,8 +44,8 @@ thread_local! {
         const { Cell::new(Seen { look: Look { ticks: 0, nanos: 0 }, tick: 0, told: 0 }) };
 }
 
-/// As [`clock::now`], in nanoseconds, and much cheaper where it is called often. A thread never
-/// sees it go back; threads may differ by some microseconds, and by a third of a millisecond at
+/// Nanoseconds of the clock of [`clock::now`], much cheaper where it is read often. A thread never
+/// sees them go back; threads may differ by some microseconds, and by a third of a millisecond at
 /// worst.
 pub fn nanos() -> u64 {
     let Some(ticks) = ticks() else { return exact() };
@@ -157,7 +157,7 @@ mod tests {
             let after = exact();
             assert!(told >= last);
             last = told;
-            // Whoever was stopped between two of these lines has learned nothing.
+            // A thread that was stopped between two of these lines has learned nothing.
             if after - before < 20_000 {
                 assert!(told + 1_100_000 > before && told < after + 1_100_000);
             }

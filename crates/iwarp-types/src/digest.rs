@@ -1,12 +1,12 @@
-//! Digests that are fed while octets are copied: CRC32c, as iSCSI has it and MPA puts it on the wire
-//! (RFC 5044 §4.4), and the CRC-32 of Ethernet, which is RoCE's ICRC.
+//! Digests that are fed while octets are copied: CRC32c, as iSCSI has it and MPA puts it on the
+//! wire (RFC 5044 §4.4), and the CRC-32 of Ethernet, which is RoCE's ICRC.
 
 /// Which CRC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Polynomial {
-    /// Castagnoli's: CRC32c.
+    /// The one of Castagnoli: CRC32c.
     Castagnoli,
-    /// That of IEEE 802.3.
+    /// The one of IEEE 802.3: CRC-32.
     Ethernet,
 }
 
@@ -142,7 +142,8 @@ mod tests {
         assert_eq!(wire(&read_pdu), [0x56, 0x3a, 0x96, 0xd9]);
     }
 
-    /// The check value that catalogues of CRCs give, and the residue of a sum that follows its data.
+    /// The check value that catalogues of CRCs give, and the residue of a sum that follows its
+    /// data.
     #[test]
     fn crc_32_is_that_of_ethernet() {
         let mut crc = Digest::crc32();

@@ -1,7 +1,7 @@
 //! The vocabulary of the verbs: what programs, engine, protocols and memory have names for.
 //!
-//! Nothing here knows a protocol, a socket or a clock, and nobody is named: every other crate names
-//! this one.
+//! Nothing here knows a protocol, a socket or a clock. This crate names no other of the project,
+//! and every other names this one.
 //!
 //! ```text
 //!   number      STags, tagged offsets, protection domains, queue pairs, moments

@@ -107,8 +107,8 @@ impl<M: Memory + ?Sized> Use for EachAnew<'_, M> {
 ///
 /// Placement contract: when a method that places returns, the octets are visible to other
 /// threads, and the last aligned word of them became visible last (programs poll it).
-/// They may be called while the queue pair is held : they wait for nobody who
-/// could be waiting for that.
+/// They may be called while the queue pair is locked: they wait for no thread that could be
+/// waiting for that lock.
 pub trait Memory {
     /// What [`Self::begin_use`] returns.
     type Use<'a>: Use
@@ -116,8 +116,8 @@ pub trait Memory {
         Self: 'a;
 
     /// Begins a use of `stag` for `usage`: consecutive segments of one message are copied in it,
-    /// 64 KiB at most, so that whoever revokes the STag waits no longer than for a system call.
-    /// Finds whether there is such an STag; the other checks are those of each piece.
+    /// 64 KiB at most, so that a thread that revokes the STag waits no longer than for a system
+    /// call. Finds whether there is such an STag; the other checks are those of each piece.
     fn begin_use(
         &self,
         who: Accessor,
@@ -170,7 +170,8 @@ pub trait Memory {
         self.check_remote(who, stag, to, len, RemoteAccess::Read)
     }
 
-    /// The same of a local element, as [`Self::check_local`] says.
+    /// Whether octets of a local element that the stream is to take from where they lie may be
+    /// read, as [`Self::check_local`] says, and are there.
     fn find_local(&self, who: Accessor, sge: Sge) -> Result<(), AccessError> {
         self.check_local(who, sge, false)
     }

@@ -32,7 +32,7 @@ impl fmt::Debug for Stag {
 pub struct TaggedOffset(pub u64);
 
 impl TaggedOffset {
-    /// The offset `octets` further on, modulo 2^64: whoever adds must have checked the range.
+    /// The offset `octets` further on, modulo 2^64: the caller must have checked the range.
     pub const fn advanced(self, octets: u64) -> Self {
         Self(self.0.wrapping_add(octets))
     }

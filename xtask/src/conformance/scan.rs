@@ -14,7 +14,7 @@ use anyhow::Result;
 /// A test that names a requirement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Cover {
-    /// As written, known or not.
+    /// The name as it is written, known or not.
     pub(super) id: String,
     /// File and function.
     pub(super) test: String,

@@ -63,7 +63,7 @@ fn clear(directory: &Path) -> Result<()> {
     fs::create_dir_all(directory).with_context(|| format!("{}", directory.display()))
 }
 
-/// The same input gives the same octets, whoever packs it and when.
+/// Packs the tree so that equal files give equal octets, on any machine and day.
 fn pack(work: &Path, name: &str, tarball: &Path) -> Result<()> {
     let mut tar = shell::program("tar");
     tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mtime=@0"]);

@@ -1,4 +1,4 @@
-//! The same rows with either device: which programs need one of them.
+//! Rows that were run with either device: which programs need one of them.
 
 use std::collections::BTreeMap;
 

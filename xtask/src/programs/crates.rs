@@ -36,7 +36,7 @@ pub(crate) fn build(named: &str, bin: &Path) -> Result<()> {
     // Built once, not with every toolchain's flags, and with no warning an error, as cargo builds
     // what comes from crates.io.
     cargo.env("CARGO_TARGET_DIR", folder.join("build")).env("RUSTFLAGS", "--cap-lints=allow");
-    // Nobody looks for faults in it, and it is large.
+    // It is large, and no debugger will read it.
     cargo.env("CARGO_PROFILE_DEV_DEBUG", "none");
     println!("$ cargo test --no-run ({named})");
     let programs = messages::built(&mut cargo)?;
@@ -71,8 +71,8 @@ fn copy(name: &str, version: &str, folder: &Path) -> Result<PathBuf> {
     Ok(own)
 }
 
-/// Brings a crate into cargo's store. As a dependency it would have to get along with what crates.io
-/// offers today; with the lock file that it brings, it need not.
+/// Brings a crate into cargo's store. As a dependency it would have to get along with what
+/// crates.io offers today; with the lock file that it brings, it need not.
 fn fetch(name: &str, version: &str) -> Result<()> {
     let mut info = shell::cargo(["info", "--quiet", "--registry", "crates-io"]);
     shell::output(info.arg(format!("{name}@{version}"))).map(|_| ())

@@ -51,7 +51,7 @@ impl Lab {
         Ok(lab)
     }
 
-    /// The same with hosts that have no network yet.
+    /// A lab whose hosts have no network yet.
     pub(crate) fn unconnected(lanes: usize) -> Result<Self> {
         if !geteuid().is_root() {
             bail!(

@@ -180,7 +180,7 @@ fn play(lane: &Lane, suite: &Suite) -> Result<Outcomes> {
     if personality == "iwarp" {
         left_out.extend(LATER);
     }
-    // Somebody who names a test wants to see it.
+    // A caller who names a test wants to see it.
     command.arg(if tests.is_empty() { left_out.join(",") } else { String::new() }).args(tests);
     command.current_dir(&work);
     println!("$ python3 run_tests.py -v (rdma-core's, {personality})");

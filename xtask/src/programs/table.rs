@@ -43,7 +43,7 @@ pub(crate) enum Personality {
 }
 
 impl Personality {
-    /// As `--personality` takes it.
+    /// Its name, which `--personality` takes.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Iwarp => "iwarp",
@@ -87,7 +87,7 @@ pub(crate) enum Expect {
 pub(crate) enum Loss {
     /// The process is killed (SIGKILL).
     Killed,
-    /// Its host's network goes down: nobody says anything.
+    /// Its host's network goes down: neither end hears of it.
     Silent,
 }
 
@@ -379,7 +379,7 @@ pub(super) fn pair(server: &str, client: &str, port: u16) -> Row {
     Row { server: tidy(server), port, places: EVERYWHERE, ..alone(client) }
 }
 
-/// The same command for both; the client names the server at its end.
+/// One command for both ends; the client's ends with the name of the server.
 pub(super) fn same(command: &str, port: u16) -> Row {
     pair(command, &format!("{command} SERVER"), port)
 }
@@ -409,7 +409,7 @@ impl Row {
         }
     }
 
-    /// The same with another device, at both ends.
+    /// This row with another device, at both ends.
     pub(crate) fn with_personality(&self, personality: Personality) -> Self {
         if personality == self.personality {
             return Self { server_personality: None, ..self.clone() };

@@ -42,7 +42,7 @@ struct Player {
 impl Stage<'_> {
     /// Runs it; problems of its own making are errors, what the programs do is in the outcome.
     pub(super) fn run(&self, episode: &Episode, residents: &mut [Resident]) -> Result<Outcome> {
-        // What was closed lingers; nobody is to meet that.
+        // What was closed lingers; no later episode is to meet it.
         let port = 20_000 + (episode.number % 20_000) as u16;
         let resident = residents.iter_mut().find(|resident| {
             let roce = resident.port == 7002;

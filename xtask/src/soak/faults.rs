@@ -33,7 +33,7 @@ pub(super) enum Fault {
     Kill(Side),
     /// Stopped for a while.
     Stop(Side, Duration),
-    /// That process may open few files.
+    /// The process of that side may open few files.
     Files(Side),
 }
 

@@ -85,8 +85,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     soak(seed, args.lanes, length, args.only.as_deref()).map(|said| println!("\n{said}"))
 }
 
-/// What the step of `cargo xtask test` does: the same episodes every time, so that it stops nobody
-/// who has nothing to do with what it finds. Drawing new ones is for whoever soaks.
+/// What the step of `cargo xtask test` does: the same episodes every time, so that no change fails
+/// for a fault that it has nothing to do with. New ones are drawn by `cargo xtask soak`.
 pub(crate) fn check(minutes: f64) -> Result<String> {
     const SEED: u64 = 10;
     dist::build()?;
@@ -150,7 +150,7 @@ fn soak(seed: u64, lanes: usize, length: Duration, only: Option<&str>) -> Result
     conclude(table, servers, clients, wires)
 }
 
-/// Servers of both kinds that have served somebody.
+/// Servers of both kinds that have served a client.
 fn start_servers(lane: &Lane, number: usize) -> Result<Vec<Resident>> {
     PERSONALITIES
         .iter()

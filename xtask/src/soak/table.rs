@@ -55,7 +55,7 @@ impl Table {
         }
     }
 
-    /// Connections of the resident clients, which are nobody's episode.
+    /// Connections of the resident clients, which belong to no episode.
     pub(super) fn add_resident(&mut self, client: &Resident) {
         let said = client.said();
         let line = self.programs.entry("traffic, resident client").or_default();

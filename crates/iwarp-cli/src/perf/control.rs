@@ -166,7 +166,7 @@ impl Control {
         Ok(theirs)
     }
 
-    /// The same from the server's side, which tells a client that it cannot serve why.
+    /// Hears who a client is and answers, as a server: one that it cannot serve is told why.
     pub(super) fn greeted(&mut self) -> Result<Option<Hello>> {
         let heard = self
             .receive::<Hello>(GREETING)

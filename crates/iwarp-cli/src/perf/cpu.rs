@@ -75,7 +75,7 @@ static TURNS: AtomicU64 = AtomicU64::new(0);
 static CLOCK: OnceLock<Instant> = OnceLock::new();
 
 /// A task of the lowest priority that never ends by itself: how much slower it is than alone is
-/// the load of its CPU, whoever causes it.
+/// the load of its CPU, the kernel's part included.
 pub(super) struct Background {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,

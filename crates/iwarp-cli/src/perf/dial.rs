@@ -11,7 +11,7 @@ use iwarp::{CompletionQueue, Device, Ended, ProtectionDomain, QueuePair, QueuePa
 use super::patience::{PATIENCE, wait_for};
 use super::task::{Contender, Flow, Side, Task, Times, Wait};
 
-/// As many octets as the start-up frames of MPA have without private data (RFC 5044 §7.1.1).
+/// Octets of a start-up frame of MPA without private data (RFC 5044 §7.1.1).
 const EXCHANGE: usize = 20;
 const REQUEST: [u8; EXCHANGE] = *b"twenty octets please";
 const REPLY: [u8; EXCHANGE] = *b"here they are, 20 it";

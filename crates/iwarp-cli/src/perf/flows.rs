@@ -170,7 +170,7 @@ impl Rdma {
     /// Waits until the peer says that all is there, on every connection.
     fn await_confirmation(&mut self, task: &Task) -> Result<()> {
         if task.op == Op::Write && task.server_wait.sleeps() {
-            // Writes wake nobody.
+            // Writes do not wake the server.
             for at in 0..task.connections {
                 self.send(at, Payload::Inline(&[]))?;
             }

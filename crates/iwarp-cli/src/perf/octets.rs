@@ -35,7 +35,7 @@ pub(super) fn verify(task: &Task, found: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// The same of the first octets of registered memory.
+/// Checks the first octets of registered memory, as [`verify`] does.
 pub(super) fn verify_buffer(task: &Task, buffer: &Buffer, len: usize) -> Result<()> {
     let mut found = vec![0; len];
     buffer.read_at(0, &mut found);

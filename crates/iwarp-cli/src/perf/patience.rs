@@ -13,7 +13,7 @@ use super::task::Task;
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// Turns of a loop between two looks at the clock.
 const TURNS: u32 = 4096;
-/// Time between two looks at whether there still is somebody to wait for.
+/// Time between two looks at whether the other end is still there.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
 /// Ends a loop that spins in vain.

@@ -327,7 +327,7 @@ impl Case {
         self.subjects.push(Subject { name, transport, contender: 0, task, baselines: Vec::new() });
     }
 
-    /// The same by each kind of RDMA connection.
+    /// Each kind of RDMA connection, once.
     fn iwarp(
         &mut self,
         transports: &[Transport],

@@ -21,7 +21,7 @@ use super::task::{Kind, Spec, Transport, Wait};
 /// iWARP has no RNR: a Send that finds no receive ends the connection. So many receives wait at
 /// each end of a connection, and the peer is told as they are posted again.
 const RECEIVES: u64 = 4096;
-/// The same where there are many connections.
+/// Receives that wait at each end where there are many connections.
 const FEW_RECEIVES: u64 = 1024;
 /// Connections of which each gets [`RECEIVES`].
 const FEW_CONNECTIONS: usize = 4;
@@ -75,7 +75,7 @@ pub(super) struct End {
     pub(super) outstanding: usize,
     /// Credits under way.
     telling: usize,
-    /// Messages that came and nobody has waited for yet.
+    /// Messages that came and were not waited for yet.
     pub(super) received: u64,
     receives: u64,
     /// Sends since the connection began.
@@ -283,7 +283,7 @@ impl Rdma {
     }
 
     /// Seconds that a poll takes when there is nothing: the median, as every poll may be the one
-    /// that lets somebody else run.
+    /// that lets another thread run.
     pub(super) fn empty_poll(&mut self) -> f64 {
         const POLLS: usize = 20_000;
         let mut times = Vec::with_capacity(POLLS);

@@ -211,7 +211,8 @@ pub(super) const fn mark(number: u64) -> u8 {
 pub(super) enum Flow {
     /// Messages from client to server; at the end the server says that all are there.
     Stream,
-    /// The same, and the client finds out by itself, by a Read behind its Writes.
+    /// Messages from client to server; the client finds out by itself that all are there, by a Read
+    /// behind its Writes.
     Push,
     /// Messages from server to client, which asks once (raw TCP) or for each (Read).
     Fetch,

@@ -125,7 +125,7 @@ mod tests {
 
     use super::Lent;
 
-    /// As seen from librdmacm's rping.
+    /// The octets are those that librdmacm's rping sends.
     #[test]
     fn a_message_is_that_of_rping() {
         let lent = Lent { to: TaggedOffset(0x5608_a167_1de0), stag: Stag(0xc12b_b900), len: 100 };

@@ -32,7 +32,7 @@ pub(crate) fn show(octets: &[u8]) -> String {
 mod tests {
     use super::{MIN, make, show};
 
-    /// As seen from librdmacm's rping.
+    /// The texts are those that librdmacm's rping sends.
     #[test]
     fn texts_are_those_of_rping() {
         assert_eq!(make(0, 23), b"rdma-ping-0: ABCDEFGHI\0");

@@ -8,7 +8,7 @@ use super::program::Located;
 /// alone.
 const QUICK: (u32, u32) = (2, 35);
 
-/// Whether it is worth it for a program that nobody has said anything about.
+/// Whether it is worth it for a program about which the user has said nothing.
 ///
 /// Not for one that is linked to the libraries by their own names and has no list of directories of
 /// its own, as it finds ours by `LD_LIBRARY_PATH`. For others it is, as they or what they start may
@@ -31,6 +31,6 @@ pub(super) fn by_default(program: &Located) -> bool {
 }
 
 /// The option of GLIBC_TUNABLES that says how many octets of thread-local storage are kept for the
-/// libraries that a program starts with. Where there is an audit library glibc has to know it before
-/// it loads them, and supposes 512. (libjemalloc has 3 KiB.)
+/// libraries that a program starts with. Where there is an audit library glibc has to know it
+/// before it loads them, and supposes 512. (libjemalloc has 3 KiB.)
 pub(super) const STORAGE: &str = "glibc.rtld.optional_static_tls";

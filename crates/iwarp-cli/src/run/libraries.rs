@@ -84,8 +84,8 @@ impl Libraries {
     }
 }
 
-/// That this user can read the libraries: a build below somebody's home directory may be out of
-/// reach, which the loader would pass over in silence.
+/// Checks that this user can read the libraries: a build below another user's home directory may be
+/// out of reach, which the loader would pass over in silence.
 fn readable(directory: &Path) -> Result<()> {
     for name in ["libibverbs.so", "librdmacm.so"] {
         let path = directory.join(name);

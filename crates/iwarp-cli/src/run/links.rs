@@ -27,9 +27,10 @@ pub(super) enum Content {
 
 /// A directory that holds just these files; a name may have folders in it.
 ///
-/// Its own name says what it holds, so that all who want the same share it, and nobody changes it
-/// while others use it. It stays for the next time. Without libraries, of which programs that run may
-/// still start others, it goes when nobody has asked for it for [`OLD`].
+/// Its own name says what it holds, so that all runs that want these files share it, and none
+/// changes it while another uses it. It stays for the next time. One without libraries goes when no
+/// run has asked for it for [`OLD`]; one with libraries does not, as a program that still runs may
+/// start others.
 ///
 /// # Errors
 ///
@@ -69,11 +70,11 @@ fn candidates() -> Vec<PathBuf> {
     all
 }
 
-/// The place that every user may write to and, by its sticky bit, nobody may change another's things in.
+/// The place where every user may write and, by its sticky bit, none may change what is another's.
 const EVERYBODYS: &str = "/tmp";
 
-/// Which users there are (user_namespaces(7)): pairs of where a range begins inside and outside, and
-/// its length. Empty where the system does not tell.
+/// Which users there are (user_namespaces(7)): pairs of where a range begins inside and outside,
+/// and its length. Empty where the system does not tell.
 struct UserNamespace(Vec<[u32; 3]>);
 
 impl UserNamespace {
@@ -94,7 +95,7 @@ impl UserNamespace {
         range.map_or(user, |[inside, outside, _]| (user - inside).saturating_add(*outside))
     }
 
-    /// Whether a file's owner is somebody outside, root as a rule, whom the kernel shows as this one.
+    /// Whether a file's owner is a user outside, root as a rule, whom the kernel shows as this one.
     fn is_foreign(&self, owner: u32) -> bool {
         let shown = fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
         let mapped = |[inside, _, length]: &[u32; 3]| {
@@ -104,7 +105,7 @@ impl UserNamespace {
     }
 }
 
-/// Makes `base` if it is not there, and makes sure that nobody else can put anything in its place
+/// Makes `base` if it is not there, and makes sure that no other user can put anything in its place
 /// or into it.
 fn own_directory(base: &Path) -> Result<()> {
     let parent = base.parent().context("has no parent")?;
@@ -124,7 +125,7 @@ fn own_directory(base: &Path) -> Result<()> {
     DirBuilder::new().mode(0o755).create(base).or_else(unless_there)?;
     let about = fs::symlink_metadata(base)?;
     if !about.is_dir() || about.uid() != me {
-        bail!("belongs to somebody else");
+        bail!("belongs to another user");
     }
     if about.mode() & 0o022 != 0 {
         bail!("others may write to it");
@@ -132,7 +133,7 @@ fn own_directory(base: &Path) -> Result<()> {
     Ok(())
 }
 
-/// That what is in the files can be used there.
+/// Checks that the files can be used there.
 fn suits(base: &Path, files: &[(String, Content)]) -> Result<()> {
     let library = files.iter().any(|(_, content)| matches!(content, Content::Library(_)));
     if library && statvfs(base)?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
@@ -145,7 +146,7 @@ fn unless_there(error: io::Error) -> io::Result<()> {
     if error.kind() == ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
 }
 
-/// `base/name`, made aside and moved into place whole, so that nobody ever sees half of it.
+/// `base/name`, made aside and moved into place whole, so that no run ever sees half of it.
 fn filled(base: &Path, name: &str, files: &[(String, Content)]) -> Result<PathBuf> {
     let place = base.join(name);
     if holds(&place, files) {
@@ -159,7 +160,7 @@ fn filled(base: &Path, name: &str, files: &[(String, Content)]) -> Result<PathBu
     let aside = |what: &str| base.join(format!(".{what}-{}-{now}", std::process::id()));
     let (new, old) = (aside("new"), aside("old"));
     let made = fill(&new, files).and_then(|()| match fs::rename(&new, &place) {
-        // Somebody was faster, or something tidied up inside it.
+        // Another run was faster, or something tidied up inside it.
         Err(_) if holds(&place, files) => Ok(()),
         Err(_) if place.symlink_metadata().is_ok() => {
             fs::rename(&place, &old)?;
@@ -175,11 +176,11 @@ fn filled(base: &Path, name: &str, files: &[(String, Content)]) -> Result<PathBu
         return Ok(place);
     }
     made?;
-    bail!("{} was changed by somebody", place.display())
+    bail!("{} was changed meanwhile", place.display())
 }
 
-/// When a directory that nobody has asked for since then goes, as others of its kind are made. A
-/// program that still runs has read what it wanted.
+/// A directory that no run has asked for so long goes when another of its kind is made. A program
+/// that still runs has read what it wanted.
 const OLD: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 const NOW: Timestamps = {

@@ -25,9 +25,9 @@ use program::{Located, Refusal};
 ///
 /// The program gets this project's libibverbs.so.1 and librdmacm.so.1 instead of the system's or of
 /// copies that it brings along, and with them an RDMA device, which answers on every address of the
-/// machine and has its entries in /sys/class/infiniband and /dev/infiniband. Nothing is installed or
-/// changed, and no privilege is needed. The program takes the place of this command:
-/// signals, job control and the exit status are its own. What it starts is served too.
+/// machine and has its entries in /sys/class/infiniband and /dev/infiniband. Nothing is installed
+/// or changed, and no privilege is needed. The program takes the place of this command: signals,
+/// job control and the exit status are its own. What it starts is served too.
 #[derive(clap::Args, Debug)]
 #[command(
     override_usage = "iwarp run [OPTIONS] [--] PROGRAM [ARGUMENTS]...",
@@ -255,8 +255,8 @@ fn with_option(variable: &str, known: &str, option: &str) -> OsString {
     list
 }
 
-/// More than this many descriptors nobody needs, and some programs walk through all that there
-/// might be: with the unlimited ones of some containers that takes minutes.
+/// No program needs more descriptors than this, and some walk through all that there might be: with
+/// the unlimited ones of some containers that takes minutes.
 const MANY: u64 = 1 << 20;
 
 /// Each connection is a descriptor; the usual soft limit of 1024 is for programs that select(2).

@@ -174,7 +174,7 @@ impl Located {
     }
 }
 
-/// As execvp(3): a name with a slash is a path, any other is looked for.
+/// Finds a program as execvp(3) does: a name with a slash is a path, any other is looked for.
 fn search(name: &OsStr) -> Result<PathBuf, Refusal> {
     if name.as_bytes().contains(&b'/') {
         let path = PathBuf::from(name);

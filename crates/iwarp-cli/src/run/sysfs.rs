@@ -43,8 +43,9 @@ impl Tree {
         self.0.push((name.into(), Content::Text(format!("{text}\n"))));
     }
 
-    /// As Linux has it, the entry of the class is a link to a folder below that of the device which
-    /// it is a function of: programs look there for the network interface and the NUMA node.
+    /// Adds the files of a device. On Linux the entry of the class is a link to a folder below that
+    /// of the device which it is a function of: programs look there for the network interface and
+    /// the NUMA node.
     fn device(
         &mut self,
         personality: Personality,
@@ -125,7 +126,7 @@ impl Tree {
                 .collect();
             let list = format!("{divisor}\n{}", files.join("\n"));
             self.text(format!("counted/{device}/ports/1/{kind}/{counter}"), &list);
-            // For whoever does not come through the preloaded library.
+            // For programs that read it without the preloaded library.
             match interfaces.first() {
                 Some(_) if *divisor == 1 => {
                     self.link(format!("{port}/{kind}/{counter}"), &files[0])
@@ -186,7 +187,7 @@ fn distinct<'a>(table: &[(InterfaceAddr, &'a Interface)]) -> Vec<&'a Interface> 
     found
 }
 
-/// That of the first interface which is a card's; -1 where no node is nearer than another.
+/// The NUMA node of the first interface that is a card's; -1 where no node is nearer than another.
 fn numa_node(interfaces: &[&Interface]) -> String {
     let node = |interface: &&Interface| {
         let file = Path::new("/sys/class/net").join(&interface.name).join("device/numa_node");

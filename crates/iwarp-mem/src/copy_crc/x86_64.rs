@@ -294,7 +294,7 @@ unsafe fn wide(
     unsafe { finish::<true>(dst, src, len, sum) }
 }
 
-/// The same with registers of 512 bits.
+/// Does what [`wide`] does, with registers of 512 bits.
 ///
 /// # Safety
 ///

@@ -102,7 +102,8 @@ impl Drop for Installing {
 
 /// Only what is safe in the midst of anything: no lock, no memory, no thread-local.
 unsafe extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel passes both, or whoever calls this passes on what the kernel did.
+    // SAFETY: the kernel passes both, or a handler that came after ours passes on what it was
+    // given.
     let by_fault = unsafe { (*info).si_code } > 0;
     // SAFETY: likewise.
     if by_fault && unsafe { resume(context.cast(), (*info).si_addr().addr()) } {
@@ -113,7 +114,7 @@ unsafe extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context:
     match unsafe { before(signal).call(here, signal, info, context) } {
         chain::Called::Handler => {}
         chain::Called::Ignored if !by_fault => {}
-        // The kernel lets nobody ignore a fault.
+        // The kernel lets no process ignore a fault.
         // SAFETY: as above.
         chain::Called::Default | chain::Called::Ignored => unsafe {
             default(signal, info, by_fault);
@@ -139,7 +140,7 @@ unsafe fn resume(context: *mut libc::ucontext_t, fault: usize) -> bool {
 }
 
 /// What the kernel would have done without a handler: as soon as this one returns, either the
-/// instruction faults again, or the signal that somebody sent comes again.
+/// instruction faults again, or the signal that a process sent comes again.
 ///
 /// # Safety
 ///

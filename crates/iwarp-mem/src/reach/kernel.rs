@@ -15,7 +15,8 @@ use super::{Fault, plain};
 ///
 /// As the same function of `plain`, but that `src` may be gone.
 pub(crate) unsafe fn load(dst: *mut u8, src: *const u8, n: usize) -> Result<(), Fault> {
-    // SAFETY: this function's contract: `dst` is ours, and what lies at `src` the kernel looks after.
+    // SAFETY: this function's contract: `dst` is ours, and what lies at `src` the kernel looks
+    // after.
     match unsafe { transfer(libc::SYS_process_vm_readv, dst, src.cast_mut(), n) } {
         Moved::All => Ok(()),
         Moved::Until(done) => Err(Fault { addr: src.addr() + done }),
@@ -124,7 +125,7 @@ pub(crate) fn probe_read(addr: *const u8) -> Result<(), Fault> {
 }
 
 /// Whether the octet can be written: a futex operation that sets no bit of the word that it is part
-/// of, and wakes nobody. Atomic, so that it takes back nobody's store.
+/// of, and wakes no thread. Atomic, so that it takes back no other thread's store.
 pub(crate) fn probe_write(addr: *mut u8) -> Result<(), Fault> {
     /// `FUTEX_OP(FUTEX_OP_OR, 0, FUTEX_OP_CMP_EQ, -2048)`: sleepers on a word of that value, should
     /// there be any, are woken once too often.

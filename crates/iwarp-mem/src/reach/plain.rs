@@ -86,12 +86,13 @@ pub(crate) unsafe fn update(word: *mut u64, new: impl Fn(u64) -> u64) -> Result<
     }
 }
 
-/// As above, where the processor has no such instructions: atomic among the operations of the
-/// network only, which is what RFC 7306 §5 demands.
+/// Replaces a word where the processor has no instructions for that: atomic among the operations
+/// of the network only, which is what RFC 7306 §5 demands.
 ///
 /// # Safety
 ///
-/// As above.
+/// `word` is aligned and valid for reads and writes. Other threads may access it meanwhile,
+/// atomically.
 #[cfg(not(target_has_atomic = "64"))]
 pub(crate) unsafe fn update(word: *mut u64, new: impl Fn(u64) -> u64) -> Result<u64, Fault> {
     use std::sync::{Mutex, PoisonError};

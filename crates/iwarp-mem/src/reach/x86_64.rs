@@ -216,9 +216,9 @@ unsafe fn copy_by_string(dst: *mut u8, src: *const u8, n: usize) -> Result<(), F
 #[target_feature(enable = "avx")]
 unsafe fn copy_by_32(dst: *mut u8, src: *const u8, n: usize) -> Result<(), Fault> {
     let mut fault = 0_usize;
-    // SAFETY: the first 32 octets alone, so that what follows is stored aligned; blocks of 256 while
-    // more are left, one of 128 if more than that are, and the last 128, parts of which may have
-    // been copied before.
+    // SAFETY: the first 32 octets alone, so that what follows is stored aligned; blocks of 256
+    // while more are left, one of 128 if more than that are, and the last 128, parts of which may
+    // have been copied before.
     unsafe {
         asm!(
             guarded!(
@@ -443,8 +443,9 @@ pub(crate) fn probe_read(addr: *const u8) -> Result<(), Fault> {
     Fault::check(fault)
 }
 
-/// Whether the octet can be written. It keeps its value, whoever else writes to it meanwhile; a page
-/// that is shared until it is written to is copied, as it would be if it were pinned.
+/// Whether the octet can be written. It keeps its value, also where other threads write to it
+/// meanwhile; a page that is shared until it is written to is copied, as it would be if it were
+/// pinned.
 pub(crate) fn probe_write(addr: *mut u8) -> Result<(), Fault> {
     let mut fault = 0_usize;
     // SAFETY: changes nothing, atomically, or faults and goes on.

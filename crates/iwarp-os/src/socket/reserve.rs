@@ -12,7 +12,7 @@ use super::{Ipv6Listen, TcpSocket};
 /// Who else may take a port that is reserved and not used yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// Nobody.
+    /// No other socket.
     Exclusive,
     /// Others that share too. One of them can listen.
     Shared,
@@ -54,7 +54,7 @@ impl TcpSocket {
     ///
     /// What `listen` reports; `AddrInUse` when another that shares the port listens already.
     pub fn start_listening(&self, backlog: u32) -> io::Result<()> {
-        // Connections inherit it, so that what is left of them blocks nobody.
+        // Connections inherit it, so that what is left of them keeps the port from no process.
         option::set_socket_reuseaddr(self, true)?;
         Ok(listen(self, backlog)?)
     }
@@ -79,7 +79,7 @@ impl TcpSocket {
         // Not before: the port would not have been ours alone.
         option::set_socket_reuseport(self, true)?;
         option::set_socket_reuseport(&socket, true)?;
-        // Connections inherit it, so that what is left of them blocks nobody.
+        // Connections inherit it, so that what is left of them keeps the port from no process.
         option::set_socket_reuseaddr(&socket, true)?;
         match rustix::net::bind(&socket, &addr) {
             // A process that has become another user since then. For the moment of two calls any
@@ -178,7 +178,7 @@ mod tests {
                 }
             };
             assert_eq!(reserve(addr, Sharing::Exclusive).unwrap_err().kind(), ErrorKind::AddrInUse);
-            // Whoever closes first keeps the port in TIME_WAIT.
+            // The end that closes first keeps the port in TIME_WAIT.
             drop(taken);
             drop(mine);
             let again = reserve(addr, Sharing::Exclusive).unwrap();
@@ -238,7 +238,7 @@ mod tests {
                 }
             };
             drop((here, there));
-            // Connections that live on stand in nobody's way.
+            // Connections that live on do not stand in the way.
             drop(mine.listen_at(addr(1).ip(), 0, 8).unwrap());
             drop((taken, peer));
         }

@@ -1,8 +1,8 @@
 //! An audit library (rtld-audit(7)) that gives programs the drop-in libraries where they bring
 //! copies of their own along.
 //!
-//! Python wheels and others bundle `libibverbs-1a2b3c4d.so.1.14.48.0` and find it by a path that goes
-//! before `LD_LIBRARY_PATH`, or open it by its whole path. `iwarp run` names this library in
+//! Python wheels and others bundle `libibverbs-1a2b3c4d.so.1.14.48.0` and find it by a path that
+//! goes before `LD_LIBRARY_PATH`, or open it by its whole path. `iwarp run` names this library in
 //! `LD_AUDIT`, and the directory of the drop-in libraries in `IWARP_LIBRARIES`. The dynamic linker
 //! then asks here, in every process, before it opens a library, and is told the path of ours where
 //! [the name](name::Library) says that it is one of the two. Everything else is as it was.
@@ -85,7 +85,7 @@ static AT_LOAD: unsafe extern "C" fn(c_int, *const *const c_char, *const *const 
     ) {
         // SAFETY: glibc passes a list of strings with a null at its end, or null.
         if let Some(directory) = unsafe { variable(environment, b"IWARP_LIBRARIES=/") } {
-            // SAFETY: a part of such a string; nobody asks before the library is loaded.
+            // SAFETY: a part of such a string; glibc asks for nothing before the library is loaded.
             unsafe {
                 VERBS.set(directory, b"/libibverbs.so.1");
                 CM.set(directory, b"/librdmacm.so.1");
@@ -125,7 +125,7 @@ unsafe fn variable(mut environment: *const *const c_char, start: &[u8]) -> Optio
     }
 }
 
-/// As `strlen`.
+/// Octets of a string without its NUL: `strlen` without libc.
 ///
 /// # Safety
 ///
@@ -151,11 +151,11 @@ const AS_ASKED: c_uint = 1;
 
 /// The path that is opened in the place of `name`.
 ///
-/// The dynamic linker must remember the library under each name that was asked for, to know it again
-/// when others need that name, or versions of its symbols. When the answer comes at once it
+/// The dynamic linker must remember the library under each name that was asked for, to know it
+/// again when others need that name, or versions of its symbols. When the answer comes at once it
 /// remembers the name of a library that it loads now, but not another name of one that it has. So
-/// further names are left to the search, and the answer is to each place where it looks: then
-/// it takes the file for the one of that name. (It would do so for the first one too, but calls the
+/// further names are left to the search, and the answer is to each place where it looks: then it
+/// takes the file for the one of that name. (It would do so for the first one too, but calls the
 /// library by the path of that place from then on, which confuses debuggers.)
 ///
 /// # Safety

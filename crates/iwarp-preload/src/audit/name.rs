@@ -26,7 +26,8 @@ impl Library {
     }
 }
 
-/// Whether this follows the name of a library: a digest or nothing, `.so`, and a version or nothing.
+/// Whether this follows the name of a library: a digest or nothing, `.so`, and a version or
+/// nothing.
 fn is_copy(mut rest: &[u8]) -> bool {
     if let Some(digest) = strip(rest, b"-") {
         rest = digest;
@@ -48,7 +49,7 @@ fn behind_last_slash(path: &[u8]) -> &[u8] {
     name
 }
 
-/// As `slice::strip_prefix`, which may call `memcmp`.
+/// What follows `prefix`. (`slice::strip_prefix` may call `memcmp`.)
 fn strip<'a>(mut text: &'a [u8], mut prefix: &[u8]) -> Option<&'a [u8]> {
     while let [expected, others @ ..] = prefix {
         match text {

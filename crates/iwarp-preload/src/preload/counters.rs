@@ -9,9 +9,9 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use super::c;
 use super::redirect::{append, tree};
 
-/// As large as a list of files may be.
+/// Octets that a list of files may have.
 const LIST: usize = 8192;
-/// As long as a number is, and a newline.
+/// Octets that a number and a newline may have.
 const NUMBER: usize = 24;
 
 /// A descriptor with the value of the counter whose file this is; `None` where it is no counter.
@@ -31,7 +31,7 @@ pub(crate) unsafe fn descriptor(path: *const c_char, flags: c_int) -> Option<c_i
     filled(value, close)
 }
 
-/// The same as a stream.
+/// A stream with the value of the counter whose file this is; `None` where it is no counter.
 ///
 /// # Safety
 ///
@@ -46,7 +46,7 @@ pub(crate) unsafe fn stream(path: *const c_char, mode: *const c_char) -> Option<
     // SAFETY: a descriptor of our own, and a string.
     let stream = unsafe { c::fdopen(fd, c"r".as_ptr()) };
     if stream.is_null() {
-        // SAFETY: nobody else has it.
+        // SAFETY: a descriptor of our own.
         unsafe { c::close(fd) };
         return None;
     }
@@ -200,7 +200,7 @@ fn filled(value: u64, flags: c_uint) -> Option<c_int> {
     // SAFETY: the octets from there to the end of the text.
     let written = unsafe { c::pwrite(fd, start, NUMBER.wrapping_sub(at), 0) };
     if written < 0 {
-        // SAFETY: nobody else has it.
+        // SAFETY: a descriptor of our own.
         unsafe { c::close(fd) };
         return None;
     }

@@ -20,7 +20,7 @@ macro_rules! pass_on {
         ///
         /// # Safety
         ///
-        /// As libc's.
+        /// What libc's function demands.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(
             $($before: $before_type,)* $path: *const c_char $(, $after: $after_type)*
@@ -135,7 +135,7 @@ macro_rules! globs {
         ///
         /// # Safety
         ///
-        /// As libc's.
+        /// What libc's function demands.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(
             pattern: *const c_char,

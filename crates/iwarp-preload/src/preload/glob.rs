@@ -17,7 +17,7 @@ pub(crate) struct Found {
 ///
 /// # Safety
 ///
-/// As libc's `glob`.
+/// What libc's `glob` demands.
 pub(crate) unsafe fn glob(
     pattern: *const c_char,
     flags: c_int,

@@ -6,8 +6,8 @@
 //! opened. Without that variable, and in programs that run with privileges of others, it changes
 //! nothing. Results, and `errno` with them, are libc's.
 //!
-//! As it is in every process, it needs nothing but libc, and what it adds to a call is a look at
-//! the first few octets of the path.
+//! The library is in every process, so it needs nothing but libc, and what it adds to a call is a
+//! look at the first few octets of the path.
 
 mod c;
 mod counters;

@@ -17,14 +17,15 @@ struct Tree {
     length: AtomicUsize,
 }
 
-/// Nobody has looked at the environment yet.
+/// No thread has looked at the environment yet.
 const UNKNOWN: usize = usize::MAX;
-/// Somebody is looking at it.
+/// A thread is looking at it.
 const BUSY: usize = usize::MAX - 1;
 /// There is no tree.
 const NONE: usize = 0;
 
-// SAFETY: the path is written by whoever made UNKNOWN into BUSY, and read once a length is there.
+// SAFETY: the thread that made UNKNOWN into BUSY writes the path; it is read once a length is
+// there.
 unsafe impl Sync for Tree {}
 
 static TREE: Tree = Tree { path: UnsafeCell::new([0; MAX]), length: AtomicUsize::new(UNKNOWN) };
@@ -65,7 +66,7 @@ fn look_up() -> usize {
 ///
 /// # Safety
 ///
-/// Nobody else uses the `MAX` octets at `to`.
+/// The `MAX` octets at `to` are the caller's alone.
 unsafe fn copy_variable(to: *mut u8) -> Option<usize> {
     // SAFETY: it has no requirements.
     if unsafe { c::getauxval(c::AT_SECURE) } != 0 {
@@ -156,7 +157,8 @@ pub(crate) unsafe fn is_shown(path: *const u8) -> bool {
     false
 }
 
-/// Apart from its caller, whose stack stays small: other calls come from anywhere.
+/// Calls with the path in the tree. Not part of its caller, whose stack stays small: other calls
+/// come from anywhere.
 ///
 /// # Safety
 ///
