@@ -1,6 +1,7 @@
 //! Programs that steps need beside the Rust toolchain, and where Debian has them.
 
 use anyhow::{Result, bail};
+use rustix::process::geteuid;
 
 use crate::shell;
 
@@ -98,7 +99,7 @@ pub(crate) fn ensure_tools<'a>(tools: impl Iterator<Item = &'a Tool> + Clone) ->
     packages.sort_unstable();
     packages.dedup();
     let list = packages.join(" ");
-    if !is_root() || !shell::exists("apt-get") {
+    if !geteuid().is_root() || !shell::exists("apt-get") {
         bail!("missing programs; as root: apt-get install --no-install-recommends {list}");
     }
     println!("installing {list}");
@@ -115,8 +116,4 @@ pub(crate) fn ensure_tools<'a>(tools: impl Iterator<Item = &'a Tool> + Clone) ->
         Some(tool) => bail!("{} is installed but {} is not found", tool.package, tool.program),
         None => Ok(()),
     }
-}
-
-fn is_root() -> bool {
-    shell::output(shell::program("id").arg("-u")).is_ok_and(|id| id.trim() == "0")
 }

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use anstream::adapter::strip_str;
 use anyhow::{Context, Result, bail};
 
 /// The root of the workspace: of the one that `cargo xtask` was called in, should several share a
@@ -122,7 +123,7 @@ impl AddAssign for Tally {
 
 impl Tally {
     fn add_line(&mut self, line: &str) {
-        let line = without_colours(line);
+        let line = strip_str(line).to_string();
         // cargo test: "test result: ok. 3 passed; 0 failed; 1 ignored; ..."
         // nextest:    "     Summary [   0.1s] 4 tests run: 4 passed (1 slow), 1 skipped"
         let counts = if let Some((_, counts)) = line.split_once("test result: ") {
@@ -136,20 +137,6 @@ impl Tally {
         self.failed += count_before(counts, " failed");
         self.ignored += count_before(counts, " ignored") + count_before(counts, " skipped");
     }
-}
-
-fn without_colours(line: &str) -> String {
-    let mut plain = String::new();
-    let mut inside = false;
-    for c in line.chars() {
-        match c {
-            '\x1b' => inside = true,
-            'm' if inside => inside = false,
-            _ if inside => {}
-            c => plain.push(c),
-        }
-    }
-    plain
 }
 
 fn count_before(text: &str, word: &str) -> u64 {

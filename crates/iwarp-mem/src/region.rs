@@ -344,9 +344,8 @@ impl MemoryTable {
             return Err(AccessError::NotAssociated);
         }
         if by == Invalidator::Remote {
-            let remote = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
             let may = region.scope == Scope::Stream(who.qp)
-                && region.grant.access.intersects(remote)
+                && region.grant.access.intersects(Access::REMOTE)
                 && region.valid;
             if !may {
                 return Err(AccessError::CannotInvalidate);

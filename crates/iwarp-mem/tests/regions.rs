@@ -208,7 +208,7 @@ fn each_right_is_granted_by_itself() {
         let mut access = LOCAL;
         for (bit, (_, right)) in rights.iter().enumerate() {
             if set & (1 << bit) != 0 {
-                access = access | *right;
+                access |= *right;
             }
         }
         let stag = register(&table, pages.start(), PAGE, access);

@@ -24,8 +24,7 @@ pub(crate) fn serve(args: &ServerArgs) -> Result<()> {
     let listener = Listener::bind(&device, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
     let addr = listener.local_addr().context("the listener has no address")?;
     let mut end = End::new(&device)?;
-    let everything =
-        Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+    let everything = Access::LOCAL_WRITE | Access::REMOTE;
     let lent = end.pd.allocate(BULK + args.settings.size, everything)?;
     let memory = lent.buffer().context("memory without a buffer")?;
     memory.write_at(TO_READ, to_read(std::process::id()).as_bytes());

@@ -181,12 +181,11 @@ impl Rdma {
             ..QueuePairAttributes::new(&cq, &cq)
         };
         let tail = spec.max_size.next_multiple_of(64);
-        let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
         let ends = (0..spec.connections as u64).map(|number| {
             let end = End {
                 number,
                 qp: pd.create_qp(&attributes)?,
-                inbox: pd.allocate(tail + TAIL, Access::LOCAL_WRITE | remote)?,
+                inbox: pd.allocate(tail + TAIL, Access::LOCAL_WRITE | Access::REMOTE)?,
                 outbox: pd.allocate(spec.max_size, Access::LOCAL_WRITE | Access::REMOTE_READ)?,
                 last: pd.allocate(spec.max_size, Access::LOCAL_WRITE)?,
                 tail,

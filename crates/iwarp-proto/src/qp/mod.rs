@@ -302,7 +302,7 @@ impl Qp {
             peer_received: None,
             outlive: None,
             outlived_until: None,
-            remote_access: Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC,
+            remote_access: Access::REMOTE,
             abort: false,
             drain_reported: false,
         }
