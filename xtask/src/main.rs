@@ -1,4 +1,4 @@
-//! What the project does to itself: `cargo xtask <command>`.
+//! The chores of the project: `cargo xtask <command>`.
 
 mod conformance;
 mod dist;

@@ -19,8 +19,8 @@ pub(crate) fn root() -> PathBuf {
     Path::new(&manifest).parent().expect("xtask is a folder of the workspace").to_path_buf()
 }
 
-/// Where Cargo puts what it builds; each kind of build that would evict another gets a folder of
-/// its own below it.
+/// The directory in which Cargo puts its builds; each kind of build that would evict another gets a
+/// folder of its own below it.
 pub(crate) fn target_dir() -> PathBuf {
     match env::var_os("CARGO_TARGET_DIR") {
         Some(dir) => root().join(dir),

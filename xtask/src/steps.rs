@@ -28,7 +28,7 @@ pub(crate) struct Step {
     pub(crate) run: fn(&Settings) -> Result<Outcome>,
 }
 
-/// What came of a step.
+/// The result of a step.
 pub(crate) enum Outcome {
     /// Everything was right.
     Passed(String),

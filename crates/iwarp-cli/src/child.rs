@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 /// A serving process, which says `listening ADDRESS` first. It ends with this value at the latest.
 pub(crate) struct Server {
     process: Child,
-    /// Where it listens.
+    /// The address at which it listens.
     pub(crate) addr: SocketAddr,
 }
 

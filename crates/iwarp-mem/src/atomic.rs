@@ -15,7 +15,7 @@ use crate::reach::chosen::update;
 ///
 /// # Errors
 ///
-/// Where it is not there; nothing was done then.
+/// [`Fault`] where it is not there; nothing was done then.
 pub(crate) unsafe fn atomic(word: *mut u64, op: AtomicOp) -> Result<u64, Fault> {
     // SAFETY: this function's contract.
     unsafe { update(word, |old| op.apply(old)) }

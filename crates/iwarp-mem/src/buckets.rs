@@ -10,7 +10,7 @@ use crate::sync::{AtomicPtr, Ordering, own};
 /// Places of a table: a power of two, of which at least one is null.
 pub(crate) type Places<T> = [AtomicPtr<T>];
 
-/// What is found by an index, which it knows. 0: it has none at this moment.
+/// An item that is found by its index, which it knows. 0: it has none at this moment.
 pub(crate) trait Indexed {
     fn index(&self) -> u32;
 }

@@ -21,7 +21,7 @@ mod x86_64;
 ///
 /// # Errors
 ///
-/// Where they are not there; what `dst` and `crc` hold then is not said.
+/// [`Fault`] where they are not there; the contents of `dst` and `crc` are then unspecified.
 pub(crate) unsafe fn copy_crc(
     dst: &mut [u8],
     src: *const u8,

@@ -15,7 +15,7 @@ use crate::reach::{Fault, load};
 ///
 /// # Errors
 ///
-/// Where they are not there; what `dst` and `crc` hold then is not said.
+/// [`Fault`] where they are not there; the contents of `dst` and `crc` are then unspecified.
 pub(crate) unsafe fn gather(
     dst: &mut [u8],
     src: *const u8,

@@ -28,7 +28,7 @@ use crate::reach::{Fault, store};
 ///
 /// # Errors
 ///
-/// Where they are not all there.
+/// [`Fault`] where they are not all there.
 #[inline]
 pub(crate) unsafe fn place(dst: *mut u8, data: &[u8]) -> Result<(), Fault> {
     let n = data.len();

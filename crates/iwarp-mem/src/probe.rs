@@ -58,7 +58,7 @@ fn try_octet(octet: *mut u8, write: bool) -> Result<(), RegisterError> {
     if write { Err(RegisterError::NotWritable) } else { Ok(()) }
 }
 
-/// What the kernel says of the process's mappings.
+/// The process's mappings, as the kernel tells them.
 mod mappings {
     use super::*;
 

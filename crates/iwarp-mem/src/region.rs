@@ -10,7 +10,7 @@ use crate::room::OutOfMemory;
 use crate::slot::{Control, Grant, Kind, RegionControl, Slot};
 use crate::table::StagTable;
 
-/// Who may use a region's STag (RFC 5041 §8.2).
+/// The streams that may use a region's STag (RFC 5041 §8.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Scope {
     /// Every stream of the protection domain. A peer cannot invalidate it, as other streams may
@@ -21,7 +21,7 @@ pub enum Scope {
     Stream(QpId),
 }
 
-/// What to register.
+/// The memory to register, and how.
 #[derive(Clone, Copy, Debug)]
 pub struct RegionSpec {
     /// Protection domain.
@@ -75,7 +75,7 @@ impl RegionSpec {
     }
 }
 
-/// What [`MemoryTable::reregister`] changes; `None` leaves as it is.
+/// The changes of [`MemoryTable::reregister`]; `None` leaves as it is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RegionChange {
     /// Another protection domain.

@@ -1,8 +1,8 @@
 //! Memory that may not be there.
 //!
-//! What is large is asked for so that the answer may be no. Small objects (`Arc`, `Box`, nodes of
-//! maps) cannot be asked for in that way, so a call that is about to make some asks for room first:
-//! a process that has so much left in one piece has it for them.
+//! Large allocations are asked for so that the answer may be no. Small objects (`Arc`, `Box`, nodes
+//! of maps) cannot be asked for in that way, so a call that is about to make some asks for room
+//! first: a process that has so much left in one piece has it for them.
 
 use std::alloc::{Layout, alloc_zeroed};
 

@@ -12,7 +12,7 @@ use crate::gate::Gate;
 use crate::region::Scope;
 use crate::window::WindowType;
 
-/// What an open STag lets its users do, as the data path reads it.
+/// The accesses that an open STag grants, as the data path reads it.
 #[derive(Clone, Copy)]
 pub(crate) struct Grant {
     /// The whole STag: a slot may serve another index by the time a late lookup gets here.
@@ -86,7 +86,7 @@ pub(crate) enum Kind {
     Window,
 }
 
-/// What the owner of an STag knows about it; guarded by the slot's lock.
+/// The owner's view of an STag; guarded by the slot's lock.
 pub(crate) enum Control {
     /// The slot has no STag.
     Free,
@@ -97,7 +97,7 @@ pub(crate) enum Control {
 }
 
 pub(crate) struct RegionControl {
-    /// What is granted when it is valid.
+    /// The grant that holds when it is valid.
     pub(crate) grant: Grant,
     pub(crate) pd: PdId,
     pub(crate) scope: Scope,

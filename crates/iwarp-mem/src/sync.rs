@@ -1,8 +1,8 @@
-//! What the gate is built from; its model in `tests/loom.rs` brings other pieces.
+//! The pieces that the gate is built from; its model in `tests/loom.rs` brings others.
 
 pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-/// What a place holds, for the only thread that changes it.
+/// The contents of a place, for the only thread that changes it.
 pub(crate) fn own<T>(place: &AtomicPtr<T>) -> *mut T {
     place.load(Ordering::Relaxed)
 }

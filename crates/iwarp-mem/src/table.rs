@@ -38,7 +38,7 @@ const TABLES: usize = (2 * MOST / FIRST).ilog2() as usize + 1;
 
 /// The STag table of one device.
 pub(crate) struct StagTable {
-    /// Where lookups begin; one of `Admin::tables`, or [`NOTHING`].
+    /// The table in which lookups begin; one of `Admin::tables`, or [`NOTHING`].
     table: AtomicPtr<Table>,
     admin: Mutex<Admin>,
     /// Regions and bound windows that only one stream can use, so that the end of a stream need
@@ -285,7 +285,7 @@ struct Table {
     places: [AtomicPtr<Slot>; 0],
 }
 
-/// What there is before anything is registered: one place, which is null.
+/// The table before anything is registered: one place, which is null.
 #[repr(C)]
 struct Nothing {
     table: Table,

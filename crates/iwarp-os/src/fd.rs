@@ -1,4 +1,4 @@
-//! Where descriptors lie in the process's table.
+//! The places of descriptors in the process's table.
 
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -11,7 +11,7 @@ use crate::fork::ForkGeneration;
 /// The number of descriptors that `select()` can name (`FD_SETSIZE`).
 const SELECT_RANGE: u64 = 1024;
 
-/// Who will use a descriptor, which decides its number.
+/// The user of a descriptor, which decides its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FdPlace {
     /// Ours alone: moved out of the way of programs that use `select()`.

@@ -103,7 +103,7 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
     }
 }
 
-/// What the kernel clears in a child.
+/// The page that the kernel clears in a child.
 #[derive(Debug)]
 struct Mark {
     /// Number of the process; 0 in a child that has none yet.

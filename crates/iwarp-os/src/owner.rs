@@ -1,4 +1,4 @@
-//! Which user has the other end of a TCP connection within this host.
+//! The user who has the other end of a TCP connection within this host.
 //!
 //! The system tells it to everybody: `sock_diag` finds a socket by its two addresses, and where
 //! that is denied or absent `/proc/net/tcp` and `tcp6` list them all. Users are seen as in our own
@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 
 use crate::addr::source_for_scoped;
 
-/// Who has a socket.
+/// The owner of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Owner {
     /// A process of the user with this id.
@@ -24,7 +24,7 @@ pub enum Owner {
     Elsewhere,
 }
 
-/// Who has the socket at `addr` that is connected to `to`.
+/// The owner of the socket at `addr` that is connected to `to`.
 ///
 /// # Errors
 ///
@@ -74,7 +74,7 @@ const HEAD: usize = 16;
 /// Of `struct inet_diag_sockid`.
 const SOCKET: usize = 48;
 
-/// What `sock_diag` says.
+/// The answer of `sock_diag`.
 fn asked(addr: SocketAddr, to: SocketAddr) -> io::Result<Owner> {
     let protocol = Some(netlink::SOCK_DIAG);
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -129,7 +129,7 @@ fn answer(octets: &[u8], socket: &[u8]) -> Option<Owner> {
     Some(if found[1] == ESTABLISHED && inode != 0 { Owner::User(uid) } else { Owner::None })
 }
 
-/// What the lists say.
+/// The answer of the lists in `/proc`.
 fn listed(addr: SocketAddr, to: SocketAddr) -> io::Result<Owner> {
     let mut result = Err(io::ErrorKind::Unsupported.into());
     for file in ["/proc/net/tcp", "/proc/net/tcp6"] {
@@ -150,7 +150,7 @@ fn listed(addr: SocketAddr, to: SocketAddr) -> io::Result<Owner> {
     result
 }
 
-/// What a line of the list says, if it is the one.
+/// The owner that a line of the list names, if it is about this socket.
 fn entry(line: &str, addr: SocketAddr, to: SocketAddr) -> Option<Owner> {
     let mut fields = line.split_ascii_whitespace().skip(1);
     let mut is = |end: SocketAddr| {

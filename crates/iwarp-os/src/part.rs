@@ -63,7 +63,7 @@ impl<'a> IoPart<'a> {
         self.iov.iov_len == 0
     }
 
-    /// Where it starts.
+    /// The address of its first octet.
     pub const fn as_ptr(&self) -> *const u8 {
         self.iov.iov_base.cast_const().cast()
     }
@@ -182,7 +182,7 @@ impl<'a> IoPartMut<'a> {
         self.iov.iov_len == 0
     }
 
-    /// Where it starts.
+    /// The address of its first octet.
     pub const fn as_mut_ptr(&mut self) -> *mut u8 {
         self.iov.iov_base.cast()
     }

@@ -20,13 +20,14 @@ pub struct Epoll {
     fd: OurFd,
 }
 
-/// What to wait for. Errors and hang-ups are reported with every interest, even [`Interest::NONE`].
+/// The events to wait for. Errors and hang-ups are reported with every interest, even
+/// [`Interest::NONE`].
 ///
 /// Level-triggered unless [`one_shot`](Self::one_shot) or [`edge`](Self::edge) says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interest(EventFlags);
 
-/// What a wait found, and the room for it.
+/// The events that a wait found, and the room for them.
 pub struct Events {
     list: Vec<epoll::Event>,
 }
@@ -233,7 +234,7 @@ impl Events {
         self.list.is_empty()
     }
 
-    /// What the last wait found.
+    /// The events that the last wait found.
     pub fn iter(&self) -> impl Iterator<Item = Ready> + '_ {
         self.list.iter().map(|event| {
             // Copied out: the kernel's struct is packed on some machines.
@@ -267,7 +268,7 @@ pub struct EventFd {
     kind: EventFdKind,
 }
 
-/// What one [`EventFd::try_wait`] takes.
+/// The amount that one [`EventFd::try_wait`] takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventFdKind {
     /// All signals so far at once.

@@ -32,7 +32,7 @@ pub struct TcpSocket {
     fd: OurFd,
 }
 
-/// What a listener on an IPv6 address takes.
+/// The addresses that a listener on an IPv6 address takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ipv6Listen {
     /// IPv6 alone, which leaves the same port free for an IPv4 listener.

@@ -14,9 +14,9 @@ use crate::clock;
 /// Ticks after which the clock is asked again. A processor that is stopped, or whose ticks change
 /// their length, puts the time wrong for no longer.
 const WINDOW: u64 = 1 << 20;
-/// What a tick is counted in: 2^-24 ns.
+/// The unit in which the length of a tick is kept: 2^-24 ns.
 const FRACTION: u32 = 24;
-/// What a tick can be, from 10 GHz to 100 MHz.
+/// Lengths that a tick can have, from 10 GHz to 100 MHz.
 const SANE: std::ops::RangeInclusive<u64> = (1 << FRACTION) / 10..=10 << FRACTION;
 /// Looks at the clock tell the length of a tick when they are so many nanoseconds apart.
 const APART: u64 = 1_000_000;
@@ -28,13 +28,13 @@ struct Look {
     nanos: u64,
 }
 
-/// What a thread goes by.
+/// A thread's knowledge of the time.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     look: Look,
     /// The length of a tick; 0 where it is not known.
     tick: u64,
-    /// What was told last.
+    /// The time that was told last.
     told: u64,
 }
 
@@ -88,7 +88,7 @@ fn exact() -> u64 {
     u64::try_from(clock::now().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What the processor counts, at a steady pace.
+/// The processor's counter that runs at a steady pace.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn ticks() -> Option<u64> {
     // SAFETY: reads a register that every x86-64 has.

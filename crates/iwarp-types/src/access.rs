@@ -27,7 +27,7 @@ impl Access {
     pub const REMOTE: Self = Self::REMOTE_WRITE.union(Self::REMOTE_READ).union(Self::REMOTE_ATOMIC);
 }
 
-/// What a remote operation does with the memory it names.
+/// A remote operation, by its effect on the memory that it names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RemoteAccess {
     /// RDMA Write.
@@ -49,7 +49,7 @@ impl RemoteAccess {
     }
 }
 
-/// What a use of a buffer does, and on whose word.
+/// A use of a buffer, by its effect and by the end that asks for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Usage {
     /// A work request sends from it.

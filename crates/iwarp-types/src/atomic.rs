@@ -6,20 +6,20 @@ pub enum AtomicOp {
     /// Adds field by field; each set bit of `mask` is the most significant bit of a field, whose
     /// carry is dropped. A mask of zero is one field of 64 bits.
     FetchAdd {
-        /// What is added.
+        /// The summand.
         add: u64,
         /// Field boundaries.
         mask: u64,
     },
     /// Where `(old ^ compare) & compare_mask` is zero, replaces the bits in `swap_mask`.
     CompareSwap {
-        /// What the old value is compared with.
+        /// The value that the old one is compared with.
         compare: u64,
-        /// Which bits are compared.
+        /// The bits that are compared.
         compare_mask: u64,
         /// The new bits.
         swap: u64,
-        /// Which bits are replaced.
+        /// The bits that are replaced.
         swap_mask: u64,
     },
 }

@@ -2,7 +2,7 @@
 
 use crate::{QpId, Stag};
 
-/// What a work completion is about.
+/// The operation that a work completion is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum WcOp {
@@ -75,7 +75,7 @@ pub struct WorkCompletion {
     pub qp: QpId,
     /// How it ended.
     pub status: WcStatus,
-    /// What it was.
+    /// The operation that it was.
     pub op: WcOp,
     /// Octets received or read; of a received Write with immediate data those it wrote.
     pub byte_len: u32,

@@ -1,7 +1,7 @@
 //! Digests that are fed while octets are copied: CRC32c, as iSCSI has it and MPA puts it on the
 //! wire (RFC 5044 §4.4), and the CRC-32 of Ethernet, which is RoCE's ICRC.
 
-/// Which CRC.
+/// The polynomial of a CRC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Polynomial {
     /// The one of Castagnoli: CRC32c.
@@ -44,7 +44,7 @@ impl Digest {
         self.register = run(self.polynomial, self.register, data);
     }
 
-    /// Which one it is.
+    /// Its polynomial.
     pub const fn polynomial(self) -> Polynomial {
         self.polynomial
     }
@@ -54,7 +54,7 @@ impl Digest {
         self.register
     }
 
-    /// What the register has become.
+    /// Goes on from this value of the register.
     pub const fn set_register(&mut self, register: u32) {
         self.register = register;
     }

@@ -1,4 +1,4 @@
-//! What a protocol asks of registered memory.
+//! Registered memory, as a protocol asks for it.
 //!
 //! A generic argument of each call, never a field and never `dyn`: the core holds no buffer, and
 //! a lock on one ([`Use`]) for as long as a system call may take at most. Every method checks the
@@ -37,7 +37,7 @@ pub struct Bind {
     pub access: Access,
 }
 
-/// Who asks for an invalidation.
+/// The end that asks for an invalidation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Invalidator {
     /// A local work request (Local Invalidate, or a Read with local invalidate).
@@ -72,7 +72,7 @@ pub struct EachAnew<'a, M: ?Sized> {
     pub who: Accessor,
     /// The buffer.
     pub stag: Stag,
-    /// What for.
+    /// The access that it is for.
     pub usage: Usage,
 }
 
@@ -110,7 +110,7 @@ impl<M: Memory + ?Sized> Use for EachAnew<'_, M> {
 /// They may be called while the queue pair is locked: they wait for no thread that could be
 /// waiting for that lock.
 pub trait Memory {
-    /// What [`Self::begin_use`] returns.
+    /// The use that [`Self::begin_use`] returns.
     type Use<'a>: Use
     where
         Self: 'a;

@@ -1,8 +1,8 @@
-//! What is to be known of each operation, in one table.
+//! All properties of the operations, in one table.
 
 use crate::{AtomicOp, SendOp, WcOp};
 
-/// What an operation needs of the peer beyond RFC 5040.
+/// An extension of RFC 5040 that the peer must have for an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Extension {
     /// Atomic operations (RFC 7306 §5).
@@ -16,13 +16,13 @@ pub enum Extension {
 /// How an operation behaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Properties {
-    /// What a completion of it says it was.
+    /// The operation that its completion names.
     pub completes_as: WcOp,
     /// Whether the request's local octets, or inline ones, go to the peer.
     pub has_payload: bool,
-    /// Where it ends.
+    /// The event that ends it.
     pub ends: Ends,
-    /// What it needs of the peer.
+    /// The extension that the peer must have.
     pub extension: Option<Extension>,
 }
 
@@ -71,12 +71,12 @@ impl SendOp {
         }
     }
 
-    /// What a completion of this operation says it was.
+    /// The operation that a completion of this one names.
     pub const fn completes_as(&self) -> WcOp {
         self.properties().completes_as
     }
 
-    /// What the peer must know beyond RFC 5040.
+    /// The extension of RFC 5040 that the peer must have.
     pub const fn extension(&self) -> Option<Extension> {
         self.properties().extension
     }

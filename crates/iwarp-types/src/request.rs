@@ -8,14 +8,14 @@ use thiserror::Error;
 use crate::list::{octets_of, refill};
 use crate::{AtomicOp, Bind, Sge, Stag, TaggedOffset};
 
-/// What a send work request asks for.
+/// The operation of a send work request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SendOp {
     /// RDMA Write of the local octets to the peer's buffer (RFC 5040 §5.1).
     Write {
         /// The peer's buffer.
         stag: Stag,
-        /// Where in it.
+        /// The tagged offset in it.
         to: TaggedOffset,
     },
     /// Send, in its four kinds (RFC 5040 §5.3).
@@ -40,12 +40,13 @@ pub enum SendOp {
         data: [u8; 4],
     },
     /// RDMA Write, and Immediate Data behind it (RFC 7306 §6): one request, one completion. A
-    /// peer of our own kind reports both together ([`WcOp::RecvWriteImmediate`](crate::WcOp::RecvWriteImmediate)), another one
-    /// only the Immediate Data.
+    /// peer of our own kind reports both together
+    /// ([`WcOp::RecvWriteImmediate`](crate::WcOp::RecvWriteImmediate)), another one only the
+    /// Immediate Data.
     WriteImmediate {
         /// The peer's buffer.
         stag: Stag,
-        /// Where in it.
+        /// The tagged offset in it.
         to: TaggedOffset,
         /// Raise a solicited event at the peer.
         solicited: bool,
@@ -56,7 +57,7 @@ pub enum SendOp {
     Read {
         /// The peer's buffer.
         stag: Stag,
-        /// Where in it.
+        /// The tagged offset in it.
         to: TaggedOffset,
         /// Invalidate this local STag when the read is done.
         invalidate: Option<Stag>,
@@ -65,9 +66,9 @@ pub enum SendOp {
     Atomic {
         /// The peer's buffer.
         stag: Stag,
-        /// Where in it; the address there must be a multiple of 8.
+        /// The tagged offset in it; the address there must be a multiple of 8.
         to: TaggedOffset,
-        /// Which one.
+        /// The operation.
         op: AtomicOp,
     },
     /// Binds a memory window.
@@ -91,7 +92,7 @@ pub enum Payload<'a> {
 pub struct SendRequest<'a> {
     /// Comes back in the completion.
     pub wr_id: u64,
-    /// What to do.
+    /// The operation.
     pub op: SendOp,
     /// With which local octets.
     pub payload: Payload<'a>,
@@ -106,7 +107,7 @@ pub struct SendRequest<'a> {
 pub struct RecvRequest<'a> {
     /// Comes back in the completion.
     pub wr_id: u64,
-    /// Where the message goes.
+    /// The memory that the message goes to.
     pub sges: &'a [Sge],
 }
 
@@ -115,7 +116,7 @@ pub struct RecvRequest<'a> {
 pub struct Receive {
     /// Comes back in the completion.
     pub wr_id: u64,
-    /// Where the message goes.
+    /// The memory that the message goes to.
     pub sges: Vec<Sge>,
 }
 
@@ -138,7 +139,7 @@ impl Receive {
     }
 }
 
-/// Where receives come from that are not posted to the queue pair itself.
+/// A source of receives that are not posted to the queue pair itself.
 pub trait ReceivePool {
     /// Moves the next receive into `into`, swapping storage; `false` when there is none.
     fn take(&self, into: &mut Receive) -> bool;

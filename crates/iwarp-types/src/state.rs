@@ -26,9 +26,9 @@ pub enum QpState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("queue pair cannot go from {from:?} to {to:?}")]
 pub struct TransitionError {
-    /// Where it is.
+    /// The state that it is in.
     pub from: QpState,
-    /// Where it was to go.
+    /// The state that was asked for.
     pub to: QpState,
 }
 

@@ -35,7 +35,7 @@ pub(crate) struct Args {
     open: bool,
 }
 
-/// Where a requirement stands.
+/// The state of a requirement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Status {
     /// Tests name it.

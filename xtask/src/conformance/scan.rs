@@ -20,7 +20,7 @@ pub(super) struct Cover {
     pub(super) test: String,
 }
 
-/// What was found.
+/// The tests and names that were found.
 #[derive(Default, Debug)]
 pub(super) struct Scan {
     /// Every test that runs, as `file::function`, and files that are a test as a whole.

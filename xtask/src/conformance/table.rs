@@ -14,7 +14,7 @@ pub(super) struct Requirement {
     /// `MUST`, `MUST NOT`, `SHOULD`, `SHOULD NOT`, `MAY`; `DEF` for a definition without a
     /// keyword, `low` for a keyword in lower case.
     pub(super) level: String,
-    /// What is required, in short.
+    /// The requirement, in short.
     pub(super) text: String,
 }
 

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, Error, Result};
 
-/// What may be more (or less) before it is said, in hundredths.
+/// The change that is not worth a word, in hundredths.
 const TOLERANCE: f64 = 5.0;
 
 const HEAD: &str = "\
@@ -102,7 +102,7 @@ impl Line {
         }
     }
 
-    /// What got better, if that is worth a word.
+    /// The improvement, if it is worth a word.
     pub(super) fn improvement(&self) -> Option<String> {
         let change = self.change().filter(|change| *change < -TOLERANCE)?;
         Some(format!("{} has improved: {change:+.1} %", self.case))

@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Where the table is.
+/// The path of the table.
 pub(crate) fn path() -> PathBuf {
     shell::root().join(FILE)
 }

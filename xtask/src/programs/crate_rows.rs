@@ -3,7 +3,7 @@
 use super::crates::{ASYNC_RDMA, IBVERBS, RUAPC_RDMA, SIDEWAY};
 use super::table::{Row, alone, pair, same};
 
-/// What a crate's tests say.
+/// The result of a crate's tests.
 const GOOD: &str = "test result: ok";
 
 /// By heading, in the order of the document.

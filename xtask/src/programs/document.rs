@@ -15,7 +15,7 @@ use crate::shell;
 
 const FILE: &str = "docs/programs.md";
 
-/// What came of a row at one place.
+/// The result of a row at one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Works,
@@ -30,7 +30,7 @@ pub(crate) enum Verdict {
 /// By row and place.
 pub(crate) type Verdicts = BTreeMap<(Key, &'static str), Verdict>;
 
-/// What tells rows apart: the command and the device.
+/// The key of a row: the command and the device.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key(String, String);
 
@@ -120,7 +120,7 @@ fn commands_alone(row: &Row) -> String {
     }
 }
 
-/// What the document says.
+/// The rows that the document has.
 pub(crate) fn recorded() -> Verdicts {
     let text = fs::read_to_string(shell::root().join(FILE)).unwrap_or_default();
     let mut verdicts = Verdicts::new();
@@ -137,7 +137,7 @@ pub(crate) fn recorded() -> Verdicts {
     verdicts
 }
 
-/// What the document says of scenarios.
+/// The scenarios that the document has.
 pub(crate) fn recorded_scenarios() -> Records {
     scenario_record::recorded(&fs::read_to_string(shell::root().join(FILE)).unwrap_or_default())
 }

@@ -1,4 +1,5 @@
-//! Where programs run: pairs of hosts that are network namespaces, and a directory for each pair.
+//! The lab in which programs run: pairs of hosts that are network namespaces, and a directory for
+//! each pair.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File, Permissions};
@@ -35,7 +36,7 @@ struct Host {
     address: String,
 }
 
-/// Which of a lane's hosts.
+/// One of a lane's two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Server,
@@ -105,7 +106,7 @@ impl Lab {
         results.into_inner().expect("not poisoned")
     }
 
-    /// Where to put programs that are compiled for the tests.
+    /// The directory for programs that are compiled for the tests.
     pub(crate) fn bin(&self) -> PathBuf {
         self.directory.join("bin")
     }
@@ -190,7 +191,7 @@ impl Lane {
         }
     }
 
-    /// Where this lane's files are.
+    /// The directory of this lane's files.
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }

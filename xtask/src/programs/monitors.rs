@@ -1,4 +1,4 @@
-//! What watches devices, and reads their counters.
+//! Programs that watch devices and read their counters.
 
 use super::scenario::Scenario;
 use super::table::Place;

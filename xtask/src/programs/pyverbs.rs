@@ -99,7 +99,7 @@ impl<'a> Suite<'a> {
     }
 }
 
-/// What came of a test.
+/// The result of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Outcome {
     Passed,

@@ -16,7 +16,7 @@ use super::table::{Personality, Place};
 use super::{document, learning, monitors, mpi, qemu, show, sources, storage, stores, wheels};
 use crate::{packages, shell};
 
-/// What all scripts import.
+/// The module that all scripts import.
 const LAB: &str = include_str!("scenarios/lab.py");
 /// What they and [`install`] need.
 const TOOLS: &[packages::Tool] = &[
@@ -46,11 +46,12 @@ pub(crate) struct Scenario {
     pub(crate) personality: Personality,
     /// Whether a program looks into /sys or /dev.
     pub(crate) sysfs: bool,
-    /// Where it runs.
+    /// The places where it runs.
     pub(crate) places: &'static [Place],
     /// Debian packages with the programs: what shows that each is installed, and its name.
     pub(crate) packages: &'static [packages::Tool],
-    /// Packages of PyPI, with versions; behind `--prefix` those that bring more than Python's files.
+    /// Packages of PyPI, with versions; behind `--prefix` those that bring more than Python's
+    /// files.
     pub(crate) wheels: &'static [&'static str],
     /// Source packages of Debian, where its programs lack RDMA.
     pub(crate) sources: &'static [&'static Source],

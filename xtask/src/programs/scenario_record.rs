@@ -7,7 +7,7 @@ use super::document::{self, name};
 use super::scenario::Scenario;
 use super::table::Place;
 
-/// What tells scenarios apart: group, description and device.
+/// The key of a scenario: group, description and device.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key(String, String, String);
 
@@ -23,7 +23,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// What came of a scenario at one place.
+/// The result of a scenario at one place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Record {
     works: bool,

@@ -18,7 +18,7 @@ pub(crate) struct Source {
     pub(crate) package: &'static str,
     /// Debian's release that has it.
     pub(crate) release: &'static str,
-    /// What builds it, for a shell in its folder.
+    /// The commands that build it, for a shell in its folder.
     pub(crate) build: &'static str,
     /// Files and folders that scenarios use.
     pub(crate) kept: &'static [&'static str],

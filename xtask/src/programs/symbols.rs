@@ -1,4 +1,4 @@
-//! What the libraries export, and who imports it.
+//! The symbols that the libraries export, and the programs that import them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

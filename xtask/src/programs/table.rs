@@ -1,4 +1,4 @@
-//! Which programs are run, how, and what must come of it.
+//! The programs that are run, how, and the results that they must have.
 //!
 //! `SERVER` in a command is the address of the host that serves, `CLIENT` that of the other.
 
@@ -14,7 +14,7 @@ pub(crate) struct Row {
     pub(crate) group: &'static str,
     /// The serving command; empty where there is none.
     pub(crate) server: String,
-    /// Where the server listens when it is ready (TCP).
+    /// The port at which the server listens when it is ready (TCP).
     pub(crate) port: u16,
     /// The other command, or the only one.
     pub(crate) client: String,
@@ -24,9 +24,9 @@ pub(crate) struct Row {
     pub(crate) server_personality: Option<Personality>,
     /// Whether the program looks into /sys or /dev.
     pub(crate) sysfs: bool,
-    /// Where it runs.
+    /// The places where it runs.
     pub(crate) places: &'static [Place],
-    /// What must come of it.
+    /// The result that it must have.
     pub(crate) expect: Expect,
     /// Whether the server goes on when its client is done.
     pub(crate) server_stays: bool,
@@ -62,7 +62,7 @@ const SAID: [(&str, &str); 6] = [
     ("iwarp0", "roce0"),
 ];
 
-/// Where the two processes are.
+/// The places of the two processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// On one host, which is reached as 127.0.0.1.
@@ -71,7 +71,7 @@ pub(crate) enum Place {
     Network,
 }
 
-/// What must come of a row.
+/// The result that a row must have.
 #[derive(Clone, Debug)]
 pub(crate) enum Expect {
     /// Both commands succeed, and the client's output has this in it.

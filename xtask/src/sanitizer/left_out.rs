@@ -1,4 +1,4 @@
-//! What runs without sanitizers only, and why.
+//! The tests that run without sanitizers only, and why.
 
 use super::Sanitizer::{self, Address, Thread};
 

@@ -78,7 +78,7 @@ pub(super) fn runtime_names() -> impl Iterator<Item = String> {
     atomics.chain([fence])
 }
 
-/// What ThreadSanitizer exits with after a report.
+/// ThreadSanitizer's exit status after a report.
 const REPORTED: i32 = 66;
 
 /// Makes sure that races are reported and that synchronisation is seen, before anything is

@@ -26,7 +26,7 @@ const NOTICED: Duration = Duration::from_secs(60);
 /// Lines that a process has no reason to exceed.
 const CHATTER: usize = 400;
 
-/// Where episodes take place.
+/// The hosts between which episodes take place.
 pub(super) struct Stage<'a> {
     pub(super) lane: &'a Lane,
     pub(super) wire: &'a Wire,

@@ -1,4 +1,4 @@
-//! What is done to the processes of an episode, and which errors that explains.
+//! The faults that hit the processes of an episode, and the errors that they explain.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ pub(super) enum Fault {
     Files(Side),
 }
 
-/// Which ends a fault gives the right to fail.
+/// The ends that a fault gives the right to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Allows {
     /// All that both ends do must succeed.
@@ -111,7 +111,7 @@ impl Fault {
         }
     }
 
-    /// What the network is like from the beginning.
+    /// The state of the network from the beginning.
     pub(super) fn prepare(&self, wire: &Wire) -> Result<()> {
         match self {
             Self::Weather(weather) => {

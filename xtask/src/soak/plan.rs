@@ -1,4 +1,4 @@
-//! What happens in a soak: all of it follows from the seed, nothing from the clock.
+//! The events of a soak: all of them follow from the seed, none from the clock.
 
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
-//! What is counted in a soak, and the table at its end.
+//! The counts of a soak, and the table at its end.
 
 use std::collections::BTreeMap;
 
 use super::resident::Resident;
 
-/// What came of an episode.
+/// The result of an episode.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {
     pub(super) messages: u64,

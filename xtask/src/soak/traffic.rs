@@ -4,7 +4,7 @@ use super::faults::Fault;
 use crate::programs::lab::Side;
 use crate::programs::table::Personality;
 
-/// What moves data in an episode.
+/// The programs that move data in an episode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Traffic {
     /// Ours, to the server that lives as long as the soak.
@@ -233,7 +233,7 @@ fn with_port(text: &str, port: u16) -> String {
     text.replace("PORT", &port.to_string())
 }
 
-/// What the lines of `traffic` add up to.
+/// The sum of the lines of `traffic`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Said {
     pub(super) done: u64,

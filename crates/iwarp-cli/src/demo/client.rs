@@ -25,7 +25,7 @@ const DEPTH: u64 = 16;
 const WARM_UP: u32 = 200;
 /// Round trips that are measured at most.
 const MAX_ROUND_TRIPS: usize = 1 << 18;
-/// Which pattern is moved.
+/// The pattern that is moved.
 const SEED: u64 = 0x1ca5_7ab1e;
 
 /// Layout of the client's own small memory.

@@ -1,4 +1,4 @@
-//! What client and server of the demo say to each other, in Sends and private data.
+//! The messages of the demo's client and server, in Sends and private data.
 
 use anyhow::{Context, Result, bail};
 use iwarp::{Stag, TaggedOffset};
@@ -14,10 +14,10 @@ pub(crate) const TO_READ: usize = 1024;
 pub(crate) const COUNTER: usize = 2048;
 pub(crate) const BULK: usize = 4096;
 
-/// What the counter is at first.
+/// The counter's first value.
 pub(crate) const COUNTER_START: u64 = 41;
 
-/// Where the server's memory is: its private data when it accepts.
+/// The place of the server's memory: its private data when it accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Lent {
     pub(crate) stag: Stag,
@@ -43,7 +43,7 @@ impl Lent {
     }
 }
 
-/// What the client asks of the server.
+/// A question of the client's to the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ask<'a> {
     /// Reads a text; answered by another.

@@ -17,7 +17,7 @@ use crate::size;
 
 pub(crate) use server::serve;
 
-/// What no step of the demo takes unless something is wrong.
+/// A time that no step of the demo takes unless something is wrong.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Watch two processes do RDMA with each other on this machine.
@@ -37,7 +37,7 @@ pub(crate) struct Args {
     settings: Settings,
 }
 
-/// What both processes have to agree on.
+/// The settings on which both processes have to agree.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct Settings {
     /// CRC32c over what is sent [default: as IWARP_CRC says, else on]

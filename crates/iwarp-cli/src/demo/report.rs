@@ -1,4 +1,4 @@
-//! What the demo prints.
+//! The lines that the demo prints.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use console::style;
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Which way octets moved.
+/// The direction in which octets moved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Way {
     ToServer,

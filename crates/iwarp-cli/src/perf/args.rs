@@ -145,7 +145,7 @@ impl Switch {
     }
 }
 
-/// Where both ends run altogether.
+/// The CPUs that both ends run on.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Cpus {
     Any,
@@ -212,7 +212,7 @@ impl Args {
         })
     }
 
-    /// Where both ends are to run. CPUs of another host are not known here.
+    /// The CPUs that both ends are to run on. Those of another host are not known here.
     pub(super) fn places(&self, cpus: &[usize], words: &Words) -> Places {
         match self.cpu {
             Some(Cpus::Any) => Places::default(),
@@ -225,7 +225,7 @@ impl Args {
     }
 }
 
-/// What the words of the command line mean.
+/// The meaning of the words of the command line.
 #[derive(Default, Debug)]
 pub(super) struct Words {
     pub(super) ops: Vec<Op>,

@@ -17,16 +17,16 @@ use super::tcp::Tcp;
 pub(super) struct Client {
     control: Control,
     contenders: Vec<Box<dyn Contender>>,
-    /// Where they run.
+    /// The CPUs that they run on.
     cpus: Vec<Vec<usize>>,
     background: Option<Background>,
-    /// Who serves.
+    /// The server.
     pub(super) server: Hello,
     /// Congestion control of raw TCP, here and there.
     pub(super) congestion: Option<[String; 2]>,
 }
 
-/// What one round has shown.
+/// The measurements of one round.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
     pub(super) time: Duration,

@@ -74,7 +74,7 @@ impl Hello {
     }
 }
 
-/// What the client asks.
+/// A question of the client's.
 #[derive(Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Ask {
@@ -94,7 +94,7 @@ pub(super) enum Ask {
     Clear,
 }
 
-/// What the server answers.
+/// An answer of the server's.
 #[derive(Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
@@ -104,7 +104,7 @@ pub(super) enum Answer {
     Connected(Option<String>),
     /// Go ahead.
     Ready,
-    /// What the round cost, between ready and done.
+    /// The cost of the round, between ready and done.
     Done(Usage),
     /// What that cost.
     Rested(Usage, Option<Idle>),
@@ -251,7 +251,7 @@ impl Control {
         Ok(())
     }
 
-    /// What the server says about what went wrong here, if it still can.
+    /// The server's word on a failure at this end, if it still can say one.
     pub(super) fn explain(&mut self, error: anyhow::Error) -> anyhow::Error {
         match self.receive(EXPLANATION) {
             Ok(Some(Answer::Failed(why))) => error.context(format!("the server: {why}")),
@@ -261,7 +261,7 @@ impl Control {
     }
 }
 
-/// What an answer is that was not to be expected.
+/// The error for an answer that was not expected.
 pub(super) fn unexpected<T>(answer: &Answer) -> Result<T> {
     bail!("the server answers out of turn: {answer:?}")
 }

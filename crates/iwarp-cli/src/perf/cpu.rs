@@ -1,4 +1,4 @@
-//! What a process costs, and where it runs.
+//! The cost of a process, and the CPUs that it runs on.
 
 use std::ops::{AddAssign, Sub};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -145,7 +145,7 @@ pub(super) fn on<T>(cpus: &[usize], f: impl FnOnce() -> Result<T>) -> Result<T> 
     done
 }
 
-/// What kind of processor this is, as far as the kernel says.
+/// The kind of processor, as far as the kernel says.
 pub(super) fn processor() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = info.lines().find_map(|line| line.strip_prefix("model name"));

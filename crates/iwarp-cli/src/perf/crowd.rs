@@ -76,7 +76,7 @@ impl Crowd {
     }
 }
 
-/// Where the server's end of a crowd listens.
+/// The address at which the server's end of a crowd listens.
 pub(super) struct Door {
     n: usize,
     channel: EventChannel,

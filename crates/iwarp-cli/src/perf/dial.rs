@@ -16,7 +16,7 @@ const EXCHANGE: usize = 20;
 const REQUEST: [u8; EXCHANGE] = *b"twenty octets please";
 const REPLY: [u8; EXCHANGE] = *b"here they are, 20 it";
 
-/// Where the other end is.
+/// The address of the other end.
 enum Place<L> {
     There(SocketAddr),
     Here(L),

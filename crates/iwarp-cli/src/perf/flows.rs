@@ -1,4 +1,4 @@
-//! What RDMA programs do in a round.
+//! The traffic of RDMA programs in a round.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

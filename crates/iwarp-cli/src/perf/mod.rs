@@ -136,7 +136,7 @@ fn measure(client: &mut Client, plan: Plan, pace: Pace, quiet: bool) -> Result<V
     Ok(cases)
 }
 
-/// What idle connections cost while both programs do nothing.
+/// The cost of idle connections while both programs do nothing.
 fn look_at_idle(client: &mut Client, contender: usize) -> Result<Vec<IdleReport>> {
     client.rest(contender, SETTLING_TIME)?;
     let seconds = IDLE_TIME.as_secs_f64();

@@ -29,7 +29,7 @@ const PART: f64 = 0.5;
 /// The background tasks must get so much of their CPUs when nothing is sent.
 const UNDISTURBED: f64 = 0.9;
 
-/// What the paper says, by transport: plain TCP, CRC off, CRC on.
+/// The paper's values, by transport: plain TCP, CRC off, CRC on.
 mod theirs {
     /// Table 1, plain TCP and software to software: µs.
     pub(super) const LATENCY: [(usize, [f64; 3]); 2] =
@@ -53,7 +53,7 @@ pub(super) struct Paper {
     pub(super) throughput: Vec<Line>,
     /// Figures 3 and 4.
     pub(super) loads: Vec<Load>,
-    /// What else there is to say about them.
+    /// A remark about them.
     pub(super) remark: Option<String>,
 }
 
@@ -179,7 +179,7 @@ fn lines(
     case.subjects.iter().map(line).collect()
 }
 
-/// Where a transport stands in the paper's rows.
+/// The place of a transport in the paper's rows.
 const fn place(transport: Transport) -> usize {
     match transport {
         Transport::Tcp => 0,

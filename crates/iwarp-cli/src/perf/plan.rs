@@ -1,4 +1,4 @@
-//! Which cases there are, and what is compared in each.
+//! The cases, and the subjects that each compares.
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -16,7 +16,7 @@ pub(super) const BANDWIDTH_DEPTH: usize = 16;
 const RATE_DEPTH: usize = 128;
 const RATE_LIST: usize = 32;
 
-/// What is measured.
+/// The quantity that is measured.
 #[derive(ValueEnum, Serialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Measure {
@@ -62,10 +62,10 @@ pub(super) struct Plan {
     pub(super) cases: Vec<Case>,
 }
 
-/// What is measured in turn, and compared.
+/// Subjects that are measured in turn, and compared.
 #[derive(Clone, Debug)]
 pub(super) struct Case {
-    /// What is compared, if not simply RDMA with raw TCP.
+    /// The comparison, if it is not simply RDMA with raw TCP.
     pub(super) title: Option<String>,
     pub(super) measure: Measure,
     pub(super) size: usize,
@@ -80,7 +80,7 @@ pub(super) struct Case {
 pub(super) struct Subject {
     pub(super) name: String,
     pub(super) transport: Transport,
-    /// Which of [`Plan::specs`] does it; settled last.
+    /// The index in [`Plan::specs`] of the one that does it; settled last.
     pub(super) contender: usize,
     /// Without the number of messages.
     pub(super) task: Task,

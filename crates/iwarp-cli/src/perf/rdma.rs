@@ -39,7 +39,7 @@ const COUNTER: usize = 64;
 const FOUND: usize = 128;
 const TAIL: usize = 4096;
 
-/// What a work request was for, as its completion says it.
+/// The purpose of a work request, as its completion says it.
 const WORK: u64 = 1;
 const TOLD: u64 = 2;
 const RECEIVED: u64 = 3;
@@ -61,13 +61,13 @@ pub(super) struct Rdma {
 pub(super) struct End {
     number: u64,
     qp: QueuePair,
-    /// Where the peer's messages come, and the tail.
+    /// Memory for the peer's messages, with the tail behind them.
     inbox: MemoryRegion,
-    /// What is sent, or read by the peer.
+    /// Memory that is sent, or read by the peer.
     outbox: MemoryRegion,
-    /// What is sent last.
+    /// The octets that are sent last.
     last: MemoryRegion,
-    /// Where the tail of the inboxes begins.
+    /// The offset at which the tail of the inboxes begins.
     tail: usize,
     peer: Option<Peer>,
     connection: Option<Connection>,
@@ -93,7 +93,7 @@ pub(super) struct End {
 struct Peer {
     inbox: (Stag, TaggedOffset),
     outbox: (Stag, TaggedOffset),
-    /// Where its crowd listens; 0 without one.
+    /// The port at which its crowd listens; 0 without one.
     crowd_port: u16,
 }
 
@@ -378,7 +378,7 @@ impl End {
         &self.outbox
     }
 
-    /// What is sent last.
+    /// The octets that are sent last.
     pub(super) fn last(&self) -> &MemoryRegion {
         &self.last
     }
@@ -393,14 +393,14 @@ impl End {
         SendOp::Read { stag, to: to.advanced(offset as u64), invalidate: None }
     }
 
-    /// Where such a Read leaves it.
+    /// The place where such a Read leaves it.
     pub(super) fn found_octet(&self) -> iwarp::Sge {
         // The low one of the value.
         let low = if cfg!(target_endian = "little") { 0 } else { 7 };
         self.inbox.sge(self.tail + FOUND + low, 1)
     }
 
-    /// Where Atomics leave what they found.
+    /// The place where Atomics leave the old value.
     pub(super) fn found(&self) -> iwarp::Sge {
         self.inbox.sge(self.tail + FOUND, 8)
     }

@@ -25,13 +25,13 @@ pub(super) struct Pace {
     pub(super) time: Duration,
 }
 
-/// What a case has shown, in the order of its subjects.
+/// The results of a case, in the order of its subjects.
 pub(super) struct Outcome {
     pub(super) case: Case,
     pub(super) results: Vec<Results>,
 }
 
-/// What the rounds of one subject have shown.
+/// The results of one subject's rounds.
 pub(super) struct Results {
     /// Messages of a round.
     pub(super) count: u64,

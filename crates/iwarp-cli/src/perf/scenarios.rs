@@ -36,7 +36,7 @@ pub(super) fn add(plan: &mut Plan, scenario: Scenario, selection: &Selection) ->
     Ok(())
 }
 
-/// Where the contender with this number of idle connections is.
+/// The place of the contender with this number of idle connections.
 pub(super) fn crowded(plan: &Plan) -> Option<usize> {
     plan.specs.iter().position(|spec| matches!(spec.kind, Kind::Crowd(_)))
 }

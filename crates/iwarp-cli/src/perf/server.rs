@@ -48,11 +48,11 @@ pub(super) fn run(settings: &Settings) -> Result<()> {
     }
 }
 
-/// What a client has asked for so far.
+/// The things that a client has asked for so far.
 struct Client {
     control: Control,
     contenders: Vec<Box<dyn Contender>>,
-    /// Where they run.
+    /// The CPUs that they run on.
     cpus: Vec<Vec<usize>>,
     background: Option<Background>,
 }

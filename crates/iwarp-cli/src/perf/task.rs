@@ -1,4 +1,4 @@
-//! What both ends do in a round, as the control protocol says it.
+//! The work of both ends in a round, as the control protocol says it.
 
 use std::time::Duration;
 
@@ -32,13 +32,13 @@ pub(super) trait Contender {
     /// Compares what came with what had to come, when the clock has stopped.
     fn verify(&mut self, task: &Task, side: Side) -> Result<()>;
 
-    /// What its idle connections cost here; nothing for those that have none.
+    /// The cost of its idle connections here; nothing for those that have none.
     fn idle(&mut self) -> Option<Idle> {
         None
     }
 }
 
-/// What idle connections cost one process.
+/// The cost of idle connections for one process.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug)]
 pub(super) struct Idle {
     pub(super) connections: usize,
@@ -48,14 +48,14 @@ pub(super) struct Idle {
     pub(super) empty_poll: f64,
 }
 
-/// Which end this is.
+/// One of the two ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Side {
     Client,
     Server,
 }
 
-/// What a contender is made of.
+/// The parts of a contender.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Spec {
     pub(super) transport: Transport,
@@ -67,7 +67,7 @@ pub(super) struct Spec {
     pub(super) max_depth: usize,
     /// Congestion control of connections within a host; the system's without.
     pub(super) congestion: Option<String>,
-    /// Where everything of it runs.
+    /// The CPUs that all of it runs on.
     pub(super) places: Places,
 }
 
@@ -115,7 +115,7 @@ impl Spec {
     }
 }
 
-/// What is done with connections.
+/// The use that is made of connections.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Kind {
@@ -205,7 +205,7 @@ pub(super) const fn mark(number: u64) -> u8 {
     (number % 255) as u8 + 1
 }
 
-/// Who sends what when.
+/// The order of messages between the two ends.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Flow {

@@ -17,11 +17,11 @@ const REQUEST: usize = 32;
 /// Connections between the two processes, used by one thread at each end.
 pub(super) struct Tcp {
     streams: Vec<Stream>,
-    /// What is sent, one call's worth.
+    /// The octets that one call sends.
     source: Vec<u8>,
-    /// What is sent last.
+    /// The octets that are sent last.
     last: Vec<u8>,
-    /// What came, one call's worth.
+    /// Room for the octets that one call receives.
     sink: Vec<u8>,
 }
 

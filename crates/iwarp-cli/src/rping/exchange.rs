@@ -1,4 +1,4 @@
-//! What both ends of rping do: messages of 16 octets that lend a buffer or say "go ahead".
+//! The work of both ends of rping: messages of 16 octets that lend a buffer or say "go ahead".
 
 use std::time::Duration;
 

@@ -22,7 +22,7 @@ pub(crate) fn make(round: u64, size: usize) -> Vec<u8> {
     text
 }
 
-/// What of a text is shown: up to its zero.
+/// The part of a text that is shown: up to its zero.
 pub(crate) fn show(octets: &[u8]) -> String {
     let end = octets.iter().position(|&octet| octet == 0).unwrap_or(octets.len());
     String::from_utf8_lossy(&octets[..end]).into_owned()

@@ -1,4 +1,4 @@
-//! Where the drop-in libraries are.
+//! The place of the drop-in libraries.
 
 use std::env;
 use std::fs::File;
@@ -68,7 +68,7 @@ impl Libraries {
         Ok(Self { directory: links::directory("lib", &all)? })
     }
 
-    /// Where `libibverbs.so.1` and the others are; suits a list that colons separate.
+    /// The directory of `libibverbs.so.1` and the others; suits a list that colons separate.
     pub(super) fn directory(&self) -> &Path {
         &self.directory
     }

@@ -14,7 +14,7 @@ use rustix::process::geteuid;
 
 use super::libraries::suits_loader;
 
-/// What a file in such a directory is.
+/// The contents of a file in such a directory.
 #[derive(Hash)]
 pub(super) enum Content {
     /// A symbolic link to this.
@@ -73,7 +73,7 @@ fn candidates() -> Vec<PathBuf> {
 /// The place where every user may write and, by its sticky bit, none may change what is another's.
 const EVERYBODYS: &str = "/tmp";
 
-/// Which users there are (user_namespaces(7)): pairs of where a range begins inside and outside,
+/// The users of a namespace (user_namespaces(7)): pairs of where a range begins inside and outside,
 /// and its length. Empty where the system does not tell.
 struct UserNamespace(Vec<[u32; 3]>);
 

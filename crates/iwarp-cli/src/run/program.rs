@@ -1,4 +1,4 @@
-//! What kind of program it is, and whether the loader would give it other libraries.
+//! The kind of a program, and whether the loader would give it other libraries.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -22,7 +22,7 @@ pub(super) struct Located {
     kind: Kind,
 }
 
-/// What the file is.
+/// The kind of a file.
 #[derive(Debug, PartialEq, Eq)]
 enum Kind {
     /// A dynamic program for this machine.
@@ -37,7 +37,7 @@ enum Kind {
     Other,
 }
 
-/// What a dynamic program asks of its loader.
+/// The requests of a dynamic program to its loader.
 #[derive(Debug, PartialEq, Eq)]
 struct Dynamic {
     interpreter: PathBuf,

@@ -31,7 +31,7 @@ pub(super) fn tree(options: &Options) -> Result<PathBuf> {
     links::directory("sysfs", &tree.0)
 }
 
-/// What is in the tree, by the paths below it.
+/// The contents of the tree, by the paths below it.
 struct Tree(Vec<(String, Content)>);
 
 impl Tree {

@@ -16,7 +16,7 @@ const DEEP: u32 = 8;
 /// In [`Chain::order`]: the default action.
 const DEFAULT: u64 = 0xff;
 
-/// What one signal's handlers were.
+/// The handlers that one signal had before ours.
 pub(super) struct Chain {
     known: [Known; MOST],
     /// The numbers of handlers, each plus one, the last one that ours replaced in the lowest octet.
@@ -35,7 +35,7 @@ impl Known {
     }
 }
 
-/// What was done.
+/// The way a signal was passed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Called {
     /// A handler was called.

@@ -9,7 +9,7 @@ use super::chain::{self, Chain};
 use super::table::end_of_block;
 
 const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
-/// What handlers there were before ours, for each signal.
+/// The handlers before ours, for each signal.
 static BEFORE: [Chain; 2] = [Chain::new(), Chain::new()];
 static WANTED: AtomicBool = AtomicBool::new(false);
 
@@ -139,7 +139,7 @@ unsafe fn resume(context: *mut libc::ucontext_t, fault: usize) -> bool {
     true
 }
 
-/// What the kernel would have done without a handler: as soon as this one returns, either the
+/// Does what the kernel would have done without a handler: as soon as this one returns, either the
 /// instruction faults again, or the signal that a process sent comes again.
 ///
 /// # Safety

@@ -9,7 +9,7 @@ use rustix::net::sockopt as option;
 
 use super::{Ipv6Listen, TcpSocket};
 
-/// Who else may take a port that is reserved and not used yet.
+/// The sockets that may take a port beside the one that has reserved it and does not use it yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
     /// No other socket.

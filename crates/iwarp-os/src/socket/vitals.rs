@@ -1,4 +1,4 @@
-//! What the system knows of a connection's health (`TCP_INFO`).
+//! A connection's health, as the system knows it (`TCP_INFO`).
 
 use std::io;
 use std::os::fd::AsFd;
@@ -40,8 +40,8 @@ pub struct Vitals {
 }
 
 impl TcpSocket {
-    /// What the system knows; `None` where it does not say (gVisor has the option and leaves most of
-    /// it empty).
+    /// The connection's health; `None` where the system does not say (gVisor has the option and
+    /// leaves most of it empty).
     ///
     /// # Errors
     ///
@@ -69,8 +69,9 @@ impl TcpSocket {
         }))
     }
 
-    /// Asks a silent peer again after so long at the latest, whether by sending a segment again or by
-    /// probing its closed window (`TCP_RTO_MAX_MS`, from 1 s to 2 min, which is the system's limit).
+    /// Asks a silent peer again after so long at the latest, whether by sending a segment again or
+    /// by probing its closed window (`TCP_RTO_MAX_MS`, from 1 s to 2 min, which is the system's
+    /// limit).
     ///
     /// # Errors
     ///

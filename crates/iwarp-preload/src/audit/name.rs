@@ -1,4 +1,4 @@
-//! Which files are ours to replace.
+//! The files that are ours to replace.
 
 /// A library that programs bring along.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

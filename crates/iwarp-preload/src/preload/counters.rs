@@ -114,7 +114,7 @@ unsafe fn begins_with(mut text: *const u8, start: &[u8]) -> bool {
     true
 }
 
-/// What the list says: a number, and lines with the names of files.
+/// The contents of the list: a number, and lines with the names of files.
 fn evaluate(list: &[u8; LIST], length: usize) -> Option<u64> {
     let mut lines = [0_u8; LIST];
     // Each line a string of its own.

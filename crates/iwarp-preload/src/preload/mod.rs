@@ -15,5 +15,5 @@ mod functions;
 mod glob;
 mod redirect;
 
-/// What is shown out of the tree.
+/// The paths that are shown out of the tree.
 pub(crate) const SHOWN: [&str; 2] = ["/sys/class/infiniband", "/dev/infiniband"];

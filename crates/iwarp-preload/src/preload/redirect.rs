@@ -10,7 +10,7 @@ use super::c;
 /// Of a path, with its NUL.
 const MAX: usize = c::PATH_MAX;
 
-/// Where the tree is. A copy: programs that change their title overwrite the environment.
+/// The path of the tree. A copy: programs that change their title overwrite the environment.
 struct Tree {
     path: UnsafeCell<[u8; MAX]>,
     /// Its length, or one of the numbers below.

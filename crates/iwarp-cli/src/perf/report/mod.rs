@@ -1,4 +1,4 @@
-//! What came out, ready to be shown.
+//! The results, ready to be shown.
 
 mod charts;
 pub(super) mod compare;
@@ -25,12 +25,12 @@ pub(super) struct Report {
     pub(super) format: u32,
     pub(super) run: About,
     pub(super) cases: Vec<CaseReport>,
-    /// What idle connections cost.
+    /// The cost of idle connections.
     pub(super) idle: Vec<IdleReport>,
     pub(super) paper: Option<Paper>,
 }
 
-/// What idle connections cost one of the processes.
+/// The cost of idle connections for one of the processes.
 #[derive(Serialize, Clone, Debug)]
 pub(super) struct IdleReport {
     pub(super) process: &'static str,
@@ -111,7 +111,7 @@ pub(super) struct Versus {
     pub(super) p50: Option<f64>,
 }
 
-/// What a side costs.
+/// The cost of one side.
 #[derive(Serialize, Clone, Copy, Debug)]
 pub(super) struct Cost {
     /// CPU seconds for a GiB.

@@ -122,7 +122,7 @@ pub(crate) fn sheet(case: &CaseReport) -> Sheet {
     }
 }
 
-/// What a case is about.
+/// The subject of a case, as a headline.
 pub(crate) fn headline(case: &CaseReport) -> String {
     let size = size::show(case.size);
     let mut text = case.title.as_ref().map(|title| format!("{title}: ")).unwrap_or_default();
