@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::shell;
+use crate::{messages, shell};
 
 const CRATES: [&str; 2] = ["iwarp-types", "iwarp-proto"];
 const HEAD: [&str; 2] = ["#![no_std]", "#![forbid(unsafe_code)]"];
@@ -104,23 +104,10 @@ fn names_std(source: &str) -> bool {
 /// Builds the crate and returns its library.
 fn build(name: &str) -> Result<PathBuf> {
     let library = format!("lib{}", name.replace('-', "_"));
-    let messages = shell::output(&mut shell::cargo([
-        "build",
-        "--package",
-        name,
-        "--lib",
-        "--no-default-features",
-        "--message-format=json-render-diagnostics",
-    ]))?;
-    // One JSON object a line; the name of the library is all that is wanted of it.
-    messages
-        .lines()
-        .filter(|line| line.contains("\"reason\":\"compiler-artifact\""))
-        .flat_map(|line| line.split('"'))
-        .filter(|word| word.contains(&library) && word.ends_with(".rlib"))
-        .map(PathBuf::from)
-        .next_back()
-        .context("cargo built no library")
+    let mut cargo = shell::cargo(["build", "--package", name, "--lib", "--no-default-features"]);
+    let built = messages::libraries(&mut cargo)?;
+    let named = |file: &PathBuf| file.to_string_lossy().contains(&library);
+    built.into_iter().rfind(named).context("cargo built no library")
 }
 
 /// The names in lines like `3 alloc-6e6df4ffe0af4d15 hash ...`.
