@@ -1,4 +1,4 @@
-//! The pieces that the gate is built from; its model in `tests/loom.rs` brings others.
+//! The pieces that the gate is built from; its model in `tests/loom` brings others.
 
 pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 

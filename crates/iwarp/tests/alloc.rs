@@ -9,11 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{DEADLINE, End, Setup};
 use iwarp::{
     AtomicOp, CompletionQueue, MemoryRegion, Options, Payload, PostError, RecvRequest, SendOp,
     SendRequest, Sge, WcStatus, WorkCompletion,
 };
+
+use crate::common::{DEADLINE, End, Setup};
 
 struct Counting;
 

@@ -10,12 +10,13 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::raw::Raw;
-use common::station::hasty;
-use common::{DEADLINE, all_access, parts, until};
 use iwarp::cm::{ConnectParams, Connection, EventChannel, EventKind, Id, Listener, connect};
 use iwarp::{Device, Ended, Options, RecvRequest};
 use iwarp_proto::mpa::wire::FrameKind;
+
+use crate::common::raw::Raw;
+use crate::common::station::hasty;
+use crate::common::{DEADLINE, all_access, parts, until};
 
 /// What the process has: descriptors with what they stand for, and threads.
 fn held(what: &str, about: impl Fn(&Path) -> String) -> Vec<String> {

@@ -2,29 +2,27 @@
 //! neither the log nor the CPU is flooded.
 
 mod common;
-#[path = "common/process.rs"]
-mod process;
 
 use std::collections::VecDeque;
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::raw::{Raw, request, send, terminate, write};
-use common::reports::Reports;
-use common::station::{Station, hasty};
-use common::{DEADLINE, alone, until};
 use iwarp::cm::ConnectParams;
 use iwarp::cm::Listener;
 use iwarp::{Device, Ended, Options, SendOp, Stag, TaggedOffset};
 use iwarp_os::TcpSocket;
 use iwarp_proto::mpa::wire::FrameKind;
-use process::{Child, role, say};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::common::process::{self, Child, role, say, this_test};
+use crate::common::raw::{Raw, request, send, terminate, write};
+use crate::common::reports::Reports;
+use crate::common::station::{Station, hasty};
+use crate::common::{DEADLINE, alone, sockets, until};
 
 /// The flood's address, and another.
 const FLOODED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
@@ -239,12 +237,11 @@ fn short_of_descriptors() {
 
 #[test]
 fn descriptors_that_run_out_cost_little_and_keep_nobody_out() {
-    const TEST: &str = "descriptors_that_run_out_cost_little_and_keep_nobody_out";
     if role().is_some() {
         return short_of_descriptors();
     }
     let _alone = alone();
-    let mut child = Child::start(TEST, "short of descriptors", &[]);
+    let mut child = Child::start(this_test!(), "short of descriptors", &[]);
     let addr: SocketAddr = child.hear("addr", DEADLINE).parse().unwrap();
     let effort = |child: &mut Child| {
         child.tell("how much");
@@ -364,22 +361,14 @@ fn every_terminate_is_a_line_and_many_are_few() {
     if role().is_some() {
         return is_terminated();
     }
-    let test = "every_terminate_is_a_line_and_many_are_few";
-    Child::start(test, "terminated", &[]).succeeds(DEADLINE);
+    Child::start(this_test!(), "terminated", &[]).succeeds(DEADLINE);
 }
 
 /// Octets that the system keeps for this process's ends of connections at that port.
 fn kept_by_the_system(port: u16) -> usize {
-    let names = std::fs::read_dir("/proc/self/fd").unwrap();
-    let fds = names.filter_map(|name| name.ok()?.file_name().to_str()?.parse::<RawFd>().ok());
-    fds.filter_map(|fd| {
-        // SAFETY: only the duplicate is kept; a descriptor closed meanwhile gives an error.
-        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-        let socket = TcpSocket::from(fd.try_clone_to_owned().ok()?);
-        let ours = socket.local_addr().ok()?.port() == port && socket.peer_addr().is_ok();
-        ours.then(|| socket.unacknowledged().ok()).flatten()
-    })
-    .sum()
+    let open = sockets::connected(port).into_iter();
+    let ours = open.filter(|socket| socket.local_addr().is_ok_and(|addr| addr.port() == port));
+    ours.filter_map(|socket| socket.unacknowledged().ok()).sum()
 }
 
 /// That many peers ask for more than sockets hold and read nothing; what the system keeps then.

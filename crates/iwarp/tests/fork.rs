@@ -10,10 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::{DEADLINE, End, Setup, couple, parts};
 use iwarp::cm::{ConnectParams, EventChannel, Id, Listener, connect};
 use iwarp::session;
 use iwarp::{Access, Device, Options, PostError, QpState, QueuePair, RecvRequest};
+
+use crate::common::{DEADLINE, End, Setup, couple, parts};
 
 /// Runs `child` in a forked process, which must leave with 0 in time; what happens there to a
 /// thread of the parent cannot happen here: it has but one.

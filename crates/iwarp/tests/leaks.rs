@@ -7,12 +7,13 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{DEADLINE, couple, next, until};
 use iwarp::cm::{Connection, Listener};
 use iwarp::{
     CompletionQueue, Device, Options, Payload, ProtectionDomain, QueuePair, QueuePairAttributes,
     RecvRequest, SendOp, SendRequest, WcStatus,
 };
+
+use crate::common::{DEADLINE, couple, next, until};
 
 const CONNECTIONS: usize = 1000;
 

@@ -1,8 +1,6 @@
 //! Programs that are served by what they do anyway: those that spin on memory by their posts,
 //! those that post much by their polls; and nobody is left waiting who does neither.
 
-#[path = "common/channels.rs"]
-mod channels;
 mod common;
 
 use std::collections::HashMap;
@@ -11,8 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{DEADLINE, End, Setup, until};
 use iwarp::{Device, MemoryRegion, Options};
+
+use crate::common::channels;
+use crate::common::{DEADLINE, End, Setup, until};
 
 /// Writes `mark` to the peer's memory and takes the completion.
 fn ask(end: &End, source: &MemoryRegion, target: &MemoryRegion, mark: u8) {

@@ -13,12 +13,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{DEADLINE, End, Setup, all_access, alone, couple, parts, pattern, until};
 use iwarp::cm::{ConnectParams, Listener, connect};
 use iwarp::{
     Device, MemoryRegion, Options, Payload, Personality, PostError, QueuePairAttributes,
     RecvRequest, SendOp, SendRequest, WcStatus,
 };
+
+use crate::common::{DEADLINE, End, Setup, all_access, alone, couple, parts, pattern, until};
 
 struct Refusing;
 

@@ -1,5 +1,4 @@
 //! Two connected ends whose completion queues raise events.
-#![allow(dead_code, unreachable_pub, reason = "every test binary uses a part of it")]
 
 use std::os::fd::AsFd;
 
@@ -7,7 +6,7 @@ use iwarp::cm::{Connection, Listener};
 use iwarp::{CompletionChannel, Device, Options, QueuePair, QueuePairAttributes};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use crate::common::{DEADLINE, End, couple};
+use super::{DEADLINE, End, couple};
 
 struct Parts {
     device: Device,

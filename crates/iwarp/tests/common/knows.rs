@@ -1,5 +1,4 @@
 //! What the two ends of queue pairs say and prove to each other, written down a second time.
-#![allow(unreachable_pub, reason = "as the other helpers of tests")]
 
 use std::net::IpAddr;
 

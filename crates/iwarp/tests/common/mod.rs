@@ -1,10 +1,14 @@
 //! Two connected ends in one process, and waiting with a deadline.
 #![allow(dead_code, unreachable_pub, reason = "every test binary uses a part of it")]
 
+pub mod channels;
+pub mod knows;
 pub mod meet;
 pub mod pages;
+pub mod process;
 pub mod raw;
 pub mod reports;
+pub mod sockets;
 pub mod station;
 pub mod victim;
 

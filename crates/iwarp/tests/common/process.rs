@@ -1,6 +1,5 @@
 //! A test with a second process: the test binary runs the same test once more, as a child that
 //! learns from its environment which part it plays.
-#![allow(dead_code, unreachable_pub, reason = "every test binary uses a part of it")]
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
@@ -11,11 +10,28 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use iwarp::cm::{ConnectParams, Listener, connect};
-use iwarp::{Device, Options, QueuePairAttributes};
+use iwarp::{Device, Options};
 
-use crate::common::{DEADLINE, End};
+use super::{DEADLINE, End, parts};
 
 const ROLE: &str = "IWARP_TEST_ROLE";
+
+/// The name of the test function that it stands in, as the harness and [`Child::start`] know it.
+#[allow(unused_macros, reason = "every test binary uses a part of it")]
+macro_rules! this_test {
+    () => {{
+        fn here() {}
+        $crate::common::process::name_around(here)
+    }};
+}
+#[allow(unused_imports, reason = "every test binary uses a part of it")]
+pub(crate) use this_test;
+
+/// For [`this_test`]: the path of the function that `inner` stands in, without the binary's name.
+pub fn name_around<F>(_inner: F) -> &'static str {
+    let path = std::any::type_name::<F>();
+    path.strip_suffix("::here").and_then(|path| path.split_once("::")).expect("a test").1
+}
 
 /// Which part this process plays; `None` in the one that was started by hand.
 pub fn role() -> Option<String> {
@@ -25,6 +41,16 @@ pub fn role() -> Option<String> {
 /// What the parent has set.
 pub fn setting(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("{name} is not set"))
+}
+
+/// Runs `test` once more in a process that has nothing else to do. False in that process, true in
+/// the one that started it, where the test has passed then.
+pub fn passed_apart(test: &str, patience: Duration) -> bool {
+    if role().is_some() {
+        return false;
+    }
+    Child::start(test, "apart", &[]).succeeds(patience);
+    true
 }
 
 /// Tells the parent something. The harness may have begun a line.
@@ -72,7 +98,12 @@ impl Child {
                 }
             }
         });
-        Self { child, stdin, lines }
+        let child = Self { child, stdin, lines };
+        // The harness takes a name that no test has for a success.
+        let tests =
+            child.next_line("how many tests", DEADLINE, |line| line.strip_prefix("running "));
+        assert_eq!(tests, "1 test", "{test}");
+        child
     }
 
     pub fn id(&self) -> u32 {
@@ -81,18 +112,28 @@ impl Child {
 
     /// What the child says about `key`.
     pub fn hear(&self, key: &str, patience: Duration) -> String {
+        self.next_line(key, patience, |line| line.strip_prefix('@')?.strip_prefix(key))
+    }
+
+    /// What `pick` makes of the next line that it picks.
+    fn next_line(
+        &self,
+        what: &str,
+        patience: Duration,
+        pick: impl Fn(&str) -> Option<&str>,
+    ) -> String {
         let deadline = Instant::now() + patience;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.lines.recv_timeout(left) {
                 Ok(line) => {
-                    if let Some(value) = line.strip_prefix('@').and_then(|l| l.strip_prefix(key)) {
+                    if let Some(value) = pick(&line) {
                         return value.trim().to_owned();
                     }
                 }
-                Err(RecvTimeoutError::Timeout) => panic!("the child does not say {key} in time"),
+                Err(RecvTimeoutError::Timeout) => panic!("the child does not say {what} in time"),
                 Err(RecvTimeoutError::Disconnected) => {
-                    panic!("the child ended without saying {key}")
+                    panic!("the child ended without saying {what}")
                 }
             }
         }
@@ -164,19 +205,4 @@ pub fn dial(device: &Device, addr: SocketAddr, depth: usize) -> End {
     let (pd, send_cq, recv_cq, qp) = parts(device, depth);
     let connection = connect(device, addr, &qp, &ConnectParams::default(), DEADLINE).unwrap();
     End { device: device.clone(), pd, send_cq, recv_cq, qp, connection }
-}
-
-pub fn parts(device: &Device, depth: usize) -> Parts {
-    let pd = device.alloc_pd();
-    let send_cq = device.create_cq(depth * 2, None).unwrap();
-    let recv_cq = device.create_cq(depth * 2, None).unwrap();
-    let attributes = QueuePairAttributes {
-        max_send_wr: depth,
-        max_recv_wr: depth,
-        max_send_sge: 32,
-        max_recv_sge: 32,
-        ..QueuePairAttributes::new(&send_cq, &recv_cq)
-    };
-    let qp = pd.create_qp(&attributes).unwrap();
-    (pd, send_cq, recv_cq, qp)
 }

@@ -337,7 +337,7 @@ impl Raw {
 
     /// The end, in whichever way, before any octet.
     pub fn expect_end(&mut self) {
-        assert_eq!(self.received, []);
+        assert_eq!(self.received, [0_u8; 0]);
         let end = self.fill();
         assert!(end.is_some(), "octets came: {:?}", self.received);
     }

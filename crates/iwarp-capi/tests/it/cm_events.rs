@@ -1,0 +1,75 @@
+//! What programs are told by the connection manager, in which order, on both kinds of device. The
+//! scenarios are in `c/cm_events.c`, `c/cm_lifetimes.c` and `c/cm_steps.c`.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crate::support;
+
+/// Runs a scenario of a program that is compiled once.
+fn run(program: &'static OnceLock<PathBuf>, name: &str, source: &str, scenario: &str) {
+    let program: &Path = program.get_or_init(|| {
+        let whole = source.replace("#include \"cm.h\"", include_str!("../c/cm.h"));
+        support::compile(name, &whole, &["-lrdmacm", "-libverbs"])
+    });
+    for personality in ["iwarp", "roce"] {
+        let env = [("IWARP_PERSONALITY", personality)];
+        let output = support::run_program(program, &[scenario], &env, Duration::from_secs(60));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{scenario} {personality}: {}\n{said}", output.status);
+    }
+}
+
+macro_rules! scenarios {
+    ($module:ident, $file:literal: $($test:ident = $scenario:literal),* $(,)?) => {
+        mod $module {
+            static PROGRAM: std::sync::OnceLock<std::path::PathBuf> = std::sync::OnceLock::new();
+
+            $(
+                #[test]
+                fn $test() {
+                    super::run(&PROGRAM, stringify!($module), include_str!($file), $scenario);
+                }
+            )*
+        }
+    };
+}
+
+scenarios! { events, "../c/cm_events.c":
+    every_step_is_an_event = "order",
+    the_end_is_told_without_a_queue_pair = "qp-destroyed-first",
+    the_end_is_told_when_verbs_destroyed_the_queue_pair = "qp-destroyed-directly",
+    the_end_is_told_although_the_queue_pair_went_meanwhile = "disconnect-follows-qp",
+    a_refusal_says_why_and_flushes = "reject",
+    nobody_listens = "nobody-listens",
+    events_migrate_with_their_id = "migrate",
+    programs_have_events_of_their_own = "user-events",
+    the_descriptor_is_the_programs = "channel-flags",
+    events_have_names = "names",
+}
+
+scenarios! { lifetimes, "../c/cm_lifetimes.c":
+    destroying_waits_for_acknowledgement = "destroy-waits-for-ack",
+    a_request_is_the_listeners_event = "requests-belong-to-the-listener",
+    requests_go_with_their_listener = "listener-goes-first",
+    a_port_can_be_bound_again_at_once = "bind-again",
+    a_waiting_thread_can_be_cancelled = "cancel",
+    a_channel_may_go_under_a_waiting_thread = "channel-goes-under-waiter",
+    a_channel_may_have_gone_before_a_thread_waits = "channel-went-before-waiter",
+    a_channel_may_go_before_its_ids = "channel-goes-first",
+    a_crash_is_seen_within_a_second = "crash",
+    a_child_has_connections_of_its_own = "forked",
+}
+
+scenarios! { steps, "../c/cm_steps.c":
+    ids_without_a_channel_wait = "synchronous",
+    programs_bring_their_own_queue_pair = "external",
+    private_data_goes_without_a_queue_pair = "private-data-only",
+    options_do_what_they_say = "options",
+    the_timeout_is_read_back = "ack-timeout",
+    addresses_are_looked_up = "addresses",
+    what_there_is_not_fails_at_once = "unsupported",
+    ids_share_one_context = "devices",
+    a_client_connects_from_where_it_is_bound = "bound-source",
+}

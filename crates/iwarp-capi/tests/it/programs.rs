@@ -1,0 +1,232 @@
+//! C programs that are linked to the system's libibverbs and run with ours.
+
+use std::time::Duration;
+
+use crate::support;
+
+/// A program of `tests/c` with the headers it includes, in one text.
+macro_rules! source {
+    ($file:literal) => {
+        include_str!(concat!("../c/", $file))
+            .replace("#include \"pair.h\"", include_str!("../c/pair.h"))
+            .replace("#include \"check.h\"", include_str!("../c/check.h"))
+            .replace("#include \"cm.h\"", include_str!("../c/cm.h"))
+    };
+}
+
+const ROCE: (&str, &str) = ("IWARP_PERSONALITY", "roce");
+
+#[test]
+fn symbols_are_found_by_version_and_the_library_loads_again_and_again() {
+    let said = support::run("loading", &source!("loading.c"), &[]);
+    assert!(said.contains("before 2007"), "{said}");
+    let said = support::run("loading_off", &source!("loading.c"), &[("IWARP_LOG", "off")]);
+    assert_eq!(said, "");
+}
+
+/// Whatever the lists call a stub fails as they say, old versions and private names included.
+#[test]
+fn every_function_that_is_not_there_says_so() {
+    let lists =
+        [include_str!("../../ibverbs/exports.txt"), include_str!("../../rdmacm/exports.txt")];
+    let mut table = String::new();
+    for line in lists.iter().flat_map(|list| list.lines()).filter(|line| !line.starts_with('#')) {
+        let Some((symbol, kind)) = line.split_once(" STUB_") else { continue };
+        let (name, version) = symbol.split_once('@').unwrap();
+        let version = version.trim_start_matches('@');
+        table.push_str(&format!("{{ \"{name}\", \"{version}\", {kind} }},\n"));
+    }
+    assert!(table.contains("ibv_create_ah") && table.contains("IBVERBS_1.0"), "{table}");
+    let source = source!("missing.c").replace("TABLE", &table);
+    let said = support::run("missing", &source, &[("IWARP_LOG", "info")]);
+    assert!(said.contains("iwarp: ibv_create_ah: not supported\n"), "{said}");
+    assert_eq!(said.matches("before 2007").count(), 1, "{said}");
+    // Programs try what is there.
+    let said = support::run("missing_quiet", &source, &[]);
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+/// A datagram queue pair is a number; the step that would make it more fails.
+#[test]
+fn a_datagram_queue_pair_has_a_number_at_most() {
+    let said = support::run("datagram_roce", &source!("datagram.c"), &[ROCE]);
+    assert!(said.contains("no datagram (UD) queue pairs"), "{said}");
+    assert!(said.contains("UCX_TLS=^ud,ud:aux"), "{said}");
+    let said = support::run("datagram", &source!("datagram.c"), &[]);
+    assert!(said.contains("no datagram (UD) queue pairs"), "{said}");
+}
+
+/// Two names for one device, the second with the addresses of one interface.
+#[test]
+fn the_user_names_devices_and_gives_them_interfaces() {
+    let interfaces = std::fs::read_dir("/sys/class/net").expect("interfaces");
+    let names = interfaces.flatten().map(|entry| entry.file_name().into_string().unwrap());
+    let other = names.filter(|name| name != "lo").min();
+    let devices = other.map(|name| format!("mlx5_0={name},rdma-lo=lo"));
+    let devices = devices.expect("an interface beside lo");
+    support::run("devices", &source!("devices.c"), &[("IWARP_DEVICES", &devices)]);
+    let said = support::run("no_devices", NO_DEVICES, &[("IWARP_DEVICES", "a=no such one")]);
+    assert!(said.contains("IWARP_DEVICES=a=no such one: expected names"), "{said}");
+}
+
+const NO_DEVICES: &str = "
+#include <errno.h>
+#include <infiniband/verbs.h>
+int main(void) { return ibv_get_device_list(NULL) || errno != EINVAL; }
+";
+
+#[test]
+fn a_thread_that_waits_can_be_cancelled() {
+    support::run("cancel", &source!("cancel.c"), &[]);
+}
+
+/// `close`, `getrandom` and other functions that the library calls are cancellation points.
+#[test]
+fn a_thread_that_is_to_be_cancelled_can_use_the_device() {
+    support::run("cancelled", &source!("cancelled.c"), &[]);
+}
+
+/// Says something when there are sanitizers.
+#[test]
+fn threads_use_a_device_all_at_once() {
+    support::run("threads", &source!("threads.c"), &[]);
+    support::run("threads_roce", &source!("threads.c"), &[ROCE]);
+}
+
+#[test]
+fn every_operation_works_in_every_way_of_posting() {
+    support::run("data", &source!("data.c"), &[]);
+}
+
+#[test]
+fn every_operation_works_on_a_device_that_looks_like_roce() {
+    support::run("data_roce", &source!("data.c"), &[ROCE]);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    support::run("refused", &source!("refused.c"), &[]);
+    support::run("refused_roce", &source!("refused.c"), &[ROCE]);
+}
+
+/// On a card the first would be EBUSY, which ends perftest with an error.
+#[test]
+fn regions_outlive_their_domain_and_nothing_is_left() {
+    support::run("lifetimes", &source!("lifetimes.c"), &[]);
+}
+
+/// A program with more rights than its user does not do what that user's variables say.
+#[test]
+fn variables_do_not_count_for_programs_with_more_rights() {
+    let iwarp = ("IWARP_PERSONALITY", "iwarp");
+    let wanted = [iwarp, ("IWARP_LOG", "debug"), ("IWARP_CRC", "off")];
+    let program = support::compile("secure", include_str!("../c/secure.c"), &["-ldl"]);
+    let Some((plain, set_uid)) = support::install(&program) else {
+        println!("not run: needs root, and a folder where set-user-ID counts");
+        return;
+    };
+    let said = support::run_as_nobody(&plain, &wanted);
+    assert!(said.contains("secure 0 device iwarp0"), "{said}");
+    // One that makes no sense is an error there, and nothing here.
+    let wrong = [wanted[0], wanted[1], ("IWARP_CRC", "maybe")];
+    let said = support::run_as_nobody(&plain, &wrong);
+    assert!(said.contains("secure 0 device none"), "{said}");
+    for variables in [wanted, wrong] {
+        let said = support::run_as_nobody(&set_uid, &variables);
+        assert_eq!(said, "secure 1 device roce0\n");
+    }
+    let _ = std::fs::remove_dir_all(plain.parent().unwrap());
+}
+
+/// A sandbox that refuses a system call: the library does without, or says at once what it cannot
+/// do. It never stands still without a word.
+#[test]
+fn system_calls_may_be_refused() {
+    let needless = [
+        "ioctl",
+        "getrandom",
+        "epoll_pwait2",
+        "epoll_pwait",
+        "membarrier",
+        "madvise",
+        "memfd_create",
+        "timerfd_create",
+        "mincore",
+        "sched_yield",
+        "sched_getaffinity",
+        "getsockopt",
+        "rt_sigprocmask",
+        "clock_nanosleep",
+        "openat",
+        "ioctl,getrandom,epoll_pwait2,membarrier,madvise,memfd_create,timerfd_create,prctl",
+    ];
+    let program = support::compile("sandbox", &source!("sandbox.c"), &["-libverbs"]);
+    let run = |refused: &str| {
+        support::run_program(&program, &[], &[("REFUSED", refused)], Duration::from_secs(30))
+    };
+    for refused in needless {
+        let output = run(refused);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(said, "works\n", "{refused}: {output:?}");
+    }
+    let needed = [
+        ("epoll_pwait,epoll_pwait2", "cannot open the device"),
+        ("eventfd2", "cannot open the device"),
+        ("epoll_create1", "cannot open the device"),
+        ("epoll_ctl", "cannot open the device"),
+        ("fcntl", "cannot open the device"),
+        ("clone3", "cannot open the device"),
+        ("socket", "Operation not permitted"),
+        ("bind", "Operation not permitted"),
+        ("listen", "Operation not permitted"),
+        ("getsockname", "Operation not permitted"),
+        ("setsockopt", "Operation not permitted"),
+        ("recvmsg", "Operation not permitted"),
+        ("connect", "could not meet"),
+        ("getpeername", "could not meet"),
+    ];
+    for (refused, complaint) in needed {
+        let output = run(refused);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{refused}: {output:?}");
+        assert!(said.contains(complaint), "{refused}: {output:?}");
+    }
+}
+
+#[test]
+fn asynchronous_events_are_told_and_acknowledged() {
+    support::run("async", &source!("async.c"), &[]);
+    support::run("async_roce", &source!("async.c"), &[ROCE]);
+}
+
+/// What `free` or `munmap` before `ibv_dereg_mr` does on a card: nothing, or an error of the request.
+#[test]
+fn memory_that_is_gone_fails_a_request_and_not_the_program() {
+    for (name, crc) in [("vanishing", "on"), ("vanishing_plain", "off")] {
+        let said = support::run(name, &source!("vanishing.c"), &[("IWARP_CRC", crc)]);
+        assert!(said.contains("vanished"), "{said}");
+        // One line for each of them, but for the program itself.
+        assert!(said.contains("while it was registered: connection terminated"), "{said}");
+    }
+}
+
+#[test]
+fn files_of_a_program_that_closed_our_descriptors_stay_clean() {
+    let said = support::run("closing", &source!("closing.c"), &[]);
+    assert!(!said.contains("internal error"), "{said}");
+}
+
+#[test]
+fn a_forked_child_has_a_device_of_its_own() {
+    support::run("forking", &source!("forking.c"), &[]);
+}
+
+/// One arena for all threads: what the program takes is not there for the worker either, and the size
+/// of the process does not change by itself.
+const ONE_ARENA: (&str, &str) = ("MALLOC_ARENA_MAX", "1");
+
+#[test]
+fn a_program_without_memory_is_refused_what_it_asks_for() {
+    support::run("starved", &source!("starved.c"), &[ONE_ARENA]);
+    support::run("starved_roce", &source!("starved.c"), &[ROCE, ONE_ARENA]);
+}

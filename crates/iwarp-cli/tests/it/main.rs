@@ -1,0 +1,12 @@
+//! The command as users run it, in processes of its own.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod bundled;
+mod capture;
+mod command;
+mod demo;
+mod perf;
+mod rping;
+mod run;

@@ -1,0 +1,15 @@
+//! Registered memory from outside. What measures its process or takes its signals has a file beside
+//! this folder.
+
+#[cfg(unix)]
+#[path = "../common/mod.rs"]
+mod common;
+
+mod gone;
+mod last_octet;
+mod lend;
+mod races;
+mod regions;
+mod stags;
+mod uses;
+mod windows;

@@ -1,0 +1,751 @@
+//! Queue pairs that meet without the connection manager: (GID, number) against (GID, number).
+
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use iwarp::{
+    CompletionQueue, ModifyError, Options, Peer, Personality, QpState, QueuePairAttributes, Retry,
+    WcStatus,
+};
+
+use crate::common;
+use crate::common::meet::{LOOPBACK, Model, PAUSE, Place, Side, exchange, gid};
+use crate::common::process::{
+    Child, listen_to_parent, passed_apart, role, say, setting, this_test,
+};
+use crate::common::reports::Reports;
+use crate::common::{DEADLINE, next, until};
+
+/// Work waits at least so long for a connection.
+const LEAST: Duration = Duration::from_secs(3);
+
+fn port(side: &Side) -> SocketAddr {
+    SocketAddr::new(LOOPBACK.parse().unwrap(), (side.qp.number() >> 8) as u16)
+}
+
+/// Whether somebody listens there.
+fn listens(addr: SocketAddr) -> bool {
+    TcpStream::connect(addr).is_ok()
+}
+
+/// All ways to mix three steps of one end with three of the other.
+fn mixtures() -> Vec<Vec<bool>> {
+    let all = (0..1_u32 << 6).filter(|mask| mask.count_ones() == 3);
+    all.map(|mask| (0..6).map(|bit| mask & (1 << bit) != 0).collect()).collect()
+}
+
+#[test]
+fn ends_meet_in_every_order() {
+    let (one, other) = (Place::new(), Place::new());
+    let mixtures = mixtures();
+    assert_eq!(mixtures.len(), 20);
+    for order in mixtures {
+        let ends = [one.end(), other.end()];
+        let mut done = [0; 2];
+        for which in order.iter().map(|first| usize::from(!first)) {
+            let (end, peer) = (&ends[which], &ends[1 - which]);
+            match done[which] {
+                0 => end.init(),
+                1 => end.rtr(peer),
+                _ => end.rts(),
+            }
+            done[which] += 1;
+        }
+        exchange(&ends[0], &ends[1]);
+        exchange(&ends[1], &ends[0]);
+    }
+}
+
+#[test]
+fn both_at_once() {
+    let (one, other) = (Place::new(), Place::new());
+    for round in 0..50 {
+        let ends = [one.end(), other.end()];
+        ends.iter().for_each(Side::init);
+        // With the messages posted at once, so that it shows if one gets lost.
+        ends.iter().for_each(|end| end.post_recv(1));
+        let start = Barrier::new(2);
+        thread::scope(|scope| {
+            for (end, peer) in [(&ends[0], &ends[1]), (&ends[1], &ends[0])] {
+                let start = &start;
+                scope.spawn(move || {
+                    start.wait();
+                    end.rtr(peer);
+                    end.rts();
+                    end.send(2, format!("round {round}").as_bytes());
+                });
+            }
+        });
+        for end in &ends {
+            assert_eq!(end.received(), format!("round {round}").as_bytes());
+            end.sent();
+        }
+    }
+}
+
+#[test]
+fn either_address_family() {
+    let options = Options::default;
+    for addr in ["127.0.0.1", "::1"] {
+        let (one, other) = (Place::with(options(), addr), Place::with(options(), addr));
+        let (a, b) = (one.end(), other.end());
+        a.all_the_way(&b);
+        b.all_the_way(&a);
+        exchange(&a, &b);
+    }
+}
+
+/// Whatever other addresses this host has, link-local ones included.
+#[test]
+fn every_address_of_the_host() {
+    let place = Place::new();
+    for gid in place.device.gids().unwrap() {
+        let (mut a, mut b) = (place.end(), place.end());
+        (a.gid, b.gid) = (gid.clone(), gid.clone());
+        a.all_the_way(&b);
+        b.all_the_way(&a);
+        exchange(&a, &b);
+        assert_eq!(a.qp.peer().unwrap().gid, gid.addr);
+    }
+}
+
+#[test]
+fn a_lid_leads_to_a_host_of_the_same_network() {
+    let place = Place::new();
+    let lid = place.device.lid().unwrap();
+    assert_ne!(lid, 0);
+    let (a, b) = (place.end(), place.end());
+    for (end, peer) in [(&a, &b), (&b, &a)] {
+        end.init();
+        let (number, psn) = (peer.qp.number(), peer.qp.psn());
+        let peer = Peer::from_lid(&place.device, lid, number, psn).unwrap();
+        assert_eq!(peer.gid, peer.local);
+        end.qp.connect_to(&peer).unwrap();
+        end.rts();
+    }
+    exchange(&a, &b);
+    let other = Peer::from_lid(&place.device, 0x0102, 7, 0).unwrap();
+    let (IpAddr::V4(own), IpAddr::V4(other)) = (other.local, other.gid) else {
+        panic!("{other:?}")
+    };
+    assert_eq!(own.octets()[..2], other.octets()[..2]);
+    assert_eq!(other.octets()[2..], [1, 2]);
+}
+
+#[test]
+fn what_is_sent_early_waits() {
+    let model = Model::default();
+    let (place, clock) = (model.place(), &model.clock);
+    for leader_is_late in [false, true] {
+        let (low, high) = place.ordered();
+        let (early, late) = if leader_is_late { (high, low) } else { (low, high) };
+        early.all_the_way(&late);
+        for n in 0..8_u8 {
+            early.send(u64::from(n), &[n; 16]);
+        }
+        late.init();
+        (0..8).for_each(|n| late.post_recv(n));
+        // Some attempts; less than work waits.
+        clock.advance(PAUSE * 3);
+        assert!(!early.qp.is_connected());
+        assert!(early.send_cq.poll_one().is_none());
+        late.rtr(&early);
+        // The next attempt of either.
+        clock.advance(PAUSE);
+        for n in 0..8_u8 {
+            assert_eq!(early.sent().wr_id, u64::from(n));
+        }
+        (0..8).for_each(|_| drop(late.received()));
+        late.rts();
+        exchange(&early, &late);
+    }
+}
+
+/// Without work that waits there is no limit.
+#[test]
+fn a_peer_may_come_late() {
+    let model = Model::default();
+    let (place, clock) = (model.place(), &model.clock);
+    let (early, late) = place.ordered();
+    early.all_the_way(&late);
+    early.post_recv(7);
+    clock.advance(LEAST * 100);
+    assert_eq!(early.qp.state(), QpState::Rts);
+    late.all_the_way(&early);
+    clock.advance(PAUSE);
+    late.send(1, b"late");
+    assert_eq!(early.received(), b"late");
+}
+
+#[test]
+fn a_queue_pair_can_be_its_own_peer() {
+    for (addr, personality) in [
+        ("127.0.0.1", Personality::Iwarp),
+        ("::1", Personality::Iwarp),
+        (LOOPBACK, Personality::Roce),
+    ] {
+        let place = Place::with(Options { personality, ..Options::default() }, addr);
+        for _ in 0..3 {
+            let end = place.end();
+            end.all_the_way(&end);
+            exchange(&end, &end);
+            let depth = end.qp.read_depths();
+            assert_eq!(depth, (16, 16));
+            end.qp.modify(QpState::Reset).unwrap();
+            end.all_the_way(&end);
+            exchange(&end, &end);
+        }
+    }
+}
+
+#[test]
+fn strangers_are_refused() {
+    let model = Model::default();
+    let (place, clock) = (model.place(), &model.clock);
+    let (low, high) = place.ordered();
+    let third = place.end();
+    // `low` expects the third, whose peer is somebody else.
+    low.all_the_way(&third);
+    high.all_the_way(&low);
+    third.init();
+    high.post_recv(1);
+    high.send(1, b"to nobody");
+    high.send(2, b"neither");
+    // Whether work waits is looked for now and then.
+    clock.advance(LEAST);
+    assert_eq!(high.qp.state(), QpState::Rts);
+    assert!(high.send_cq.poll_one().is_none());
+    clock.advance(PAUSE);
+    assert_eq!(high.status(), WcStatus::RetryExceeded);
+    assert_eq!(high.status(), WcStatus::Flushed);
+    assert_eq!(next(&high.recv_cq).status, WcStatus::Flushed);
+    assert_eq!(high.qp.state(), QpState::Err);
+    // That has not hurt anybody else.
+    assert_eq!(low.qp.state(), QpState::Rts);
+    third.rtr(&low);
+    third.rts();
+    clock.advance(PAUSE);
+    exchange(&low, &third);
+}
+
+#[test]
+fn a_queue_pair_has_one_connection() {
+    let model = Model::default();
+    let place = model.place();
+    let (a, b) = model.couple(&place);
+    // One more wants it.
+    let c = place.end();
+    c.all_the_way(&a);
+    c.send(1, b"me too");
+    model.clock.advance(LEAST + PAUSE);
+    assert_eq!(c.status(), WcStatus::RetryExceeded);
+    exchange(&a, &b);
+}
+
+#[test]
+fn reset_and_again() {
+    let (one, other) = (Place::new(), Place::new());
+    let (a, b) = (one.end(), other.end());
+    for round in 0..4 {
+        a.all_the_way(&b);
+        b.all_the_way(&a);
+        exchange(&a, &b);
+        let (first, second) = if round % 2 == 0 { (&a, &b) } else { (&b, &a) };
+        first.qp.modify(QpState::Reset).unwrap();
+        assert_eq!(first.qp.peer(), None);
+        // The other end sees it go.
+        until("the connection to end", || (second.qp.state() == QpState::Err).then_some(()));
+        if round > 1 {
+            // And may be late: until then it is not taken for its former self.
+            first.all_the_way(second);
+            assert!(!first.qp.is_connected());
+        }
+        second.qp.modify(QpState::Reset).unwrap();
+        while a.recv_cq.poll_one().is_some() || b.recv_cq.poll_one().is_some() {}
+        if round > 1 {
+            second.all_the_way(first);
+            exchange(first, second);
+            a.qp.modify(QpState::Reset).unwrap();
+            b.qp.modify(QpState::Reset).unwrap();
+        }
+    }
+}
+
+#[test]
+fn err_flushes_what_waits() {
+    let model = Model::default();
+    let place = model.place();
+    let (a, b) = (place.end(), place.end());
+    a.all_the_way(&b);
+    a.post_recv(1);
+    a.send(2, b"never");
+    a.qp.modify(QpState::Err).unwrap();
+    assert_eq!(a.status(), WcStatus::Flushed);
+    assert_eq!(next(&a.recv_cq).status, WcStatus::Flushed);
+    // And nobody comes any more.
+    b.all_the_way(&a);
+    b.send(1, b"hello?");
+    model.clock.advance(LEAST + PAUSE);
+    assert_eq!(b.status(), WcStatus::RetryExceeded);
+}
+
+/// Programs for InfiniBand poll for the last message and take a flushed request behind it for a
+/// failure: they get time to leave.
+#[test]
+fn a_peer_that_leaves_in_good_order_is_missed_after_a_moment() {
+    let place = Place::new();
+    for posts in [false, true] {
+        let (a, b) = (place.end(), place.end());
+        a.all_the_way(&b);
+        b.all_the_way(&a);
+        exchange(&a, &b);
+        a.post_recv(7);
+        let start = Instant::now();
+        drop(b);
+        if posts {
+            // The stream may still take one before it is seen that the peer has left.
+            until("work to fail", || {
+                a.send(8, b"still there?");
+                Some(a.status()).filter(|status| *status != WcStatus::Success)
+            });
+        }
+        assert_eq!(next(&a.recv_cq).status, WcStatus::Flushed);
+        let took = start.elapsed();
+        assert!(took >= Duration::from_secs(1), "{took:?}");
+        assert!(took < DEADLINE / 4, "{took:?}");
+        assert_eq!(a.qp.state(), QpState::Err);
+        // One that leaves meanwhile is gone at once.
+        let (a, b) = (place.end(), place.end());
+        a.all_the_way(&b);
+        b.all_the_way(&a);
+        exchange(&a, &b);
+        let start = Instant::now();
+        drop((b, a));
+        until("all connections to end", || (place.device.connections() == 0).then_some(()));
+        assert!(start.elapsed() < DEADLINE / 4, "{:?}", start.elapsed());
+    }
+}
+
+#[test]
+fn sqd_holds_back_and_rts_goes_on() {
+    let place = Place::new();
+    let (a, b) = (place.end(), place.end());
+    a.all_the_way(&b);
+    b.all_the_way(&a);
+    exchange(&a, &b);
+    a.qp.modify(QpState::Sqd).unwrap();
+    assert_eq!(a.qp.state(), QpState::Sqd);
+    b.post_recv(1);
+    a.send(1, b"held");
+    // A message there and its acknowledgement pass what is held back.
+    a.post_recv(2);
+    b.send(2, b"not held");
+    assert_eq!(a.received(), b"not held");
+    b.sent();
+    assert!(b.recv_cq.poll_one().is_none());
+    a.rts();
+    assert_eq!(b.received(), b"held");
+}
+
+#[test]
+fn only_what_the_verbs_allow() {
+    let place = Place::new();
+    let (a, b) = (place.end(), place.end());
+    assert!(matches!(a.qp.modify(QpState::Rts), Err(ModifyError::Transition(_))));
+    a.init();
+    assert!(matches!(a.qp.modify(QpState::Rts), Err(ModifyError::Transition(_))));
+    a.rtr(&b);
+    let again = a.qp.connect_to(&b.as_peer_of(&a.gid));
+    assert!(matches!(again, Err(ModifyError::Transition(_))));
+    // The connection manager's queue pairs are not found this way.
+    let cq = place.device.create_cq(8, None).unwrap();
+    let plain = place.pd.create_qp(&QueuePairAttributes::new(&cq, &cq)).unwrap();
+    let refused = plain.connect_to(&b.as_peer_of(&a.gid));
+    assert!(matches!(refused, Err(ModifyError::System(_))));
+}
+
+#[test]
+fn what_was_asked_for_is_what_is_told() {
+    let place = Place::new();
+    let (a, b) = (place.end(), place.end());
+    let limits = a.qp.capabilities();
+    assert_eq!((limits.max_send_wr, limits.max_recv_wr), (64, 64));
+    assert_eq!(a.qp.retry(), Retry::default());
+    let retry = Retry { timeout: Some(Duration::from_secs(1)), count: 4 };
+    a.init();
+    let peer = Peer { ird: 3, ord: 5, ..b.as_peer_of(&a.gid) };
+    a.qp.connect_to(&peer).unwrap();
+    a.qp.set_retry(retry);
+    assert_eq!((a.qp.peer(), a.qp.retry()), (Some(peer), retry));
+    a.rts();
+    b.init();
+    b.qp.connect_to(&Peer { ird: 4, ord: 9, ..a.as_peer_of(&b.gid) }).unwrap();
+    b.rts();
+    exchange(&a, &b);
+    // Outbound, inbound: no more than the other end serves.
+    assert_eq!(a.qp.read_depths(), (4, 3));
+    assert_eq!(b.qp.read_depths(), (3, 4));
+}
+
+#[test]
+fn the_first_state_is_that_of_the_kind_of_device() {
+    for (personality, state) in
+        [(Personality::Iwarp, QpState::Init), (Personality::Roce, QpState::Reset)]
+    {
+        let place = Place::with(Options { personality, ..Options::default() }, LOOPBACK);
+        let (a, b) = (place.end(), place.end());
+        assert_eq!(a.qp.state(), state);
+        let name = place.device.name();
+        assert_eq!(name, if state == QpState::Init { "iwarp0" } else { "roce0" });
+        a.all_the_way(&b);
+        b.all_the_way(&a);
+        exchange(&a, &b);
+    }
+}
+
+#[test]
+fn nothing_listens_before_the_program_says_so() {
+    let place = Place::new();
+    let (a, b) = (place.end(), place.end());
+    assert_eq!(port(&a), port(&b), "256 of them share a port");
+    assert!(!listens(port(&a)));
+    // But the port is taken.
+    TcpListener::bind(port(&a)).unwrap_err();
+    for _ in 0..2 {
+        for end in [&a, &b] {
+            end.init();
+            assert!(!listens(port(&a)), "it expects nobody");
+        }
+        // Neither peer is there.
+        let absent = |own: &Side| Peer::new(&own.gid, own.gid.addr, 0x0004_0102, 0);
+        a.qp.connect_to(&absent(&a)).unwrap();
+        assert!(listens(port(&a)));
+        b.qp.connect_to(&absent(&b)).unwrap();
+        a.qp.modify(QpState::Reset).unwrap();
+        assert!(listens(port(&a)), "for the other one");
+        b.qp.modify(QpState::Err).unwrap();
+        assert!(!listens(port(&a)));
+        TcpListener::bind(port(&a)).unwrap_err();
+        b.qp.modify(QpState::Reset).unwrap();
+    }
+    a.init();
+    a.rtr(&b);
+    let addr = port(&a);
+    assert!(listens(addr));
+    drop(a);
+    assert!(!listens(addr));
+}
+
+/// Only at the address that the program uses, and nobody else gets the port at another one.
+#[test]
+fn nothing_listens_where_nobody_is_expected() {
+    let place = Place::new();
+    let (a, b) = (place.end(), place.end());
+    a.all_the_way(&b);
+    let number = port(&a).port();
+    assert!(listens(port(&a)));
+    let elsewhere = |addr: IpAddr| SocketAddr::new(addr, number);
+    let others = place.device.gids().unwrap().into_iter().filter(|gid| gid.addr != a.gid.addr);
+    let mut others: Vec<IpAddr> = others.map(|gid| gid.addr).collect();
+    others.push("127.0.0.2".parse().unwrap());
+    for addr in others {
+        assert!(!listens(elsewhere(addr)), "{addr}");
+        TcpListener::bind(elsewhere(addr)).unwrap_err();
+    }
+    b.all_the_way(&a);
+    exchange(&a, &b);
+}
+
+#[test]
+fn ports_come_from_the_range() {
+    let free = TcpListener::bind((LOOPBACK, 0)).unwrap().local_addr().unwrap().port();
+    let options = Options { ports: Some(free..=free), ..Options::default() };
+    let place = Place::with(options.clone(), LOOPBACK);
+    let (a, b) = (place.end(), place.end());
+    assert_eq!((port(&a).port(), port(&b).port()), (free, free));
+    a.all_the_way(&b);
+    b.all_the_way(&a);
+    exchange(&a, &b);
+    // Nobody else has it meanwhile, and somebody else can have it at once afterwards.
+    let second = Place::with(options.clone(), LOOPBACK);
+    let cq = second.device.create_cq(8, None).unwrap();
+    let attributes = QueuePairAttributes::new(&cq, &cq);
+    second.pd.create_addressable_qp(&attributes).unwrap_err();
+    drop((a, b));
+    until("the connection to end", || (place.device.connections() == 0).then_some(()));
+    drop(place);
+    let third = until("the port", || second.pd.create_addressable_qp(&attributes).ok());
+    assert_eq!((third.number() >> 8) as u16, free);
+    third.modify(QpState::Init).unwrap();
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn a_thousand() {
+    let (one, other) = (Place::new(), Place::new());
+    let cq = |place: &Place| place.device.create_cq(4096, None).unwrap();
+    let (ours, theirs) = (cq(&one), cq(&other));
+    let side = |place: &Place, cq: &CompletionQueue| place.end_on(cq.clone(), cq.clone());
+    let pairs: Vec<_> = (0..500).map(|_| (side(&one, &ours), side(&other, &theirs))).collect();
+    for (a, b) in &pairs {
+        a.all_the_way(b);
+        b.init();
+    }
+    for (a, b) in &pairs {
+        b.rtr(a);
+        b.rts();
+        a.post_recv(1);
+        b.send(2, b"one of many");
+    }
+    for (side, cq) in [(1, &ours), (2, &theirs)] {
+        for _ in &pairs {
+            let completion = common::succeeded(next(cq));
+            assert_eq!(completion.wr_id, side);
+        }
+    }
+    assert_eq!(one.device.connections(), 500);
+}
+
+#[test]
+fn nothing_is_left_behind() {
+    // Others open and close things at the same time.
+    if passed_apart(this_test!(), DEADLINE * 2) {
+        return;
+    }
+    let place = Place::new();
+    let cq = place.device.create_cq(8, None).unwrap();
+    let before = {
+        // The first one takes the port.
+        let (a, b) = (place.end(), place.end());
+        a.all_the_way(&b);
+        b.all_the_way(&a);
+        exchange(&a, &b);
+        drop((a, b));
+        until("all connections to end", || (place.device.connections() == 0).then_some(()));
+        descriptors()
+    };
+    // A port that has no queue pair in use goes, but for the last one.
+    let many: Vec<_> = (0..2000).map(|_| place.end_on(cq.clone(), cq.clone())).collect();
+    assert!(descriptors() > before + 5);
+    drop(many);
+    until("the ports to be given back", || (descriptors() <= before + 1).then_some(()));
+    let before = descriptors();
+    for round in 0..20 {
+        let (a, b, own) = (place.end(), place.end(), place.end());
+        own.all_the_way(&own);
+        exchange(&own, &own);
+        match round % 4 {
+            // Never met.
+            0 => a.all_the_way(&b),
+            // Kept at the other end.
+            1 => {
+                b.init();
+                a.all_the_way(&b);
+            }
+            2 => {
+                a.all_the_way(&b);
+                b.all_the_way(&a);
+                exchange(&a, &b);
+                a.qp.modify(QpState::Reset).unwrap();
+            }
+            _ => {
+                a.all_the_way(&b);
+                b.all_the_way(&a);
+                exchange(&a, &b);
+            }
+        }
+        drop((a, b, own));
+        until("all connections to end", || (place.device.connections() == 0).then_some(()));
+        until("all descriptors to be closed", || (descriptors() <= before).then_some(()));
+    }
+    let with_cq = descriptors();
+    let plain: Vec<_> = (0..300)
+        .map(|_| place.pd.create_qp(&QueuePairAttributes::new(&cq, &cq)).unwrap())
+        .collect();
+    assert_eq!(descriptors(), with_cq, "a queue pair of the connection manager takes no port");
+    assert!(plain.iter().all(|qp| qp.number() >> 8 < 1024));
+}
+
+/// Threads of this library.
+fn threads() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+    names.filter(|name| name.trim_end() == "iwarp").count()
+}
+
+#[test]
+fn several_threads_may_serve() {
+    if passed_apart(this_test!(), DEADLINE) {
+        return;
+    }
+    let options = Options { workers: 3, ..Options::default() };
+    let place = Place::with(options, LOOPBACK);
+    until("three threads", || (threads() == 3).then_some(()));
+    for _ in 0..8 {
+        let (a, b) = (place.end(), place.end());
+        a.all_the_way(&b);
+        b.all_the_way(&a);
+        exchange(&a, &b);
+        // Nobody polls: only the threads can have this done.
+        b.post_recv(1);
+        a.send(2, b"served");
+        until("the receive to be served", || (b.qp.outstanding().1 == 0).then_some(()));
+    }
+    drop(place);
+    until("the threads to end", || (threads() == 0).then_some(()));
+}
+
+#[test]
+fn a_peer_that_never_comes_is_named() {
+    // The whole process has to listen.
+    if passed_apart(this_test!(), DEADLINE * 2) {
+        return;
+    }
+    let reports = Reports::listen();
+    let model = Model::default();
+    let (place, other) = (model.place(), model.place());
+    let (a, b) = (place.end(), other.end());
+    a.all_the_way(&b);
+    a.qp.set_retry(Retry { timeout: Some(Duration::from_millis(800)), count: 4 });
+    a.send(1, b"anybody?");
+    let patience = Duration::from_secs(4);
+    model.clock.advance(patience);
+    assert!(a.send_cq.poll_one().is_none());
+    model.clock.advance(PAUSE);
+    assert_eq!(a.status(), WcStatus::RetryExceeded);
+    let reports = reports.lines();
+    let [line] = &reports[..] else { panic!("{reports:?}") };
+    let port = port(&b);
+    for part in [format!("{:#08x}", b.qp.number()), port.to_string(), "refused".to_owned()] {
+        assert!(line.contains(&part), "{part} in {line}");
+    }
+    assert!(!line.contains('\n'));
+}
+
+/// Programs that have a mistake here would not work over InfiniBand either.
+#[test]
+fn psns_that_differ_are_named() {
+    if passed_apart(this_test!(), DEADLINE * 2) {
+        return;
+    }
+    let reports = Reports::listen();
+    let model = Model::default();
+    let (place, other) = (model.place(), model.place());
+    let (a, b) = (place.end(), other.end());
+    a.init();
+    b.init();
+    a.qp.connect_to(&Peer { psn: b.qp.psn() ^ 1, ..b.as_peer_of(&a.gid) }).unwrap();
+    b.qp.connect_to(&Peer { psn: a.qp.psn() ^ 1, ..a.as_peer_of(&b.gid) }).unwrap();
+    a.rts();
+    b.rts();
+    // Without work that waits they try for ever.
+    until("each end to be told", || {
+        model.clock.advance(Duration::from_millis(1));
+        (reports.lines().len() == 2).then_some(())
+    });
+    a.send(1, b"who is there?");
+    model.clock.advance(LEAST + PAUSE);
+    assert_eq!(a.status(), WcStatus::RetryExceeded);
+    b.qp.modify(QpState::Reset).unwrap();
+    let reports = reports.lines();
+    // One for each end, and that work has failed.
+    assert_eq!(reports.len(), 3, "{reports:?}");
+    assert!(reports.iter().all(|line| line.contains("rq_psn of each must be sq_psn")));
+    let number = format!("{:#08x}", b.qp.number());
+    assert!(reports.iter().all(|line| line.contains(&number)), "{number} in {reports:?}");
+}
+
+/// What two processes tell each other: address and numbers.
+fn tell(side: &Side) -> String {
+    format!("{} {} {}", side.gid.addr, side.qp.number(), side.qp.psn())
+}
+
+fn told(own: &Side, line: &str) -> Peer {
+    let words: Vec<_> = line.split(' ').collect();
+    let [addr, number, psn] = words[..] else { panic!("{line}") };
+    Peer::new(&own.gid, addr.parse().unwrap(), number.parse().unwrap(), psn.parse().unwrap())
+}
+
+#[test]
+fn two_processes() {
+    if let Some(role) = role() {
+        let place = Place::new();
+        let side = place.end();
+        if role != "before init" {
+            side.init();
+        }
+        say("here", tell(&side));
+        let peer = told(&side, &setting("PEER"));
+        match role.as_str() {
+            "all" => {
+                side.post_recv(1);
+                side.qp.connect_to(&peer).unwrap();
+                side.rts();
+                side.send(2, b"from the child");
+                assert_eq!(side.received(), b"from the parent");
+                side.sent();
+            }
+            "until rtr" => {
+                side.qp.connect_to(&peer).unwrap();
+                until("the connection", || side.qp.is_connected().then_some(()));
+            }
+            _ => {}
+        }
+        say("done", "");
+        listen_to_parent();
+        return;
+    }
+    for role in ["all", "until rtr", "until init", "before init"] {
+        let place = Place::new();
+        let side = place.end();
+        side.init();
+        side.post_recv(1);
+        let settings = [("PEER", tell(&side))];
+        let mut child = Child::start(this_test!(), role, &settings);
+        let peer = told(&side, &child.hear("here", DEADLINE));
+        side.qp.connect_to(&peer).unwrap();
+        side.rts();
+        if role == "all" {
+            assert_eq!(side.received(), b"from the child");
+            side.send(3, b"from the parent");
+            side.sent();
+            child.hear("done", DEADLINE);
+            child.tell("go");
+            child.succeeds(DEADLINE);
+            continue;
+        }
+        child.hear("done", DEADLINE);
+        if role == "until rtr" {
+            until("the connection", || side.qp.is_connected().then_some(()));
+        }
+        child.kill();
+        child.wait(DEADLINE);
+        let gone = Instant::now();
+        if role == "until rtr" {
+            // What was connected is seen to go.
+            assert_eq!(next(&side.recv_cq).status, WcStatus::Flushed);
+            assert!(gone.elapsed() < Duration::from_secs(3), "{:?}", gone.elapsed());
+            assert_eq!(side.qp.state(), QpState::Err);
+        } else {
+            side.send(3, b"too late");
+            assert_eq!(side.status(), WcStatus::RetryExceeded);
+            assert_eq!(next(&side.recv_cq).status, WcStatus::Flushed);
+        }
+    }
+}
+
+#[test]
+fn a_gid_is_found_by_its_address() {
+    let place = Place::new();
+    let gids = place.device.gids().unwrap();
+    let first = &gids[0];
+    assert_eq!(first.index, 0);
+    assert_eq!(gid(&place.device, first.addr).as_ref(), Some(first));
+    assert_eq!(place.device.sibling().unwrap().gids().unwrap(), gids);
+    assert_ne!(place.device.node_guid(), 0);
+}
