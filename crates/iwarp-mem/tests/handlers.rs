@@ -1,6 +1,6 @@
 //! The fault handler beside those of the program.
 //!
-//! A binary of its own, as signal handlers are the process's; each case is a child.
+//! A process of its own, as signal handlers are the process's; each case is a child.
 #![cfg(all(
     target_os = "linux",
     target_arch = "x86_64",

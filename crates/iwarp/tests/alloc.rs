@@ -1,4 +1,4 @@
-//! Steady state allocates nothing: a counting allocator shows it.
+//! Steady state allocates nothing. A process of its own, as its allocator counts every thread.
 
 mod common;
 

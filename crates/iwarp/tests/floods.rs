@@ -1,5 +1,6 @@
 //! Strangers in great numbers, and descriptors that run out: others get through all the same, and
-//! neither the log nor the CPU is flooded.
+//! neither the log nor the CPU is flooded. A process of its own: a flood takes both CPUs, and one test
+//! raises the limit of descriptors.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! A forked child: what it inherits is dead and harms nobody, and it can begin anew.
+//! A forked child: what it inherits is dead and harms nobody, and it can begin anew. A
+//! process of its own: a fork finds the locks of other tests' threads held.
 
 mod common;
 

@@ -1,5 +1,6 @@
 //! Programs that are served by what they do anyway: those that spin on memory by their posts,
-//! those that post much by their polls; and nobody is left waiting who does neither.
+//! those that post much by their polls; and nobody is left waiting who does neither. A process of its
+//! own, as it counts how often threads sleep, which is steady only while both ends have a CPU.
 
 mod common;
 

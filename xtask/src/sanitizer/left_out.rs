@@ -4,7 +4,7 @@ use super::Sanitizer::{self, Address, Thread};
 
 const BOTH: &[Sanitizer] = &[Address, Thread];
 
-/// Of these packages only these test files, named under these sanitizers.
+/// Of these packages only these parts of their tests, under these sanitizers.
 const ONLY: &[(&str, &[&str], &[Sanitizer], &str)] = &[
     (
         "iwarp",
@@ -20,10 +20,8 @@ const ONLY: &[(&str, &[&str], &[Sanitizer], &str)] = &[
     ),
 ];
 
-/// Test files, by what their names start with.
-const FILES: &[(&str, &[Sanitizer], &str)] = &[
-    ("loom", BOTH, "switches stacks itself, which no sanitizer can follow"),
-    ("shuttle", BOTH, "switches stacks itself, which no sanitizer can follow"),
+/// Parts of the crates' tests: files of `tests`, each a binary, and modules of `tests/it`.
+const PARTS: &[(&str, &[Sanitizer], &str)] = &[
     ("fork", BOTH, "a child frees nothing of what it inherited, on purpose"),
     ("starved", BOTH, "the sanitizer's own memory and descriptors count against its limits"),
     ("footprint", BOTH, "measures memory, which the sanitizer's own adds to"),
@@ -53,12 +51,13 @@ const TESTS: &[(&str, &[Sanitizer], &str)] = &[
     ),
 ];
 
-/// Whether a test file says something under `sanitizer`.
-pub(super) fn runs(sanitizer: Sanitizer, package: &str, file: &str) -> bool {
+/// Whether a part of a package's tests says something under `sanitizer`. (Models are in folders of
+/// their own, as they switch stacks themselves, which no sanitizer can follow.)
+pub(super) fn runs(sanitizer: Sanitizer, package: &str, part: &str) -> bool {
     let is_due = |under: &[Sanitizer]| under.contains(&sanitizer);
     let only = ONLY.iter().find(|(of, _, under, _)| *of == package && is_due(under));
-    only.is_none_or(|(_, files, ..)| files.contains(&file))
-        && !FILES.iter().any(|(start, under, _)| file.starts_with(start) && is_due(under))
+    only.is_none_or(|(_, parts, ..)| parts.contains(&part))
+        && !PARTS.iter().any(|(name, under, _)| part == *name && is_due(under))
 }
 
 /// Parts of the names of tests to skip under `sanitizer`.
@@ -68,8 +67,8 @@ pub(super) fn skipped(sanitizer: Sanitizer) -> impl Iterator<Item = &'static str
 
 #[cfg(test)]
 mod tests {
-    use super::super::CRATES;
-    use super::{FILES, ONLY, TESTS};
+    use super::super::{CRATES, MODULES, test_files};
+    use super::{BOTH, ONLY, PARTS, TESTS, runs};
     use crate::shell;
 
     /// Lines of the crates' sources that have `what`, with the names of their files.
@@ -82,14 +81,26 @@ mod tests {
     #[test]
     fn what_is_left_out_exists() {
         let functions = found("fn [a-z_0-9]+\\(");
-        let files = FILES.iter().map(|(start, ..)| start);
-        for start in files.chain(ONLY.iter().flat_map(|(_, files, ..)| *files)) {
-            // Not every kind of model has one at all times.
-            let is_kind = ["loom", "shuttle"].contains(start);
-            assert!(is_kind || functions.contains(&format!("/tests/{start}")), "{start}");
+        let names = PARTS.iter().map(|(name, ..)| name);
+        for name in names.chain(ONLY.iter().flat_map(|(_, parts, ..)| *parts)) {
+            let is_part = |folder| functions.contains(&format!("/{folder}/{name}.rs:"));
+            assert!(is_part("tests") || is_part(MODULES), "{name}");
         }
         for (part, ..) in TESTS {
             assert!(functions.contains(part), "{part}");
+        }
+    }
+
+    /// The harness skips what contains `name::`.
+    #[test]
+    fn what_leaves_a_module_out_leaves_no_other_out() {
+        for (sanitizer, package) in BOTH.iter().flat_map(|s| CRATES.iter().map(move |c| (*s, c))) {
+            let modules = test_files(package, MODULES).expect("a folder");
+            let (due, others): (Vec<_>, Vec<_>) =
+                modules.iter().partition(|module| runs(sanitizer, package, module));
+            for other in others {
+                assert!(!due.iter().any(|due| due.ends_with(other)), "{package}: {other}");
+            }
         }
     }
 }

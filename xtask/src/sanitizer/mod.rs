@@ -53,39 +53,61 @@ pub(crate) fn run(sanitizer: Sanitizer) -> Result<Tally> {
     }
     let mut sum = Tally::default();
     for name in subjects() {
-        let mut command = shell::cargo(["test", "--package", name, "--all-features", "--lib"]);
-        for test in integration_tests(name)? {
-            if left_out::runs(sanitizer, name, &test) {
-                command.args(["--test", &test]);
-            }
+        let runs = |part: &String| left_out::runs(sanitizer, name, part);
+        let mut targets = vec!["--lib".to_owned()];
+        for file in test_files(name, "tests")?.into_iter().filter(runs) {
+            targets.extend(["--test".to_owned(), file]);
         }
-        if name == C_API {
-            for (variable, flags) in c::flags(sanitizer)? {
-                command.env(variable, flags);
-            }
+        sum += run_tests(sanitizer, name, &targets, &[])?;
+        let (due, others): (Vec<_>, Vec<_>) =
+            test_files(name, MODULES)?.into_iter().partition(runs);
+        if !due.is_empty() {
+            let others: Vec<_> = others.iter().map(|module| format!("{module}::")).collect();
+            sum += run_tests(sanitizer, name, &["--test".to_owned(), "it".to_owned()], &others)?;
         }
-        build_environment(&mut command, sanitizer, &[])?;
-        command.arg("--");
-        for test in left_out::skipped(sanitizer) {
-            command.args(["--skip", test]);
-        }
-        if sanitizer == Sanitizer::Thread {
-            // What captures output is shared with every thread by code that is not instrumented.
-            command.arg("--nocapture");
-        }
-        let reports = match sanitizer {
-            Sanitizer::Address => {
-                let more = "detect_stack_use_after_return=1:handle_segv=0:handle_sigbus=0";
-                ("ASAN_OPTIONS", format!("{more}:{SHORTAGE}"))
-            }
-            Sanitizer::Thread => {
-                ("TSAN_OPTIONS", format!("{}:{SHORTAGE}", suppressions_for(name)?))
-            }
-        };
-        command.env(reports.0, reports.1);
-        sum += shell::run_counted(&mut command)?;
     }
     Ok(sum)
+}
+
+/// Where a package's tests are that share a binary, which is called `it`.
+const MODULES: &str = "tests/it";
+
+/// Runs `targets` of a package but for tests in whose names one of `skipped` occurs, and those that
+/// are left out anyway.
+fn run_tests(
+    sanitizer: Sanitizer,
+    package: &str,
+    targets: &[String],
+    skipped: &[String],
+) -> Result<Tally> {
+    let mut command = shell::cargo(["test", "--package", package, "--all-features"]);
+    command.args(targets);
+    if package == C_API {
+        for (variable, flags) in c::flags(sanitizer)? {
+            command.env(variable, flags);
+        }
+    }
+    build_environment(&mut command, sanitizer, &[])?;
+    command.arg("--");
+    for test in left_out::skipped(sanitizer) {
+        command.args(["--skip", test]);
+    }
+    for test in skipped {
+        command.args(["--skip", test]);
+    }
+    if sanitizer == Sanitizer::Thread {
+        // What captures output is shared with every thread by code that is not instrumented.
+        command.arg("--nocapture");
+    }
+    let reports = match sanitizer {
+        Sanitizer::Address => {
+            let more = "detect_stack_use_after_return=1:handle_segv=0:handle_sigbus=0";
+            ("ASAN_OPTIONS", format!("{more}:{SHORTAGE}"))
+        }
+        Sanitizer::Thread => ("TSAN_OPTIONS", format!("{}:{SHORTAGE}", suppressions_for(package)?)),
+    };
+    command.env(reports.0, reports.1);
+    shell::run_counted(&mut command)
 }
 
 /// Memory that cannot be had is asked for on purpose.
@@ -106,15 +128,16 @@ fn suppressions_for(package: &str) -> Result<String> {
     Ok(format!("suppressions={}", file.display()))
 }
 
-/// The files of a package's tests.
-fn integration_tests(package: &str) -> Result<Vec<String>> {
-    let dir = shell::root().join("crates").join(package).join("tests");
+/// The Rust files in `folder` of a package, without their ending: binaries of tests, or modules of
+/// one.
+fn test_files(package: &str, folder: &str) -> Result<Vec<String>> {
+    let dir = shell::root().join("crates").join(package).join(folder);
     let mut names = Vec::new();
     for entry in fs::read_dir(dir).into_iter().flatten() {
         let path = entry?.path();
         let Some(name) = path.file_stem().and_then(|name| name.to_str()) else { continue };
         let is_test = path.extension().is_some_and(|extension| extension == "rs");
-        if is_test {
+        if is_test && name != "main" {
             names.push(name.to_owned());
         }
     }

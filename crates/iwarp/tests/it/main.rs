@@ -1,5 +1,6 @@
-//! The library from outside. What one test does to its process or measures of it, no other may
-//! disturb: such tests are the files beside this folder, each a process of its own.
+//! The library from outside, in one process. A test that measures its process (descriptors, threads,
+//! what is logged) runs once more in another (`process::passed_apart`). Tests that change theirs, or
+//! that need the CPUs for themselves, are the files beside this folder.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -10,12 +11,14 @@ mod cancel;
 mod cm;
 mod cm_ids;
 mod descriptor;
+mod drops;
 mod ends;
 mod flush;
 mod heard;
 mod hostile;
 mod hostile_stream;
 mod last_octet;
+mod leaks;
 mod limits;
 mod memory;
 mod operations;

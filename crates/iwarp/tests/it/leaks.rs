@@ -1,9 +1,6 @@
 //! Connections leave nothing behind, and idle ones cost nothing.
 
-mod common;
-
 use std::fs;
-use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,12 +10,13 @@ use iwarp::{
     RecvRequest, SendOp, SendRequest, WcStatus,
 };
 
+use crate::common::process::{passed_apart, this_test};
 use crate::common::{DEADLINE, couple, next, until};
 
 const CONNECTIONS: usize = 1000;
 
-/// The tests here look at the whole process, so they take turns.
-static TURN: Mutex<()> = Mutex::new(());
+/// For a test with a second process: these look at the whole of theirs.
+const PATIENCE: Duration = DEADLINE.saturating_mul(3);
 
 struct Place {
     client: Device,
@@ -123,7 +121,6 @@ fn take_down(pair: Pair, number: usize) {
 }
 
 fn rounds(rounds: usize) {
-    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let place = Place::new();
     // What is made once and kept.
     let round = || {
@@ -164,19 +161,27 @@ fn rounds(rounds: usize) {
 
 #[test]
 fn closed_connections_leave_nothing_behind() {
+    if passed_apart(this_test!(), PATIENCE) {
+        return;
+    }
     rounds(1);
 }
 
 #[test]
 #[ignore = "10 rounds"]
 fn closed_connections_leave_nothing_behind_full() {
+    if passed_apart(this_test!(), 10 * PATIENCE) {
+        return;
+    }
     rounds(10);
 }
 
 /// Devices that come and go.
 #[test]
 fn closed_devices_leave_nothing_behind() {
-    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if passed_apart(this_test!(), PATIENCE) {
+        return;
+    }
     let (fds, tasks) = (descriptors(), threads());
     for number in 0..50 {
         let place = Place::new();
@@ -198,7 +203,9 @@ fn closed_devices_leave_nothing_behind() {
 /// A request to connect that nobody answers, and one whose program has gone.
 #[test]
 fn requests_that_nobody_takes_leave_nothing_behind() {
-    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if passed_apart(this_test!(), PATIENCE) {
+        return;
+    }
     let (fds, tasks) = (descriptors(), threads());
     for _ in 0..20 {
         let place = Place::new();
@@ -224,7 +231,9 @@ fn cpu_time() -> Duration {
 
 #[test]
 fn idle_connections_use_no_cpu() {
-    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if passed_apart(this_test!(), PATIENCE) {
+        return;
+    }
     let place = Place::new();
     let pairs: Vec<Pair> = (0..CONNECTIONS).map(|_| place.pair()).collect();
     pairs.iter().for_each(|pair| place.use_pair(pair));
@@ -250,7 +259,9 @@ fn idle_connections_use_no_cpu() {
 /// The same with a caller that is blocked on them.
 #[test]
 fn a_blocked_caller_uses_no_cpu() {
-    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if passed_apart(this_test!(), PATIENCE) {
+        return;
+    }
     let mut place = Place::new();
     let channel = place.server.create_comp_channel().unwrap();
     place.theirs = place.server.create_cq(1000, Some(&channel)).unwrap();
