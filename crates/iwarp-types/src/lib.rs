@@ -14,6 +14,7 @@
 //!   completion  work completions
 //!   state       states of a queue pair
 //!   list        scatter/gather lists
+//!   mock        registered memory in plain vectors, for tests and simulators (a feature)
 //! ```
 #![no_std]
 #![forbid(unsafe_code)]
@@ -28,6 +29,8 @@ mod completion;
 mod digest;
 pub mod list;
 mod memory;
+#[cfg(feature = "mock")]
+pub mod mock;
 mod number;
 mod operation;
 mod request;

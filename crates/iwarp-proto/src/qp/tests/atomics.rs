@@ -194,92 +194,13 @@ fn corner_63_an_unaligned_target_ends_the_stream_and_stays_as_it_was() {
 fn corner_62_alignment_is_not_judged_by_the_offset() {
     let mut raw = Raw::new();
     // Offset 3 of a zero-based region whose memory begins 5 octets behind an aligned address.
-    struct Odd(Host);
-    impl Memory for Odd {
-        type Use<'a> = Opened<'a>;
-
-        fn begin_use(
-            &self,
-            who: Accessor,
-            stag: Stag,
-            usage: Usage,
-        ) -> Result<Opened<'_>, AccessError> {
-            self.0.begin_use(who, stag, usage)
-        }
-
-        fn check_remote(
-            &self,
-            who: Accessor,
-            stag: Stag,
-            to: TaggedOffset,
-            len: u64,
-            access: RemoteAccess,
-        ) -> Result<(), AccessError> {
-            self.0.check_remote(who, stag, TaggedOffset(OPEN_BASE + 5 + to.0), len, access)
-        }
-        fn atomic(
-            &self,
-            who: Accessor,
-            stag: Stag,
-            to: TaggedOffset,
-            op: AtomicOp,
-        ) -> Result<u64, AccessError> {
-            self.0.atomic(who, stag, TaggedOffset(OPEN_BASE + 5 + to.0), op)
-        }
-        fn place_remote(
-            &self,
-            who: Accessor,
-            stag: Stag,
-            to: TaggedOffset,
-            data: &[u8],
-        ) -> Result<(), AccessError> {
-            self.0.place_remote(who, stag, to, data)
-        }
-        fn gather_remote(
-            &self,
-            who: Accessor,
-            stag: Stag,
-            to: TaggedOffset,
-            dst: &mut [u8],
-            crc: Option<&mut Digest>,
-        ) -> Result<(), AccessError> {
-            self.0.gather_remote(who, stag, to, dst, crc)
-        }
-        fn check_local(&self, who: Accessor, sge: Sge, write: bool) -> Result<(), AccessError> {
-            self.0.check_local(who, sge, write)
-        }
-        fn place_local(&self, who: Accessor, sge: Sge, data: &[u8]) -> Result<(), AccessError> {
-            self.0.place_local(who, sge, data)
-        }
-        fn gather_local(
-            &self,
-            who: Accessor,
-            sge: Sge,
-            dst: &mut [u8],
-            crc: Option<&mut Digest>,
-        ) -> Result<(), AccessError> {
-            self.0.gather_local(who, sge, dst, crc)
-        }
-        fn bind_window(&self, who: Accessor, bind: Bind) -> Result<(), AccessError> {
-            self.0.bind_window(who, bind)
-        }
-        fn invalidate(
-            &self,
-            who: Accessor,
-            stag: Stag,
-            by: Invalidator,
-        ) -> Result<(), AccessError> {
-            self.0.invalidate(who, stag, by)
-        }
-    }
-    let host = Odd(core::mem::take(&mut raw.end.host));
+    raw.end.host.change(OPEN, |region| (region.base, region.skew) = (0, 5));
     for (msn, to, fine) in [(1, 3, true), (2, 8, false)] {
-        let mut fpdu = raw.fpdu(&atomic_request(msn, OPEN, to, fetch_add(1)));
-        raw.end.rx.receive(&raw.end.qp, &host, &host.0, &mut fpdu);
-        raw.end.tx.transmit(&raw.end.qp, &host, &mut raw.end.out, usize::MAX);
+        raw.send(&atomic_request(msn, OPEN, to, fetch_add(1)));
+        raw.end.build();
         assert_eq!(raw.end.state() == QpState::Rts, fine);
     }
-    assert_eq!(value(&host.0, OPEN, 8), 1);
+    assert_eq!(value(&raw.end.host, OPEN, 3), 1);
 }
 
 /// Covers: EXT-7306-8.1-02, EXT-7306-8.2-01

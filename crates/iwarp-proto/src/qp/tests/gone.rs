@@ -43,7 +43,7 @@ fn a_peers_access_ends_with_a_terminate_that_does_not_blame_it() {
             let mut raw = raw_in(crc, markers);
             raw.send(&tagged(octets::WRITE, true, 0, 0, &[]));
             raw.end.receive(9, &[]);
-            raw.end.host.gone.set(OPEN);
+            raw.end.host.change(OPEN, |region| region.gone = true);
             assert_eq!(raw.refuse(ulpdu), [0, 0, 0, 0], "crc {crc}, markers {markers}");
             ends_with(&mut raw, true);
             assert!(raw.end.host.touches().is_empty());
@@ -59,7 +59,7 @@ fn a_receive_whose_memory_is_gone_says_so_and_the_rest_is_flushed() {
             let mut raw = raw_in(crc, markers);
             raw.end.receive(1, &[local(0, 1000)]);
             raw.end.receive(2, &[local(0, 1000)]);
-            raw.end.host.gone.set(LOCAL);
+            raw.end.host.change(LOCAL, |region| region.gone = true);
             assert_eq!(raw.refuse(&send(1, &vec![7; len])), [0, 0, 0, 0]);
             let events = raw.end.events();
             let ended: Vec<_> = events.iter().cloned().filter_map(completion).collect();
@@ -83,7 +83,7 @@ fn a_request_whose_source_is_gone_says_so_and_the_rest_is_flushed() {
                 raw.send(&tagged(octets::WRITE, true, 0, 0, &[]));
                 raw.end.post(1, SEND, &[]);
                 assert!(!raw.back().is_empty(), "the stream has taken it");
-                raw.end.host.gone.set(LOCAL);
+                raw.end.host.change(LOCAL, |region| region.gone = true);
                 raw.end.post(2, op, &[local(0, len)]);
                 raw.end.post(3, SEND, &[]);
                 let back = raw.back();

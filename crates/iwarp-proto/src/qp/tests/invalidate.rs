@@ -1,5 +1,7 @@
 //! Send with Invalidate (RFC 5040 §5.3) and local invalidation.
 
+use iwarp_types::mock::Window;
+
 use super::octets::{self, untagged};
 use super::*;
 
@@ -151,19 +153,21 @@ fn memory_that_the_stream_still_sends_from_is_invalidated_only_behind_it() {
 /// Covers: VERBS-hilland-8.2.2-01
 #[test]
 fn windows_are_bound_in_the_order_of_the_send_queue() {
-    let bind = |region, length| {
+    let bind = |window, length| {
         SendOp::Bind(Bind {
-            window: Stag(0x3300),
-            new_stag: Stag(0x3301),
-            region: Stag(region),
+            window: Stag(window),
+            new_stag: Stag(window + 1),
+            region: Stag(LOCAL),
             addr: LOCAL_BASE,
             length,
             access: Access::REMOTE_READ,
         })
     };
     let mut raw = Raw::initiator(config(), |_| {});
+    let window = Window { stag: Stag(0x3300), bound: None, qp: QP };
+    raw.end.host.bank.borrow_mut().windows.push(window);
     raw.end.post(1, SEND, &[local(0, 8)]);
-    raw.end.post(2, bind(LOCAL, 100), &[]);
+    raw.end.post(2, bind(0x3300, 100), &[]);
     raw.end.post(3, SEND, &[local(8, 8)]);
     raw.back();
     assert_eq!(
@@ -182,7 +186,7 @@ fn windows_are_bound_in_the_order_of_the_send_queue() {
             (3, WcStatus::Success, WcOp::Send)
         ]
     );
-    raw.end.post(4, bind(LOCAL, 1 << 40), &[]);
+    raw.end.post(4, bind(0x3301, 1 << 40), &[]);
     raw.end.post(5, SEND, &[]);
     assert_eq!(raw.terminate(), [0, 0, 0, 0]);
     assert_eq!(

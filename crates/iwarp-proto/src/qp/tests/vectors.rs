@@ -27,7 +27,7 @@ fn ends(role: Role, markers: bool, change: impl FnOnce(&mut Negotiated)) -> Raw 
         change(terms);
     });
     // 0, 1, 2, ... is the payload of the recorded messages.
-    raw.end.host.register(SOURCE, 0x20, 0x100, Access::REMOTE_READ | Access::REMOTE_ATOMIC);
+    raw.end.host.register(PD, SOURCE, 0x20, 0x100, Access::REMOTE_READ | Access::REMOTE_ATOMIC);
     for stag in [LOCAL, SOURCE] {
         raw.end.host.fill(stag, 0, &(0..32).collect::<Vec<u8>>());
     }
@@ -140,7 +140,7 @@ fn requests_are_answered_as_recorded() {
         assert_eq!(raw.end.take_all(), terminate);
 
         let mut raw = ends(Role::Responder, markers, |_| {});
-        raw.end.host.register(0x0102_0304, 0, 0x100, Access::REMOTE_WRITE);
+        raw.end.host.register(PD, 0x0102_0304, 0, 0x100, Access::REMOTE_WRITE);
         raw.end.arrive(&recorded("write_stag01020304_to1122334455667788_16B", markers));
         assert_eq!(raw.end.take_all(), recorded("term_ddp_base_bounds_1_1_01", markers));
 
@@ -184,7 +184,7 @@ fn recorded_messages_do_what_they_say() {
         let payload: Vec<u8> = (0..16).collect();
 
         let mut raw = ends(Role::Responder, markers, |_| {});
-        raw.end.host.register(0x0102_0304, 0x1122_3344_5566_7788, 16, Access::REMOTE_WRITE);
+        raw.end.host.register(PD, 0x0102_0304, 0x1122_3344_5566_7788, 16, Access::REMOTE_WRITE);
         arrive(&mut raw, "write_stag01020304_to1122334455667788_16B");
         assert_eq!(raw.end.host.octets(0x0102_0304), payload);
         assert_eq!(raw.end.events(), [Event::FirstFpdu]);
@@ -200,7 +200,7 @@ fn recorded_messages_do_what_they_say() {
             ("send_se_inv_stagDEADBE01", true, Some(Stag(0xdead_be01)), 16),
         ] {
             let mut raw = ends(Role::Responder, markers, |_| {});
-            raw.end.host.register(0xdead_be01, 0, 8, Access::REMOTE_WRITE);
+            raw.end.host.register(PD, 0xdead_be01, 0, 8, Access::REMOTE_WRITE);
             raw.end.receive(1, &[local(64, 64)]);
             arrive(&mut raw, name);
             let completions = raw.end.completions();

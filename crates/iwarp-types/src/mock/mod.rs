@@ -1,0 +1,11 @@
+//! Registered memory in plain vectors, for tests and simulators (feature `mock`).
+//!
+//! [`Bank`] has the checks that [`Memory`](crate::Memory) asks for, and nothing else: a simulator
+//! builds on it what it watches and what it breaks. [`Host`] is the memory of one end, which notes
+//! what was done to it.
+
+mod bank;
+mod host;
+
+pub use bank::{Bank, Invalidation, Place, Region, Window};
+pub use host::{Host, InUse, Touch};
