@@ -1,12 +1,10 @@
-//! Registered memory in plain vectors, with the checks that [`iwarp_types::Memory`] asks
-//! for, and beside each region a shadow: what the octets have to be by the oracle's own reading.
+//! Registered memory in plain vectors, and beside each region a shadow: what the octets have to be by
+//! the oracle's own reading.
 
 use std::ops::Range;
 
-use iwarp_types::{
-    Access, AccessError, Accessor, AtomicOp, Bind, Invalidator, PdId, QpId, RemoteAccess, Sge,
-    Stag, TaggedOffset,
-};
+use iwarp_types::mock::{self, Invalidation, Place, Region, Window};
+use iwarp_types::{Access, AtomicOp, PdId, QpId, Stag};
 
 use crate::choice::pattern;
 
@@ -56,174 +54,141 @@ pub const WINDOWS: usize = 4;
 /// First tagged offset of the regions that are not zero-based.
 const BASE: u64 = 0x7f00_1000_0000;
 
-/// A registered region.
+/// What the oracle knows of a region.
 #[derive(Clone, Debug)]
-pub struct Region {
-    /// Its STag.
-    pub stag: Stag,
-    /// Address of its first octet.
-    pub base: u64,
-    /// Its octets.
-    pub data: Vec<u8>,
-    /// Its octets as the oracle has them.
-    pub shadow: Vec<u8>,
-    valid: bool,
-    /// The program has unmapped it, though it is registered.
-    gone: bool,
-    access: Access,
-    pd: PdId,
-    may_invalidate: bool,
+struct Shadow {
+    /// The region's octets as the oracle has them.
+    octets: Vec<u8>,
     /// What was overwritten while the peer was reading: moment, place, old octets.
     history: Vec<(u64, usize, Vec<u8>)>,
-    /// Octets outside of it are as they were at first, here and in the shadow.
+    /// Octets outside of it are as they were at first, here and in the region.
     touched: Option<Range<usize>>,
 }
 
-impl Region {
+impl Shadow {
     fn touch(&mut self, place: Range<usize>) {
         let touched = self.touched.get_or_insert(place.clone());
         *touched = touched.start.min(place.start)..touched.end.max(place.end);
     }
 
-    /// Makes it what it was at first, without other memory.
-    fn restore(&mut self, first: &Self) {
-        if let Some(place) = self.touched.take() {
-            self.data[place.clone()].copy_from_slice(&first.data[place.clone()]);
-            self.shadow[place.clone()].copy_from_slice(&first.shadow[place]);
-        }
-        self.stag = first.stag;
-        (self.valid, self.gone) = (first.valid, first.gone);
-        self.history.clear();
-    }
-
-    /// A part of the shadow, to be changed.
-    fn shadow_part(&mut self, offset: usize, len: usize) -> Option<&mut [u8]> {
+    /// A part, to be changed.
+    fn part(&mut self, offset: usize, len: usize) -> Option<&mut [u8]> {
         let place = offset..offset.checked_add(len)?;
-        self.shadow.get(place.clone())?;
+        self.octets.get(place.clone())?;
         self.touch(place.clone());
-        Some(&mut self.shadow[place])
+        Some(&mut self.octets[place])
     }
-}
-
-/// A memory window of type 2.
-#[derive(Clone, Copy, Debug)]
-pub struct Window {
-    /// Its STag.
-    pub stag: Stag,
-    bound: Option<Bind>,
-    qp: QpId,
 }
 
 /// The memory of one end.
 #[derive(Clone, Debug)]
 pub struct Bank {
-    /// The regions, by role.
-    pub regions: Vec<Region>,
-    /// The windows.
-    pub windows: [Window; WINDOWS],
+    /// The regions, by role, and the windows.
+    pub memory: mock::Bank,
+    shadows: Vec<Shadow>,
     moment: u64,
     keep_history: bool,
 }
 
-/// Where an access goes.
-type Place = (usize, usize);
-
 impl Bank {
     /// Fresh memory with large regions of `large` octets; `seed` decides what is in it.
     pub fn new(seed: u64, pd: PdId, large: usize) -> Self {
-        let regions = Role::ALL
+        let regions: Vec<_> = Role::ALL
             .iter()
             .enumerate()
             .map(|(index, role)| {
                 let all = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
-                let (len, access, may_invalidate) = match role {
-                    Role::Source => (large, Access::REMOTE_READ, false),
-                    Role::Target => (large, all | Access::MW_BIND, false),
-                    Role::Private => (2 * large, Access::LOCAL_WRITE, false),
-                    Role::Counters => (SMALL, all | Access::REMOTE_ATOMIC, false),
-                    Role::Passing => (large, Access::REMOTE_READ, true),
-                    Role::PassingSink => (large, Access::LOCAL_WRITE | Access::ZERO_BASED, true),
-                    Role::Foreign => (SMALL, all | Access::REMOTE_ATOMIC, false),
+                let (never, local) = (Invalidation::Never, Invalidation::Local);
+                let (len, access, invalidation) = match role {
+                    Role::Source => (large, Access::REMOTE_READ, never),
+                    Role::Target => (large, all | Access::MW_BIND, never),
+                    Role::Private => (2 * large, Access::LOCAL_WRITE, never),
+                    Role::Counters => (SMALL, all | Access::REMOTE_ATOMIC, never),
+                    Role::Passing => (large, Access::REMOTE_READ, local),
+                    Role::PassingSink => (large, Access::LOCAL_WRITE | Access::ZERO_BASED, local),
+                    Role::Foreign => (SMALL, all | Access::REMOTE_ATOMIC, never),
                 };
                 let zero = access.contains(Access::ZERO_BASED);
-                let mut data = vec![0; len];
-                pattern(seed ^ (index as u64) << 32, &mut data);
+                let mut octets = vec![0; len];
+                pattern(seed ^ (index as u64) << 32, &mut octets);
                 Region {
                     stag: Stag((index as u32 + 1) << 8 | 0x11),
+                    pd: if *role == Role::Foreign { PdId(pd.0 + 1) } else { pd },
+                    only: None,
                     base: if zero { 0 } else { BASE + (index as u64) * 0x100_0000 },
-                    shadow: data.clone(),
-                    data,
+                    skew: 0,
+                    access,
                     valid: true,
                     gone: false,
-                    access,
-                    pd: if *role == Role::Foreign { PdId(pd.0 + 1) } else { pd },
-                    may_invalidate,
-                    history: Vec::new(),
-                    touched: None,
+                    invalidation,
+                    octets,
                 }
             })
             .collect();
-        let windows = core::array::from_fn(|index| Window {
-            stag: Stag((WINDOWS_AT + index as u32) << 8),
+        let windows = (0..WINDOWS as u32).map(|index| Window {
+            stag: Stag((WINDOWS_AT + index) << 8),
             bound: None,
             qp: QpId(0),
         });
-        Self { regions, windows, moment: 0, keep_history: false }
+        let shadows = regions.iter().map(|region| Shadow {
+            octets: region.octets.clone(),
+            history: Vec::new(),
+            touched: None,
+        });
+        let shadows = shadows.collect();
+        let memory = mock::Bank { regions, windows: windows.collect() };
+        Self { memory, shadows, moment: 0, keep_history: false }
     }
 
     /// The region of that role.
     pub fn region(&self, role: Role) -> &Region {
-        &self.regions[role as usize]
+        &self.memory.regions[role as usize]
     }
 
     /// Takes the access away, as a deregistration would.
     pub fn revoke(&mut self, role: Role) {
-        self.regions[role as usize].valid = false;
+        self.memory.regions[role as usize].valid = false;
     }
 
     /// Takes the memory away, and leaves the registration.
     pub fn unmap(&mut self, role: Role) {
-        self.regions[role as usize].gone = true;
-    }
-
-    /// Whether there is memory where an access that is allowed goes.
-    pub fn there(&self, (index, offset): Place) -> Result<Place, AccessError> {
-        let region = &self.regions[index];
-        if region.gone {
-            return Err(AccessError::BadAddress(region.base + offset as u64));
-        }
-        Ok((index, offset))
+        self.memory.regions[role as usize].gone = true;
     }
 
     /// Registers a region anew, under another key.
     pub fn renew(&mut self, role: Role) {
-        let region = &mut self.regions[role as usize];
+        let region = &mut self.memory.regions[role as usize];
         (region.valid, region.gone) = (true, false);
         region.stag = Stag((region.stag.0 & !0xff) | (region.stag.0.wrapping_add(1) & 0xff));
     }
 
     /// Everything is valid again and no window bound; the octets stay.
     pub fn renew_all(&mut self) {
-        self.regions.iter_mut().for_each(|region| {
+        self.memory.regions.iter_mut().for_each(|region| {
             (region.valid, region.gone) = (true, false);
-            region.history.clear();
         });
-        self.windows.iter_mut().for_each(|window| window.bound = None);
+        self.forget();
+        self.memory.windows.iter_mut().for_each(|window| window.bound = None);
     }
 
-    /// Makes it what it was at first, which is `first`.
+    fn forget(&mut self) {
+        self.shadows.iter_mut().for_each(|shadow| shadow.history.clear());
+    }
+
+    /// Makes it what it was at first, which is `first`, without other memory.
     pub fn restore(&mut self, first: &Self) {
-        for (region, first) in self.regions.iter_mut().zip(&first.regions) {
-            region.restore(first);
+        let pairs = self.memory.regions.iter_mut().zip(&first.memory.regions);
+        let shadows = self.shadows.iter_mut().zip(&first.shadows);
+        for ((region, first), (shadow, first_shadow)) in pairs.zip(shadows) {
+            if let Some(place) = shadow.touched.take() {
+                region.octets[place.clone()].copy_from_slice(&first.octets[place.clone()]);
+                shadow.octets[place.clone()].copy_from_slice(&first_shadow.octets[place]);
+            }
+            (region.stag, region.valid, region.gone) = (first.stag, first.valid, first.gone);
+            shadow.history.clear();
         }
-        let Self { regions: _, windows, moment, keep_history } = first;
-        (self.windows, self.moment, self.keep_history) = (*windows, *moment, *keep_history);
-    }
-
-    /// Whether an STag names something that may be used.
-    pub fn is_valid(&self, stag: Stag) -> bool {
-        self.regions.iter().any(|region| region.stag == stag && region.valid)
-            || self.windows.iter().any(|window| window.stag == stag && window.bound.is_some())
+        self.memory.windows.copy_from_slice(&first.memory.windows);
+        (self.moment, self.keep_history) = (first.moment, first.keep_history);
     }
 
     /// Starts a new moment; what is overwritten from now on is remembered if `reading`.
@@ -231,7 +196,7 @@ impl Bank {
         self.moment += 1;
         self.keep_history = reading;
         if !reading {
-            self.regions.iter_mut().for_each(|region| region.history.clear());
+            self.forget();
         }
         self.moment
     }
@@ -241,159 +206,36 @@ impl Bank {
         self.keep_history = true;
     }
 
-    fn region_index(&self, stag: Stag) -> Result<usize, AccessError> {
-        let index = (stag.index() as usize).wrapping_sub(1);
-        match self.regions.get(index) {
-            Some(region) if region.stag == stag && region.valid => Ok(index),
-            _ => Err(AccessError::InvalidStag),
-        }
-    }
-
-    fn window_index(&self, stag: Stag) -> Option<usize> {
-        let index = stag.index().wrapping_sub(WINDOWS_AT) as usize;
-        (index < WINDOWS && self.windows[index].stag == stag).then_some(index)
-    }
-
-    /// Finds `len` octets at `to` of `stag` with the checks in the order of the contract.
-    pub fn remote(
-        &self,
-        who: Accessor,
-        stag: Stag,
-        to: TaggedOffset,
-        len: u64,
-        access: RemoteAccess,
-    ) -> Result<Place, AccessError> {
-        let (index, start, size, rights, shift) = match self.window_index(stag) {
-            Some(number) => {
-                let window = self.windows[number];
-                let bind = window.bound.ok_or(AccessError::InvalidStag)?;
-                if window.qp != who.qp {
-                    return Err(AccessError::NotAssociated);
-                }
-                let index = self.region_index(bind.region)?;
-                let offset = bind.addr - self.regions[index].base;
-                let zero = bind.access.contains(Access::ZERO_BASED);
-                (index, if zero { 0 } else { bind.addr }, bind.length, bind.access, offset)
-            }
-            None => {
-                let index = self.region_index(stag)?;
-                let region = &self.regions[index];
-                if region.pd != who.pd {
-                    return Err(AccessError::NotAssociated);
-                }
-                (index, region.base, region.data.len() as u64, region.access, 0)
-            }
-        };
-        if !rights.contains(access.right()) {
-            return Err(AccessError::Rights);
-        }
-        let end = to.0.checked_add(len).ok_or(AccessError::Wrap)?;
-        if to.0 < start || end > start + size {
-            return Err(AccessError::Bounds);
-        }
-        let offset = (shift + (to.0 - start)) as usize;
-        if access == RemoteAccess::Atomic && !offset.is_multiple_of(8) {
-            return Err(AccessError::Unaligned);
-        }
-        Ok((index, offset))
-    }
-
-    /// Finds a local element.
-    pub fn local(&self, who: Accessor, sge: Sge, write: bool) -> Result<Place, AccessError> {
-        let index = self.region_index(sge.lkey)?;
-        let region = &self.regions[index];
-        if region.pd != who.pd {
-            return Err(AccessError::NotAssociated);
-        }
-        if write && !region.access.contains(Access::LOCAL_WRITE) {
-            return Err(AccessError::Rights);
-        }
-        let end = sge.addr.checked_add(u64::from(sge.length)).ok_or(AccessError::Wrap)?;
-        if sge.addr < region.base || end > region.base + region.data.len() as u64 {
-            return Err(AccessError::Bounds);
-        }
-        Ok((index, (sge.addr - region.base) as usize))
-    }
-
     /// Writes.
-    pub fn write(&mut self, (index, offset): Place, data: &[u8]) {
-        let region = &mut self.regions[index];
-        region.touch(offset..offset + data.len());
-        let target = &mut region.data[offset..offset + data.len()];
+    pub fn write(&mut self, place: Place, data: &[u8]) {
+        let (index, offset) = place;
+        let shadow = &mut self.shadows[index];
+        shadow.touch(offset..offset + data.len());
+        let target = self.memory.octets(place, data.len());
         if self.keep_history {
-            region.history.push((self.moment, offset, target.to_vec()));
+            shadow.history.push((self.moment, offset, target.to_vec()));
         }
         target.copy_from_slice(data);
     }
 
-    /// Reads.
-    pub fn read(&self, (index, offset): Place, out: &mut [u8]) {
-        out.copy_from_slice(&self.regions[index].data[offset..offset + out.len()]);
-    }
-
     /// Reads, changes and writes 8 octets in host order.
     pub fn atomic(&mut self, place: Place, op: AtomicOp) -> u64 {
-        let mut octets = [0; 8];
-        self.read(place, &mut octets);
-        let old = u64::from_ne_bytes(octets);
-        self.write(place, &op.apply(old).to_ne_bytes());
+        let (old, new) = self.memory.atomic(place, op);
+        self.write(place, &new);
         old
-    }
-
-    /// Binds a window to a region, or unbinds it.
-    pub fn bind(&mut self, who: Accessor, bind: Bind) -> Result<(), AccessError> {
-        let number = self.window_index(bind.window).ok_or(AccessError::InvalidStag)?;
-        if bind.new_stag.index() != bind.window.index() {
-            return Err(AccessError::InvalidStag);
-        }
-        let sge = Sge { addr: bind.addr, length: bind.length as u32, lkey: bind.region };
-        let (index, _) = self.local(who, sge, true)?;
-        if !self.regions[index].access.contains(Access::MW_BIND) {
-            return Err(AccessError::Rights);
-        }
-        self.windows[number] = Window { stag: bind.new_stag, bound: Some(bind), qp: who.qp };
-        Ok(())
-    }
-
-    /// Invalidates a window, or a region that allows it.
-    pub fn invalidate(
-        &mut self,
-        who: Accessor,
-        stag: Stag,
-        by: Invalidator,
-    ) -> Result<(), AccessError> {
-        if let Some(number) = self.window_index(stag) {
-            let window = &mut self.windows[number];
-            if window.qp != who.qp {
-                return Err(AccessError::NotAssociated);
-            }
-            return match window.bound.take() {
-                Some(_) => Ok(()),
-                None => Err(AccessError::InvalidStag),
-            };
-        }
-        let index = self.region_index(stag)?;
-        let region = &mut self.regions[index];
-        if region.pd != who.pd {
-            return Err(AccessError::NotAssociated);
-        }
-        if !region.may_invalidate || by == Invalidator::Remote {
-            return Err(AccessError::CannotInvalidate);
-        }
-        region.valid = false;
-        Ok(())
     }
 
     /// Whether each of `octets` was at its place at some moment since `since`.
     pub fn was_there(&self, (index, offset): Place, octets: &[u8], since: u64) -> bool {
-        let region = &self.regions[index];
-        let Some(now) = region.data.get(offset..offset + octets.len()) else { return false };
+        let region = &self.memory.regions[index];
+        let Some(now) = region.octets.get(offset..offset + octets.len()) else { return false };
         if now == octets {
             return true;
         }
+        let history = &self.shadows[index].history;
         (0..octets.len()).all(|i| {
             now[i] == octets[i]
-                || region.history.iter().any(|(moment, at, old)| {
+                || history.iter().any(|(moment, at, old)| {
                     *moment >= since
                         && (offset + i).checked_sub(*at).and_then(|j| old.get(j))
                             == Some(&octets[i])
@@ -401,40 +243,47 @@ impl Bank {
         })
     }
 
+    /// The regions, each with its octets as the oracle has them.
+    pub fn judged(&self) -> impl Iterator<Item = (&Region, &[u8])> {
+        self.memory.regions.iter().zip(self.shadows.iter().map(|shadow| &shadow.octets[..]))
+    }
+
     /// The first place where a region is not what the oracle says.
     pub fn mismatch(&self) -> Option<(Role, usize)> {
-        self.regions.iter().zip(Role::ALL).find_map(|(region, role)| {
-            if region.data == region.shadow {
+        self.judged().zip(Role::ALL).find_map(|((region, shadow), role)| {
+            if region.octets == shadow {
                 return None;
             }
-            let at = region.data.iter().zip(&region.shadow).position(|(a, b)| a != b)?;
+            let at = region.octets.iter().zip(shadow).position(|(a, b)| a != b)?;
             Some((role, at))
         })
     }
 
     /// Finds where an address lies, whatever the rights: the oracle's own way.
     pub fn shadow_of(&mut self, lkey: Stag, addr: u64, len: usize) -> Option<&mut [u8]> {
-        let region = self.regions.iter_mut().find(|region| region.stag.index() == lkey.index())?;
-        let offset = usize::try_from(addr.checked_sub(region.base)?).ok()?;
-        region.shadow_part(offset, len)
+        let regions = &self.memory.regions;
+        let index = regions.iter().position(|region| region.stag.index() == lkey.index())?;
+        let offset = usize::try_from(addr.checked_sub(regions[index].base)?).ok()?;
+        self.shadows[index].part(offset, len)
     }
 
     /// Where `to` of a tagged buffer lies, by the oracle's own reading: region index and offset.
     pub fn tagged_place(&self, stag: Stag, to: u64) -> Option<Place> {
-        if let Some(window) = self.windows.iter().find(|window| window.stag == stag) {
+        let mock::Bank { regions, windows } = &self.memory;
+        if let Some(window) = windows.iter().find(|window| window.stag == stag) {
             let bind = window.bound?;
-            let index = self.regions.iter().position(|region| region.stag == bind.region)?;
+            let index = regions.iter().position(|region| region.stag == bind.region)?;
             let zero = bind.access.contains(Access::ZERO_BASED);
             let addr = if zero { bind.addr.checked_add(to)? } else { to };
-            return Some((index, addr.checked_sub(self.regions[index].base)? as usize));
+            return Some((index, addr.checked_sub(regions[index].base)? as usize));
         }
-        let index = self.regions.iter().position(|region| region.stag.index() == stag.index())?;
-        Some((index, to.checked_sub(self.regions[index].base)? as usize))
+        let index = regions.iter().position(|region| region.stag.index() == stag.index())?;
+        Some((index, to.checked_sub(regions[index].base)? as usize))
     }
 
     /// Octets of the shadow from there on.
     pub fn shadow_at(&mut self, (index, offset): Place, len: usize) -> Option<&mut [u8]> {
-        self.regions[index].shadow_part(offset, len)
+        self.shadows[index].part(offset, len)
     }
 }
 

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use iwarp_proto::qp::Qp;
+use iwarp_types::mock::{self, Place};
 use iwarp_types::{
     AccessError, Accessor, AtomicOp, Bind, Digest, EachAnew, Invalidator, Memory, QpState, Receive,
     ReceivePool, RemoteAccess, Sge, Stag, TaggedOffset, Usage,
@@ -189,7 +190,7 @@ impl Host {
         self.judge(model.placing(at, data, granted, bank));
     }
 
-    fn write(&self, place: (usize, usize), data: &[u8]) {
+    fn write(&self, place: Place, data: &[u8]) {
         let mut bank = self.bank.borrow_mut();
         match self.flaw.get() {
             Flaw::PlaceShort if !data.is_empty() => {
@@ -203,8 +204,8 @@ impl Host {
         }
     }
 
-    fn read(&self, place: (usize, usize), dst: &mut [u8], crc: Option<&mut Digest>) {
-        self.bank.borrow().read(place, dst);
+    fn read(&self, place: Place, dst: &mut [u8], crc: Option<&mut Digest>) {
+        self.bank.borrow().memory.read(place, dst);
         if self.flaw.get() == Flaw::GatherWrong
             && let Some(octet) = dst.last_mut()
         {
@@ -234,10 +235,10 @@ impl Host {
     /// Finds what is allowed to be accessed, and whether there is memory.
     fn find(
         &self,
-        allowed: impl FnOnce(&Bank) -> Result<(usize, usize), AccessError>,
-    ) -> Result<(usize, usize), AccessError> {
-        let bank = self.bank.borrow();
-        allowed(&bank).and_then(|place| bank.there(place))
+        allowed: impl FnOnce(&mock::Bank) -> Result<Place, AccessError>,
+    ) -> Result<Place, AccessError> {
+        let memory = &self.bank.borrow().memory;
+        allowed(memory).and_then(|place| memory.there(place))
     }
 }
 
@@ -262,7 +263,7 @@ impl Memory for Host {
         access: RemoteAccess,
     ) -> Result<(), AccessError> {
         self.meddle();
-        let result = self.bank.borrow().remote(who, stag, to, len, access);
+        let result = self.bank.borrow().memory.remote(who, stag, to, len, access);
         if result.is_err() {
             self.model.borrow_mut().disturbed = true;
         }
@@ -278,7 +279,7 @@ impl Memory for Host {
     ) -> Result<(), AccessError> {
         self.meddle();
         let len = data.len() as u64;
-        let place = self.find(|bank| bank.remote(who, stag, to, len, RemoteAccess::Write));
+        let place = self.find(|memory| memory.remote(who, stag, to, len, RemoteAccess::Write));
         self.watch(Placing::Remote(stag, to.0), data, place.is_ok());
         self.write(place?, data);
         Ok(())
@@ -294,7 +295,7 @@ impl Memory for Host {
     ) -> Result<(), AccessError> {
         self.meddle();
         let len = dst.len() as u64;
-        let place = self.find(|bank| bank.remote(who, stag, to, len, RemoteAccess::Read))?;
+        let place = self.find(|memory| memory.remote(who, stag, to, len, RemoteAccess::Read))?;
         self.read(place, dst, crc);
         Ok(())
     }
@@ -307,7 +308,7 @@ impl Memory for Host {
         op: AtomicOp,
     ) -> Result<u64, AccessError> {
         self.meddle_more();
-        let place = self.find(|bank| bank.remote(who, stag, to, 8, RemoteAccess::Atomic))?;
+        let place = self.find(|memory| memory.remote(who, stag, to, 8, RemoteAccess::Atomic))?;
         let (bank, model) = (&mut *self.bank.borrow_mut(), &mut *self.model.borrow_mut());
         let mut old = bank.atomic(place, op);
         if self.flaw.get() == Flaw::AtomicReturnsNew {
@@ -319,12 +320,12 @@ impl Memory for Host {
 
     fn check_local(&self, who: Accessor, sge: Sge, write: bool) -> Result<(), AccessError> {
         self.meddle();
-        self.bank.borrow().local(who, sge, write).map(drop)
+        self.bank.borrow().memory.local(who, sge, write).map(drop)
     }
 
     fn place_local(&self, who: Accessor, sge: Sge, data: &[u8]) -> Result<(), AccessError> {
         self.meddle();
-        let place = self.find(|bank| bank.local(who, sge, true));
+        let place = self.find(|memory| memory.local(who, sge, true));
         self.watch(Placing::Local(sge), data, place.is_ok());
         self.write(place?, data);
         Ok(())
@@ -338,14 +339,14 @@ impl Memory for Host {
         crc: Option<&mut Digest>,
     ) -> Result<(), AccessError> {
         self.meddle();
-        let place = self.find(|bank| bank.local(who, sge, false))?;
+        let place = self.find(|memory| memory.local(who, sge, false))?;
         self.read(place, dst, crc);
         Ok(())
     }
 
     fn bind_window(&self, who: Accessor, bind: Bind) -> Result<(), AccessError> {
         self.meddle_more();
-        self.bank.borrow_mut().bind(who, bind)?;
+        self.bank.borrow_mut().memory.bind(who, bind)?;
         self.judge(self.model.borrow_mut().performed(true, bind.window));
         Ok(())
     }
@@ -353,7 +354,7 @@ impl Memory for Host {
     fn invalidate(&self, who: Accessor, stag: Stag, by: Invalidator) -> Result<(), AccessError> {
         self.meddle_more();
         if self.flaw.get() != Flaw::KeepInvalidated {
-            self.bank.borrow_mut().invalidate(who, stag, by)?;
+            self.bank.borrow_mut().memory.invalidate(who, stag, by)?;
         }
         if by == Invalidator::Local {
             self.judge(self.model.borrow_mut().performed(false, stag));

@@ -285,7 +285,7 @@ impl Peer<'_> {
     fn place(net: &Net, role: Role) -> (u32, u64, u64) {
         let bank = net.ends[0].host.bank.borrow();
         let region = bank.region(role);
-        (region.stag.0, region.base, region.data.len() as u64)
+        (region.stag.0, region.base, region.octets.len() as u64)
     }
 
     /// The highest opcode that the end takes: Sends with Immediate where it has asked and was told.

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use iwarp_proto::mpa::startup::Rtr;
+use iwarp_types::mock::Region;
 use iwarp_types::{AtomicOp, SendOp, Sge, Stag, WcOp, WcStatus, WorkCompletion};
 
 use crate::bank::Bank;
@@ -539,12 +540,13 @@ fn check_shadow(list: &[Sge], mut len: usize, bank: &Bank) -> Verdict {
     for sge in list {
         let take = len.min(sge.length as usize);
         len -= take;
-        let region = bank.regions.iter().find(|r| r.stag.index() == sge.lkey.index());
-        let region = region.ok_or("receive in no region")?;
+        let named = |region: &Region| region.stag.index() == sge.lkey.index();
+        let (region, shadow) =
+            bank.judged().find(|(region, _)| named(region)).ok_or("receive in no region")?;
         let Some(start) = sge.addr.checked_sub(region.base).filter(|_| take > 0) else { continue };
         let range = start as usize..start as usize + take;
         demand!(
-            region.data.get(range.clone()) == region.shadow.get(range),
+            region.octets.get(range.clone()) == shadow.get(range),
             "received octets are not what was sent"
         );
     }

@@ -575,7 +575,7 @@ impl Net {
                 }
                 drop(model);
                 if let Some(stag) = wc.invalidated {
-                    if host.bank.borrow().is_valid(stag) {
+                    if host.bank.borrow().memory.is_valid(stag) {
                         return Err(format!("{stag:?} is reported invalidated and is valid"));
                     }
                     end.invalidated(stag);
@@ -744,7 +744,7 @@ impl End {
                 self.passing[number] = false;
             }
         }
-        if let Some(number) = bank.windows.iter().position(|window| window.stag == stag) {
+        if let Some(number) = bank.memory.windows.iter().position(|window| window.stag == stag) {
             self.windows[number] = WindowUse::Free;
         }
     }

@@ -25,7 +25,7 @@ fn list(
 ) -> Vec<Sge> {
     let bank = net.ends[e].host.bank.borrow();
     let region = bank.region(role);
-    let (size, base, lkey) = (region.data.len() as u64, region.base, region.stag);
+    let (size, base, lkey) = (region.octets.len() as u64, region.base, region.stag);
     let mut left = length.min(size as u32);
     let mut sges = Vec::new();
     while sges.len() < most {
@@ -102,7 +102,7 @@ fn remote(
     if let Some(WindowUse::Granted(start, size)) = peer.windows.get(number) {
         let length = u64::from(length).min(*size);
         let at = start + rng.below(size - length + 1);
-        return (bank.windows[number].stag, TaggedOffset(at), length as u32);
+        return (bank.memory.windows[number].stag, TaggedOffset(at), length as u32);
     }
     let role = match rng.below(4) {
         0 => Role::Counters,
@@ -110,7 +110,7 @@ fn remote(
         _ => Role::Target,
     };
     let region = bank.region(role);
-    let size = region.data.len() as u64;
+    let size = region.octets.len() as u64;
     let length = u64::from(length).min(size);
     let at = match rng.below(8) {
         0 => 0,
@@ -195,7 +195,8 @@ fn note_use(net: &mut Net, e: usize, posted: &Posted) {
             use_receive(net, e, posted.length);
             let peer = &mut net.ends[1 - e];
             let bank = peer.host.bank.borrow();
-            let number = bank.windows.iter().position(|window| Some(window.stag) == invalidate);
+            let number =
+                bank.memory.windows.iter().position(|window| Some(window.stag) == invalidate);
             if let Some(number) = number {
                 peer.windows[number] = WindowUse::GivenUp;
             }
@@ -212,7 +213,8 @@ fn note_use(net: &mut Net, e: usize, posted: &Posted) {
             if bank.region(Role::Passing).stag == stag {
                 end.passing[0] = true;
             }
-            if let Some(number) = bank.windows.iter().position(|window| window.stag == stag) {
+            if let Some(number) = bank.memory.windows.iter().position(|window| window.stag == stag)
+            {
                 end.windows[number] = WindowUse::Changing;
             }
         }
@@ -258,7 +260,7 @@ fn choose(net: &Net, e: usize, rng: &mut Choices<'_>, wrong: bool) -> Option<Pos
                 return None;
             }
             let room = receive_room(net, e, odd)?;
-            let invalidate = Some(peer.host.bank.borrow().windows[number].stag);
+            let invalidate = Some(peer.host.bank.borrow().memory.windows[number].stag);
             let (sges, inline) = source(net, e, rng.length(2000).min(room), rng);
             let solicited = rng.one_in(2);
             let op = SendOp::Send { solicited, invalidate };
@@ -304,7 +306,7 @@ fn choose(net: &Net, e: usize, rng: &mut Choices<'_>, wrong: bool) -> Option<Pos
             let peer = &net.ends[1 - e];
             let bank = peer.host.bank.borrow();
             let region = bank.region(Role::Counters);
-            let to = TaggedOffset(region.base + 8 * rng.below(region.data.len() as u64 / 8));
+            let to = TaggedOffset(region.base + 8 * rng.below(region.octets.len() as u64 / 8));
             let stag = region.stag;
             drop(bank);
             let word = |rng: &mut Choices<'_>| match rng.below(3) {
@@ -339,14 +341,14 @@ fn choose(net: &Net, e: usize, rng: &mut Choices<'_>, wrong: bool) -> Option<Pos
                 return None;
             }
             let bank = end.host.bank.borrow();
-            let (window, region) = (bank.windows[number].stag, bank.region(Role::Target));
+            let (window, region) = (bank.memory.windows[number].stag, bank.region(Role::Target));
             let length = rng.range(1, 5000);
             let zero = if rng.one_in(2) { Access::ZERO_BASED } else { Access::LOCAL_READ };
             let bind = Bind {
                 window,
                 new_stag: Stag((window.0 & !0xff) | (window.0.wrapping_add(1) & 0xff)),
                 region: region.stag,
-                addr: region.base + rng.below(region.data.len() as u64 - length + 1),
+                addr: region.base + rng.below(region.octets.len() as u64 - length + 1),
                 length,
                 access: Access::REMOTE_READ | Access::REMOTE_WRITE | zero,
             };
@@ -357,7 +359,7 @@ fn choose(net: &Net, e: usize, rng: &mut Choices<'_>, wrong: bool) -> Option<Pos
             Posted::new(0, SendOp::LocalInvalidate(stag), Vec::new(), None)
         }
         17 if odd => {
-            let stag = end.host.bank.borrow().windows[0].stag;
+            let stag = end.host.bank.borrow().memory.windows[0].stag;
             Posted::new(0, SendOp::LocalInvalidate(stag), Vec::new(), None)
         }
         _ => return None,

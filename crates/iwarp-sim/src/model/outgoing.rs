@@ -294,11 +294,12 @@ impl Model {
                         continue;
                     }
                     let (now, later) = left.split_at(left.len().min(size - at));
-                    let same = bank.regions.iter().any(|region| {
+                    let same = bank.judged().any(|(region, shadow)| {
                         region.stag.index() == sge.lkey.index()
-                            && (sge.addr + at as u64).checked_sub(region.base).and_then(|offset| {
-                                region.shadow.get(offset as usize..)?.get(..now.len())
-                            }) == Some(now)
+                            && (sge.addr + at as u64)
+                                .checked_sub(region.base)
+                                .and_then(|offset| shadow.get(offset as usize..)?.get(..now.len()))
+                                == Some(now)
                     });
                     demand!(same || now.is_empty(), "octets differ from what was posted");
                     left = later;
