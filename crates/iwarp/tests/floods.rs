@@ -19,6 +19,7 @@ use iwarp_os::TcpSocket;
 use iwarp_proto::mpa::wire::FrameKind;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::common::census::cpu_time;
 use crate::common::process::{self, Child, role, say, this_test};
 use crate::common::raw::{Raw, request, send, terminate, write};
 use crate::common::reports::Reports;
@@ -199,12 +200,6 @@ fn ten_thousand_idle_connections_a_second() {
         );
         assert!(longest[0].1 < SOON);
     }
-}
-
-/// CPU time of this process.
-fn cpu_time() -> Duration {
-    use rustix::time::{ClockId, clock_gettime};
-    clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap()
 }
 
 /// A program with few descriptors, which takes what the other process tells it to.

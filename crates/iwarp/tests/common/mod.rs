@@ -1,6 +1,7 @@
 //! Two connected ends in one process, and waiting with a deadline.
 #![allow(dead_code, unreachable_pub, reason = "every test binary uses a part of it")]
 
+pub mod census;
 pub mod channels;
 pub mod knows;
 pub mod meet;

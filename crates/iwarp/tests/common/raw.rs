@@ -4,8 +4,10 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::thread;
 use std::time::{Duration, Instant};
 
+use iwarp::Options;
 use iwarp_os::TcpSocket;
 use iwarp_proto::ddp::wire::{Header, Tagged, Untagged};
 use iwarp_proto::mpa::rx::Deframer;
@@ -15,7 +17,7 @@ use iwarp_proto::rdmap::wire::{Opcode, ReadRequest, Terminate, TerminateCode, sp
 use iwarp_proto::types::{Mo, Msn, Qn};
 use iwarp_types::{Stag, TaggedOffset};
 
-use super::{DEADLINE, until};
+use super::{DEADLINE, End, process, until};
 
 /// One end of a TCP connection that speaks iWARP by hand.
 pub struct Raw {
@@ -53,6 +55,24 @@ pub fn request() -> Startup {
 /// A Reply to it that accepts.
 pub fn reply() -> Startup {
     Startup { kind: FrameKind::Reply, ..request() }
+}
+
+/// An end whose peer is written by hand, in Full Operation.
+pub fn pair(crc: bool) -> (End, Raw) {
+    let (device, listener, addr) = process::listen(&Options { crc, ..Options::default() });
+    thread::scope(|scope| {
+        let peer = scope.spawn(|| {
+            let mut peer = Raw::connect(addr);
+            peer.send(&Startup { crc, ..request() }.octets());
+            let reply = peer.startup(FrameKind::Reply);
+            assert!(!reply.rejected && reply.crc == crc);
+            peer.operate(crc, false, false);
+            peer.greet();
+            peer
+        });
+        let end = process::accept(&device, &listener, 64, Vec::new());
+        (end, peer.join().unwrap())
+    })
 }
 
 /// Client-server model, with these depths.

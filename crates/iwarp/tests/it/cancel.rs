@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 use iwarp::{CompletionChannel, CompletionQueue, Look};
 
-use crate::common::channels;
-use crate::common::{End, until};
+use crate::common::{End, census, channels, until};
 
 unsafe extern "C-unwind" {
     /// As in libc, but the thread's function may be unwound.
@@ -45,8 +44,7 @@ fn event(channel: &CompletionChannel) -> u64 {
 extern "C-unwind" fn gets_events(argument: *mut c_void) -> *mut c_void {
     // SAFETY: the test passes a `Waiter` that outlives the thread.
     let waiter = unsafe { &*argument.cast::<Waiter<'_>>() };
-    // SAFETY: takes no arguments and cannot fail.
-    waiter.tid.store(unsafe { libc::gettid() }, Ordering::Release);
+    waiter.tid.store(census::this_thread(), Ordering::Release);
     loop {
         waiter.cq.request_notify(false);
         while waiter.cq.poll_one().is_some() {
@@ -57,12 +55,6 @@ extern "C-unwind" fn gets_events(argument: *mut c_void) -> *mut c_void {
             return null_mut();
         }
     }
-}
-
-/// Whether a thread of this process sleeps in a system call.
-fn sleeps(tid: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat"));
-    stat.is_ok_and(|stat| stat.rsplit(')').next().unwrap().starts_with(" S"))
 }
 
 fn start(waiter: &Waiter<'_>) -> libc::pthread_t {
@@ -103,8 +95,7 @@ fn a_thread_that_waits_can_be_cancelled_a_thousand_times() {
         let waiter = waiter(&channel, &server.recv_cq);
         let thread = start(&waiter);
         if round % 2 == 0 {
-            let tid = waiter.tid.load(Ordering::Acquire);
-            until("sleep", || sleeps(tid).then_some(()));
+            census::until_asleep(&waiter.tid);
         }
         // SAFETY: not joined yet.
         assert_eq!(unsafe { libc::pthread_cancel(thread) }, 0);
@@ -172,8 +163,7 @@ fn a_channel_whose_waiter_was_cancelled_can_be_destroyed() {
         {
             let waiter = waiter(&channel, &server.recv_cq);
             let thread = start(&waiter);
-            let tid = waiter.tid.load(Ordering::Acquire);
-            until("sleep", || sleeps(tid).then_some(()));
+            census::until_asleep(&waiter.tid);
             // SAFETY: not joined yet.
             assert_eq!(unsafe { libc::pthread_cancel(thread) }, 0);
             assert!(join(thread));

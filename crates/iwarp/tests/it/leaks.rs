@@ -1,6 +1,7 @@
 //! Connections leave nothing behind, and idle ones cost nothing.
 
 use std::fs;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,7 @@ use iwarp::{
     RecvRequest, SendOp, SendRequest, WcStatus,
 };
 
+use crate::common::census::{self, cpu_time, descriptors, workers};
 use crate::common::process::{passed_apart, this_test};
 use crate::common::{DEADLINE, couple, next, until};
 
@@ -80,21 +82,6 @@ impl Place {
     }
 }
 
-fn count(dir: &str) -> usize {
-    fs::read_dir(dir).unwrap().count()
-}
-
-fn descriptors() -> usize {
-    count("/proc/self/fd")
-}
-
-/// The library's threads. The test harness starts and ends its own as it likes.
-fn threads() -> usize {
-    let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
-    let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
-    names.filter(|name| name.trim_end() == "iwarp").count()
-}
-
 /// Octets of memory in use.
 fn resident() -> usize {
     let statm = fs::read_to_string("/proc/self/statm").unwrap();
@@ -137,14 +124,14 @@ fn rounds(rounds: usize) {
         place.wait_until_empty();
     };
     few();
-    let (fds, tasks) = (descriptors(), threads());
+    let (fds, tasks) = (descriptors(), workers());
     let mut after_first = 0;
     for number in 0..rounds {
         let started = Instant::now();
         round();
         // Sockets are closed by whoever uses them last, which may be a moment later.
         until("descriptors to be closed", || (descriptors() <= fds).then_some(()));
-        assert_eq!(threads(), tasks);
+        assert_eq!(workers(), tasks);
         let (took, now) = (started.elapsed(), resident());
         println!("round {number}: {CONNECTIONS} in {took:.1?}, {} KiB resident", now / 1024);
         if number == 0 {
@@ -155,7 +142,7 @@ fn rounds(rounds: usize) {
     }
     // A device takes its thread and descriptors with it.
     drop(place);
-    until("the devices to end", || (threads() == tasks - 2).then_some(()));
+    until("the devices to end", || (workers() == tasks - 2).then_some(()));
     until("their descriptors to be closed", || (descriptors() < fds).then_some(()));
 }
 
@@ -182,7 +169,7 @@ fn closed_devices_leave_nothing_behind() {
     if passed_apart(this_test!(), PATIENCE) {
         return;
     }
-    let (fds, tasks) = (descriptors(), threads());
+    let (fds, tasks) = (descriptors(), workers());
     for number in 0..50 {
         let place = Place::new();
         let pair = place.pair();
@@ -197,7 +184,7 @@ fn closed_devices_leave_nothing_behind() {
         }
     }
     until("descriptors to be closed", || (descriptors() <= fds).then_some(()));
-    until("threads to end", || (threads() <= tasks).then_some(()));
+    until("threads to end", || (workers() <= tasks).then_some(()));
 }
 
 /// A request to connect that nobody answers, and one whose program has gone.
@@ -206,7 +193,7 @@ fn requests_that_nobody_takes_leave_nothing_behind() {
     if passed_apart(this_test!(), PATIENCE) {
         return;
     }
-    let (fds, tasks) = (descriptors(), threads());
+    let (fds, tasks) = (descriptors(), workers());
     for _ in 0..20 {
         let place = Place::new();
         let addr = place.listener.local_addr().unwrap();
@@ -220,13 +207,7 @@ fn requests_that_nobody_takes_leave_nothing_behind() {
         drop(qp);
     }
     until("descriptors to be closed", || (descriptors() <= fds).then_some(()));
-    until("threads to end", || (threads() <= tasks).then_some(()));
-}
-
-/// Time on processors of the whole process.
-fn cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    until("threads to end", || (workers() <= tasks).then_some(()));
 }
 
 #[test]
@@ -269,9 +250,13 @@ fn a_blocked_caller_uses_no_cpu() {
     pairs.iter().for_each(|pair| place.use_pair(pair));
     let used = (0..3)
         .map(|_| {
+            let tid = AtomicI32::new(0);
             thread::scope(|scope| {
-                let wait = scope.spawn(|| channel.wait(Some(Duration::from_secs(1))).unwrap());
-                thread::sleep(Duration::from_millis(20));
+                let wait = scope.spawn(|| {
+                    tid.store(census::this_thread(), Ordering::Release);
+                    channel.wait(Some(Duration::from_secs(1))).unwrap()
+                });
+                census::until_asleep(&tid);
                 let before = cpu_time();
                 assert_eq!(wait.join().unwrap(), None);
                 cpu_time() - before

@@ -12,7 +12,6 @@ use iwarp::{
     Access, Ended, MemoryRegion, Options, Payload, PostError, ProtectionDomain,
     QueuePairAttributes, SendOp, SendRequest, Sge, Stag, TaggedOffset, WcOp, WcStatus,
 };
-use iwarp_proto::mpa::wire::FrameKind;
 use iwarp_proto::rdmap::wire::TerminateCode;
 use iwarp_types::Bind;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
@@ -65,23 +64,6 @@ impl Drop for Area {
     }
 }
 
-/// An end whose peer is written by hand, in Full Operation.
-fn raw_pair(crc: bool) -> (End, Raw) {
-    let (device, listener, addr) = process::listen(&Options { crc, ..Options::default() });
-    thread::scope(|scope| {
-        let peer = scope.spawn(|| {
-            let mut peer = Raw::connect(addr);
-            peer.send(&raw::Startup { crc, ..raw::request() }.octets());
-            assert!(!peer.startup(FrameKind::Reply).rejected);
-            peer.operate(crc, false, false);
-            peer.greet();
-            peer
-        });
-        let end = process::accept(&device, &listener, 64, Vec::new());
-        (end, peer.join().unwrap())
-    })
-}
-
 /// Deregisters, which must not take longer than uses in flight do, however busy the machine is.
 fn deregister(region: MemoryRegion) {
     let started = Instant::now();
@@ -90,70 +72,70 @@ fn deregister(region: MemoryRegion) {
     assert!(took < Duration::from_secs(1), "deregistering took {took:?}");
 }
 
+/// Octets of a message that stalls.
+const STALLED: usize = 48 * 1024;
+
+/// The region goes when one half of the FPDU has come; `ended` waits for what comes of the other.
+/// Nothing touches the memory any more.
+fn deregister_amid(
+    (end, peer): (&End, &mut Raw),
+    (area, region): (&Area, MemoryRegion),
+    fpdu: &[u8],
+    ended: impl FnOnce(),
+) {
+    let (first, rest) = fpdu.split_at(fpdu.len() / 2);
+    let crc = end.device.options().crc;
+    peer.send(first);
+    if crc {
+        // What was sent over loopback is there to be read; and none of it may be placed.
+        assert_eq!(end.recv_cq.poll_one(), None);
+    } else {
+        until("the first half", || {
+            end.recv_cq.poll_one();
+            (area.octet(4096) == 0xee).then_some(())
+        });
+    }
+    deregister(region);
+    let before = area.octets();
+    assert_eq!(before.contains(&0xee), !crc);
+    area.protect(MprotectFlags::empty());
+    peer.send(rest);
+    peer.expect_terminate();
+    ended();
+    area.protect(MprotectFlags::READ);
+    assert!(area.octets() == before, "touched after it was deregistered");
+}
+
 /// Covers: RDMAP-5040-8.1.1-06, DDP-5041-8.3.1-06, SEC-5042-6.2.2-02
 #[test]
 fn a_stalled_write_does_not_hold_up_deregistration() {
-    const LEN: usize = 48 * 1024;
     for crc in [true, false] {
-        let (end, mut peer) = raw_pair(crc);
-        let area = Area::new(LEN);
+        let (end, mut peer) = raw::pair(crc);
+        let area = Area::new(STALLED);
         let region = area.register(&end.pd);
-        let fpdu = peer.frame(&raw::write(region.rkey(), region.base().0, &[0xee; LEN]));
-        let (first, rest) = fpdu.split_at(fpdu.len() / 2);
-        peer.send(first);
-        if crc {
-            // What was sent over loopback is there to be read; and none of it may be placed.
-            assert_eq!(end.recv_cq.poll_one(), None);
-        } else {
-            until("the first half", || {
-                end.recv_cq.poll_one();
-                (area.octet(4096) == 0xee).then_some(())
-            });
-        }
-        deregister(region);
-        let before = area.octets();
-        assert_eq!(before.contains(&0xee), !crc);
-        area.protect(MprotectFlags::empty());
-        peer.send(rest);
-        peer.expect_terminate();
-        assert!(
-            matches!(end.connection.wait_disconnected(Some(DEADLINE)), Some(Ended::Fault(code))
-            if (code.layer, code.etype, code.code) == (1, 1, 0))
-        );
-        area.protect(MprotectFlags::READ);
-        assert!(area.octets() == before, "touched after it was deregistered");
+        let fpdu = peer.frame(&raw::write(region.rkey(), region.base().0, &[0xee; STALLED]));
+        deregister_amid((&end, &mut peer), (&area, region), &fpdu, || {
+            assert!(
+                matches!(end.connection.wait_disconnected(Some(DEADLINE)), Some(Ended::Fault(code))
+                if (code.layer, code.etype, code.code) == (1, 1, 0))
+            );
+        });
     }
 }
 
-/// As above, for the buffer of a receive.
+/// The message is a Send, and the memory the buffer of its receive.
 #[test]
 fn a_stalled_send_does_not_hold_up_deregistration() {
-    const LEN: usize = 48 * 1024;
     for crc in [true, false] {
-        let (end, mut peer) = raw_pair(crc);
-        let area = Area::new(LEN);
+        let (end, mut peer) = raw::pair(crc);
+        let area = Area::new(STALLED);
         let region = area.register(&end.pd);
         end.post_recv(7, &[region.whole()]);
-        let fpdu = peer.frame(&raw::send(1, &[0xee; LEN]));
-        let (first, rest) = fpdu.split_at(fpdu.len() / 2);
-        peer.send(first);
-        if crc {
-            assert_eq!(end.recv_cq.poll_one(), None);
-        } else {
-            until("the first half", || {
-                end.recv_cq.poll_one();
-                (area.octet(4096) == 0xee).then_some(())
-            });
-        }
-        deregister(region);
-        let before = area.octets();
-        area.protect(MprotectFlags::empty());
-        peer.send(rest);
-        peer.expect_terminate();
-        let completion = next(&end.recv_cq);
-        assert_eq!((completion.wr_id, completion.status), (7, WcStatus::LocalProtection));
-        area.protect(MprotectFlags::READ);
-        assert!(area.octets() == before, "touched after it was deregistered");
+        let fpdu = peer.frame(&raw::send(1, &[0xee; STALLED]));
+        deregister_amid((&end, &mut peer), (&area, region), &fpdu, || {
+            let completion = next(&end.recv_cq);
+            assert_eq!((completion.wr_id, completion.status), (7, WcStatus::LocalProtection));
+        });
     }
 }
 
@@ -164,7 +146,7 @@ fn a_stalled_send_does_not_hold_up_deregistration() {
 fn a_stalled_reader_does_not_hold_up_deregistration() {
     const LEN: usize = 64 << 20;
     for crc in [true, false] {
-        let (end, mut peer) = raw_pair(crc);
+        let (end, mut peer) = raw::pair(crc);
         let area = Area::new(LEN);
         let region = area.register(&end.pd);
         peer.send_ulpdu(&raw::read_request(1, LEN as u32, region.rkey(), region.base().0));
@@ -190,7 +172,7 @@ fn a_stalled_reader_does_not_hold_up_deregistration() {
 #[test]
 fn a_source_deregistered_too_early_costs_the_connection_alone() {
     for crc in [true, false] {
-        let (end, mut peer) = raw_pair(crc);
+        let (end, mut peer) = raw::pair(crc);
         let area = Area::new(64 << 20);
         let region = area.register(&end.pd);
         end.send(5, &[region.whole()]);

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::common;
 use crate::common::process::{self, this_test};
-use crate::common::{DEADLINE, End, Setup, pattern, succeeded, until};
+use crate::common::{DEADLINE, End, Setup, census, pattern, raw, succeeded, until};
 
 const SEND: SendOp = SendOp::Send { solicited: false, invalidate: None };
 const SOLICITED: SendOp = SendOp::Send { solicited: true, invalidate: None };
@@ -187,21 +187,8 @@ fn blocking_next(cq: &CompletionQueue, channel: &CompletionChannel) -> WorkCompl
 /// A peer that sends, but takes nothing: what it sends completes all the same.
 #[test]
 fn what_is_received_does_not_wait_for_what_is_sent() {
-    use common::raw;
     for crc in [true, false] {
-        let options = Options { crc, ..Options::default() };
-        let (device, listener, addr) = process::listen(&options);
-        let raw_peer = thread::spawn(move || {
-            let mut peer = raw::Raw::connect(addr);
-            peer.send(&raw::Startup { crc, ..raw::request() }.octets());
-            let reply = peer.startup(iwarp_proto::mpa::wire::FrameKind::Reply);
-            assert!(!reply.rejected && reply.crc == crc);
-            peer.operate(crc, false, false);
-            peer.greet();
-            peer
-        });
-        let end = process::accept(&device, &listener, 64, Vec::new());
-        let mut peer = raw_peer.join().unwrap();
+        let (end, mut peer) = raw::pair(crc);
         let source = end.region(8 << 20);
         for id in 0..32 {
             end.post_recv(id, &[source.sge(0, 64)]);
@@ -292,9 +279,13 @@ fn the_worker_takes_over_from_a_caller_that_stops_waiting() {
     };
     let took = best_of(10, || {
         // Blocked, and one-sided work comes meanwhile: whoever is blocked serves it.
+        let tid = AtomicI32::new(0);
         thread::scope(|scope| {
-            let waiting = scope.spawn(|| channel.wait(Some(Duration::from_millis(60))).unwrap());
-            thread::sleep(Duration::from_millis(5));
+            let waiting = scope.spawn(|| {
+                tid.store(census::this_thread(), Ordering::Release);
+                channel.wait(Some(Duration::from_millis(60))).unwrap()
+            });
+            census::until_asleep(&tid);
             read();
             assert_eq!(waiting.join().unwrap(), None);
         });

@@ -11,6 +11,7 @@ use iwarp::{
 };
 
 use crate::common;
+use crate::common::census::{descriptors, workers};
 use crate::common::meet::{LOOPBACK, Model, PAUSE, Place, Side, exchange, gid};
 use crate::common::process::{
     Child, listen_to_parent, passed_apart, role, say, setting, this_test,
@@ -481,10 +482,6 @@ fn ports_come_from_the_range() {
     third.modify(QpState::Init).unwrap();
 }
 
-fn descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").unwrap().count()
-}
-
 #[test]
 fn a_thousand() {
     let (one, other) = (Place::new(), Place::new());
@@ -571,13 +568,6 @@ fn nothing_is_left_behind() {
     assert!(plain.iter().all(|qp| qp.number() >> 8 < 1024));
 }
 
-/// Threads of this library.
-fn threads() -> usize {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
-    let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
-    names.filter(|name| name.trim_end() == "iwarp").count()
-}
-
 #[test]
 fn several_threads_may_serve() {
     if passed_apart(this_test!(), DEADLINE) {
@@ -585,7 +575,7 @@ fn several_threads_may_serve() {
     }
     let options = Options { workers: 3, ..Options::default() };
     let place = Place::with(options, LOOPBACK);
-    until("three threads", || (threads() == 3).then_some(()));
+    until("three threads", || (workers() == 3).then_some(()));
     for _ in 0..8 {
         let (a, b) = (place.end(), place.end());
         a.all_the_way(&b);
@@ -597,7 +587,7 @@ fn several_threads_may_serve() {
         until("the receive to be served", || (b.qp.outstanding().1 == 0).then_some(()));
     }
     drop(place);
-    until("the threads to end", || (threads() == 0).then_some(()));
+    until("the threads to end", || (workers() == 0).then_some(()));
 }
 
 #[test]

@@ -14,6 +14,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use crate::common::census::descriptors;
 use crate::common::process::{passed_apart, this_test};
 use crate::common::{DEADLINE, pattern, until};
 
@@ -357,7 +358,6 @@ fn giving_up_connecting_and_accepting_leaves_nothing() {
         let pd = device.alloc_pd();
         let listener = listen(&pd);
         let addr = listener.local_addr().unwrap();
-        let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
         let mut first = None;
         for round in 0..20_u64 {
             let connecting = Session::connect(&pd, addr);
