@@ -1,7 +1,6 @@
 //! The C API in the eyes of programs: each test runs C programs, ours or other people's, or looks at
 //! the built libraries.
 
-#[path = "../support/mod.rs"]
 mod support;
 
 mod cm_events;

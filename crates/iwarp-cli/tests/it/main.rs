@@ -1,6 +1,5 @@
 //! The command as users run it, in processes of its own.
 
-#[path = "../common/mod.rs"]
 mod common;
 
 mod bundled;

@@ -2,7 +2,6 @@
 //! this folder.
 
 #[cfg(unix)]
-#[path = "../common/mod.rs"]
 mod common;
 
 mod gone;

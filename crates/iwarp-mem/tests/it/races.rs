@@ -82,22 +82,21 @@ fn revoked_while_placing(
     assert!(refused.into_inner() > 0, "nobody came late: no race was tried");
 }
 
+/// Registers the whole buffer, with tagged offsets that begin at zero.
+fn register_from_zero(table: &MemoryTable, buffer: &Buffer, scope: Scope) -> Stag {
+    let (addr, len) = (buffer.as_mut_ptr(), buffer.len());
+    let spec = iwarp_mem::RegionSpec { pd: PD, addr, len, iova: 0, access: all(), scope };
+    // SAFETY: the buffer outlives the test and is reached by atomics only.
+    unsafe { table.register(spec) }.unwrap()
+}
+
 /// Covers: DDP-5041-8.3.1-06, RDMAP-5040-8.1.1-06, SEC-5042-6.2.2-02
 #[test]
 fn nothing_is_placed_after_deregistration() {
     revoked_while_placing(60, |table, buffer, _, publish| {
         let owned = Pages::new(1);
         let decoy = register(table, owned.start(), PAGE, all());
-        let spec = iwarp_mem::RegionSpec {
-            pd: PD,
-            addr: buffer.as_mut_ptr(),
-            len: buffer.len(),
-            iova: 0,
-            access: all(),
-            scope: Scope::Domain,
-        };
-        // SAFETY: the buffer outlives the test and is reached by atomics only.
-        let stag = unsafe { table.register(spec) }.unwrap();
+        let stag = register_from_zero(table, buffer, Scope::Domain);
         publish(stag);
         table.deregister(stag).is_ok() && table.deregister(decoy).is_ok()
     });
@@ -107,16 +106,7 @@ fn nothing_is_placed_after_deregistration() {
 #[test]
 fn nothing_is_placed_after_invalidation() {
     revoked_while_placing(60, |table, buffer, round, publish| {
-        let spec = iwarp_mem::RegionSpec {
-            pd: PD,
-            addr: buffer.as_mut_ptr(),
-            len: buffer.len(),
-            iova: 0,
-            access: all(),
-            scope: Scope::Stream(WHO.qp),
-        };
-        // SAFETY: the buffer outlives the test and is reached by atomics only.
-        let region = unsafe { table.register(spec) }.unwrap();
+        let region = register_from_zero(table, buffer, Scope::Stream(WHO.qp));
         if round % 2 == 0 {
             publish(region);
             return table.invalidate(WHO, region, Invalidator::Remote).is_ok()

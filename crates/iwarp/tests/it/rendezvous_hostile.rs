@@ -93,6 +93,20 @@ fn is_closed(stream: &mut TcpStream) -> bool {
     }
 }
 
+/// Whoever is at the other end of the stream has not become the peer of `found`.
+#[track_caller]
+fn stays_out(stream: &mut TcpStream, found: &Side) {
+    assert!(is_closed(stream));
+    assert!(!found.qp.is_connected());
+}
+
+/// The end that strangers have come to still meets its peer.
+fn meets(found: &Side, peer: &Side) {
+    peer.all_the_way(found);
+    found.rts();
+    exchange(found, peer);
+}
+
 /// The queue pair `from` of this address, as one who knows `psn` of `to`'s peer.
 fn knows(from: u32, to: &Side, psn: u32) -> Knows {
     let gid = to.gid.addr;
@@ -205,8 +219,7 @@ fn who_does_not_know_the_secret_stays_out() {
             answered += 1;
             // The longer the better, but no proof.
             let _ = stream.write_all(&tag);
-            assert!(is_closed(&mut stream));
-            assert!(!a.qp.is_connected());
+            stays_out(&mut stream, &a);
         }
         // 64, and four a second.
         let most = 65 + start.elapsed().as_millis() / 250;
@@ -222,9 +235,7 @@ fn who_does_not_know_the_secret_stays_out() {
                 stream
             })
             .collect();
-        b.all_the_way(&a);
-        a.rts();
-        exchange(&a, &b);
+        meets(&a, &b);
         // The connection is nobody's any more.
         let late = knows(b.qp.number(), &a, b.qp.psn());
         assert_eq!(come(&mut connect(port(&a)), &late), None);
@@ -267,18 +278,14 @@ fn what_was_said_before_proves_nothing() {
     let again = ask(&mut stream, &request).unwrap();
     assert_ne!(again.private_data, reply.private_data);
     stream.write_all(&tag).unwrap();
-    assert!(is_closed(&mut stream));
-    assert!(!a.qp.is_connected());
+    stays_out(&mut stream, &a);
     // The responder's own words, sent back to it.
     let mut stream = connect(port(&a));
     let reply = ask(&mut stream, &request).unwrap();
     let reflected = &reply.private_data[reply.private_data.len() - TAG..];
     stream.write_all(reflected).unwrap();
-    assert!(is_closed(&mut stream));
-    assert!(!a.qp.is_connected());
-    b.all_the_way(&a);
-    a.rts();
-    exchange(&a, &b);
+    stays_out(&mut stream, &a);
+    meets(&a, &b);
 }
 
 /// Programs that tell each other no number of packets have the same at both ends, or none.

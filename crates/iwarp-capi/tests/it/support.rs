@@ -1,8 +1,6 @@
 //! What these tests have in common: the built libraries, and C programs compiled against the
 //! system's headers.
 
-#![allow(dead_code, reason = "not every test uses everything")]
-
 use std::fmt::Write as _;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;

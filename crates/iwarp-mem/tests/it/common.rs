@@ -1,7 +1,4 @@
 //! Memory with forbidden neighbours, and short names.
-#![allow(dead_code, reason = "each test program uses a part of it")]
-#![allow(unreachable_pub, reason = "a module of each test program")]
-
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -9,30 +6,30 @@ use iwarp_mem::{MemoryTable, RegionSpec, Scope};
 use iwarp_types::{Access, Accessor, PdId, QpId, Sge, Stag, TaggedOffset};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
-pub const PAGE: usize = 4096;
-pub const PD: PdId = PdId(3);
-pub const WHO: Accessor = Accessor { pd: PD, qp: QpId(5) };
-pub const OTHER_PD: Accessor = Accessor { pd: PdId(4), qp: QpId(5) };
-pub const OTHER_QP: Accessor = Accessor { pd: PD, qp: QpId(6) };
+pub(crate) const PAGE: usize = 4096;
+pub(crate) const PD: PdId = PdId(3);
+pub(crate) const WHO: Accessor = Accessor { pd: PD, qp: QpId(5) };
+pub(crate) const OTHER_PD: Accessor = Accessor { pd: PdId(4), qp: QpId(5) };
+pub(crate) const OTHER_QP: Accessor = Accessor { pd: PD, qp: QpId(6) };
 
-pub const LOCAL: Access = Access::LOCAL_WRITE;
-pub const READ: Access = Access::REMOTE_READ;
-pub const ZERO: Access = Access::ZERO_BASED;
+pub(crate) const LOCAL: Access = Access::LOCAL_WRITE;
+pub(crate) const READ: Access = Access::REMOTE_READ;
+pub(crate) const ZERO: Access = Access::ZERO_BASED;
 
-pub fn all() -> Access {
+pub(crate) fn all() -> Access {
     LOCAL | READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC | Access::MW_BIND
 }
 
-pub fn to(offset: u64) -> TaggedOffset {
+pub(crate) fn to(offset: u64) -> TaggedOffset {
     TaggedOffset(offset)
 }
 
-pub fn sge(lkey: Stag, addr: u64, length: u32) -> Sge {
+pub(crate) fn sge(lkey: Stag, addr: u64, length: u32) -> Sge {
     Sge { addr, length, lkey }
 }
 
 /// Whole pages between two that may not be touched.
-pub struct Pages {
+pub(crate) struct Pages {
     map: *mut u8,
     len: usize,
 }
@@ -43,7 +40,7 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    pub fn new(pages: usize) -> Self {
+    pub(crate) fn new(pages: usize) -> Self {
         let len = pages * PAGE;
         // SAFETY: a new mapping; the protection of its inner pages is changed before use.
         let map = unsafe {
@@ -57,24 +54,24 @@ impl Pages {
     }
 
     /// The first octet that may be touched.
-    pub fn start(&self) -> *mut u8 {
+    pub(crate) fn start(&self) -> *mut u8 {
         self.map.wrapping_add(PAGE)
     }
 
     /// The octet behind the last one that may be touched.
-    pub fn end(&self) -> *mut u8 {
+    pub(crate) fn end(&self) -> *mut u8 {
         self.start().wrapping_add(self.len)
     }
 
-    pub fn octets(&self) -> Vec<u8> {
+    pub(crate) fn octets(&self) -> Vec<u8> {
         (0..self.len).map(|at| self.cell(at).load(Ordering::Relaxed)).collect()
     }
 
-    pub fn fill(&self, value: u8) {
+    pub(crate) fn fill(&self, value: u8) {
         (0..self.len).for_each(|at| self.cell(at).store(value, Ordering::Relaxed));
     }
 
-    pub fn cell(&self, at: usize) -> &AtomicU8 {
+    pub(crate) fn cell(&self, at: usize) -> &AtomicU8 {
         assert!(at < self.len);
         // SAFETY: within the mapping, which lives as long as self.
         unsafe { AtomicU8::from_ptr(self.start().wrapping_add(at)) }
@@ -89,12 +86,12 @@ impl Drop for Pages {
 }
 
 /// Registers memory that is addressed by virtual address.
-pub fn register(table: &MemoryTable, addr: *mut u8, len: usize, access: Access) -> Stag {
+pub(crate) fn register(table: &MemoryTable, addr: *mut u8, len: usize, access: Access) -> Stag {
     register_in(table, addr, len, access, Scope::Domain)
 }
 
 /// Registers memory for a stream.
-pub fn register_in(
+pub(crate) fn register_in(
     table: &MemoryTable,
     addr: *mut u8,
     len: usize,

@@ -1,7 +1,5 @@
 //! Running the command.
 
-#![allow(dead_code, reason = "each test binary uses some of it")]
-
 pub(crate) mod server;
 
 use std::process::{Command, Output};
