@@ -145,7 +145,7 @@ fn during(
     })
 }
 
-/// Nobody may need the time of the start-up to get rid of strangers here.
+/// Options whose start-up timeout is too long for a test to get rid of strangers by it.
 fn patient(max_pending: usize) -> Options {
     Options { max_pending, startup_timeout: DEADLINE * 10, ..hasty() }
 }
@@ -367,7 +367,8 @@ fn kept_by_the_system(port: u16) -> usize {
     ours.filter_map(|socket| socket.unacknowledged().ok()).sum()
 }
 
-/// That many peers ask for more than sockets hold and read nothing; what the system keeps then.
+/// Bytes that the system keeps for `peers` peers, each of which asks for more than sockets hold and
+/// reads nothing.
 fn slow_readers(peers: usize, send_memory: usize) -> usize {
     const OCTETS: usize = 1 << 20;
     let station = Station::new(Options { send_memory, ..hasty() });

@@ -224,7 +224,7 @@ fn what_was_posted_together_goes_out_without_further_calls() {
     }
 }
 
-/// As above, and then it sleeps, here or on the descriptor.
+/// The program polls once, posts some, and then sleeps, in a call or on the descriptor.
 #[test]
 fn what_was_posted_together_goes_out_when_the_program_sleeps() {
     let _alone = common::alone();

@@ -1,4 +1,4 @@
-//! Who sees the last octet of what was placed sees all of it.
+//! A thread that sees the last byte of a placed payload sees all of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};

@@ -63,7 +63,7 @@ impl Table {
         unsafe { find(self.places(), index) }.is_some()
     }
 
-    /// The same for who has the lock.
+    /// The places, for a thread that has the lock.
     fn own_places(&self) -> &Places {
         unsafe { &*own(&self.places) }
     }

@@ -16,8 +16,8 @@ pub enum Role {
     Responder,
 }
 
-/// Somebody who knows addresses and numbers of two queue pairs, and perhaps what packets start
-/// from.
+/// A peer, or a stranger, who knows addresses and numbers of two queue pairs, and perhaps what packets
+/// start from.
 pub struct Knows {
     pub initiator: (IpAddr, u32),
     pub responder: (IpAddr, u32),

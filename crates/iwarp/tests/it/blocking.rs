@@ -127,7 +127,7 @@ fn a_listener_may_be_asked_without_waiting() {
     }
 }
 
-/// Nobody accepts any more, but somebody did a moment ago.
+/// No thread accepts any more, but one did a moment ago.
 #[test]
 fn a_listener_is_served_between_calls() {
     let device = device();

@@ -1,4 +1,4 @@
-//! Whoever sees the last octet of a Write sees all of it: programs poll it.
+//! A program that polls the last byte of a Write sees all of the Write once it sees that byte.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;

@@ -183,8 +183,8 @@ fn a_stream_that_stands_still_can_be_ended() {
     });
 }
 
-/// Whoever ends the connection: no more Sends have completed than were received, and those that were
-/// not received say so.
+/// Whichever end closes the connection, no more Sends have completed than were received, and those
+/// that were not received say so.
 #[test]
 fn a_send_completes_at_both_ends_or_not_at_its_own() {
     const SENDS: u64 = 6;

@@ -139,7 +139,7 @@ fn two_programs_with_full_sockets_both_finish() {
     }
 }
 
-/// As above, in one process, with callers that block.
+/// Both programs are in one process here, and block in the library while they wait.
 #[test]
 fn two_blocked_programs_with_full_sockets_both_finish() {
     for options in framings() {
@@ -260,7 +260,7 @@ fn the_worker_takes_over_from_a_caller_that_stops_polling() {
     println!("taken over after {took:.1?}");
 }
 
-/// The same with a caller that was blocked long enough to have the worker leave it alone.
+/// The caller was blocked for so long that the worker had left the poll group to it.
 #[test]
 fn the_worker_takes_over_from_a_caller_that_stops_waiting() {
     let (client, server, listener) = devices(&Options::default());

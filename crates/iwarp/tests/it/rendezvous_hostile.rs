@@ -1,4 +1,4 @@
-//! Who else may come to the port of a queue pair, and what may answer where its peer should be.
+//! Strangers that come to the port of a queue pair, or answer where its peer should be.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -93,7 +93,7 @@ fn is_closed(stream: &mut TcpStream) -> bool {
     }
 }
 
-/// Whoever is at the other end of the stream has not become the peer of `found`.
+/// The stranger at the other end of the stream is closed on, and has not become the peer of `found`.
 #[track_caller]
 fn stays_out(stream: &mut TcpStream, found: &Side) {
     assert!(is_closed(stream));
@@ -200,8 +200,8 @@ fn a_queue_pair_is_found_at_its_own_address_alone() {
     exchange(&a, &peer);
 }
 
-/// Who knows addresses and numbers, but not what the programs have told each other, is answered
-/// and gets no further; however often, and whenever.
+/// A stranger who knows addresses and numbers, but not what the programs have told each other, is
+/// answered and gets no further, however often and whenever it tries.
 #[test]
 fn who_does_not_know_the_secret_stays_out() {
     let place = Place::new();

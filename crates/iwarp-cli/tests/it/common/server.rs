@@ -22,7 +22,7 @@ impl Server {
         Self::start_with(command(&["rping", "-s", "-p", "0", "-a", address]).args(arguments))
     }
 
-    /// The same from a command that is ready to be run.
+    /// Starts `command`, which is to be a server, and waits until it says that it listens.
     pub(crate) fn start_with(command: &mut Command) -> Self {
         let mut process = command
             .stdout(Stdio::piped())
