@@ -167,11 +167,15 @@ fn an_address_can_be_shared_by_one_that_listens() {
 fn ipv6_alone_leaves_the_port_to_ipv4() {
     let device = device();
     let channel = EventChannel::new(&device).unwrap();
-    let id = Id::new(&channel).unwrap();
-    id.set_ipv6_only(true);
-    id.bind(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0)).unwrap();
-    let port = id.local_addr().unwrap().port();
-    let other = bound(&channel, SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port));
+    // A port that is free for IPv6 may be another program's for IPv4.
+    let (id, other) = until("a port", || {
+        let [id, other] = [0; 2].map(|_| Id::new(&channel).unwrap());
+        id.set_ipv6_only(true);
+        id.bind(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0)).unwrap();
+        let port = id.local_addr().unwrap().port();
+        other.bind(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port)).ok()?;
+        Some((id, other))
+    });
     id.listen(1).unwrap();
     other.listen(1).unwrap();
 }
