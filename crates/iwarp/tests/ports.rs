@@ -1,5 +1,6 @@
 //! The whole library over networks that are not the system's: verbs, connection manager and
-//! rendezvous without a socket, recorded, and over streams that are delayed, cut and corrupted.
+//! rendezvous without a socket, recorded, and over streams that are delayed, cut and corrupted. A file of
+//! its own, as it counts the sockets of its process.
 
 mod common;
 

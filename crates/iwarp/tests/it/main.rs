@@ -34,4 +34,5 @@ mod silenced;
 mod startup;
 #[cfg(feature = "tokio")]
 mod tasks;
+mod toy_port;
 mod vanished;

@@ -1,7 +1,5 @@
 //! A transport of the program's own under the library: what somebody writes who has another.
 
-mod common;
-
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr};
 use std::os::fd::AsFd;
@@ -10,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use common::{DEADLINE, couple, next, parts, pattern, succeeded};
+use crate::common::{DEADLINE, couple, next, parts, pattern, succeeded};
 use iwarp::cm::Listener;
 use iwarp::port::{
     Acceptor, Descriptors, Ends, IoPart, IoPartMut, Ipv6Listen, Network, Owner, Platform, Port,
