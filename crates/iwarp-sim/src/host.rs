@@ -42,6 +42,9 @@ pub enum Flaw {
     RepeatCompletion,
     /// The link stops for ever.
     LinkStops,
+    /// An end that leaves says that it has received one message more, or one fewer.
+    FarewellHigh,
+    FarewellLow,
 }
 
 /// What an intervention did that the network has to know.

@@ -20,6 +20,8 @@ macro_rules! demand {
 mod incoming;
 mod outgoing;
 
+pub(crate) use outgoing::farewell_of;
+
 /// Judgement of the oracle: `Err` says which rule was broken.
 pub type Verdict = Result<(), String>;
 

@@ -14,8 +14,8 @@ use iwarp_types::{Accessor, PdId, QpId, Stag, Time, WcStatus};
 use crate::bank::{Bank, Role, WINDOWS};
 use crate::choice::Choices;
 use crate::host::{Flaw, Host, Intervention};
-use crate::model::{Model, Posted, Verdict};
-use crate::wire::{Rules, Segment, WireCheck};
+use crate::model::{Model, Posted, Verdict, farewell_of};
+use crate::wire::{Rules, Segment, Target, WireCheck};
 
 /// One direction of the stream.
 #[derive(Debug, Default)]
@@ -366,7 +366,16 @@ impl Net {
         link.push(&end.scratch);
         self.octets += n as u64;
         self.note(n as u64);
-        for segment in segments.iter().cloned() {
+        for mut segment in segments.iter().cloned() {
+            if let (Some(count), Target::Tagged { to, .. }) =
+                (farewell_of(&segment), &mut segment.target)
+            {
+                *to = match self.flaw {
+                    Flaw::FarewellHigh => count + 1,
+                    Flaw::FarewellLow => count.saturating_sub(1),
+                    _ => count,
+                };
+            }
             if self.tolerance.garbage {
                 if segment.opcode == 7 {
                     let p = &segment.payload;

@@ -164,6 +164,12 @@ fn a_stream_that_stops_is_found() {
 }
 
 #[test]
+fn a_farewell_that_counts_wrong_is_found() {
+    finds(Flaw::FarewellHigh, Mode::Clean, "messages received");
+    finds(Flaw::FarewellLow, Mode::Clean, "received");
+}
+
+#[test]
 fn any_octets_make_a_run() {
     run_from_bytes(&[]);
     let mut octets = Vec::new();

@@ -17,6 +17,11 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 use super::table::{Personality, Place, Row};
 use crate::{dist, nobody, shell};
 
+/// A link is up by then.
+const LINK: Duration = Duration::from_secs(20);
+/// Between two looks at what the system does by itself.
+const LOOK: Duration = Duration::from_millis(4);
+
 /// An installation, and hosts to use it on. All of it goes when this goes.
 pub(crate) struct Lab {
     directory: PathBuf,
@@ -34,6 +39,21 @@ pub(crate) struct Lane {
 struct Host {
     namespace: String,
     address: String,
+}
+
+impl Host {
+    /// Waits until `eth0` is up, which is some time after both of its ends were set so.
+    fn await_link(&self) -> Result<()> {
+        let look = ["-n", &self.namespace, "-oneline", "link", "show", "dev", "eth0"];
+        let deadline = Instant::now() + LINK;
+        while !shell::output(shell::program("ip").args(look))?.contains("state UP") {
+            if Instant::now() > deadline {
+                bail!("the link of {} is not up within {LINK:?}", self.namespace);
+            }
+            thread::sleep(LOOK);
+        }
+        Ok(())
+    }
 }
 
 /// One of a lane's two hosts.
@@ -154,14 +174,15 @@ impl Lane {
         self.bring_up()
     }
 
-    /// Gives the hosts' `eth0` their addresses.
+    /// Gives the hosts' `eth0` their addresses, and waits until each is up: some programs take no
+    /// interface that is not.
     pub(crate) fn bring_up(&self) -> Result<()> {
         for host in &self.hosts {
             let address = format!("{}/24", host.address);
             ip(&["-n", &host.namespace, "address", "add", &address, "dev", "eth0"])?;
             ip(&["-n", &host.namespace, "link", "set", "eth0", "up"])?;
         }
-        Ok(())
+        self.hosts.iter().try_for_each(Host::await_link)
     }
 
     /// The names of the hosts' network namespaces.
@@ -308,7 +329,7 @@ fn kill_all_in(namespace: &str) {
             // It may have ended by itself.
             let _ = kill_process(pid, Signal::KILL);
         }
-        thread::sleep(Duration::from_millis(4));
+        thread::sleep(LOOK);
     }
 }
 

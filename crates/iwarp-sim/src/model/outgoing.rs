@@ -420,7 +420,7 @@ fn is_greeting(segment: &Segment) -> bool {
 }
 
 /// What the last frame of an end of our kind says: how many messages it has received.
-fn farewell_of(segment: &Segment) -> Option<u64> {
+pub(crate) fn farewell_of(segment: &Segment) -> Option<u64> {
     match segment.target {
         Target::Tagged { stag: 0x6957_4642, to } if segment.payload.is_empty() => Some(to),
         _ => None,

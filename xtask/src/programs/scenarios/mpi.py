@@ -4,9 +4,8 @@ import os
 import re
 import subprocess
 import sys
-import time
 
-from lab import CLIENT, DEVICE, PLACE, SERVER, WHEELS, Program, check, compared, main, package, run
+from lab import CLIENT, DEVICE, PLACE, SERVER, WHEELS, Program, check, compared, main, package
 
 RANKS = 4
 PREFIX = f"{WHEELS}/local"
@@ -33,13 +32,6 @@ def tools(name):
     return f"{PREFIX}/bin/mpicc", f"{PREFIX}/bin/mpiexec"
 
 
-def wait_for_link(side):
-    """UCX takes no interface whose link is not up yet, as that of a host just made."""
-    deadline = time.monotonic() + 20
-    while "LOWER_UP" not in run(side, "ip -oneline link show dev eth0", iwarp=False):
-        check(time.monotonic() < deadline, f"the link of the {side} is not up")
-
-
 def start(name, env, options):
     """The processes' starter, which says how it ends for all of them."""
     starter, program = tools(name)[1], f"{os.getcwd()}/alltoall"
@@ -64,8 +56,6 @@ def scenario():
     if debian:
         package(debian)
     env = {"HOME": os.getcwd(), "TMPDIR": os.getcwd(), **env}
-    for side in ("server", "client"):
-        wait_for_link(side)
     subprocess.run([tools(name)[0], "-O1", "-o", "alltoall", "alltoall.c"], check=True)
     said = start(name, env, options).ends(90)
     right = re.search(r"(\d+) ranks, (\d+) MiB: all is right", said)
