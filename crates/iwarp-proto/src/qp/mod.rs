@@ -660,10 +660,10 @@ impl Qp {
 
     /// The peer closed its side. With work pending that is a fault of the stream, which a
     /// Terminate can still report; otherwise it ends well. Where work requests outlive the stream
-    /// they do so in either case, unless half a message says that the peer did not mean to end here.
+    /// they do so in either case, unless the peer did not mean to end here.
     pub(crate) fn peer_closed(&mut self, inside_fpdu: bool) {
         let inside_work = self.is_inside_work();
-        let outlives = self.outlive.is_some() && !self.inbound.inside_message();
+        let outlives = self.outlive.is_some() && !self.is_broken_off();
         match self.stream {
             Stream::Operating if inside_fpdu => {
                 self.fail(Fault::Mpa(crate::mpa::error::MpaError::Closed));
@@ -682,6 +682,15 @@ impl Qp {
             }
             _ => {}
         }
+    }
+
+    /// Whether a peer that closes has crashed: there is half a message, or the farewell is missing
+    /// that those of our kind say where they are asked to, as this one is or may be.
+    fn is_broken_off(&self) -> bool {
+        let owes_farewell = self.config.extensions == Extensions::Ask
+            && self.config.tells.contains(Capabilities::FAREWELL)
+            && self.peer != PeerKind::Foreign;
+        self.inbound.inside_message() || (owes_farewell && self.peer_received.is_none())
     }
 
     /// What the peer had received when it left is done.

@@ -170,6 +170,7 @@ fn work_requests_outlive_a_peer_that_has_left_until_the_program_moves() {
     raw.end.post(2, SEND, &[]);
     raw.end.post(3, read_op(0), &[local(0, 8)]);
     raw.back();
+    raw.send(&farewell(0));
     raw.end.eof();
     assert_eq!(raw.end.events(), [Event::Disconnected]);
     assert_eq!((raw.end.state(), raw.end.disposition()), (QpState::Rts, Disposition::Finish));
@@ -199,6 +200,7 @@ fn work_requests_that_nobody_ends_fail_when_the_time_is_over() {
     raw.end.post(2, SEND, &[]);
     raw.end.post(3, SEND, &[]);
     raw.back();
+    raw.send(&farewell(0));
     raw.end.eof();
     raw.end.events();
     // The queue pair does not know the time, and wants to be told.
@@ -231,12 +233,30 @@ fn what_the_stream_is_told_to_have_taken_late_is_credited_all_the_same() {
 }
 
 #[test]
-fn half_a_message_says_that_the_peer_did_not_mean_to_leave() {
+fn a_peer_that_breaks_off_has_not_left_and_nothing_outlives_it() {
     let mut raw = known(outliving());
     raw.end.receive(1, &[local(0, 8)]);
     raw.send(&untagged(octets::SEND, false, 0, 0, 1, 0, b"ab"));
     raw.end.eof();
     assert!(matches!(raw.end.events()[0], Event::Fault(crate::qp::Fault::BadClose)));
+    // One of our kind says its farewell, whoever ends it, unless it crashes.
+    let mut raw = known(outliving());
+    raw.end.receive(1, &[]);
+    raw.end.eof();
+    assert_eq!(raw.end.events()[0], Event::Disconnected);
+    assert_eq!(raw.end.state(), QpState::Err);
+    // Or it has not come to say what it is.
+    let mut raw = Raw::initiator(outliving(), |_| {});
+    raw.end.eof();
+    assert_eq!(raw.end.state(), QpState::Err);
+    // Others say none.
+    let mut raw = Raw::initiator(outliving(), |terms| (terms.ord, terms.spare_ord) = (1, 1));
+    raw.end.receive(1, &[]);
+    raw.end.receive(2, &[]);
+    raw.send(&send(1, &[]));
+    raw.end.eof();
+    assert_eq!(outcomes(&raw.end.completions()), [ok(1, WcOp::Recv)]);
+    assert!(raw.end.qp.borrow().is_outlived());
 }
 
 #[test]
