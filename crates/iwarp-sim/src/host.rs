@@ -42,8 +42,9 @@ pub enum Flaw {
     RepeatCompletion,
     /// The link stops for ever.
     LinkStops,
-    /// An end that leaves says that it has received one message more, or one fewer.
+    /// An end that leaves says that it has received one message more.
     FarewellHigh,
+    /// Or one fewer.
     FarewellLow,
 }
 
