@@ -171,18 +171,19 @@ impl Lane {
             "mtu",
             "1500",
         ])?;
-        self.bring_up()
+        self.bring_up()?;
+        // Some programs take no interface that is not up.
+        self.hosts.iter().try_for_each(Host::await_link)
     }
 
-    /// Gives the hosts' `eth0` their addresses, and waits until each is up: some programs take no
-    /// interface that is not.
+    /// Gives the hosts' `eth0` their addresses.
     pub(crate) fn bring_up(&self) -> Result<()> {
         for host in &self.hosts {
             let address = format!("{}/24", host.address);
             ip(&["-n", &host.namespace, "address", "add", &address, "dev", "eth0"])?;
             ip(&["-n", &host.namespace, "link", "set", "eth0", "up"])?;
         }
-        self.hosts.iter().try_for_each(Host::await_link)
+        Ok(())
     }
 
     /// The names of the hosts' network namespaces.
