@@ -519,5 +519,7 @@ mod tests {
         let (_second_id, second) = connecting();
         assert!(second.attempt.lock().is_none(), "it was faster than the first");
         assert!(listener.accept().is_err());
+        // What waits at a worker that was stopped before is dropped by stopping it again.
+        device.engine().worker.stop();
     }
 }

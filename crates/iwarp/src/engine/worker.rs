@@ -118,6 +118,10 @@ impl Worker {
         if let Some(thread) = thread.filter(|thread| !thread.is_current()) {
             thread.join();
         }
+        // What waits here for descriptors and times holds the worker that it waits at.
+        self.tasks.clear();
+        let timers = std::mem::take(&mut self.state.lock().timers);
+        drop(timers);
     }
 
     /// A number that nothing else has, at no worker.

@@ -381,5 +381,7 @@ mod tests {
         }
         reception.take(&*acceptor);
         assert_eq!(*heard.0.lock(), [[0], [1], [2], [3], [4]]);
+        // The one that never asks is dropped by this.
+        engine.worker.stop();
     }
 }
