@@ -1,5 +1,5 @@
 //! The short ways: what nearly every message takes, written apart from the way that any may take.
-//! Each does exactly what that does, in fewer instructions: [`super::tests::twins`] compares them.
+//! Each does exactly what that does, in fewer instructions: `tests/twins.rs` compares them.
 //!
 //! - `Qp::start_plain` begins a Send or Write as `Qp::start_request` would;
 //! - `SendQueue::pop_taken` ends a request as `SendQueue::taken` and `pop_done` would;

@@ -1,0 +1,225 @@
+//! How a stream ends, and what becomes of the work requests.
+//!
+//! The program closes it ([`Qp::disconnect`]), the peer does, a fault is found, the transport breaks,
+//! or it is given up. What was taken by then completes well, the rest is flushed, or outlives the
+//! peer for a while.
+
+use iwarp_types::{QpState, WcStatus};
+
+use super::{Disposition, Event, Qp, Stream};
+use crate::rdmap::hello::{Capabilities, Extensions, PeerKind};
+use crate::rdmap::terminate::Fault;
+
+impl Qp {
+    /// Ends the stream in good order: receives are flushed, the Sends and Writes that were
+    /// accepted go out (RFC 5041 §6.2.1), what needs an answer is flushed, then the write side is
+    /// shut down (see [`Disposition`]). Reads of no octets that the peer has sent are answered: it
+    /// learns what had arrived. Those behind a message that still waits for its receive are not.
+    pub fn disconnect(&mut self) {
+        self.state = QpState::Err;
+        if self.stream == Stream::Operating {
+            self.stream = Stream::Closing;
+            if self.peer.has(Capabilities::FAREWELL) {
+                self.outbound.say_farewell(self.inbound.received());
+            }
+            if !self.irq.keep_empty(self.inbound.late_delivered()) {
+                self.outbound.drop_answer();
+            }
+            self.flush_receives();
+            self.finish_closing();
+        } else if self.stream == Stream::Detached {
+            self.flush_all();
+        } else if self.stream == Stream::Outlived {
+            self.end_stream();
+        }
+    }
+
+    /// The stream broke: nothing can be sent or will arrive.
+    pub fn lost(&mut self) {
+        if matches!(self.stream, Stream::Operating | Stream::Closing | Stream::Terminating) {
+            if self.stream == Stream::Operating {
+                self.events.push_back(Event::Lost);
+            }
+            self.end_stream();
+        }
+    }
+
+    /// The same, because the peer has not answered for too long: the oldest request that has not
+    /// ended says so.
+    pub fn timed_out(&mut self) {
+        if matches!(self.stream, Stream::Operating | Stream::Closing) {
+            self.retries_exceeded();
+        }
+        self.lost();
+    }
+
+    pub(super) fn retries_exceeded(&mut self) {
+        if let Some(number) = self.sq.oldest() {
+            self.sq.fail(number, WcStatus::RetryExceeded);
+        }
+    }
+
+    /// The program or the engine gives the connection up: reset it.
+    pub fn abort(&mut self) {
+        if self.stream != Stream::Detached {
+            self.abort = true;
+        }
+        self.end_stream();
+    }
+
+    /// A local error that ends the stream with a Terminate "local catastrophic error".
+    pub fn fail_locally(&mut self, what: &'static str) {
+        self.fail(Fault::Local(what));
+    }
+
+    /// What to do with the stream once everything built is taken.
+    pub fn disposition(&self) -> Disposition {
+        match self.stream {
+            _ if self.abort => Disposition::Abort,
+            Stream::Ended | Stream::Outlived => Disposition::Finish,
+            Stream::Detached | Stream::Operating | Stream::Closing | Stream::Terminating => {
+                Disposition::Open
+            }
+        }
+    }
+
+    /// A fault ends the stream: the first one decides the Terminate (RFC 5040 §7.1(4)).
+    #[cold]
+    pub(crate) fn fail(&mut self, fault: Fault) {
+        if !matches!(self.stream, Stream::Operating | Stream::Closing) {
+            return;
+        }
+        self.events.push_back(Event::Fault(fault));
+        self.outbound.terminate(&fault, self.inbound.quoted(&fault));
+        self.stream = Stream::Terminating;
+        self.state = QpState::Err;
+        self.flush_all();
+    }
+
+    /// The peer closed its side. With work pending that is a fault of the stream, which a
+    /// Terminate can still report; otherwise it ends well. Where work requests outlive the stream
+    /// they do so in either case, unless the peer did not mean to end here.
+    pub(crate) fn peer_closed(&mut self, inside_fpdu: bool) {
+        let inside_work = self.is_inside_work();
+        let outlives = self.outlive.is_some() && !self.is_broken_off();
+        match self.stream {
+            Stream::Operating if inside_fpdu => {
+                self.fail(Fault::Mpa(crate::mpa::error::MpaError::Closed));
+            }
+            Stream::Operating if outlives => {
+                self.events.push_back(Event::Disconnected);
+                self.stream = Stream::Outlived;
+                self.outbound.stop();
+                self.irq.clear();
+                self.credit_farewell();
+            }
+            Stream::Operating if inside_work => self.fail(Fault::BadClose),
+            Stream::Operating => {
+                self.events.push_back(Event::Disconnected);
+                self.end_stream();
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether a peer that closes has crashed: there is half a message, or the farewell is missing
+    /// that those of our kind say where they are asked to, as this one is or may be.
+    fn is_broken_off(&self) -> bool {
+        let owes_farewell = self.config.extensions == Extensions::Ask
+            && self.config.tells.contains(Capabilities::FAREWELL)
+            && self.peer != PeerKind::Foreign;
+        self.inbound.inside_message() || (owes_farewell && self.peer_received.is_none())
+    }
+
+    /// What the peer had received when it left is done.
+    #[cold]
+    pub(crate) fn credit_farewell(&mut self) {
+        if let Some(received) = self.peer_received {
+            let below = self.sq.covered_by(received);
+            self.sq.acknowledged(below);
+            self.reap();
+        }
+    }
+
+    /// Whether a peer that closes does so in the middle of something. That one side has not said
+    /// what it received is not: requests of ours that wait for that are flushed, and the peer
+    /// waits for it no more.
+    fn is_inside_work(&mut self) -> bool {
+        self.irq.ask_for_more()
+            || self.inbound.inside_message()
+            || !self.sq.awaits_only_acknowledgements()
+    }
+
+    pub(super) fn end_stream(&mut self) {
+        self.stream = Stream::Ended;
+        self.state = QpState::Err;
+        self.outbound.stop();
+        self.flush_all();
+    }
+
+    /// While closing: once nothing is left that can be sent, the rest is flushed.
+    pub(crate) fn finish_closing(&mut self) {
+        if self.stream != Stream::Closing || !self.outbound.is_idle() || !self.irq.is_empty() {
+            return;
+        }
+        if self.may_start_closing() || self.outbound.owes_farewell() {
+            return;
+        }
+        self.sq.flush_unstarted();
+        self.reap();
+        if !self.sq.waits_for_stream() {
+            self.end_stream();
+        }
+    }
+
+    /// The Terminate was built: nothing follows it.
+    pub(crate) fn terminate_built(&mut self) {
+        self.stream = Stream::Ended;
+    }
+
+    pub(super) fn flush_all(&mut self) {
+        self.orq.clear();
+        self.irq.clear();
+        self.flush_sends();
+        self.flush_receives();
+    }
+
+    fn flush_sends(&mut self) {
+        self.sq.flush();
+        self.reap();
+    }
+
+    pub(super) fn flush_receives(&mut self) {
+        self.inbound.flush_open(self.config.qp, &mut self.events);
+        self.rq.flush(self.config.qp, &mut self.events);
+        if self.config.shared_receive && self.inbound.report_last_receive() {
+            self.events.push_back(Event::LastReceiveReached);
+        }
+    }
+
+    /// Completes what is done, in order of submission (RFC 5040 §5.5(15)).
+    pub(crate) fn reap(&mut self) {
+        let Self { sq, events, config, .. } = self;
+        while sq.pop_done(config.qp, |event| events.push_back(event)) {}
+        self.report_drained();
+    }
+
+    pub(super) fn report_drained(&mut self) {
+        if self.state == QpState::Sqd && !self.drain_reported && !self.sq.has_started() {
+            self.drain_reported = true;
+            self.events.push_back(Event::SendQueueDrained);
+        }
+    }
+
+    /// A local operation of the send queue failed: its work request says why, the rest is
+    /// flushed, the peer is told that this side gave up (RFC 5040 §7.1(1)).
+    pub(crate) fn fail_send(&mut self, number: u64, status: WcStatus, what: &'static str) {
+        self.fail_send_by(number, status, Fault::Local(what));
+    }
+
+    /// The same, by the fault that is named.
+    pub(crate) fn fail_send_by(&mut self, number: u64, status: WcStatus, fault: Fault) {
+        self.sq.fail(number, status);
+        self.fail(fault);
+    }
+}
