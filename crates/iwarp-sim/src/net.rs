@@ -223,8 +223,7 @@ impl End {
     fn is_told_farewell(&self) -> bool {
         let qp = self.qp.borrow();
         let config = qp.config();
-        config.extensions == iwarp_proto::qp::Extensions::Ask
-            && config.tells.contains(iwarp_proto::qp::Capabilities::FAREWELL)
+        config.extensions == iwarp_proto::qp::Extensions::Ask && config.acknowledge
     }
 
     /// Changes the MULPDU from now on.

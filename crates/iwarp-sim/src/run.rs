@@ -610,7 +610,6 @@ impl<'a> Run<'a> {
 
 pub(crate) fn config(e: usize, rng: &mut Choices<'_>) -> Config {
     let who = accessor(e);
-    let acknowledge = rng.one_in(3);
     Config {
         qp: who.qp,
         pd: who.pd,
@@ -628,7 +627,7 @@ pub(crate) fn config(e: usize, rng: &mut Choices<'_>) -> Config {
         ]),
         extension_wait: Duration::from_secs(3),
         nudge: rng.one_in(3).then_some(Duration::from_millis(200)),
-        acknowledge,
+        acknowledge: rng.one_in(3),
         park: rng.one_in(3).then(|| Park {
             octets: rng.pick(&[0, 100, 5000, 60_000, 1 << 20]),
             messages: rng.pick(&[0, 1, 2, 5, 20]),
@@ -636,7 +635,7 @@ pub(crate) fn config(e: usize, rng: &mut Choices<'_>) -> Config {
         }),
         outlive: rng.one_in(3).then_some(Duration::from_secs(1)),
         outlive_in_place: None,
-        tells: if acknowledge { Capabilities::FAREWELL } else { Capabilities::default() },
+        tells: Capabilities::default(),
     }
 }
 

@@ -14,13 +14,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
+use super::process::LOOK;
 use super::table::{Personality, Place, Row};
 use crate::{dist, nobody, shell};
 
 /// A link is up by then.
 const LINK: Duration = Duration::from_secs(20);
-/// Between two looks at what the system does by itself.
-const LOOK: Duration = Duration::from_millis(4);
 
 /// An installation, and hosts to use it on. All of it goes when this goes.
 pub(crate) struct Lab {

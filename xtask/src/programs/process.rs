@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 /// Octets that no program sends before it is at work.
 const AT_WORK: u64 = 50_000_000;
 /// How often is looked whether something is so.
-const LOOK: Duration = Duration::from_millis(4);
+pub(super) const LOOK: Duration = Duration::from_millis(4);
 
 /// A program, with all that it started; killed when this goes.
 pub(crate) struct Process(pub(crate) Child);

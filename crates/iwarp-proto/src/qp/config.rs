@@ -35,7 +35,7 @@ pub struct Config {
     pub nudge: Option<Duration>,
     /// A signalled one-way request completes only when the peer is known to have received it.
     /// Start-up should ask for one Read more than the program wants
-    /// ([`crate::mpa::startup::Config::spare`]).
+    /// ([`crate::mpa::startup::Config::spare`]). The peer is asked for its farewell.
     pub acknowledge: bool,
     /// Messages that find no receive wait for one. `None`: they end the stream.
     pub park: Option<Park>,
@@ -45,7 +45,7 @@ pub struct Config {
     pub outlive: Option<Duration>,
     /// The same for a queue pair that the program itself takes through its states.
     pub outlive_in_place: Option<Duration>,
-    /// What the hello frame tells beside [`Capabilities::OURS`]: [`Capabilities::SEES_RNIC`] or
+    /// What the hello frame tells beside what this end does: [`Capabilities::SEES_RNIC`] or
     /// [`Capabilities::SEES_INFINIBAND`], or nothing.
     pub tells: Capabilities,
 }

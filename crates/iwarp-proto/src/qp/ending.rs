@@ -126,7 +126,7 @@ impl Qp {
     /// that those of our kind say where they are asked to, as this one is or may be.
     fn is_broken_off(&self) -> bool {
         let owes_farewell = self.config.extensions == Extensions::Ask
-            && self.config.tells.contains(Capabilities::FAREWELL)
+            && self.config.acknowledge
             && self.peer != PeerKind::Foreign;
         self.inbound.inside_message() || (owes_farewell && self.peer_received.is_none())
     }

@@ -377,7 +377,7 @@ impl Qp {
             Rtr::Write => {
                 let (stag, to) = if self.wants_greeting() {
                     self.outbound.greet = false;
-                    hello::encode(Capabilities::OURS.union(self.config.tells))
+                    self.hello()
                 } else {
                     (Stag(0), TaggedOffset(0))
                 };
@@ -387,9 +387,16 @@ impl Qp {
         }
     }
 
+    /// STag and TO of the hello frame. An end that awaits acknowledgements wants a farewell too.
+    fn hello(&self) -> (Stag, TaggedOffset) {
+        let asks =
+            if self.config.acknowledge { Capabilities::FAREWELL } else { Capabilities::empty() };
+        hello::encode(Capabilities::OURS.union(self.config.tells).union(asks))
+    }
+
     fn start_hello(&mut self) {
         self.outbound.greet = false;
-        let (stag, to) = hello::encode(Capabilities::OURS.union(self.config.tells));
+        let (stag, to) = self.hello();
         self.start_tagged(Opcode::Write, stag, to, 0, Kind::Own);
     }
 

@@ -163,6 +163,13 @@ impl Model {
             self.check_second_half(index, segment)?;
             return Ok(Sending::Half(index));
         }
+        if self.bids_farewell
+            && self.disconnected
+            && let Some(received) = farewell_of(segment)
+        {
+            self.check_farewell(received)?;
+            return Ok(Sending::Other);
+        }
         match segment.opcode {
             1 if self.acknowledges && is_acknowledgement(segment) => Ok(Sending::Acknowledgement),
             7 => {
@@ -172,10 +179,6 @@ impl Model {
             }
             0 if self.greets && is_greeting(segment) => {
                 self.greets = false;
-                Ok(Sending::Other)
-            }
-            0 if self.bids_farewell && self.disconnected && farewell_of(segment).is_some() => {
-                self.check_farewell(farewell_of(segment).unwrap_or_default())?;
                 Ok(Sending::Other)
             }
             0 if self.nudges && is_nudge(segment) => {
@@ -421,8 +424,8 @@ fn is_greeting(segment: &Segment) -> bool {
 
 /// What the last frame of an end of our kind says: how many messages it has received.
 pub(crate) fn farewell_of(segment: &Segment) -> Option<u64> {
-    match segment.target {
-        Target::Tagged { stag: 0x6957_4642, to } if segment.payload.is_empty() => Some(to),
+    match (segment.opcode, segment.target) {
+        (0, Target::Tagged { stag: 0x6957_4642, to }) if segment.payload.is_empty() => Some(to),
         _ => None,
     }
 }

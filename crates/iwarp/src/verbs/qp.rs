@@ -158,11 +158,6 @@ impl QueuePair {
     ) -> Result<Self, OutOfMemory> {
         let engine = Arc::clone(&pd.engine);
         let like_infiniband = engine.options.personality == Personality::Roce;
-        let seen = match (engine.options.tell_personality, engine.options.personality) {
-            (false, _) => Told::default(),
-            (true, Personality::Iwarp) => Told::SEES_RNIC,
-            (true, Personality::Roce) => Told::SEES_INFINIBAND,
-        };
         let config = Config {
             qp: QpId(number.value()),
             pd: pd.id,
@@ -180,7 +175,11 @@ impl QueuePair {
             park: like_infiniband.then_some(PARK),
             outlive: like_infiniband.then_some(OUTLIVE),
             outlive_in_place: Some(OUTLIVE),
-            tells: if like_infiniband { seen.union(Told::FAREWELL) } else { seen },
+            tells: match (engine.options.tell_personality, engine.options.personality) {
+                (false, _) => Told::default(),
+                (true, Personality::Iwarp) => Told::SEES_RNIC,
+                (true, Personality::Roce) => Told::SEES_INFINIBAND,
+            },
         };
         let endpoint = Endpoint::new(
             engine,

@@ -34,14 +34,6 @@ fn answer(request: &[u8], len: usize) -> Vec<u8> {
     tagged(octets::READ_RESPONSE, true, stag, to, &vec![7; len])
 }
 
-fn success(wr_id: u64, op: WcOp) -> (u64, WcStatus, WcOp) {
-    (wr_id, WcStatus::Success, op)
-}
-
-fn flushed(wr_id: u64, op: WcOp) -> (u64, WcStatus, WcOp) {
-    (wr_id, WcStatus::Flushed, op)
-}
-
 #[test]
 fn a_one_way_request_completes_when_the_read_behind_it_is_answered() {
     let immediate = SendOp::Immediate { solicited: false, data: [0; 8] };

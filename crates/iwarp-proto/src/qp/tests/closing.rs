@@ -11,10 +11,6 @@ fn sent(wr_id: u64) -> (u64, WcStatus, WcOp) {
     (wr_id, WcStatus::Success, WcOp::Send)
 }
 
-fn flushed(wr_id: u64, op: WcOp) -> (u64, WcStatus, WcOp) {
-    (wr_id, WcStatus::Flushed, op)
-}
-
 /// Covers: DDP-5041-6.2.1-01, VERBS-hilland-6.2.5-01
 #[test]
 fn what_was_accepted_still_goes_out_when_the_program_disconnects() {

@@ -23,13 +23,7 @@ fn farewell(received: u64) -> Vec<u8> {
 
 /// An end like InfiniBand's, whose peer has said the same of itself.
 fn outliving() -> Config {
-    Config {
-        acknowledge: true,
-        outlive: Some(SECOND),
-        extensions: Extensions::Ask,
-        tells: Capabilities::FAREWELL,
-        ..config()
-    }
+    Config { acknowledge: true, outlive: Some(SECOND), extensions: Extensions::Ask, ..config() }
 }
 
 fn raw(config: Config, capabilities: Capabilities) -> Raw {
@@ -43,24 +37,12 @@ fn known(config: Config) -> Raw {
     raw(config, Capabilities::FAREWELL)
 }
 
-fn at(millis: u64) -> Time {
-    Time(Duration::from_millis(millis))
-}
-
 fn tell(end: &End, now: Time) {
     end.qp.borrow_mut().handle_timeout(now);
 }
 
 fn due(end: &End) -> Option<Time> {
     end.qp.borrow().poll_timeout()
-}
-
-fn ok(wr_id: u64, op: WcOp) -> (u64, WcStatus, WcOp) {
-    (wr_id, WcStatus::Success, op)
-}
-
-fn flushed(wr_id: u64, op: WcOp) -> (u64, WcStatus, WcOp) {
-    (wr_id, WcStatus::Flushed, op)
 }
 
 #[test]
@@ -128,7 +110,12 @@ fn what_a_peer_that_leaves_has_received_succeeds_without_another_answer() {
         raw.back();
         assert_eq!(raw.end.completions(), []);
         raw.send(&farewell(received));
-        let all = [ok(1, WcOp::Send), ok(2, WcOp::Write), ok(3, WcOp::Write), ok(4, WcOp::Write)];
+        let all = [
+            success(1, WcOp::Send),
+            success(2, WcOp::Write),
+            success(3, WcOp::Write),
+            success(4, WcOp::Write),
+        ];
         // The last two messages are one request's.
         let done = [0, 1, 3, 3, 4][received as usize];
         assert_eq!(outcomes(&raw.end.completions()), all[..done], "{received}");
@@ -148,7 +135,7 @@ fn a_farewell_that_nobody_asked_for_or_that_a_stranger_sends_means_nothing() {
     raw.back();
     raw.send(&send(1, &[]));
     raw.send(&farewell(1));
-    assert_eq!(outcomes(&raw.end.completions()), [ok(2, WcOp::Recv)]);
+    assert_eq!(outcomes(&raw.end.completions()), [success(2, WcOp::Recv)]);
 }
 
 #[test]
@@ -158,7 +145,7 @@ fn a_farewell_of_more_than_was_sent_does_no_harm() {
     raw.end.post(2, read_op(0), &[local(0, 8)]);
     raw.back();
     raw.send(&farewell(u64::MAX));
-    assert_eq!(outcomes(&raw.end.completions()), [ok(1, WcOp::Send)]);
+    assert_eq!(outcomes(&raw.end.completions()), [success(1, WcOp::Send)]);
     raw.end.eof();
     assert_eq!(raw.end.events(), [Event::Disconnected]);
 }
@@ -229,7 +216,7 @@ fn what_the_stream_is_told_to_have_taken_late_is_credited_all_the_same() {
     assert_eq!(raw.end.events(), [Event::Disconnected]);
     let built = raw.end.out.len();
     raw.end.tx.taken(&raw.end.qp, &mut raw.end.out, built);
-    assert_eq!(outcomes(&raw.end.completions()), [ok(1, WcOp::Send)]);
+    assert_eq!(outcomes(&raw.end.completions()), [success(1, WcOp::Send)]);
 }
 
 #[test]
@@ -255,7 +242,7 @@ fn a_peer_that_breaks_off_has_not_left_and_nothing_outlives_it() {
     raw.end.receive(2, &[]);
     raw.send(&send(1, &[]));
     raw.end.eof();
-    assert_eq!(outcomes(&raw.end.completions()), [ok(1, WcOp::Recv)]);
+    assert_eq!(outcomes(&raw.end.completions()), [success(1, WcOp::Recv)]);
     assert!(raw.end.qp.borrow().is_outlived());
 }
 
@@ -288,7 +275,7 @@ fn two_ends_that_talk_until_one_leaves_agree_on_what_was_received() {
         let octets = pair.b.take_all();
         pair.a.arrive(&octets);
         pair.a.eof();
-        let done: Vec<_> = (0..sent).map(|wr_id| ok(wr_id, WcOp::Send)).collect();
+        let done: Vec<_> = (0..sent).map(|wr_id| success(wr_id, WcOp::Send)).collect();
         assert_eq!(outcomes(&pair.a.completions()), done);
     }
 }

@@ -30,6 +30,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 use core::convert::Infallible;
+use core::time::Duration;
 
 use iwarp_types::mock::{Host, Region, Touch};
 use iwarp_types::{
@@ -246,6 +247,21 @@ fn completion(event: Event) -> Option<WorkCompletion> {
 /// Identifier, status and operation of completions.
 fn outcomes(completions: &[WorkCompletion]) -> Vec<(u64, WcStatus, WcOp)> {
     completions.iter().map(|wc| (wc.wr_id, wc.status, wc.op)).collect()
+}
+
+/// The outcome of a request that ended well.
+fn success(wr_id: u64, op: WcOp) -> (u64, WcStatus, WcOp) {
+    (wr_id, WcStatus::Success, op)
+}
+
+/// The outcome of a request that was flushed.
+fn flushed(wr_id: u64, op: WcOp) -> (u64, WcStatus, WcOp) {
+    (wr_id, WcStatus::Flushed, op)
+}
+
+/// That time.
+fn at(millis: u64) -> Time {
+    Time(Duration::from_millis(millis))
 }
 
 /// `len` octets at offset `at` of [`LOCAL`].

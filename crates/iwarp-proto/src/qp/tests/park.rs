@@ -31,10 +31,6 @@ fn hello() -> Vec<u8> {
     tagged(octets::WRITE, true, 0x6957_4152, 0x5048_454c_0100_000f, &[])
 }
 
-fn at(millis: u64) -> Time {
-    Time(Duration::from_millis(millis))
-}
-
 impl End {
     /// Receives may be there.
     pub(super) fn look_again(&mut self) {
