@@ -516,22 +516,21 @@ fn nothing_is_left_behind() {
     }
     let place = Place::new();
     let cq = place.device.create_cq(8, None).unwrap();
-    let before = {
-        // The first one takes the port.
-        let (a, b) = (place.end(), place.end());
-        a.all_the_way(&b);
-        b.all_the_way(&a);
-        exchange(&a, &b);
-        drop((a, b));
-        until("all connections to end", || (place.device.connections() == 0).then_some(()));
-        descriptors()
-    };
+    // A port stays, and what wakes this thread, made when it first sleeps. What a connection leaves
+    // is closed a moment after it has ended.
+    let kept = descriptors() + 2;
+    let settled = || until("descriptors to be closed", || (descriptors() <= kept).then_some(()));
+    let (a, b) = (place.end(), place.end());
+    a.all_the_way(&b);
+    b.all_the_way(&a);
+    exchange(&a, &b);
+    drop((a, b));
+    settled();
     // A port that has no queue pair in use goes, but for the last one.
     let many: Vec<_> = (0..2000).map(|_| place.end_on(cq.clone(), cq.clone())).collect();
-    assert!(descriptors() > before + 5);
+    assert!(descriptors() > kept + 4);
     drop(many);
-    until("the ports to be given back", || (descriptors() <= before + 1).then_some(()));
-    let before = descriptors();
+    settled();
     for round in 0..20 {
         let (a, b, own) = (place.end(), place.end(), place.end());
         own.all_the_way(&own);
@@ -558,13 +557,13 @@ fn nothing_is_left_behind() {
         }
         drop((a, b, own));
         until("all connections to end", || (place.device.connections() == 0).then_some(()));
-        until("all descriptors to be closed", || (descriptors() <= before).then_some(()));
+        settled();
     }
-    let with_cq = descriptors();
+    let before = descriptors();
     let plain: Vec<_> = (0..300)
         .map(|_| place.pd.create_qp(&QueuePairAttributes::new(&cq, &cq)).unwrap())
         .collect();
-    assert_eq!(descriptors(), with_cq, "a queue pair of the connection manager takes no port");
+    assert!(descriptors() <= before, "a queue pair of the connection manager takes no port");
     assert!(plain.iter().all(|qp| qp.number() >> 8 < 1024));
 }
 
