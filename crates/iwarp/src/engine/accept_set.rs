@@ -77,14 +77,12 @@ impl PollSet for AcceptSet {
             Ok(0) | Err(_) => return false,
             Ok(_) => {}
         }
-        let driven = (by != By::Worker).then(|| self.handover.driven());
+        let _call = (by != By::Worker).then(|| self.handover.call());
         for ready in events.iter() {
             if let Some(task) = self.tasks.find(ready.token) {
                 task.ready(ready);
             }
         }
-        self.handover.moved();
-        drop(driven);
         true
     }
 }

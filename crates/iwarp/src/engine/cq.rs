@@ -25,8 +25,6 @@ pub(crate) struct CqCore {
     /// Completions that wait, so that a look costs no lock.
     len: AtomicU32,
     empty_polls: AtomicU32,
-    /// The last poll found nothing.
-    in_a_row: AtomicBool,
     /// The program may sleep on the channel's descriptor: the worker is responsible.
     asleep: AtomicBool,
     backoff: Backoff,
@@ -120,7 +118,6 @@ impl CqCore {
             }),
             len: AtomicU32::new(0),
             empty_polls: AtomicU32::new(0),
-            in_a_row: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
             backoff: Backoff::new(),
             group,
@@ -291,33 +288,27 @@ impl CqCore {
             if holds {
                 self.group.drive(By::Caller);
             }
-            self.has_found();
+            self.backoff.is_rewarded();
+            self.group.handover.found();
             return n;
         }
-        let _calling = self.group.handover.calling();
+        let mut call = self.group.handover.call();
         // The last look before going to sleep is not the beginning of a lease.
         let last_look = self.asleep.load(Ordering::Relaxed)
             && self.empty_polls.load(Ordering::Relaxed) < POLLS_BEFORE_YIELD;
-        let again = self.in_a_row.load(Ordering::Relaxed);
-        let moved = if last_look { self.group.drive(By::Caller) } else { self.group.poll(again) };
+        let moved = if last_look { self.group.drive(By::Caller) } else { self.group.poll() };
         let n = take(self);
         if n > 0 || moved {
-            self.has_found();
+            call.found();
+            self.backoff.is_rewarded();
             self.empty_polls.store(0, Ordering::Relaxed);
         } else if last_look {
             self.empty_polls.fetch_add(1, Ordering::Relaxed);
         } else {
-            self.in_a_row.store(true, Ordering::Relaxed);
+            call.found_nothing();
             self.yield_after_a_while();
         }
         n
-    }
-
-    /// A poll has found something: what the program does next is not known.
-    fn has_found(&self) {
-        self.in_a_row.store(false, Ordering::Relaxed);
-        self.backoff.is_rewarded();
-        self.group.handover.found();
     }
 
     /// A program that polls an empty queue must not keep the CPU from its peer.

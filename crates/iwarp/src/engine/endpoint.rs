@@ -340,7 +340,8 @@ impl Endpoint {
         let (result, link) = self.post(requests, Core::post_send, |core| core.link.clone());
         if let Some(link) = link {
             link.piggyback().posted(|| self.polls_in_vain());
-            let _calling = self.groups().map(|group| group.handover.calling());
+            let _calls =
+                (self.recv_cq.group().handover.call(), self.send_cq.group().handover.call());
             let awaits = self.awaiting.posted(clock);
             if self.may_gather(&link, requests) {
                 let now = clock();

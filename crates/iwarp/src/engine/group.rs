@@ -243,10 +243,9 @@ impl Group {
     /// Tries the only stream there is. That costs no more than a look at the epoll, which would come
     /// on top.
     fn try_sole(&self, endpoint: &Arc<Endpoint>, link: &Arc<Link>, by: By) -> bool {
-        let _driven = self.handover.driven();
+        let _call = self.handover.call();
         let moved = endpoint.try_stream(link, by);
         if moved {
-            self.handover.moved();
             self.handover.renew_short_lease(clock);
         } else if link.awaits_in_vain() && self.handover.has_waiters() {
             link.update_interest();
@@ -260,7 +259,7 @@ impl Group {
             Ok(0) | Err(_) => return served,
             Ok(_) => {}
         }
-        let driven = (by != By::Worker).then(|| self.handover.driven());
+        let call = (by != By::Worker).then(|| self.handover.call());
         for ready in events.iter() {
             let Some(member) = self.member(ready.token) else { continue };
             let (endpoint, link) = &*member;
@@ -271,10 +270,7 @@ impl Group {
                 served.moved = true;
             }
         }
-        if served.moved {
-            self.handover.moved();
-        }
-        if driven.is_some() {
+        if call.is_some() {
             self.handover.renew_short_lease(clock);
         }
         served
@@ -302,11 +298,10 @@ impl Group {
         }
     }
 
-    /// A caller found nothing to do and drives: the worker may stay away for a while. `again`: it
-    /// has done nothing else since it did that last.
-    pub(crate) fn poll(&self, again: bool) -> bool {
+    /// A caller found nothing to do and drives: the worker may stay away for a while.
+    pub(crate) fn poll(&self) -> bool {
         self.polls_in_vain.store(self.polls_in_vain().wrapping_add(1), Ordering::Relaxed);
-        self.handover.lease(clock(), again);
+        self.handover.lease(clock());
         self.drive(By::Caller)
     }
 
@@ -388,7 +383,7 @@ impl PollSet for Group {
     }
 
     fn help(&self) -> bool {
-        !self.handover.has_waiters() && self.poll(true)
+        !self.handover.has_waiters() && self.poll()
     }
 
     fn unsilence(&self) {

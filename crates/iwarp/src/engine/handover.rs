@@ -8,32 +8,16 @@
 //! a watched one the timer, a parked one the caller, who arms it when leaving. A caller that goes
 //! to sleep elsewhere, on a descriptor of its own, ends its lease and arms a watched group itself.
 
-use crate::engine::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence, guess};
+mod presence;
+mod watcher;
 
-const ARMED: u8 = 0;
-const WATCHED: u8 = 1;
-const PARKED: u8 = 2;
+pub(crate) use self::presence::Call;
+use self::presence::{Presence, PresenceWord};
+use self::watcher::{Advice, DOUBLINGS, Seen, WATCH, Watcher};
+use crate::engine::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 
-/// How long one poll keeps the worker away, in nanoseconds.
+/// How long one poll keeps the worker away at most, in nanoseconds.
 pub(crate) const LEASE: u64 = 500_000;
-/// The shortest lease, for programs that stop polling and wait for something by other means.
-const SHORT_LEASE: u64 = 8_000;
-/// A lease lasts for at least so many polls of a program that does nothing else: where system calls
-/// are slow, or other threads want the CPU, a short one would be over before the next poll.
-const POLLS: u64 = 4;
-/// How often the worker looks at a group it watches.
-pub(crate) const WATCH: u64 = 1_000_000;
-/// Looks in a row that found the lease over although the program had polled since the one before,
-/// until a longer lease is tried.
-const MANY: u32 = 64;
-/// How long the worker waits for a caller that has stopped in the middle of a loop of polls.
-const GRACE: u64 = 2_000_000;
-/// Looks in a row that find the caller in the same call, presumably without a CPU, before the worker
-/// steps in.
-const TRUSTED: u32 = 16;
-/// How often the pause between two looks doubles where a program polls all the time: each look
-/// disturbs it for a few messages.
-const DOUBLINGS: u32 = 2;
 
 /// Why the worker looks at a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,170 +41,55 @@ pub(crate) enum Duty {
     Arm,
 }
 
-/// A caller is inside a call that looks after the group, until this is dropped.
-pub(crate) struct Within<'a>(&'a guess::AtomicBool);
-
-impl<'a> Within<'a> {
-    fn new(flag: &'a guess::AtomicBool) -> Self {
-        flag.store(true, Ordering::Release);
-        Self(flag)
-    }
-}
-
-impl Drop for Within<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
-    }
-}
+/// Who looks after the group, and how many callers are blocked on it: one word, which changes by
+/// one read-modify-write at a time, so that a caller that leaves and the worker that leaves the group
+/// to it agree.
+///
+/// Without either bit the group is armed; with both it is parked.
+const WATCHED: u32 = 1;
+const PARKED: u32 = 2;
+/// One blocked caller.
+const BLOCKED: u32 = 4;
 
 /// State shared by the callers and the worker.
 #[derive(Debug)]
 pub(crate) struct Handover {
-    state: AtomicU8,
+    /// See [`WATCHED`].
+    turn: AtomicU32,
+    presence: PresenceWord,
+    /// When the callers' lease ends.
     lease: AtomicU64,
-    /// How long the lease of one poll is.
+    /// How long the lease of one poll is: the watcher's, for callers to read.
     span: AtomicU64,
-    /// When a caller polled last.
-    polled: guess::AtomicU64,
-    /// Time between two polls in a row: an average of some.
-    pause: guess::AtomicU64,
-    waiters: AtomicU32,
-    /// A caller is moving streams at this moment, whatever its lease says.
-    driven: guess::AtomicBool,
-    /// The caller's last polls found nothing: it is going to poll again.
-    looping: guess::AtomicBool,
-    /// A caller is in a call that moves streams, perhaps without a CPU: it will go on when it has one.
-    calling: guess::AtomicBool,
-    /// How many such calls there were, and how many the worker has seen.
-    calls: guess::AtomicU32,
-    seen_calls: guess::AtomicU32,
-    /// The last caller sleeps where only the worker can wake it.
-    left: guess::AtomicBool,
-    /// Looks in a row that found the caller in the same call.
-    trusted: guess::AtomicU32,
-    activity: AtomicU32,
-    /// The worker's own: the activity it has seen, and whether it has a timer for the group.
-    seen: AtomicU32,
-    timer: AtomicBool,
-    /// When the last poll was that the worker has seen, and how many looks in a row found another.
-    seen_poll: guess::AtomicU64,
-    late: guess::AtomicU32,
-    /// Looks in a row that found a full lease renewed.
-    renewals: AtomicU32,
+    /// The worker's own.
+    watcher: Mutex<Watcher>,
 }
 
 impl Handover {
     /// A group that is about to be armed.
     pub(crate) fn new() -> Self {
+        let watcher = Watcher::new();
         Self {
-            state: AtomicU8::new(ARMED),
+            turn: AtomicU32::new(0),
+            presence: PresenceWord::new(),
             lease: AtomicU64::new(0),
-            span: AtomicU64::new(LEASE),
-            polled: guess::AtomicU64::new(0),
-            pause: guess::AtomicU64::new(0),
-            waiters: AtomicU32::new(0),
-            driven: guess::AtomicBool::new(false),
-            looping: guess::AtomicBool::new(false),
-            calling: guess::AtomicBool::new(false),
-            calls: guess::AtomicU32::new(0),
-            seen_calls: guess::AtomicU32::new(0),
-            left: guess::AtomicBool::new(false),
-            trusted: guess::AtomicU32::new(0),
-            activity: AtomicU32::new(0),
-            seen: AtomicU32::new(0),
-            timer: AtomicBool::new(false),
-            seen_poll: guess::AtomicU64::new(0),
-            late: guess::AtomicU32::new(0),
-            renewals: AtomicU32::new(0),
+            span: AtomicU64::new(watcher.span),
+            watcher: Mutex::new(watcher),
         }
     }
 
-    /// A caller polls and will go on doing so for a while. `again`: it has found nothing and done
-    /// nothing since it polled last.
-    pub(crate) fn lease(&self, now: u64, again: bool) {
-        let last = self.polled.load(Ordering::Relaxed);
-        self.polled.store(now, Ordering::Relaxed);
-        self.looping.store(again, Ordering::Relaxed);
-        self.left.store(false, Ordering::Relaxed);
-        if again {
-            let pause = self.pause.load(Ordering::Relaxed);
-            let this = now.saturating_sub(last).min(LEASE / POLLS);
-            self.pause.store(pause - pause / 8 + this / 8, Ordering::Relaxed);
-        }
+    /// A caller polls and will go on doing so for a while.
+    pub(crate) fn lease(&self, now: u64) {
         self.lease.store(now + self.span(), Ordering::Release);
     }
 
-    /// A poll has found something: what the program does next is not known.
-    pub(crate) fn found(&self) {
-        self.looping.store(false, Ordering::Relaxed);
-    }
-
-    /// Whether the caller has stopped in the middle of a loop of polls, as far as is known. True
-    /// once: it may have lost its CPU to the worker, which asks.
-    fn was_interrupted(&self) -> bool {
-        self.looping.load(Ordering::Relaxed) && self.looping.swap(false, Ordering::Relaxed)
-    }
-
     fn span(&self) -> u64 {
-        self.span.load(Ordering::Relaxed).max(POLLS * self.pause.load(Ordering::Relaxed))
+        self.span.load(Ordering::Relaxed)
     }
 
     /// A caller is certain to come back soon.
     pub(crate) fn lease_in_full(&self, now: u64) {
-        self.left.store(false, Ordering::Relaxed);
         self.lease.store(now + LEASE, Ordering::Release);
-    }
-
-    /// The worker came when the lease was over, and something had been waiting: the program does
-    /// not poll all the time.
-    pub(crate) fn was_late(&self) {
-        self.late.store(0, Ordering::Relaxed);
-        let span = self.span.load(Ordering::Relaxed);
-        self.span.store((span / 4).max(SHORT_LEASE), Ordering::Relaxed);
-    }
-
-    /// A caller will sleep where only the worker can wake it. True when the caller must arm the
-    /// group.
-    #[must_use]
-    pub(crate) fn end_lease(&self) -> bool {
-        self.looping.store(false, Ordering::Relaxed);
-        self.left.store(true, Ordering::Relaxed);
-        self.lease.store(0, Ordering::Release);
-        // Either this sees that the worker watches, or the worker sees that the lease has ended.
-        fence(Ordering::SeqCst);
-        self.state.compare_exchange(WATCHED, ARMED, Ordering::SeqCst, Ordering::SeqCst).is_ok()
-    }
-
-    /// Whether no caller has come since one went to sleep elsewhere.
-    pub(crate) fn has_left(&self) -> bool {
-        self.left.load(Ordering::Relaxed)
-    }
-
-    /// A caller moves streams until the result is dropped. One does at a time.
-    pub(crate) fn driven(&self) -> Within<'_> {
-        Within::new(&self.driven)
-    }
-
-    /// A caller is in a poll or a post until the result is dropped. Where several are, it may end
-    /// early.
-    pub(crate) fn calling(&self) -> Within<'_> {
-        self.calls.store(self.calls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        Within::new(&self.calling)
-    }
-
-    fn is_within(&self) -> bool {
-        self.driven.load(Ordering::Acquire) || self.calling.load(Ordering::Acquire)
-    }
-
-    /// Whether to keep waiting for the thread inside a library call: a new call began since the last
-    /// look, or fewer than [`TRUSTED`] looks found the same one. Bounded, as that thread may have been
-    /// killed.
-    fn is_trusted(&self) -> bool {
-        let calls = self.calls.load(Ordering::Relaxed);
-        let goes_on = self.seen_calls.swap(calls, Ordering::Relaxed) != calls;
-        let trusted = if goes_on { 0 } else { self.trusted.load(Ordering::Relaxed) };
-        self.trusted.store(trusted + 1, Ordering::Relaxed);
-        trusted < TRUSTED
     }
 
     /// A caller has moved something, which may have taken longer than a short lease: it begins anew.
@@ -231,148 +100,127 @@ impl Handover {
         }
     }
 
-    /// The driver has moved something.
-    pub(crate) fn moved(&self) {
-        self.activity.fetch_add(1, Ordering::Relaxed);
+    /// A caller will sleep where only the worker can wake it. True when the caller must arm the
+    /// group.
+    #[must_use]
+    pub(crate) fn end_lease(&self) -> bool {
+        self.presence.set(Presence::Asleep);
+        self.lease.store(0, Ordering::Release);
+        // Either this sees that the worker watches, or the worker sees that the lease has ended.
+        self.turn.fetch_and(!WATCHED, Ordering::SeqCst) & WATCHED != 0
+    }
+
+    /// A caller is in a call that may move streams until the result is dropped.
+    #[inline]
+    pub(crate) fn call(&self) -> Call<'_> {
+        self.presence.call()
+    }
+
+    /// A poll has found something without a call that moves streams.
+    #[inline]
+    pub(crate) fn found(&self) {
+        self.presence.found();
     }
 
     /// A caller blocks on the group from now on.
     pub(crate) fn enter(&self) {
-        self.waiters.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// Whether some caller blocks on the group.
-    pub(crate) fn has_waiters(&self) -> bool {
-        self.waiters.load(Ordering::SeqCst) > 0
-    }
-
-    /// Whether no thread needs the epoll to report anything: the worker comes by a timer, and no
-    /// caller sleeps.
-    pub(crate) fn is_watched(&self) -> bool {
-        self.state.load(Ordering::SeqCst) == WATCHED && !self.has_waiters()
-    }
-
-    /// Whether the worker, in its turn, may leave the streams to callers of other groups. Not where a
-    /// caller has armed this one meanwhile, even if it has polled again since: it arms an armed group
-    /// no more, so a stream that was silenced now would stay so.
-    pub(crate) fn may_be_left(&self) -> bool {
-        !self.has_left() && self.is_watched()
+        self.turn.fetch_add(BLOCKED, Ordering::SeqCst);
     }
 
     /// A caller blocks on the group no more. True when it must arm the group.
     #[must_use]
     pub(crate) fn leave(&self, now: u64) -> bool {
-        self.lease(now, false);
-        self.waiters.fetch_sub(1, Ordering::SeqCst) == 1
-            && self
-                .state
-                .compare_exchange(PARKED, ARMED, Ordering::SeqCst, Ordering::SeqCst)
-                .is_ok()
+        self.presence.set(Presence::Absent);
+        self.lease(now);
+        let left = self.turn.fetch_sub(BLOCKED, Ordering::SeqCst) - BLOCKED;
+        left < BLOCKED && left & PARKED != 0 && self.end_watch()
+    }
+
+    /// The group is to be armed. True where that is for this thread to do; otherwise the one that
+    /// took the bits away does.
+    fn end_watch(&self) -> bool {
+        self.turn.fetch_and(!(PARKED | WATCHED), Ordering::SeqCst) & (PARKED | WATCHED) != 0
+    }
+
+    /// Whether some caller blocks on the group.
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.turn.load(Ordering::SeqCst) >= BLOCKED
+    }
+
+    /// Whether no thread needs the epoll to report anything: the worker comes by a timer, and no
+    /// caller is blocked.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.turn.load(Ordering::SeqCst) == WATCHED
+    }
+
+    /// Whether the worker, in its turn, may leave the streams to callers of other groups. Not where a
+    /// caller has armed this one meanwhile, even if it has polled again since: it arms an armed group
+    /// no more, so a stream that was silenced now would stay so. Nor where a caller sleeps.
+    pub(crate) fn may_be_left(&self) -> bool {
+        self.presence.load().0 != Presence::Asleep && self.is_watched()
+    }
+
+    /// Whether callers look after the group now, so that the worker should stop serving it.
+    pub(crate) fn is_leased(&self, now: u64) -> bool {
+        self.has_waiters()
+            || self.presence.load().0 == Presence::InCall
+            || self.lease.load(Ordering::Acquire) > now
     }
 
     /// The worker looks at the group.
     pub(crate) fn worker_turn(&self, now: u64, cause: Cause) -> Duty {
-        match cause {
-            Cause::Fired => self.state.store(WATCHED, Ordering::SeqCst),
+        let mut watcher = self.watcher.lock();
+        let turn = match cause {
+            Cause::Fired => self.turn.fetch_or(WATCHED, Ordering::SeqCst),
             Cause::Time => {
-                self.timer.store(false, Ordering::Relaxed);
-                if self.state.load(Ordering::SeqCst) != WATCHED {
+                watcher.has_timer = false;
+                let turn = self.turn.load(Ordering::SeqCst);
+                if turn & (WATCHED | PARKED) != WATCHED {
                     return Duty::Leave;
                 }
+                turn
             }
-        }
-        fence(Ordering::SeqCst);
-        let mut lease = self.lease.load(Ordering::Acquire);
-        if lease > now {
-            self.trusted.store(0, Ordering::Relaxed);
-        } else if self.is_within() && self.is_trusted() {
-            lease = now + LEASE / 4;
-        }
-        if self.waiters.load(Ordering::SeqCst) > 0 {
-            let activity = self.activity.load(Ordering::Relaxed);
-            if self.seen.swap(activity, Ordering::Relaxed) != activity || lease > now {
-                return self.watch(now + WATCH);
-            }
-            return self.park();
-        }
-        if lease <= now {
-            if self.was_interrupted() {
-                return self.watch(now + GRACE);
-            }
-            if cause == Cause::Fired {
-                self.grow_with_polls();
-            }
-            return Duty::Serve;
-        }
-        if cause == Cause::Fired {
-            self.renewals.store(0, Ordering::Relaxed);
-            return self.watch(lease);
-        }
-        // It has been renewed.
-        if self.lengthen() < LEASE {
-            return self.watch(lease);
-        }
-        let renewals = self.renewals.load(Ordering::Relaxed).min(DOUBLINGS);
-        self.renewals.store(renewals + 1, Ordering::Relaxed);
-        self.watch(lease.max(now + (WATCH << renewals)))
-    }
-
-    /// The lease was over although the program polls between any two looks: now and then a longer one
-    /// is tried.
-    fn grow_with_polls(&self) {
-        let polled = self.polled.load(Ordering::Relaxed);
-        let late = if self.seen_poll.swap(polled, Ordering::Relaxed) == polled {
-            0
-        } else {
-            self.late.load(Ordering::Relaxed) + 1
         };
-        self.late.store(late % MANY, Ordering::Relaxed);
-        if late == MANY {
-            self.lengthen();
+        let (presence, epoch) = self.presence.load();
+        let lease = self.lease.load(Ordering::Acquire);
+        let blocked = turn >= BLOCKED;
+        let advice = watcher.look(&Seen { cause, now, lease, blocked, presence, epoch });
+        self.span.store(watcher.span, Ordering::Relaxed);
+        match advice {
+            Advice::Serve => Duty::Serve,
+            Advice::Watch(at) => watch(&mut watcher, at),
+            Advice::Park => self.park(),
         }
-    }
-
-    /// The lease of one poll gets longer. How long it was.
-    fn lengthen(&self) -> u64 {
-        let span = self.span.load(Ordering::Relaxed);
-        self.span.store((span * 2).min(LEASE), Ordering::Relaxed);
-        span
-    }
-
-    /// One timer is enough: it comes at most [`WATCH`] after it was set.
-    fn watch(&self, at: u64) -> Duty {
-        if self.timer.swap(true, Ordering::Relaxed) { Duty::Leave } else { Duty::Watch(at) }
     }
 
     fn park(&self) -> Duty {
-        self.state.store(PARKED, Ordering::SeqCst);
-        // The last caller may have left between the look and the parking, and seen no parking. A
-        // read-modify-write sees it, or is seen by it.
-        let left = self.waiters.fetch_add(0, Ordering::SeqCst) == 0
-            && self
-                .state
-                .compare_exchange(PARKED, ARMED, Ordering::SeqCst, Ordering::SeqCst)
-                .is_ok();
-        if left { Duty::Arm } else { Duty::Leave }
+        // The last caller may have left between the look and the parking, and seen no parking.
+        let turn = self.turn.fetch_or(PARKED, Ordering::SeqCst);
+        if turn < BLOCKED && self.end_watch() { Duty::Arm } else { Duty::Leave }
     }
 
     /// The worker served the group and is about to arm it.
     pub(crate) fn served(&self) {
-        self.state.store(ARMED, Ordering::SeqCst);
+        self.end_watch();
+    }
+
+    /// See [`Watcher::was_late`].
+    pub(crate) fn was_late(&self) {
+        let mut watcher = self.watcher.lock();
+        watcher.was_late();
+        self.span.store(watcher.span, Ordering::Relaxed);
     }
 
     /// What is ready is left to callers of other groups that have the same streams: this one is
     /// watched, slowly, as the other is served when they do no more.
     pub(crate) fn watch_beside(&self, now: u64) -> Duty {
-        self.watch(now + (WATCH << DOUBLINGS))
+        watch(&mut self.watcher.lock(), now + (WATCH << DOUBLINGS))
     }
+}
 
-    /// Whether callers look after the group now, so that the worker should stop serving it.
-    pub(crate) fn is_leased(&self, now: u64) -> bool {
-        self.waiters.load(Ordering::SeqCst) > 0
-            || self.is_within()
-            || self.lease.load(Ordering::Acquire) > now
-    }
+/// One timer is enough: it comes a few looks after it was set at the latest.
+fn watch(watcher: &mut Watcher, at: u64) -> Duty {
+    if std::mem::replace(&mut watcher.has_timer, true) { Duty::Leave } else { Duty::Watch(at) }
 }
 
 #[cfg(all(test, model))]

@@ -3,19 +3,13 @@
 
 #[cfg(not(model))]
 pub(crate) use std::sync::atomic::{
-    AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
 
 #[cfg(model)]
 pub(crate) use loom::sync::atomic::{
-    AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
-
-/// Atomics that hold guesses. Whatever they say nothing is lost, and a model that tries all orders in
-/// which they are read and written would never end.
-pub(crate) mod guess {
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-}
 
 use std::ops::{Deref, DerefMut};
 

@@ -266,7 +266,7 @@ impl Core {
     /// Moves what can be moved on the connection. False when there was nothing, or somebody else
     /// is at it.
     pub(super) fn drive(&self) -> bool {
-        self.cq.core.group().poll(false)
+        self.cq.core.group().poll()
     }
 
     fn complete(&self, completion: WorkCompletion) {

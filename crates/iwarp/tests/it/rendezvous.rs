@@ -408,6 +408,10 @@ fn the_first_state_is_that_of_the_kind_of_device() {
 
 #[test]
 fn nothing_listens_before_the_program_says_so() {
+    // A child that another test starts has all sockets until it executes its program.
+    if passed_apart(this_test!(), DEADLINE) {
+        return;
+    }
     let place = Place::new();
     let (a, b) = (place.end(), place.end());
     assert_eq!(port(&a), port(&b), "256 of them share a port");

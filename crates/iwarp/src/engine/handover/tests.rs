@@ -1,6 +1,14 @@
 //! What the worker does, look by look.
 
-use super::{Cause, DOUBLINGS, Duty, GRACE, Handover, LEASE, MANY, SHORT_LEASE, TRUSTED, WATCH};
+use super::watcher::{DOUBLINGS, GRACE, MANY, SHORT_LEASE, TRUSTED, WATCH};
+use super::{Cause, Duty, Handover, LEASE};
+
+/// A poll that finds nothing.
+fn poll(handover: &Handover, now: u64) {
+    let mut call = handover.call();
+    handover.lease(now);
+    call.found_nothing();
+}
 
 #[test]
 fn a_group_without_callers_is_served() {
@@ -11,7 +19,7 @@ fn a_group_without_callers_is_served() {
 #[test]
 fn a_poller_keeps_the_worker_away_until_its_lease_ends() {
     let handover = Handover::new();
-    handover.lease(10, false);
+    poll(&handover, 10);
     assert!(handover.is_leased(10));
     assert_eq!(handover.worker_turn(20, Cause::Fired), Duty::Watch(10 + LEASE));
     assert_eq!(handover.worker_turn(10 + LEASE, Cause::Time), Duty::Serve);
@@ -21,7 +29,7 @@ fn a_poller_keeps_the_worker_away_until_its_lease_ends() {
 fn a_busy_blocked_caller_is_watched_and_an_idle_one_parked() {
     let handover = Handover::new();
     handover.enter();
-    handover.moved();
+    drop(handover.call());
     assert_eq!(handover.worker_turn(5, Cause::Fired), Duty::Watch(5 + WATCH));
     assert_eq!(handover.worker_turn(5 + WATCH, Cause::Time), Duty::Leave);
     assert!(handover.leave(9), "the caller arms a parked group");
@@ -47,9 +55,9 @@ fn an_armed_group_is_not_armed_again_by_a_caller() {
 #[test]
 fn a_caller_that_goes_to_sleep_takes_the_worker_off_its_timer() {
     let handover = Handover::new();
-    handover.lease(10, false);
+    poll(&handover, 10);
     assert!(!handover.end_lease(), "it is armed already");
-    handover.lease(10, false);
+    poll(&handover, 10);
     assert_eq!(handover.worker_turn(20, Cause::Fired), Duty::Watch(10 + LEASE));
     assert!(handover.end_lease());
     // The timer that is set finds nothing to do; the armed epoll does.
@@ -65,7 +73,7 @@ fn a_group_that_was_armed_under_the_worker_is_not_left_to_others() {
     assert_eq!(handover.worker_turn(1, Cause::Fired), Duty::Serve);
     assert!(handover.may_be_left());
     assert!(handover.end_lease());
-    handover.lease(2, false);
+    poll(&handover, 2);
     assert!(!handover.may_be_left());
     assert!(!handover.end_lease(), "the caller would not unsilence the streams again");
 }
@@ -73,17 +81,17 @@ fn a_group_that_was_armed_under_the_worker_is_not_left_to_others() {
 #[test]
 fn the_worker_stays_away_from_a_group_that_a_caller_drives() {
     let handover = Handover::new();
-    let driven = handover.driven();
+    let call = handover.call();
     assert_eq!(handover.worker_turn(7, Cause::Fired), Duty::Watch(7 + LEASE / 4));
     assert!(handover.is_leased(9));
-    drop(driven);
+    drop(call);
     assert_eq!(handover.worker_turn(7 + LEASE / 4, Cause::Time), Duty::Serve);
 }
 
 #[test]
 fn a_caller_without_a_cpu_is_waited_for_but_not_for_ever() {
     let handover = Handover::new();
-    let calling = handover.calling();
+    let call = handover.call();
     assert_eq!(handover.worker_turn(7, Cause::Fired), Duty::Watch(7 + LEASE / 4));
     let mut now = 7;
     let looks = (1..=2 * TRUSTED).take_while(|_| {
@@ -91,7 +99,7 @@ fn a_caller_without_a_cpu_is_waited_for_but_not_for_ever() {
         handover.worker_turn(now, Cause::Time) != Duty::Serve
     });
     assert_eq!(looks.count() as u32, TRUSTED - 1);
-    drop(calling);
+    drop(call);
 }
 
 #[test]
@@ -99,7 +107,7 @@ fn a_caller_that_comes_again_and_again_is_waited_for() {
     let handover = Handover::new();
     let mut now = 0;
     for look in 0..4 * TRUSTED {
-        let _calling = handover.calling();
+        let _call = handover.call();
         let cause = if look == 0 { Cause::Fired } else { Cause::Time };
         let Duty::Watch(at) = handover.worker_turn(now, cause) else { panic!("look {look}") };
         now = at;
@@ -111,7 +119,7 @@ fn a_caller_that_comes_again_and_again_is_waited_for() {
 fn a_loop_of_polls_that_was_interrupted_is_waited_for_once() {
     let looping = || {
         let handover = Handover::new();
-        handover.lease(1, true);
+        (0..2).for_each(|now| poll(&handover, now));
         handover
     };
     let late = 1 + 2 * LEASE;
@@ -131,27 +139,9 @@ fn a_loop_of_polls_that_was_interrupted_is_waited_for_once() {
 fn a_short_lease_begins_when_the_work_is_done() {
     let handover = Handover::new();
     (0..10).for_each(|_| handover.was_late());
-    handover.lease(0, false);
+    poll(&handover, 0);
     handover.renew_short_lease(|| 1_000_000);
     assert!(handover.is_leased(1_000_000 + SHORT_LEASE - 1));
-}
-
-#[test]
-fn a_lease_lasts_for_some_polls_however_slow_they_are() {
-    let handover = Handover::new();
-    (0..10).for_each(|_| handover.was_late());
-    let pause = 3 * SHORT_LEASE;
-    let mut now = 0;
-    for _ in 0..50 {
-        now += pause;
-        handover.lease(now, true);
-    }
-    assert!(handover.is_leased(now + 2 * pause));
-    // One that does other things between is left early all the same.
-    let handover = Handover::new();
-    (0..10).for_each(|_| handover.was_late());
-    (0..50).for_each(|poll| handover.lease(poll * pause, false));
-    assert!(!handover.is_leased(49 * pause + SHORT_LEASE));
 }
 
 #[test]
@@ -161,9 +151,12 @@ fn a_lease_that_is_always_over_grows_where_the_program_polls() {
         let handover = Handover::new();
         (0..10).for_each(|_| handover.was_late());
         (1..=6 * u64::from(MANY)).all(|turn| {
-            let poll = if polls { turn * pause } else { 1 };
-            handover.lease(poll, false);
-            handover.worker_turn(poll + pause, Cause::Fired) == Duty::Serve
+            let now = turn * pause;
+            if polls {
+                poll(&handover, now - pause);
+                handover.found();
+            }
+            handover.worker_turn(now, Cause::Fired) == Duty::Serve
         })
     };
     assert!(!is_over(true));
@@ -176,17 +169,17 @@ fn the_lease_fits_the_program() {
     for _ in 0..10 {
         handover.was_late();
     }
-    handover.lease(0, false);
+    poll(&handover, 0);
     assert_eq!(handover.worker_turn(1, Cause::Fired), Duty::Watch(SHORT_LEASE));
     // And now it polls all the time.
     let mut now = 0;
     for _ in 0..10 {
-        handover.lease(now + 1, false);
+        poll(&handover, now + 1);
         assert!(matches!(handover.worker_turn(now + 2, Cause::Time), Duty::Watch(_)));
         now += LEASE;
     }
     for renewals in [DOUBLINGS; 3] {
-        handover.lease(now, false);
+        poll(&handover, now);
         let next = now + (WATCH << renewals);
         assert_eq!(handover.worker_turn(now, Cause::Time), Duty::Watch(next));
         now = next;
@@ -196,10 +189,10 @@ fn the_lease_fits_the_program() {
 #[test]
 fn there_is_one_timer() {
     let handover = Handover::new();
-    handover.lease(10, false);
+    poll(&handover, 10);
     assert_eq!(handover.worker_turn(20, Cause::Fired), Duty::Watch(10 + LEASE));
     assert!(handover.end_lease());
-    handover.lease(30, false);
+    poll(&handover, 30);
     assert_eq!(handover.worker_turn(40, Cause::Fired), Duty::Leave);
     let now = 10 + LEASE;
     assert_eq!(handover.worker_turn(now, Cause::Time), Duty::Watch(now + WATCH));

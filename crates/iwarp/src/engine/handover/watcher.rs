@@ -1,0 +1,144 @@
+//! What the worker makes of what it sees of a poll group: policy, which the worker alone keeps.
+
+use super::presence::Presence;
+use super::{Cause, LEASE};
+
+/// The shortest lease, for programs that stop polling and wait for something by other means.
+pub(super) const SHORT_LEASE: u64 = 8_000;
+/// How often the worker looks at a group it watches.
+pub(crate) const WATCH: u64 = 1_000_000;
+/// Looks in a row that found the lease over although a caller had come since the one before, until
+/// a longer lease is tried.
+pub(super) const MANY: u32 = 64;
+/// How long the worker waits for a caller that has stopped in the middle of a loop of polls.
+pub(super) const GRACE: u64 = 2_000_000;
+/// Looks in a row that find the caller in the same call, presumably without a CPU, before the worker
+/// steps in. Bounded, as that thread may have been killed.
+pub(super) const TRUSTED: u32 = 16;
+/// How often the pause between two looks doubles where a program polls all the time: each look
+/// disturbs it for a few messages.
+pub(super) const DOUBLINGS: u32 = 2;
+
+/// What there is to be seen of a group.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    pub(super) cause: Cause,
+    pub(super) now: u64,
+    /// When the callers' lease ends.
+    pub(super) lease: u64,
+    /// Some caller is blocked on it.
+    pub(super) blocked: bool,
+    pub(super) presence: Presence,
+    /// Another with each call.
+    pub(super) epoch: u32,
+}
+
+/// What is to be done about it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Advice {
+    Serve,
+    /// Look again at this time.
+    Watch(u64),
+    /// A caller is blocked on it and nothing moves: leave it to that caller.
+    Park,
+}
+
+#[derive(Debug)]
+pub(super) struct Watcher {
+    /// How long the lease of one poll is.
+    pub(super) span: u64,
+    /// A look is due at some time.
+    pub(super) has_timer: bool,
+    /// What the last look saw.
+    epoch: u32,
+    /// Looks in a row that found the caller in the same call.
+    in_same_call: u32,
+    /// The call after which a caller that polled in a loop was waited for.
+    waited_for: Option<u32>,
+    /// Looks in a row that found the lease over, and another call than the one before.
+    late: u32,
+    /// Looks in a row that found a full lease renewed.
+    renewals: u32,
+}
+
+impl Watcher {
+    pub(super) const fn new() -> Self {
+        Self {
+            span: LEASE,
+            has_timer: false,
+            epoch: 0,
+            in_same_call: 0,
+            waited_for: None,
+            late: 0,
+            renewals: 0,
+        }
+    }
+
+    /// The worker came when the lease was over, and something had been waiting: the program does
+    /// not poll all the time.
+    pub(super) fn was_late(&mut self) {
+        self.late = 0;
+        self.span = (self.span / 4).max(SHORT_LEASE);
+    }
+
+    pub(super) fn look(&mut self, seen: &Seen) -> Advice {
+        let came = std::mem::replace(&mut self.epoch, seen.epoch) != seen.epoch;
+        let Seen { now, cause, .. } = *seen;
+        let mut lease = seen.lease;
+        if lease > now {
+            self.in_same_call = 0;
+        } else if seen.presence == Presence::InCall && self.is_trusted(came) {
+            lease = now + LEASE / 4;
+        }
+        if seen.blocked {
+            return if came || lease > now { Advice::Watch(now + WATCH) } else { Advice::Park };
+        }
+        if lease <= now {
+            if seen.presence == Presence::Polling && self.waited_for != Some(seen.epoch) {
+                // It may have lost its CPU to this very thread.
+                self.waited_for = Some(seen.epoch);
+                return Advice::Watch(now + GRACE);
+            }
+            if cause == Cause::Fired {
+                self.grow_with_calls(came);
+            }
+            return Advice::Serve;
+        }
+        if cause == Cause::Fired {
+            self.renewals = 0;
+            return Advice::Watch(lease);
+        }
+        // It has been renewed.
+        if self.lengthen() < LEASE {
+            return Advice::Watch(lease);
+        }
+        let pause = WATCH << self.renewals;
+        self.renewals = (self.renewals + 1).min(DOUBLINGS);
+        Advice::Watch(lease.max(now + pause))
+    }
+
+    /// Whether to keep waiting for the thread inside a library call: a new call began since the last
+    /// look, or fewer than [`TRUSTED`] looks found the same one.
+    const fn is_trusted(&mut self, came: bool) -> bool {
+        let looks = if came { 0 } else { self.in_same_call };
+        self.in_same_call = looks + 1;
+        looks < TRUSTED
+    }
+
+    /// The lease was over although a caller comes between any two looks: now and then a longer one is
+    /// tried.
+    fn grow_with_calls(&mut self, came: bool) {
+        self.late = if came { self.late + 1 } else { 0 };
+        if self.late == MANY {
+            self.late = 0;
+            self.lengthen();
+        }
+    }
+
+    /// The lease of one poll gets longer. How long it was.
+    fn lengthen(&mut self) -> u64 {
+        let span = self.span;
+        self.span = (span * 2).min(LEASE);
+        span
+    }
+}
