@@ -35,6 +35,8 @@ pub mod verbs;
 pub use engine::devices::NamedDevice;
 pub use engine::endpoint::Ended;
 pub use engine::options::{KeepAlive, Log, OptionError, Options, Personality, Users};
+#[doc(hidden)]
+pub use engine::turns::Turns;
 pub use iwarp_mem::Buffer;
 pub use iwarp_proto::qp::Extensions;
 pub use iwarp_proto::rdmap::wire::TerminateCode;

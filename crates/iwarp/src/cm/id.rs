@@ -17,7 +17,7 @@ use crate::cm::{ConnectError, ConnectParams, EventChannel, EventKind};
 use crate::engine::accept_set::AcceptSet;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::sync::Mutex;
-use crate::engine::{Engine, keep_inherited, now};
+use crate::engine::{Engine, keep_inherited};
 use crate::port::{Ipv6Listen, Network, Port, Reservation, Sharing};
 use crate::verbs::QueuePair;
 
@@ -660,7 +660,7 @@ impl Drop for IdCore {
             // ids that wait there, and has the queue pair locked.
             Phase::Connected(connected) if !connected.is_over() => {
                 let connected = connected.clone();
-                self.engine.worker.at(now(), Box::new(move || connected.end()));
+                self.engine.worker.soon(Box::new(move || connected.end()));
             }
             Phase::Idle | Phase::Requested(_) | Phase::Responded(..) | Phase::Connected(_) => {}
         }

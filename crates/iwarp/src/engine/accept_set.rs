@@ -12,6 +12,7 @@ use crate::engine::poll_set::{By, PollSet};
 use crate::engine::sync::Mutex;
 use crate::engine::tasks::{Tasks, next_id};
 use crate::engine::worker::Worker;
+use crate::port::Clock;
 
 /// Sockets that one look at the epoll reports at most.
 const EVENTS: usize = 16;
@@ -63,6 +64,10 @@ impl PollSet for AcceptSet {
 
     fn handover(&self) -> &Handover {
         &self.handover
+    }
+
+    fn clock(&self) -> &Clock {
+        self.worker.clock()
     }
 
     fn arm(&self) {

@@ -1,13 +1,9 @@
-//! The time: as the protocol core takes it, and as the hot path does.
+//! The system's time, by which a caller waits that has a timeout of its own. Connections go by the
+//! clock of their device ([`Worker::clock`](crate::engine::worker::Worker::clock)).
 
 use iwarp_types::Time;
 
-/// The time, as the protocol core takes it.
+/// The system's time.
 pub(crate) fn now() -> Time {
     Time(iwarp_os::clock::now())
-}
-
-/// Nanoseconds of the monotonic clock, nearly.
-pub(crate) fn clock() -> u64 {
-    iwarp_os::ticks::nanos()
 }

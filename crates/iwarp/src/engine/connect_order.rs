@@ -175,7 +175,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::engine::options::Options;
     use crate::engine::worker::Worker;
     use crate::port::ManualClock;
 
@@ -194,7 +193,7 @@ mod tests {
 
     impl Scene {
         fn new() -> Self {
-            let worker = Worker::start(&Options::default()).unwrap();
+            let worker = Worker::start().unwrap();
             let clock = ManualClock::new();
             let timers = Timers::new(Arc::clone(&worker), clock.clone().into());
             let order = ConnectOrder::new(&timers);

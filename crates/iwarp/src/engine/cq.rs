@@ -10,7 +10,6 @@ use iwarp_types::{WcStatus, WorkCompletion};
 use crate::engine::Engine;
 use crate::engine::backoff::{Backoff, POLLS_BEFORE_YIELD, Rest};
 use crate::engine::channel::ChannelCore;
-use crate::engine::clock::clock;
 use crate::engine::event::{AsyncEvent, AsyncQueue};
 use crate::engine::group::Group;
 use crate::engine::poll_set::{By, PollSet};
@@ -328,9 +327,10 @@ impl CqCore {
                 self.backoff.has_slept(self.group.sleep(time));
             }
             _ => {
-                let before = clock();
-                iwarp_os::clock::yield_now();
-                self.backoff.learn(clock() - before);
+                let clock = self.group.clock();
+                let before = clock.nanos();
+                clock.yield_now();
+                self.backoff.learn(clock.nanos() - before);
             }
         }
     }

@@ -14,8 +14,8 @@ use iwarp_types::{
     Time, TransitionError, WorkCompletion,
 };
 
+use crate::engine::Engine;
 use crate::engine::awaiting::{self, Awaiting};
-use crate::engine::clock::clock;
 use crate::engine::cq::CqCore;
 use crate::engine::event::{AsyncEvent, AsyncQueue};
 use crate::engine::group::Group;
@@ -27,7 +27,6 @@ use crate::engine::poll_set::By;
 use crate::engine::slots::{ReceiveSlots, SendSlots};
 use crate::engine::srq::{Parking, SrqCore};
 use crate::engine::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
-use crate::engine::{Engine, now};
 use crate::port::Port;
 use crate::report;
 
@@ -309,7 +308,7 @@ impl Endpoint {
             }
             self.engine.live.add(self)?;
             *self.observer.lock() = observer;
-            establish(&mut core.qp, terms, now());
+            establish(&mut core.qp, terms, self.now());
             core.link = Some(Arc::clone(&link));
             core.connection = connection;
             self.hand_on(&mut core);
@@ -342,16 +341,16 @@ impl Endpoint {
             link.piggyback().posted(|| self.polls_in_vain());
             let _calls =
                 (self.recv_cq.group().handover.call(), self.send_cq.group().handover.call());
-            let awaits = self.awaiting.posted(clock);
+            let awaits = self.awaiting.posted(|| self.nanos());
             if self.may_gather(&link, requests) {
-                let now = clock();
+                let now = self.nanos();
                 self.send_cq.group().note_hold(now);
                 self.recv_cq.group().handover.lease_in_full(now);
                 link.hold();
                 return result;
             }
             self.transmit(&link);
-            let now = clock();
+            let now = self.nanos();
             link.gather().sent(now);
             if awaits && !self.is_asleep() {
                 self.await_answer(&link, now);
@@ -386,7 +385,17 @@ impl Endpoint {
             return false;
         }
         let octets = || requests.iter().map(|request| octets(&request.payload)).sum();
-        link.gather().posted(self.send_cq.group().polls(), octets, clock)
+        link.gather().posted(self.send_cq.group().polls(), octets, || self.nanos())
+    }
+
+    /// The time by the device's clock.
+    pub(crate) fn now(&self) -> Time {
+        self.engine.clock.now()
+    }
+
+    /// The time by the device's clock, as the hot path reads it.
+    pub(crate) fn nanos(&self) -> u64 {
+        self.engine.clock.nanos()
     }
 
     /// The poll groups of its completion queues, receives' and sends'.
@@ -426,12 +435,12 @@ impl Endpoint {
             if groups[0].arrivals() != before {
                 break true;
             }
-            if link.is_closed() || clock() - start > awaiting::LONGEST_WAIT {
+            if link.is_closed() || self.nanos() - start > awaiting::LONGEST_WAIT {
                 break false;
             }
             tries += 1;
             if tries > TRIES_BEFORE_YIELD {
-                iwarp_os::clock::yield_now();
+                self.engine.clock.yield_now();
             }
         };
         self.awaiting.awaited(came);
@@ -447,7 +456,7 @@ impl Endpoint {
         }
         self.recv_cq.group().note_arrival();
         match by {
-            By::Worker if !self.is_asleep() => self.awaiting.answered(clock()),
+            By::Worker if !self.is_asleep() => self.awaiting.answered(self.nanos()),
             By::Worker | By::Caller => self.awaiting.is_driven(),
             By::Post => {}
         }
@@ -643,7 +652,7 @@ impl Endpoint {
         }
         self.wants_timer.store(false, Ordering::Relaxed);
         let Some(at) = self.with(|qp| qp.poll_timeout()) else { return };
-        if at <= now() {
+        if at <= self.now() {
             return self.tell_time();
         }
         let nanos = u64::try_from(at.0.as_nanos()).unwrap_or(NEVER);
@@ -664,7 +673,7 @@ impl Endpoint {
     }
 
     fn tell_time(self: &Arc<Self>) {
-        self.with(|qp| qp.handle_timeout(now()));
+        self.with(|qp| qp.handle_timeout(self.now()));
         self.carry_on();
         self.watch_time();
     }

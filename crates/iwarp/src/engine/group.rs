@@ -9,7 +9,6 @@ use iwarp_mem::OutOfMemory;
 use iwarp_os::{Epoll, Events, FdPlace, ForkGeneration, Interest};
 use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
-use crate::engine::clock::{clock, now};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::handover::Handover;
 use crate::engine::link::Link;
@@ -18,6 +17,7 @@ use crate::engine::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::engine::tasks::next_id;
 use crate::engine::token::Token;
 use crate::engine::worker::Worker;
+use crate::port::Clock;
 
 /// Streams that one look at the epoll reports at most.
 const EVENTS: usize = 64;
@@ -148,7 +148,7 @@ impl Group {
             let (endpoint, link) = &*member;
             endpoint.lose(link, &error);
         };
-        self.worker.at(now(), Box::new(lose));
+        self.worker.soon(Box::new(lose));
     }
 
     /// Removes a stream.
@@ -246,7 +246,7 @@ impl Group {
         let _call = self.handover.call();
         let moved = endpoint.try_stream(link, by);
         if moved {
-            self.handover.renew_short_lease(clock);
+            self.handover.renew_short_lease(|| self.nanos());
         } else if link.awaits_in_vain() && self.handover.has_waiters() {
             link.update_interest();
         }
@@ -271,7 +271,7 @@ impl Group {
             }
         }
         if call.is_some() {
-            self.handover.renew_short_lease(clock);
+            self.handover.renew_short_lease(|| self.nanos());
         }
         served
     }
@@ -301,7 +301,7 @@ impl Group {
     /// A caller found nothing to do and drives: the worker may stay away for a while.
     pub(crate) fn poll(&self) -> bool {
         self.polls_in_vain.store(self.polls_in_vain().wrapping_add(1), Ordering::Relaxed);
-        self.handover.lease(clock());
+        self.handover.lease(self.nanos());
         self.drive(By::Caller)
     }
 
@@ -316,8 +316,18 @@ impl Group {
     pub(crate) fn sleep(&self, time: Duration) -> bool {
         self.unsilence();
         // A signal ends it as well; what came is found by the next poll.
+        let time = self.clock().sleep(time);
         iwarp_os::poll::wait_ready([(self.epoll.as_fd(), Interest::READ)], Some(time))
             .is_ok_and(|[ready]| ready)
+    }
+
+    /// By which its connections go.
+    pub(crate) fn clock(&self) -> &Clock {
+        self.worker.clock()
+    }
+
+    fn nanos(&self) -> u64 {
+        self.clock().nanos()
     }
 
     /// A number that changes when a poll finds nothing in the completion queue.
@@ -376,6 +386,10 @@ impl PollSet for Group {
 
     fn handover(&self) -> &Handover {
         &self.handover
+    }
+
+    fn clock(&self) -> &Clock {
+        self.clock()
     }
 
     fn arm(&self) {

@@ -16,7 +16,6 @@ use iwarp_types::{AccessError, Accessor, RemoteAccess};
 
 use self::send::{FIRST_MSS_CHECK, TRANSMIT_BUDGET};
 use self::watch::Watch;
-use crate::engine::clock::clock;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::gather::Gather;
 use crate::engine::group::Group;
@@ -264,7 +263,7 @@ impl Link {
         let groups = self.groups.lock();
         let mut others = groups.iter().filter(|(other, _)| !std::ptr::eq(other.as_ptr(), group));
         others.any(|(other, _)| {
-            other.upgrade().is_some_and(|other| other.handover.is_leased(clock()))
+            other.upgrade().is_some_and(|other| other.handover.is_leased(other.clock().nanos()))
         })
     }
 
@@ -365,7 +364,7 @@ impl Endpoint {
         if self.is_asleep() || !link.piggyback.is_to_wait(self.polls_in_vain()) {
             return false;
         }
-        let now = clock();
+        let now = self.nanos();
         self.groups().iter().for_each(|group| group.handover.lease_in_full(now));
         link.hold();
         true
@@ -454,7 +453,7 @@ impl Endpoint {
             return;
         }
         let weak = (Arc::downgrade(self), Arc::downgrade(link));
-        let deadline = crate::engine::now().plus(self.engine.options.linger);
+        let deadline = self.now().plus(self.engine.options.linger);
         *lingering = Some(self.engine.worker.deadline(
             deadline,
             Box::new(move || {

@@ -25,7 +25,8 @@
 //!   worker     the thread that serves what no caller drives; timers
 //!   wake_fd    the descriptor that wakes a blocked caller
 //!   timers     what is due by the device's clock, where connections are made
-//!   clock      the time
+//!   clock      the system's time
+//!   turns      workers without threads, for simulators
 //!   tasks      descriptors that are waited for on behalf of others
 //!   vigil      whether a silent peer is still there
 //!   send_memory  what the system may keep for peers that do not read
@@ -64,11 +65,13 @@ pub(crate) mod sync;
 pub(crate) mod tasks;
 pub(crate) mod timers;
 pub(crate) mod token;
+pub(crate) mod turns;
 pub(crate) mod vigil;
 pub(crate) mod wake_fd;
 pub(crate) mod worker;
 
 use std::io;
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -86,7 +89,8 @@ use sync::Mutex;
 use timers::Timers;
 use worker::Worker;
 
-use crate::port::{Network, Platform};
+use crate::port::{Clock, Network, Platform};
+
 /// Reads and Atomics of a queue pair that may be under way at a time, in either direction.
 pub(crate) const MAX_READS: u16 = 128;
 
@@ -95,6 +99,8 @@ pub(crate) const MAX_READS: u16 = 128;
 pub(crate) struct Engine {
     pub(crate) memory: Arc<MemoryTable>,
     pub(crate) options: Options,
+    /// By which its connections go, once they are up.
+    pub(crate) clock: Clock,
     /// Makes its connections.
     pub(crate) network: Arc<dyn Network>,
     /// Say how long that takes.
@@ -118,16 +124,31 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(options: Options, platform: Platform) -> io::Result<Self> {
+        Self::with(options, platform, |_| Worker::start())
+    }
+
+    /// One whose workers have no threads ([`Turns`]), and whose connections go by the platform's
+    /// clock.
+    pub(crate) fn turned(options: Options, platform: Platform) -> io::Result<Self> {
+        Self::with(options, platform, |clock| Worker::without_thread(clock.clone()))
+    }
+
+    fn with(
+        options: Options,
+        platform: Platform,
+        worker: impl Fn(&Clock) -> io::Result<Arc<Worker>>,
+    ) -> io::Result<Self> {
         iwarp_mem::afford()?;
         let Platform { network, clock } = platform;
         let pool = Pool::new()?;
         // In this order: what was started is stopped if the next one cannot be.
-        let worker = Worker::start(&options)?;
-        let timers = Timers::new(Arc::clone(&worker), clock);
+        let first = worker(&clock)?;
+        let timers = Timers::new(Arc::clone(&first), clock.clone());
         let mut engine = Self {
             memory: Arc::new(MemoryTable::new()),
             connect_order: ConnectOrder::new(&timers),
-            worker,
+            clock: first.clock().clone(),
+            worker: first,
             others: Vec::new(),
             next_worker: AtomicU32::new(0),
             pool,
@@ -142,9 +163,14 @@ impl Engine {
             next_pd: AtomicU32::new(1),
         };
         for _ in 1..engine.options.workers {
-            engine.others.push(Worker::start(&engine.options)?);
+            engine.others.push(worker(&clock)?);
         }
         Ok(engine)
+    }
+
+    /// All of them.
+    pub(crate) fn workers(&self) -> impl Iterator<Item = &Arc<Worker>> {
+        iter::once(&self.worker).chain(&self.others)
     }
 
     /// The worker that looks after the next poll group: each in its turn.
@@ -170,8 +196,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.worker.stop();
-        self.others.iter().for_each(|worker| worker.stop());
+        self.workers().for_each(|worker| worker.stop());
     }
 }
 

@@ -8,8 +8,8 @@ use std::{fmt, io};
 
 use iwarp_os::{Epoll, Interest, poll};
 
-use crate::engine::clock::clock;
 use crate::engine::handover::Handover;
+use crate::port::Clock;
 
 /// Which thread moves what is ready, and why.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,6 +29,8 @@ pub(crate) trait PollSet: Send + Sync + fmt::Debug {
     fn id(&self) -> u64;
     fn epoll(&self) -> &Epoll;
     fn handover(&self) -> &Handover;
+    /// By which its hand-over goes.
+    fn clock(&self) -> &Clock;
     /// Lets it wake the worker that looks after it where no caller does.
     fn arm(&self);
     /// Has the epoll report all there is, before a thread waits for it: callers that tried a stream
@@ -79,14 +81,14 @@ impl Waiting {
     pub(crate) fn drive(&self) {
         if !self.0.drive(By::Caller) {
             // The thread that drives may need this CPU.
-            iwarp_os::clock::yield_now();
+            self.0.clock().yield_now();
         }
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        if self.0.handover().leave(clock()) {
+        if self.0.handover().leave(self.0.clock().nanos()) {
             self.0.arm();
         }
     }

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use iwarp_types::Time;
 
-use crate::engine::now;
 use crate::engine::worker::{Deadline, Worker};
 use crate::port::clock::{Clock, Scheduled};
 
-/// The clock by which connections are made. The worker calls what is due, or who sets a clock that
-/// does not go by itself.
+/// The clock by which connections are made. The worker calls what is due; where a clock that is set by
+/// hand stands beside a worker with a thread, the one that sets it does.
 #[derive(Clone, Debug)]
 pub(crate) struct Timers {
     worker: Arc<Worker>,
@@ -34,7 +33,7 @@ impl Timers {
 
     /// Calls `what` at that time, unless the result is dropped before.
     pub(crate) fn at(&self, at: Time, what: Box<dyn FnOnce() + Send>) -> Alarm {
-        match self.clock.as_manual() {
+        match self.clock.as_manual().filter(|_| self.worker.has_thread()) {
             None => Alarm::Worker { _deadline: self.worker.deadline(at, what) },
             Some(clock) => Alarm::Manual { _call: clock.call(at, what) },
         }
@@ -42,6 +41,6 @@ impl Timers {
 
     /// Calls `what` on the worker as soon as it can.
     pub(crate) fn soon(&self, what: Box<dyn FnOnce() + Send>) {
-        self.worker.at(now(), what);
+        self.worker.soon(what);
     }
 }

@@ -1,5 +1,5 @@
 //! The thread that serves what no caller drives: poll groups, connection set-up, and everything
-//! that has a time.
+//! that has a time. A simulator has workers without threads, and says when they take their turns.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -11,13 +11,12 @@ use iwarp_os::thread::{self, Thread};
 use iwarp_os::{EventFd, EventFdKind, Events, FdPlace, Interest, Ready};
 use iwarp_types::Time;
 
-use crate::engine::clock::{clock, now};
 use crate::engine::handover::{Cause, Duty};
-use crate::engine::options::Options;
 use crate::engine::poll_set::PollSet;
 use crate::engine::pool::prepare_thread;
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
 use crate::engine::tasks::{Tasks, WAKE, next_id};
+use crate::port::Clock;
 
 /// Rounds in which a group is served before others get their turn.
 const SERVE_ROUNDS: usize = 16;
@@ -29,12 +28,22 @@ const KEEP_HANDLER: Duration = Duration::from_secs(1);
 
 /// See the [module](self).
 pub(crate) struct Worker {
+    /// By which everything goes that it looks after.
+    clock: Clock,
     /// Their epoll is the one on which the thread sleeps.
     tasks: Arc<Tasks>,
     wake: EventFd,
     stop: AtomicBool,
     state: Mutex<State>,
     thread: Mutex<Option<Thread>>,
+    has_thread: bool,
+}
+
+/// What the one that turns a worker keeps from turn to turn.
+#[derive(Debug)]
+pub(crate) struct Turner {
+    events: Events,
+    handler_kept: Time,
 }
 
 #[derive(Default)]
@@ -93,21 +102,43 @@ impl fmt::Debug for Worker {
 }
 
 impl Worker {
-    /// Starts the thread.
-    pub(crate) fn start(_: &Options) -> io::Result<Arc<Self>> {
-        let worker = Arc::new(Self {
+    /// Starts the thread, which goes by the system's clock.
+    pub(crate) fn start() -> io::Result<Arc<Self>> {
+        let worker = Arc::new(Self::new(Clock::system(), true)?);
+        let its = Arc::clone(&worker);
+        *worker.thread.lock() = Some(thread::spawn_blocked("iwarp", move || its.run())?);
+        Ok(worker)
+    }
+
+    /// One that its owner turns, by [`Self::turn`].
+    pub(crate) fn without_thread(clock: Clock) -> io::Result<Arc<Self>> {
+        Self::new(clock, false).map(Arc::new)
+    }
+
+    fn new(clock: Clock, has_thread: bool) -> io::Result<Self> {
+        let worker = Self {
+            clock,
             tasks: Tasks::new()?,
             wake: EventFd::new(EventFdKind::Counter, FdPlace::Internal)?,
             stop: AtomicBool::new(false),
             state: Mutex::new(State::default()),
             thread: Mutex::new(None),
-        });
+            has_thread,
+        };
         worker.tasks.epoll().add(&worker.wake, WAKE, Interest::READ)?;
         // A sandbox that forbids waiting is noticed here, not by connections that never move.
         worker.tasks.epoll().wait(&mut Events::with_capacity(1), Some(Duration::ZERO))?;
-        let its = Arc::clone(&worker);
-        *worker.thread.lock() = Some(thread::spawn_blocked("iwarp", move || its.run())?);
         Ok(worker)
+    }
+
+    /// By which everything goes that it looks after.
+    pub(crate) const fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Whether it has a thread, and so takes its turns by itself.
+    pub(crate) const fn has_thread(&self) -> bool {
+        self.has_thread
     }
 
     /// Ends the thread, and waits for that unless it is the caller.
@@ -179,6 +210,11 @@ impl Worker {
         self.push_timer(at, Due::Call(what));
     }
 
+    /// Calls `what` on the worker's thread as soon as it can.
+    pub(crate) fn soon(&self, what: Box<dyn FnOnce() + Send>) {
+        self.at(self.clock.now(), what);
+    }
+
     /// As [`Self::at`], unless the result is dropped before.
     pub(crate) fn deadline(self: &Arc<Self>, at: Time, what: Box<dyn FnOnce() + Send>) -> Deadline {
         Deadline { worker: Arc::clone(self), key: self.push_timer(at, Due::Call(what)) }
@@ -212,36 +248,59 @@ impl Worker {
     }
 
     fn run(&self) {
-        let mut events = Events::with_capacity(64);
+        let mut turner = self.turner();
         // Now rather than in the midst of traffic.
         prepare_thread();
-        let mut handler_kept = now();
         while !self.stop.load(Ordering::SeqCst) {
-            let timeout = self.next_timeout();
-            let waited = self.tasks.epoll().wait(&mut events, timeout);
-            self.state.lock().sleep = Sleep::Awake;
-            if now() > handler_kept.plus(KEEP_HANDLER) {
-                iwarp_mem::keep_fault_handler();
-                handler_kept = now();
-            }
-            if let Err(error) = waited
-                && error.kind() != io::ErrorKind::Interrupted
-            {
+            let timeout = self.fall_asleep();
+            if let Err(error) = self.turn(&mut turner, timeout) {
                 tracing::error!(%error, "the worker cannot wait any more");
                 return;
             }
-            for ready in events.iter() {
-                self.dispatch(ready);
-            }
-            self.run_timers();
         }
     }
 
-    fn next_timeout(&self) -> Option<Duration> {
+    /// For [`Self::turn`].
+    pub(crate) fn turner(&self) -> Turner {
+        Turner { events: Events::with_capacity(64), handler_kept: self.clock.now() }
+    }
+
+    /// One turn: sleeps until something is ready, for `timeout` at most, and does what is ready and
+    /// what is due. [`Self::fall_asleep`] comes before it.
+    pub(crate) fn turn(&self, turner: &mut Turner, timeout: Option<Duration>) -> io::Result<()> {
+        let waited = self.tasks.epoll().wait(&mut turner.events, timeout);
+        self.state.lock().sleep = Sleep::Awake;
+        let now = self.clock.now();
+        if now > turner.handler_kept.plus(KEEP_HANDLER) {
+            iwarp_mem::keep_fault_handler();
+            turner.handler_kept = now;
+        }
+        match waited {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            _ => {}
+        }
+        for ready in turner.events.iter() {
+            self.dispatch(ready);
+        }
+        self.run_timers();
+        Ok(())
+    }
+
+    /// From now on a timer that is set for an earlier time wakes it. For how long it may sleep.
+    pub(crate) fn fall_asleep(&self) -> Option<Duration> {
         let mut state = self.state.lock();
         let first = state.timers.keys().next().map(|(at, _)| *at);
         state.sleep = first.map_or(Sleep::Forever, Sleep::Until);
-        Some(first?.0.saturating_sub(now().0))
+        Some(first?.0.saturating_sub(self.clock.now().0))
+    }
+
+    /// When it has said that it wakes, if nothing is ready before; `None`: never.
+    pub(crate) fn sleeps_until(&self) -> Option<Time> {
+        match self.state.lock().sleep {
+            Sleep::Awake => Some(Time::default()),
+            Sleep::Until(at) => Some(at),
+            Sleep::Forever => None,
+        }
     }
 
     fn dispatch(&self, ready: Ready) {
@@ -267,7 +326,7 @@ impl Worker {
             let due = {
                 let mut state = self.state.lock();
                 match state.timers.first_entry() {
-                    Some(first) if first.key().0 <= now() => first.remove(),
+                    Some(first) if first.key().0 <= self.clock.now() => first.remove(),
                     _ => return,
                 }
             };
@@ -288,7 +347,7 @@ impl Worker {
     }
 
     fn look_after(&self, set: &dyn PollSet, cause: Cause) {
-        match set.handover().worker_turn(clock(), cause) {
+        match set.handover().worker_turn(self.clock.nanos(), cause) {
             Duty::Serve => self.serve(set, cause),
             duty => self.follow(set, duty),
         }
@@ -316,12 +375,12 @@ impl Worker {
             if round == 0 && cause == Cause::Time {
                 handover.was_late();
             }
-            if handover.is_leased(clock()) {
+            if handover.is_leased(self.clock.nanos()) {
                 break;
             }
         }
         if left {
-            return self.follow(set, handover.watch_beside(clock()));
+            return self.follow(set, handover.watch_beside(self.clock.nanos()));
         }
         handover.served();
         self.arm(set);
@@ -335,7 +394,7 @@ mod tests {
 
     #[test]
     fn an_idle_poller_helps_the_other_groups_in_turn() {
-        let worker = Worker::start(&Options::default()).unwrap();
+        let worker = Worker::start().unwrap();
         let idle = Group::new(&worker).unwrap();
         assert!(worker.other_group(idle.id()).is_none(), "there is only its own");
         let others = [Group::new(&worker).unwrap(), Group::new(&worker).unwrap()];

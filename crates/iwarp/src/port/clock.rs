@@ -1,4 +1,4 @@
-//! The time by which connections are made and given up.
+//! The time by which a device goes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,8 +8,9 @@ use std::time::Duration;
 use iwarp_types::Time;
 
 /// What a device takes for the time where it makes connections: pauses between attempts, how long
-/// a start-up frame may take, how long work waits for a peer. What moves on connections that are
-/// there goes by the system's clock.
+/// a start-up frame may take, how long work waits for a peer. Connections that are up go by the
+/// system's clock, unless the device has no threads ([`Device::turned`](crate::Device::turned)):
+/// then all of it goes by this one.
 #[derive(Clone, Debug, Default)]
 pub struct Clock(Option<ManualClock>);
 
@@ -24,7 +25,11 @@ struct State {
     now: Time,
     serial: u64,
     due: BTreeMap<(Time, u64), Box<dyn FnOnce() + Send>>,
+    meanwhile: Option<Meanwhile>,
 }
+
+/// What happens while a caller has given up its CPU, for so long at most.
+type Meanwhile = Arc<dyn Fn(Duration) + Send + Sync>;
 
 impl From<ManualClock> for Clock {
     fn from(clock: ManualClock) -> Self {
@@ -45,6 +50,31 @@ impl Clock {
         }
     }
 
+    /// Nanoseconds, nearly: what the hot path reads.
+    #[inline]
+    pub(crate) fn nanos(&self) -> u64 {
+        match &self.0 {
+            None => iwarp_os::ticks::nanos(),
+            Some(manual) => manual.nanos(),
+        }
+    }
+
+    /// The caller gives up its CPU.
+    pub(crate) fn yield_now(&self) {
+        match &self.0 {
+            None => iwarp_os::clock::yield_now(),
+            Some(manual) => manual.pass(Duration::ZERO),
+        }
+    }
+
+    /// The caller is about to sleep for that long. How much of it is left to sleep by the system's
+    /// clock: nothing where this one is set by hand.
+    pub(crate) fn sleep(&self, time: Duration) -> Duration {
+        let Some(manual) = &self.0 else { return time };
+        manual.pass(time);
+        Duration::ZERO
+    }
+
     /// The clock that calls by itself what is due; `None`: the system's.
     pub(crate) const fn as_manual(&self) -> Option<&ManualClock> {
         self.0.as_ref()
@@ -59,6 +89,30 @@ impl ManualClock {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The time that it shows.
+    pub fn now(&self) -> Duration {
+        self.lock().now.0
+    }
+
+    #[cold]
+    fn nanos(&self) -> u64 {
+        u64::try_from(self.now().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Has `what` called whenever a caller thread gives up its CPU within the library: for no time
+    /// in particular, or for so long at most. That is where a simulator lets others go on.
+    pub fn meanwhile(&self, what: impl Fn(Duration) + Send + Sync + 'static) {
+        self.lock().meanwhile = Some(Arc::new(what));
+    }
+
+    fn pass(&self, time: Duration) {
+        let meanwhile = self.lock().meanwhile.clone();
+        match meanwhile {
+            Some(meanwhile) => meanwhile(time),
+            None => iwarp_os::clock::yield_now(),
+        }
     }
 
     /// Goes on by so much, and calls what is due on the way, each at its time, in this thread.

@@ -14,6 +14,7 @@ use crate::engine::devices::NamedDevice;
 use crate::engine::event::{AsyncEvent, AsyncQueue};
 use crate::engine::gid::{Gid, GidTable, first_v4};
 use crate::engine::options::{OptionError, Options, Personality};
+use crate::engine::turns::Turns;
 use crate::engine::{Engine, MAX_READS, keep_inherited};
 use crate::port::Platform;
 use crate::rendezvous::{Peer, Rendezvous};
@@ -188,7 +189,24 @@ impl Device {
     /// As [`Self::with_options`].
     #[doc(hidden)]
     pub fn on_platform(options: Options, platform: Platform) -> io::Result<Self> {
-        let engine = Arc::new(Engine::new(options, platform)?);
+        Self::over(Engine::new(options, platform)?)
+    }
+
+    /// As [`Self::on_platform`], without threads: the result says when the workers take their
+    /// turns. All that the device does goes by the platform's clock.
+    ///
+    /// # Errors
+    ///
+    /// Those of making descriptors.
+    #[doc(hidden)]
+    pub fn turned(options: Options, platform: Platform) -> io::Result<(Self, Turns)> {
+        let engine = Engine::turned(options, platform)?;
+        let turns = Turns::new(&engine);
+        Ok((Self::over(engine)?, turns))
+    }
+
+    fn over(engine: Engine) -> io::Result<Self> {
+        let engine = Arc::new(engine);
         let rendezvous = Rendezvous::new(&engine);
         let devices = engine.options.devices().into_iter();
         let named = devices.map(|device| (device, GidTable::default())).collect();

@@ -10,7 +10,6 @@ use iwarp_proto::qp::{Receiver, Shared};
 
 use super::{Link, Receive, bad_address};
 use crate::engine::endpoint::Endpoint;
-use crate::engine::now;
 use crate::engine::sync::Ordering;
 
 /// Octets read in one go before others get their turn.
@@ -167,7 +166,7 @@ impl Endpoint {
                 endpoint.settle(&link);
             }
         };
-        self.engine.worker.at(now().plus(LATE), Box::new(tell));
+        self.engine.worker.at(self.now().plus(LATE), Box::new(tell));
         true
     }
 

@@ -12,7 +12,6 @@ use iwarp_proto::qp::{Disposition, Piece, Shared, Transmit, Transmitter};
 
 use super::{Link, Send, bad_address};
 use crate::engine::endpoint::Endpoint;
-use crate::engine::now;
 use crate::engine::sync::Ordering;
 
 /// Octets that wait in a transmit queue before nothing more is built.
@@ -111,7 +110,7 @@ impl Endpoint {
                 endpoint.settle(&link);
             }
         };
-        self.engine.worker.at(now().plus(MEMORY_WAIT), Box::new(again));
+        self.engine.worker.at(self.now().plus(MEMORY_WAIT), Box::new(again));
     }
 
     pub(super) fn give_back(&self, send: &mut Send) {

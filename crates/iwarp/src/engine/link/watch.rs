@@ -8,7 +8,6 @@ use iwarp_types::Time;
 
 use super::Link;
 use crate::engine::endpoint::Endpoint;
-use crate::engine::now;
 use crate::engine::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::engine::vigil::{Verdict, Vigil, pause, question_pause};
 use crate::engine::worker::{Deadline, Timed};
@@ -103,7 +102,7 @@ impl Endpoint {
             return;
         }
         let Some(patience) = link.watch.patience() else { return };
-        let now = now();
+        let now = self.now();
         let mut state = link.watch.state.lock();
         if !state.blind {
             state.vigil = Some(Vigil::new(now));
@@ -117,7 +116,7 @@ impl Endpoint {
         {
             let mut state = link.watch.state.lock();
             if state.timer.is_some() {
-                return self.look_later(link, &mut state, now().plus(pause(patience)));
+                return self.look_later(link, &mut state, self.now().plus(pause(patience)));
             }
         }
         // Something may be outstanding that was not to be looked after so far.
@@ -146,7 +145,7 @@ impl Endpoint {
             link.watch.on.store(true, Ordering::SeqCst);
             return link.stream.bound_silence(Some(patience));
         };
-        let now = now();
+        let now = self.now();
         let long = question_pause(patience);
         let vigil = state.vigil.get_or_insert(Vigil::new(now));
         let next = match vigil.look(now, &vitals, patience) {
