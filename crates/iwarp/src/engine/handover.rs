@@ -93,9 +93,10 @@ impl Handover {
     }
 
     /// A caller has moved something, which may have taken longer than a short lease: it begins anew.
+    /// Not for a caller that looks once more before it sleeps elsewhere, whose lease has ended.
     pub(crate) fn renew_short_lease(&self, clock: impl FnOnce() -> u64) {
         let span = self.span();
-        if span < LEASE {
+        if span < LEASE && !self.has_left() {
             self.lease.store(clock() + span, Ordering::Release);
         }
     }

@@ -197,3 +197,15 @@ fn there_is_one_timer() {
     let now = 10 + LEASE;
     assert_eq!(handover.worker_turn(now, Cause::Time), Duty::Watch(now + WATCH));
 }
+
+/// It goes to sleep next, and only the worker can wake it.
+#[test]
+fn the_last_look_before_sleeping_begins_no_lease() {
+    let handover = Handover::new();
+    handover.lease(0, false);
+    handover.was_late();
+    let arms = handover.end_lease();
+    assert!(!arms, "it was armed");
+    handover.renew_short_lease(|| 1_000);
+    assert_eq!(handover.worker_turn(1_000, Cause::Fired), Duty::Serve);
+}
