@@ -127,7 +127,7 @@ pub(crate) const ALL: &[Step] = &[
     },
     Step {
         name: "sim",
-        about: "the simulator",
+        about: "the simulator: protocol core, and the whole library",
         absent: || absent_file(path("crates/iwarp-sim/src/main.rs")),
         run: sim,
     },
@@ -258,9 +258,13 @@ fn e2e(_: &Settings) -> Result<Outcome> {
 
 fn sim(settings: &Settings) -> Result<Outcome> {
     let (seeds, steps) = (settings.sim_seeds.to_string(), settings.sim_steps.to_string());
-    let mut command = shell::cargo(["run", "--release", "--package", "iwarp-sim", "--"]);
-    shell::run(command.args(["--seeds", &seeds, "--steps", &steps]))?;
-    Ok(Outcome::Passed(format!("{seeds} seeds, {steps} steps each")))
+    // With flaws that could be planted it also tries what a forked child can do.
+    let with = ["run", "--release", "--package", "iwarp-sim", "--features", "flaws", "--"];
+    shell::run(shell::cargo(with).args(["--seeds", &seeds, "--steps", &steps]))?;
+    shell::run(shell::cargo(with).args(["--engine", "--seeds", &seeds]))?;
+    Ok(Outcome::Passed(format!(
+        "{seeds} seeds of the protocol core, {steps} steps each, and of the whole library"
+    )))
 }
 
 const LOOM_CRATES: &[&str] = &["iwarp-mem", "iwarp"];

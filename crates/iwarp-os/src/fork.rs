@@ -129,6 +129,10 @@ static LAST: AtomicU64 = AtomicU64::new(0);
 
 #[inline]
 fn generation() -> u64 {
+    #[cfg(feature = "pretend")]
+    if let Some(number) = pretended::number() {
+        return number;
+    }
     // SAFETY: the mark is never unmapped.
     if let Some(mark) = unsafe { MARK.load(Ordering::Acquire).as_ref() } {
         let number = mark.number.load(Ordering::Acquire);
@@ -215,6 +219,43 @@ fn wiped_page() -> Option<NonNull<Mark>> {
 /// Runs `f` in a forked child, which then exits with its result; returns that.
 ///
 /// The child has one thread, whatever the parent had: `f` must neither allocate nor lock.
+/// A thread that takes itself for one of a forked child: how a simulator sees what the library does
+/// there.
+#[cfg(feature = "pretend")]
+mod pretended {
+    use std::cell::Cell;
+
+    thread_local! {
+        static CHILD: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// No process has it.
+    const NUMBER: u64 = u64::MAX;
+
+    pub(super) fn number() -> Option<u64> {
+        CHILD.get().then_some(NUMBER)
+    }
+
+    /// What this thread inherits is dead until the result is dropped. It makes nothing meanwhile.
+    pub fn pretend_child() -> Pretence {
+        CHILD.set(true);
+        Pretence(())
+    }
+
+    /// See [`pretend_child`].
+    #[derive(Debug)]
+    pub struct Pretence(());
+
+    impl Drop for Pretence {
+        fn drop(&mut self) {
+            CHILD.set(false);
+        }
+    }
+}
+
+#[cfg(feature = "pretend")]
+pub use pretended::{Pretence, pretend_child};
+
 #[cfg(test)]
 pub(crate) fn in_child_process(f: impl FnOnce() -> i32) -> i32 {
     // SAFETY: the child calls `f`, which keeps to system calls, and leaves by `_exit`.

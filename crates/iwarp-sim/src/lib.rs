@@ -3,12 +3,15 @@
 //! Two ends, each a queue pair with memory in plain vectors, exchange octets over links that cut,
 //! delay, stop, break and corrupt. One stream of decisions drives everything, so a seed names a
 //! run. The [`wire`] is read a second time by code of its own, and a [`model`] of each end says
-//! what may be sent, where every octet has to go and which completion is due.
+//! what may be sent, where every octet has to go and which completion is due. The module `engine`
+//! does the same to the whole library.
 
 #![forbid(unsafe_code)]
 
 pub mod bank;
 pub mod choice;
+#[cfg(feature = "engine")]
+pub mod engine;
 pub mod host;
 pub mod hostile;
 pub mod model;

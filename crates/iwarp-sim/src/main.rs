@@ -1,21 +1,25 @@
 //! Runs seeds and reports the first one that breaks a rule.
 
+use std::ops::Range;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use iwarp_sim::{Options, Summary, run_seed};
+use iwarp_sim::{Options, Summary, engine, run_seed};
 
-/// Runs the protocol core in a simulated network, with an oracle.
+/// Runs the protocol core, or the whole library, in a simulated network, with an oracle.
 #[derive(Parser, Debug)]
 #[command(version)]
 struct Arguments {
     /// How many seeds.
     #[arg(long, default_value_t = 100)]
     seeds: u64,
-    /// Steps of each run.
-    #[arg(long, default_value_t = 1000)]
-    steps: u64,
+    /// Steps of each run: 1000, or 120 with --engine.
+    #[arg(long)]
+    steps: Option<u64>,
+    /// The whole library: verbs, connection manager, rendezvous, hand-over, workers.
+    #[arg(long)]
+    engine: bool,
     /// Only this seed.
     #[arg(long)]
     seed: Option<u64>,
@@ -29,14 +33,52 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let options =
-        Options { steps: arguments.steps, verbose: arguments.verbose, ..Options::default() };
     let seeds = match arguments.seed {
         Some(seed) => seed..seed + 1,
         None => arguments.first..arguments.first + arguments.seeds,
     };
     // A panic is a finding like any other, and is reported with its seed.
     std::panic::set_hook(Box::new(|_| {}));
+    if arguments.engine { run_engine(&arguments, seeds) } else { run_core(&arguments, seeds) }
+}
+
+fn run_engine(arguments: &Arguments, seeds: Range<u64>) -> ExitCode {
+    let mut options = engine::Options { verbose: arguments.verbose, ..engine::Options::default() };
+    options.steps = arguments.steps.unwrap_or(options.steps);
+    let begun = Instant::now();
+    let mut total = engine::Summary::default();
+    for seed in seeds.clone() {
+        match engine::run_seed(seed, &options) {
+            Ok(summary) => total.add(&summary),
+            Err(failure) => {
+                eprintln!("{failure}");
+                let steps = options.steps;
+                eprintln!(
+                    "replay: cargo run --release -p iwarp-sim -- --engine --seed {seed} --steps \
+                     {steps}"
+                );
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    println!(
+        "{} seeds of the whole library, {} steps, {} connections, {} turns, {} pauses, {} \
+         completions, digest {:016x}: all rules kept in {:.1} s",
+        seeds.end - seeds.start,
+        total.steps,
+        total.connections,
+        total.turns,
+        total.pauses,
+        total.completions,
+        total.digest,
+        begun.elapsed().as_secs_f64()
+    );
+    ExitCode::SUCCESS
+}
+
+fn run_core(arguments: &Arguments, seeds: Range<u64>) -> ExitCode {
+    let mut options = Options { verbose: arguments.verbose, ..Options::default() };
+    options.steps = arguments.steps.unwrap_or(options.steps);
     let begun = Instant::now();
     let mut total = Summary::default();
     for seed in seeds.clone() {
@@ -50,7 +92,7 @@ fn main() -> ExitCode {
             }
             Err(failure) => {
                 eprintln!("{failure}");
-                let steps = arguments.steps;
+                let steps = options.steps;
                 eprintln!(
                     "replay: cargo run --release -p iwarp-sim -- --seed {seed} --steps {steps}"
                 );

@@ -24,6 +24,8 @@
 pub mod cm;
 mod engine;
 #[doc(hidden)]
+pub mod flaw;
+#[doc(hidden)]
 pub mod port;
 mod rendezvous;
 #[doc(hidden)]

@@ -34,7 +34,7 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "iwarp",
         layers: &[
-            &["report"],
+            &["report", "flaw"],
             &["port"],
             &["engine"],
             &["startup"],

@@ -15,6 +15,7 @@ use crate::engine::group::Group;
 use crate::engine::poll_set::{By, PollSet};
 use crate::engine::slots::Returned;
 use crate::engine::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
+use crate::flaw::{self, Flaw};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -134,6 +135,11 @@ impl CqCore {
         self.asleep.load(Ordering::Relaxed)
     }
 
+    /// How many completions wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.len.load(Ordering::Acquire) as usize
+    }
+
     pub(crate) const fn number(&self) -> u64 {
         self.number
     }
@@ -243,6 +249,9 @@ impl CqCore {
         let taken = queue.drain(max);
         let n = taken.len();
         out.extend(taken);
+        if flaw::is(Flaw::CompletionTwice) && n > 2 {
+            out.extend_from_within(out.len() - 1..);
+        }
         self.len.store(queue.completions.len() as u32, Ordering::Release);
         n
     }
@@ -291,23 +300,35 @@ impl CqCore {
             self.group.handover.found();
             return n;
         }
-        let mut call = self.group.handover.call();
         // The last look before going to sleep is not the beginning of a lease.
         let last_look = self.asleep.load(Ordering::Relaxed)
             && self.empty_polls.load(Ordering::Relaxed) < POLLS_BEFORE_YIELD;
-        let moved = if last_look { self.group.drive(By::Caller) } else { self.group.poll() };
+        if last_look {
+            let moved = self.group.drive(By::Caller);
+            let n = take(self);
+            if n > 0 || moved {
+                self.has_found();
+            } else {
+                self.empty_polls.fetch_add(1, Ordering::Relaxed);
+            }
+            return n;
+        }
+        let mut call = self.group.handover.poll();
+        let moved = self.group.poll();
         let n = take(self);
         if n > 0 || moved {
             call.found();
-            self.backoff.is_rewarded();
-            self.empty_polls.store(0, Ordering::Relaxed);
-        } else if last_look {
-            self.empty_polls.fetch_add(1, Ordering::Relaxed);
+            self.has_found();
         } else {
             call.found_nothing();
             self.yield_after_a_while();
         }
         n
+    }
+
+    fn has_found(&self) {
+        self.backoff.is_rewarded();
+        self.empty_polls.store(0, Ordering::Relaxed);
     }
 
     /// A program that polls an empty queue must not keep the CPU from its peer.

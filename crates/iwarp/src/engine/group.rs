@@ -17,6 +17,7 @@ use crate::engine::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::engine::tasks::next_id;
 use crate::engine::token::Token;
 use crate::engine::worker::Worker;
+use crate::flaw::{self, Flaw};
 use crate::port::Clock;
 
 /// Streams that one look at the epoll reports at most.
@@ -68,6 +69,9 @@ impl Driver {
     /// From now on the epoll reports the stream; that it can be written only where octets wait.
     fn unsilence(&mut self, group: &Group) {
         self.tries = 0;
+        if flaw::is(Flaw::StaysSilenced) {
+            return;
+        }
         let silenced = std::mem::take(&mut self.silenced);
         let Some((_, link)) = self.sole.as_deref() else { return };
         if silenced {
@@ -364,7 +368,7 @@ impl Group {
 
     /// A caller goes to sleep elsewhere: from now on the worker serves the group at once.
     pub(crate) fn leave_to_worker(&self) {
-        if self.handover.end_lease() {
+        if self.handover.end_lease() && !flaw::is(Flaw::SleeperArmsNothing) {
             self.arm();
         }
     }

@@ -15,6 +15,7 @@ pub(crate) use self::presence::Call;
 use self::presence::{Presence, PresenceWord};
 use self::watcher::{Advice, DOUBLINGS, Seen, WATCH, Watcher};
 use crate::engine::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+use crate::flaw::{self, Flaw};
 
 /// How long one poll keeps the worker away at most, in nanoseconds.
 pub(crate) const LEASE: u64 = 500_000;
@@ -80,7 +81,8 @@ impl Handover {
 
     /// A caller polls and will go on doing so for a while.
     pub(crate) fn lease(&self, now: u64) {
-        self.lease.store(now + self.span(), Ordering::Release);
+        let span = if flaw::is(Flaw::LeaseForEver) { u64::MAX / 2 } else { self.span() };
+        self.lease.store(now + span, Ordering::Release);
     }
 
     fn span(&self) -> u64 {
@@ -96,7 +98,7 @@ impl Handover {
     /// Not for a caller that looks once more before it sleeps elsewhere, whose lease has ended.
     pub(crate) fn renew_short_lease(&self, clock: impl FnOnce() -> u64) {
         let span = self.span();
-        if span < LEASE && !self.has_left() {
+        if span < LEASE && self.presence.load().0 != Presence::Asleep {
             self.lease.store(clock() + span, Ordering::Release);
         }
     }
@@ -106,7 +108,9 @@ impl Handover {
     #[must_use]
     pub(crate) fn end_lease(&self) -> bool {
         self.presence.set(Presence::Asleep);
-        self.lease.store(0, Ordering::Release);
+        if !flaw::is(Flaw::LeaseForEver) {
+            self.lease.store(0, Ordering::Release);
+        }
         // Either this sees that the worker watches, or the worker sees that the lease has ended.
         self.turn.fetch_and(!WATCHED, Ordering::SeqCst) & WATCHED != 0
     }
@@ -115,6 +119,12 @@ impl Handover {
     #[inline]
     pub(crate) fn call(&self) -> Call<'_> {
         self.presence.call()
+    }
+
+    /// As [`Self::call`], for a poll that is not the last look before its thread sleeps.
+    #[inline]
+    pub(crate) fn poll(&self) -> Call<'_> {
+        self.presence.poll()
     }
 
     /// A poll has found something without a call that moves streams.

@@ -127,7 +127,7 @@ impl Engine {
         Self::with(options, platform, |_| Worker::start())
     }
 
-    /// One whose workers have no threads ([`Turns`]), and whose connections go by the platform's
+    /// One whose workers have no threads ([`turns`]), and whose connections go by the platform's
     /// clock.
     pub(crate) fn turned(options: Options, platform: Platform) -> io::Result<Self> {
         Self::with(options, platform, |clock| Worker::without_thread(clock.clone()))

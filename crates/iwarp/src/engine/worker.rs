@@ -16,6 +16,7 @@ use crate::engine::poll_set::PollSet;
 use crate::engine::pool::prepare_thread;
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
 use crate::engine::tasks::{Tasks, WAKE, next_id};
+use crate::flaw::{self, Flaw};
 use crate::port::Clock;
 
 /// Rounds in which a group is served before others get their turn.
@@ -53,8 +54,8 @@ struct State {
     /// By their time, and by their number where that is the same.
     timers: BTreeMap<(Time, u64), Due>,
     serial: u64,
-    /// Of [`Worker::other_group`].
-    turn: usize,
+    /// The group that [`Worker::other_group`] named last.
+    helped: u64,
     sleep: Sleep,
 }
 
@@ -189,10 +190,12 @@ impl Worker {
         if state.groups.len() > FEW_GROUPS {
             return None;
         }
-        state.turn = state.turn.wrapping_add(1);
-        let mut others = state.groups.iter().filter(|(id, _)| **id != own);
-        let others_len = state.groups.len().checked_sub(1).filter(|len| *len > 0)?;
-        others.nth(state.turn % others_len).and_then(|(_, other)| other.upgrade())
+        let helped = state.helped;
+        let others = state.groups.keys().copied().filter(|id| *id != own);
+        // The one behind it, or the first again.
+        let next = others.min_by_key(|id| (*id <= helped, *id))?;
+        state.helped = next;
+        state.groups.get(&next)?.upgrade()
     }
 
     /// Lets a poll set wake the worker, at once if something is pending.
@@ -236,7 +239,7 @@ impl Worker {
             Sleep::Forever => true,
         };
         drop(state);
-        if too_late {
+        if too_late && !flaw::is(Flaw::TimerWakesNobody) {
             self.wake();
         }
         key
@@ -383,7 +386,9 @@ impl Worker {
             return self.follow(set, handover.watch_beside(self.clock.nanos()));
         }
         handover.served();
-        self.arm(set);
+        if !flaw::is(Flaw::ServedNotArmed) {
+            self.arm(set);
+        }
     }
 }
 

@@ -29,7 +29,7 @@ struct State {
 }
 
 /// What happens while a caller has given up its CPU, for so long at most.
-type Meanwhile = Arc<dyn Fn(Duration) + Send + Sync>;
+type Meanwhile = Arc<dyn Fn(&ManualClock, Duration) + Send + Sync>;
 
 impl From<ManualClock> for Clock {
     fn from(clock: ManualClock) -> Self {
@@ -103,14 +103,14 @@ impl ManualClock {
 
     /// Has `what` called whenever a caller thread gives up its CPU within the library: for no time
     /// in particular, or for so long at most. That is where a simulator lets others go on.
-    pub fn meanwhile(&self, what: impl Fn(Duration) + Send + Sync + 'static) {
+    pub fn meanwhile(&self, what: impl Fn(&Self, Duration) + Send + Sync + 'static) {
         self.lock().meanwhile = Some(Arc::new(what));
     }
 
     fn pass(&self, time: Duration) {
         let meanwhile = self.lock().meanwhile.clone();
         match meanwhile {
-            Some(meanwhile) => meanwhile(time),
+            Some(meanwhile) => meanwhile(self, time),
             None => iwarp_os::clock::yield_now(),
         }
     }

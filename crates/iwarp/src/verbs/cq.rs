@@ -46,6 +46,12 @@ impl CompletionQueue {
         one
     }
 
+    /// How many completions wait to be polled. Moves nothing.
+    #[doc(hidden)]
+    pub fn waiting(&self) -> usize {
+        self.core.waiting()
+    }
+
     /// Has the next completion raise an event on the queue's channel, once: any completion, or
     /// only one that was received with Solicited Event or has failed. What came before does not
     /// count: poll again after this call, then wait.

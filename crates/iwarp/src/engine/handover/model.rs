@@ -65,7 +65,7 @@ impl World {
 
     /// A caller polls, arms the queue and goes to sleep on a descriptor of its own.
     fn caller_polls_and_sleeps(&self) {
-        let mut call = self.handover.call();
+        let mut call = self.handover.poll();
         self.handover.lease(1);
         self.drive();
         call.found_nothing();

@@ -46,18 +46,33 @@ impl PresenceWord {
         self.0.store(epoch | presence as u32, Ordering::Release);
     }
 
-    /// A caller is inside a call until the result is dropped.
+    /// A caller is inside a call until the result is dropped. A thread that sleeps, or does as soon
+    /// as it has looked once more, stays asleep to the worker.
     #[inline]
     pub(super) fn call(&self) -> Call<'_> {
         let word = self.0.load(Ordering::Acquire);
-        let after = word.wrapping_add(EPOCH);
-        let inside = if word & KIND == Presence::InCall as u32 {
-            ANOTHERS
-        } else {
-            let inside = after & !KIND | Presence::InCall as u32;
-            self.0.store(inside, Ordering::Release);
-            inside
-        };
+        if matches!(kind(word), Presence::InCall | Presence::Asleep) {
+            return Call { word: self, inside: ANOTHERS, after: word };
+        }
+        self.begin(word)
+    }
+
+    /// As [`Self::call`], for a poll that is not the last one before its thread sleeps.
+    #[inline]
+    pub(super) fn poll(&self) -> Call<'_> {
+        let word = self.0.load(Ordering::Acquire);
+        match kind(word) {
+            Presence::InCall => Call { word: self, inside: ANOTHERS, after: word },
+            Presence::Asleep => self.begin(word & !KIND | Presence::Absent as u32),
+            _ => self.begin(word),
+        }
+    }
+
+    #[inline]
+    fn begin(&self, before: u32) -> Call<'_> {
+        let after = before.wrapping_add(EPOCH);
+        let inside = after & !KIND | Presence::InCall as u32;
+        self.0.store(inside, Ordering::Release);
         Call { word: self, inside, after }
     }
 

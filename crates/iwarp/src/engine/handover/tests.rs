@@ -5,7 +5,7 @@ use super::{Cause, Duty, Handover, LEASE};
 
 /// A poll that finds nothing.
 fn poll(handover: &Handover, now: u64) {
-    let mut call = handover.call();
+    let mut call = handover.poll();
     handover.lease(now);
     call.found_nothing();
 }
@@ -202,7 +202,7 @@ fn there_is_one_timer() {
 #[test]
 fn the_last_look_before_sleeping_begins_no_lease() {
     let handover = Handover::new();
-    handover.lease(0, false);
+    poll(&handover, 0);
     handover.was_late();
     let arms = handover.end_lease();
     assert!(!arms, "it was armed");

@@ -1,0 +1,116 @@
+//! A device without threads, and what its program has of it.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use iwarp::cm::{EventChannel, Id};
+use iwarp::port::{Clock, Faults, ManualClock, MemoryNetwork, Network, Platform};
+use iwarp::{
+    CompletionChannel, CompletionQueue, Device, Options, Personality, ProtectionDomain, Turns,
+};
+use iwarp_os::poll;
+
+use crate::choice::Choices;
+
+/// Where programs listen.
+const PORT: u16 = 4791;
+
+/// A completion queue.
+pub(super) struct Queue {
+    pub(super) cq: CompletionQueue,
+    /// Whether it raises events.
+    pub(super) has_channel: bool,
+}
+
+/// See the [module](self).
+pub(super) struct Host {
+    pub(super) addr: IpAddr,
+    pub(super) device: Device,
+    pub(super) pd: ProtectionDomain,
+    pub(super) queues: Vec<Queue>,
+    pub(super) channel: CompletionChannel,
+    pub(super) events: EventChannel,
+    pub(super) _listener: Id,
+    /// Its program has slept within the library: then arming a queue calls no worker.
+    pub(super) has_blocked: bool,
+}
+
+/// What both devices of a run have in common.
+pub(super) struct Common {
+    network: MemoryNetwork,
+    faults: Option<Faults>,
+    pub(super) options: Options,
+}
+
+impl Common {
+    pub(super) fn draw(seed: u64, choices: &mut Choices<'_>) -> Self {
+        let capacity = choices.pick(&[700, 5_000, 70_000, 256 * 1024]);
+        let faults = choices.one_in(4).then(|| Faults {
+            longest_piece: choices.pick(&[100, 1500, 20_000]),
+            spared: 24,
+            ..Faults::seeded(seed)
+        });
+        let options = Options {
+            personality: choices.pick(&[Personality::Iwarp, Personality::Roce]),
+            crc: choices.below(2) == 0,
+            markers: choices.one_in(8),
+            peer_to_peer: choices.one_in(4),
+            workers: choices.pick(&[1, 1, 2]),
+            mulpdu: choices.pick(&[None, Some(60_000)]),
+            ..Options::default()
+        };
+        let network = MemoryNetwork::new().with_capacity(capacity);
+        Self { network, faults, options }
+    }
+
+    /// Whether a Send may go before its receive is posted.
+    pub(super) fn parks(&self) -> bool {
+        self.options.personality == Personality::Roce
+    }
+}
+
+impl Host {
+    pub(super) fn new(
+        number: usize,
+        common: &Common,
+        clock: &ManualClock,
+        choices: &mut Choices<'_>,
+    ) -> (Self, Turns) {
+        let addr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, number as u8 + 1));
+        let host = common.network.host(addr);
+        let network: Arc<dyn Network> = match &common.faults {
+            Some(faults) => faults.around(host),
+            None => host,
+        };
+        let platform = Platform { network, clock: Clock::from(clock.clone()) };
+        let (device, turns) =
+            Device::turned(common.options.clone(), platform).expect("a device can be opened");
+        let channel = device.create_comp_channel().expect("descriptors");
+        let queues = (0..choices.range(1, 3)).map(|_| {
+            let has_channel = !choices.one_in(4);
+            let cq = device.create_cq(2048, has_channel.then_some(&channel)).expect("descriptors");
+            Queue { cq, has_channel }
+        });
+        let queues = queues.collect();
+        let events = EventChannel::new(&device).expect("descriptors");
+        let listener = Id::new(&events).expect("an id");
+        listener.bind(SocketAddr::new(addr, PORT)).expect("a free port");
+        listener.listen(16).expect("a free port");
+        let pd = device.alloc_pd();
+        let _listener = listener;
+        let host =
+            Self { addr, device, pd, queues, channel, events, _listener, has_blocked: false };
+        (host, turns)
+    }
+
+    /// Whether an event waits in its channel.
+    pub(super) fn is_told(&self) -> bool {
+        poll::wait_readable([self.channel.as_fd()], Some(Duration::ZERO)).is_ok_and(|[ready]| ready)
+    }
+
+    pub(super) const fn listens_at(&self) -> SocketAddr {
+        SocketAddr::new(self.addr, PORT)
+    }
+}

@@ -1,0 +1,108 @@
+//! The whole library on a network in memory, in virtual time: verbs, connection manager,
+//! rendezvous, poll groups, hand-over and workers.
+//!
+//! Two devices without threads ([`Device::turned`](iwarp::Device::turned)) stand on one clock that
+//! is set by hand. One stream of decisions says what a program does next, which worker takes its
+//! turn, and how far the clock goes on. A worker gets a turn only where its thread would have woken:
+//! when its epoll reports something, or at the time at which it had said that it wakes. So a wake-up
+//! that is lost is lost here too.
+//!
+//! ```text
+//!   stage     the clock and the workers
+//!   host      a device, and its program's queues and channels
+//!   end       one end of a connection: what was posted, and what has to come of it
+//!   books     the oracle: judges completions and memory
+//!   run       what happens next
+//!   fork      what a forked child can do with what it has inherited
+//!   settle    programs stand still, and workers alone have to finish all
+//! ```
+//!
+//! There is one thread, so no two of them ever race: which orders of loads and stores are possible
+//! is loom's to try (`cargo xtask test --only loom`).
+
+mod books;
+mod end;
+#[cfg(feature = "flaws")]
+mod fork;
+mod host;
+mod run;
+mod settle;
+mod stage;
+
+use std::fmt;
+
+#[cfg(feature = "flaws")]
+pub use iwarp::flaw::Flaw;
+pub use run::run_seed;
+
+/// How to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Decisions between two times at which everything has to be finished.
+    pub steps: u64,
+    /// Prints each of them.
+    pub verbose: bool,
+    /// Plants a defect in the library.
+    #[cfg(feature = "flaws")]
+    pub flaw: Flaw,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            steps: 120,
+            verbose: false,
+            #[cfg(feature = "flaws")]
+            flaw: Flaw::None,
+        }
+    }
+}
+
+/// What a run came to.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Summary {
+    /// Decisions.
+    pub steps: u64,
+    /// Turns that workers took.
+    pub turns: u64,
+    /// Connections that were made.
+    pub connections: u64,
+    /// Completions that were judged.
+    pub completions: u64,
+    /// Waits for an answer within a call that posts, or yields within one that polls.
+    pub pauses: u64,
+    /// Of all that was decided and completed, and when: the same seed has the same.
+    pub digest: u64,
+}
+
+impl Summary {
+    /// With what another run came to.
+    pub const fn add(&mut self, other: &Self) {
+        self.steps += other.steps;
+        self.turns += other.turns;
+        self.connections += other.connections;
+        self.completions += other.completions;
+        self.pauses += other.pauses;
+        self.digest = self.digest.rotate_left(1) ^ other.digest;
+    }
+}
+
+/// A rule that was broken.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// In which run.
+    pub seed: u64,
+    /// What was wrong.
+    pub why: String,
+    /// What had happened last.
+    pub trace: Vec<String>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in &self.trace {
+            writeln!(f, "  {line}")?;
+        }
+        write!(f, "seed {}: {}", self.seed, self.why)
+    }
+}

@@ -1,0 +1,73 @@
+//! The simulator of the whole library: nothing is found in it as it is, and what is planted in it is.
+
+use iwarp_sim::engine::{Flaw, Options, Summary, run_seed};
+
+fn run(seeds: std::ops::Range<u64>) -> Summary {
+    let mut total = Summary::default();
+    for seed in seeds {
+        let summary = run_seed(seed, &Options::default());
+        total.add(&summary.unwrap_or_else(|failure| panic!("{failure}")));
+    }
+    total
+}
+
+/// Runs seeds until one finds the defect, in words of which `what` is a part.
+fn finds(flaw: Flaw, what: &str) {
+    const SEEDS: u64 = 300;
+    let options = Options { flaw, ..Options::default() };
+    let mut verdicts = Vec::new();
+    for seed in 0..SEEDS {
+        let Err(failure) = run_seed(seed, &options) else { continue };
+        if failure.why.contains(what) {
+            println!("{flaw:?} is found by seed {seed}: {}", failure.why);
+            return;
+        }
+        verdicts.push(failure.why);
+    }
+    panic!("{flaw:?} is not found as {what:?} by {SEEDS} seeds but as {verdicts:#?}");
+}
+
+#[test]
+fn all_rules_are_kept() {
+    let total = run(0..200);
+    assert!(total.completions > 10_000 && total.connections > 200, "{total:?}");
+    assert!(total.pauses > 1000, "no caller paused: {total:?}");
+}
+
+#[test]
+fn a_seed_repeats_itself() {
+    for seed in 0..20 {
+        assert_eq!(run(seed..seed + 1), run(seed..seed + 1), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_lost_wake_up_is_found() {
+    finds(Flaw::TimerWakesNobody, "told in time");
+    finds(Flaw::SleeperArmsNothing, "all workers sleep");
+}
+
+#[test]
+fn a_group_that_is_not_armed_again_is_found() {
+    finds(Flaw::ServedNotArmed, "all workers sleep");
+}
+
+#[test]
+fn a_completion_that_is_handed_out_twice_is_found() {
+    finds(Flaw::CompletionTwice, "has completed before");
+}
+
+#[test]
+fn a_lease_that_never_ends_is_found() {
+    finds(Flaw::LeaseForEver, "all workers sleep");
+}
+
+#[test]
+fn a_stream_that_stays_silenced_is_found() {
+    finds(Flaw::StaysSilenced, "");
+}
+
+#[test]
+fn a_fork_check_that_is_left_out_is_found() {
+    finds(Flaw::ForkUnchecked, "forked child");
+}

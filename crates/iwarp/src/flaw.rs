@@ -1,0 +1,67 @@
+//! Defects that the tests of the simulator plant, to see that they are found. Without the feature
+//! `flaws` there are none, and asking for one costs nothing.
+
+/// A defect of the engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Flaw {
+    /// None.
+    #[default]
+    None,
+    /// A timer that is due earlier than the worker wakes does not wake it.
+    TimerWakesNobody,
+    /// A caller that goes to sleep elsewhere arms no group.
+    SleeperArmsNothing,
+    /// The worker does not arm a group again that it has served.
+    ServedNotArmed,
+    /// A completion is handed out twice.
+    CompletionTwice,
+    /// The lease of a poll never ends.
+    LeaseForEver,
+    /// A stream that was silenced is not put back for one who needs its epoll.
+    StaysSilenced,
+    /// A forked child is not found out. (The simulator leaves its pretence out.)
+    ForkUnchecked,
+}
+
+#[cfg(feature = "flaws")]
+mod planted {
+    use std::cell::Cell;
+
+    use super::Flaw;
+
+    thread_local! {
+        static PLANTED: Cell<Flaw> = const { Cell::new(Flaw::None) };
+    }
+
+    pub(crate) fn is(flaw: Flaw) -> bool {
+        PLANTED.get() == flaw
+    }
+
+    /// Has what this thread does suffer from a defect, until the result is dropped.
+    pub fn plant(flaw: Flaw) -> Planted {
+        PLANTED.set(flaw);
+        Planted(())
+    }
+
+    /// See [`plant`].
+    #[derive(Debug)]
+    pub struct Planted(());
+
+    impl Drop for Planted {
+        fn drop(&mut self) {
+            PLANTED.set(Flaw::None);
+        }
+    }
+}
+
+#[cfg(feature = "flaws")]
+pub(crate) use planted::is;
+#[cfg(feature = "flaws")]
+pub use planted::{Planted, plant};
+
+/// Whether it was planted.
+#[cfg(not(feature = "flaws"))]
+#[inline(always)]
+pub(crate) const fn is(_: Flaw) -> bool {
+    false
+}
