@@ -9,6 +9,7 @@ pub mod pages;
 pub mod process;
 pub mod raw;
 pub mod reports;
+pub mod scene;
 pub mod sockets;
 pub mod station;
 pub mod victim;

@@ -1,102 +1,106 @@
 //! Programs that sleep in `poll` on the descriptor of a completion channel and call the library
-//! only when it is readable: the worker moves their connections, at once.
+//! only when it is readable: the worker moves their connections, at once. Judged in virtual time: the
+//! clock stands still from the moment at which a program goes to sleep until it is told.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use iwarp::CompletionChannel;
+use iwarp::Options;
 
-use crate::common;
-use crate::common::End;
 use crate::common::channels;
+use crate::common::scene::{Actor, STEP, Scene};
+use crate::common::succeeded;
 
-/// The machine may be busy: what the best tenth did not exceed.
-fn best_tenth(times: &mut [Duration]) -> Duration {
-    times.sort();
-    times[times.len() / 10]
-}
-
-/// Waits for a message as programs do: sleep, take the event, arm the queue, poll until it is
-/// empty. The queue is armed when this is called, and again when it returns.
-fn receive(end: &End, channel: &CompletionChannel) {
-    loop {
-        channels::sleep(channel);
-        if channel.try_next().is_none() {
-            continue;
-        }
-        end.recv_cq.request_notify(false);
-        let mut came = false;
-        while end.recv_cq.poll_one().is_some() {
-            came = true;
-        }
-        if came {
-            return;
-        }
-    }
+/// What a program does that was told: it takes the event, arms the queue, and polls until that is
+/// empty. How many messages there were.
+fn receive(end: &Actor) -> usize {
+    assert_eq!(end.recv_channel.try_next(), Some(end.recv_cq.number()), "it was not told");
+    end.recv_cq.request_notify(false);
+    std::iter::from_fn(|| end.recv_cq.poll_one()).map(succeeded).count()
 }
 
 #[test]
 fn a_message_wakes_a_program_that_sleeps_on_the_descriptor_at_once() {
     const ROUNDS: u64 = 400;
-    let [(client, channel), (server, their_channel)] = channels::connect();
-    let (source, sink) = (client.region(4), client.region(4));
-    let (their_source, their_sink) = (server.region(4), server.region(4));
-    for end in [&client, &server] {
+    let scene = Scene::new();
+    let ends = scene.connect(&Options::default());
+    let regions = ends.each_ref().map(|end| (end.region(4), end.region(4)));
+    for end in &ends {
         end.recv_cq.request_notify(false);
         assert_eq!(end.recv_cq.poll_one(), None);
     }
-    let mut times: Vec<Duration> = Vec::new();
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            for round in 0..ROUNDS {
-                server.post_recv(round, &[their_sink.whole()]);
-                receive(&server, &their_channel);
-                server.send(round, &[their_source.whole()]);
-                server.sent();
-            }
-        });
-        for round in 0..ROUNDS {
-            client.post_recv(round, &[sink.whole()]);
-            // Its receive may not be there yet: that ends a connection.
-            common::until("a receive", || (server.qp.outstanding().1 == 1).then_some(()));
-            let start = Instant::now();
-            client.send(round, &[source.whole()]);
-            client.sent();
-            receive(&client, &channel);
-            times.push(start.elapsed());
+    while scene.turn() {}
+    for round in 0..ROUNDS {
+        for which in 0..2 {
+            let (from, to) = (&ends[which], &ends[1 - which]);
+            to.post_recv(round, &[regions[1 - which].1.whole()]);
+            from.send(round, &[regions[which].0.whole()]);
+            from.sent(&scene);
+            // A lease that outlives the program's going to sleep would take half a millisecond.
+            let told = scene.clock.now();
+            while scene.turn() {}
+            assert_eq!(receive(to), 1, "round {round}");
+            assert_eq!(scene.clock.now(), told);
         }
-    });
-    // A lease that outlives the program's going to sleep takes half a millisecond, each way, always.
-    let best = best_tenth(&mut times);
-    assert!(best < Duration::from_micros(700), "{best:?}");
+    }
 }
 
 /// The program polls for a while before it goes to sleep, and its queue is served by then.
 #[test]
 fn a_program_that_polled_before_is_woken_too() {
-    let mut times = Vec::new();
     // A connection for each: the engine learns what kind of program this is.
     for round in 0..20u64 {
-        let [(client, _), (server, channel)] = channels::connect();
+        let scene = Scene::new();
+        let [client, server] = scene.connect(&Options::default());
         let (source, sink) = (client.region(4), server.region(4));
         server.post_recv(round, &[sink.whole()]);
         // The worker is woken by something, and finds that the program polls.
         client.write(round, source.whole(), &sink, 0);
-        let start = Instant::now();
-        while start.elapsed() < Duration::from_micros(300) {
+        let polls = Duration::from_micros(300).as_nanos() / STEP.as_nanos();
+        for _ in 0..polls {
             assert_eq!(server.recv_cq.poll_one(), None);
+            scene.pause();
         }
         server.recv_cq.request_notify(round % 2 == 0);
-        let start = Instant::now();
+        while scene.turn() {}
         let solicited = iwarp::SendOp::Send { solicited: true, invalidate: None };
         client.post(round, solicited, &[source.whole()]);
-        channels::sleep(&channel);
-        times.push(start.elapsed());
-        assert_eq!(channel.try_next(), Some(server.recv_cq.number()));
-        assert_eq!(server.received().wr_id, round);
+        let posted = scene.clock.now();
+        while scene.turn() {}
+        assert_eq!(scene.clock.now(), posted);
+        assert_eq!(receive(&server), 1, "round {round}");
     }
-    let best = best_tenth(&mut times);
-    assert!(best < Duration::from_micros(300), "{best:?}");
+}
+
+/// The last look before the program sleeps receives a part of a message: the rest is served as soon as
+/// it comes.
+#[test]
+fn a_last_look_that_finds_half_a_message_keeps_no_worker_away() {
+    const LEN: usize = 600_000;
+    let scene = Scene::new();
+    let [client, server] = scene.connect(&Options::default());
+    let (source, sink) = (client.region(LEN), server.region(LEN));
+    for round in 0..20 {
+        // The worker has found that leases may be short.
+        for id in 0..8 {
+            server.post_recv(id, &[]);
+            server.recv_cq.poll_one();
+            client.send(id, &[]);
+            scene.pass(Duration::from_millis(2));
+            server.received(&scene);
+            client.sent(&scene);
+        }
+        while server.recv_channel.try_next().is_some() {}
+        server.post_recv(round, &[sink.whole()]);
+        server.recv_cq.request_notify(false);
+        client.send_cq.request_notify(false);
+        client.send(round, &[source.whole()]);
+        assert_eq!(server.recv_cq.poll_one(), None, "all of it was there");
+        let asleep = scene.clock.now();
+        while scene.turn() {}
+        assert_eq!(receive(&server), 1, "round {round}");
+        assert_eq!(scene.clock.now(), asleep);
+        client.sent(&scene);
+    }
 }
 
 /// Something that waits goes nowhere when the program sets the descriptor's flags, and reading it

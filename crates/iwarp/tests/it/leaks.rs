@@ -1,18 +1,18 @@
 //! Connections leave nothing behind, and idle ones cost nothing.
 
 use std::fs;
-use std::sync::atomic::{AtomicI32, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use iwarp::cm::{Connection, Listener};
 use iwarp::{
-    CompletionQueue, Device, Options, Payload, ProtectionDomain, QueuePair, QueuePairAttributes,
-    RecvRequest, SendOp, SendRequest, WcStatus,
+    CompletionChannel, CompletionQueue, Device, Look, Options, Payload, ProtectionDomain,
+    QueuePair, QueuePairAttributes, RecvRequest, SendOp, SendRequest, WcStatus,
 };
+use iwarp_os::cancel::wait_cancellable;
 
-use crate::common::census::{self, cpu_time, descriptors, workers};
+use crate::common::census::{descriptors, workers};
 use crate::common::process::{passed_apart, this_test};
+use crate::common::scene::{Actor, Scene};
 use crate::common::{DEADLINE, couple, next, until};
 
 const CONNECTIONS: usize = 1000;
@@ -212,60 +212,42 @@ fn requests_that_nobody_takes_leave_nothing_behind() {
     until("threads to end", || (workers() <= tasks).then_some(()));
 }
 
+/// Workers that nothing wakes take no turns.
 #[test]
 fn idle_connections_use_no_cpu() {
-    if passed_apart(this_test!(), PATIENCE) {
-        return;
-    }
-    let place = Place::new();
-    let pairs: Vec<Pair> = (0..CONNECTIONS).map(|_| place.pair()).collect();
-    pairs.iter().for_each(|pair| place.use_pair(pair));
+    let scene = Scene::new();
+    let pairs: Vec<_> = (0..20).map(|_| scene.connect(&Options::default())).collect();
+    let use_pair = |[client, server]: &[Actor; 2]| {
+        server.post_recv(1, &[]);
+        client.send(1, &[]);
+        client.sent(&scene);
+        server.received(&scene);
+    };
+    pairs.iter().for_each(use_pair);
     // A caller that polled lately is left alone for a while; then nothing happens any more.
-    let interval = Duration::from_secs(1);
-    let used = (0..3)
-        .map(|_| {
-            let before = cpu_time();
-            thread::sleep(interval);
-            cpu_time() - before
-        })
-        .min()
-        .unwrap();
-    println!("{CONNECTIONS} idle connections used {used:.1?} in {interval:?}");
-    assert!(used < Duration::from_millis(2), "{used:?} in {interval:?}");
+    scene.pass(Duration::from_secs(1));
+    let turns = scene.pass(Duration::from_secs(60));
+    assert!(turns <= 40, "{turns} turns in a minute");
     // They still work.
-    pairs.iter().for_each(|pair| place.use_pair(pair));
-    drop(pairs);
-    while place.ours.poll_one().is_some() || place.theirs.poll_one().is_some() {}
-    place.wait_until_empty();
+    pairs.iter().for_each(use_pair);
 }
 
 /// A caller thread that is blocked on connections spins neither itself nor by way of the worker.
 #[test]
 fn a_blocked_caller_uses_no_cpu() {
-    if passed_apart(this_test!(), PATIENCE) {
-        return;
-    }
-    let mut place = Place::new();
-    let channel = place.server.create_comp_channel().unwrap();
-    place.theirs = place.server.create_cq(1000, Some(&channel)).unwrap();
-    let pairs: Vec<Pair> = (0..20).map(|_| place.pair()).collect();
-    pairs.iter().for_each(|pair| place.use_pair(pair));
-    let used = (0..3)
-        .map(|_| {
-            let tid = AtomicI32::new(0);
-            thread::scope(|scope| {
-                let wait = scope.spawn(|| {
-                    tid.store(census::this_thread(), Ordering::Release);
-                    channel.wait(Some(Duration::from_secs(1))).unwrap()
-                });
-                census::until_asleep(&tid);
-                let before = cpu_time();
-                assert_eq!(wait.join().unwrap(), None);
-                cpu_time() - before
-            })
-        })
-        .min()
-        .unwrap();
-    println!("a blocked caller used {used:.1?} in a second");
-    assert!(used < Duration::from_millis(2), "{used:?} in a second");
+    let scene = Scene::new();
+    let [client, server] = scene.connect(&Options::default());
+    server.post_recv(1, &[]);
+    client.send(1, &[]);
+    client.sent(&scene);
+    server.received(&scene);
+    let Look::Nothing(fd) = server.recv_channel.look().unwrap() else { panic!("an event") };
+    scene.pass(Duration::from_secs(1));
+    let turns = scene.pass(Duration::from_secs(60));
+    assert!(turns <= 4, "{turns} turns in a minute");
+    assert!(
+        !wait_cancellable(fd, Some(Duration::ZERO)).unwrap(),
+        "something is ready all the time"
+    );
+    CompletionChannel::stop_looking();
 }
