@@ -31,7 +31,7 @@ impl Place {
         Self::of(Device::with_options(options).unwrap(), addr)
     }
 
-    fn of(device: Device, addr: &str) -> Self {
+    pub fn of(device: Device, addr: &str) -> Self {
         let gid = gid(&device, addr.parse().unwrap()).expect("no such address");
         Self { pd: device.alloc_pd(), device, gid }
     }

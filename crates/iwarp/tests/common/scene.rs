@@ -14,6 +14,7 @@ use iwarp::{
     QueuePair, QueuePairAttributes, RecvRequest, SendOp, SendRequest, Sge, Turns, WorkCompletion,
 };
 
+use crate::common::meet::{LOOPBACK, Place};
 use crate::common::{all_access, succeeded};
 
 /// What the clock goes on by when a program pauses: about as long as a poll takes.
@@ -161,6 +162,15 @@ impl Scene {
                 });
             }
         });
+    }
+
+    /// Where queue pairs meet without the connection manager.
+    pub fn place(&self) -> Place {
+        let network = MemoryNetwork::new().host(LOOPBACK.parse().unwrap());
+        let platform = Platform { network, clock: self.clock.clone().into() };
+        let (device, turns) = Device::turned(Options::default(), platform).unwrap();
+        lock(&self.workers).turns.push(turns);
+        Place::of(device, LOOPBACK)
     }
 
     /// Two devices, connected: client and server, whose completion queues have a channel each.

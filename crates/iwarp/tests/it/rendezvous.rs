@@ -17,6 +17,7 @@ use crate::common::process::{
     Child, listen_to_parent, passed_apart, role, say, setting, this_test,
 };
 use crate::common::reports::Reports;
+use crate::common::scene::Scene;
 use crate::common::{DEADLINE, next, until};
 
 /// Work waits at least so long for a connection.
@@ -296,36 +297,42 @@ fn err_flushes_what_waits() {
 /// failure: they get time to leave.
 #[test]
 fn a_peer_that_leaves_in_good_order_is_missed_after_a_moment() {
-    let place = Place::new();
-    for posts in [false, true] {
+    const MOMENT: Duration = Duration::from_secs(1);
+    const NEARLY: Duration = Duration::from_millis(990);
+    let scene = Scene::new();
+    let place = scene.place();
+    let couple = || {
         let (a, b) = (place.end(), place.end());
         a.all_the_way(&b);
         b.all_the_way(&a);
+        let are_connected = || a.qp.is_connected() && b.qp.is_connected();
+        scene.until("the connection", || are_connected().then_some(()));
         exchange(&a, &b);
+        (a, b)
+    };
+    for posts in [false, true] {
+        let (a, b) = couple();
         a.post_recv(7);
-        let start = Instant::now();
         drop(b);
         if posts {
-            // The stream may still take one before it is seen that the peer has left.
-            until("work to fail", || {
-                a.send(8, b"still there?");
-                Some(a.status()).filter(|status| *status != WcStatus::Success)
-            });
+            // The stream would still take it before it is seen that the peer has left.
+            scene.pass(Duration::from_millis(5));
+            a.send(8, b"still there?");
         }
+        scene.pass(NEARLY);
+        assert_eq!((a.send_cq.waiting(), a.recv_cq.waiting()), (0, 0));
+        assert_eq!(a.qp.state(), QpState::Rts);
+        scene.pass(MOMENT - NEARLY + Duration::from_millis(1));
+        assert_eq!((a.send_cq.waiting(), a.recv_cq.waiting()), (usize::from(posts), 1));
         assert_eq!(next(&a.recv_cq).status, WcStatus::Flushed);
-        let took = start.elapsed();
-        assert!(took >= Duration::from_secs(1), "{took:?}");
-        assert!(took < DEADLINE / 4, "{took:?}");
+        if posts {
+            assert_eq!(a.status(), WcStatus::RetryExceeded);
+        }
         assert_eq!(a.qp.state(), QpState::Err);
         // One that leaves meanwhile is gone at once.
-        let (a, b) = (place.end(), place.end());
-        a.all_the_way(&b);
-        b.all_the_way(&a);
-        exchange(&a, &b);
-        let start = Instant::now();
-        drop((b, a));
-        until("all connections to end", || (place.device.connections() == 0).then_some(()));
-        assert!(start.elapsed() < DEADLINE / 4, "{:?}", start.elapsed());
+        drop(couple());
+        scene.pass(Duration::from_millis(5));
+        assert_eq!(place.device.connections(), 0);
     }
 }
 
