@@ -48,6 +48,7 @@ impl Common {
     pub(super) fn draw(seed: u64, choices: &mut Choices<'_>) -> Self {
         let capacity = choices.pick(&[700, 5_000, 70_000, 256 * 1024]);
         let faults = choices.one_in(4).then(|| Faults {
+            delayed: choices.pick(&[0, 0, 40]),
             longest_piece: choices.pick(&[100, 1500, 20_000]),
             spared: 24,
             ..Faults::seeded(seed)

@@ -20,6 +20,8 @@ use crate::choice::Choices;
 const CONNECTED: Duration = Duration::from_secs(20);
 /// What a caller drives, or a worker has to serve without having been called, is there by then.
 pub(super) const SERVED: Duration = Duration::from_millis(20);
+/// Connections of a run at most.
+const CONNECTIONS: usize = 6;
 /// Messages that may wait for receives.
 const PARKED: usize = 6;
 
@@ -115,23 +117,17 @@ impl Run<'_> {
             self.begin(number)?;
         }
         let end = self.stage.clock.now() + CONNECTED;
-        while !self.couples.iter().all(|couple| couple.is_up) {
+        loop {
             for host in 0..self.hosts.len() {
                 self.take_connection_events(host)?;
             }
-            for couple in self.couples.iter_mut().filter(|couple| couple.by_number) {
-                let is_up = |end: &End| end.qp.as_ref().is_some_and(|qp| qp.is_connected());
-                couple.is_up = couple.ends.iter().all(is_up);
+            if self.couples.iter().all(|couple| couple.is_up || couple.is_ending) {
+                return Ok(());
             }
             if !self.stage.turn(&mut self.choices) && !self.stage.advance_to_wake(end) {
-                let missing = self.couples.iter().position(|couple| !couple.is_up);
-                return match missing {
-                    Some(number) => Err(format!("connection {number} is not made")),
-                    None => Ok(()),
-                };
+                return Err("a connection is not made".to_owned());
             }
         }
-        Ok(())
     }
 
     fn begin(&mut self, number: usize) -> Result<(), String> {
@@ -185,6 +181,10 @@ impl Run<'_> {
 
     /// What the connection manager tells the program of a host.
     pub(super) fn take_connection_events(&mut self, host: usize) -> Result<(), String> {
+        for couple in self.couples.iter_mut().filter(|couple| couple.by_number) {
+            let is_up = |end: &End| end.qp.as_ref().is_some_and(|qp| qp.is_connected());
+            couple.is_up |= couple.ends.iter().all(is_up);
+        }
         while let Some(event) = self.hosts[host].events.try_next() {
             let who = event
                 .id
@@ -203,9 +203,19 @@ impl Run<'_> {
                 (EventKind::ConnectRequest { private_data, .. }, _) => {
                     let number = usize::from(*private_data.first().ok_or("no private data")?);
                     event.id.set_context(Arc::new((number, 1usize)));
+                    if self.choices.one_in(12) {
+                        self.stage.note(|| format!("connection {number} is rejected"));
+                        self.couples[number].is_ending = true;
+                        event.id.reject(b"no").map_err(|error| error.to_string())?;
+                        continue;
+                    }
                     let Some(qp) = &self.couples[number].ends[1].qp else { continue };
-                    let accepted = event.id.accept(qp, &ConnectParams::default());
-                    accepted.map_err(|error| error.to_string())?;
+                    match event.id.accept(qp, &ConnectParams::default()) {
+                        Ok(()) => {}
+                        // The other end has gone meanwhile.
+                        Err(_) if self.couples[number].is_ending => continue,
+                        Err(error) => return Err(error.to_string()),
+                    }
                     self.couples[number].ids[1] = Some(event.id);
                 }
                 (EventKind::Established { .. }, Some((number, which))) => {
@@ -222,6 +232,12 @@ impl Run<'_> {
                     }
                 }
                 (EventKind::Disconnected(_), None) => {}
+                (
+                    EventKind::Rejected { .. }
+                    | EventKind::Unreachable(_)
+                    | EventKind::ConnectError(_),
+                    Some((number, _)),
+                ) if self.couples[number].is_ending => {}
                 (kind, _) => return Err(format!("the connection manager says {kind:?}")),
             }
         }
@@ -296,6 +312,7 @@ impl Run<'_> {
             #[cfg(feature = "flaws")]
             197 | 198 => self.pretend(number, which),
             199 if self.choices.one_in(3) => self.end(number, which),
+            199 if self.couples.len() < CONNECTIONS => self.begin(self.couples.len()),
             _ => Ok(()),
         }
     }

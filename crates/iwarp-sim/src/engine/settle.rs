@@ -5,6 +5,7 @@ use std::time::Duration;
 use iwarp::{Look, QpState};
 use iwarp_os::cancel::wait_cancellable;
 
+use super::books::Couple;
 use super::host::Host;
 use super::run::{Run, SERVED};
 
@@ -203,10 +204,11 @@ impl Run<'_> {
     pub(super) fn end_all(&mut self) -> Result<(), String> {
         let mut to_be_told = Vec::new();
         for number in 0..self.couples.len() {
-            if !self.couples[number].is_ending {
+            let Couple { is_ending, is_up, by_number, .. } = self.couples[number];
+            if !is_ending {
                 let which = self.choices.below(2) as usize;
                 self.end(number, which)?;
-                to_be_told.extend((!self.couples[number].by_number).then_some((number, 1 - which)));
+                to_be_told.extend((is_up && !by_number).then_some((number, 1 - which)));
             }
         }
         self.stage.pass(SERVED, &mut self.choices)?;
