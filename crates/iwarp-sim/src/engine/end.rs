@@ -16,8 +16,8 @@ pub(super) const SLOT: usize = 16 * 1024;
 const SLOTS: usize = 8;
 const AREA: usize = SLOTS * SLOT;
 
-/// Where what is in the region of an end. The peer writes into one part, reads from another, and counts
-/// in a third; nothing else changes those.
+/// The parts of an end's region. The peer writes into one, reads from another, and counts in a third;
+/// nothing else changes those.
 const SEND: usize = 0;
 const RECV: usize = AREA;
 pub(super) const WRITTEN: usize = 2 * AREA;
@@ -34,7 +34,7 @@ pub(super) struct Message {
     pub(super) seed: u64,
     pub(super) immediate: Option<[u8; 8]>,
     pub(super) solicited: bool,
-    /// A Write before it whose octets have to be there when it is received: slot, length, seed, number.
+    /// The last Write before it, whose octets have to be there when it is received.
     pub(super) behind: Option<Written>,
 }
 
@@ -122,7 +122,7 @@ pub(super) struct Remote {
     pub(super) base: iwarp::TaggedOffset,
 }
 
-/// Octets of the end whose parts were drawn from `seed`.
+/// The part that is read, of the end with this seed.
 fn readable(seed: u64) -> Vec<u8> {
     let mut octets = vec![0; AREA];
     pattern(seed, &mut octets);
@@ -282,39 +282,49 @@ impl End {
             eight
         };
         let mut fetches = Fetches::Nothing;
-        let op = match kind {
+        let (name, op) = match kind {
             0..=3 => {
                 told(Kind::Send, None, len, before);
-                SendOp::Send { solicited, invalidate: None }
+                ("Send", SendOp::Send { solicited, invalidate: None })
             }
             4 => {
                 told(Kind::Send, Some(eight(word)), len, before);
-                SendOp::SendImmediate { solicited, data: word }
+                ("SendImmediate", SendOp::SendImmediate { solicited, data: word })
             }
             5 => {
                 len = 0;
                 told(Kind::Immediate, Some(seed.to_be_bytes()), 8, before);
-                SendOp::Immediate { solicited, data: seed.to_be_bytes() }
+                ("Immediate", SendOp::Immediate { solicited, data: seed.to_be_bytes() })
             }
             6 => {
                 let (place, written) = self.write_to(choices, len, seed);
                 told(Kind::Write, Some(eight(word)), len, Some(written));
-                SendOp::WriteImmediate { stag, to: to(place), solicited, data: word }
+                (
+                    "WriteImmediate",
+                    SendOp::WriteImmediate { stag, to: to(place), solicited, data: word },
+                )
             }
             7..=9 => {
                 let (place, _) = self.write_to(choices, len, seed);
-                SendOp::Write { stag, to: to(place) }
+                ("Write", SendOp::Write { stag, to: to(place) })
             }
             10 => {
                 let from = choices.below((AREA - len) as u64) as usize;
                 fetches = Fetches::Octets { from, len };
-                SendOp::Read { stag, to: to(READABLE + from), invalidate: None }
+                ("Read", SendOp::Read { stag, to: to(READABLE + from), invalidate: None })
             }
             _ => {
                 (len, fetches) = (8, Fetches::Count(self.counted));
                 let add = seed >> 40;
                 self.counted = self.counted.wrapping_add(add);
-                SendOp::Atomic { stag, to: to(COUNTER), op: AtomicOp::FetchAdd { add, mask: 0 } }
+                (
+                    "Atomic",
+                    SendOp::Atomic {
+                        stag,
+                        to: to(COUNTER),
+                        op: AtomicOp::FetchAdd { add, mask: 0 },
+                    },
+                )
             }
         };
         let is_sent = matches!(fetches, Fetches::Nothing);
@@ -336,25 +346,14 @@ impl End {
         let Some(qp) = &self.qp else { return Err("no queue pair".to_owned()) };
         let posted = qp.post_send(&request);
         posted.map_err(|error| format!("{:?} is refused: {error}", request.op))?;
-        let name =
-            ["Send", "SendImmediate", "Immediate", "WriteImmediate", "Write", "Read", "Atomic"]
-                [match kind {
-                    0..=3 => 0,
-                    4 => 1,
-                    5 => 2,
-                    6 => 3,
-                    7..=9 => 4,
-                    10 => 5,
-                    _ => 6,
-                }];
         Ok(format!(
             "post_send {id}: {name} of {len}{}",
             if signaled { "" } else { ", unsignalled" }
         ))
     }
 
-    /// One octet to the end of the peer's last slot and back in turn is a ping-pong: a Write of these
-    /// octets, signalled, to that slot.
+    /// Writes the eight octets that `mark` stands for to the peer's first slot, where the peer's program
+    /// spins until they are there.
     pub(super) fn post_mark(&mut self, remote: Remote, mark: u64) -> Result<(), String> {
         let slot = self.free[0].pop().expect("asked before");
         let id = self.next_id(false);

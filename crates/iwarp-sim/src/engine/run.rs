@@ -1,6 +1,5 @@
 //! What happens next: a program does something, a worker takes its turn, time passes.
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -170,8 +169,6 @@ impl Run<'_> {
             let id = Id::new(&self.hosts[places[0]].events).map_err(|error| error.to_string())?;
             id.set_context(Arc::new((number, 0usize)));
             let to = self.hosts[places[1]].listens_at();
-            let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-            debug_assert_ne!(to.ip(), any);
             id.resolve_addr(None, to).map_err(|error| error.to_string())?;
             couple.ids[0] = Some(id);
         }
@@ -190,10 +187,7 @@ impl Run<'_> {
                 .id
                 .context()
                 .and_then(|context| context.downcast_ref::<(usize, usize)>().copied());
-            let of = |couples: &mut Vec<Couple>, who: Option<(usize, usize)>| {
-                who.filter(|(number, _)| *number < couples.len())
-            };
-            match (event.kind, of(&mut self.couples, who)) {
+            match (event.kind, who) {
                 (EventKind::AddressResolved, Some((number, which))) => {
                     let private_data = vec![number as u8];
                     let params = ConnectParams { private_data, ..ConnectParams::default() };
