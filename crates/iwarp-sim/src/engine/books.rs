@@ -3,6 +3,7 @@
 use iwarp::{WcOp, WcStatus, WorkCompletion};
 
 use super::end::{End, Fetches, Kind, SLOT, WRITTEN};
+use super::pool::Pool;
 use crate::choice::pattern;
 
 /// Two ends, and what may be asked of them.
@@ -25,10 +26,20 @@ fn filled(len: usize, seed: u64) -> Vec<u8> {
 }
 
 impl Couple {
+    /// Whether an end has its receives from a pool.
+    pub(super) fn is_shared(&self) -> bool {
+        self.ends.iter().any(|end| end.is_shared)
+    }
+
     /// Judges a completion of the end `which`.
-    pub(super) fn judge(&mut self, which: usize, wc: &WorkCompletion) -> Result<(), String> {
+    pub(super) fn judge(
+        &mut self,
+        which: usize,
+        wc: &WorkCompletion,
+        pool: Option<&mut Pool>,
+    ) -> Result<(), String> {
         let judged = if wc.wr_id % 2 == 1 {
-            self.judge_receive(which, wc)
+            self.judge_receive(which, wc, pool)
         } else {
             self.judge_send(which, wc)
         };
@@ -76,14 +87,28 @@ impl Couple {
         Ok(())
     }
 
-    fn judge_receive(&mut self, which: usize, wc: &WorkCompletion) -> Result<(), String> {
-        let Some(receive) = self.ends[which].receives.pop_front() else {
-            return Err("a completion of a receive, and none is posted".to_owned());
+    fn judge_receive(
+        &mut self,
+        which: usize,
+        wc: &WorkCompletion,
+        mut pool: Option<&mut Pool>,
+    ) -> Result<(), String> {
+        let end = &mut self.ends[which];
+        pool = pool.filter(|_| end.is_shared);
+        let receive = match &mut pool {
+            // Queue pairs that share them complete in queues of their own: no order is due.
+            Some(pool) => pool.take(wc.wr_id),
+            None => end.receives.pop_front(),
+        };
+        let Some(receive) = receive else {
+            return Err("a completion of a receive that is not posted".to_owned());
         };
         if receive.id != wc.wr_id {
             return Err(format!("receive {} was next", receive.id));
         }
-        self.ends[which].give_back(true, receive.slot);
+        if pool.is_none() {
+            end.give_back(true, receive.slot);
+        }
         if wc.status != WcStatus::Success {
             let why = "a receive failed on a connection that is well";
             return if self.is_ending { Ok(()) } else { Err(why.to_owned()) };
@@ -101,7 +126,11 @@ impl Couple {
         {
             return Err(format!("{message:?} was next"));
         }
-        if self.ends[which].received(receive.slot, len) != filled(len, message.seed) {
+        let received = match pool {
+            Some(pool) => pool.received(receive.slot, len),
+            None => self.ends[which].received(receive.slot, len),
+        };
+        if received != filled(len, message.seed) {
             return Err(format!("wrong octets of {message:?}"));
         }
         // What was written before it, unless that has been written over since.
@@ -129,18 +158,5 @@ impl Couple {
             }
         }
         Ok(())
-    }
-
-    /// Whether messages wait for receives: Reads behind them are not answered, and what is fenced
-    /// waits for those.
-    pub(super) fn waits(&self) -> bool {
-        let waits = |own: &End, peer: &End| own.messages.len() > peer.receives.len();
-        waits(&self.ends[0], &self.ends[1]) || waits(&self.ends[1], &self.ends[0])
-    }
-
-    /// Completions that are due to the end `which` when all is done: sends' and receives'.
-    pub(super) fn due(&self, which: usize) -> [usize; 2] {
-        let (own, peer) = (&self.ends[which], &self.ends[1 - which]);
-        [own.due_sends(), own.receives.len().min(peer.messages.len())]
     }
 }

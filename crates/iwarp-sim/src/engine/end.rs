@@ -89,6 +89,8 @@ pub(super) struct End {
     /// None when the program has dropped it.
     pub(super) qp: Option<QueuePair>,
     pub(super) number: u32,
+    /// It has its receives from the host's pool.
+    pub(super) is_shared: bool,
     /// Its completion queues of the host's, sends' and receives'.
     pub(super) queues: [usize; 2],
     pub(super) memory: MemoryRegion,
@@ -138,7 +140,9 @@ impl End {
     ) -> Self {
         let queues = [0, 1].map(|_| choices.below(host.queues.len() as u64) as usize);
         let [send, recv] = queues.map(|queue| &host.queues[queue].cq);
+        let pool = host.pool.as_ref().filter(|_| choices.below(2) == 0);
         let attributes = QueuePairAttributes {
+            srq: pool.map(|pool| &pool.srq),
             max_send_wr: choices.pick(&[4, 16, 64]),
             max_recv_wr: choices.pick(&[4, 16, 64]),
             ..QueuePairAttributes::new(send, recv)
@@ -158,6 +162,7 @@ impl End {
         memory.buffer().expect("the library's own").write_at(READABLE, &readable(seed));
         Self {
             host: number,
+            is_shared: pool.is_some(),
             number: qp.number(),
             qp: Some(qp),
             queues,

@@ -12,6 +12,7 @@ use iwarp::{
 };
 use iwarp_os::poll;
 
+use super::pool::Pool;
 use crate::choice::Choices;
 
 /// Where programs listen.
@@ -30,6 +31,8 @@ pub(super) struct Host {
     pub(super) device: Device,
     pub(super) pd: ProtectionDomain,
     pub(super) queues: Vec<Queue>,
+    /// Some of its queue pairs have their receives from there.
+    pub(super) pool: Option<Pool>,
     pub(super) channel: CompletionChannel,
     pub(super) events: EventChannel,
     pub(super) _listener: Id,
@@ -100,9 +103,10 @@ impl Host {
         listener.bind(SocketAddr::new(addr, PORT)).expect("a free port");
         listener.listen(16).expect("a free port");
         let pd = device.alloc_pd();
+        let pool = (choices.below(2) == 0).then(|| Pool::new(&pd));
         let _listener = listener;
         let host =
-            Self { addr, device, pd, queues, channel, events, _listener, has_blocked: false };
+            Self { pool, addr, device, pd, queues, channel, events, _listener, has_blocked: false };
         (host, turns)
     }
 

@@ -10,6 +10,7 @@
 //! ```text
 //!   stage     the clock and the workers
 //!   host      a device, and its program's queues and channels
+//!   pool      a shared receive queue, and its receives
 //!   end       one end of a connection: what was posted, and what has to come of it
 //!   books     the oracle: judges completions and memory
 //!   run       what happens next
@@ -25,6 +26,7 @@ mod end;
 #[cfg(feature = "flaws")]
 mod fork;
 mod host;
+mod pool;
 mod run;
 mod settle;
 mod stage;

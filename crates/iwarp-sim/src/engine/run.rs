@@ -305,18 +305,59 @@ impl Run<'_> {
             191..=196 => self.play(number),
             #[cfg(feature = "flaws")]
             197 | 198 => self.pretend(number, which),
-            199 if self.choices.one_in(3) => self.end(number, which),
+            // The messages of one that ends may have taken receives that others count on.
+            199 if self.choices.one_in(3) && !self.couples[number].is_shared() => {
+                self.end(number, which)
+            }
             199 if self.couples.len() < CONNECTIONS => self.begin(self.couples.len()),
             _ => Ok(()),
         }
     }
 
+    /// Receives that are there for messages to an end, when all others have theirs.
+    pub(super) fn available(&self, number: usize, which: usize) -> usize {
+        let end = &self.couples[number].ends[which];
+        let pool = self.hosts[end.host].pool.as_ref().filter(|_| end.is_shared);
+        let Some(pool) = pool else { return end.receives.len() };
+        let mut others = 0;
+        for (of, couple) in self.couples.iter().enumerate() {
+            for (at, other) in couple.ends.iter().enumerate() {
+                if other.is_shared && other.host == end.host && (of, at) != (number, which) {
+                    others += couple.ends[1 - at].messages.len();
+                }
+            }
+        }
+        pool.posted.len().saturating_sub(others)
+    }
+
+    /// Whether messages wait for receives: Reads behind them are not answered, and what is fenced
+    /// waits for those.
+    fn waits(&self, number: usize) -> bool {
+        let ends = &self.couples[number].ends;
+        (0..2).any(|which| ends[1 - which].messages.len() > self.available(number, which))
+    }
+
+    /// Completions that are due to an end when all is done: sends' and receives'.
+    pub(super) fn due(&self, number: usize, which: usize) -> [usize; 2] {
+        let ends = &self.couples[number].ends;
+        let messages = ends[1 - which].messages.len();
+        [ends[which].due_sends(), messages.min(self.available(number, which))]
+    }
+
+    /// Whether a receive can be posted for an end.
+    pub(super) fn can_receive(&self, number: usize, which: usize) -> bool {
+        let end = &self.couples[number].ends[which];
+        match self.hosts[end.host].pool.as_ref().filter(|_| end.is_shared) {
+            Some(pool) => pool.can_receive(),
+            None => end.can_receive(),
+        }
+    }
+
     /// Whether an end may send what takes a receive.
     fn may_send(&self, number: usize, which: usize) -> bool {
-        let couple = &self.couples[number];
-        let (own, peer) = (&couple.ends[which], &couple.ends[1 - which]);
+        let own = &self.couples[number].ends[which];
         let beyond = if self.common.parks() { PARKED } else { 0 };
-        own.messages.len() < peer.receives.len() + beyond
+        own.messages.len() < self.available(number, 1 - which) + beyond
     }
 
     fn send(&mut self, number: usize, which: usize) -> Result<(), String> {
@@ -337,9 +378,12 @@ impl Run<'_> {
     }
 
     pub(super) fn receive(&mut self, number: usize, which: usize) -> Result<(), String> {
-        let end = &mut self.couples[number].ends[which];
-        if end.can_receive() {
-            let done = end.post_recv()?;
+        if self.can_receive(number, which) {
+            let end = &mut self.couples[number].ends[which];
+            let done = match self.hosts[end.host].pool.as_mut().filter(|_| end.is_shared) {
+                Some(pool) => pool.post()?,
+                None => end.post_recv()?,
+            };
             self.stage.note(|| format!("{number}.{which} {done}"));
         }
         Ok(())
@@ -372,7 +416,7 @@ impl Run<'_> {
             let Some((number, which)) = whose else { continue };
             self.stage
                 .note(|| format!("  {number}.{which} completes {}: {:?}", wc.wr_id, wc.status));
-            self.couples[number].judge(which, wc)?;
+            self.couples[number].judge(which, wc, self.hosts[host].pool.as_mut())?;
         }
         Ok(())
     }
@@ -411,9 +455,10 @@ impl Run<'_> {
         self.stage.note(|| format!("connection {number}: both spin, polls: {polls}"));
         for _ in 0..rounds {
             for which in 0..2 {
+                let waits = self.waits(number);
                 let couple = &mut self.couples[number];
                 let (host, queue) = (couple.ends[which].host, couple.ends[which].queues[0]);
-                if self.blocked.is_some() || couple.waits() || !couple.ends[which].can_send() {
+                if waits || self.blocked.is_some() || !couple.ends[which].can_send() {
                     return Ok(());
                 }
                 let remote = couple.ends[1 - which].remote();
@@ -442,7 +487,7 @@ impl Run<'_> {
         for _ in 0..rounds {
             for which in 0..2 {
                 let (peer, host) = (1 - which, self.couples[number].ends[which].host);
-                if self.blocked.is_some() || self.couples[number].waits() {
+                if self.blocked.is_some() || self.waits(number) {
                     return Ok(());
                 }
                 self.receive(number, peer)?;
@@ -453,7 +498,7 @@ impl Run<'_> {
                 self.poll(host, send, 1)?;
                 let [_, recv] = self.couples[number].ends[peer].queues;
                 let end = self.stage.clock.now() + SERVED;
-                while self.couples[number].due(which ^ 1)[1] > 0 {
+                while self.due(number, peer)[1] > 0 {
                     let by = Duration::from_nanos(self.choices.range(100, 3_000));
                     self.stage.advance(by);
                     self.poll(self.couples[number].ends[peer].host, recv, 4)?;

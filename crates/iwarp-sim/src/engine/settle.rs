@@ -50,11 +50,11 @@ impl Run<'_> {
             for which in 0..2 {
                 loop {
                     let couple = &self.couples[number];
-                    let (own, peer) = (&couple.ends[which], &couple.ends[1 - which]);
-                    if couple.is_ending || peer.messages.len() <= own.receives.len() {
+                    let messages = couple.ends[1 - which].messages.len();
+                    if couple.is_ending || messages <= self.available(number, which) {
                         break;
                     }
-                    if !own.can_receive() {
+                    if !self.can_receive(number, which) {
                         more = true;
                         break;
                     }
@@ -164,7 +164,7 @@ impl Run<'_> {
                 if couple.is_ending {
                     continue;
                 }
-                let [sends, receives] = couple.due(which);
+                let [sends, receives] = self.due(number, which);
                 // What waits for a receive holds up what is behind it.
                 let parked = couple.ends.each_ref().map(|end| end.messages.len());
                 let sends = if parked == [0, 0] { sends } else { 0 };
