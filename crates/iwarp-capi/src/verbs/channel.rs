@@ -9,6 +9,7 @@ use iwarp::{CompletionChannel, Look};
 use iwarp_os::cancel::wait_cancellable;
 
 use super::book::{Book, Key};
+use super::context::Held;
 use super::cq::Cq;
 use super::{Context, Life};
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq};
@@ -23,7 +24,7 @@ pub struct Channel {
     book: Arc<Book>,
     /// Held by completion queues.
     pub(crate) life: Life,
-    _context: Life,
+    _context: Held,
 }
 
 impl Channel {
@@ -100,7 +101,7 @@ pub extern "C" fn ibv_create_comp_channel(context: &Context) -> *mut Channel {
             channel,
             book: Arc::default(),
             life: Life::default(),
-            _context: context.life.clone(),
+            _context: context.hold()?,
         })))
     })
 }

@@ -3,26 +3,28 @@
 use std::ffi::c_int;
 use std::mem::{offset_of, size_of};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use iwarp::{Device, Log, Options};
 use iwarp_os::PerProcess;
 
 use super::book::Book;
-use super::{Life, cq_ex, list, mr, mw, pd, poll, post, qp, query, srq};
+use super::{cq_ex, list, mr, mw, pd, poll, post, qp, query, srq};
 use crate::abi::{Op, Plain, ibv_context, ibv_context_ops, ibv_device, verbs_context_head};
 use crate::guard::{self, Errno};
 
-/// A context that a program has open. Many can be open; they share one engine.
+/// A context that a program has open. Many can be open; they share one engine. The program's pointer
+/// holds it, and so does each object that was made with it.
 #[repr(C)]
 pub struct Context {
     abi: ibv_context,
     device: Device,
     /// Which asynchronous events were handed out.
     pub(crate) book: Arc<Book>,
-    /// Held by the objects that were made with it.
-    pub(crate) life: Life,
+    own: Weak<Whole>,
+    /// The program has closed it; objects of it may be left.
+    closed: AtomicBool,
     next_handle: AtomicU32,
     /// A descriptor that programs may look at; it says and does nothing.
     _cmd_fd: OwnedFd,
@@ -35,10 +37,15 @@ struct Whole {
     context: Context,
 }
 
+/// Keeps a context for an object of it, also after the program has closed it.
+pub(crate) struct Held {
+    _whole: Arc<Whole>,
+}
+
 const _: () = assert!(offset_of!(Whole, context) == size_of::<verbs_context_head>());
 
 impl Context {
-    fn new(device: *mut ibv_device) -> Result<*mut Self, Errno> {
+    fn new(device: *mut ibv_device) -> Result<Arc<Whole>, Errno> {
         let own = engine()?.named_sibling(list::place(device))?;
         let cmd_fd = own.async_fd().try_clone_to_owned()?;
         let abi = ibv_context {
@@ -51,17 +58,27 @@ impl Context {
             abi_compat: std::ptr::without_provenance_mut(usize::MAX),
             ..ibv_context::zeroed()
         };
-        let context = Self {
-            abi,
-            device: own,
-            book: Arc::default(),
-            life: Life::default(),
-            next_handle: AtomicU32::new(1),
-            _cmd_fd: cmd_fd,
-        };
-        let whole = Box::into_raw(Box::new(Whole { head: head(), context }));
-        // SAFETY: just made; the pointer keeps the right to all of it.
-        Ok(unsafe { &raw mut (*whole).context })
+        Ok(Arc::new_cyclic(|whole| {
+            let context = Self {
+                abi,
+                device: own,
+                book: Arc::default(),
+                own: Weak::clone(whole),
+                closed: AtomicBool::new(false),
+                next_handle: AtomicU32::new(1),
+                _cmd_fd: cmd_fd,
+            };
+            Whole { head: head(), context }
+        }))
+    }
+
+    /// For an object that points to it.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` where it is being freed, which no right program sees.
+    pub(crate) fn hold(&self) -> Result<Held, Errno> {
+        Ok(Held { _whole: self.own.upgrade().ok_or(guard::INVALID)? })
     }
 
     /// The pointer that the program knows it by.
@@ -112,10 +129,11 @@ pub(crate) fn engine() -> Result<Device, Errno> {
 /// The contexts that connection manager ids have: one of each device that was wanted so far.
 static SHARED: PerProcess<Mutex<Vec<Shared>>> = PerProcess::new();
 
-#[derive(Clone, Copy)]
 struct Shared {
     place: usize,
     context: *mut Context,
+    /// It stays even if a program closes it, which is not the program's to close.
+    _held: Held,
 }
 
 // SAFETY: a context may be used by all threads.
@@ -133,8 +151,10 @@ pub fn shared_context(place: usize) -> Result<*mut ibv_context, Errno> {
         return Ok(shared.context.cast());
     }
     let device = list::devices()?.get(place).ok_or(guard::INVALID)?;
-    let context = Context::new(device.as_abi())?;
-    all.push(Shared { place, context });
+    let whole = Context::new(device.as_abi())?;
+    let _held = whole.context.hold()?;
+    let context = hand_out(whole);
+    all.push(Shared { place, context, _held });
     Ok(context.cast())
 }
 
@@ -157,21 +177,27 @@ pub(super) fn in_shared<R>(mut find: impl FnMut(&Context) -> Option<R>) -> Optio
 /// `ibv_open_device`
 pub extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
     guard::prepare();
-    guard::object(|| Ok(Context::new(device)?.cast()))
+    guard::object(|| Ok(hand_out(Context::new(device)?).cast()))
 }
 
-/// `ibv_close_device`
+/// What the program gets: a pointer to the part that it knows, which holds all of it.
+fn hand_out(whole: Arc<Whole>) -> *mut Context {
+    let whole = Arc::into_raw(whole);
+    // SAFETY: just made; the pointer keeps the right to all of it.
+    unsafe { (&raw const (*whole).context).cast_mut() }
+}
+
+/// `ibv_close_device`. Objects that are left point to the context: they work on, and the last to be
+/// destroyed frees it. Whether there are any a program is not told, here or with rdma-core.
 pub extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     guard::minus_one(|| {
         // SAFETY: the program has it from `ibv_open_device`.
-        let open = unsafe { Context::of(context) };
-        if open.life.in_use() {
-            // Its objects point to it. They work on until they are destroyed or the process ends.
-            return Ok(0);
+        if unsafe { Context::of(context) }.closed.swap(true, Ordering::Relaxed) {
+            return Err(guard::INVALID);
         }
         let whole = context.wrapping_byte_sub(offset_of!(Whole, context)).cast::<Whole>();
-        // SAFETY: made by `Context::new`, and nobody uses it any more.
-        drop(unsafe { Box::from_raw(whole) });
+        // SAFETY: `hand_out` made the pointer, which is given up once.
+        drop(unsafe { Arc::from_raw(whole) });
         Ok(0)
     })
 }

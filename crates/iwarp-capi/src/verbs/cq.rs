@@ -8,6 +8,7 @@ use iwarp::{AsyncEvent, CompletionQueue, WorkCompletion};
 
 use super::book::Key;
 use super::channel::Channel;
+use super::context::Held;
 use super::{Context, Life, cq_ex};
 use crate::abi::flags::IBV_WC_STANDARD_FLAGS;
 use crate::abi::{Plain, ibv_cq, ibv_cq_ex};
@@ -22,7 +23,7 @@ pub struct Cq {
     pub(crate) current: UnsafeCell<Option<WorkCompletion>>,
     /// Held by queue pairs.
     pub(crate) life: Life,
-    _context: Life,
+    _context: Held,
     _channel: Option<Life>,
 }
 
@@ -58,7 +59,7 @@ impl Cq {
 
     /// The context it belongs to.
     pub(crate) fn context(&self) -> &Context {
-        // SAFETY: the context stays while something holds its life.
+        // SAFETY: the context stays for as long as its objects are.
         unsafe { Context::of(self.abi.base.context) }
     }
 
@@ -83,6 +84,7 @@ pub(crate) fn create(context: &Context, wanted: &Wanted) -> Result<*mut Cq, Errn
     if let Some(channel) = channel {
         channel.prepare()?;
     }
+    let held = context.hold()?;
     let depth = wanted.cqe as usize;
     let queue = context.device().create_cq(depth, channel.map(Channel::channel))?;
     let number = queue.number();
@@ -98,7 +100,7 @@ pub(crate) fn create(context: &Context, wanted: &Wanted) -> Result<*mut Cq, Errn
         queue,
         current: UnsafeCell::new(None),
         life: Life::default(),
-        _context: context.life.clone(),
+        _context: held,
         _channel: channel.map(|channel| channel.life.clone()),
     }));
     context.book.enter(Key::Cq(number), cq.expose_provenance());

@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 
 use iwarp::ProtectionDomain;
 
+use super::context::Held;
 use super::{Context, Life};
 use crate::abi::{ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr};
 use crate::guard::{self, BUSY, Errno, INVALID, UNSUPPORTED};
@@ -18,8 +19,9 @@ pub struct Pd {
     own: Weak<Self>,
     /// Held by the objects that were made with it, but for its memory regions.
     pub(crate) life: Life,
-    /// The context, and for a parent domain what it was made of.
-    _of: [Option<Life>; 3],
+    /// What a parent domain was made of.
+    _of: [Option<Life>; 2],
+    _context: Held,
 }
 
 impl Pd {
@@ -51,26 +53,31 @@ impl Pd {
 
     /// The context it belongs to.
     pub fn context(&self) -> &Context {
-        // SAFETY: the context stays while something holds its life.
+        // SAFETY: the context stays for as long as its objects are.
         unsafe { Context::of(self.abi.context) }
     }
 }
 
-fn make(context: &Context, domain: ProtectionDomain, of: [Option<Life>; 2]) -> *mut Pd {
-    let [pd, td] = of;
+fn make(
+    context: &Context,
+    domain: ProtectionDomain,
+    of: [Option<Life>; 2],
+) -> Result<*mut Pd, Errno> {
+    let held = context.hold()?;
     let pd = Arc::new_cyclic(|own| Pd {
         abi: ibv_pd { context: context.as_abi(), handle: context.next_handle() },
         domain,
         own: Weak::clone(own),
         life: Life::default(),
-        _of: [Some(context.life.clone()), pd, td],
+        _of: of,
+        _context: held,
     });
-    Arc::into_raw(pd).cast_mut()
+    Ok(Arc::into_raw(pd).cast_mut())
 }
 
 /// `ibv_alloc_pd`
 pub extern "C" fn ibv_alloc_pd(context: &Context) -> *mut Pd {
-    guard::object(|| Ok(make(context, context.device().alloc_pd(), [None, None])))
+    guard::object(|| make(context, context.device().alloc_pd(), [None, None]))
 }
 
 /// `ibv_dealloc_pd`, for parent domains too. Memory regions keep it for as long as they exist, rather
@@ -110,7 +117,7 @@ pub(crate) unsafe fn destroy<T>(
 pub(crate) struct Td {
     abi: ibv_td,
     life: Life,
-    _context: Life,
+    _context: Held,
 }
 
 /// `ibv_alloc_td`
@@ -120,7 +127,7 @@ pub(crate) extern "C" fn alloc_td(context: &Context, init: &ibv_td_init_attr) ->
             return Err(UNSUPPORTED);
         }
         let abi = ibv_td { context: context.as_abi() };
-        let (life, _context) = (Life::default(), context.life.clone());
+        let (life, _context) = (Life::default(), context.hold()?);
         Ok(Box::into_raw(Box::new(Td { abi, life, _context })))
     })
 }
@@ -153,6 +160,6 @@ pub(crate) extern "C" fn alloc_parent_domain(
             return Err(INVALID);
         }
         let of = [Some(pd.life.clone()), td.map(|td| td.life.clone())];
-        Ok(make(context, pd.domain.clone(), of))
+        make(context, pd.domain.clone(), of)
     })
 }

@@ -75,7 +75,7 @@ impl Qp {
 
     /// The context it belongs to.
     pub fn context(&self) -> &Context {
-        // SAFETY: the context stays while something holds its life.
+        // SAFETY: the context stays for as long as its objects are.
         unsafe { Context::of(self.abi.base.context) }
     }
 

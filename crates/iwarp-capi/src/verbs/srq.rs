@@ -46,7 +46,7 @@ impl Srq {
     }
 
     pub(crate) fn context(&self) -> &Context {
-        // SAFETY: the context stays while something holds its life.
+        // SAFETY: the context stays for as long as its objects are.
         unsafe { Context::of(self.abi.context) }
     }
 }

@@ -115,6 +115,13 @@ fn regions_outlive_their_domain_and_nothing_is_left() {
     support::run("lifetimes", &source!("lifetimes.c"), &[]);
 }
 
+/// Programs close a device before they destroy what they made with it, 10,000 times over.
+#[test]
+fn a_context_goes_with_its_last_object() {
+    support::run("closed_early", &source!("closed_early.c"), &[]);
+    support::run("closed_early_roce", &source!("closed_early.c"), &[ROCE]);
+}
+
 /// A program with more rights than its user does not do what that user's variables say.
 #[test]
 fn variables_do_not_count_for_programs_with_more_rights() {
