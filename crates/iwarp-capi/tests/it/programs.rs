@@ -122,6 +122,15 @@ fn a_context_goes_with_its_last_object() {
     support::run("closed_early_roce", &source!("closed_early.c"), &[ROCE]);
 }
 
+/// Threads that wait for a message when `main` returns are not told that it will never come, which
+/// ends gloo's with an exception.
+#[test]
+fn an_exit_flushes_no_receive() {
+    let said = support::run("exiting", &source!("exiting.c"), &[]);
+    assert_eq!(said, "seen\n");
+    support::run("exiting_roce", &source!("exiting.c"), &[ROCE]);
+}
+
 /// A program with more rights than its user does not do what that user's variables say.
 #[test]
 fn variables_do_not_count_for_programs_with_more_rights() {

@@ -11,7 +11,7 @@ use iwarp_proto::qp::{Config, Event, Fault, Qp, Shared};
 use iwarp_proto::rdmap::wire::TerminateCode;
 use iwarp_types::{
     Accessor, Payload, PostError, QpId, QpState, Receive, ReceivePool, RecvRequest, SendRequest,
-    Time, TransitionError, WorkCompletion,
+    Time, TransitionError, WcStatus, WorkCompletion,
 };
 
 use crate::engine::Engine;
@@ -92,6 +92,8 @@ pub(crate) struct Endpoint {
     awaiting: Awaiting,
     /// The program's handle is gone: nobody wants completions any more.
     abandoned: AtomicBool,
+    /// Flushed receives that the program has not asked for; `None` before the process exits.
+    held_back: Mutex<Option<Vec<WorkCompletion>>>,
     /// Nobody else's as long as anything knows the queue pair by it.
     number: Number,
 }
@@ -197,8 +199,13 @@ impl Connection for Endpoint {
         self.id()
     }
 
+    fn hold_back_receives(&self) {
+        self.held_back.lock().get_or_insert_default();
+    }
+
     fn end(self: Arc<Self>) {
-        self.disconnect();
+        self.hear_out();
+        self.end_by(|_| true, Qp::disconnect);
     }
 }
 
@@ -244,6 +251,7 @@ impl Endpoint {
             timer: AtomicU64::new(NEVER),
             awaiting: Awaiting::new(),
             abandoned: AtomicBool::new(false),
+            held_back: Mutex::new(None),
             number,
         }))
     }
@@ -518,6 +526,7 @@ impl Endpoint {
         if self.engine.is_inherited() {
             return Err(TransitionError { from: QpState::Err, to });
         }
+        self.hold_back_no_more();
         let dropped = {
             let mut core = self.core.lock();
             let was_connected = core.qp.is_connected();
@@ -547,12 +556,14 @@ impl Endpoint {
 
     /// Ends the connection in good order.
     pub(crate) fn disconnect(self: &Arc<Self>) {
+        self.hold_back_no_more();
         self.hear_out();
         self.end_by(|_| true, Qp::disconnect);
     }
 
     /// The same, unless the queue pair has another connection by now.
     pub(crate) fn disconnect_if(self: &Arc<Self>, connection: u64) {
+        self.hold_back_no_more();
         self.hear_out();
         self.end_by(|core| core.connection == connection, Qp::disconnect);
     }
@@ -820,8 +831,22 @@ impl Endpoint {
         true
     }
 
+    /// The program itself ends what it has posted, be it in an exit handler.
+    fn hold_back_no_more(&self) {
+        let held_back = self.held_back.lock().take();
+        for completion in held_back.into_iter().flatten() {
+            self.received(completion);
+        }
+    }
+
     /// False when the completion queue was full.
     fn received(&self, completion: WorkCompletion) -> bool {
+        if completion.status == WcStatus::Flushed
+            && let Some(held_back) = &mut *self.held_back.lock()
+        {
+            held_back.push(completion);
+            return true;
+        }
         if self.srq.is_some() {
             self.borrowed.fetch_sub(1, Ordering::Relaxed);
         }

@@ -18,6 +18,9 @@ static ALL: PerProcess<Mutex<Vec<Weak<Live>>>> = PerProcess::new();
 pub(crate) trait Connection: Send + Sync + fmt::Debug {
     /// Its number, which no other has.
     fn id(&self) -> u32;
+    /// The process exits: from now on the program does not see receives flushed that it has not
+    /// had flushed itself. Over InfiniBand an exit flushes nothing.
+    fn hold_back_receives(&self);
     /// Ends it in good order; returns at once.
     fn end(self: Arc<Self>);
 }
@@ -84,6 +87,8 @@ impl Live {
             state.ending = true;
             state.connections.values().cloned().collect()
         };
+        // All before the first, which may be another's peer.
+        connections.iter().for_each(|connection| connection.hold_back_receives());
         for connection in connections {
             // Reported where panics are.
             let _ = catch_unwind(AssertUnwindSafe(|| connection.end()));
