@@ -10,6 +10,14 @@ const PACKAGES: &[Tool] = &[Tool {
     steps: &[],
 }];
 
+const GLOO: &str = include_str!("scenarios/gloo.py");
+const RING: (&str, &str) = ("gloo_ring.cc", include_str!("scenarios/gloo_ring.cc"));
+const HEADERS: &[Tool] = &[
+    Tool { program: "g++", package: "g++", steps: &[] },
+    Tool { program: "/usr/include/gloo/config.h", package: "libgloo-dev", steps: &[] },
+    Tool { program: "/usr/include/infiniband/verbs.h", package: "libibverbs-dev", steps: &[] },
+];
+
 /// All of them.
 pub(crate) fn scenarios() -> Vec<Scenario> {
     let rpc = Scenario {
@@ -17,5 +25,12 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
         packages: PACKAGES,
         ..Scenario::new("RPC over TensorPipe's `ibv` transport", PYTORCH, "")
     };
-    vec![rpc.clone(), rpc.roce()]
+    // The package has no program.
+    let gloo = Scenario {
+        group: "gloo",
+        packages: HEADERS,
+        files: &[RING],
+        ..Scenario::new("4 processes of our own: allreduce over `ibverbs`", GLOO, "").always()
+    };
+    vec![rpc.clone(), rpc.roce(), gloo.clone(), gloo.roce()]
 }
