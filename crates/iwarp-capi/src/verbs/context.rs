@@ -45,7 +45,7 @@ pub(crate) struct Held {
 const _: () = assert!(offset_of!(Whole, context) == size_of::<verbs_context_head>());
 
 impl Context {
-    fn new(device: *mut ibv_device) -> Result<Arc<Whole>, Errno> {
+    fn open(device: *mut ibv_device) -> Result<Arc<Whole>, Errno> {
         let own = engine()?.named_sibling(list::place(device))?;
         let cmd_fd = own.async_fd().try_clone_to_owned()?;
         let abi = ibv_context {
@@ -151,7 +151,7 @@ pub fn shared_context(place: usize) -> Result<*mut ibv_context, Errno> {
         return Ok(shared.context.cast());
     }
     let device = list::devices()?.get(place).ok_or(guard::INVALID)?;
-    let whole = Context::new(device.as_abi())?;
+    let whole = Context::open(device.as_abi())?;
     let _held = whole.context.hold()?;
     let context = hand_out(whole);
     all.push(Shared { place, context, _held });
@@ -177,7 +177,7 @@ pub(super) fn in_shared<R>(mut find: impl FnMut(&Context) -> Option<R>) -> Optio
 /// `ibv_open_device`
 pub extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
     guard::prepare();
-    guard::object(|| Ok(hand_out(Context::new(device)?).cast()))
+    guard::object(|| Ok(hand_out(Context::open(device)?).cast()))
 }
 
 /// What the program gets: a pointer to the part that it knows, which holds all of it.
