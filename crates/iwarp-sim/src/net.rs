@@ -590,7 +590,7 @@ impl Net {
                 }
                 self.note(wc.wr_id ^ (wc.status as u64) << 40);
             }
-            Event::FirstFpdu => {
+            Event::FirstHeard => {
                 if std::mem::replace(&mut end.outcome.first_fpdu, true) {
                     return Err("first FPDU reported twice".into());
                 }

@@ -89,6 +89,20 @@ pub struct WorkCompletion {
 }
 
 impl WorkCompletion {
+    /// The completion of a request that moved nothing: a failure, or a one-way request.
+    pub const fn new(wr_id: u64, qp: QpId, op: WcOp, status: WcStatus) -> Self {
+        Self {
+            wr_id,
+            qp,
+            status,
+            op,
+            byte_len: 0,
+            immediate: None,
+            invalidated: None,
+            solicited: false,
+        }
+    }
+
     /// The four octets that came with a Send or Write; of Immediate Data that came alone, its
     /// first four.
     pub fn immediate_word(&self) -> Option<[u8; 4]> {

@@ -13,6 +13,9 @@
 //!   operation   what is to be known of each operation, in one table
 //!   completion  work completions
 //!   state       states of a queue pair
+//!   reason      why a connection was broken off
+//!   event       what a core tells the engine
+//!   protocol    cores: protocols as the engine drives them
 //!   list        scatter/gather lists
 //!   mock        registered memory in plain vectors, for tests and simulators (a feature)
 //! ```
@@ -27,12 +30,15 @@ mod access;
 mod atomic;
 mod completion;
 mod digest;
+mod event;
 pub mod list;
 mod memory;
 #[cfg(feature = "mock")]
 pub mod mock;
 mod number;
 mod operation;
+mod protocol;
+mod reason;
 mod request;
 mod state;
 
@@ -40,9 +46,12 @@ pub use access::{Access, AccessError, RemoteAccess, Usage};
 pub use atomic::AtomicOp;
 pub use completion::{WcOp, WcStatus, WorkCompletion};
 pub use digest::{Digest, Polynomial};
+pub use event::{Cause, Event};
 pub use memory::{Bind, EachAnew, Invalidator, Memory, Sge, Use};
 pub use number::{Accessor, PdId, QpId, Stag, TaggedOffset, Time};
 pub use operation::{Ends, Extension, Properties};
+pub use protocol::{BoxedCore, Core, Disposition, StreamCore, Wanted};
+pub use reason::{Protocol, Reason};
 pub use request::{
     NoPool, Payload, PostError, Receive, ReceivePool, RecvRequest, SendOp, SendRequest,
 };

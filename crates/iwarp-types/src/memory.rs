@@ -1,7 +1,8 @@
 //! Registered memory, as a protocol asks for it.
 //!
-//! A generic argument of each call, never a field and never `dyn`: the core holds no buffer, and
-//! a lock on one ([`Use`]) for as long as a system call may take at most. Every method checks the
+//! An argument of each call, never a field (and `dyn` only for a [`StreamCore`](crate::StreamCore)):
+//! the core holds no buffer, and a lock on one ([`Use`]) for as long as a system call may take at
+//! most. Every method checks the
 //! access anew, because a region may be invalidated or deregistered between any two of them.
 
 use crate::{
@@ -113,7 +114,7 @@ pub trait Memory {
     /// The use that [`Self::begin_use`] returns.
     type Use<'a>: Use
     where
-        Self: 'a;
+        Self: Sized + 'a;
 
     /// Begins a use of `stag` for `usage`: consecutive segments of one message are copied in it,
     /// 64 KiB at most, so that a thread that revokes the STag waits no longer than for a system
@@ -123,7 +124,9 @@ pub trait Memory {
         who: Accessor,
         stag: Stag,
         usage: Usage,
-    ) -> Result<Self::Use<'_>, AccessError>;
+    ) -> Result<Self::Use<'_>, AccessError>
+    where
+        Self: Sized;
 
     /// Whether the peer may do `access` to `len` octets at `to` of `stag`. Checks, in this order:
     /// the STag, its association with `who`, the right, wrap of `to + len` (a sum of exactly 2^64

@@ -10,6 +10,7 @@
 //!            how queue pairs meet without the connection manager; MPA start-up (private)
 //!   engine   who moves the octets, and when (private)
 //!   port     the streams of octets under all that, and what makes them (hidden)
+//!   wire     protocols in place of iWARP (hidden)
 //! ```
 //!
 //! # Safety
@@ -33,6 +34,8 @@ pub mod report;
 pub mod session;
 mod startup;
 pub mod verbs;
+#[doc(hidden)]
+pub mod wire;
 
 pub use engine::devices::NamedDevice;
 pub use engine::endpoint::Ended;
@@ -41,10 +44,9 @@ pub use engine::options::{KeepAlive, Log, OptionError, Options, Personality, Use
 pub use engine::turns::Turns;
 pub use iwarp_mem::Buffer;
 pub use iwarp_proto::qp::Extensions;
-pub use iwarp_proto::rdmap::wire::TerminateCode;
 pub use iwarp_types::{
-    Access, AtomicOp, Bind, Payload, PostError, QpState, RecvRequest, SendOp, SendRequest, Sge,
-    Stag, TaggedOffset, TransitionError, WcOp, WcStatus, WorkCompletion,
+    Access, AtomicOp, Bind, Payload, PostError, Protocol, QpState, Reason, RecvRequest, SendOp,
+    SendRequest, Sge, Stag, TaggedOffset, TransitionError, WcOp, WcStatus, WorkCompletion,
 };
 pub use rendezvous::{Peer, Retry};
 pub use report::REPORT;

@@ -16,19 +16,18 @@ use iwarp::port::Direction::{Received, Sent};
 use iwarp::port::{Faults, MemoryNetwork, Network, Passed, Platform, Recording};
 use iwarp::{
     CompletionQueue, Device, Ended, MemoryRegion, Options, Payload, Peer, ProtectionDomain,
-    QpState, QueuePair, QueuePairAttributes, RecvRequest, SendOp, SendRequest, TerminateCode,
-    WcStatus,
+    QpState, QueuePair, QueuePairAttributes, Reason, RecvRequest, SendOp, SendRequest, WcStatus,
 };
 use iwarp_proto::mpa::rx::Deframer;
 use iwarp_proto::mpa::wire::{Frame, FrameKind};
-use iwarp_proto::rdmap::wire::Opcode;
+use iwarp_proto::rdmap::wire::{Opcode, TerminateCode};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
 
 const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
 const SERVER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
 
 /// A CRC that is wrong (RFC 5044 §8).
-const CRC_ERROR: TerminateCode = TerminateCode { layer: 2, etype: 0, code: 2 };
+const CRC_ERROR: Reason = TerminateCode { layer: 2, etype: 0, code: 2 }.reason();
 
 fn platform(network: std::sync::Arc<dyn Network>) -> Platform {
     Platform { network, ..Platform::default() }
@@ -440,7 +439,7 @@ fn memory_that_is_gone_ends_one_connection() {
         client.write(1, source.sge(0, LEN), sink, 0);
         let ended = server.connection.wait_disconnected(Some(DEADLINE));
         if sink_goes {
-            let code = TerminateCode { layer: 0, etype: 0, code: 0 };
+            let code = TerminateCode { layer: 0, etype: 0, code: 0 }.reason();
             assert_eq!(ended, Some(Ended::Fault(code)));
         } else {
             assert_eq!(next(&client.send_cq).status, WcStatus::LocalProtection);

@@ -561,7 +561,7 @@ impl Qp {
     fn first_segment(&mut self) {
         self.inbound.first_seen = true;
         if self.role == Role::Responder {
-            self.events.push_back(Event::FirstFpdu);
+            self.events.push_back(Event::FirstHeard);
         }
     }
 

@@ -72,6 +72,7 @@
 //!   not only after sending.
 
 mod config;
+mod driven;
 mod ending;
 mod inbound;
 mod list;
@@ -92,7 +93,7 @@ use core::time::Duration;
 
 use iwarp_types::{
     Access, Accessor, PostError, QpState, RecvRequest, SendRequest, Stag, Time, TransitionError,
-    WcStatus, WorkCompletion,
+    WcStatus,
 };
 
 use crate::ddp::error::DdpError;
@@ -105,7 +106,7 @@ pub use crate::rdmap::hello::{Capabilities, Extensions};
 pub use crate::rdmap::terminate::Fault;
 pub use config::Config;
 pub use inbound::park::Park;
-pub use outbound::Wanted;
+pub use iwarp_types::{Disposition, Wanted};
 pub use receive::{Direct, Receiver};
 pub use transmit::{Piece, Source, Taken, Transmit, Transmitter};
 
@@ -122,45 +123,8 @@ pub(crate) const OUT_OF_MEMORY: &str = "out of memory";
 /// and one of each kind.
 const OTHER_EVENTS: usize = 11;
 
-/// What a queue pair tells its owner.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Event {
-    /// A send work request ended.
-    SendCompleted(WorkCompletion),
-    /// So many send work requests, not signalled, ended well before the one of which the next
-    /// event tells.
-    SilentSends(u32),
-    /// A receive work request ended.
-    ReceiveCompleted(WorkCompletion),
-    /// The first FPDU of the peer was validated: a responder may send from now on.
-    FirstFpdu,
-    /// Programs see an RNIC at one end and a device like InfiniBand's at the other.
-    OtherDevice,
-    /// The peer closed its side with nothing pending: the stream ended well.
-    Disconnected,
-    /// The peer sent a Terminate.
-    Terminated(TerminateCode),
-    /// A fault ended the stream; a Terminate goes out if it still can.
-    Fault(Fault),
-    /// The stream broke (reset, timeout).
-    Lost,
-    /// The send queue is drained: everything that was started has completed.
-    SendQueueDrained,
-    /// No receive of the shared receive queue will be consumed any more.
-    LastReceiveReached,
-}
-
-/// What to do with the stream once the octets that were built are taken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Disposition {
-    /// Go on.
-    Open,
-    /// Nothing more will be sent: shut down the write side, then read and discard until the peer
-    /// closes (RFC 5040 §6.2.1: gracefully, so that a Terminate arrives).
-    Finish,
-    /// The framing of what was sent cannot be kept, or the program asked for it: reset.
-    Abort,
-}
+/// What a queue pair tells its owner, with the RFCs' codes and faults.
+pub type Event = iwarp_types::Event<TerminateCode, Fault>;
 
 /// Access to a queue pair that others use too.
 pub trait Shared {

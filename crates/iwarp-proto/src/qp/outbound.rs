@@ -6,7 +6,7 @@ mod start;
 use alloc::vec::Vec;
 
 use iwarp_types::{
-    AccessError, AtomicOp, Bind, QpState, SendOp, Sge, Stag, TaggedOffset, WcStatus,
+    AccessError, AtomicOp, Bind, QpState, SendOp, Sge, Stag, TaggedOffset, Wanted, WcStatus,
 };
 
 use crate::ddp::tx::{Message, Run};
@@ -37,18 +37,6 @@ pub(crate) enum Next {
     Bind(Bind),
     /// Invalidate this STag, then report to [`Qp::local_done`].
     Invalidate(Stag),
-}
-
-/// What there is to transmit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wanted {
-    /// Nothing now.
-    Nothing,
-    /// The answer to a Read of no octets, by which the peer learns what was received
-    /// ([`Config::acknowledge`](super::Config::acknowledge)). It may wait a moment.
-    Acknowledgement,
-    /// More than that.
-    Much,
 }
 
 /// Consecutive segments of one message to be framed.

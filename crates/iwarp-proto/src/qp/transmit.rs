@@ -186,8 +186,23 @@ impl Transmit {
         self.pieces.push_back(Piece::Memory(source));
     }
 
-    /// Drops the first `n` octets.
-    fn drop_front(&mut self, mut n: usize) {
+    /// Whether [`Self::build`] may be called: there is room for [`Self::MIN_CAPACITY`].
+    pub fn has_room(&self) -> bool {
+        self.takes(Self::MIN_CAPACITY)
+    }
+
+    /// Adds the octets that `build` puts at the front of the spare room, and returns how many these
+    /// are, as it says itself. For a core without a [`Transmitter`].
+    pub fn build(&mut self, build: impl FnOnce(&mut [u8]) -> usize) -> usize {
+        let built = build(self.spare()).min(self.room());
+        if built > 0 {
+            self.stage(built);
+        }
+        built
+    }
+
+    /// The stream has taken the first `n` octets: drops them.
+    pub fn drop_front(&mut self, mut n: usize) {
         if n == self.len {
             return self.clear();
         }

@@ -1,6 +1,6 @@
 //! RDMAP control octet and headers (RFC 5040 §4, RFC 7306 §4 and §5).
 
-use iwarp_types::{Stag, TaggedOffset};
+use iwarp_types::{Protocol, Reason, Stag, TaggedOffset};
 
 use crate::ddp::wire::{TAGGED_LEN, UNTAGGED_LEN, be32, be64};
 use crate::types::Qn;
@@ -331,6 +331,22 @@ impl TerminateCode {
             (2, ..) => "MPA error",
             _ => "unknown error",
         }
+    }
+
+    /// The code in the words of every wire.
+    pub const fn reason(&self) -> Reason {
+        let code = (self.layer as u32) << 12 | ((self.etype & 0xf) as u32) << 8 | self.code as u32;
+        let reason = Reason::new(Protocol::Iwarp, code, self.name());
+        match (self.layer, self.etype, self.code) {
+            (1, 2, 0x02) => reason.for_want_of_a_receive(),
+            _ => reason,
+        }
+    }
+}
+
+impl From<TerminateCode> for Reason {
+    fn from(code: TerminateCode) -> Self {
+        code.reason()
     }
 }
 

@@ -183,7 +183,7 @@ impl End {
                     assert_eq!(wc.status, WcStatus::Success);
                     count += 1;
                 }
-                Event::FirstFpdu => {}
+                Event::FirstHeard => {}
                 other => panic!("{other:?}"),
             }
         }

@@ -50,7 +50,7 @@ impl Watch {
 }
 
 impl Observer for Watch {
-    fn first_fpdu(&self) {
+    fn first_heard(&self) {
         if let Some(terms) = &self.established {
             self.id.push(EventKind::established(terms, Vec::new()));
         }

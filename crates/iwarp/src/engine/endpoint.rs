@@ -5,16 +5,15 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use iwarp_mem::OutOfMemory;
-use iwarp_proto::ddp::DdpError;
 use iwarp_proto::mpa::startup::Negotiated;
-use iwarp_proto::qp::{Config, Event, Fault, Qp, Shared};
-use iwarp_proto::rdmap::wire::TerminateCode;
+use iwarp_proto::qp::{Qp, Shared};
 use iwarp_types::{
-    Accessor, Payload, PostError, QpId, QpState, Receive, ReceivePool, RecvRequest, SendRequest,
-    Time, TransitionError, WcStatus, WorkCompletion,
+    Accessor, Cause, Core, Event, Payload, PdId, PostError, QpId, QpState, Reason, Receive,
+    ReceivePool, RecvRequest, SendRequest, Time, TransitionError, WcStatus, WorkCompletion,
 };
 
 use crate::engine::Engine;
+use crate::engine::any_core::AnyCore;
 use crate::engine::awaiting::{self, Awaiting};
 use crate::engine::cq::CqCore;
 use crate::engine::event::{AsyncEvent, AsyncQueue};
@@ -33,8 +32,8 @@ use crate::report;
 /// What happens to a connection, for whoever made it. Called with the queue pair locked: take
 /// a note, nothing more.
 pub(crate) trait Observer: Send + Sync {
-    /// The peer's first FPDU was validated (only on the accepting side).
-    fn first_fpdu(&self) {}
+    /// The peer's first message unit was validated (only on the accepting side).
+    fn first_heard(&self) {}
     /// The stream ended, in whatever way.
     fn disconnected(&self, why: Ended);
 }
@@ -45,10 +44,10 @@ pub(crate) trait Observer: Send + Sync {
 pub enum Ended {
     /// In good order, by the peer or by this side.
     Closed,
-    /// The peer sent a Terminate.
-    Terminated(TerminateCode),
-    /// This side found a fault and sent a Terminate.
-    Fault(TerminateCode),
+    /// The peer broke it off, and said why (in iWARP by a Terminate).
+    Terminated(Reason),
+    /// This side found a fault, and told the peer this reason (in iWARP by a Terminate).
+    Fault(Reason),
     /// The transport broke.
     Lost,
 }
@@ -57,8 +56,8 @@ impl std::fmt::Display for Ended {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Closed => f.write_str("the connection was closed in good order"),
-            Self::Terminated(code) => write!(f, "the peer terminated the connection: {code}"),
-            Self::Fault(code) => write!(f, "the peer broke a rule: {code}"),
+            Self::Terminated(why) => write!(f, "the peer terminated the connection: {why}"),
+            Self::Fault(why) => write!(f, "the peer broke a rule: {why}"),
             Self::Lost => f.write_str("the connection broke"),
         }
     }
@@ -68,7 +67,9 @@ impl std::fmt::Display for Ended {
 pub(crate) struct Endpoint {
     pub(crate) engine: Arc<Engine>,
     pub(crate) who: Accessor,
-    core: Mutex<Core>,
+    core: Mutex<Locked>,
+    /// Send work requests that may be outstanding.
+    depth: usize,
     send_cq: Arc<CqCore>,
     recv_cq: Arc<CqCore>,
     /// Under which its queues have entered the completion queues.
@@ -111,10 +112,26 @@ pub(crate) type Posted = Result<(), (usize, PostError)>;
 #[derive(Clone, Copy)]
 struct Patience(Option<Duration>);
 
-struct Core {
-    qp: Qp,
+/// What an endpoint is made of: its core, how large its queues are, and whose it is.
+#[derive(Debug)]
+pub(crate) struct Shape {
+    pub(crate) core: AnyCore,
+    pub(crate) pd: PdId,
+    /// Send work requests that may be outstanding.
+    pub(crate) max_send_wr: usize,
+    /// Receive work requests that may be outstanding.
+    pub(crate) max_recv_wr: usize,
+    /// Messages may wait for receives.
+    pub(crate) parks: bool,
+}
+
+/// What an endpoint's lock keeps.
+struct Locked {
+    core: AnyCore,
     sends: SendSlots,
     receives: ReceiveSlots,
+    /// Receives come from a shared queue.
+    shares: bool,
     link: Option<Arc<Link>>,
     /// How long the transport may hear nothing of the peer, where the program has said so.
     patience: Option<Patience>,
@@ -122,22 +139,22 @@ struct Core {
     connection: u64,
 }
 
-impl Core {
+impl Locked {
     fn post_send(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
         if !self.sends.has_room() {
             return Err(PostError::QueueFull);
         }
-        self.qp.post_send(request)?;
+        self.core.post_send(request)?;
         self.sends.take();
         Ok(())
     }
 
     fn post_recv(&mut self, request: &RecvRequest<'_>) -> Result<(), PostError> {
         // With a shared queue it has none of its own, and says so itself.
-        if !self.receives.has_room() && !self.qp.config().shared_receive {
+        if !self.receives.has_room() && !self.shares {
             return Err(PostError::QueueFull);
         }
-        self.qp.post_recv(request)?;
+        self.core.post_recv(request)?;
         self.receives.take();
         Ok(())
     }
@@ -160,14 +177,17 @@ impl std::fmt::Debug for Endpoint {
     }
 }
 
+/// For the pipelines of a link, which a core of another kind has not.
 impl Shared for Endpoint {
-    /// Calls `f` with the core locked, then hands its events on before anybody else can add
-    /// some: completions are in order because the lock is.
+    /// As [`Endpoint::with`].
+    #[inline]
     fn with<R>(&self, f: impl FnOnce(&mut Qp) -> R) -> R {
-        let mut core = self.core.lock();
-        let result = f(&mut core.qp);
-        self.hand_on(&mut core);
-        if core.qp.may_want_time() {
+        let mut locked = self.core.lock();
+        let Locked { core, sends, link, .. } = &mut *locked;
+        let qp = core.iwarp();
+        let result = f(qp);
+        self.hand_on_of(qp, sends, link);
+        if qp.may_want_time() {
             self.wants_timer.store(true, Ordering::Relaxed);
         }
         result
@@ -190,7 +210,7 @@ impl Parking for Endpoint {
     }
 
     fn fail(&self) {
-        self.with(|qp| qp.fail_locally("out of memory"));
+        self.with(|core| core.fail_locally("out of memory"));
     }
 }
 
@@ -205,7 +225,7 @@ impl Connection for Endpoint {
 
     fn end(self: Arc<Self>) {
         self.hear_out();
-        self.end_by(|_| true, Qp::disconnect);
+        self.end_by(|_| true, AnyCore::disconnect);
     }
 }
 
@@ -213,36 +233,38 @@ impl Endpoint {
     pub(crate) fn new(
         engine: Arc<Engine>,
         number: Number,
-        config: Config,
+        shape: Shape,
         send_cq: Arc<CqCore>,
         recv_cq: Arc<CqCore>,
         srq: Option<Arc<SrqCore>>,
         events: Arc<AsyncQueue>,
     ) -> Result<Arc<Self>, OutOfMemory> {
-        let sends = SendSlots::new(config.max_send_wr);
-        let receives = ReceiveSlots::new(config.max_recv_wr);
+        let sends = SendSlots::new(shape.max_send_wr);
+        let receives = ReceiveSlots::new(shape.max_recv_wr);
         let received = srq.as_ref().map_or(receives.returned(), |srq| srq.returned());
         let (sent, received) = (Arc::clone(sends.returned()), Arc::clone(received));
         let send_owner = send_cq.enter(sent)?;
         let recv_owner = recv_cq.enter(received).inspect_err(|_| send_cq.leave(send_owner))?;
         Ok(Arc::new(Self {
             engine,
-            who: Accessor { pd: config.pd, qp: config.qp },
-            core: Mutex::new(Core {
-                qp: Qp::new(config),
+            who: Accessor { pd: shape.pd, qp: QpId(number.value()) },
+            core: Mutex::new(Locked {
+                core: shape.core,
                 sends,
                 receives,
+                shares: srq.is_some(),
                 link: None,
                 patience: None,
                 connection: 0,
             }),
+            depth: shape.max_send_wr,
             send_owner,
             recv_owner,
             send_cq,
             recv_cq,
             srq,
             borrowed: AtomicU32::new(0),
-            parks: config.park.is_some(),
+            parks: shape.parks,
             events,
             observer: Mutex::new(None),
             receiving: AtomicBool::new(false),
@@ -269,6 +291,18 @@ impl Endpoint {
         self
     }
 
+    /// Calls `f` with the core locked, then hands its events on before anybody else can add
+    /// some: completions are in order because the lock is.
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut AnyCore) -> R) -> R {
+        let mut locked = self.core.lock();
+        let result = f(&mut locked.core);
+        self.hand_on(&mut locked);
+        if locked.core.may_want_time() {
+            self.wants_timer.store(true, Ordering::Relaxed);
+        }
+        result
+    }
+
     /// Runs a stream that MPA start-up has agreed on. Whatever happens to it is told to
     /// `observer`, after `established` was called: from then on work can be posted. `connection`
     /// is a number of [`Worker::next_id`](crate::engine::worker::Worker::next_id).
@@ -280,7 +314,8 @@ impl Endpoint {
         observer: Option<Arc<dyn Observer>>,
         established: impl FnOnce(),
     ) -> io::Result<()> {
-        self.attach_by(Qp::establish, stream, terms, connection, observer, established)
+        let establish = |core: &mut AnyCore| core.iwarp().establish(terms, self.now());
+        self.attach_by(establish, stream, Some(terms), connection, observer, established)
     }
 
     /// As [`Self::attach`], for a queue pair that the program itself takes through its states.
@@ -290,14 +325,27 @@ impl Endpoint {
         terms: &Negotiated,
     ) -> io::Result<()> {
         let connection = self.engine.worker.next_id();
-        self.attach_by(Qp::establish_in_place, stream, terms, connection, None, || {})
+        let establish = |core: &mut AnyCore| core.iwarp().establish_in_place(terms, self.now());
+        self.attach_by(establish, stream, Some(terms), connection, None, || {})
     }
 
+    /// Runs a connected stream on a core that is not iWARP's, without any start-up.
+    pub(crate) fn attach_other(
+        self: &Arc<Self>,
+        stream: Box<dyn Port>,
+        observer: Arc<dyn Observer>,
+    ) -> io::Result<()> {
+        let connection = self.engine.worker.next_id();
+        let establish = |core: &mut AnyCore| core.other().establish(self.now());
+        self.attach_by(establish, stream, None, connection, Some(observer), || {})
+    }
+
+    /// `terms`: for iWARP's core, and only for that.
     fn attach_by(
         self: &Arc<Self>,
-        establish: fn(&mut Qp, &Negotiated, Time),
+        establish: impl FnOnce(&mut AnyCore),
         stream: Box<dyn Port>,
-        terms: &Negotiated,
+        terms: Option<&Negotiated>,
         connection: u64,
         observer: Option<Arc<dyn Observer>>,
         established: impl FnOnce(),
@@ -305,18 +353,20 @@ impl Endpoint {
         self.engine.process.check()?;
         iwarp_mem::afford()?;
         iwarp_mem::keep_fault_handler();
-        let depth = self.core.lock().qp.config().max_send_wr;
         let loan = self.engine.send_memory.lend();
         let options = &self.engine.options;
-        let link = Arc::new(Link::new(stream, terms, self.who, options, loan, depth));
+        let link = Arc::new(Link::new(stream, terms, self.who, options, loan, self.depth));
         let patience = {
             let mut core = self.core.lock();
-            if core.link.is_some() || core.qp.is_outlived() {
+            if core.core.is_iwarp() != terms.is_some()
+                || core.link.is_some()
+                || core.core.is_outlived()
+            {
                 return Err(io::ErrorKind::InvalidInput.into());
             }
             self.engine.live.add(self)?;
             *self.observer.lock() = observer;
-            establish(&mut core.qp, terms, self.now());
+            establish(&mut core.core);
             core.link = Some(Arc::clone(&link));
             core.connection = connection;
             self.hand_on(&mut core);
@@ -344,7 +394,7 @@ impl Endpoint {
 
     /// Posts requests in order until one is refused; sends what can be sent at once.
     pub(crate) fn post_send(self: &Arc<Self>, requests: &[SendRequest<'_>]) -> Posted {
-        let (result, link) = self.post(requests, Core::post_send, |core| core.link.clone());
+        let (result, link) = self.post(requests, Locked::post_send, |core| core.link.clone());
         if let Some(link) = link {
             link.piggyback().posted(|| self.polls_in_vain());
             let _calls =
@@ -371,8 +421,8 @@ impl Endpoint {
     fn post<R>(
         &self,
         requests: &[R],
-        post: impl Fn(&mut Core, &R) -> Result<(), PostError>,
-        link: impl FnOnce(&Core) -> Option<Arc<Link>>,
+        post: impl Fn(&mut Locked, &R) -> Result<(), PostError>,
+        link: impl FnOnce(&Locked) -> Option<Arc<Link>>,
     ) -> (Posted, Option<Arc<Link>>) {
         if self.engine.is_inherited() {
             return (Err((0, PostError::WrongState)), None);
@@ -471,8 +521,8 @@ impl Endpoint {
     }
 
     pub(crate) fn post_recv(self: &Arc<Self>, requests: &[RecvRequest<'_>]) -> Posted {
-        let (result, waiting) = self.post(requests, Core::post_recv, |core| {
-            let waiting = core.qp.has_parked() || core.qp.is_stalled();
+        let (result, waiting) = self.post(requests, Locked::post_recv, |core| {
+            let waiting = core.core.has_parked() || core.core.is_stalled();
             if waiting { core.link.clone() } else { None }
         });
         if let Some(link) = waiting {
@@ -492,7 +542,7 @@ impl Endpoint {
 
     /// Whether messages wait for receives.
     pub(crate) fn has_parked(&self) -> bool {
-        self.parks && self.with(|qp| qp.has_parked() || qp.is_stalled())
+        self.parks && self.with(|core| core.has_parked() || core.is_stalled())
     }
 
     /// Has the shared receive queue call when it has receives, if messages wait for some. False
@@ -529,18 +579,18 @@ impl Endpoint {
         self.hold_back_no_more();
         let dropped = {
             let mut core = self.core.lock();
-            let was_connected = core.qp.is_connected();
+            let was_connected = core.core.is_connected();
             let mut dropped = None;
             if to == QpState::Reset {
                 dropped = core.link.take();
                 core.connection = 0;
             }
-            core.qp.modify(to)?;
+            core.core.modify(to)?;
             if to == QpState::Reset {
                 self.forget_work(&mut core);
             }
             self.hand_on(&mut core);
-            if was_connected && !core.qp.is_connected() {
+            if was_connected && !core.core.is_connected() {
                 self.ended(Ended::Closed);
             }
             dropped
@@ -558,14 +608,14 @@ impl Endpoint {
     pub(crate) fn disconnect(self: &Arc<Self>) {
         self.hold_back_no_more();
         self.hear_out();
-        self.end_by(|_| true, Qp::disconnect);
+        self.end_by(|_| true, AnyCore::disconnect);
     }
 
     /// The same, unless the queue pair has another connection by now.
     pub(crate) fn disconnect_if(self: &Arc<Self>, connection: u64) {
         self.hold_back_no_more();
         self.hear_out();
-        self.end_by(|core| core.connection == connection, Qp::disconnect);
+        self.end_by(|core| core.connection == connection, AnyCore::disconnect);
     }
 
     /// Takes in what has come by now. A program may leave on a message of which another thread has
@@ -582,15 +632,19 @@ impl Endpoint {
 
     /// No connection could be had.
     pub(crate) fn unreachable(self: &Arc<Self>) {
-        self.end_by(|core| core.link.is_none(), Qp::unreachable);
+        self.end_by(|core| core.link.is_none(), AnyCore::unreachable);
     }
 
     /// Ends the connection with a reset.
     pub(crate) fn abort(self: &Arc<Self>) {
-        self.end_by(|_| true, Qp::abort);
+        self.end_by(|_| true, AnyCore::abort);
     }
 
-    fn end_by(self: &Arc<Self>, which: impl FnOnce(&Core) -> bool, end: impl FnOnce(&mut Qp)) {
+    fn end_by(
+        self: &Arc<Self>,
+        which: impl FnOnce(&Locked) -> bool,
+        end: impl FnOnce(&mut AnyCore),
+    ) {
         if self.engine.is_inherited() {
             return;
         }
@@ -599,8 +653,8 @@ impl Endpoint {
             if !which(&core) {
                 return;
             }
-            let was_connected = core.qp.is_connected();
-            end(&mut core.qp);
+            let was_connected = core.core.is_connected();
+            end(&mut core.core);
             self.hand_on(&mut core);
             // The core tells what the peer did, not what it was told to do itself.
             if was_connected {
@@ -617,12 +671,12 @@ impl Endpoint {
     }
 
     pub(crate) fn is_connected(&self) -> bool {
-        self.with(|qp| qp.is_connected())
+        self.with(|core| core.is_connected())
     }
 
     /// What the program asks about the queue pair; `None` in a forked child.
-    pub(crate) fn ask<R>(&self, question: impl FnOnce(&Qp) -> R) -> Option<R> {
-        if self.engine.is_inherited() { None } else { Some(self.with(|qp| question(qp))) }
+    pub(crate) fn ask<R>(&self, question: impl FnOnce(&AnyCore) -> R) -> Option<R> {
+        if self.engine.is_inherited() { None } else { Some(self.with(|core| question(core))) }
     }
 
     /// Requests that may be posted at this moment: sends and receives.
@@ -631,7 +685,7 @@ impl Endpoint {
             return (0, 0);
         }
         let core = self.core.lock();
-        (core.sends.room(core.qp.outstanding().0), core.receives.room())
+        (core.sends.room(core.core.outstanding().0), core.receives.room())
     }
 
     pub(crate) fn link(&self) -> Option<Arc<Link>> {
@@ -662,7 +716,7 @@ impl Endpoint {
             return;
         }
         self.wants_timer.store(false, Ordering::Relaxed);
-        let Some(at) = self.with(|qp| qp.poll_timeout()) else { return };
+        let Some(at) = self.with(|core| core.poll_timeout()) else { return };
         if at <= self.now() {
             return self.tell_time();
         }
@@ -684,7 +738,7 @@ impl Endpoint {
     }
 
     fn tell_time(self: &Arc<Self>) {
-        self.with(|qp| qp.handle_timeout(self.now()));
+        self.with(|core| core.handle_timeout(self.now()));
         self.carry_on();
         self.watch_time();
     }
@@ -707,11 +761,26 @@ impl Endpoint {
 
     /// Hands the core's events on. A completion queue that is full loses no other's stream: the
     /// queue pair whose completion it was fails (RFC 5042 §6.4.6).
-    fn hand_on(&self, core: &mut Core) {
-        if !core.qp.has_events() {
+    #[inline]
+    fn hand_on(&self, locked: &mut Locked) {
+        let Locked { core, sends, link, .. } = locked;
+        match core {
+            AnyCore::Iwarp(qp) => self.hand_on_of(qp, sends, link),
+            AnyCore::Other(core) => self.hand_on_of(&mut **core, sends, link),
+        }
+    }
+
+    #[inline]
+    fn hand_on_of(
+        &self,
+        core: &mut (impl Core + ?Sized),
+        sends: &mut SendSlots,
+        link: &Option<Arc<Link>>,
+    ) {
+        if !core.has_events() {
             return;
         }
-        if !core.qp.is_connected() {
+        if !core.is_connected() {
             self.withheld.store(true, Ordering::SeqCst);
             if self.receiving.load(Ordering::SeqCst) {
                 return;
@@ -719,24 +788,23 @@ impl Endpoint {
         }
         let mut overrun = false;
         loop {
-            while let Some(event) = core.qp.poll_event() {
-                overrun |= !self.hand_on_one(event, &mut core.sends, core.link.as_deref());
+            while let Some(event) = core.poll_event() {
+                overrun |= !self.hand_on_one(event, sends, link.as_deref());
             }
-            if !overrun || !core.qp.is_connected() {
+            if !overrun || !core.is_connected() {
                 return;
             }
-            core.qp.fail_locally("completion queue overrun");
+            core.fail_locally("completion queue overrun");
             overrun = false;
         }
     }
 
     /// Writes down why a connection ended before its time.
     #[cold]
-    fn report_terminate(&self, link: Option<&Link>, code: TerminateCode, fault: Option<&Fault>) {
+    fn report_terminate(&self, link: Option<&Link>, reason: Reason, fault: Option<&dyn Cause>) {
         let peer = link.map(|link| tracing::field::display(link.stream().ends().name()));
-        let (qp, meaning) = (self.id(), code.name());
-        let no_receive = code == Fault::from(DdpError::NoBuffer).code();
-        let hint = no_receive.then(|| self.hint_on_receives(fault.is_some())).flatten();
+        let (qp, code, meaning) = (self.id(), reason.notation(), reason.name());
+        let hint = reason.is_no_receive().then(|| self.hint_on_receives(fault.is_some())).flatten();
         match fault {
             Some(fault) => {
                 report!(
@@ -790,7 +858,13 @@ impl Endpoint {
     }
 
     /// False when a completion queue was full.
-    fn hand_on_one(&self, event: Event, sends: &mut SendSlots, link: Option<&Link>) -> bool {
+    #[inline(always)]
+    fn hand_on_one<T: Into<Reason>, F: Cause>(
+        &self,
+        event: Event<T, F>,
+        sends: &mut SendSlots,
+        link: Option<&Link>,
+    ) -> bool {
         match event {
             Event::SilentSends(count) => sends.pass_over(count),
             Event::SendCompleted(completion) => {
@@ -799,26 +873,27 @@ impl Endpoint {
                     || self.send_cq.push(completion, self.send_owner, slots);
             }
             Event::ReceiveCompleted(completion) => return self.received(completion),
-            Event::FirstFpdu => {
+            Event::FirstHeard => {
                 if let Some(observer) = &*self.observer.lock() {
-                    observer.first_fpdu();
+                    observer.first_heard();
                 }
             }
             Event::OtherDevice => self.report_other_device(link),
             Event::Disconnected => self.ended(Ended::Closed),
-            Event::Terminated(code) => {
-                self.report_terminate(link, code, None);
+            Event::Terminated(reason) => {
+                let reason = reason.into();
+                self.report_terminate(link, reason, None);
                 self.report_fatal();
-                self.ended(Ended::Terminated(code));
+                self.ended(Ended::Terminated(reason));
             }
             Event::Fault(fault) => {
-                if let Fault::BadAddress { addr, remote } = fault {
+                if let Some((addr, remote)) = fault.bad_address() {
                     self.report_bad_address(addr, remote);
                 } else {
-                    self.report_terminate(link, fault.code(), Some(&fault));
+                    self.report_terminate(link, fault.reason(), Some(&fault));
                     self.report_fatal();
                 }
-                self.ended(Ended::Fault(fault.code()));
+                self.ended(Ended::Fault(fault.reason()));
             }
             Event::Lost => self.ended(Ended::Lost),
             Event::SendQueueDrained => {
@@ -864,7 +939,7 @@ impl Endpoint {
     }
 
     /// The queue pair is as new: nothing completes of what was posted before.
-    fn forget_work(&self, core: &mut Core) {
+    fn forget_work(&self, core: &mut Locked) {
         self.send_cq.forget(self.send_owner);
         self.recv_cq.forget(self.recv_owner);
         core.sends.reset();

@@ -1,5 +1,6 @@
 //! One stream of a queue pair: who reads it, who writes it, and when it is over.
 
+mod pipes;
 mod receive;
 mod send;
 mod watch;
@@ -10,12 +11,13 @@ use std::sync::{Arc, Weak};
 use iwarp_mem::{Guard, MemoryTable};
 use iwarp_os::{Interest, Ready};
 use iwarp_proto::mpa::startup::Negotiated;
-use iwarp_proto::mpa::wire::mulpdu;
-use iwarp_proto::qp::{Disposition, Qp, Receiver, Shared, Source, Transmit, Transmitter, Wanted};
-use iwarp_types::{AccessError, Accessor, RemoteAccess};
+use iwarp_proto::qp::{Source, Transmit};
+use iwarp_types::{AccessError, Accessor, Disposition, RemoteAccess, Wanted};
 
+use self::pipes::{Incoming, Outgoing};
 use self::send::{FIRST_MSS_CHECK, TRANSMIT_BUDGET};
 use self::watch::Watch;
+use crate::engine::any_core::AnyCore;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::gather::Gather;
 use crate::engine::group::Group;
@@ -47,7 +49,7 @@ pub(crate) struct Link {
     piggyback: Piggyback,
     /// There is no memory to send; it is tried again.
     starved: AtomicBool,
-    /// Nothing is read until there are receives ([`Receiver::is_stalled`]).
+    /// Nothing is read until there are receives ([`Incoming::is_stalled`]).
     read_stalled: AtomicBool,
     /// The peer has closed, and the queue pair does not know yet.
     end_held: AtomicBool,
@@ -64,14 +66,14 @@ pub(crate) struct Link {
 
 #[derive(Debug)]
 struct Receive {
-    receiver: Receiver,
-    /// Octets of an FPDU of which the rest has not come.
+    incoming: Incoming,
+    /// Octets of a message unit of which the rest has not come.
     partial: Vec<u8>,
 }
 
 #[derive(Debug)]
 struct Send {
-    transmitter: Transmitter,
+    outgoing: Outgoing,
     out: Option<Transmit>,
     sent: u64,
     next_mss_check: u64,
@@ -80,7 +82,7 @@ struct Send {
 impl Link {
     pub(crate) fn new(
         stream: Box<dyn Port>,
-        terms: &Negotiated,
+        terms: Option<&Negotiated>,
         who: Accessor,
         options: &Options,
         loan: Loan,
@@ -88,20 +90,14 @@ impl Link {
     ) -> Self {
         let fixed_mulpdu = options.mulpdu;
         stream.limit_unsent(loan.octets());
-        let ulpdu =
-            fixed_mulpdu.unwrap_or_else(|| mulpdu(stream.max_segment(), terms.send_markers));
+        let outgoing = Outgoing::new(terms, who, fixed_mulpdu, || stream.max_segment());
         let next_mss_check = if fixed_mulpdu.is_some() { u64::MAX } else { FIRST_MSS_CHECK };
         Self {
             receive: Token::new(Receive {
-                receiver: Receiver::new(terms, who),
+                incoming: Incoming::new(terms, who),
                 partial: Vec::new(),
             }),
-            transmit: Token::new(Send {
-                transmitter: Transmitter::new(terms, who, ulpdu),
-                out: None,
-                sent: 0,
-                next_mss_check,
-            }),
+            transmit: Token::new(Send { outgoing, out: None, sent: 0, next_mss_check }),
             may_hold: stream.may_hold(),
             stream,
             write_blocked: AtomicBool::new(false),
@@ -297,8 +293,8 @@ struct State {
 }
 
 impl State {
-    fn of(qp: &Qp) -> Self {
-        Self { disposition: qp.disposition(), connected: qp.is_connected() }
+    fn of(core: &AnyCore) -> Self {
+        Self { disposition: core.disposition(), connected: core.is_connected() }
     }
 }
 
@@ -346,7 +342,8 @@ impl Endpoint {
 
     /// Sends and ends what follows from what was received. How many messages that were.
     fn answer(self: &Arc<Self>, link: &Arc<Link>, by: By) -> u64 {
-        let (wanted, arrivals, state) = self.with(|qp| (qp.wanted(), qp.arrivals(), State::of(qp)));
+        let (wanted, arrivals, state) =
+            self.with(|core| (core.wanted(), core.arrivals(), State::of(core)));
         match wanted {
             Wanted::Nothing => self.settle_as(link, state),
             Wanted::Acknowledgement if by != By::Worker && self.may_wait_for_company(link) => {}
@@ -372,7 +369,7 @@ impl Endpoint {
 
     /// Goes on reading a stream that stood still, if it does no more.
     pub(crate) fn resume(self: &Arc<Self>, link: &Arc<Link>) {
-        if link.read_stalled.load(Ordering::SeqCst) && !self.with(|qp| qp.is_stalled()) {
+        if link.read_stalled.load(Ordering::SeqCst) && !self.with(|core| core.is_stalled()) {
             self.receive(link);
         }
     }
@@ -408,7 +405,7 @@ impl Endpoint {
         } else {
             report!(WARN, qp, %peer, %error, "the connection broke");
         }
-        self.with(|qp| if silent { qp.timed_out() } else { qp.lost() });
+        self.with(|core| if silent { core.timed_out() } else { core.lost() });
     }
 
     /// Nothing would tell when something comes: the connection is over.
@@ -422,7 +419,7 @@ impl Endpoint {
     /// Closes the stream once both directions are over, and makes sure that this happens in time
     /// once one of them is to end.
     pub(crate) fn settle(self: &Arc<Self>, link: &Arc<Link>) {
-        self.settle_as(link, self.with(|qp| State::of(qp)));
+        self.settle_as(link, self.with(|core| State::of(core)));
     }
 
     fn settle_as(self: &Arc<Self>, link: &Arc<Link>, state: State) {
@@ -462,7 +459,7 @@ impl Endpoint {
                 {
                     tracing::debug!(qp = endpoint.id(), "peer did not close in time: reset");
                     link.stream.reset_on_close();
-                    endpoint.with(|qp| qp.lost());
+                    endpoint.with(|core| core.lost());
                     endpoint.close_link(&link);
                 }
             }),

@@ -37,6 +37,7 @@
 //! ```
 
 pub(crate) mod accept_set;
+pub(crate) mod any_core;
 pub(crate) mod awaiting;
 pub(crate) mod backoff;
 pub(crate) mod channel;

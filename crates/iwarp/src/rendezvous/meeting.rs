@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use iwarp_os::Ready;
 use iwarp_proto::mpa::startup::{Negotiated, Reply, Role};
-use iwarp_proto::qp::Shared;
 use iwarp_types::Time;
 
 use crate::engine::Engine;
@@ -326,7 +325,7 @@ impl Meeting {
         let limit = state.retry.limit();
         let Some(search) = &mut state.search else { return };
         let now = self.now();
-        let waits = self.endpoint.with(|qp| qp.outstanding().0 > 0);
+        let waits = self.endpoint.with(|core| core.outstanding().0 > 0);
         search.waiting = if waits { search.waiting.or(Some(now)) } else { None };
         let end = match (search.waiting, limit) {
             (Some(since), Some(limit)) => Some(since.plus(limit)),

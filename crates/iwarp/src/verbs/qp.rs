@@ -3,21 +3,27 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use iwarp_mem::OutOfMemory;
-use iwarp_proto::qp::{Capabilities as Told, Config, Park, Shared};
-use iwarp_types::{Access, PostError, QpId, QpState, RecvRequest, SendRequest, TransitionError};
+use iwarp_proto::qp::{Capabilities as Told, Config, Park, Qp};
+use iwarp_types::{
+    Access, Accessor, BoxedCore, PostError, QpId, QpState, RecvRequest, SendRequest,
+    TransitionError,
+};
 use thiserror::Error;
 
-use crate::engine::endpoint::Endpoint;
+use crate::engine::any_core::AnyCore;
+use crate::engine::endpoint::{Ended, Endpoint, Observer, Shape};
 use crate::engine::keep_inherited;
 use crate::engine::numbers::{Number, Numbers};
 use crate::engine::options::Personality;
 use crate::engine::sync::Mutex;
+use crate::port::Port;
 use crate::rendezvous::{Meeting, Peer, Retry};
 use crate::verbs::cq::CompletionQueue;
-use crate::verbs::pd::PdCore;
+use crate::verbs::pd::{PdCore, ProtectionDomain};
 use crate::verbs::srq::SharedReceiveQueue;
 
 /// Silence after which an initiator repeats itself, for peers that overlooked its first frame.
@@ -109,6 +115,7 @@ pub enum ModifyError {
 #[derive(Debug)]
 pub struct QueuePair {
     pub(crate) endpoint: Arc<Endpoint>,
+    capabilities: Capabilities,
     /// How it meets its peer, if that can be done without the connection manager.
     meeting: Option<Arc<Meeting>>,
     retry: Mutex<Retry>,
@@ -129,7 +136,7 @@ impl QueuePair {
         } else {
             pd.engine.numbers.plain()
         };
-        let qp = Self::with_number(pd, number?, attributes)?;
+        let qp = Self::with_number(pd, number?, attributes, iwarp)?;
         // Reset may always become Init.
         let _ = qp.endpoint.modify(QpState::Init);
         Ok(qp)
@@ -141,7 +148,7 @@ impl QueuePair {
     ) -> io::Result<Self> {
         pd.engine.process.check()?;
         iwarp_mem::afford()?;
-        let mut qp = Self::with_number(pd, pd.engine.numbers.addressable()?, attributes)?;
+        let mut qp = Self::with_number(pd, pd.engine.numbers.addressable()?, attributes, iwarp)?;
         if pd.engine.options.personality == Personality::Iwarp {
             // As an RNIC has it. Reset may always become Init.
             let _ = qp.endpoint.modify(QpState::Init);
@@ -151,10 +158,42 @@ impl QueuePair {
         Ok(qp)
     }
 
+    /// Makes one whose protocol is what `core` returns, for the accessor that it is to use memory
+    /// as; it is in Init. See [`wire`](crate::wire).
+    ///
+    /// # Errors
+    ///
+    /// When there is no memory for it.
+    #[doc(hidden)]
+    pub fn on_core(
+        pd: &ProtectionDomain,
+        attributes: &QueuePairAttributes<'_>,
+        core: impl FnOnce(Accessor) -> BoxedCore,
+    ) -> io::Result<Self> {
+        pd.core.engine.process.check()?;
+        iwarp_mem::afford()?;
+        let number = pd.core.engine.numbers.plain()?;
+        let core = |config: Config| AnyCore::Other(core(Accessor { pd: config.pd, qp: config.qp }));
+        let qp = Self::with_number(&pd.core, number, attributes, core)?;
+        qp.endpoint.modify(QpState::Init).map_err(io::Error::other)?;
+        Ok(qp)
+    }
+
+    /// Gives a queue pair of [`Self::on_core`] its stream; how that ends is told to `ended`, once.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` where it has one, or speaks iWARP; others from the system.
+    #[doc(hidden)]
+    pub fn attach(&self, port: Box<dyn Port>, ended: Sender<Ended>) -> io::Result<()> {
+        self.endpoint.attach_other(port, Arc::new(TellEnd(ended)))
+    }
+
     fn with_number(
         pd: &Arc<PdCore>,
         number: Number,
         attributes: &QueuePairAttributes<'_>,
+        core: impl FnOnce(Config) -> AnyCore,
     ) -> Result<Self, OutOfMemory> {
         let engine = Arc::clone(&pd.engine);
         let like_infiniband = engine.options.personality == Personality::Roce;
@@ -184,7 +223,13 @@ impl QueuePair {
         let endpoint = Endpoint::new(
             engine,
             number,
-            config,
+            Shape {
+                core: core(config),
+                pd: config.pd,
+                max_send_wr: config.max_send_wr,
+                max_recv_wr: config.max_recv_wr,
+                parks: config.park.is_some(),
+            },
             Arc::clone(&attributes.send_cq.core),
             Arc::clone(&attributes.recv_cq.core),
             attributes.srq.map(|srq| Arc::clone(&srq.core)),
@@ -192,6 +237,13 @@ impl QueuePair {
         )?;
         Ok(Self {
             endpoint,
+            capabilities: Capabilities {
+                max_send_wr: attributes.max_send_wr,
+                max_recv_wr: attributes.max_recv_wr,
+                max_send_sge: attributes.max_send_sge,
+                max_recv_sge: attributes.max_recv_sge,
+                max_inline: attributes.max_inline,
+            },
             meeting: None,
             retry: Mutex::default(),
             psn: AtomicU32::default(),
@@ -207,7 +259,7 @@ impl QueuePair {
 
     /// Its state.
     pub fn state(&self) -> QpState {
-        self.endpoint.ask(|qp| qp.state()).unwrap_or(QpState::Err)
+        self.endpoint.ask(|core| core.state()).unwrap_or(QpState::Err)
     }
 
     /// Changes its state. The connection manager does what connecting needs; an addressable queue
@@ -297,7 +349,7 @@ impl QueuePair {
     /// as at first. A device that is like an RNIC lets none wait, and ignores this.
     pub fn set_rnr_wait(&self, wait: Option<Duration>) {
         if !self.endpoint.engine.is_inherited() {
-            self.endpoint.with(|qp| qp.set_park_wait(wait));
+            self.endpoint.with(|core| core.set_park_wait(wait));
         }
     }
 
@@ -307,15 +359,8 @@ impl QueuePair {
     }
 
     /// What it was made for.
-    pub fn capabilities(&self) -> Capabilities {
-        let config = self.endpoint.ask(|qp| *qp.config()).unwrap_or_default();
-        Capabilities {
-            max_send_wr: config.max_send_wr,
-            max_recv_wr: config.max_recv_wr,
-            max_send_sge: config.max_send_sge,
-            max_recv_sge: config.max_recv_sge,
-            max_inline: config.max_inline,
-        }
+    pub const fn capabilities(&self) -> Capabilities {
+        self.capabilities
     }
 
     /// Posts a send work request. It has a place in the queue until its completion was polled; one
@@ -358,20 +403,20 @@ impl QueuePair {
 
     /// Whether its connection is up.
     pub fn is_connected(&self) -> bool {
-        self.endpoint.ask(|qp| qp.is_connected()).unwrap_or(false)
+        self.endpoint.ask(|core| core.is_connected()).unwrap_or(false)
     }
 
     /// Restricts what the peer may do through this queue pair, beside what the memory grants: those
     /// of the remote rights that `access` has, until the next Reset (`qp_access_flags`).
     pub fn set_remote_access(&self, access: Access) {
         if !self.endpoint.engine.is_inherited() {
-            self.endpoint.with(|qp| qp.set_remote_access(access));
+            self.endpoint.with(|core| core.set_remote_access(access));
         }
     }
 
     /// The read depths that the connection agreed on: outbound (ORD) and inbound (IRD).
     pub fn read_depths(&self) -> (usize, usize) {
-        self.endpoint.ask(|qp| qp.read_depths()).unwrap_or_default()
+        self.endpoint.ask(|core| core.read_depths()).unwrap_or_default()
     }
 
     /// Work requests that may be posted at this moment: sends and receives.
@@ -381,8 +426,22 @@ impl QueuePair {
 
     /// Work requests that have not completed: sends and receives.
     pub fn outstanding(&self) -> (usize, usize) {
-        self.endpoint.ask(|qp| qp.outstanding()).unwrap_or_default()
+        self.endpoint.ask(|core| core.outstanding()).unwrap_or_default()
     }
+}
+
+/// Tells the program by a channel.
+struct TellEnd(Sender<Ended>);
+
+impl Observer for TellEnd {
+    fn disconnected(&self, why: Ended) {
+        // The program may not want to know any more.
+        let _ = self.0.send(why);
+    }
+}
+
+fn iwarp(config: Config) -> AnyCore {
+    AnyCore::Iwarp(Qp::new(config))
 }
 
 impl Drop for QueuePair {

@@ -68,7 +68,7 @@ impl Case {
             }
         }
         assert_eq!(payload, expected, "{}", self.what);
-        let why = Ended::Fault(TerminateCode { layer, etype, code });
+        let why = Ended::Fault(TerminateCode { layer, etype, code }.reason());
         assert_eq!(victim.end.connection.wait_disconnected(Some(common::DEADLINE)), Some(why));
         let qp = victim.end.qp.number();
         victim.end.async_event(|event| *event == AsyncEvent::QpFatal { qp });

@@ -37,7 +37,7 @@ fn asking(crc: bool, markers: bool) -> Startup {
 
 /// The victim's end reports that fault, and gives everything back.
 fn faulted(victim: &Victim, code: TerminateCode) {
-    victim.end.ended(Ended::Fault(code), 1, 2);
+    victim.end.ended(Ended::Fault(code.into()), 1, 2);
     let qp = victim.end.qp.number();
     victim.end.async_event(|event| *event == AsyncEvent::QpFatal { qp });
     victim.grants.untouched();
@@ -234,7 +234,7 @@ fn corner_53_a_terminate_is_not_answered() {
         let mut victim = Victim::new(&station);
         victim.raw.send_ulpdu(&terminate(code.layer, code.etype, code.code));
         victim.raw.expect_fin();
-        victim.end.ended(Ended::Terminated(code), 1, 2);
+        victim.end.ended(Ended::Terminated(code.into()), 1, 2);
         let qp = victim.end.qp.number();
         victim.end.async_event(|event| *event == AsyncEvent::QpFatal { qp });
         victim.grants.untouched();
@@ -265,7 +265,7 @@ fn corner_50_terminates_come_in_every_shape() {
         victim.raw.send_ulpdu(&segment(untagged(Opcode::Terminate, 1), shape));
         victim.raw.expect_fin();
         let expected = if shape[1] == 0x11 { code(1, 1, 0x11) } else { code(1, 1, 0x01) };
-        victim.end.ended(Ended::Terminated(expected), 1, 2);
+        victim.end.ended(Ended::Terminated(expected.into()), 1, 2);
     }
     // Too short for a code, in two segments, or with another number: the peer is done anyway.
     let mut cut = untagged(Opcode::Terminate, 1);
@@ -318,7 +318,7 @@ fn corner_41_an_end_inside_an_fpdu_is_a_fault() {
             victim.raw.send(&octets[..sent]);
             victim.raw.fin();
             assert_eq!(victim.raw.expect_terminate(), bare(code(2, 0, 0x01)), "{sent} octets");
-            victim.end.ended(Ended::Fault(code(2, 0, 0x01)), 1, 2);
+            victim.end.ended(Ended::Fault(code(2, 0, 0x01).into()), 1, 2);
             if crc {
                 victim.grants.untouched();
             }
@@ -374,7 +374,7 @@ fn corner_49_more_reads_than_agreed_end_the_stream() {
     }
     raw.send(&octets);
     let why = end.connection.wait_disconnected(Some(DEADLINE));
-    assert_eq!(why, Some(Ended::Fault(code(1, 2, 0x02))));
+    assert_eq!(why, Some(Ended::Fault(code(1, 2, 0x02).into())));
     // What was on its way still comes, whole segments of it, and the Terminate behind.
     let payload = raw.expect_terminate();
     assert_eq!(payload[..6], [0x12, 0x02, 0xc0, 0, 0, 46]);
@@ -575,7 +575,7 @@ fn never_reads(station: &Station, faulty: bool) {
     assert_eq!(end.send_cq.poll_one().map(|c| c.wr_id), None, "nobody took 8 MiB");
     let why = if faulty {
         raw.send_ulpdu(&write(Stag(0), 0, b"x"));
-        Ended::Fault(code(1, 1, 0x00))
+        Ended::Fault(code(1, 1, 0x00).into())
     } else {
         end.connection.disconnect();
         Ended::Closed
@@ -621,7 +621,7 @@ fn corner_28_a_bad_first_fpdu_is_answered() {
     let Heard::Ulpdu(ulpdu) = raw.hear() else { panic!("no Terminate") };
     assert_eq!(split(&ulpdu).1, bare(code(2, 0, 0x02)));
     assert_eq!(raw.hear(), Heard::Fin);
-    end.ended(Ended::Fault(code(2, 0, 0x02)), 1, 0);
+    end.ended(Ended::Fault(code(2, 0, 0x02).into()), 1, 0);
 }
 
 /// Covers: RDMAP-5040-7.1-02, VERBS-hilland-8.3.2-01
@@ -638,7 +638,7 @@ fn local_errors_are_told_without_headers() {
     assert_eq!(next(&victim.end.send_cq).status, WcStatus::Flushed);
     let failed = next(&victim.end.send_cq);
     assert_eq!((failed.wr_id, failed.status), (4, WcStatus::LocalProtection));
-    victim.end.ended(Ended::Fault(code(0, 0, 0x00)), 0, 2);
+    victim.end.ended(Ended::Fault(code(0, 0, 0x00).into()), 0, 2);
     station.others_do_not_notice();
 }
 

@@ -34,5 +34,6 @@ mod silenced;
 mod startup;
 #[cfg(feature = "tokio")]
 mod tasks;
+mod toy_core;
 mod toy_port;
 mod vanished;

@@ -604,7 +604,7 @@ fn corner_08_either_end_can_have_crcs() {
         octets[at] ^= 1;
         raw.send(&octets);
         if ours || theirs {
-            let code = TerminateCode { layer: 2, etype: 0, code: 2 };
+            let code = TerminateCode { layer: 2, etype: 0, code: 2 }.reason();
             assert_eq!(raw.expect_terminate(), [0x20, 2, 0, 0]);
             end.ended(Ended::Fault(code), 0, 1);
         } else {

@@ -10,7 +10,7 @@ use iwarp::cm::Listener;
 use iwarp::verbs::RegisterError;
 use iwarp::{
     Access, AsyncEvent, AtomicOp, Ended, MemoryRegion, Options, ProtectionDomain,
-    QueuePairAttributes, RecvRequest, SendOp, Sge, WcStatus,
+    QueuePairAttributes, Reason, RecvRequest, SendOp, Sge, WcStatus,
 };
 use iwarp_proto::rdmap::wire::TerminateCode;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -128,7 +128,7 @@ impl Mode {
 }
 
 /// Local catastrophic error.
-const TERMINATE: TerminateCode = TerminateCode { layer: 0, etype: 0, code: 0 };
+const TERMINATE: Reason = TerminateCode { layer: 0, etype: 0, code: 0 }.reason();
 
 /// Has `peer` or `victim` access the last `len` octets of the victim's memory, the last of which are
 /// gone, and looks what each is told.

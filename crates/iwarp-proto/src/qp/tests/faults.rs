@@ -250,7 +250,7 @@ fn corner_10_a_length_beyond_what_mpa_carries_is_a_framing_error() {
     for crc in [true, false] {
         let mut raw = Raw::responder(config(), |terms| terms.crc = crc);
         raw.send(&tagged(octets::WRITE, true, OPEN, OPEN_BASE, &pattern(64768 - 14, 1)));
-        assert_eq!(raw.end.events(), [Event::FirstFpdu]);
+        assert_eq!(raw.end.events(), [Event::FirstHeard]);
         assert_eq!(raw.end.host.octets(OPEN)[..64754], pattern(64754, 1));
     }
 }

@@ -83,7 +83,7 @@ fn corner_27_a_responder_takes_every_rtr() {
     raw.end.post(2, SEND, &[]);
     raw.send(&send(1, &[]));
     let events = raw.end.events();
-    assert_eq!(events[0], Event::FirstFpdu);
+    assert_eq!(events[0], Event::FirstHeard);
     assert!(matches!(events[1], Event::ReceiveCompleted(wc) if wc.byte_len == 0));
     assert_eq!(raw.back(), [send(1, &[])]);
     // A Write and a Read complete nothing; the Read is answered.
@@ -93,7 +93,7 @@ fn corner_27_a_responder_takes_every_rtr() {
         let mut raw = Raw::responder(config(), peer_to_peer(rtr));
         raw.end.receive(1, &[local(0, 8)]);
         raw.send(&frame);
-        assert_eq!(raw.end.events(), [Event::FirstFpdu]);
+        assert_eq!(raw.end.events(), [Event::FirstHeard]);
         assert_eq!(raw.back().len(), answers);
     }
 }
@@ -116,7 +116,7 @@ fn corner_28_a_responder_sends_nothing_before_it_has_a_validated_fpdu() {
             assert_eq!(raw.end.events(), []);
         }
         raw.end.arrive(&fpdu[fpdu.len() - 1..]);
-        assert_eq!(raw.end.events()[0], Event::FirstFpdu);
+        assert_eq!(raw.end.events()[0], Event::FirstHeard);
         assert_eq!(
             raw.back(),
             [hello(15), send(1, &[]), {
@@ -127,7 +127,7 @@ fn corner_28_a_responder_sends_nothing_before_it_has_a_validated_fpdu() {
         );
         // It is said once.
         raw.send(&tagged(octets::WRITE, true, 0, 0, &[]));
-        assert!(!raw.end.events().contains(&Event::FirstFpdu));
+        assert!(!raw.end.events().contains(&Event::FirstHeard));
     }
 }
 

@@ -346,7 +346,7 @@ impl Raw {
     fn new() -> Self {
         let mut raw = Self::responder(config(), |_| {});
         raw.send(&octets::tagged(octets::WRITE, true, 0, 0, &[]));
-        assert_eq!(raw.end.events(), [Event::FirstFpdu]);
+        assert_eq!(raw.end.events(), [Event::FirstHeard]);
         raw
     }
 

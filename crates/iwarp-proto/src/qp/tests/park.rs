@@ -22,7 +22,7 @@ fn with(park: Park) -> Config {
 pub(super) fn raw(config: Config) -> Raw {
     let mut raw = Raw::responder(config, |_| {});
     raw.send(&hello());
-    assert_eq!(raw.end.events(), [Event::FirstFpdu]);
+    assert_eq!(raw.end.events(), [Event::FirstHeard]);
     raw.back();
     raw
 }

@@ -224,7 +224,7 @@ fn the_last_receive_of_a_shared_queue_is_reported_once() {
     let receive = Receive { wr_id: 7, sges: vec![local(0, 8)] };
     raw.end.host.pool.borrow_mut().push_back(receive);
     raw.send(&octets::untagged(octets::SEND, false, 0, 0, 1, 0, b"ab"));
-    assert_eq!(raw.end.events(), [Event::FirstFpdu]);
+    assert_eq!(raw.end.events(), [Event::FirstHeard]);
     raw.end.qp.borrow_mut().disconnect();
     let events = raw.end.events();
     assert_eq!(events.len(), 2);

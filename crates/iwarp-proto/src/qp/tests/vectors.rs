@@ -147,7 +147,7 @@ fn requests_are_answered_as_recorded() {
         // An RTR Read whatever it names.
         let mut raw = ends(Role::Responder, markers, |_| {});
         raw.end.arrive(&recorded("readreq_zero_len_rtr", markers));
-        assert_eq!(raw.end.events(), [Event::FirstFpdu]);
+        assert_eq!(raw.end.events(), [Event::FirstHeard]);
         let sink = (1, 1);
         assert_eq!(raw.back(), [octets::tagged(octets::READ_RESPONSE, true, sink.0, sink.1, &[])]);
     }
@@ -187,10 +187,10 @@ fn recorded_messages_do_what_they_say() {
         raw.end.host.register(PD, 0x0102_0304, 0x1122_3344_5566_7788, 16, Access::REMOTE_WRITE);
         arrive(&mut raw, "write_stag01020304_to1122334455667788_16B");
         assert_eq!(raw.end.host.octets(0x0102_0304), payload);
-        assert_eq!(raw.end.events(), [Event::FirstFpdu]);
+        assert_eq!(raw.end.events(), [Event::FirstHeard]);
         let mut raw = ends(Role::Responder, markers, |_| {});
         arrive(&mut raw, "write_zero_len_rtr");
-        assert_eq!(raw.end.events(), [Event::FirstFpdu]);
+        assert_eq!(raw.end.events(), [Event::FirstHeard]);
 
         for (name, solicited, invalidated, len) in [
             ("send_msn1_5B_pad3", false, None, 5),

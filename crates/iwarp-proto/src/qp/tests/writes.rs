@@ -14,7 +14,7 @@ fn writes_of_every_size_land_where_they_name_and_are_not_delivered() {
         pair.b.receive(1, &[local(0, 8)]);
         pair.a.post(99, write_op(0), &[]);
         pair.run();
-        assert_eq!(pair.b.events(), [Event::FirstFpdu]);
+        assert_eq!(pair.b.events(), [Event::FirstHeard]);
         pair.a.completions();
         for (i, size) in [1u32, 8, 1427, 1428, 1429, 2 * 1428, 5000, 70_001].into_iter().enumerate()
         {
@@ -93,7 +93,7 @@ fn corner_44_a_zero_length_write_completes_nothing_but_is_a_first_fpdu() {
     raw.end.post(2, SEND, &[]);
     assert_eq!(raw.back().len(), 0);
     raw.send(&tagged(octets::WRITE, true, 0, 0, &[]));
-    assert_eq!(raw.end.events(), [Event::FirstFpdu]);
+    assert_eq!(raw.end.events(), [Event::FirstHeard]);
     assert_eq!(raw.back().len(), 1);
     assert_eq!(raw.end.qp.borrow().outstanding(), (0, 1));
 }

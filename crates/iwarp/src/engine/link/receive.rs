@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use iwarp_os::IoPartMut;
 use iwarp_os::stream::is_bad_address;
-use iwarp_proto::qp::{Receiver, Shared};
 
+use super::pipes::Incoming;
 use super::{Link, Receive, bad_address};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::sync::Ordering;
@@ -68,7 +68,7 @@ impl Endpoint {
                 staging[..have].copy_from_slice(&receive.partial);
             }
             let waits = link.read_stalled.load(Ordering::SeqCst) || self.has_parked();
-            let places = have == 0 && receive.receiver.direct().is_some();
+            let places = have == 0 && receive.incoming.direct().is_some();
             let mut first = None;
             if !waits && !places {
                 // A look that mostly finds nothing, and places nothing.
@@ -79,8 +79,8 @@ impl Endpoint {
             }
             let mut left = None;
             self.receiving(|| {
-                let receiver = &mut receive.receiver;
-                left = self.receive_on(link, receiver, staging, have, waits, first);
+                let incoming = &mut receive.incoming;
+                left = self.receive_on(link, incoming, staging, have, waits, first);
             });
             if let Some(left) = left {
                 self.keep_partial(receive, &staging[..left]);
@@ -94,7 +94,7 @@ impl Endpoint {
     fn receive_on(
         self: &Arc<Self>,
         link: &Link,
-        receiver: &mut Receiver,
+        incoming: &mut Incoming,
         staging: &mut [u8],
         mut have: usize,
         waits: bool,
@@ -103,7 +103,7 @@ impl Endpoint {
         let mut moved = waits;
         if waits {
             let stalled = link.read_stalled.load(Ordering::SeqCst);
-            self.take_apart(link, receiver, staging, &mut have);
+            self.take_apart(link, incoming, staging, &mut have);
             if stalled && !link.read_stalled.load(Ordering::SeqCst) {
                 link.update_interest();
             }
@@ -111,7 +111,7 @@ impl Endpoint {
         let mut budget = RECEIVE_BUDGET;
         // What a port holds is reported by nothing else.
         while (budget > 0 || link.may_hold) && !link.read_stalled.load(Ordering::SeqCst) {
-            let read = first.take().unwrap_or_else(|| self.read(link, receiver, staging, have));
+            let read = first.take().unwrap_or_else(|| self.read(link, incoming, staging, have));
             let Read { direct, staged, room } = match read {
                 Ok(Some(read)) => read,
                 Ok(None) => break,
@@ -127,15 +127,15 @@ impl Endpoint {
                 // the stream took completes, and only the rest is flushed.
                 link.transmit.quiesce();
                 if have > 0 || !self.hold_end(link) {
-                    receiver.eof(&**self, have);
+                    incoming.eof(self, have);
                 }
                 link.read_ended.store(true, Ordering::SeqCst);
                 link.update_interest();
                 break;
             }
-            receiver.received_directly(direct);
+            incoming.received_directly(direct);
             have += staged;
-            self.take_apart(link, receiver, staging, &mut have);
+            self.take_apart(link, incoming, staging, &mut have);
             if link.read_stalled.load(Ordering::SeqCst) {
                 link.update_interest();
                 break;
@@ -161,7 +161,7 @@ impl Endpoint {
             if let Some(link) = endpoint.link()
                 && link.end_held.swap(false, Ordering::SeqCst)
             {
-                let end = |receive: &mut Receive| receive.receiver.eof(&*endpoint, 0);
+                let end = |receive: &mut Receive| receive.incoming.eof(&endpoint, 0);
                 link.receive.request(|receive| endpoint.receiving(|| end(receive)));
                 endpoint.settle(&link);
             }
@@ -170,25 +170,25 @@ impl Endpoint {
         true
     }
 
-    /// Hands the first `have` octets of `staging` to the receiver; what it leaves is moved to the
+    /// Hands the first `have` octets of `staging` to the protocol; what it leaves is moved to the
     /// front.
     fn take_apart(
         self: &Arc<Self>,
         link: &Link,
-        receiver: &mut Receiver,
+        incoming: &mut Incoming,
         staging: &mut [u8],
         have: &mut usize,
     ) {
         let memory = &*self.engine.memory;
-        let used = receiver.receive(&**self, memory, self.pool(), &mut staging[..*have]);
+        let used = incoming.receive(self, memory, &mut staging[..*have]);
         staging.copy_within(used..*have, 0);
         *have -= used;
-        if link.read_stalled.load(Ordering::SeqCst) != receiver.is_stalled() {
-            link.read_stalled.store(receiver.is_stalled(), Ordering::SeqCst);
+        if link.read_stalled.load(Ordering::SeqCst) != incoming.is_stalled() {
+            link.read_stalled.store(incoming.is_stalled(), Ordering::SeqCst);
         }
     }
 
-    /// A connection owns memory for the part of an FPDU only while it has one.
+    /// A connection owns memory for the part of a message unit only while it has one.
     fn keep_partial(&self, receive: &mut Receive, rest: &[u8]) {
         if rest.is_empty() {
             if receive.partial.capacity() > 0 {
@@ -202,23 +202,23 @@ impl Endpoint {
         receive.partial.clear();
         if receive.partial.try_reserve_exact(rest.len()).is_err() {
             // The stream cannot be followed any further.
-            self.with(|qp| qp.fail_locally("out of memory"));
+            self.with(|core| core.fail_locally("out of memory"));
             return;
         }
         receive.partial.extend_from_slice(rest);
     }
 
-    /// One system call: into registered memory where the receiver says so, and into staging.
+    /// One system call: into registered memory where the protocol says so, and into staging.
     /// `None` when nothing is there.
     fn read(
         &self,
         link: &Link,
-        receiver: &mut Receiver,
+        incoming: &mut Incoming,
         staging: &mut [u8],
         have: usize,
     ) -> io::Result<Option<Read>> {
         let spare = &mut staging[have..];
-        let direct = if have == 0 { receiver.direct() } else { None };
+        let direct = if have == 0 { incoming.direct() } else { None };
         // What a stream that has ended still brings is dropped.
         let Some(direct) = direct.filter(|_| self.is_connected()) else {
             return read_staged(link, spare);
@@ -226,7 +226,7 @@ impl Endpoint {
         let guard = match self.guard(&direct.target, true) {
             Ok(guard) => guard,
             Err(error) => {
-                receiver.direct_refused(error);
+                incoming.direct_refused(error);
                 return read_staged(link, spare);
             }
         };
@@ -235,7 +235,7 @@ impl Endpoint {
         if n.as_ref().is_err_and(is_bad_address) {
             // Nothing was taken from the stream: the rest of the segment comes by way of staging,
             // where it is dropped.
-            receiver.direct_refused(bad_address(&guard));
+            incoming.direct_refused(bad_address(&guard));
             return read_staged(link, spare);
         }
         some_octets(n, |n| {

@@ -7,9 +7,10 @@ use std::time::Duration;
 use iwarp_mem::Guard;
 use iwarp_os::IoPart;
 use iwarp_os::stream::is_bad_address;
-use iwarp_proto::mpa::wire::mulpdu;
-use iwarp_proto::qp::{Disposition, Piece, Shared, Transmit, Transmitter};
+use iwarp_proto::qp::{Piece, Transmit};
+use iwarp_types::Disposition;
 
+use super::pipes::Outgoing;
 use super::{Link, Send, bad_address};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::sync::Ordering;
@@ -53,14 +54,14 @@ impl Endpoint {
             }
             let Some(out) = &mut send.out else { return self.transmit_later(link) };
             let memory = &*self.engine.memory;
-            let more = send.transmitter.transmit(&**self, memory, out, link.budget);
+            let more = send.outgoing.transmit(self, memory, out, link.budget);
             if out.is_empty() {
                 break;
             }
-            let taken = match self.write(link, &send.transmitter, out) {
+            let taken = match self.write(link, &send.outgoing, out) {
                 Ok(n) => {
                     send.sent += n as u64;
-                    send.transmitter.taken(&**self, out, n)
+                    send.outgoing.taken(self, out, n)
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     link.await_writing();
@@ -73,8 +74,7 @@ impl Endpoint {
             };
             if send.sent >= send.next_mss_check {
                 send.next_mss_check = send.sent + MSS_CHECK;
-                let markers = send.transmitter.markers();
-                send.transmitter.set_mulpdu(mulpdu(link.stream.max_segment(), markers));
+                send.outgoing.set_max_segment(link.stream.max_segment());
             }
             if out.is_empty() && !more && !taken.more {
                 disposition = Some(taken.disposition);
@@ -83,7 +83,7 @@ impl Endpoint {
         }
         if send.out.as_ref().is_some_and(|out| out.is_empty()) {
             self.give_back(send);
-            let disposition = disposition.unwrap_or_else(|| self.with(|qp| qp.disposition()));
+            let disposition = disposition.unwrap_or_else(|| self.with(|core| core.disposition()));
             if disposition == Disposition::Finish && !link.write_ended.swap(true, Ordering::SeqCst)
             {
                 // Fails where the peer has reset the stream already.
@@ -120,7 +120,7 @@ impl Endpoint {
     }
 
     /// One system call for as much as goes into it.
-    fn write(&self, link: &Link, transmitter: &Transmitter, out: &Transmit) -> io::Result<usize> {
+    fn write(&self, link: &Link, outgoing: &Outgoing, out: &Transmit) -> io::Result<usize> {
         let mut pieces = out.pieces();
         if let (Some(Piece::Staged(range)), None) = (pieces.next(), pieces.next()) {
             return link.stream.send(&[IoPart::new(out.octets(range.clone()))], false);
@@ -131,7 +131,7 @@ impl Endpoint {
             if let Piece::Memory(source) = piece {
                 staged_only = false;
                 *slot = Some(self.guard(source, false).map_err(|error| {
-                    transmitter.lost(self, out, number, error);
+                    outgoing.lost(self, out, number, error);
                     io::Error::other(error)
                 })?);
             }
@@ -164,7 +164,7 @@ impl Endpoint {
                 Some((number, bad_address(guards[number].as_ref()?)))
             });
             if let Some((number, error)) = gone {
-                transmitter.lost(self, out, number, error);
+                outgoing.lost(self, out, number, error);
             }
         }
         sent

@@ -3,7 +3,6 @@
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use iwarp_proto::qp::Shared;
 use iwarp_types::Time;
 
 use super::Link;
@@ -162,7 +161,7 @@ impl Endpoint {
             }
             Verdict::Idle => {
                 state.vigil = None;
-                let awaits = self.with(|qp| qp.is_connected() && qp.outstanding().0 > 0);
+                let awaits = self.with(|core| core.is_connected() && core.outstanding().0 > 0);
                 let asks = awaits && vitals.last_ack.min(vitals.last_data) >= long;
                 if asks != state.asks_idle {
                     state.asks_idle = asks;

@@ -1,0 +1,160 @@
+//! The core of a queue pair: iWARP's, or one that a program brings.
+//!
+//! A match stands at the top of each call, so that iWARP's core is called statically and inlined;
+//! another one costs a virtual call for all octets that have come or go out together.
+
+use std::time::Duration;
+
+use iwarp_proto::qp::Qp;
+use iwarp_types::{
+    Access, BoxedCore, Disposition, PostError, QpState, RecvRequest, SendRequest, Time,
+    TransitionError, Wanted,
+};
+
+/// See the [module](self).
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "each endpoint has one, most of them iWARP's")]
+pub(crate) enum AnyCore {
+    /// Its bulk work is done beside the lock, by a link's pipelines.
+    Iwarp(Qp),
+    /// Its bulk work is done under the lock.
+    Other(BoxedCore),
+}
+
+/// Calls the one there is. `Qp`'s own methods go before those of the trait, and are the same.
+macro_rules! each {
+    ($any:expr, $core:ident => $call:expr) => {
+        match $any {
+            Self::Iwarp($core) => $call,
+            Self::Other($core) => $call,
+        }
+    };
+}
+
+impl AnyCore {
+    /// iWARP's, to which a link with iWARP's pipelines belongs.
+    #[inline]
+    pub(crate) fn iwarp(&mut self) -> &mut Qp {
+        match self {
+            Self::Iwarp(qp) => qp,
+            Self::Other(_) => unreachable!("a link is of its core's kind"),
+        }
+    }
+
+    /// The one that is not iWARP's, to which a link without pipelines belongs.
+    pub(crate) fn other(&mut self) -> &mut BoxedCore {
+        match self {
+            Self::Iwarp(_) => unreachable!("a link is of its core's kind"),
+            Self::Other(core) => core,
+        }
+    }
+
+    pub(crate) const fn is_iwarp(&self) -> bool {
+        matches!(self, Self::Iwarp(_))
+    }
+
+    #[inline]
+    pub(crate) fn post_send(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
+        each!(self, core => core.post_send(request))
+    }
+
+    #[inline]
+    pub(crate) fn post_recv(&mut self, request: &RecvRequest<'_>) -> Result<(), PostError> {
+        each!(self, core => core.post_recv(request))
+    }
+
+    pub(crate) fn state(&self) -> QpState {
+        each!(self, core => core.state())
+    }
+
+    pub(crate) fn modify(&mut self, to: QpState) -> Result<(), TransitionError> {
+        each!(self, core => core.modify(to))
+    }
+
+    pub(crate) fn outstanding(&self) -> (usize, usize) {
+        each!(self, core => core.outstanding())
+    }
+
+    #[inline]
+    pub(crate) fn is_connected(&self) -> bool {
+        each!(self, core => core.is_connected())
+    }
+
+    pub(crate) fn is_outlived(&self) -> bool {
+        each!(self, core => core.is_outlived())
+    }
+
+    pub(crate) fn disconnect(&mut self) {
+        each!(self, core => core.disconnect());
+    }
+
+    pub(crate) fn abort(&mut self) {
+        each!(self, core => core.abort());
+    }
+
+    pub(crate) fn unreachable(&mut self) {
+        each!(self, core => core.unreachable());
+    }
+
+    pub(crate) fn lost(&mut self) {
+        each!(self, core => core.lost());
+    }
+
+    pub(crate) fn timed_out(&mut self) {
+        each!(self, core => core.timed_out());
+    }
+
+    pub(crate) fn fail_locally(&mut self, what: &'static str) {
+        each!(self, core => core.fail_locally(what));
+    }
+
+    #[inline]
+    pub(crate) fn disposition(&self) -> Disposition {
+        each!(self, core => core.disposition())
+    }
+
+    #[inline]
+    pub(crate) fn wanted(&mut self) -> Wanted {
+        each!(self, core => core.wanted())
+    }
+
+    #[inline]
+    pub(crate) fn arrivals(&self) -> u64 {
+        each!(self, core => core.arrivals())
+    }
+
+    #[inline]
+    pub(crate) fn has_parked(&self) -> bool {
+        each!(self, core => core.has_parked())
+    }
+
+    #[inline]
+    pub(crate) fn is_stalled(&self) -> bool {
+        each!(self, core => core.is_stalled())
+    }
+
+    #[inline]
+    pub(crate) fn may_want_time(&self) -> bool {
+        each!(self, core => core.may_want_time())
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Time> {
+        each!(self, core => core.poll_timeout())
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Time) {
+        each!(self, core => core.handle_timeout(now));
+    }
+
+    pub(crate) fn set_park_wait(&mut self, wait: Option<Duration>) {
+        each!(self, core => core.set_park_wait(wait));
+    }
+
+    pub(crate) fn set_remote_access(&mut self, access: Access) {
+        each!(self, core => core.set_remote_access(access));
+    }
+
+    pub(crate) fn read_depths(&self) -> (usize, usize) {
+        each!(self, core => core.read_depths())
+    }
+}

@@ -1,0 +1,177 @@
+//! The two halves of a link that work on octets, of its core's kind.
+//!
+//! iWARP's are pipelines beside the lock of the endpoint, which they take for single decisions.
+//! Another core does the work itself, locked. A match stands at the top of each call.
+
+use iwarp_mem::MemoryTable;
+use iwarp_proto::mpa::startup::Negotiated;
+use iwarp_proto::mpa::wire::mulpdu;
+use iwarp_proto::qp::{Direct, Receiver, Taken, Transmit, Transmitter};
+use iwarp_types::{AccessError, Accessor, Wanted};
+
+use crate::engine::endpoint::Endpoint;
+
+/// What takes octets apart that have come.
+#[derive(Debug)]
+pub(super) enum Incoming {
+    Iwarp(Receiver),
+    Other {
+        /// The core lets nothing more be read.
+        stalled: bool,
+    },
+}
+
+/// What builds octets that go out.
+#[derive(Debug)]
+pub(super) enum Outgoing {
+    Iwarp(Transmitter),
+    Other,
+}
+
+impl Incoming {
+    /// `terms`: what MPA start-up has agreed on; none for a core that is not iWARP's.
+    pub(super) fn new(terms: Option<&Negotiated>, who: Accessor) -> Self {
+        match terms {
+            Some(terms) => Self::Iwarp(Receiver::new(terms, who)),
+            None => Self::Other { stalled: false },
+        }
+    }
+
+    /// Takes octets and returns how many were used; the rest comes again.
+    #[inline]
+    pub(super) fn receive(
+        &mut self,
+        endpoint: &Endpoint,
+        memory: &MemoryTable,
+        octets: &mut [u8],
+    ) -> usize {
+        match self {
+            Self::Iwarp(receiver) => receiver.receive(endpoint, memory, endpoint.pool(), octets),
+            Self::Other { stalled } => endpoint.with(|core| {
+                let core = core.other();
+                let used = core.receive(octets, memory, endpoint.pool());
+                *stalled = core.is_stalled();
+                used.min(octets.len())
+            }),
+        }
+    }
+
+    /// Whether nothing more is to be read until there are receives.
+    #[inline]
+    pub(super) fn is_stalled(&self) -> bool {
+        match self {
+            Self::Iwarp(receiver) => receiver.is_stalled(),
+            Self::Other { stalled } => *stalled,
+        }
+    }
+
+    /// The peer has closed its side; so many octets were left unused.
+    pub(super) fn eof(&mut self, endpoint: &Endpoint, unused: usize) {
+        match self {
+            Self::Iwarp(receiver) => receiver.eof(endpoint, unused),
+            Self::Other { .. } => endpoint.with(|core| core.other().eof(unused)),
+        }
+    }
+
+    /// See [`Receiver::direct`].
+    #[inline]
+    pub(super) fn direct(&mut self) -> Option<Direct> {
+        match self {
+            Self::Iwarp(receiver) => receiver.direct(),
+            Self::Other { .. } => None,
+        }
+    }
+
+    /// See [`Receiver::received_directly`].
+    #[inline]
+    pub(super) fn received_directly(&mut self, octets: usize) {
+        if let Self::Iwarp(receiver) = self {
+            receiver.received_directly(octets);
+        }
+    }
+
+    /// See [`Receiver::direct_refused`].
+    pub(super) fn direct_refused(&mut self, error: AccessError) {
+        if let Self::Iwarp(receiver) = self {
+            receiver.direct_refused(error);
+        }
+    }
+}
+
+impl Outgoing {
+    /// As [`Incoming::new`]. A message unit has `unit` octets at most, if that is fixed, or what a
+    /// segment of the transport takes.
+    pub(super) fn new(
+        terms: Option<&Negotiated>,
+        who: Accessor,
+        unit: Option<usize>,
+        max_segment: impl FnOnce() -> usize,
+    ) -> Self {
+        terms.map_or(Self::Other, |terms| {
+            let unit = unit.unwrap_or_else(|| mulpdu(max_segment(), terms.send_markers));
+            Self::Iwarp(Transmitter::new(terms, who, unit))
+        })
+    }
+
+    /// Builds octets until `budget` of them wait, `out` is full, or there is nothing to send. False
+    /// in the last case.
+    #[inline]
+    pub(super) fn transmit(
+        &mut self,
+        endpoint: &Endpoint,
+        memory: &MemoryTable,
+        out: &mut Transmit,
+        budget: usize,
+    ) -> bool {
+        match self {
+            Self::Iwarp(transmitter) => transmitter.transmit(endpoint, memory, out, budget),
+            Self::Other => endpoint.with(|core| {
+                let core = core.other();
+                while out.len() < budget && out.has_room() {
+                    if out.build(|room| core.transmit(room, memory)) == 0 {
+                        return false;
+                    }
+                }
+                true
+            }),
+        }
+    }
+
+    /// The stream has taken `n` octets of `out`.
+    #[inline]
+    pub(super) fn taken(&mut self, endpoint: &Endpoint, out: &mut Transmit, n: usize) -> Taken {
+        match self {
+            Self::Iwarp(transmitter) => transmitter.taken(endpoint, out, n),
+            Self::Other => {
+                out.drop_front(n);
+                endpoint.with(|core| {
+                    let core = core.other();
+                    core.taken(n);
+                    let more = core.wanted() != Wanted::Nothing;
+                    Taken { more, disposition: core.disposition() }
+                })
+            }
+        }
+    }
+
+    /// Registered octets of `out` are gone.
+    pub(super) fn lost(
+        &self,
+        endpoint: &Endpoint,
+        out: &Transmit,
+        number: usize,
+        error: AccessError,
+    ) {
+        // Another core stages all it sends.
+        if let Self::Iwarp(transmitter) = self {
+            transmitter.lost(endpoint, out, number, error);
+        }
+    }
+
+    /// Segments of the transport have so many octets now.
+    pub(super) fn set_max_segment(&mut self, octets: usize) {
+        if let Self::Iwarp(transmitter) = self {
+            transmitter.set_mulpdu(mulpdu(octets, transmitter.markers()));
+        }
+    }
+}
