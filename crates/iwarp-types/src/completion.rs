@@ -66,8 +66,10 @@ pub enum WcStatus {
     General = 21,
 }
 
-/// A work completion.
+/// A work completion. More may be known of one some day (of a datagram who sent it): a core makes it
+/// by [`Self::new`] and adds what it has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct WorkCompletion {
     /// Of the work request.
     pub wr_id: u64,
@@ -90,6 +92,7 @@ pub struct WorkCompletion {
 
 impl WorkCompletion {
     /// The completion of a request that moved nothing: a failure, or a one-way request.
+    #[inline]
     pub const fn new(wr_id: u64, qp: QpId, op: WcOp, status: WcStatus) -> Self {
         Self {
             wr_id,

@@ -49,7 +49,7 @@ pub use digest::{Digest, Polynomial};
 pub use event::{Cause, Event};
 pub use memory::{Bind, EachAnew, Invalidator, Memory, Sge, Use};
 pub use number::{Accessor, PdId, QpId, Stag, TaggedOffset, Time};
-pub use operation::{Ends, Extension, Properties};
+pub use operation::{Ends, Extension, Extensions, Properties};
 pub use protocol::{BoxedCore, Core, Disposition, StreamCore, Wanted};
 pub use reason::{Protocol, Reason};
 pub use request::{

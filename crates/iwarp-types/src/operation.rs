@@ -13,6 +13,19 @@ pub enum Extension {
     SendImmediate,
 }
 
+/// Whether operations of RFC 7306 (and those of our own) may be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Extensions {
+    /// Ask the peer by the first FPDU, and tell it.
+    #[default]
+    Ask,
+    /// The program knows that the peer has those of RFC 7306; nothing is asked or told, and our own
+    /// are not used.
+    Assume,
+    /// Neither use them nor tell that we have them.
+    Refuse,
+}
+
 /// How an operation behaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Properties {

@@ -39,14 +39,13 @@ pub mod wire;
 
 pub use engine::devices::NamedDevice;
 pub use engine::endpoint::Ended;
-pub use engine::options::{KeepAlive, Log, OptionError, Options, Personality, Users};
+pub use engine::options::{KeepAlive, Log, OptionError, Options, Personality, RtrTypes, Users};
 #[doc(hidden)]
 pub use engine::turns::Turns;
 pub use iwarp_mem::Buffer;
-pub use iwarp_proto::qp::Extensions;
 pub use iwarp_types::{
-    Access, AtomicOp, Bind, Payload, PostError, Protocol, QpState, Reason, RecvRequest, SendOp,
-    SendRequest, Sge, Stag, TaggedOffset, TransitionError, WcOp, WcStatus, WorkCompletion,
+    Access, AtomicOp, Bind, Extensions, Payload, PostError, Protocol, QpState, Reason, RecvRequest,
+    SendOp, SendRequest, Sge, Stag, TaggedOffset, TransitionError, WcOp, WcStatus, WorkCompletion,
 };
 pub use rendezvous::{Peer, Retry};
 pub use report::REPORT;

@@ -6,6 +6,7 @@
 
 mod graph;
 mod source;
+mod surface;
 
 use std::fs;
 
@@ -34,7 +35,7 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "iwarp",
         layers: &[
-            &["report", "flaw"],
+            &["report", "flaw", "wire"],
             &["port"],
             &["engine"],
             &["startup"],
@@ -71,10 +72,29 @@ pub(crate) fn check() -> Result<String> {
         let order: Vec<String> = layers.iter().rev().map(|names| names.join("+")).collect();
         notes.push(format!("{name} is {}", order.join(" > ")));
     }
+    problems.extend(surface()?);
     if !problems.is_empty() {
         bail!("{}", problems.join("\n"));
     }
     Ok(notes.join("; "))
+}
+
+/// Public items of the library that name types which programs do not get.
+fn surface() -> Result<Vec<String>> {
+    let mut folders = vec![shell::root().join("crates/iwarp/src")];
+    let mut leaks = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let file = path.strip_prefix(shell::root()).unwrap_or(&path).display().to_string();
+                leaks.extend(surface::leaks(&file, &fs::read_to_string(&path)?)?);
+            }
+        }
+    }
+    Ok(leaks)
 }
 
 #[cfg(test)]

@@ -201,7 +201,8 @@ fn tell(this: &CmId, kind: EventKind) -> Option<Told> {
             told.argument = Some(argument);
             told
         }
-        EventKind::ConnectRequest { .. } => return None,
+        // A request has an id of its own, and C programs know no other kind.
+        _ => return None,
     })
 }
 

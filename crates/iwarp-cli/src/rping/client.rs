@@ -76,10 +76,7 @@ impl Connection {
                 EventKind::ConnectError(error) => {
                     return Err(error).with_context(|| format!("cannot connect to {addr}"));
                 }
-                EventKind::ConnectRequest { .. }
-                | EventKind::Responded { .. }
-                | EventKind::User { .. }
-                | EventKind::Disconnected(_) => {}
+                _ => {}
             }
         }
     }

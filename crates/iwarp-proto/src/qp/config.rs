@@ -2,10 +2,10 @@
 
 use core::time::Duration;
 
-use iwarp_types::{PdId, QpId};
+use iwarp_types::{Extensions, PdId, QpId};
 
 use crate::qp::inbound::park::Park;
-use crate::rdmap::hello::{Capabilities, Extensions};
+use crate::rdmap::hello::Capabilities;
 
 /// How a queue pair is made.
 #[derive(Clone, Copy, Debug)]

@@ -4,10 +4,10 @@
 //! or it is given up. What was taken by then completes well, the rest is flushed, or outlives the
 //! peer for a while.
 
-use iwarp_types::{QpState, WcStatus};
+use iwarp_types::{Extensions, QpState, WcStatus};
 
 use super::{Disposition, Event, Qp, Stream};
-use crate::rdmap::hello::{Capabilities, Extensions, PeerKind};
+use crate::rdmap::hello::{Capabilities, PeerKind};
 use crate::rdmap::terminate::Fault;
 
 impl Qp {

@@ -726,16 +726,13 @@ impl Qp {
         }
         self.inbound.has_receive = false;
         self.inbound.arrived += 1;
-        self.events.push_back(Event::ReceiveCompleted(WorkCompletion {
-            wr_id: self.inbound.receive.wr_id,
-            qp: self.config.qp,
-            status: WcStatus::Success,
-            op: message.op,
-            byte_len: message.byte_len,
-            immediate: message.immediate,
-            invalidated: message.invalidated,
-            solicited: message.opcode.solicited(),
-        }));
+        let (wr_id, qp) = (self.inbound.receive.wr_id, self.config.qp);
+        let mut completion = WorkCompletion::new(wr_id, qp, message.op, WcStatus::Success);
+        completion.byte_len = message.byte_len;
+        completion.immediate = message.immediate;
+        completion.invalidated = message.invalidated;
+        completion.solicited = message.opcode.solicited();
+        self.events.push_back(Event::ReceiveCompleted(completion));
     }
 
     /// MSN that the next message of queue 0 must have, for tests that start near a wrap.

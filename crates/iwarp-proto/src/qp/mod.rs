@@ -102,11 +102,11 @@ use crate::rdmap::hello::PeerKind;
 use crate::rdmap::reads::{InboundReads, OutboundReads};
 use crate::rdmap::wire::TerminateCode;
 
-pub use crate::rdmap::hello::{Capabilities, Extensions};
+pub use crate::rdmap::hello::Capabilities;
 pub use crate::rdmap::terminate::Fault;
 pub use config::Config;
 pub use inbound::park::Park;
-pub use iwarp_types::{Disposition, Wanted};
+pub use iwarp_types::{Disposition, Extensions, Wanted};
 pub use receive::{Direct, Receiver};
 pub use transmit::{Piece, Source, Taken, Transmit, Transmitter};
 

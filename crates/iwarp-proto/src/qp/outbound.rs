@@ -6,7 +6,8 @@ mod start;
 use alloc::vec::Vec;
 
 use iwarp_types::{
-    AccessError, AtomicOp, Bind, QpState, SendOp, Sge, Stag, TaggedOffset, Wanted, WcStatus,
+    AccessError, AtomicOp, Bind, Extensions, QpState, SendOp, Sge, Stag, TaggedOffset, Wanted,
+    WcStatus,
 };
 
 use crate::ddp::tx::{Message, Run};
@@ -14,7 +15,7 @@ use crate::ddp::wire::Header;
 use crate::mpa::startup::{Negotiated, Role, Rtr};
 use crate::qp::outbound::plain::request_body;
 use crate::qp::{Qp, Stream, Taken};
-use crate::rdmap::hello::{self, Capabilities, Extensions, PeerKind, WRITE_MARK};
+use crate::rdmap::hello::{self, Capabilities, PeerKind, WRITE_MARK};
 use crate::rdmap::reads::{Asked, Awaits, Purpose};
 use crate::rdmap::terminate::Fault;
 use crate::rdmap::tx;

@@ -54,14 +54,5 @@ impl ReceiveQueue {
 
 /// The completion of a receive that got no message.
 pub(crate) const fn ended(wr_id: u64, qp: QpId, status: WcStatus) -> WorkCompletion {
-    WorkCompletion {
-        wr_id,
-        qp,
-        status,
-        op: WcOp::Recv,
-        byte_len: 0,
-        immediate: None,
-        invalidated: None,
-        solicited: false,
-    }
+    WorkCompletion::new(wr_id, qp, WcOp::Recv, status)
 }

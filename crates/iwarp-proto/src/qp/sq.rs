@@ -87,16 +87,9 @@ impl SendWqe {
 
     #[inline]
     const fn completion(&self, qp: QpId, status: WcStatus) -> WorkCompletion {
-        WorkCompletion {
-            wr_id: self.wr_id,
-            qp,
-            status,
-            op: self.op.completes_as(),
-            byte_len: self.length,
-            immediate: None,
-            invalidated: None,
-            solicited: false,
-        }
+        let mut completion = WorkCompletion::new(self.wr_id, qp, self.op.completes_as(), status);
+        completion.byte_len = self.length;
+        completion
     }
 }
 

@@ -6,7 +6,7 @@
 //! may look at these fields (RFC 5041 §5.2), so every peer takes the frame for what it is: an
 //! RDMA Write of nothing.
 
-use iwarp_types::{Extension, Stag, TaggedOffset};
+use iwarp_types::{Extension, Extensions, Stag, TaggedOffset};
 
 /// The second half of Immediate Data that belongs to the Write in front of it.
 pub(crate) const WRITE_MARK: [u8; 4] = *b"wimm";
@@ -62,19 +62,6 @@ impl From<Extension> for Capabilities {
             Extension::SendImmediate => Self::SEND_IMMEDIATE,
         }
     }
-}
-
-/// Whether operations of RFC 7306 (and those of our own) may be sent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Extensions {
-    /// Ask the peer by the first FPDU, and tell it.
-    #[default]
-    Ask,
-    /// The program knows that the peer has those of RFC 7306; nothing is asked or told, and our own
-    /// are not used.
-    Assume,
-    /// Neither use them nor tell that we have them.
-    Refuse,
 }
 
 /// What is known of the peer.

@@ -33,6 +33,7 @@ pub struct Event {
 
 /// What happened.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum EventKind {
     /// The peer's address is known to be reachable from a local one.
     AddressResolved,

@@ -499,7 +499,10 @@ impl Id {
         if let Some(fault) = terms.fault {
             drop(state);
             endpoint.attach(stream, &terms, connection, None, || {})?;
-            return Err(io::Error::new(io::ErrorKind::InvalidData, ConnectError::Terms(fault)));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                ConnectError::Terms(fault.into()),
+            ));
         }
         let watch = Watch::new(self.downgrade(), None);
         state.phase = Phase::Connected(watch.connected(&endpoint, connection));

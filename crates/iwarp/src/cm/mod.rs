@@ -15,7 +15,6 @@ mod watch;
 pub use blocking::{Connection, Incoming, Listener, connect};
 pub use channel::{Event, EventChannel, EventKind};
 pub use id::Id;
-pub use iwarp_proto::mpa::error::{StartupError, StartupFault};
 
 use crate::startup::closed;
-pub use crate::startup::{ConnectError, ConnectParams};
+pub use crate::startup::{ConnectError, ConnectParams, StartupError, StartupFault};

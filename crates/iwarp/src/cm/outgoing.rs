@@ -6,7 +6,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use iwarp_os::Ready;
-use iwarp_proto::mpa::error::StartupError;
 use iwarp_proto::mpa::startup::Reply;
 use iwarp_types::Time;
 
@@ -21,6 +20,7 @@ use crate::engine::tasks::Task;
 use crate::engine::timers::Alarm;
 use crate::engine::{Engine, now};
 use crate::port::{Network, Port, Reservation};
+use crate::startup::StartupError;
 use crate::startup::line::{Calling, Line, Served, operate};
 
 /// Programs tell their port and only then listen (qperf, perftest): for so long a refusal is not
@@ -431,7 +431,7 @@ impl Outgoing {
         let connection = self.engine.worker.next_id();
         if let Some(fault) = terms.fault {
             endpoint.attach(stream, &terms, connection, None, || {})?;
-            return Err(ConnectError::Terms(fault));
+            return Err(ConnectError::Terms(fault.into()));
         }
         let watch = id.established(endpoint, connection, local);
         let watch = Some(Arc::new(watch) as Arc<dyn Observer>);

@@ -4,8 +4,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use iwarp_os::environment;
-use iwarp_proto::mpa::startup::{Config, RtrTypes};
-use iwarp_proto::qp::Extensions;
+use iwarp_proto::mpa::startup::{Config, RtrTypes as Allowed};
+use iwarp_types::Extensions;
 use thiserror::Error;
 
 use super::devices::{self, NamedDevice};
@@ -51,6 +51,7 @@ pub enum Log {
 /// Which idle connections are probed after the time that is given. A peer that does not answer for
 /// that time once more is given up.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub enum KeepAlive {
     /// None: as on InfiniBand, a program does not learn that an idle peer has vanished.
     Off,
@@ -63,11 +64,34 @@ pub enum KeepAlive {
 /// Whose processes on this host may connect to queue pairs without the connection manager, beside
 /// those of the same user and root's.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Users {
     /// Those of any user.
     Any,
     /// Those of the users with these ids.
     Listed(Vec<u32>),
+}
+
+/// Which frames an initiator may send first so that the responder may send (RFC 6581 §9.2).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct RtrTypes {
+    /// A zero-length Send, which takes one of the responder's receives.
+    pub send: bool,
+    /// A zero-length RDMA Write.
+    pub write: bool,
+    /// A zero-length RDMA Read.
+    pub read: bool,
+}
+
+impl RtrTypes {
+    /// All three.
+    pub const ALL: Self = Self { send: true, write: true, read: true };
+}
+
+impl From<RtrTypes> for Allowed {
+    fn from(RtrTypes { send, write, read }: RtrTypes) -> Self {
+        Self { send, write, read }
+    }
 }
 
 /// How a device behaves. Every field can be set by an environment variable `IWARP_...`, see
@@ -364,7 +388,7 @@ impl Options {
             // One Read for acknowledgements, as `Config::acknowledge` of the queue pair has them.
             spare: u16::from(self.personality == Personality::Roce),
             peer_to_peer: self.peer_to_peer && self.revision > 1,
-            rtr: self.rtr,
+            rtr: self.rtr.into(),
             timeout: self.startup_timeout,
         }
     }

@@ -4,16 +4,20 @@
 //!   line       both sides of it, up to the frame that the other end sends
 //!   reception  the connections that a listening socket takes, up to their Request
 //!   crowd      how many of them may be in start-up at a time, and whose
+//!   error      what may be wrong with it
 //! ```
 
 pub(crate) mod crowd;
+mod error;
 pub(crate) mod line;
 pub(crate) mod reception;
 
 use std::io;
 
-use iwarp_proto::mpa::error::{StartupError, StartupFault};
+use iwarp_proto::mpa::error::StartupError as ProtoError;
 use thiserror::Error;
+
+pub use error::{StartupError, StartupFault};
 
 /// What each side says when connecting.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +65,12 @@ pub enum ConnectError {
     /// Nothing came of it in the time given.
     #[error("connecting took too long")]
     Timeout,
+}
+
+impl From<ProtoError> for ConnectError {
+    fn from(error: ProtoError) -> Self {
+        Self::Startup(error.into())
+    }
 }
 
 impl From<ConnectError> for io::Error {

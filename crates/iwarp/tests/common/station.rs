@@ -6,8 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use iwarp::cm::{ConnectError, ConnectParams, Connection, Listener, connect};
-use iwarp::{Device, Ended, MemoryRegion, Options, QpState, WcStatus};
-use iwarp_proto::mpa::startup::RtrTypes;
+use iwarp::{Device, Ended, MemoryRegion, Options, QpState, RtrTypes, WcStatus};
 use iwarp_proto::mpa::wire::FrameKind;
 
 use super::raw::{Raw, Startup};

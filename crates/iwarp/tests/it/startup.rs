@@ -3,11 +3,12 @@
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use iwarp::cm::{ConnectError, ConnectParams, EventChannel, EventKind, Id};
+use iwarp::cm::{
+    ConnectError, ConnectParams, EventChannel, EventKind, Id, StartupError, StartupFault,
+};
 use iwarp::{
     CompletionQueue, Ended, Options, ProtectionDomain, QpState, QueuePair, RecvRequest, WcStatus,
 };
-use iwarp_proto::mpa::error::{StartupError, StartupFault};
 use iwarp_proto::mpa::wire::{EnhancedData, FrameKind, RtrTypes, ULP_NEGOTIATES};
 use iwarp_proto::rdmap::wire::{Opcode, TerminateCode};
 use iwarp_types::Stag;
@@ -445,7 +446,7 @@ fn corner_24_an_initiator_agrees_on_depths() {
 #[test]
 fn corner_29_terms_that_cannot_be_kept_are_answered_by_a_terminate() {
     let write_only =
-        EnhancedData { peer_to_peer: true, rtr: only(false, true, false), ..depths(4, 4) };
+        EnhancedData { peer_to_peer: true, rtr: only(false, true, false).into(), ..depths(4, 4) };
     for (peer_to_peer, word, fault, expected) in [
         (false, depths(16, 5), StartupFault::InsufficientIrd, 6),
         (false, write_only, StartupFault::NoMatchingRtr, 7),
@@ -493,7 +494,7 @@ fn corner_27_an_initiator_begins_with_the_indication() {
         let end = end.unwrap();
         let word = asked.enhanced.unwrap();
         assert!(word.peer_to_peer);
-        assert_eq!(word.rtr, rtr);
+        assert_eq!(word.rtr, rtr.into());
         end.send(1, &[]);
         let Heard::Ulpdu(ulpdu) = raw.hear() else { panic!("no indication") };
         let (header, payload) = split(&ulpdu);
@@ -518,9 +519,9 @@ fn corner_27_an_initiator_begins_with_the_indication() {
 fn corner_27_a_responder_waits_for_the_indication() {
     let kinds = [only(true, false, false), only(false, true, false), only(false, false, true)];
     for kind in kinds {
-        let station = Station::new(Options { rtr: RtrTypes::ALL, ..hasty() });
+        let station = Station::new(Options { rtr: iwarp::RtrTypes::ALL, ..hasty() });
         let mut raw = Raw::connect(station.addr());
-        let word = EnhancedData { peer_to_peer: true, rtr: kind, ..depths(4, 0) };
+        let word = EnhancedData { peer_to_peer: true, rtr: kind.into(), ..depths(4, 0) };
         raw.send(&Startup { enhanced: Some(word), ..request() }.octets());
         let incoming = station.listener.accept(Some(DEADLINE)).unwrap().unwrap();
         let (_pd, send_cq, recv_cq, qp) = parts(&station.device, 16);
@@ -528,12 +529,12 @@ fn corner_27_a_responder_waits_for_the_indication() {
         let connection = incoming.accept(&qp, &deep(0, 4)).unwrap();
         let answer = raw.startup(FrameKind::Reply).enhanced.unwrap();
         assert!(answer.peer_to_peer);
-        assert_eq!(answer.rtr, kind);
+        assert_eq!(answer.rtr, kind.into());
         // Room for the Read that is the indication, though the program wants none.
         assert_eq!(answer.ird, u16::from(kind.read));
         let indication = match kind {
-            RtrTypes { send: true, .. } => send(1, b""),
-            RtrTypes { write: true, .. } => write(Stag(u32::MAX), u64::MAX, b""),
+            iwarp::RtrTypes { send: true, .. } => send(1, b""),
+            iwarp::RtrTypes { write: true, .. } => write(Stag(u32::MAX), u64::MAX, b""),
             _ => read_request(1, 0, Stag(u32::MAX), u64::MAX),
         };
         assert!(raw.is_silent(Duration::from_millis(30)));
@@ -554,10 +555,11 @@ fn corner_27_a_responder_waits_for_the_indication() {
     }
     // A peer whose indications this end does not have hears which it has.
     let station = Station::new(Options { rtr: only(false, true, false), ..hasty() });
-    let word = EnhancedData { peer_to_peer: true, rtr: only(true, false, true), ..depths(4, 4) };
+    let word =
+        EnhancedData { peer_to_peer: true, rtr: only(true, false, true).into(), ..depths(4, 4) };
     let asked = Startup { enhanced: Some(word), ..request() };
     let (_end, _raw, answer) = station.accept(&asked, &ConnectParams::default());
-    assert_eq!(answer.enhanced.unwrap().rtr, only(false, true, false));
+    assert_eq!(answer.enhanced.unwrap().rtr, only(false, true, false).into());
 }
 
 /// Covers: EMPA-6581-9.2-12, EMPA-6581-9.2-13, EMPA-6581-9.2-14, EMPA-6581-9.2-15

@@ -9,16 +9,11 @@ fn immediate(solicited: bool, data: [u8; 8]) -> SendOp {
 }
 
 fn received(wr_id: u64, solicited: bool, data: [u8; 8]) -> WorkCompletion {
-    WorkCompletion {
-        wr_id,
-        qp: QP,
-        status: WcStatus::Success,
-        op: WcOp::RecvImmediate,
-        byte_len: 8,
-        immediate: Some(data),
-        invalidated: None,
-        solicited,
-    }
+    let mut completion = WorkCompletion::new(wr_id, QP, WcOp::RecvImmediate, WcStatus::Success);
+    completion.byte_len = 8;
+    completion.immediate = Some(data);
+    completion.solicited = solicited;
+    completion
 }
 
 /// Covers: EXT-7306-4.1-03, EXT-7306-4.1-04, EXT-7306-4.2-01, EXT-7306-6.3-01,

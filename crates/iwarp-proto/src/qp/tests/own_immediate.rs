@@ -38,16 +38,10 @@ fn known(capabilities: u64) -> Raw {
 }
 
 fn received(wr_id: u64, op: WcOp, byte_len: u32, immediate: &[u8; 8]) -> WorkCompletion {
-    WorkCompletion {
-        wr_id,
-        qp: QP,
-        status: WcStatus::Success,
-        op,
-        byte_len,
-        immediate: Some(*immediate),
-        invalidated: None,
-        solicited: false,
-    }
+    let mut completion = WorkCompletion::new(wr_id, QP, op, WcStatus::Success);
+    completion.byte_len = byte_len;
+    completion.immediate = Some(*immediate);
+    completion
 }
 
 #[test]
@@ -87,10 +81,9 @@ fn a_received_send_with_immediate_completes_its_receive_with_the_four_octets() {
     let completions = raw.end.completions();
     assert_eq!(completions[0], received(1, WcOp::Recv, 5, b"wxyz\0\0\0\0"));
     assert_eq!(completions[0].immediate_word(), Some(*b"wxyz"));
-    assert_eq!(
-        completions[1],
-        WorkCompletion { solicited: true, ..received(2, WcOp::Recv, 0, &[0; 8]) }
-    );
+    let mut solicited = received(2, WcOp::Recv, 0, &[0; 8]);
+    solicited.solicited = true;
+    assert_eq!(completions[1], solicited);
     assert_eq!((completions[2].wr_id, completions[2].immediate_word()), (3, None));
     assert_eq!(raw.end.host.octets(LOCAL)[100..105], *b"hello");
 }
