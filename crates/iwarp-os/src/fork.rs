@@ -1,11 +1,12 @@
 //! Has this process been forked since?
 //!
 //! A forked child has a copy of all memory and none of the threads. Connections, locks and
-//! registered memory in it belong to the parent, so every entry point asks first
-//! ([`ForkGeneration`]), what a child must have anew is [`PerProcess`], and the child's copies of
-//! our descriptors are closed at once: they would keep the parent's connections open.
+//! registered memory in it belong to the parent, so handles keep them as
+//! [`ProcessOwned`](crate::ProcessOwned), which asks first ([`ForkGeneration`]); what a child must
+//! have anew is [`PerProcess`], and the child's copies of our descriptors are closed at once: they
+//! would keep the parent's connections open.
 
-use std::io;
+use std::num::NonZeroU64;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
@@ -16,28 +17,20 @@ use crate::fd;
 
 /// The process in which something was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ForkGeneration(u64);
+pub struct ForkGeneration(NonZeroU64);
 
 impl ForkGeneration {
     /// This process.
     #[inline]
     pub fn new() -> Self {
-        Self(generation())
+        // Numbers begin at 1.
+        Self(NonZeroU64::new(generation()).unwrap_or(NonZeroU64::MIN))
     }
 
     /// Whether this is a child, of any depth, of that process. Two loads.
     #[inline]
     pub fn forked(self) -> bool {
-        self.0 != generation()
-    }
-
-    /// `Ok` in that process.
-    ///
-    /// # Errors
-    ///
-    /// `ENODEV` in a child.
-    pub fn check(self) -> io::Result<()> {
-        if self.forked() { Err(io::Error::from_raw_os_error(libc::ENODEV)) } else { Ok(()) }
+        self.0.get() != generation()
     }
 }
 

@@ -7,6 +7,7 @@
 //!   stream   sendmsg, recvmsg over such pieces    fork     has this process been forked?
 //!   poll     epoll, eventfd, a blocking wait      thread   threads that take no signals
 //!   cancel   a wait that can be cancelled         owner    whose the other end is
+//!   owned    what only the process that made it may use
 //!   clock, ticks, guid, exit, environment
 //! ```
 //!
@@ -29,6 +30,7 @@ pub mod exit;
 pub mod fd;
 pub mod fork;
 pub mod guid;
+pub mod owned;
 pub mod owner;
 pub mod part;
 pub mod poll;
@@ -41,6 +43,7 @@ pub mod ticks;
 pub use addr::{Interface, InterfaceAddr};
 pub use fd::FdPlace;
 pub use fork::{ForkGeneration, PerProcess};
+pub use owned::ProcessOwned;
 pub use part::{IoPart, IoPartMut};
 pub use poll::{Epoll, EventFd, EventFdKind, Events, Interest, Ready};
 pub use socket::{Ipv6Listen, Keepalive, Sharing, Spare, TcpSocket, Vitals};

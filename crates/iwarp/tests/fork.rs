@@ -6,14 +6,20 @@ mod common;
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use iwarp::cm::{ConnectParams, EventChannel, Id, Listener, connect};
+use iwarp::cm::{ConnectParams, ConnectionState, EventChannel, Id, Listener, connect};
 use iwarp::session;
-use iwarp::{Access, Device, Options, PostError, QpState, QueuePair, RecvRequest};
+use iwarp::verbs::{RegisterError, WindowType};
+use iwarp::{
+    Access, CompletionChannel, CompletionQueue, Device, ModifyError, Options, Payload, PostError,
+    QpState, QueuePair, QueuePairAttributes, RecvRequest, SendOp, SendRequest,
+};
 
 use crate::common::{DEADLINE, End, Setup, couple, parts};
 
@@ -112,45 +118,35 @@ fn what_a_child_inherits_answers_with_errors_and_can_be_dropped() {
     let noisy = client.device.create_cq(8, Some(&channel)).unwrap();
     let srq = client.pd.create_srq(8, 1);
     let region = client.region(64);
-    let window = client.pd.allocate_window(iwarp::verbs::WindowType::TwoA).unwrap();
+    let window = client.pd.allocate_window(WindowType::TwoA).unwrap();
     let events = EventChannel::new(&client.device).unwrap();
     let id = Id::new(&events).unwrap();
     let child = Forked::new(|| {
         assert!(client.device.is_inherited());
         assert!(sockets().is_disjoint(&connection), "the parent's connection is open here");
-        let refused = |error: io::Error| assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
-        refused(client.device.create_cq(8, None).unwrap_err());
-        refused(client.device.create_comp_channel().unwrap_err());
-        refused(channel.wait(None).unwrap_err());
-        refused(channel.look().unwrap_err());
+        refused(client.device.create_cq(8, None));
+        refused(client.device.create_comp_channel());
+        refused(channel.wait(None));
+        refused(channel.look());
         assert_eq!((channel.try_next(), noisy.poll_one(), noisy.depth()), (None, None, 0));
-        refused(noisy.resize(9).unwrap_err());
+        refused(noisy.resize(9));
         noisy.request_notify(false);
         assert!(client.pd.allocate(64, Access::LOCAL_WRITE).is_err());
-        assert!(client.pd.allocate_window(iwarp::verbs::WindowType::TwoA).is_err());
+        assert!(client.pd.allocate_window(WindowType::TwoA).is_err());
         let receive = RecvRequest { wr_id: 0, sges: &[] };
         assert_eq!(srq.post(&receive), Err(PostError::WrongState));
         assert_eq!(client.qp.post_recv(&receive), Err(PostError::WrongState));
-        let send = iwarp::SendRequest {
-            wr_id: 0,
-            op: iwarp::SendOp::Send { solicited: false, invalidate: None },
-            payload: iwarp::Payload::Inline(b"x"),
-            signaled: true,
-            fence: false,
-        };
-        assert_eq!(client.qp.post_send(&send), Err(PostError::WrongState));
+        assert_eq!(client.qp.post_send(&inline(b"x")), Err(PostError::WrongState));
         assert_eq!((client.qp.state(), client.qp.is_connected()), (QpState::Err, false));
         assert!(client.qp.modify(QpState::Reset).is_err());
         assert_eq!((client.qp.outstanding(), client.device.connections()), ((0, 0), 0));
         assert_eq!(client.device.poll_async_event(), None);
-        // A queue pair can be made, for what it is worth.
-        let made: QueuePair = parts_of(&client);
-        assert_eq!(made.state(), QpState::Err);
+        refused(make_qp(&client));
         assert!(window.next_stag().is_err());
-        refused(id.bind("127.0.0.1:0".parse().unwrap()).unwrap_err());
-        refused(id.resolve_addr(None, "127.0.0.1:9".parse().unwrap()).unwrap_err());
-        refused(events.wait(Some(DEADLINE)).unwrap_err());
-        refused(listener.accept(Some(DEADLINE)).unwrap_err());
+        refused(id.bind("127.0.0.1:0".parse().unwrap()));
+        refused(id.resolve_addr(None, "127.0.0.1:9".parse().unwrap()));
+        refused(events.wait(Some(DEADLINE)));
+        refused(listener.accept(Some(DEADLINE)));
         client.connection.disconnect();
         assert_eq!(client.connection.wait_disconnected(Some(DEADLINE)), None);
     });
@@ -158,15 +154,358 @@ fn what_a_child_inherits_answers_with_errors_and_can_be_dropped() {
     ping(&client, &server);
     let child = Forked::new(move || {
         let (region, error) = region.deregister().unwrap_err();
-        assert_eq!(error, iwarp::verbs::RegisterError::UnknownStag);
+        assert_eq!(error, RegisterError::UnknownStag);
         drop((region, window, srq, noisy, channel, listener, id, events));
         drop((client, server));
     });
     child.succeeded();
 }
 
-fn parts_of(end: &End) -> QueuePair {
-    end.pd.create_qp(&iwarp::QueuePairAttributes::new(&end.send_cq, &end.recv_cq)).unwrap()
+fn make_qp(end: &End) -> io::Result<QueuePair> {
+    end.pd.create_qp(&QueuePairAttributes::new(&end.send_cq, &end.recv_cq))
+}
+
+/// What has methods that programs call, on objects that a child may have inherited.
+const SOURCES: [&str; 15] = [
+    include_str!("../src/verbs/channel.rs"),
+    include_str!("../src/verbs/cq.rs"),
+    include_str!("../src/verbs/device.rs"),
+    include_str!("../src/verbs/mr.rs"),
+    include_str!("../src/verbs/pd.rs"),
+    include_str!("../src/verbs/qp.rs"),
+    include_str!("../src/verbs/srq.rs"),
+    include_str!("../src/cm/blocking.rs"),
+    include_str!("../src/cm/channel.rs"),
+    include_str!("../src/cm/id.rs"),
+    include_str!("../src/session/block.rs"),
+    include_str!("../src/session/operations.rs"),
+    include_str!("../src/session/pending.rs"),
+    include_str!("../src/session/scope.rs"),
+    include_str!("../src/session/setup.rs"),
+];
+
+/// A method that is new has to be called in one of the tests here.
+#[test]
+fn every_public_method_is_called_in_a_child() {
+    let called = include_str!("fork.rs");
+    let mut methods = 0;
+    for source in SOURCES {
+        for (start, _) in source.match_indices("    pub ") {
+            // What is hidden in the docs is for simulators and tests.
+            if source[..start].trim_end().ends_with("#[doc(hidden)]") {
+                continue;
+            }
+            let rest = &source[start..];
+            let Some((head, arguments)) = rest.split_once('(') else { continue };
+            let words: Vec<&str> = head.split_whitespace().collect();
+            let ["pub", .., "fn", name] = words[..] else { continue };
+            let receiver = arguments.split([',', ')', ':']).next().unwrap_or_default();
+            if !receiver.split([' ', '&']).any(|word| word == "self") {
+                continue;
+            }
+            let name = name.split('<').next().unwrap_or_default();
+            methods += 1;
+            assert!(called.contains(&format!(".{name}(")), "{name} is not called in a child");
+        }
+    }
+    assert!(methods > 120, "{methods}");
+}
+
+fn refused<T>(result: io::Result<T>) {
+    assert_eq!(result.err().and_then(|error| error.raw_os_error()), Some(libc::ENODEV));
+}
+
+/// Forks while this thread has a completion queue locked, so that the child finds it locked for ever.
+fn fork_with_a_lock_held(cq: &CompletionQueue, child: impl FnOnce()) -> Forked {
+    let (mut child, mut forked) = (Some(child), None);
+    let fork = |_| forked = Some(Forked::new(|| child.take().unwrap()()));
+    assert_eq!(cq.poll_each(1, fork), 1);
+    // What `child` holds is dropped in the parent too, where nothing is locked any more.
+    forked.unwrap()
+}
+
+#[test]
+fn verbs_in_a_child_answer_and_none_hangs() {
+    let _alone = common::alone();
+    let (client, server) = Setup::default().connect();
+    let channel = client.device.create_comp_channel().unwrap();
+    let noisy = client.device.create_cq(8, Some(&channel)).unwrap();
+    let srq = client.pd.create_srq(8, 1);
+    let mut region = client.region(64);
+    let window = client.pd.allocate_window(WindowType::TwoA).unwrap();
+    let (send_cq, recv_cq) = (client.send_cq.clone(), client.recv_cq.clone());
+    let attributes = QueuePairAttributes::new(&send_cq, &recv_cq);
+    let found = client.pd.create_addressable_qp(&attributes).unwrap();
+    let peer = client.device.gids().unwrap()[0].addr;
+    let gid = client.device.gids().unwrap().remove(0);
+    let (number, device_name) = (client.qp.number(), client.device.name().to_owned());
+    let (guid, lkey) = (client.device.node_guid(), region.lkey());
+    client.post_recv(1, &[region.whole()]);
+    let source = server.region_of(b"x");
+    server.send(2, &[source.whole()]);
+    server.sent();
+    let came = std::time::Instant::now();
+    while client.recv_cq.poll(&mut Vec::new(), 0) == 0 && came.elapsed() < DEADLINE {
+        // Moves what has come, and takes nothing.
+        if client.qp.outstanding().1 == 0 {
+            break;
+        }
+    }
+    let child = fork_with_a_lock_held(&recv_cq, || {
+        let device = &client.device;
+        assert!(device.is_inherited());
+        refused(device.sibling());
+        refused(device.named_sibling(0));
+        refused(device.gids());
+        refused(device.lid());
+        refused(device.create_comp_channel());
+        refused(device.create_cq(8, None));
+        assert_eq!((device.name(), device.node_guid()), (&*device_name, guid));
+        assert_eq!(device.system_image_guid(), guid);
+        assert_eq!((device.place_of(peer), device.connections()), (0, 0));
+        assert_eq!(device.options().personality, device.personality());
+        assert!(device.attributes().max_qp > 0 && !device.addresses().unwrap().is_empty());
+        assert!(device.async_fd().as_raw_fd() >= 0);
+        assert_eq!(device.poll_async_event(), None);
+        device.discard_async_events(|_| true);
+
+        let pd = device.alloc_pd();
+        for pd in [&pd, &client.pd] {
+            let id = pd.id();
+            assert_eq!(id.0 == 0, id != client.pd.id());
+            assert!(pd.allocate(64, Access::LOCAL_WRITE).is_err());
+            let buffer = Arc::new(iwarp::Buffer::try_new(64).unwrap());
+            assert!(pd.register(Arc::clone(&buffer), Access::LOCAL_WRITE).is_err());
+            let place = std::ptr::null_mut();
+            // SAFETY: nothing is registered in a child.
+            assert!(unsafe { pd.register_raw(place, 8, Access::LOCAL_WRITE) }.is_err());
+            // SAFETY: likewise.
+            assert!(unsafe { pd.register_raw_at(place, 8, 0, Access::LOCAL_WRITE) }.is_err());
+            assert!(pd.allocate_window(WindowType::TwoA).is_err());
+            refused(pd.create_qp(&attributes));
+            refused(pd.create_addressable_qp(&attributes));
+            let srq = pd.create_srq(8, 1);
+            let receive = RecvRequest { wr_id: 0, sges: &[] };
+            assert_eq!(srq.post(&receive), Err(PostError::WrongState));
+            assert_eq!(srq.number(), 0);
+        }
+
+        assert_eq!((region.lkey(), region.rkey(), region.base().0), (lkey, lkey, 0));
+        assert_eq!((region.len(), region.is_empty()), (64, false));
+        assert!(region.access().contains(Access::LOCAL_WRITE));
+        assert!(region.buffer().is_some() && region.sge(0, 8).length == 8);
+        assert_eq!(region.whole().length, 64);
+        // SAFETY: nothing is changed in a child.
+        assert!(unsafe { region.reregister(None, None, Some(Access::LOCAL_WRITE)) }.is_err());
+        let (_region, error) = region.deregister().unwrap_err();
+        assert_eq!(error, RegisterError::UnknownStag);
+        assert_eq!(window.kind(), WindowType::TwoA);
+        assert_ne!(window.stag(), lkey);
+        assert!(window.next_stag().is_err());
+
+        // One of the three is locked.
+        for cq in [&client.recv_cq, &client.send_cq, &noisy] {
+            assert!(cq.number() > 0 && cq.depth() == 0);
+            assert_eq!(cq.poll(&mut Vec::new(), 8), 0);
+            assert_eq!(cq.poll_each(8, |_| unreachable!()), 0);
+            assert_eq!(cq.poll_one(), None);
+            cq.request_notify(false);
+            cq.discard(number);
+            refused(cq.resize(9));
+        }
+        refused(channel.wait(Some(DEADLINE)));
+        refused(channel.look());
+        CompletionChannel::stop_looking();
+        channel.discard(noisy.number());
+        assert_eq!(channel.try_next(), None);
+        assert!(channel.as_fd().as_raw_fd() >= 0);
+        srq.set_limit(3);
+        assert_eq!((srq.limit(), srq.depth()), (0, 8));
+
+        let receive = RecvRequest { wr_id: 0, sges: &[] };
+        let send = inline(b"x");
+        for qp in [&client.qp, &found] {
+            assert_eq!((qp.state(), qp.is_connected()), (QpState::Err, false));
+            refused(system(qp.modify(QpState::Reset)));
+            refused(system(qp.connect_to(&iwarp::Peer::new(&gid, peer, number, 0))));
+            qp.set_psn(3);
+            assert_eq!((qp.psn(), qp.peer().is_none()), (0, true));
+            qp.set_retry(iwarp::Retry::default());
+            qp.set_rnr_wait(None);
+            let _ = (qp.retry(), qp.capabilities());
+            assert_eq!(qp.post_send(&send), Err(PostError::WrongState));
+            assert_eq!(qp.post_sends(&[send]), Err((0, PostError::WrongState)));
+            assert_eq!(qp.post_recv(&receive), Err(PostError::WrongState));
+            assert_eq!(qp.post_recvs(&[receive]), Err((0, PostError::WrongState)));
+            qp.set_remote_access(Access::empty());
+            assert_eq!((qp.read_depths(), qp.room(), qp.outstanding()), ((0, 0), (0, 0), (0, 0)));
+        }
+        assert_eq!(client.qp.number(), number);
+        let _ = format!("{device:?} {:?} {:?} {:?}", client.qp, client.recv_cq, client.pd);
+        drop((found, srq, channel, window, client, server));
+    });
+    child.succeeded();
+}
+
+fn inline(octets: &[u8]) -> SendRequest<'_> {
+    SendRequest {
+        wr_id: 0,
+        op: SendOp::Send { solicited: false, invalidate: None },
+        payload: Payload::Inline(octets),
+        signaled: true,
+        fence: false,
+    }
+}
+
+/// What the system says to a change of state.
+fn system(result: Result<(), ModifyError>) -> io::Result<()> {
+    match result {
+        Ok(()) => Ok(()),
+        Err(ModifyError::System(error)) => Err(error),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn the_connection_manager_in_a_child_answers_and_does_not_hang() {
+    let _alone = common::alone();
+    let any = "127.0.0.1:0".parse().unwrap();
+    let (client, server) = Setup::default().connect();
+    let listener = Listener::bind(&server.device, any).unwrap();
+    let addr = listener.local_addr().unwrap();
+    let events = EventChannel::new(&client.device).unwrap();
+    let (id, calling) = (Id::new(&events).unwrap(), Id::new(&events).unwrap());
+    let (pd, _send_cq, _recv_cq, qp) = parts(&client.device, 8);
+    calling.resolve_addr(None, addr).unwrap();
+    calling.connect(&qp, &ConnectParams::default()).unwrap();
+    let incoming = listener.accept(Some(DEADLINE)).unwrap().expect("nobody connects");
+    let params = ConnectParams::default();
+    let child = Forked::new(|| {
+        for id in [&id, &calling] {
+            assert_eq!(id.state(), ConnectionState::Idle);
+            id.set_context(Arc::new(3));
+            assert!(id.context().is_none());
+            id.migrate(&events);
+            id.set_share_address(true);
+            id.set_ipv6_only(true);
+            id.set_traffic_class(1);
+            id.notify(0, 0);
+            refused(id.bind(any));
+            refused(id.listen(1));
+            assert_eq!((id.local_addr(), id.peer_addr()), (None, None));
+            refused(id.resolve_addr(None, addr));
+            refused(id.resolve_route());
+            refused(id.connect(&qp, &params));
+            refused(id.connect_first(&params));
+            refused(id.establish(&qp));
+            refused(id.accept(&qp, &params));
+            refused(id.reject(&[]));
+            id.disconnect();
+            id.close();
+            assert!(format!("{id:?}").contains("inherited"));
+        }
+        assert!(id == id.clone() && id != calling);
+        refused(Id::new(&events));
+        refused(EventChannel::new(&client.device));
+        refused(events.wait(Some(DEADLINE)));
+        assert!(events.try_next().is_none());
+        assert_eq!(listener.local_addr(), None);
+        refused(listener.accept(Some(DEADLINE)));
+        refused(Listener::bind(&client.device, any));
+        assert!(connect(&client.device, addr, &qp, &params, DEADLINE).is_err());
+        assert_eq!((incoming.private_data(), incoming.peer_addr()), (&[][..], None));
+        let _ = incoming.read_depths();
+        assert!(incoming.accept(&qp, &params).is_err());
+        let connection = &client.connection;
+        assert_eq!((connection.local_addr(), connection.peer_addr()), (None, None));
+        assert!(connection.private_data().is_empty());
+        assert_eq!(connection.id().state(), ConnectionState::Idle);
+        connection.disconnect();
+        assert_eq!(connection.wait_disconnected(Some(DEADLINE)), None);
+        drop((events, id, calling, listener, pd, qp, client, server));
+    });
+    child.succeeded();
+}
+
+#[test]
+fn sessions_in_a_child_answer_and_none_hangs() {
+    let _alone = common::alone();
+    let device = Device::with_options(Options::default()).unwrap();
+    let pd = device.alloc_pd();
+    let listener = session::Listener::bind(&pd, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let addr = listener.local_addr().unwrap();
+    let accept = || session::Session::accept(listener.accept().wait().unwrap()).wait().unwrap();
+    let (ours, theirs) = thread::scope(|scope| {
+        let theirs = scope.spawn(accept);
+        (session::Session::connect(&pd, addr).wait().unwrap(), theirs.join().unwrap())
+    });
+    let granted = theirs.expose(64, Access::REMOTE).unwrap();
+    let grant = session::RemoteGrant::from_octets(&granted.grant().to_octets());
+    let calling = [0; 3].map(|_| session::Session::connect(&pd, addr));
+    let requests = [0; 3].map(|_| listener.accept().wait().unwrap());
+    let pool = session::BlockPool::new(&pd, 64, 16).unwrap();
+    let mut blocks = std::iter::from_fn(|| pool.take()).collect::<Vec<_>>();
+    let pending = [0; 3].map(|_| ours.recv(blocks.pop().unwrap()));
+    let [prepared, other, third] = [0; 3].map(|_| session::Config::default().prepare(&pd).unwrap());
+    let mut own = blocks.pop().unwrap();
+    own.fill_from(b"the program's own");
+    let child = Forked::new(move || {
+        assert_eq!((&*own, own.capacity()), (&b"the program's own"[..], 64));
+        own.set_len(3);
+        let mut block = || blocks.pop().unwrap();
+        assert!(ours.send(block()).wait().is_err());
+        assert!(ours.send_with(block(), session::SendFlags::default()).wait().is_err());
+        assert!(ours.send_inline(b"x").wait().is_err());
+        assert!(ours.immediate([0; 8]).wait().is_err());
+        assert!(ours.recv(block()).wait().is_err());
+        assert!(ours.write(block(), &grant, 0).wait().is_err());
+        assert!(ours.read(&grant, 0, block()).wait().is_err());
+        assert!(ours.fetch_add(&grant, 0, 1).wait().is_err());
+        assert!(ours.compare_swap(&grant, 0, 1, 2).wait().is_err());
+        assert!(ours.expose(64, Access::REMOTE_READ).is_err());
+        let mut answer = [0; 8];
+        ours.scope(|scope| {
+            assert!(scope.send(b"x").wait().is_err());
+            assert!(scope.write(b"x", &grant, 0).wait().is_err());
+            let (one, other) = answer.split_at_mut(4);
+            assert!(scope.recv(one).wait().is_err());
+            assert!(scope.read(&grant, 0, other).wait().is_err());
+        });
+        assert!(!ours.is_connected() && ours.private_data().is_empty());
+        assert_eq!((ours.local_addr(), ours.peer_addr()), (None, None));
+        assert_eq!(ours.pd().id(), pd.id());
+        ours.abort();
+        let _ = format!("{ours:?} {prepared:?} {pool:?}");
+        let [one, two, three] = pending;
+        assert!(!one.is_done());
+        assert!(one.wait().is_err());
+        assert!(two.wait_timeout(DEADLINE).unwrap().is_err());
+        drop(three);
+        assert!(ours.close().wait().is_err());
+        assert_eq!((pool.available(), pool.count(), pool.block_len()), (0, 16, 64));
+        assert!(pool.take().is_none());
+        assert!(prepared.recv(block()).wait().is_err());
+        assert!(prepared.expose(64, Access::REMOTE_READ).is_err());
+        let mut prepared = prepared;
+        prepared.set_private_data(b"x");
+        assert!(prepared.connect(addr).wait().is_err());
+        assert!(session::Config::default().prepare(&pd).is_err());
+        let [first, second, dropped] = requests;
+        assert!(first.private_data().is_empty() && first.peer_addr().is_none());
+        assert_eq!(first.pd().id(), pd.id());
+        assert!(other.accept(first).wait().is_err());
+        refused(second.reject(&[]));
+        drop((dropped, third));
+        let [one, two, three] = calling;
+        assert!(one.wait().is_err());
+        assert!(two.wait_timeout(DEADLINE).is_err());
+        drop(three);
+        refused(listener.accept().wait());
+        refused(listener.accept().wait_timeout(DEADLINE));
+        assert_eq!(listener.local_addr(), None);
+        drop((own, blocks, pool, granted, theirs, listener, pd, device));
+    });
+    child.succeeded();
 }
 
 #[test]

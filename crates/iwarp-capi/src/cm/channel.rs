@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use iwarp::cm::EventChannel;
 use iwarp_os::cancel::wait_cancellable;
-use iwarp_os::{ForkGeneration, PerProcess};
+use iwarp_os::{PerProcess, ProcessOwned};
 
 use super::abi::*;
 use super::id::{CmId, Shared};
@@ -24,10 +24,9 @@ use crate::guard::{self, Errno, INVALID};
 #[repr(C)]
 pub struct CmChannel {
     abi: rdma_event_channel,
-    live: Mutex<Option<Live>>,
+    live: ProcessOwned<Mutex<Option<Live>>>,
     /// Which thread has destroyed it.
     destroyer: AtomicUsize,
-    process: ForkGeneration,
 }
 
 struct Live {
@@ -50,16 +49,15 @@ impl CmChannel {
         let place = lock(UNUSED.get()).pop().map_or_else(
             || {
                 let abi = rdma_event_channel { fd: Cell::new(-1) };
-                let (live, process) = (Mutex::new(None), ForkGeneration::new());
-                let destroyer = AtomicUsize::new(0);
-                Box::into_raw(Box::new(Self { abi, live, destroyer, process }))
+                let (live, destroyer) = (ProcessOwned::new(Mutex::default()), AtomicUsize::new(0));
+                Box::into_raw(Box::new(Self { abi, live, destroyer }))
             },
             |unused| unused.0,
         );
         // SAFETY: never freed.
         let this = unsafe { &*place };
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        *lock(&this.live) = Some(Live { channel, serial });
+        *lock(this.live.check()?) = Some(Live { channel, serial });
         this.abi.fd.set(fd);
         Ok(place.cast())
     }
@@ -84,10 +82,7 @@ impl CmChannel {
     unsafe fn with_serial(channel: *mut rdma_event_channel) -> Result<(EventChannel, u64), Errno> {
         // SAFETY: the caller's promise; `abi` is the first field, and the memory stays.
         let this = unsafe { channel.cast::<Self>().as_ref() }.ok_or(INVALID)?;
-        if this.process.forked() {
-            return Err(Errno(libc::EBADF));
-        }
-        let live = lock(&this.live);
+        let live = lock(this.live.alive().ok_or(Errno(libc::EBADF))?);
         let live = live.as_ref().ok_or(Errno(libc::EBADF))?;
         Ok((live.channel.clone(), live.serial))
     }
@@ -103,8 +98,7 @@ impl CmChannel {
         // SAFETY: as in `with_serial`.
         let this = unsafe { channel.cast::<Self>().as_ref() };
         this.is_some_and(|this| {
-            !this.process.forked()
-                && lock(&this.live).is_none()
+            this.live.alive().is_some_and(|live| lock(live).is_none())
                 && this.destroyer.load(Ordering::SeqCst) != this_thread()
         })
     }
@@ -115,11 +109,9 @@ impl CmChannel {
     pub(super) unsafe fn destroy(channel: *mut rdma_event_channel) {
         // SAFETY: the caller's promise.
         let Some(this) = (unsafe { channel.cast::<Self>().as_ref() }) else { return };
-        if this.process.forked() {
-            return;
-        }
+        let Some(live) = this.live.alive() else { return };
         this.destroyer.store(this_thread(), Ordering::SeqCst);
-        let live = lock(&this.live).take();
+        let live = lock(live).take();
         if live.is_some() {
             this.abi.fd.set(-1);
             lock(UNUSED.get()).push(Unused(channel.cast()));

@@ -2,13 +2,13 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use iwarp::cm::ConnectParams;
+use iwarp::cm::{ConnectParams, ConnectionState};
 use iwarp::{CompletionQueue, QueuePair, QueuePairAttributes};
 
 use super::abi::{RDMA_MAX_DEPTH, rdma_cm_id, rdma_conn_param};
 use super::channel::complete;
 use super::device;
-use super::id::{CmId, Step};
+use super::id::CmId;
 use crate::guard::{self, Errno, INVALID};
 use crate::verbs::qp::{self, Qp};
 
@@ -125,11 +125,10 @@ pub extern "C-unwind" fn rdma_connect(
         check(id, param)?;
         let (served, outstanding) = device::depths()?;
         let mut state = id.state();
-        let before = std::mem::replace(&mut state.step, Step::Connecting);
         (state.responder_resources, state.initiator_depth) = (served, outstanding);
         drop(state);
         let params = params(id, param);
-        connect(id, &params).inspect_err(|_| id.state().step = before)?;
+        connect(id, &params)?;
         Ok(0)
     });
     if begun == 0 { complete(id) } else { begun }
@@ -150,20 +149,13 @@ pub extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
         if !id.qp.get().is_null() {
             return Err(INVALID);
         }
-        let step = id.state().step;
-        match step {
-            Step::Responded => establish(id)?,
-            _ => return Err(INVALID),
+        if id.id.state() != ConnectionState::Responded {
+            return Err(INVALID);
         }
+        with_queue_pair(id, |queue_pair| Ok(id.id.establish(queue_pair)?))?;
+        refresh_state(id);
         Ok(0)
     })
-}
-
-fn establish(id: &CmId) -> Result<(), Errno> {
-    with_queue_pair(id, |queue_pair| Ok(id.id.establish(queue_pair)?))?;
-    id.state().step = Step::Connected;
-    refresh_state(id);
-    Ok(())
 }
 
 /// `rdma_accept`; `RDMA_CM_EVENT_ESTABLISHED` follows.
@@ -176,21 +168,15 @@ pub extern "C-unwind" fn rdma_accept(
         let id = unsafe { CmId::of(id)? };
         check(id, param)?;
         let (served, outstanding) = device::depths()?;
-        let mut state = id.state();
-        if state.step != Step::Requested {
+        if id.id.state() != ConnectionState::Requested {
             return Err(INVALID);
         }
+        let mut state = id.state();
         state.responder_resources = state.responder_resources.min(served);
         state.initiator_depth = state.initiator_depth.min(outstanding);
-        // Before the peer can make anything happen.
-        state.step = Step::Connected;
         drop(state);
         let params = params(id, param);
-        let accepted = with_queue_pair(id, |queue_pair| Ok(id.id.accept(queue_pair, &params)?));
-        if let Err(error) = accepted {
-            id.state().step = Step::Over;
-            return Err(error);
-        }
+        with_queue_pair(id, |queue_pair| Ok(id.id.accept(queue_pair, &params)?))?;
         refresh_state(id);
         Ok(0)
     });
@@ -209,7 +195,6 @@ pub extern "C" fn rdma_reject(id: *mut rdma_cm_id, data: *const c_void, len: u8)
             unsafe { std::slice::from_raw_parts(data.cast::<u8>(), len.into()) }
         };
         id.id.reject(octets)?;
-        id.state().step = Step::Over;
         Ok(0)
     })
 }
@@ -224,8 +209,8 @@ pub extern "C" fn rdma_notify(id: *mut rdma_cm_id, _event: c_uint) -> c_int {
     guard::minus_one(|| {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
-        match id.state().step {
-            Step::Connected | Step::Over => Ok(0),
+        match id.id.state() {
+            ConnectionState::Connected | ConnectionState::Over => Ok(0),
             _ => Err(INVALID),
         }
     })
@@ -237,12 +222,11 @@ pub extern "C-unwind" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     let begun = guard::minus_one(|| {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
-        let step = id.state().step;
-        match step {
-            Step::Connected => id.id.disconnect(),
+        match id.id.state() {
+            ConnectionState::Connected => id.id.disconnect(),
             // The program knows that already, and no event follows. What was posted may have outlived
             // the connection, and is flushed.
-            Step::Over => {
+            ConnectionState::Over => {
                 id.id.disconnect();
                 refresh_state(id);
                 over = true;

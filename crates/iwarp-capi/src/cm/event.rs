@@ -11,7 +11,7 @@ use super::abi::*;
 use super::channel::{CmChannel, CmEvent};
 use super::connect;
 use super::device;
-use super::id::{CmId, Resolution, Shared, Step};
+use super::id::{CmId, Resolution, Shared};
 use crate::guard::Errno;
 
 /// Reasons of the InfiniBand connection manager for a REJ.
@@ -116,10 +116,7 @@ fn new_id(id: Id, listener: &CmId) -> Result<*mut CmId, Errno> {
     let new = CmId::make(id, channel, listener.context.get(), listener.ps, listener.qp_type);
     // SAFETY: just made.
     let this = unsafe { &*new };
-    let mut state = this.state();
-    state.sync = sync;
-    state.step = Step::Requested;
-    drop(state);
+    this.state().sync = sync;
     device::enter(this)?;
     this.show_addresses();
     if device::is_infiniband() {
@@ -132,7 +129,6 @@ fn new_id(id: Id, listener: &CmId) -> Result<*mut CmId, Errno> {
 fn tell(this: &CmId, kind: EventKind) -> Option<Told> {
     Some(match kind {
         EventKind::AddressResolved => {
-            this.state().step = Step::Idle;
             match device::enter(this) {
                 Ok(()) => this.show_addresses(),
                 Err(Errno(error)) => return Some(Told::new(RDMA_CM_EVENT_ADDR_ERROR, -error)),
@@ -146,7 +142,8 @@ fn tell(this: &CmId, kind: EventKind) -> Option<Told> {
             Told::new(RDMA_CM_EVENT_ROUTE_RESOLVED, 0)
         }
         EventKind::Established { private_data, ird, ord, .. } => {
-            established(this);
+            this.show_addresses();
+            connect::refresh_state(this);
             let mut told = Told::new(RDMA_CM_EVENT_ESTABLISHED, 0);
             told.private_data = private_data;
             (told.responder_resources, told.initiator_depth) = (depth(ird), depth(ord));
@@ -154,14 +151,12 @@ fn tell(this: &CmId, kind: EventKind) -> Option<Told> {
         }
         EventKind::Responded { private_data, ird, ord } => {
             this.show_addresses();
-            this.state().step = Step::Responded;
             let mut told = Told::new(RDMA_CM_EVENT_CONNECT_RESPONSE, 0);
             told.private_data = private_data;
             (told.responder_resources, told.initiator_depth) = (depth(ird), depth(ord));
             told
         }
-        EventKind::Unreachable(error) if this.state().step == Step::Resolving => {
-            this.state().step = Step::Idle;
+        EventKind::AddressError(error) => {
             Told::new(RDMA_CM_EVENT_ADDR_ERROR, -Errno::from(error).0)
         }
         EventKind::Rejected { private_data, ird, ord } => {
@@ -188,7 +183,6 @@ fn tell(this: &CmId, kind: EventKind) -> Option<Told> {
             failed(this, RDMA_CM_EVENT_CONNECT_ERROR, -libc::EPROTO)
         }
         EventKind::Disconnected(_) => {
-            this.state().step = Step::Over;
             connect::refresh_state(this);
             Told::new(RDMA_CM_EVENT_DISCONNECTED, 0)
         }
@@ -204,12 +198,6 @@ fn tell(this: &CmId, kind: EventKind) -> Option<Told> {
         // A request has an id of its own, and C programs know no other kind.
         _ => return None,
     })
-}
-
-fn established(this: &CmId) {
-    this.state().step = Step::Connected;
-    this.show_addresses();
-    connect::refresh_state(this);
 }
 
 /// Nobody answers, or nobody wants to: told as the kernel's iWARP connection manager tells it,
@@ -233,7 +221,6 @@ fn refused(this: &CmId, error: &io::Error) -> Told {
 
 /// The connection was not made.
 fn failed(this: &CmId, event: u32, status: i32) -> Told {
-    this.state().step = Step::Idle;
     // What was posted meanwhile is flushed when the peer refuses (as librdmacm does).
     if event == RDMA_CM_EVENT_REJECTED {
         connect::if_alive(this, |qp| {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 
 use iwarp::Log;
 use iwarp::cm::Id;
-use iwarp_os::ForkGeneration;
+use iwarp_os::{ForkGeneration, ProcessOwned};
 
 use super::abi::{
     RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, ibv_ece, ibv_sa_path_rec, rdma_addr,
@@ -38,7 +38,6 @@ pub struct CmId {
 pub(super) struct State {
     /// The program gave no channel: steps wait.
     pub(super) sync: bool,
-    pub(super) step: Step,
     /// Reads of the peer's to serve, and of our own to have outstanding, where the program leaves
     /// it open.
     pub(super) responder_resources: u8,
@@ -59,22 +58,6 @@ pub(super) struct State {
     path: Option<Box<ibv_sa_path_rec>>,
 }
 
-/// Where an id is on its way.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Step {
-    Idle,
-    Resolving,
-    Listening,
-    /// A request that waits for the answer.
-    Requested,
-    Connecting,
-    /// The peer accepted, and the program has to call `rdma_establish`.
-    Responded,
-    Connected,
-    /// There was a connection, and the program knows of its end.
-    Over,
-}
-
 /// State of `rdma_resolve_addrinfo`.
 pub(super) enum Resolution {
     None,
@@ -84,8 +67,20 @@ pub(super) enum Resolution {
 /// What events and their acknowledgement need of an id, which may be gone.
 pub(super) struct Shared {
     id: AtomicPtr<CmId>,
+    events: ProcessOwned<Events>,
+}
+
+/// Those of an id that the program has.
+#[derive(Default)]
+struct Events {
     count: Mutex<Count>,
     acknowledged: Condvar,
+}
+
+impl Events {
+    fn count(&self) -> MutexGuard<'_, Count> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[derive(Default)]
@@ -96,14 +91,14 @@ struct Count {
 
 impl Shared {
     fn new() -> Arc<Self> {
-        let (count, acknowledged) = (Mutex::default(), Condvar::new());
-        Arc::new(Self { id: AtomicPtr::new(null_mut()), count, acknowledged })
+        let events = ProcessOwned::new(Events::default());
+        Arc::new(Self { id: AtomicPtr::new(null_mut()), events })
     }
 
     /// The id, which stays until an event that is to be made is acknowledged; `None` when it is
-    /// being destroyed.
+    /// being destroyed, or this is a forked child.
     pub(super) fn hand_out(&self) -> Option<*mut CmId> {
-        let mut count = self.count();
+        let mut count = self.events.alive()?.count();
         if count.gone {
             return None;
         }
@@ -113,26 +108,26 @@ impl Shared {
 
     /// An event was acknowledged.
     pub(super) fn acknowledge(&self) {
-        let mut count = self.count();
+        let Some(events) = self.events.alive() else { return };
+        let mut count = events.count();
         count.handed_out = count.handed_out.saturating_sub(1);
         drop(count);
-        self.acknowledged.notify_all();
+        events.acknowledged.notify_all();
     }
 
     /// Waits until all events are acknowledged.
     pub(super) fn settle(&self) {
-        let mut count = self.count();
+        let Some(events) = self.events.alive() else { return };
+        let mut count = events.count();
         while count.handed_out > 0 {
-            count = self.acknowledged.wait(count).unwrap_or_else(PoisonError::into_inner);
+            count = events.acknowledged.wait(count).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     fn retire(&self) {
-        self.count().gone = true;
-    }
-
-    fn count(&self) -> MutexGuard<'_, Count> {
-        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+        if let Some(events) = self.events.alive() {
+            events.count().gone = true;
+        }
     }
 }
 
@@ -184,7 +179,6 @@ impl CmId {
         };
         let state = State {
             sync: false,
-            step: Step::Idle,
             responder_resources: 0,
             initiator_depth: 0,
             connect_data: Vec::new(),
@@ -210,6 +204,13 @@ impl CmId {
         made
     }
 
+    /// The id behind a pointer that the program has. Nothing else makes one of such a pointer, as a
+    /// forked child must not get there.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for null, `EBADF` for the parent's of a forked child.
+    ///
     /// # Safety
     ///
     /// The pointer is null or of an id that is not destroyed.
@@ -426,16 +427,11 @@ pub extern "C-unwind" fn rdma_resolve_addr(
 }
 
 fn resolve_addr(id: &CmId, src: Option<SocketAddr>, dst: SocketAddr) -> Result<(), Errno> {
-    let before = std::mem::replace(&mut id.state().step, Step::Resolving);
     // SAFETY: as in `show_addresses`; no event has made another thread look at it yet.
     unsafe { &mut *id.route.get() }.addr.dst = addr::storage(dst);
     // An unspecified source leaves the choice to us, but may say the port.
     let src = src.filter(|src| !src.ip().is_unspecified() || src.port() != 0);
-    if let Err(error) = id.id.resolve_addr(src, dst) {
-        id.state().step = before;
-        return Err(error.into());
-    }
-    Ok(())
+    Ok(id.id.resolve_addr(src, dst)?)
 }
 
 /// `rdma_resolve_route`; ends in `RDMA_CM_EVENT_ROUTE_RESOLVED`.
@@ -456,7 +452,6 @@ pub extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
         let id = unsafe { CmId::of(id)? };
         id.connected_only()?;
         id.id.listen(u32::try_from(backlog).unwrap_or(0))?;
-        id.state().step = Step::Listening;
         id.show_addresses();
         Ok(0)
     })
@@ -493,13 +488,13 @@ pub(super) fn migrate(id: &CmId, channel: *mut rdma_event_channel) -> Result<(),
 }
 
 /// `rdma_get_src_port`: in network order.
-pub extern "C" fn rdma_get_src_port(id: &CmId) -> u16 {
+pub extern "C" fn rdma_get_src_port(id: &rdma_cm_id) -> u16 {
     // SAFETY: as in `show_addresses`.
     port(unsafe { &(*id.route.get()).addr.src })
 }
 
 /// `rdma_get_dst_port`: in network order.
-pub extern "C" fn rdma_get_dst_port(id: &CmId) -> u16 {
+pub extern "C" fn rdma_get_dst_port(id: &rdma_cm_id) -> u16 {
     // SAFETY: as above.
     port(unsafe { &(*id.route.get()).addr.dst })
 }

@@ -4,10 +4,11 @@
 //! the acknowledgements (`ibv_ack_cq_events`, `ibv_ack_async_event`).
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use iwarp::verbs::OutOfMemory;
-use iwarp_os::ForkGeneration;
+use iwarp_os::ProcessOwned;
 
 /// For what other threads enter meanwhile.
 const ROOM: usize = 16;
@@ -21,11 +22,19 @@ pub(crate) enum Key {
 }
 
 /// The objects that a source of events can name.
+#[derive(Debug)]
+pub(crate) struct Book(ProcessOwned<Pages>);
+
 #[derive(Debug, Default)]
-pub(crate) struct Book {
+struct Pages {
     entries: Mutex<HashMap<Key, Entry>>,
     acknowledged: Condvar,
-    process: ForkGeneration,
+}
+
+impl Default for Book {
+    fn default() -> Self {
+        Self(ProcessOwned::new(Pages::default()))
+    }
 }
 
 #[derive(Debug)]
@@ -37,18 +46,25 @@ struct Entry {
 
 impl Book {
     /// Makes room for another one, so that [`Self::enter`] needs no memory.
-    pub(crate) fn prepare(&self) -> Result<(), OutOfMemory> {
-        self.entries().try_reserve(ROOM).map_err(|_| OutOfMemory)
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; `ENODEV` in a forked child.
+    pub(crate) fn prepare(&self) -> io::Result<()> {
+        let Self(pages) = self;
+        Ok(pages.check()?.entries().try_reserve(ROOM).map_err(|_| OutOfMemory)?)
     }
 
     /// From now on events about `key` are about the object at this address.
     pub(crate) fn enter(&self, key: Key, object: usize) {
-        self.entries().insert(key, Entry { object, pending: 0 });
+        if let Some(pages) = self.0.alive() {
+            pages.entries().insert(key, Entry { object, pending: 0 });
+        }
     }
 
     /// The object that an event is about; it must be acknowledged. `None` when it is gone.
     pub(crate) fn hand_out(&self, key: Key) -> Option<usize> {
-        let mut entries = self.entries();
+        let mut entries = self.0.alive()?.entries();
         let entry = entries.get_mut(&key)?;
         entry.pending += 1;
         Some(entry.object)
@@ -56,35 +72,32 @@ impl Book {
 
     /// Calls `f` with the object, which is not struck off meanwhile.
     pub(crate) fn with<R>(&self, key: Key, f: impl FnOnce(usize) -> R) -> Option<R> {
-        let entries = self.entries();
+        let entries = self.0.alive()?.entries();
         Some(f(entries.get(&key)?.object))
     }
 
     /// `count` events were acknowledged.
     pub(crate) fn acknowledge(&self, key: Key, count: u32) {
-        if self.process.forked() {
-            // Whoever holds the lock there is not in this process.
-            return;
-        }
-        if let Some(entry) = self.entries().get_mut(&key) {
+        let Some(pages) = self.0.alive() else { return };
+        if let Some(entry) = pages.entries().get_mut(&key) {
             entry.pending = entry.pending.saturating_sub(count);
         }
-        self.acknowledged.notify_all();
+        pages.acknowledged.notify_all();
     }
 
     /// Waits until every event about `key` that was handed out is acknowledged, and has no more
     /// handed out.
     pub(crate) fn strike(&self, key: Key) {
-        if self.process.forked() {
-            return;
-        }
-        let mut entries = self.entries();
+        let Some(pages) = self.0.alive() else { return };
+        let mut entries = pages.entries();
         while entries.get(&key).is_some_and(|entry| entry.pending > 0) {
-            entries = self.acknowledged.wait(entries).unwrap_or_else(PoisonError::into_inner);
+            entries = pages.acknowledged.wait(entries).unwrap_or_else(PoisonError::into_inner);
         }
         entries.remove(&key);
     }
+}
 
+impl Pages {
     fn entries(&self) -> MutexGuard<'_, HashMap<Key, Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }

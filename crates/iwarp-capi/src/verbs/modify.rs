@@ -164,7 +164,7 @@ impl Qp {
     /// What `RDMA_OPTION_ID_ACK_TIMEOUT` sets: how long an answer may take, as the field `timeout`
     /// says it.
     pub fn set_timeout(&self, timeout: u8) {
-        let mut attr = self.attr();
+        let Ok(mut attr) = self.attr() else { return };
         attr.timeout = timeout;
         self.queue_pair.set_retry(retry(&attr));
     }
@@ -205,11 +205,11 @@ fn step(qp: &Qp, from: QpState, to: QpState, mask: u32) -> Result<(), Errno> {
         if mask & (IBV_QP_AV | IBV_QP_DEST_QPN) != IBV_QP_AV | IBV_QP_DEST_QPN {
             return Err(INVALID);
         }
-        let peer = peer(qp, &qp.attr())?;
+        let peer = peer(qp, &*qp.attr()?)?;
         return Ok(qp.queue_pair.connect_to(&peer)?);
     }
     if (from, to) == (QpState::Rtr, QpState::Rts) {
-        let attr = *qp.attr();
+        let attr = *qp.attr()?;
         qp.queue_pair.set_psn(attr.sq_psn);
         qp.queue_pair.set_retry(retry(&attr));
     }
@@ -232,7 +232,7 @@ fn modify(qp: &Qp, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
     }
     check_values(qp, attr, mask)?;
     if mask & IBV_QP_STATE == 0 {
-        store(&mut qp.attr(), attr, mask);
+        store(&mut *qp.attr()?, attr, mask);
         restrict(qp, attr, mask);
         return Ok(());
     }
@@ -243,7 +243,7 @@ fn modify(qp: &Qp, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
         && matches!(from, QpState::Rts | QpState::Sqd)
         && matches!(to, QpState::Init | QpState::Rtr)
     {
-        store(&mut qp.attr(), attr, mask);
+        store(&mut *qp.attr()?, attr, mask);
         return Ok(());
     }
     // The connection manager says to programs that bring their own queue pair what to set, and it
@@ -257,7 +257,7 @@ fn modify(qp: &Qp, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
     if !from.may_become(to) || strict && mask & required(from, to) != required(from, to) {
         return Err(INVALID);
     }
-    store(&mut qp.attr(), attr, mask);
+    store(&mut *qp.attr()?, attr, mask);
     let only_noted = qp.is_managed()
         && qp.queue_pair.state() == QpState::Init
         && matches!(to, QpState::Init | QpState::Rtr | QpState::Rts);
@@ -294,7 +294,7 @@ pub extern "C" fn ibv_query_qp(
 ) -> c_int {
     guard::errno(|| {
         let state = qp.refreshed_state();
-        *attr = *qp.attr();
+        *attr = *qp.attr()?;
         attr.qp_state = state;
         attr.cur_qp_state = attr.qp_state;
         *init = qp.init;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use iwarp::{AsyncEvent, Log, Personality, QpState, QueuePair, QueuePairAttributes};
+use iwarp_os::ProcessOwned;
 
 use super::book::Key;
 use super::context::in_shared;
@@ -30,7 +31,7 @@ pub struct Qp {
     /// Every request raises a completion.
     pub(crate) signal_all: bool,
     /// What the program has set, and what it reads back.
-    attr: Mutex<ibv_qp_attr>,
+    attr: ProcessOwned<Mutex<ibv_qp_attr>>,
     /// The connection manager makes its connection.
     managed: AtomicBool,
     /// The operations of `ibv_qp_ex` that it was made for; 0 where it was not made for any.
@@ -91,8 +92,12 @@ impl Qp {
 
     /// What `ibv_query_qp` tells beside the state. The connection manager sets what it has agreed
     /// on.
-    pub fn attr(&self) -> MutexGuard<'_, ibv_qp_attr> {
-        self.attr.lock().unwrap_or_else(PoisonError::into_inner)
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` in a forked child.
+    pub fn attr(&self) -> Result<MutexGuard<'_, ibv_qp_attr>, Errno> {
+        Ok(self.attr.check()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -178,7 +183,7 @@ fn create(
         queue_pair,
         init: *init,
         signal_all: init.sq_sig_all != 0,
-        attr: Mutex::new(attr),
+        attr: ProcessOwned::new(Mutex::new(attr)),
         managed: AtomicBool::new(managed),
         send_ops,
         builder: Builder::default(),

@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use iwarp::{Payload, SendOp, SendRequest, Sge, Stag, TaggedOffset};
+use iwarp_os::ForkGeneration;
 
 use super::mw::Mw;
 use super::post::{self, Flags};
@@ -33,6 +34,7 @@ pub(crate) struct Builder {
     /// Some thread is between `wr_start` and `wr_complete`.
     taken: AtomicBool,
     list: UnsafeCell<List>,
+    process: ForkGeneration,
 }
 
 #[derive(Debug, Default)]
@@ -64,6 +66,12 @@ enum Octets {
 impl Builder {
     fn start(&self) {
         while self.taken.swap(true, Ordering::Acquire) {
+            if self.process.forked() {
+                // Another thread of the parent's was at it. Nothing can be posted here, but what is
+                // put together must be whole; what was there is left as it is.
+                std::mem::forget(std::mem::take(self.list()));
+                break;
+            }
             iwarp_os::clock::yield_now();
         }
         let list = self.list();

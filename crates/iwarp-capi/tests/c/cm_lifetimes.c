@@ -301,22 +301,65 @@ static void crash(void)
 	rdma_destroy_event_channel(channel);
 }
 
+/* What a forked child may try with its parent's. */
+static void inherited(struct pair *pair, struct rdma_cm_event *event)
+{
+	struct sockaddr_in addr = loopback(0);
+	struct sockaddr *any = (struct sockaddr *)&addr;
+	struct rdma_conn_param param = params(NULL);
+	struct rdma_cm_id *ids[] = { pair->client, event->id }, *made;
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT };
+	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC };
+	uint8_t tos = 1;
+	int mask;
+
+	for (int i = 0; i < 2; i++) {
+		struct rdma_cm_id *id = ids[i];
+
+		FAILS(rdma_bind_addr(id, any), EBADF);
+		FAILS(rdma_resolve_addr(id, NULL, any, 1), EBADF);
+		FAILS(rdma_resolve_route(id, 1), EBADF);
+		FAILS(rdma_listen(id, 1), EBADF);
+		FAILS(rdma_connect(id, &param), EBADF);
+		FAILS(rdma_establish(id), EBADF);
+		FAILS(rdma_accept(id, &param), EBADF);
+		FAILS(rdma_reject(id, NULL, 0), EBADF);
+		FAILS(rdma_notify(id, IBV_EVENT_COMM_EST), EBADF);
+		FAILS(rdma_disconnect(id), EBADF);
+		FAILS(rdma_migrate_id(id, NULL), EBADF);
+		FAILS(rdma_create_qp(id, NULL, &init), EBADF);
+		FAILS(rdma_init_qp_attr(id, &attr, &mask), EBADF);
+		FAILS(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, 1), EBADF);
+	}
+	CHECK(rdma_get_dst_port(pair->client) != 0);
+	FAILS(rdma_create_id(pair->client_channel, &made, NULL, RDMA_PS_TCP), EBADF);
+	CHECK(rdma_ack_cm_event(event) == 0);
+	FAILS(rdma_get_cm_event(pair->client_channel, &event), EBADF);
+	CHECK(rdma_destroy_id(pair->client) == 0);
+	rdma_destroy_event_channel(pair->client_channel);
+}
+
 /* A forked child has none of its parent's connections, and may make its own. */
 static void forked(void)
 {
 	struct pair pair = connected();
+	uint16_t port = ntohs(rdma_get_src_port(pair.listener));
+	struct rdma_cm_id *waiting = make_client(pair.client_channel, port), *requested;
+	struct rdma_conn_param param = params(NULL);
+	struct rdma_cm_event *request;
 	int status;
-	pid_t child = fork();
+	pid_t child;
+
+	make_qp(waiting);
+	CHECK(rdma_connect(waiting, &param) == 0);
+	request = expect(pair.server_channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	child = fork();
 
 	CHECK(child >= 0);
 	if (!child) {
-		struct rdma_cm_event *event;
 		struct pair own;
 
-		FAILS(rdma_get_cm_event(pair.client_channel, &event), EBADF);
-		FAILS(rdma_disconnect(pair.client), EBADF);
-		CHECK(rdma_destroy_id(pair.client) == 0);
-		rdma_destroy_event_channel(pair.client_channel);
+		inherited(&pair, request);
 		own = connected();
 		release(&own);
 		exit(0);
@@ -325,6 +368,12 @@ static void forked(void)
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	nothing(pair.client_channel);
 	nothing(pair.server_channel);
+	requested = request->id;
+	CHECK(rdma_ack_cm_event(request) == 0);
+	CHECK(rdma_reject(requested, NULL, 0) == 0 && rdma_destroy_id(requested) == 0);
+	pass(pair.client_channel, RDMA_CM_EVENT_REJECTED);
+	rdma_destroy_qp(waiting);
+	CHECK(rdma_destroy_id(waiting) == 0);
 	CHECK(rdma_disconnect(pair.client) == 0);
 	pass(pair.client_channel, RDMA_CM_EVENT_DISCONNECTED);
 	pass(pair.server_channel, RDMA_CM_EVENT_DISCONNECTED);

@@ -70,7 +70,7 @@ impl Connection {
                 EventKind::RouteResolved => id.connect(&to.end.qp, &params())?,
                 EventKind::Established { .. } => return Ok(Self { channel, id }),
                 EventKind::Rejected { .. } => bail!("{addr} rejects the connection"),
-                EventKind::Unreachable(error) => {
+                EventKind::Unreachable(error) | EventKind::AddressError(error) => {
                     return Err(error).with_context(|| format!("cannot reach {addr}"));
                 }
                 EventKind::ConnectError(error) => {

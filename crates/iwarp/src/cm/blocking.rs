@@ -5,13 +5,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use iwarp_os::ProcessOwned;
+
 use crate::cm::channel::Mailbox;
 use crate::cm::meanwhile::Meanwhile;
 use crate::cm::{ConnectError, ConnectParams, Event, EventKind, Id};
 use crate::engine::accept_set::AcceptSet;
 use crate::engine::endpoint::Ended;
+use crate::engine::now;
 use crate::engine::poll_set::{PollSet, Waiting};
-use crate::engine::{keep_inherited, now};
 use crate::verbs::{Device, QueuePair};
 
 /// Takes connection requests at an address.
@@ -19,7 +21,7 @@ use crate::verbs::{Device, QueuePair};
 pub struct Listener {
     mailbox: Mailbox,
     id: Id,
-    accept_set: Arc<AcceptSet>,
+    accept_set: ProcessOwned<Arc<AcceptSet>>,
 }
 
 impl Listener {
@@ -27,15 +29,15 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// Those of listening.
+    /// Those of listening; `ENODEV` in a forked child.
     pub fn bind(device: &Device, addr: SocketAddr) -> io::Result<Self> {
-        let engine = device.engine();
-        let mailbox = Mailbox::new(engine)?;
-        let id = Id::with_mailbox(&mailbox);
+        let engine = device.engine()?;
+        let mailbox = Mailbox::new(engine);
+        let id = Id::with_mailbox(&mailbox)?;
         let accept_set = AcceptSet::new(&engine.worker)?;
         id.bind(addr)?;
         id.listen_at(Some(&accept_set), 0)?;
-        Ok(Self { mailbox, id, accept_set })
+        Ok(Self { mailbox, id, accept_set: ProcessOwned::new(accept_set) })
     }
 
     /// Where it listens.
@@ -50,8 +52,8 @@ impl Listener {
     /// Those of waiting.
     pub fn accept(&self, timeout: Option<Duration>) -> io::Result<Option<Incoming>> {
         let deadline = timeout.map(|timeout| now().plus(timeout));
-        self.id.engine().process.check()?;
-        let accept_set = [Waiting::on(Arc::clone(&self.accept_set) as Arc<dyn PollSet>)];
+        let accept_set = Arc::clone(self.accept_set.check()?) as Arc<dyn PollSet>;
+        let accept_set = [Waiting::on(accept_set)];
         loop {
             let Some(event) = self.mailbox.wait(&accept_set, deadline)? else { return Ok(None) };
             if let Event {
@@ -62,12 +64,6 @@ impl Listener {
             }
             // Events of connections that were accepted here: nobody asked for them.
         }
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        keep_inherited(self.id.engine().process, &self.accept_set);
     }
 }
 
@@ -106,8 +102,9 @@ impl Incoming {
         qp: &QueuePair,
         params: &ConnectParams,
     ) -> Result<Connection, ConnectError> {
-        let mailbox = Mailbox::new(self.id.engine())?;
-        self.id.move_to(&mailbox.core);
+        let core = self.id.core()?;
+        let mailbox = Mailbox::new(core.engine());
+        core.move_to(mailbox.core()?);
         self.id.try_accept(qp, params)?;
         Ok(Connection { mailbox, id: self.id, private_data: self.private_data })
     }
@@ -134,11 +131,11 @@ pub fn connect(
     params: &ConnectParams,
     timeout: Duration,
 ) -> Result<Connection, ConnectError> {
-    let mailbox = Mailbox::new(device.engine())?;
-    qp.endpoint.engine.process.check()?;
-    let id = Id::with_mailbox(&mailbox);
+    let mailbox = Mailbox::new(device.engine()?);
+    let endpoint = qp.endpoint()?;
+    let id = Id::with_mailbox(&mailbox)?;
     let deadline = now().plus(timeout);
-    let meanwhile = Meanwhile::of(&qp.endpoint);
+    let meanwhile = Meanwhile::of(endpoint);
     id.connect_here(qp, addr, params, &meanwhile, deadline)?;
     loop {
         let Some(event) = mailbox.wait(meanwhile.waiting(), Some(deadline))? else {
@@ -152,7 +149,9 @@ pub fn connect(
             EventKind::Rejected { private_data, ird, ord } => {
                 return Err(ConnectError::Rejected { private_data, ird, ord });
             }
-            EventKind::Unreachable(error) => return Err(ConnectError::Unreachable(error)),
+            EventKind::Unreachable(error) | EventKind::AddressError(error) => {
+                return Err(ConnectError::Unreachable(error));
+            }
             EventKind::ConnectError(error) => return Err(error),
             EventKind::AddressResolved
             | EventKind::RouteResolved
@@ -202,8 +201,8 @@ impl Connection {
     /// first.
     pub fn wait_disconnected(&self, timeout: Option<Duration>) -> Option<Ended> {
         let deadline = timeout.map(|timeout| now().plus(timeout));
-        self.id.engine().process.check().ok()?;
-        let meanwhile = self.id.endpoint().map(|endpoint| Meanwhile::of(&endpoint));
+        let endpoint = self.id.core().ok()?.endpoint();
+        let meanwhile = endpoint.map(|endpoint| Meanwhile::of(&endpoint));
         let waiting = meanwhile.as_ref().map_or(&[][..], Meanwhile::waiting);
         loop {
             match self.mailbox.wait(waiting, deadline) {

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use iwarp_os::{EventFd, EventFdKind, FdPlace, Interest, poll};
+use iwarp_os::{EventFd, EventFdKind, FdPlace, Interest, ProcessOwned, poll};
 use iwarp_proto::mpa::startup::Negotiated;
 use iwarp_types::Time;
 
@@ -17,7 +17,7 @@ use crate::engine::endpoint::Ended;
 use crate::engine::poll_set::{By, Waiting, wait_beside};
 use crate::engine::sync::{Guard, Mutex};
 use crate::engine::wake_fd::WakeFd;
-use crate::engine::{Engine, keep_inherited, now};
+use crate::engine::{Engine, now};
 use crate::verbs::Device;
 
 /// Something that happened to an [`Id`].
@@ -79,6 +79,8 @@ pub enum EventKind {
         /// The ORD it would want, likewise.
         ord: Option<u16>,
     },
+    /// There is no way to the peer's address, or none from the local one.
+    AddressError(io::Error),
     /// There is no way to the peer, or nobody listens there.
     Unreachable(io::Error),
     /// Start-up failed.
@@ -111,7 +113,7 @@ struct Unread {
 
 enum Holder {
     /// A connection request's, which nobody has yet.
-    New(Id),
+    New(Arc<IdCore>),
     Known(WeakId),
 }
 
@@ -130,7 +132,10 @@ impl Unread {
             Some(listener) => Some(listener.upgrade()?),
             None => None,
         };
-        Some(Event { id, listener, kind: self.kind })
+        if matches!(self.kind, EventKind::Disconnected(_)) {
+            id.is_told_of_the_end();
+        }
+        Some(Event { id: Id::of(id), listener: listener.map(Id::of), kind: self.kind })
     }
 }
 
@@ -170,7 +175,7 @@ impl ChannelCore {
     }
 
     /// `listener` was asked for a connection, which is `id`.
-    pub(crate) fn push_request(&self, id: Id, listener: WeakId, kind: EventKind) {
+    pub(crate) fn push_request(&self, id: Arc<IdCore>, listener: WeakId, kind: EventKind) {
         let request = Unread { id: Holder::New(id), listener: Some(listener), kind };
         let mut queue = self.queue.lock();
         if queue.accepting > 0 && queue.held.try_reserve(1).is_ok() {
@@ -307,7 +312,7 @@ pub(crate) struct Removed(VecDeque<Unread>);
 /// Where the events of ids arrive.
 #[derive(Clone, Debug)]
 pub struct EventChannel {
-    pub(crate) core: Arc<ChannelCore>,
+    pub(crate) core: ProcessOwned<Arc<ChannelCore>>,
     fd: Arc<EventFd>,
 }
 
@@ -316,15 +321,15 @@ impl EventChannel {
     ///
     /// # Errors
     ///
-    /// Those of making a descriptor.
+    /// Those of making a descriptor; `ENODEV` in a forked child.
     pub fn new(device: &Device) -> io::Result<Self> {
-        Self::on(device.engine())
+        Self::on(device.engine()?)
     }
 
     pub(crate) fn on(engine: &Arc<Engine>) -> io::Result<Self> {
-        engine.process.check()?;
         let fd = Arc::new(EventFd::new(EventFdKind::Semaphore, FdPlace::Program)?);
-        Ok(Self { core: ChannelCore::new(engine, Some(Arc::clone(&fd))), fd })
+        let core = ProcessOwned::new(ChannelCore::new(engine, Some(Arc::clone(&fd))));
+        Ok(Self { core, fd })
     }
 
     /// Waits for an event; `None` when `timeout` passes first.
@@ -333,10 +338,10 @@ impl EventChannel {
     ///
     /// Those of waiting; `ENODEV` in a forked child.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<Option<Event>> {
-        self.core.engine.process.check()?;
+        let core = self.core.check()?;
         let deadline = timeout.map(|timeout| now().plus(timeout));
         loop {
-            if let Some(event) = self.try_next() {
+            if let Some(event) = core.pop() {
                 return Ok(Some(event));
             }
             let left = deadline.map(|deadline| deadline.0.saturating_sub(now().0));
@@ -351,18 +356,18 @@ impl EventChannel {
         }
     }
 
+    /// Whether events can come.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` in a forked child.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        self.core.check().map(drop)
+    }
+
     /// Takes an event if there is one.
     pub fn try_next(&self) -> Option<Event> {
-        if self.core.engine.is_inherited() {
-            return None;
-        }
-        self.core.pop()
-    }
-}
-
-impl Drop for EventChannel {
-    fn drop(&mut self) {
-        keep_inherited(self.core.engine.process, &self.core);
+        self.core.alive()?.pop()
     }
 }
 
@@ -376,13 +381,21 @@ impl AsFd for EventChannel {
 /// A channel without a descriptor, for callers that block in the library.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
-    pub(crate) core: Arc<ChannelCore>,
+    core: ProcessOwned<Arc<ChannelCore>>,
 }
 
 impl Mailbox {
-    pub(crate) fn new(engine: &Arc<Engine>) -> io::Result<Self> {
-        engine.process.check()?;
-        Ok(Self { core: ChannelCore::new(engine, None) })
+    pub(crate) fn new(engine: &Arc<Engine>) -> Self {
+        Self { core: ProcessOwned::new(ChannelCore::new(engine, None)) }
+    }
+
+    /// The channel.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` in a forked child.
+    pub(crate) fn core(&self) -> io::Result<&Arc<ChannelCore>> {
+        self.core.check()
     }
 
     /// Waits for an event, and moves what `waiting` names meanwhile; `None` when the time has come
@@ -392,34 +405,28 @@ impl Mailbox {
         waiting: &[Waiting],
         deadline: Option<Time>,
     ) -> io::Result<Option<Event>> {
-        self.core.engine.process.check()?;
+        let core = self.core.check()?;
         loop {
-            if let Some(event) = self.core.pop() {
+            if let Some(event) = core.pop() {
                 return Ok(Some(event));
             }
             let left = deadline.map(|deadline| deadline.0.saturating_sub(now().0));
             if left == Some(Duration::ZERO) {
                 // The worker may have stayed away, as callers come here.
                 waiting.iter().for_each(|waiting| _ = waiting.set().drive(By::Caller));
-                return Ok(self.core.pop());
+                return Ok(core.pop());
             }
             let wake_fd = WakeFd::of_thread()?;
-            if !self.core.sleep(&wake_fd) {
+            if !core.sleep(&wake_fd) {
                 continue;
             }
             let woken = wait_beside(waiting, wake_fd.as_fd(), Interest::READ, left);
-            self.core.wake(&wake_fd);
+            core.wake(&wake_fd);
             let woken = woken?;
             if woken.own {
                 wake_fd.drain();
             }
             woken.drive(waiting);
         }
-    }
-}
-
-impl Drop for Mailbox {
-    fn drop(&mut self) {
-        keep_inherited(self.core.engine.process, &self.core);
     }
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Weak};
 
+use iwarp_os::ProcessOwned;
 use iwarp_proto::mpa::startup::Negotiated;
 use iwarp_types::Time;
 
@@ -14,10 +15,10 @@ use crate::cm::meanwhile::Meanwhile;
 use crate::cm::outgoing::{By, Origin, Outgoing};
 use crate::cm::watch::{Connected, Watch};
 use crate::cm::{ConnectError, ConnectParams, EventChannel, EventKind};
+use crate::engine::Engine;
 use crate::engine::accept_set::AcceptSet;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::sync::Mutex;
-use crate::engine::{Engine, keep_inherited};
 use crate::port::{Ipv6Listen, Network, Port, Reservation, Sharing};
 use crate::verbs::QueuePair;
 
@@ -30,7 +31,27 @@ const LEAST_BACKLOG: u32 = 4096;
 /// handed out with a connection request.
 #[derive(Clone)]
 pub struct Id {
-    core: Arc<IdCore>,
+    core: ProcessOwned<Arc<IdCore>>,
+}
+
+/// How far the connection of an [`Id`] has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ConnectionState {
+    /// There is none, and none is being made.
+    Idle,
+    /// Connections come in here; each is another id's.
+    Listening,
+    /// It is being made.
+    Connecting,
+    /// A peer wants it and waits for [`Id::accept`] or [`Id::reject`].
+    Requested,
+    /// The peer has accepted it and waits for [`Id::establish`].
+    Responded,
+    /// It is up; or it has ended and [`EventKind::Disconnected`], which says so, waits to be taken.
+    Connected,
+    /// It is over, and the program knows: it has taken that event, or refused, or could not accept.
+    Over,
 }
 
 pub(crate) struct IdCore {
@@ -103,11 +124,24 @@ enum Phase {
     /// The peer's answer is here, and the program has to name a queue pair.
     Responded(Box<dyn Port>, Box<Negotiated>),
     Connected(Connected),
+    /// The program knows of the end. What it had posted may outlive that.
+    Over(Option<Connected>),
+}
+
+impl Phase {
+    /// The connection that there is or was.
+    const fn connected(&self) -> Option<&Connected> {
+        match self {
+            Self::Connected(connected) | Self::Over(Some(connected)) => Some(connected),
+            _ => None,
+        }
+    }
 }
 
 impl State {
     fn take_request(&mut self) -> io::Result<Accepting> {
-        match std::mem::take(&mut self.phase) {
+        // Whatever comes of it, it can be answered once.
+        match std::mem::replace(&mut self.phase, Phase::Over(None)) {
             Phase::Requested(accepting) => Ok(accepting),
             other => {
                 self.phase = other;
@@ -119,17 +153,15 @@ impl State {
 
 impl std::fmt::Debug for Id {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.core.engine.is_inherited() {
-            return f.write_str("Id(inherited)");
-        }
-        let state = self.core.state.lock();
+        let Some(core) = self.core.alive() else { return f.write_str("Id(inherited)") };
+        let state = core.state.lock();
         f.debug_struct("Id").field("local", &state.local).field("peer", &state.peer).finish()
     }
 }
 
 impl PartialEq for Id {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.core, &other.core)
+        self.core.is(&other.core)
     }
 }
 
@@ -140,136 +172,99 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// `OutOfMemory`
+    /// `OutOfMemory`; `ENODEV` in a forked child.
     pub fn new(channel: &EventChannel) -> io::Result<Self> {
         iwarp_mem::afford()?;
-        Ok(Self::on(&channel.core, State::default()))
+        Ok(Self::of(IdCore::on(channel.core.check()?, State::default())))
     }
 
     /// Makes one whose events nobody but a blocked caller waits for.
-    pub(crate) fn with_mailbox(mailbox: &Mailbox) -> Self {
-        Self::on(&mailbox.core, State::default())
+    pub(crate) fn with_mailbox(mailbox: &Mailbox) -> io::Result<Self> {
+        Ok(Self::of(IdCore::on(mailbox.core()?, State::default())))
     }
 
-    fn on(channel: &Arc<ChannelCore>, state: State) -> Self {
-        let engine = Arc::clone(&channel.engine);
-        let channel = Destination::new(channel);
-        let core = IdCore { channel, engine, state: Mutex::new(state) };
-        Self { core: Arc::new(core) }
+    pub(crate) fn of(core: Arc<IdCore>) -> Self {
+        Self { core: ProcessOwned::new(core) }
     }
 
-    /// The id of a connection that came in.
-    pub(crate) fn requested(channel: &Arc<ChannelCore>, accepting: Accepting) -> Self {
-        let state = State {
-            local: accepting.local_addr(),
-            peer: Some(accepting.peer_addr()),
-            phase: Phase::Requested(accepting),
-            ..State::default()
-        };
-        Self::on(channel, state)
+    /// What the library has of it.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` in a forked child.
+    pub(crate) fn core(&self) -> io::Result<&Arc<IdCore>> {
+        self.core.check()
     }
 
-    /// What uses its connection, if it has or had one.
-    pub(crate) fn endpoint(&self) -> Option<Arc<Endpoint>> {
-        match &self.core.state.lock().phase {
-            Phase::Connected(connected) => Some(Arc::clone(&connected.endpoint)),
-            _ => None,
+    /// How far its connection has come; `Idle` in a forked child.
+    pub fn state(&self) -> ConnectionState {
+        let Some(core) = self.core.alive() else { return ConnectionState::Idle };
+        match core.state.lock().phase {
+            Phase::Idle => ConnectionState::Idle,
+            Phase::Listening(_) => ConnectionState::Listening,
+            Phase::Connecting(_) => ConnectionState::Connecting,
+            Phase::Requested(_) => ConnectionState::Requested,
+            Phase::Responded(..) => ConnectionState::Responded,
+            Phase::Connected(_) => ConnectionState::Connected,
+            Phase::Over(_) => ConnectionState::Over,
         }
-    }
-
-    pub(crate) fn engine(&self) -> &Arc<Engine> {
-        &self.core.engine
-    }
-
-    fn network(&self) -> &dyn Network {
-        &*self.core.engine.network
     }
 
     /// Ties something of the program's to the id, to be found again where events name it.
     pub fn set_context(&self, context: Arc<dyn Any + Send + Sync>) {
-        if self.core.engine.is_inherited() {
-            return;
-        }
-        let before = self.core.state.lock().context.replace(context);
+        let Some(core) = self.core.alive() else { return };
+        let before = core.state.lock().context.replace(context);
         drop(before);
     }
 
     /// What was tied to it last.
     pub fn context(&self) -> Option<Arc<dyn Any + Send + Sync>> {
-        if self.core.engine.is_inherited() {
-            return None;
-        }
-        self.core.state.lock().context.clone()
+        self.core.alive()?.state.lock().context.clone()
     }
 
     /// Has its events go to another channel from now on, those included that wait already.
     pub fn migrate(&self, channel: &EventChannel) {
-        if !self.core.engine.is_inherited() {
-            self.move_to(&channel.core);
+        if let (Some(core), Some(channel)) = (self.core.alive(), channel.core.alive()) {
+            core.move_to(channel);
         }
-    }
-
-    pub(crate) fn move_to(&self, channel: &Arc<ChannelCore>) {
-        let mut destination = self.core.channel.0.lock();
-        let before = destination.upgrade();
-        *destination = Arc::downgrade(channel);
-        if let Some(before) = &before
-            && !Arc::ptr_eq(before, channel)
-        {
-            channel.put(before.remove(Arc::as_ptr(&self.core)));
-        }
-        drop(destination);
-        // Perhaps the last reference to the old channel.
-        drop(before);
-    }
-
-    /// A connection request's id goes with the event.
-    pub(crate) fn redirect(&self, channel: &Arc<ChannelCore>) {
-        self.core.channel.change(channel);
     }
 
     /// Lets other ids bind to the same address if they say so too; one of them can listen. To be
     /// set before binding.
     pub fn set_share_address(&self, share: bool) {
-        if self.core.engine.is_inherited() {
-            return;
+        if let Some(core) = self.core.alive() {
+            core.state.lock().choices.share_address = share;
         }
-        self.core.state.lock().choices.share_address = share;
     }
 
     /// Keeps IPv4 out where the id listens on `::`. To be set before binding.
     pub fn set_ipv6_only(&self, only: bool) {
-        if self.core.engine.is_inherited() {
-            return;
+        if let Some(core) = self.core.alive() {
+            core.state.lock().choices.ipv6_only = only;
         }
-        self.core.state.lock().choices.ipv6_only = only;
     }
 
     /// The traffic class (IPv6) or type of service (IPv4) of the connection's packets, or of the
     /// connections that come in. To be set before the id listens, connects or accepts.
     pub fn set_traffic_class(&self, class: u8) {
-        if self.core.engine.is_inherited() {
-            return;
+        if let Some(core) = self.core.alive() {
+            core.state.lock().choices.traffic_class = Some(class);
         }
-        self.core.state.lock().choices.traffic_class = Some(class);
     }
 
     /// Raises an event of the program's own.
     pub fn notify(&self, status: i32, argument: u64) {
-        if self.core.engine.is_inherited() {
-            return;
+        if let Some(core) = self.core.alive() {
+            core.push(EventKind::User { status, argument });
         }
-        self.push(EventKind::User { status, argument });
     }
 
     /// Takes back whatever the id does, at once: when this returns, its port is free, its
     /// connection is being closed, and no event of its own waits any more.
     pub fn close(&self) {
-        if self.core.engine.is_inherited() {
-            return;
-        }
-        self.core.forget_events();
-        let mut state = self.core.state.lock();
+        let Some(core) = self.core.alive() else { return };
+        core.forget_events();
+        let mut state = core.state.lock();
         let reserved = state.reserved.take();
         let phase = std::mem::take(&mut state.phase);
         drop(state);
@@ -277,8 +272,8 @@ impl Id {
         match phase {
             Phase::Listening(listening) => listening.stop(),
             Phase::Connecting(outgoing) => outgoing.cancel(),
-            Phase::Connected(connected) => connected.end(),
-            Phase::Idle | Phase::Requested(_) | Phase::Responded(..) => {}
+            Phase::Connected(connected) | Phase::Over(Some(connected)) => connected.end(),
+            Phase::Idle | Phase::Requested(_) | Phase::Responded(..) | Phase::Over(None) => {}
         }
     }
 
@@ -288,12 +283,12 @@ impl Id {
     ///
     /// `AddrInUse`, `AddrNotAvailable`; `InvalidInput` when it is bound already.
     pub fn bind(&self, addr: SocketAddr) -> io::Result<()> {
-        self.core.engine.process.check()?;
-        let mut state = self.core.state.lock();
+        let core = self.core.check()?;
+        let mut state = core.state.lock();
         if state.local.is_some() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let reserved = state.choices.reserve(self.network(), addr)?;
+        let reserved = state.choices.reserve(core.network(), addr)?;
         state.local = Some(reserved.local_addr()?);
         state.source = state.local;
         state.reserved = Some(reserved);
@@ -317,8 +312,8 @@ impl Id {
 
     /// The thread that drives `accept_set` receives the connections, the worker without one.
     pub(crate) fn listen_at(&self, accept_set: Option<&AcceptSet>, backlog: u32) -> io::Result<()> {
-        self.core.engine.process.check()?;
-        let mut state = self.core.state.lock();
+        let core = self.core.check()?;
+        let mut state = core.state.lock();
         if !matches!(state.phase, Phase::Idle) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -326,7 +321,7 @@ impl Id {
             Some(reserved) => reserved,
             None => {
                 let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
-                state.choices.reserve(self.network(), state.local.unwrap_or(any))?
+                state.choices.reserve(core.network(), state.local.unwrap_or(any))?
             }
         };
         if let Some(class) = state.choices.traffic_class {
@@ -340,36 +335,30 @@ impl Id {
                 return Err(error);
             }
         };
-        let listening = Listening::start(acceptor, backlog as usize, self.downgrade(), accept_set)?;
+        let listening = Listening::start(acceptor, backlog as usize, core.downgrade(), accept_set)?;
         state.phase = Phase::Listening(listening);
         Ok(())
     }
 
     /// The local address, once there is one.
     pub fn local_addr(&self) -> Option<SocketAddr> {
-        if self.core.engine.is_inherited() {
-            return None;
-        }
-        self.core.state.lock().local
+        self.core.alive()?.state.lock().local
     }
 
     /// The peer's address, once there is one.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
-        if self.core.engine.is_inherited() {
-            return None;
-        }
-        self.core.state.lock().peer
+        self.core.alive()?.state.lock().peer
     }
 
     /// Finds the local address from which `dst` is reached, unless `src` says it; ends in
-    /// [`EventKind::AddressResolved`] or [`EventKind::Unreachable`].
+    /// [`EventKind::AddressResolved`] or [`EventKind::AddressError`].
     ///
     /// # Errors
     ///
     /// `InvalidInput` when the families differ or the id is in use; those of binding to `src`.
     pub fn resolve_addr(&self, src: Option<SocketAddr>, dst: SocketAddr) -> io::Result<()> {
-        self.core.engine.process.check()?;
-        let mut state = self.core.state.lock();
+        let core = self.core.check()?;
+        let mut state = core.state.lock();
         let dst = connectable(dst);
         let bound = state.reserved.as_ref().and(state.local);
         let families_differ =
@@ -378,7 +367,7 @@ impl Id {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         if let Some(src) = src.filter(|_| bound.is_none()) {
-            let reserved = state.choices.reserve(self.network(), src)?;
+            let reserved = state.choices.reserve(core.network(), src)?;
             state.local = Some(src);
             state.source = state.local;
             // Where any port does, connecting chooses one, and knows more then.
@@ -386,7 +375,7 @@ impl Id {
                 state.reserved = Some(reserved);
             }
         }
-        let kind = match self.network().source_for(dst) {
+        let kind = match core.network().source_for(dst) {
             Ok(source) => {
                 state.peer = Some(dst);
                 let local = state.local;
@@ -395,10 +384,10 @@ impl Id {
                 state.local = if unspecified { Some(SocketAddr::new(source, port)) } else { local };
                 EventKind::AddressResolved
             }
-            Err(error) => EventKind::Unreachable(error),
+            Err(error) => EventKind::AddressError(error),
         };
         drop(state);
-        self.push(kind);
+        core.push(kind);
         Ok(())
     }
 
@@ -408,11 +397,11 @@ impl Id {
     ///
     /// `InvalidInput` before the address is resolved.
     pub fn resolve_route(&self) -> io::Result<()> {
-        self.core.engine.process.check()?;
-        if self.peer_addr().is_none() {
+        let core = self.core.check()?;
+        if core.state.lock().peer.is_none() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        self.push(EventKind::RouteResolved);
+        core.push(EventKind::RouteResolved);
         Ok(())
     }
 
@@ -424,9 +413,9 @@ impl Id {
     /// `InvalidInput` before the address is resolved, when the id is in use, or when there is
     /// too much private data; those of making a socket.
     pub fn connect(&self, qp: &QueuePair, params: &ConnectParams) -> io::Result<()> {
-        self.core.engine.process.check()?;
-        let endpoint = Some(Arc::clone(&qp.endpoint));
-        Ok(self.start_connecting(endpoint, params, By::Worker).map(drop)?)
+        let (core, endpoint) = (self.core.check()?, qp.endpoint()?);
+        let endpoint = Some(Arc::clone(endpoint));
+        Ok(core.start_connecting(endpoint, params, By::Worker).map(drop)?)
     }
 
     /// Connects to `dst`, from wherever the system likes, in this thread: returns when that has
@@ -439,10 +428,10 @@ impl Id {
         meanwhile: &Meanwhile,
         until: Time,
     ) -> Result<(), ConnectError> {
-        self.core.engine.process.check()?;
-        self.core.state.lock().peer = Some(connectable(dst));
-        let endpoint = Some(Arc::clone(&qp.endpoint));
-        let outgoing = self.start_connecting(endpoint, params, By::Caller)?;
+        let (core, endpoint) = (self.core.check()?, qp.endpoint()?);
+        core.state.lock().peer = Some(connectable(dst));
+        let endpoint = Some(Arc::clone(endpoint));
+        let outgoing = core.start_connecting(endpoint, params, By::Caller)?;
         Ok(outgoing.drive(meanwhile, until)?)
     }
 
@@ -453,28 +442,7 @@ impl Id {
     ///
     /// As [`Self::connect`].
     pub fn connect_first(&self, params: &ConnectParams) -> io::Result<()> {
-        self.core.engine.process.check()?;
-        Ok(self.start_connecting(None, params, By::Worker).map(drop)?)
-    }
-
-    fn start_connecting(
-        &self,
-        endpoint: Option<Arc<Endpoint>>,
-        params: &ConnectParams,
-        by: By,
-    ) -> Result<Arc<Outgoing>, ConnectError> {
-        let mut state = self.core.state.lock();
-        let (Phase::Idle, Some(peer)) = (&state.phase, state.peer) else {
-            return Err(io::Error::from(io::ErrorKind::InvalidInput).into());
-        };
-        let origin = Origin {
-            reserved: state.reserved.take(),
-            local: state.source,
-            traffic_class: state.choices.traffic_class,
-        };
-        let outgoing = Outgoing::start(origin, peer, endpoint, params, self.downgrade(), by)?;
-        state.phase = Phase::Connecting(Arc::clone(&outgoing));
-        Ok(outgoing)
+        Ok(self.core.check()?.start_connecting(None, params, By::Worker).map(drop)?)
     }
 
     /// Has `qp` use the connection that the peer has accepted: it is up when this returns. No
@@ -485,8 +453,8 @@ impl Id {
     /// `InvalidInput` unless [`EventKind::Responded`] was the last that happened; when the
     /// connection broke, or the peer accepted on terms that cannot be kept.
     pub fn establish(&self, qp: &QueuePair) -> io::Result<()> {
-        self.core.engine.process.check()?;
-        let mut state = self.core.state.lock();
+        let (core, endpoint) = (self.core.check()?, qp.endpoint()?);
+        let mut state = core.state.lock();
         let (stream, terms) = match std::mem::take(&mut state.phase) {
             Phase::Responded(stream, terms) => (stream, terms),
             other => {
@@ -494,8 +462,7 @@ impl Id {
                 return Err(io::ErrorKind::InvalidInput.into());
             }
         };
-        let endpoint = Arc::clone(&qp.endpoint);
-        let connection = self.engine().worker.next_id();
+        let connection = core.engine.worker.next_id();
         if let Some(fault) = terms.fault {
             drop(state);
             endpoint.attach(stream, &terms, connection, None, || {})?;
@@ -504,10 +471,11 @@ impl Id {
                 ConnectError::Terms(fault.into()),
             ));
         }
-        let watch = Watch::new(self.downgrade(), None);
-        state.phase = Phase::Connected(watch.connected(&endpoint, connection));
+        let watch = Watch::new(core.downgrade(), None);
+        state.phase = Phase::Connected(watch.connected(endpoint, connection));
         drop(state);
-        endpoint.attach(stream, &terms, connection, Some(Arc::new(watch)), || {})
+        let attached = endpoint.attach(stream, &terms, connection, Some(Arc::new(watch)), || {});
+        attached.inspect_err(|_| core.failed())
     }
 
     /// Accepts a connection request; [`EventKind::Established`] follows.
@@ -516,7 +484,6 @@ impl Id {
     ///
     /// When the peer has gone or broken the rules meanwhile, or `params` does not fit.
     pub fn accept(&self, qp: &QueuePair, params: &ConnectParams) -> io::Result<()> {
-        self.core.engine.process.check()?;
         self.try_accept(qp, params).map_err(|error| match error {
             ConnectError::Io(error) | ConnectError::Unreachable(error) => error,
             error => io::Error::new(io::ErrorKind::InvalidData, error),
@@ -528,25 +495,25 @@ impl Id {
         qp: &QueuePair,
         params: &ConnectParams,
     ) -> Result<(), ConnectError> {
-        self.core.engine.process.check()?;
+        let (core, endpoint) = (self.core.check()?, qp.endpoint()?);
         let mut _holding = None;
-        self.downgrade().with_channel(|channel| _holding = Some(channel.hold_requests()));
-        let mut state = self.core.state.lock();
+        core.downgrade().with_channel(|channel| _holding = Some(channel.hold_requests()));
+        let mut state = core.state.lock();
         let accepting = state.take_request()?;
-        let endpoint = Arc::clone(&qp.endpoint);
         let class = state.choices.traffic_class;
-        let (stream, terms) = accepting.accept(self.engine(), params, class)?;
-        let connection = self.engine().worker.next_id();
+        let (stream, terms) = accepting.accept(&core.engine, params, class)?;
+        let connection = core.engine.worker.next_id();
         let waits = terms.peer_to_peer;
-        let observer = Watch::new(self.downgrade(), waits.then_some(terms));
-        state.phase = Phase::Connected(observer.connected(&endpoint, connection));
+        let observer = Watch::new(core.downgrade(), waits.then_some(terms));
+        state.phase = Phase::Connected(observer.connected(endpoint, connection));
         drop(state);
-        endpoint.attach(stream, &terms, connection, Some(Arc::new(observer)), || {
-            if !waits {
-                self.push(EventKind::established(&terms, Vec::new()));
-            }
-        })?;
-        Ok(())
+        let attached =
+            endpoint.attach(stream, &terms, connection, Some(Arc::new(observer)), || {
+                if !waits {
+                    core.push(EventKind::established(&terms, Vec::new()));
+                }
+            });
+        Ok(attached.inspect_err(|_| core.is_told_of_the_end())?)
     }
 
     /// Refuses a connection request.
@@ -555,68 +522,18 @@ impl Id {
     ///
     /// `InvalidInput` when there is none, or too much private data; those of sending.
     pub fn reject(&self, private_data: &[u8]) -> io::Result<()> {
-        self.core.engine.process.check()?;
-        let mut state = self.core.state.lock();
-        let accepting = state.take_request()?;
-        drop(state);
+        let accepting = self.core.check()?.state.lock().take_request()?;
         accepting.reject(private_data)
     }
 
     /// Ends the connection in good order; [`EventKind::Disconnected`] follows. What was
     /// accepted before goes out still.
     pub fn disconnect(&self) {
-        if self.core.engine.is_inherited() {
-            return;
-        }
-        let connected = match &self.core.state.lock().phase {
-            Phase::Connected(connected) => Some(connected.clone()),
-            _ => None,
-        };
+        let Some(core) = self.core.alive() else { return };
+        let connected = core.state.lock().phase.connected().cloned();
         if let Some(connected) = connected {
             connected.end();
         }
-    }
-
-    /// An outgoing connection is up. What is to observe it.
-    pub(crate) fn established(
-        &self,
-        endpoint: &Arc<Endpoint>,
-        connection: u64,
-        local: Option<SocketAddr>,
-    ) -> Watch {
-        let watch = Watch::new(self.downgrade(), None);
-        let mut state = self.core.state.lock();
-        state.local = local.or(state.local);
-        state.phase = Phase::Connected(watch.connected(endpoint, connection));
-        watch
-    }
-
-    /// The peer of an outgoing connection accepts, and there is no queue pair yet.
-    pub(crate) fn responded(
-        &self,
-        stream: Box<dyn Port>,
-        terms: Negotiated,
-        local: Option<SocketAddr>,
-    ) {
-        let mut state = self.core.state.lock();
-        // Unless it was closed meanwhile.
-        if matches!(state.phase, Phase::Connecting(_)) {
-            state.local = local.or(state.local);
-            state.phase = Phase::Responded(stream, Box::new(terms));
-        }
-    }
-
-    /// An outgoing connection was not made: the id may try again.
-    pub(crate) fn failed(&self) {
-        self.core.state.lock().phase = Phase::Idle;
-    }
-
-    pub(crate) fn push(&self, kind: EventKind) {
-        self.downgrade().push(kind);
-    }
-
-    pub(crate) fn downgrade(&self) -> WeakId {
-        WeakId { core: Arc::downgrade(&self.core), channel: self.core.channel.clone() }
     }
 }
 
@@ -634,6 +551,126 @@ fn connectable(addr: SocketAddr) -> SocketAddr {
 }
 
 impl IdCore {
+    fn on(channel: &Arc<ChannelCore>, state: State) -> Arc<Self> {
+        let engine = Arc::clone(&channel.engine);
+        let channel = Destination::new(channel);
+        Arc::new(Self { channel, engine, state: Mutex::new(state) })
+    }
+
+    /// The id of a connection that came in.
+    pub(crate) fn requested(channel: &Arc<ChannelCore>, accepting: Accepting) -> Arc<Self> {
+        let state = State {
+            local: accepting.local_addr(),
+            peer: Some(accepting.peer_addr()),
+            phase: Phase::Requested(accepting),
+            ..State::default()
+        };
+        Self::on(channel, state)
+    }
+
+    pub(crate) const fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    fn network(&self) -> &dyn Network {
+        &*self.engine.network
+    }
+
+    /// What uses its connection, if it has or had one.
+    pub(crate) fn endpoint(&self) -> Option<Arc<Endpoint>> {
+        self.state.lock().phase.connected().map(|connected| Arc::clone(&connected.endpoint))
+    }
+
+    pub(crate) fn move_to(&self, channel: &Arc<ChannelCore>) {
+        let mut destination = self.channel.0.lock();
+        let before = destination.upgrade();
+        *destination = Arc::downgrade(channel);
+        if let Some(before) = &before
+            && !Arc::ptr_eq(before, channel)
+        {
+            channel.put(before.remove(self));
+        }
+        drop(destination);
+        // Perhaps the last reference to the old channel.
+        drop(before);
+    }
+
+    /// A connection request's id goes with the event.
+    pub(crate) fn redirect(&self, channel: &Arc<ChannelCore>) {
+        self.channel.change(channel);
+    }
+
+    fn start_connecting(
+        self: &Arc<Self>,
+        endpoint: Option<Arc<Endpoint>>,
+        params: &ConnectParams,
+        by: By,
+    ) -> Result<Arc<Outgoing>, ConnectError> {
+        let mut state = self.state.lock();
+        let (Phase::Idle, Some(peer)) = (&state.phase, state.peer) else {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput).into());
+        };
+        let origin = Origin {
+            reserved: state.reserved.take(),
+            local: state.source,
+            traffic_class: state.choices.traffic_class,
+        };
+        let outgoing = Outgoing::start(origin, peer, endpoint, params, self.downgrade(), by)?;
+        state.phase = Phase::Connecting(Arc::clone(&outgoing));
+        Ok(outgoing)
+    }
+
+    /// An outgoing connection is up. What is to observe it.
+    pub(crate) fn established(
+        self: &Arc<Self>,
+        endpoint: &Arc<Endpoint>,
+        connection: u64,
+        local: Option<SocketAddr>,
+    ) -> Watch {
+        let watch = Watch::new(self.downgrade(), None);
+        let mut state = self.state.lock();
+        state.local = local.or(state.local);
+        state.phase = Phase::Connected(watch.connected(endpoint, connection));
+        watch
+    }
+
+    /// The peer of an outgoing connection accepts, and there is no queue pair yet.
+    pub(crate) fn responded(
+        &self,
+        stream: Box<dyn Port>,
+        terms: Negotiated,
+        local: Option<SocketAddr>,
+    ) {
+        let mut state = self.state.lock();
+        // Unless it was closed meanwhile.
+        if matches!(state.phase, Phase::Connecting(_)) {
+            state.local = local.or(state.local);
+            state.phase = Phase::Responded(stream, Box::new(terms));
+        }
+    }
+
+    /// An outgoing connection was not made: the id may try again.
+    pub(crate) fn failed(&self) {
+        self.state.lock().phase = Phase::Idle;
+    }
+
+    pub(crate) fn push(self: &Arc<Self>, kind: EventKind) {
+        self.downgrade().push(kind);
+    }
+
+    pub(crate) fn downgrade(self: &Arc<Self>) -> WeakId {
+        WeakId { core: Arc::downgrade(self), channel: self.channel.clone() }
+    }
+
+    /// The program takes the event that says that the connection is over, or learns it otherwise.
+    pub(crate) fn is_told_of_the_end(&self) {
+        let mut state = self.state.lock();
+        state.phase = match std::mem::take(&mut state.phase) {
+            Phase::Connected(connected) => Phase::Over(Some(connected)),
+            other => other,
+        };
+    }
+
     /// Nobody is told anything about it any more.
     fn forget_events(&self) {
         let mut destination = self.channel.0.lock();
@@ -643,12 +680,6 @@ impl IdCore {
             // Requests among them are refused here.
             drop(channel.remove(self));
         }
-    }
-}
-
-impl Drop for Id {
-    fn drop(&mut self) {
-        keep_inherited(self.core.engine.process, &self.core);
     }
 }
 
@@ -665,7 +696,11 @@ impl Drop for IdCore {
                 let connected = connected.clone();
                 self.engine.worker.soon(Box::new(move || connected.end()));
             }
-            Phase::Idle | Phase::Requested(_) | Phase::Responded(..) | Phase::Connected(_) => {}
+            Phase::Idle
+            | Phase::Requested(_)
+            | Phase::Responded(..)
+            | Phase::Connected(_)
+            | Phase::Over(_) => {}
         }
     }
 }
@@ -679,8 +714,8 @@ pub(crate) struct WeakId {
 }
 
 impl WeakId {
-    pub(crate) fn upgrade(&self) -> Option<Id> {
-        self.core.upgrade().map(|core| Id { core })
+    pub(crate) fn upgrade(&self) -> Option<Arc<IdCore>> {
+        self.core.upgrade()
     }
 
     /// Whether the program has let go of it.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use iwarp_os::Ready;
 use iwarp_proto::mpa::startup::{Negotiated, Request};
 
-use crate::cm::id::WeakId;
-use crate::cm::{ConnectError, ConnectParams, EventKind, Id, closed};
+use crate::cm::id::{IdCore, WeakId};
+use crate::cm::{ConnectError, ConnectParams, EventKind, closed};
 use crate::engine::Engine;
 use crate::engine::accept_set::AcceptSet;
 use crate::engine::sync::Mutex;
@@ -81,7 +81,7 @@ impl Host for Program {
         let (ird, ord) = (request.peer_ird, request.peer_ord);
         let private_data = request.private_data;
         listener.with_channel(|channel| {
-            let id = Id::requested(channel, Accepting { answering });
+            let id = IdCore::requested(channel, Accepting { answering });
             let kind = EventKind::ConnectRequest { private_data, ird, ord };
             channel.push_request(id, listener.clone(), kind);
         });

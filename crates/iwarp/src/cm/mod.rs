@@ -14,7 +14,7 @@ mod watch;
 
 pub use blocking::{Connection, Incoming, Listener, connect};
 pub use channel::{Event, EventChannel, EventKind};
-pub use id::Id;
+pub use id::{ConnectionState, Id};
 
 use crate::startup::closed;
 pub use crate::startup::{ConnectError, ConnectParams, StartupError, StartupFault};

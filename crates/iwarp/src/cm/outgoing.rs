@@ -9,9 +9,9 @@ use iwarp_os::Ready;
 use iwarp_proto::mpa::startup::Reply;
 use iwarp_types::Time;
 
-use crate::cm::id::WeakId;
+use crate::cm::id::{IdCore, WeakId};
 use crate::cm::meanwhile::Meanwhile;
-use crate::cm::{ConnectError, ConnectParams, EventKind, Id, closed};
+use crate::cm::{ConnectError, ConnectParams, EventKind, closed};
 use crate::engine::connect_order::{Call, Turn};
 use crate::engine::endpoint::{Endpoint, Observer};
 use crate::engine::poll_set::wait_beside;
@@ -418,7 +418,7 @@ impl Outgoing {
         id.push(kind);
     }
 
-    fn attach(&self, id: &Id, line: Line, reply: Reply) -> Result<(), ConnectError> {
+    fn attach(&self, id: &Arc<IdCore>, line: Line, reply: Reply) -> Result<(), ConnectError> {
         let local = line.ends().local;
         let stream = operate(line, &self.engine.options)?;
         let terms = reply.negotiated;
@@ -487,7 +487,7 @@ impl Task for Outgoing {
 mod tests {
     use super::*;
     use crate::Device;
-    use crate::cm::EventChannel;
+    use crate::cm::{EventChannel, Id};
     use crate::port::{Ipv6Listen, Sharing};
 
     /// Nothing is asked of a peer before what the program asked for first, as long as that is soon.
@@ -496,9 +496,10 @@ mod tests {
         let device = Device::open().unwrap();
         let channel = EventChannel::new(&device).unwrap();
         // Time stands still: nobody opens the line.
-        device.engine().worker.stop();
+        let engine = device.engine().unwrap();
+        engine.worker.stop();
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let network = Arc::clone(&device.engine().network);
+        let network = Arc::clone(&engine.network);
         let reserved = network.reserve(any, Ipv6Listen::Only, Sharing::Exclusive).unwrap();
         let peer = reserved.local_addr().unwrap();
         let listener = reserved.listen(0).unwrap();
@@ -508,8 +509,15 @@ mod tests {
             let id = Id::new(&channel).unwrap();
             let origin = Origin { reserved: None, local: None, traffic_class: None };
             let params = ConnectParams::default();
-            let outgoing =
-                Outgoing::start(origin, peer, None, &params, id.downgrade(), By::Worker).unwrap();
+            let outgoing = Outgoing::start(
+                origin,
+                peer,
+                None,
+                &params,
+                id.core().unwrap().downgrade(),
+                By::Worker,
+            )
+            .unwrap();
             (id, outgoing)
         };
         let (_first_id, first) = connecting();
@@ -520,6 +528,6 @@ mod tests {
         assert!(second.attempt.lock().is_none(), "it was faster than the first");
         assert!(listener.accept().is_err());
         // What waits at a worker that was stopped before is dropped by stopping it again.
-        device.engine().worker.stop();
+        engine.worker.stop();
     }
 }

@@ -3,12 +3,14 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+#[cfg(feature = "tokio")]
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use iwarp_mem::OutOfMemory;
-use iwarp_os::{Epoll, EventFd, EventFdKind, Events, FdPlace, ForkGeneration, Interest};
+use iwarp_os::{Epoll, EventFd, EventFdKind, Events, FdPlace, Interest, ProcessOwned};
 
 use crate::engine::clock::now;
 use crate::engine::poll_set::{PollSet, Waiting};
@@ -25,7 +27,7 @@ const EVENT: u64 = 0;
 #[derive(Debug)]
 pub(crate) struct ChannelCore {
     events: Mutex<VecDeque<u64>>,
-    fd: EventFd,
+    fd: Arc<EventFd>,
     /// The event descriptor and the groups, for a caller that blocks.
     epoll: Epoll,
     groups: Mutex<Vec<Weak<dyn PollSet>>>,
@@ -34,7 +36,6 @@ pub(crate) struct ChannelCore {
     taken_ready: AtomicU8,
     /// A task of the library's sleeps on `epoll` and moves the connections.
     has_driver: AtomicBool,
-    pub(crate) process: ForkGeneration,
 }
 
 impl ChannelCore {
@@ -42,15 +43,14 @@ impl ChannelCore {
         iwarp_mem::afford()?;
         let core = Self {
             events: Mutex::new(VecDeque::new()),
-            fd: EventFd::new(EventFdKind::Semaphore, FdPlace::Program)?,
+            fd: Arc::new(EventFd::new(EventFdKind::Semaphore, FdPlace::Program)?),
             epoll: Epoll::new(FdPlace::Internal)?,
             groups: Mutex::new(Vec::new()),
             blocks: AtomicBool::new(false),
             taken_ready: AtomicU8::new(0),
             has_driver: AtomicBool::new(false),
-            process: ForkGeneration::new(),
         };
-        core.epoll.add(&core.fd, EVENT, Interest::READ)?;
+        core.epoll.add(&*core.fd, EVENT, Interest::READ)?;
         Ok(Arc::new(core))
     }
 
@@ -113,9 +113,6 @@ impl ChannelCore {
 
     /// An event was there already, so the program may have slept on the descriptor.
     pub(crate) fn take_ready(&self) -> Option<u64> {
-        if self.process.forked() {
-            return None;
-        }
         let event = self.pop()?;
         if self.blocks.load(Ordering::Relaxed)
             && self.taken_ready.fetch_add(1, Ordering::Relaxed) >= TAKEN_READY
@@ -131,8 +128,8 @@ impl ChannelCore {
     }
 
     /// Readable while events wait.
-    pub(crate) fn event_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+    pub(crate) const fn event_fd(&self) -> &Arc<EventFd> {
+        &self.fd
     }
 
     /// Readable while events wait or a connection is ready.
@@ -147,7 +144,6 @@ impl ChannelCore {
     }
 
     pub(crate) fn wait(&self, timeout: Option<Duration>) -> io::Result<Option<u64>> {
-        self.process.check()?;
         if let Some(event) = self.take_ready() {
             return Ok(Some(event));
         }
@@ -195,7 +191,6 @@ impl ChannelCore {
     }
 
     pub(crate) fn look(&self) -> io::Result<Look> {
-        self.process.check()?;
         let mut seat = Seat::take()?;
         let result = self.look_with(&mut seat);
         if !matches!(result, Ok(Look::Nothing(_))) {
@@ -257,7 +252,7 @@ thread_local! {
     /// This thread has, or had, a [`SEAT`]: without memory the C library cannot note that one is to
     /// be dropped with the thread, and ends the process.
     static HAS_SEAT: Cell<bool> = const { Cell::new(false) };
-    static SEAT: Cell<Option<Seat>> = const { Cell::new(None) };
+    static SEAT: Cell<Option<ProcessOwned<Seat>>> = const { Cell::new(None) };
 }
 
 impl Seat {
@@ -266,7 +261,8 @@ impl Seat {
             iwarp_mem::afford()?;
             HAS_SEAT.set(true);
         }
-        Ok(SEAT.try_with(Cell::take).ok().flatten().unwrap_or_else(|| Self {
+        let kept = SEAT.try_with(Cell::take).ok().flatten().and_then(ProcessOwned::into_alive);
+        Ok(kept.unwrap_or_else(|| Self {
             ready: Events::with_capacity(16),
             waiting: Vec::new(),
             channel: 0,
@@ -275,7 +271,7 @@ impl Seat {
 
     /// A thread that is ending keeps none: the worker has what it looked after.
     fn keep(self) {
-        let _ = SEAT.try_with(|seat| seat.set(Some(self)));
+        let _ = SEAT.try_with(|seat| seat.set(Some(ProcessOwned::new(self))));
     }
 
     fn is_at(&self, channel: &ChannelCore) -> bool {

@@ -146,10 +146,6 @@ impl CqCore {
 
     /// From now on a work queue completes here, which counts there what comes back.
     pub(crate) fn enter(&self, returned: Arc<Returned>) -> Result<u32, OutOfMemory> {
-        // A thread of the parent's may have the lock, for ever.
-        if self.group.process.forked() {
-            return Ok(FORGOTTEN);
-        }
         let mut queue = self.queue.lock();
         let Queue { owners, vacant, .. } = &mut *queue;
         if let Some(owner) = vacant.pop() {
@@ -206,14 +202,13 @@ impl CqCore {
         true
     }
 
-    /// Completions it can hold; 0 in a forked child.
+    /// Completions it can hold.
     pub(crate) fn depth(&self) -> usize {
-        if self.group.process.forked() { 0 } else { self.queue.lock().depth }
+        self.queue.lock().depth
     }
 
     /// Changes how many that is. As [`CompletionQueue::resize`](crate::CompletionQueue::resize).
     pub(crate) fn resize(&self, depth: usize) -> io::Result<()> {
-        self.group.process.check()?;
         let mut queue = self.queue.lock();
         if depth == 0 || queue.completions.len() > depth {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -226,9 +221,6 @@ impl CqCore {
 
     /// Drops the completions of the queue pair with this number.
     pub(crate) fn discard(&self, qp: u32) {
-        if self.group.process.forked() {
-            return;
-        }
         let mut queue = self.queue.lock();
         let Queue { completions, owners, .. } = &mut *queue;
         completions.retain(|Entry { completion, owner, slots }| {
@@ -287,9 +279,6 @@ impl CqCore {
     }
 
     fn poll_by(&self, mut take: impl FnMut(&Self) -> usize) -> usize {
-        if self.group.process.forked() {
-            return 0;
-        }
         let holds = self.group.note_poll();
         let n = take(self);
         if n > 0 {
@@ -358,9 +347,6 @@ impl CqCore {
 
     /// Has the next completion, or the next solicited one, raise an event on the channel, once.
     pub(crate) fn request_notify(&self, solicited_only: bool) {
-        if self.group.process.forked() {
-            return;
-        }
         let sleeps = self.channel.as_ref().is_some_and(|channel| !channel.is_driven());
         {
             let mut queue = self.queue.lock();

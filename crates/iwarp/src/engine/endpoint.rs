@@ -162,9 +162,6 @@ impl Locked {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        if self.engine.is_inherited() {
-            return;
-        }
         self.send_cq.leave(self.send_owner);
         self.recv_cq.leave(self.recv_owner);
         self.return_borrowed();
@@ -350,7 +347,6 @@ impl Endpoint {
         observer: Option<Arc<dyn Observer>>,
         established: impl FnOnce(),
     ) -> io::Result<()> {
-        self.engine.process.check()?;
         iwarp_mem::afford()?;
         iwarp_mem::keep_fault_handler();
         let loan = self.engine.send_memory.lend();
@@ -424,9 +420,6 @@ impl Endpoint {
         post: impl Fn(&mut Locked, &R) -> Result<(), PostError>,
         link: impl FnOnce(&Locked) -> Option<Arc<Link>>,
     ) -> (Posted, Option<Arc<Link>>) {
-        if self.engine.is_inherited() {
-            return (Err((0, PostError::WrongState)), None);
-        }
         let mut core = self.core.lock();
         let mut numbered = requests.iter().enumerate();
         let result = numbered.try_for_each(|(number, request)| {
@@ -557,9 +550,6 @@ impl Endpoint {
     /// The transport may hear nothing of the peer for so long while something is under way;
     /// `None`: as long as the system likes.
     pub(crate) fn set_patience(self: &Arc<Self>, patience: Option<Duration>) {
-        if self.engine.is_inherited() {
-            return;
-        }
         let link = {
             let mut core = self.core.lock();
             core.patience = Some(Patience(patience));
@@ -573,9 +563,6 @@ impl Endpoint {
 
     /// Changes the state; going to Reset drops the stream.
     pub(crate) fn modify(self: &Arc<Self>, to: QpState) -> Result<(), TransitionError> {
-        if self.engine.is_inherited() {
-            return Err(TransitionError { from: QpState::Err, to });
-        }
         self.hold_back_no_more();
         let dropped = {
             let mut core = self.core.lock();
@@ -621,7 +608,7 @@ impl Endpoint {
     /// Takes in what has come by now. A program may leave on a message of which another thread has
     /// yet to see what stands behind it: the peer's question whether it was received.
     fn hear_out(self: &Arc<Self>) {
-        if self.engine.is_inherited() || !self.is_connected() {
+        if !self.is_connected() {
             return;
         }
         if let Some(link) = self.link() {
@@ -645,9 +632,6 @@ impl Endpoint {
         which: impl FnOnce(&Locked) -> bool,
         end: impl FnOnce(&mut AnyCore),
     ) {
-        if self.engine.is_inherited() {
-            return;
-        }
         {
             let mut core = self.core.lock();
             if !which(&core) {
@@ -674,16 +658,8 @@ impl Endpoint {
         self.with(|core| core.is_connected())
     }
 
-    /// What the program asks about the queue pair; `None` in a forked child.
-    pub(crate) fn ask<R>(&self, question: impl FnOnce(&AnyCore) -> R) -> Option<R> {
-        if self.engine.is_inherited() { None } else { Some(self.with(|core| question(core))) }
-    }
-
     /// Requests that may be posted at this moment: sends and receives.
     pub(crate) fn room(&self) -> (usize, usize) {
-        if self.engine.is_inherited() {
-            return (0, 0);
-        }
         let core = self.core.lock();
         (core.sends.room(core.core.outstanding().0), core.receives.room())
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 use iwarp_os::{EventFd, EventFdKind, FdPlace};
 
@@ -51,14 +51,14 @@ pub enum AsyncEvent {
 #[derive(Debug)]
 pub(crate) struct AsyncQueue {
     events: Mutex<VecDeque<AsyncEvent>>,
-    fd: EventFd,
+    fd: Arc<EventFd>,
 }
 
 impl AsyncQueue {
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
             events: Mutex::new(VecDeque::new()),
-            fd: EventFd::new(EventFdKind::Semaphore, FdPlace::Program)?,
+            fd: Arc::new(EventFd::new(EventFdKind::Semaphore, FdPlace::Program)?),
         })
     }
 
@@ -92,7 +92,8 @@ impl AsyncQueue {
         }
     }
 
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+    /// Readable while there are some.
+    pub(crate) const fn fd(&self) -> &Arc<EventFd> {
+        &self.fd
     }
 }

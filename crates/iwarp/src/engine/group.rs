@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use iwarp_mem::OutOfMemory;
-use iwarp_os::{Epoll, Events, FdPlace, ForkGeneration, Interest};
+use iwarp_os::{Epoll, Events, FdPlace, Interest};
 use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
 use crate::engine::endpoint::Endpoint;
@@ -61,7 +61,6 @@ pub(crate) struct Group {
     /// Some stream holds back what was posted.
     holds: AtomicBool,
     pub(crate) handover: Handover,
-    pub(crate) process: ForkGeneration,
     worker: Arc<Worker>,
 }
 
@@ -104,7 +103,6 @@ impl Group {
             polls_in_vain: AtomicU32::new(0),
             holds: AtomicBool::new(false),
             handover: Handover::new(),
-            process: ForkGeneration::new(),
             worker: Arc::clone(worker),
         });
         worker.add_group(Arc::clone(&group) as Arc<dyn PollSet>)?;

@@ -77,7 +77,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use iwarp_mem::MemoryTable;
-use iwarp_os::{ForkGeneration, Spare};
+use iwarp_os::Spare;
 
 pub(crate) use clock::now;
 use connect_order::ConnectOrder;
@@ -95,7 +95,10 @@ use crate::port::{Clock, Network, Platform};
 /// Reads and Atomics of a queue pair that may be under way at a time, in either direction.
 pub(crate) const MAX_READS: u16 = 128;
 
-/// What the objects of one device share.
+/// What the objects of one device share. In a forked child it is dead: the threads that held its
+/// locks do not exist, its descriptors are closed, and the rest belongs to the parent. So the
+/// handles that programs have reach it, and all that holds it, through a
+/// [`ProcessOwned`](iwarp_os::ProcessOwned).
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) memory: Arc<MemoryTable>,
@@ -119,7 +122,6 @@ pub(crate) struct Engine {
     pub(crate) connect_order: Arc<ConnectOrder>,
     /// To refuse connections with when there are no descriptors.
     pub(crate) spare: Mutex<Spare>,
-    pub(crate) process: ForkGeneration,
     next_pd: AtomicU32,
 }
 
@@ -157,7 +159,6 @@ impl Engine {
             live: Live::new(),
             numbers: Numbers::new(&network, options.ports.clone()),
             spare: Mutex::default(),
-            process: ForkGeneration::new(),
             options,
             network,
             timers,
@@ -183,13 +184,6 @@ impl Engine {
         }
     }
 
-    /// Whether this is a child of the process that made it. Then it is dead: the threads that held
-    /// its locks do not exist, its descriptors are closed, and the rest belongs to the parent. So
-    /// every way in asks this first, and nothing of it is ever freed ([`keep_inherited`]).
-    pub(crate) fn is_inherited(&self) -> bool {
-        self.process.forked()
-    }
-
     pub(crate) fn next_pd(&self) -> u32 {
         self.next_pd.fetch_add(1, Ordering::Relaxed)
     }
@@ -198,13 +192,5 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.workers().for_each(|worker| worker.stop());
-    }
-}
-
-/// Called when a handle to `object` is dropped: in a child of the process that made it the object
-/// stays, in whatever state another thread was leaving it.
-pub(crate) fn keep_inherited<T>(process: ForkGeneration, object: &Arc<T>) {
-    if process.forked() {
-        std::mem::forget(Arc::clone(object));
     }
 }

@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
-use iwarp_os::ForkGeneration;
 use iwarp_types::{PostError, Receive, RecvRequest};
 
 use crate::engine::event::{AsyncEvent, AsyncQueue};
@@ -29,7 +28,6 @@ pub(crate) struct SrqCore {
     /// Counts the receives whose completions were polled.
     returned: Arc<Returned>,
     events: Arc<AsyncQueue>,
-    pub(crate) process: ForkGeneration,
 }
 
 #[derive(Debug, Default)]
@@ -59,35 +57,21 @@ impl State {
 
 impl SrqCore {
     pub(crate) fn new(number: u64, depth: usize, max_sge: usize, events: Arc<AsyncQueue>) -> Self {
-        let (state, process) = (Mutex::new(State::default()), ForkGeneration::new());
-        let returned = Returned::of_shared_queue();
-        Self { number, max_sge, depth, state, returned, events, process }
+        let (state, returned) = (Mutex::default(), Returned::of_shared_queue());
+        Self { number, max_sge, depth, state, returned, events }
     }
 
-    pub(crate) const fn number(&self) -> u64 {
-        self.number
-    }
-
-    pub(crate) const fn depth(&self) -> usize {
-        self.depth
-    }
-
-    /// The limit that is armed; 0 when none is, and in a forked child.
+    /// The limit that is armed; 0 when none is.
     pub(crate) fn limit(&self) -> usize {
-        if self.process.forked() { 0 } else { self.state.lock().limit }
+        self.state.lock().limit
     }
 
     pub(crate) fn set_limit(&self, limit: usize) {
-        if !self.process.forked() {
-            self.state.lock().limit = limit;
-        }
+        self.state.lock().limit = limit;
     }
 
     /// Adds a receive, and delivers the messages that waited for one.
     pub(crate) fn post(&self, request: &RecvRequest<'_>) -> Result<(), PostError> {
-        if self.process.forked() {
-            return Err(PostError::WrongState);
-        }
         if request.sges.len() > self.max_sge {
             return Err(PostError::TooManySges);
         }

@@ -5,20 +5,19 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use iwarp_os::{EventFd, EventFdKind, FdPlace, ForkGeneration};
+use iwarp_os::{EventFd, EventFdKind, FdPlace, ProcessOwned};
 
 /// A thread's own, kept for the next time that it sleeps.
 #[derive(Debug)]
 pub(crate) struct WakeFd {
     fd: EventFd,
-    process: ForkGeneration,
 }
 
 thread_local! {
     /// This thread has, or had, a [`WAKE_FD`]: without memory the C library cannot note that one is to
     /// be dropped with the thread, and ends the process.
     static HAS_WAKE_FD: Cell<bool> = const { Cell::new(false) };
-    static WAKE_FD: Cell<Option<Arc<WakeFd>>> = const { Cell::new(None) };
+    static WAKE_FD: Cell<Option<ProcessOwned<Arc<WakeFd>>>> = const { Cell::new(None) };
 }
 
 impl WakeFd {
@@ -29,14 +28,15 @@ impl WakeFd {
             HAS_WAKE_FD.set(true);
         }
         let kept = WAKE_FD.try_with(Cell::take).ok().flatten();
-        let wake_fd = match kept.filter(|wake_fd| !wake_fd.process.forked()) {
+        let wake_fd = match kept.and_then(ProcessOwned::into_alive) {
             Some(wake_fd) => wake_fd,
             None => {
                 let fd = EventFd::new(EventFdKind::Counter, FdPlace::Internal)?;
-                Arc::new(Self { fd, process: ForkGeneration::new() })
+                Arc::new(Self { fd })
             }
         };
-        let _ = WAKE_FD.try_with(|kept| kept.set(Some(Arc::clone(&wake_fd))));
+        let keep = ProcessOwned::new(Arc::clone(&wake_fd));
+        let _ = WAKE_FD.try_with(|kept| kept.set(Some(keep)));
         Ok(wake_fd)
     }
 

@@ -5,9 +5,9 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use iwarp_mem::{LentRegion, OwnedRegion, RegisterError};
+use iwarp_os::ProcessOwned;
 use iwarp_types::Sge;
 
-use crate::engine::keep_inherited;
 use crate::session::table::Core;
 use crate::verbs::ProtectionDomain;
 use crate::verbs::pd::PdCore;
@@ -24,7 +24,7 @@ pub struct Block {
     /// Taken only when the block is dropped or lent.
     region: Option<OwnedRegion>,
     len: usize,
-    home: Home,
+    home: ProcessOwned<Home>,
 }
 
 /// Where a block belongs.
@@ -35,15 +35,10 @@ struct Home {
 }
 
 impl Home {
-    /// Puts a region where it belongs. In a forked child nothing can be put anywhere.
-    fn take_back<R>(&self, region: Option<R>, own: impl FnOnce(R) -> OwnedRegion) {
-        let process = self.pd.engine.process;
-        if process.forked() {
-            std::mem::forget(region);
-            keep_inherited(process, &self.pd);
-            self.pool.iter().for_each(|pool| keep_inherited(process, pool));
-        } else if let (Some(region), Some(pool)) = (region, &self.pool) {
-            pool.free().push(own(region));
+    /// Puts a region where it belongs.
+    fn take_back(&self, region: Option<OwnedRegion>) {
+        if let (Some(region), Some(pool)) = (region, &self.pool) {
+            pool.free().push(region);
         }
     }
 }
@@ -55,8 +50,10 @@ impl Block {
     ///
     /// `InvalidRange` beyond 2^31 octets; `Exhausted` and `NoEntropy` when no STag can be had.
     pub fn new(pd: &ProtectionDomain, len: usize) -> Result<Self, RegisterError> {
-        let region = allocate(&pd.core, len)?;
-        Ok(Self { region: Some(region), len, home: Home { pd: Arc::clone(&pd.core), pool: None } })
+        let pd = pd.alive()?;
+        let region = allocate(pd, len)?;
+        let home = ProcessOwned::new(Home { pd: Arc::clone(pd), pool: None });
+        Ok(Self { region: Some(region), len, home })
     }
 
     /// Octets it can have.
@@ -85,15 +82,18 @@ impl Block {
     }
 
     /// Whether operations of that domain can use it.
-    pub(super) fn is_of(&self, pd: &ProtectionDomain) -> bool {
-        Arc::ptr_eq(&self.home.pd, &pd.core)
+    pub(super) fn is_of(&self, pd: &Arc<PdCore>) -> bool {
+        self.home.alive().is_some_and(|home| Arc::ptr_eq(&home.pd, pd))
     }
 
-    /// Hands the octets to an operation.
+    /// Hands the octets to an operation. A forked child cannot lend what it has inherited.
     pub(super) fn lend(mut self) -> Result<Lent, (Self, RegisterError)> {
+        let Some(home) = self.home.alive().cloned() else {
+            return Err((self, RegisterError::UnknownStag));
+        };
         let Some(region) = self.region.take() else { unreachable!("a block has its region") };
         match region.lend() {
-            Ok(region) => Ok(Lent { region: Some(region), len: self.len, home: self.home.clone() }),
+            Ok(region) => Ok(Lent { region: Some(region), len: self.len, home }),
             Err((region, error)) => {
                 self.region = Some(region);
                 Err((self, error))
@@ -105,9 +105,6 @@ impl Block {
 fn allocate(pd: &PdCore, len: usize) -> Result<OwnedRegion, RegisterError> {
     if len > MAX_BLOCK {
         return Err(RegisterError::InvalidRange);
-    }
-    if pd.engine.is_inherited() {
-        return Err(RegisterError::Exhausted);
     }
     OwnedRegion::new(&pd.engine.memory, pd.id, len)
 }
@@ -136,7 +133,12 @@ impl fmt::Debug for Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        self.home.take_back(self.region.take(), |region| region);
+        let region = self.region.take();
+        match self.home.alive() {
+            Some(home) => home.take_back(region),
+            // Its STag is the parent's.
+            None => std::mem::forget(region),
+        }
     }
 }
 
@@ -159,7 +161,7 @@ impl Lent {
     /// Ends all use of the octets: afterwards they are the program's again.
     pub(super) fn take_back(mut self) -> Block {
         let region = self.region.take().map(LentRegion::take_back);
-        Block { region, len: self.len, home: self.home.clone() }
+        Block { region, len: self.len, home: ProcessOwned::new(self.home.clone()) }
     }
 
     /// Nobody waits for the operation any more; whoever asks the pool for a block may look after
@@ -175,21 +177,20 @@ impl Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        self.home.take_back(self.region.take(), LentRegion::take_back);
+        self.home.take_back(self.region.take().map(LentRegion::take_back));
     }
 }
 
 /// A fixed number of blocks of one size.
 #[derive(Clone)]
 pub struct BlockPool {
-    pool: Arc<Pool>,
-    pd: ProtectionDomain,
+    pool: ProcessOwned<Arc<Pool>>,
     block_len: usize,
     count: usize,
 }
 
-#[derive(Default)]
 struct Pool {
+    pd: Arc<PdCore>,
     free: Mutex<Vec<OwnedRegion>>,
     /// Sessions that have blocks of this pool in operations that nobody waits for.
     left: Mutex<Vec<Weak<Core>>>,
@@ -198,6 +199,11 @@ struct Pool {
 impl Pool {
     fn free(&self) -> MutexGuard<'_, Vec<OwnedRegion>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn block(self: &Arc<Self>, region: OwnedRegion, len: usize) -> Block {
+        let home = Home { pd: Arc::clone(&self.pd), pool: Some(Arc::clone(self)) };
+        Block { region: Some(region), len, home: ProcessOwned::new(home) }
     }
 
     /// Completes what nobody waits for, as far as it is done.
@@ -227,49 +233,45 @@ impl BlockPool {
         block_len: usize,
         count: usize,
     ) -> Result<Self, RegisterError> {
-        let blocks = (0..count).map(|_| allocate(&pd.core, block_len));
+        Self::of(pd.alive()?, block_len, count)
+    }
+
+    pub(super) fn of(
+        pd: &Arc<PdCore>,
+        block_len: usize,
+        count: usize,
+    ) -> Result<Self, RegisterError> {
+        let blocks = (0..count).map(|_| allocate(pd, block_len));
         let free = Mutex::new(blocks.collect::<Result<_, _>>()?);
-        let pool = Arc::new(Pool { free, ..Pool::default() });
-        Ok(Self { pool, pd: pd.clone(), block_len, count })
+        let pool = Arc::new(Pool { pd: Arc::clone(pd), free, left: Mutex::default() });
+        Ok(Self { pool: ProcessOwned::new(pool), block_len, count })
     }
 
     /// Takes a block of full length; its octets are what its last user left. `None` when all are
     /// in use.
     pub fn take(&self) -> Option<Block> {
-        if self.is_inherited() {
-            return None;
-        }
-        let mut region = self.pool.free().pop();
+        let pool = self.pool.alive()?;
+        let mut region = pool.free().pop();
         if region.is_none() {
-            self.pool.reap();
-            region = self.pool.free().pop();
+            pool.reap();
+            region = pool.free().pop();
         }
-        let home = Home { pd: Arc::clone(&self.pd.core), pool: Some(Arc::clone(&self.pool)) };
-        region.map(|region| Block { region: Some(region), len: self.block_len, home })
+        region.map(|region| pool.block(region, self.block_len))
     }
 
     /// As [`Self::take`], and one more block is allocated where all are in use.
     pub(super) fn take_or_grow(&self) -> Result<Block, RegisterError> {
-        if self.is_inherited() {
-            return Err(RegisterError::Exhausted);
-        }
-        let region = self.pool.free().pop();
-        let region = region.map_or_else(|| allocate(&self.pd.core, self.block_len), Ok)?;
-        let home = Home { pd: Arc::clone(&self.pd.core), pool: Some(Arc::clone(&self.pool)) };
-        Ok(Block { region: Some(region), len: self.block_len, home })
+        let pool = self.pool.alive().ok_or(RegisterError::Exhausted)?;
+        let region = pool.free().pop();
+        let region = region.map_or_else(|| allocate(&pool.pd, self.block_len), Ok)?;
+        Ok(pool.block(region, self.block_len))
     }
 
-    /// Blocks that are in the pool now.
+    /// Blocks that are in the pool now; 0 in a forked child.
     pub fn available(&self) -> usize {
-        if self.is_inherited() {
-            return 0;
-        }
-        self.pool.reap();
-        self.pool.free().len()
-    }
-
-    fn is_inherited(&self) -> bool {
-        self.pd.core.engine.is_inherited()
+        let Some(pool) = self.pool.alive() else { return 0 };
+        pool.reap();
+        pool.free().len()
     }
 
     /// Blocks that it was made with.
@@ -280,12 +282,6 @@ impl BlockPool {
     /// Octets of each.
     pub fn block_len(&self) -> usize {
         self.block_len
-    }
-}
-
-impl Drop for BlockPool {
-    fn drop(&mut self) {
-        keep_inherited(self.pd.core.engine.process, &self.pool);
     }
 }
 

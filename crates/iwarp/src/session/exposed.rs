@@ -29,7 +29,7 @@ impl Exposed {
     ///
     /// [`RegisterError`] when no STag can be had.
     pub fn new(pd: &ProtectionDomain, len: usize, access: Access) -> Result<Self, RegisterError> {
-        Self::scoped(&pd.core, len, access, Scope::Domain)
+        Self::scoped(pd.alive()?, len, access, Scope::Domain)
     }
 
     pub(super) fn scoped(
@@ -41,19 +41,8 @@ impl Exposed {
         // Nothing but data transfer: a window could outlive what is known of it here.
         let access = (access & Access::REMOTE) | Access::LOCAL_WRITE | Access::ZERO_BASED;
         let buffer = Arc::new(Buffer::try_new(len)?);
-        if pd.engine.is_inherited() {
-            return Err(RegisterError::Exhausted);
-        }
         let stag = pd.engine.memory.register_buffer(pd.id, &buffer, access, scope)?;
-        let region = MemoryRegion {
-            engine: Arc::clone(&pd.engine),
-            stag,
-            base: 0,
-            len,
-            access,
-            buffer: Some(Arc::clone(&buffer)),
-            registered: true,
-        };
+        let region = pd.region(stag, 0, len, access, Some(Arc::clone(&buffer)));
         Ok(Self { region, buffer })
     }
 

@@ -3,13 +3,13 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use iwarp_mem::RegisterError;
-use iwarp_types::{Access, AtomicOp, Payload, SendOp, Stag, TaggedOffset};
+use iwarp_types::{Access, AtomicOp, Payload, PostError, SendOp, Stag, TaggedOffset};
 
 use crate::cm::{EventChannel, Id};
-use crate::session::table::Handle;
+use crate::session::table::{Core, Handle};
 use crate::session::{
     Block, Config, Connecting, Exposed, Failure, OperationError, Outcome, Pending, Received,
     RemoteGrant, Request, Scope,
@@ -71,7 +71,7 @@ impl Session {
         block: Option<Block>,
         other: Payload<'_>,
     ) -> Pending<T> {
-        Pending::new(&self.handle, self.handle.0.post_send(op, fence, block, other))
+        Pending::new(&self.handle, self.handle.post_send(op, fence, block, other))
     }
 
     /// Sends the block's octets as a message. Done when they were handed to the transport.
@@ -102,7 +102,7 @@ impl Session {
     /// Receives a message into the block, which needs a capacity for it: the peer's message is
     /// refused, and the connection ends, where there is no receive or too small a one.
     pub fn recv(&self, block: Block) -> Pending<Received> {
-        Pending::new(&self.handle, self.handle.0.post_recv(Some(block), None))
+        Pending::new(&self.handle, self.handle.post_recv(Some(block), None))
     }
 
     /// Writes the block's octets at `offset` of what the peer granted. Done when they were handed
@@ -167,8 +167,10 @@ impl Session {
         offset: u64,
         op: impl FnOnce(Stag, TaggedOffset) -> SendOp,
     ) -> Pending<u64> {
-        let word = self.handle.0.words.take_or_grow();
-        let word = word.map_err(|error| Failure::new(error, None));
+        let core = self.handle.alive().ok_or(PostError::WrongState);
+        let core = core.map_err(|error| Failure::new(error, None));
+        let word = core
+            .and_then(|core| core.words.take_or_grow().map_err(|error| Failure::new(error, None)));
         match word.and_then(|word| place(at, offset, word)) {
             Ok((word, stag, to)) => {
                 self.post_send(op(stag, to), false, Some(word), Payload::Sges(&[]))
@@ -186,7 +188,7 @@ impl Session {
     ///
     /// [`RegisterError`] when no STag can be had.
     pub fn expose(&self, len: usize, access: Access) -> Result<Exposed, RegisterError> {
-        self.handle.0.expose(len, access)
+        self.handle.expose(len, access)
     }
 
     /// Lends borrowed memory to operations, and returns when all of those are done: a receive
@@ -198,7 +200,7 @@ impl Session {
 
     /// Whether the connection is up.
     pub fn is_connected(&self) -> bool {
-        self.handle.0.qp.is_connected()
+        self.handle.alive().is_some_and(|core| core.qp.is_connected())
     }
 
     /// What the peer said when connecting.
@@ -218,22 +220,26 @@ impl Session {
 
     /// The domain whose blocks its operations take.
     pub fn pd(&self) -> &ProtectionDomain {
-        &self.handle.0.pd
+        &self.handle.pd
     }
 
     /// Ends the connection in good order: Sends and Writes that were accepted go out, the rest
     /// ends with [`OperationError::Disconnected`]. Done when nothing is under way any more.
     pub fn close(self) -> Closing {
-        let core = &self.handle.0;
-        core.disconnect();
+        let linger = self.handle.alive().map_or(Duration::ZERO, |core| {
+            core.disconnect();
+            core.linger()
+        });
         // The engine bounds the end of a connection; this is for when that fails.
-        let deadline = Instant::now() + core.linger() * 2;
+        let deadline = Instant::now() + linger * 2;
         Closing { handle: Arc::clone(&self.handle), deadline }
     }
 
     /// Ends the connection with a reset: nothing that was accepted needs to go out.
     pub fn abort(&self) {
-        self.handle.0.abort();
+        if let Some(core) = self.handle.alive() {
+            core.abort();
+        }
     }
 }
 
@@ -252,7 +258,7 @@ fn place(
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session")
-            .field("qp", &self.handle.0.qp.number())
+            .field("qp", &self.handle.alive().map(|core| core.qp.number()))
             .field("peer", &self.peer_addr())
             .finish_non_exhaustive()
     }
@@ -260,7 +266,9 @@ impl fmt::Debug for Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.handle.0.disconnect();
+        if let Some(core) = self.handle.alive() {
+            core.disconnect();
+        }
     }
 }
 
@@ -279,15 +287,16 @@ impl Closing {
     ///
     /// `Disconnected` when the peer did not take it in time, and the connection was reset.
     pub fn wait(self) -> Result<(), OperationError> {
-        if self.handle.0.wait_idle(self.deadline)? {
+        let core = self.handle.check().map_err(OperationError::Wait)?;
+        if core.wait_idle(self.deadline)? {
             return Ok(());
         }
-        self.give_up()
+        Self::give_up(core)
     }
 
-    pub(super) fn give_up(&self) -> Result<(), OperationError> {
-        self.handle.0.abort();
-        self.handle.0.progress();
+    pub(super) fn give_up(core: &Core) -> Result<(), OperationError> {
+        core.abort();
+        core.progress();
         Err(OperationError::Disconnected)
     }
 }

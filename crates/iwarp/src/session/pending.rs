@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 use iwarp_types::{Stag, WcStatus, WorkCompletion};
 
-use crate::session::table::{Core, Handle};
-use crate::session::{Block, Failure};
+#[cfg(feature = "tokio")]
+use crate::session::table::Core;
+use crate::session::table::Handle;
+use crate::session::{Block, Failure, OperationError};
 
 /// A message that was received.
 #[derive(Debug)]
@@ -110,10 +112,10 @@ impl<T: Outcome> Pending<T> {
     }
 
     #[cfg(feature = "tokio")]
-    pub(super) fn core(&self) -> Option<&Arc<Core>> {
+    pub(super) fn core(&self) -> Result<Option<&Arc<Core>>, OperationError> {
         match &self.state {
-            State::UnderWay(handle, _) => Some(&handle.0),
-            State::Refused(_) | State::Over => None,
+            State::UnderWay(handle, _) => handle.check().map(Some).map_err(OperationError::Wait),
+            State::Refused(_) | State::Over => Ok(None),
         }
     }
 
@@ -125,7 +127,8 @@ impl<T: Outcome> Pending<T> {
     pub(super) fn take(&mut self) -> Option<Result<T, Failure>> {
         match std::mem::replace(&mut self.state, State::Over) {
             State::UnderWay(handle, id) => {
-                let Some((completion, block)) = handle.0.take(id) else {
+                let Some((completion, block)) = handle.alive().and_then(|core| core.take(id))
+                else {
                     self.state = State::UnderWay(handle, id);
                     return None;
                 };
@@ -159,7 +162,8 @@ impl<T: Outcome> Pending<T> {
 
     fn wait_until(&mut self, deadline: Option<Instant>) -> Option<Result<T, Failure>> {
         if let State::UnderWay(handle, id) = &self.state {
-            match handle.0.wait_for(*id, deadline) {
+            let core = handle.check().map_err(OperationError::Wait);
+            match core.and_then(|core| core.wait_for(*id, deadline)) {
                 Ok(true) => {}
                 Ok(false) => return None,
                 Err(error) => return Some(Err(Failure::new(error, None))),
@@ -172,8 +176,9 @@ impl<T: Outcome> Pending<T> {
     pub fn is_done(&self) -> bool {
         match &self.state {
             State::UnderWay(handle, id) => {
-                handle.0.progress();
-                handle.0.is_done(*id)
+                let Some(core) = handle.alive() else { return false };
+                core.progress();
+                core.is_done(*id)
             }
             State::Refused(_) | State::Over => true,
         }
@@ -191,8 +196,10 @@ fn outcome<T: Outcome>(completion: &WorkCompletion, block: Option<Block>) -> Res
 impl<T> Pending<T> {
     /// Gives up the outcome.
     pub(super) fn leave(&mut self) {
-        if let State::UnderWay(handle, id) = std::mem::replace(&mut self.state, State::Over) {
-            Core::leave(&handle.0, id);
+        if let State::UnderWay(handle, id) = std::mem::replace(&mut self.state, State::Over)
+            && let Some(core) = handle.alive()
+        {
+            core.leave(id);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use iwarp_mem::{Borrowed, RegisterError};
+use iwarp_mem::{Borrowed, MemoryTable, RegisterError};
 use iwarp_types::{Payload, SendOp, Sge, Stag};
 
 use crate::session::table::{Core, Handle};
@@ -75,11 +75,20 @@ impl<'scope> Scope<'scope, '_> {
         f: impl for<'s> FnOnce(&Scope<'s, 'env>) -> R,
     ) -> R {
         let handle = &session.handle;
-        let table = &handle.0.pd.core.engine.memory;
-        table.borrow_for(handle.0.pd.id(), |memory| {
+        // In a forked child nothing can be posted, and the parent's table may be locked for ever.
+        let spare;
+        let core = handle.alive();
+        let table = match core {
+            Some(core) => &core.pd.engine.memory,
+            None => {
+                spare = Arc::new(MemoryTable::new());
+                &spare
+            }
+        };
+        table.borrow_for(handle.pd.id(), |memory| {
             let posted = Arc::default();
             let scope = Scope { handle: Arc::clone(handle), memory, posted: Arc::clone(&posted) };
-            let mut ending = Ending { core: &handle.0, posted, returned: false };
+            let mut ending = Ending { core, posted, returned: false };
             let result = f(&scope);
             ending.returned = true;
             result
@@ -97,7 +106,7 @@ impl<'scope> Scope<'scope, '_> {
     /// Receives a message; says how long it is.
     pub fn recv(&self, octets: &'scope mut [u8]) -> Pending<usize> {
         let sge = self.exclusive(octets);
-        let posted = sge.and_then(|sge| self.handle.0.post_recv(None, Some(sge)));
+        let posted = sge.and_then(|sge| self.handle.post_recv(None, Some(sge)));
         self.pending(posted)
     }
 
@@ -128,8 +137,8 @@ impl<'scope> Scope<'scope, '_> {
     }
 
     fn post_send<T: Outcome>(&self, op: SendOp, sge: Result<Sge, Failure>) -> Pending<T> {
-        let core = &self.handle.0;
-        self.pending(sge.and_then(|sge| core.post_send(op, false, None, Payload::Sges(&[sge]))))
+        let handle = &self.handle;
+        self.pending(sge.and_then(|sge| handle.post_send(op, false, None, Payload::Sges(&[sge]))))
     }
 
     fn pending<T: Outcome>(&self, posted: Result<u64, Failure>) -> Pending<T> {
@@ -154,21 +163,23 @@ fn element(len: usize, stag: Result<Stag, RegisterError>) -> Result<Sge, Failure
 
 /// Waits for the operations of a scope.
 struct Ending<'a> {
-    core: &'a Core,
+    /// `None` in a forked child, where there are none.
+    core: Option<&'a Arc<Core>>,
     posted: Arc<Mutex<Vec<u64>>>,
     returned: bool,
 }
 
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
+        let Some(core) = self.core else { return };
         if !self.returned {
-            self.core.abort();
+            core.abort();
         }
         let posted =
             std::mem::take(&mut *self.posted.lock().unwrap_or_else(PoisonError::into_inner));
-        if self.core.wait_for_all(&posted).is_err() {
+        if core.wait_for_all(&posted).is_err() {
             // Cannot wait: then nothing may be left to wait for.
-            self.core.abort();
+            core.abort();
         }
     }
 }

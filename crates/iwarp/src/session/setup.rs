@@ -10,7 +10,7 @@ use iwarp_mem::RegisterError;
 use iwarp_types::Access;
 
 use crate::cm::{ConnectError, ConnectParams, Event, EventChannel, EventKind, Id};
-use crate::session::table::{Core, Handle};
+use crate::session::table::Handle;
 use crate::session::{Block, Exposed, OperationError, Pending, Received, Session};
 use crate::verbs::ProtectionDomain;
 
@@ -41,12 +41,11 @@ impl Config {
     ///
     /// Those of making descriptors.
     pub fn prepare(&self, pd: &ProtectionDomain) -> Result<Unconnected, ConnectError> {
-        let core = Core::new(pd, self).map_err(|error| match error {
+        let handle = Handle::new(pd, self).map_err(|error| match error {
             OperationError::Wait(error) => ConnectError::Io(error),
             error => ConnectError::Io(io::Error::other(error)),
         })?;
-        let handle = Arc::new(Handle(Arc::new(core)));
-        Ok(Unconnected { handle, params: self.params.clone() })
+        Ok(Unconnected { handle: Arc::new(handle), params: self.params.clone() })
     }
 
     /// Connects to a [`Listener`].
@@ -75,7 +74,7 @@ pub struct Unconnected {
 impl Unconnected {
     /// As [`Session::recv`].
     pub fn recv(&self, block: Block) -> Pending<Received> {
-        Pending::new(&self.handle, self.handle.0.post_recv(Some(block), None))
+        Pending::new(&self.handle, self.handle.post_recv(Some(block), None))
     }
 
     /// As [`Session::expose`]: memory whose grant may go to the peer with the connection.
@@ -84,7 +83,7 @@ impl Unconnected {
     ///
     /// [`RegisterError`] when no STag can be had.
     pub fn expose(&self, len: usize, access: Access) -> Result<Exposed, RegisterError> {
-        self.handle.0.expose(len, access)
+        self.handle.expose(len, access)
     }
 
     /// Says something else to the peer when connecting than [`Config::params`].
@@ -95,7 +94,7 @@ impl Unconnected {
     /// Connects to a [`Listener`].
     pub fn connect(self, addr: SocketAddr) -> Connecting {
         let started = || {
-            let channel = EventChannel::on(&self.handle.0.pd.core.engine)?;
+            let channel = EventChannel::on(&self.handle.check()?.pd.engine)?;
             let id = Id::new(&channel)?;
             id.resolve_addr(None, addr)?;
             Ok((channel, id))
@@ -111,9 +110,9 @@ impl Unconnected {
         let Some(id) = request.id.take() else { unreachable!("a request has its id") };
         let private_data = std::mem::take(&mut request.private_data);
         let started = || {
-            let channel = EventChannel::on(id.engine())?;
+            let channel = EventChannel::on(id.core()?.engine())?;
             id.migrate(&channel);
-            id.try_accept(&self.handle.0.qp, &self.params)?;
+            id.try_accept(&self.handle.check()?.qp, &self.params)?;
             Ok(channel)
         };
         match started() {
@@ -125,7 +124,8 @@ impl Unconnected {
 
 impl fmt::Debug for Unconnected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Unconnected").field("qp", &self.handle.0.qp.number()).finish()
+        let qp = self.handle.alive().map(|core| core.qp.number());
+        f.debug_struct("Unconnected").field("qp", &qp).finish()
     }
 }
 
@@ -189,7 +189,8 @@ impl Connecting {
             let failed = match event.kind {
                 EventKind::AddressResolved => {
                     let prepared = &attempt.prepared;
-                    match attempt.id.connect(&prepared.handle.0.qp, &prepared.params) {
+                    let core = prepared.handle.check();
+                    match core.and_then(|core| attempt.id.connect(&core.qp, &prepared.params)) {
                         Ok(()) => continue,
                         Err(error) => ConnectError::Io(error),
                     }
@@ -204,7 +205,9 @@ impl Connecting {
                 EventKind::Rejected { private_data, ird, ord } => {
                     ConnectError::Rejected { private_data, ird, ord }
                 }
-                EventKind::Unreachable(error) => ConnectError::Unreachable(error),
+                EventKind::Unreachable(error) | EventKind::AddressError(error) => {
+                    ConnectError::Unreachable(error)
+                }
                 EventKind::ConnectError(error) => error,
                 EventKind::Disconnected(_) => {
                     ConnectError::Io(io::ErrorKind::ConnectionAborted.into())
@@ -251,9 +254,10 @@ impl Connecting {
     }
 }
 
-/// Waits until a channel has events. False at the deadline.
+/// Waits until a channel has events. False at the deadline. In a forked child none would come.
 fn wait_readable(channel: &EventChannel, deadline: Option<Instant>) -> io::Result<bool> {
     use std::os::fd::AsFd;
+    channel.check()?;
     let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
     if left == Some(Duration::ZERO) {
         return Ok(false);
@@ -288,7 +292,7 @@ impl Listener {
     ///
     /// Those of listening.
     pub fn bind(pd: &ProtectionDomain, addr: SocketAddr) -> io::Result<Self> {
-        let channel = EventChannel::on(&pd.core.engine)?;
+        let channel = EventChannel::on(&pd.core.check()?.engine)?;
         let id = Id::new(&channel)?;
         id.bind(addr)?;
         id.listen(0)?;

@@ -6,6 +6,7 @@
 //! whose owner has stopped waiting. A blocked thread waits on the completion channel, one per
 //! session; the others wait for it.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -13,18 +14,20 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use iwarp_mem::{RegisterError, Scope};
+use iwarp_os::ProcessOwned;
 use iwarp_types::{
     Access, Payload, PostError, RecvRequest, SendOp, SendRequest, Sge, Time, WorkCompletion,
 };
 use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
-use crate::engine::{keep_inherited, now};
+use crate::engine::channel::ChannelCore;
+use crate::engine::cq::CqCore;
+use crate::engine::endpoint::Endpoint;
+use crate::engine::now;
 use crate::session::block::Lent;
 use crate::session::{Block, BlockPool, Config, Exposed, Failure, OperationError};
 use crate::verbs::pd::PdCore;
-use crate::verbs::{
-    CompletionChannel, CompletionQueue, ProtectionDomain, QueuePair, QueuePairAttributes,
-};
+use crate::verbs::{CompletionQueue, ProtectionDomain, QueuePair, QueuePairAttributes};
 
 /// How long what was left behind by a dropped session goes without a look, at first and at most.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
@@ -33,9 +36,11 @@ const LAST_LOOK: Duration = Duration::from_millis(100);
 /// A queue pair and its operations.
 pub(super) struct Core {
     pub(super) qp: QueuePair,
-    cq: CompletionQueue,
-    channel: CompletionChannel,
-    pub(super) pd: ProtectionDomain,
+    /// What `qp` is inside: this is reached through a check already.
+    endpoint: Arc<Endpoint>,
+    cq: Arc<CqCore>,
+    channel: Arc<ChannelCore>,
+    pub(super) pd: Arc<PdCore>,
     /// Memory for the old values of atomic operations.
     pub(super) words: BlockPool,
     limits: [usize; 2],
@@ -105,31 +110,33 @@ fn key(id: u64) -> DefaultKey {
 }
 
 impl Core {
-    pub(super) fn new(pd: &ProtectionDomain, config: &Config) -> Result<Self, OperationError> {
-        let channel = CompletionChannel {
-            core: crate::engine::channel::ChannelCore::new().map_err(OperationError::Wait)?,
-        };
+    fn new(pd: &ProtectionDomain, config: &Config) -> Result<Self, OperationError> {
+        let domain = pd.core.check().map_err(OperationError::Wait)?;
+        let channel = ChannelCore::new().map_err(OperationError::Wait)?;
+        // Whoever waits for its events moves the connections: this is used by the library alone.
+        channel.set_driven();
         // Never full: at most this many operations are under way.
         let depth = (config.max_sends + config.max_recvs).max(1);
-        let PdCore { engine, events, .. } = &*pd.core;
-        channel.set_driven();
-        let (raises, events) = (Some(Arc::clone(&channel.core)), Arc::clone(events));
-        let cq = crate::engine::cq::CqCore::new(engine, depth, raises, events);
-        let cq = CompletionQueue { core: cq.map_err(OperationError::Wait)? };
+        let (raises, events) = (Some(Arc::clone(&channel)), Arc::clone(&domain.events));
+        let cq = CqCore::new(&domain.engine, depth, raises, events);
+        let cq = cq.map_err(OperationError::Wait)?;
+        let queue = CompletionQueue::new(Arc::clone(&cq));
         let attributes = QueuePairAttributes {
             max_send_wr: config.max_sends,
             max_recv_wr: config.max_recvs,
             max_send_sge: 1,
             max_recv_sge: 1,
             max_inline: config.max_inline,
-            ..QueuePairAttributes::new(&cq, &cq)
+            ..QueuePairAttributes::new(&queue, &queue)
         };
+        let qp = pd.create_qp(&attributes).map_err(OperationError::Wait)?;
         Ok(Self {
-            qp: pd.create_qp(&attributes).map_err(OperationError::Wait)?,
+            endpoint: Arc::clone(qp.endpoint().map_err(OperationError::Wait)?),
+            qp,
             cq,
             channel,
-            pd: pd.clone(),
-            words: BlockPool::new(pd, 8, 0)?,
+            pd: Arc::clone(domain),
+            words: BlockPool::of(domain, 8, 0)?,
             limits: [config.max_sends, config.max_recvs],
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -156,49 +163,31 @@ impl Core {
         Err(cargo)
     }
 
-    /// Posts a send work request for the octets of `block`, or for `other` octets.
-    pub(super) fn post_send(
+    fn post_send(
         &self,
         op: SendOp,
         fence: bool,
         block: Option<Block>,
         other: Payload<'_>,
     ) -> Result<u64, Failure> {
-        let block = self.refuse_inherited(block)?;
         let (lent, sge) = self.lend(block, false)?;
         let sges = sge.map(|sge| [sge]);
         let payload = sges.as_ref().map_or(other, |sges| Payload::Sges(sges));
         let wr_id = self.take_slot(Queue::Send, lent)?;
         let request = SendRequest { wr_id, op, payload, signaled: true, fence };
-        self.qp.post_send(&request).map_err(|error| self.refuse(wr_id, error))?;
+        let posted = self.endpoint.post_send(std::slice::from_ref(&request));
+        posted.map_err(|(_, error)| self.refuse(wr_id, error))?;
         Ok(wr_id)
     }
 
-    /// Posts a receive work request for `block`, or for `other` octets.
-    pub(super) fn post_recv(
-        &self,
-        block: Option<Block>,
-        other: Option<Sge>,
-    ) -> Result<u64, Failure> {
-        let block = self.refuse_inherited(block)?;
+    fn post_recv(&self, block: Option<Block>, other: Option<Sge>) -> Result<u64, Failure> {
         let (lent, sge) = self.lend(block, true)?;
         let sge = sge.or(other);
         let wr_id = self.take_slot(Queue::Receive, lent)?;
         let request = RecvRequest { wr_id, sges: sge.as_slice() };
-        self.qp.post_recv(&request).map_err(|error| self.refuse(wr_id, error))?;
+        let posted = self.endpoint.post_recv(std::slice::from_ref(&request));
+        posted.map_err(|(_, error)| self.refuse(wr_id, error))?;
         Ok(wr_id)
-    }
-
-    /// In a forked child nothing can be posted, and no lock be taken.
-    fn refuse_inherited(&self, block: Option<Block>) -> Result<Option<Block>, Failure> {
-        if self.is_inherited() {
-            return Err(Failure::new(PostError::WrongState, block));
-        }
-        Ok(block)
-    }
-
-    fn is_inherited(&self) -> bool {
-        self.pd.core.engine.is_inherited()
     }
 
     fn lend(
@@ -231,9 +220,6 @@ impl Core {
 
     /// Completes what is done; says how many operations that were.
     pub(super) fn progress(&self) -> usize {
-        if self.is_inherited() {
-            return 0;
-        }
         let mut done = self.poll();
         if self.driven.load(Ordering::SeqCst) {
             // Arm, then look again: what came in between raises no event.
@@ -256,7 +242,7 @@ impl Core {
     /// Completes what is in the queue already.
     pub(super) fn collect(&self) -> usize {
         let mut done = 0;
-        while let Some(completion) = self.cq.core.take_one() {
+        while let Some(completion) = self.cq.take_one() {
             self.complete(completion);
             done += 1;
         }
@@ -266,7 +252,7 @@ impl Core {
     /// Moves what can be moved on the connection. False when there was nothing, or somebody else
     /// is at it.
     pub(super) fn drive(&self) -> bool {
-        self.cq.core.group().poll()
+        self.cq.group().poll()
     }
 
     fn complete(&self, completion: WorkCompletion) {
@@ -305,7 +291,7 @@ impl Core {
 
     /// Wakes whoever sleeps on the channel.
     fn kick(&self) {
-        self.channel.core.push(self.cq.number());
+        self.channel.push(self.cq.number());
     }
 
     /// Blocks until `done` says so. False at the deadline.
@@ -314,7 +300,6 @@ impl Core {
         deadline: Option<Instant>,
         mut done: impl FnMut(&mut State) -> bool,
     ) -> Result<bool, OperationError> {
-        self.pd.core.engine.process.check().map_err(OperationError::Wait)?;
         loop {
             self.progress();
             let mut state = self.lock();
@@ -378,9 +363,6 @@ impl Core {
 
     /// What a finished operation ends with; `None` while it is under way.
     pub(super) fn take(&self, id: u64) -> Option<(WorkCompletion, Option<Block>)> {
-        if self.is_inherited() {
-            return None;
-        }
         let stage = {
             let mut state = self.lock();
             match state.stage(id) {
@@ -395,19 +377,15 @@ impl Core {
     }
 
     pub(super) fn is_done(&self, id: u64) -> bool {
-        !self.is_inherited() && !self.lock().is_under_way(id)
+        !self.lock().is_under_way(id)
     }
 
-    /// Memory that only this session's peer can reach.
-    pub(super) fn expose(&self, len: usize, access: Access) -> Result<Exposed, RegisterError> {
-        Exposed::scoped(&self.pd.core, len, access, Scope::Stream(self.qp.endpoint.qp_id()))
+    fn expose(&self, len: usize, access: Access) -> Result<Exposed, RegisterError> {
+        Exposed::scoped(&self.pd, len, access, Scope::Stream(self.endpoint.qp_id()))
     }
 
     /// Nobody waits for the operation any more.
     pub(super) fn leave(self: &Arc<Self>, id: u64) {
-        if self.is_inherited() {
-            return;
-        }
         let mut state = self.lock();
         match state.stage(id) {
             Some(Stage::UnderWay { left_behind, waker, cargo, .. }) => {
@@ -486,58 +464,111 @@ impl Core {
     pub(super) fn drain_events(&self) {
         let state = self.lock();
         if state.leader.is_none() {
-            while self.channel.try_next().is_some() {}
+            while self.channel.take_ready().is_some() {}
         }
         // Locked up to here: whoever blocks from now on looks at the queue once more first.
         drop(state);
     }
 
     #[cfg(feature = "tokio")]
-    pub(super) const fn channel(&self) -> &CompletionChannel {
+    pub(super) const fn channel(&self) -> &Arc<ChannelCore> {
         &self.channel
     }
 
     /// Ends the connection in good order.
     pub(super) fn disconnect(&self) {
-        self.qp.endpoint.disconnect();
+        self.endpoint.disconnect();
     }
 
     /// Ends the connection with a reset.
     pub(super) fn abort(&self) {
-        self.qp.endpoint.abort();
+        self.endpoint.abort();
     }
 
     /// How long the peer has to take what was accepted before the connection ended.
     pub(super) fn linger(&self) -> Duration {
-        self.pd.core.engine.options.linger
+        self.pd.engine.options.linger
     }
 }
 
 /// Keeps a session and whoever waits for its operations; when the last of them is gone, so is the
 /// connection.
-pub(super) struct Handle(pub(super) Arc<Core>);
+pub(super) struct Handle {
+    core: ProcessOwned<Arc<Core>>,
+    pub(super) pd: ProtectionDomain,
+}
+
+impl Handle {
+    pub(super) fn new(pd: &ProtectionDomain, config: &Config) -> Result<Self, OperationError> {
+        let core = ProcessOwned::new(Arc::new(Core::new(pd, config)?));
+        Ok(Self { core, pd: pd.clone() })
+    }
+
+    /// What is behind it; `None` in a forked child.
+    pub(super) fn alive(&self) -> Option<&Arc<Core>> {
+        self.core.alive()
+    }
+
+    /// As [`Self::alive`].
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` in a forked child.
+    pub(super) fn check(&self) -> io::Result<&Arc<Core>> {
+        self.core.check()
+    }
+
+    /// Posts a send work request for the octets of `block`, or for `other` octets.
+    pub(super) fn post_send(
+        &self,
+        op: SendOp,
+        fence: bool,
+        block: Option<Block>,
+        other: Payload<'_>,
+    ) -> Result<u64, Failure> {
+        match self.alive() {
+            Some(core) => core.post_send(op, fence, block, other),
+            None => Err(Failure::new(PostError::WrongState, block)),
+        }
+    }
+
+    /// Posts a receive work request for `block`, or for `other` octets.
+    pub(super) fn post_recv(
+        &self,
+        block: Option<Block>,
+        other: Option<Sge>,
+    ) -> Result<u64, Failure> {
+        match self.alive() {
+            Some(core) => core.post_recv(block, other),
+            None => Err(Failure::new(PostError::WrongState, block)),
+        }
+    }
+
+    /// Memory that only this session's peer can reach.
+    pub(super) fn expose(&self, len: usize, access: Access) -> Result<Exposed, RegisterError> {
+        self.alive().ok_or(RegisterError::Exhausted)?.expose(len, access)
+    }
+}
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if self.0.is_inherited() {
-            return keep_inherited(self.0.pd.core.engine.process, &self.0);
-        }
-        self.0.disconnect();
-        self.0.progress();
+        let Some(core) = self.core.alive() else { return };
+        core.disconnect();
+        core.progress();
         // A task that sleeps on the channel finds that there is nothing left to do.
-        self.0.kick();
-        if !self.0.lock().is_idle() {
+        core.kick();
+        if !core.lock().is_idle() {
             // What was accepted goes out still: its memory waits for that. The engine bounds how
             // long a connection that ends may take; this is for when that fails.
-            let deadline = now().plus(self.0.linger() * 2);
-            look_after(Arc::clone(&self.0), FIRST_LOOK, deadline);
+            let deadline = now().plus(core.linger() * 2);
+            look_after(Arc::clone(core), FIRST_LOOK, deadline);
         }
     }
 }
 
 /// Completes what a dropped session left behind, on the worker's thread.
 fn look_after(core: Arc<Core>, wait: Duration, deadline: Time) {
-    let worker = Arc::clone(&core.pd.core.engine.worker);
+    let worker = Arc::clone(&core.pd.engine.worker);
     worker.at(
         now().plus(wait),
         Box::new(move || {

@@ -114,15 +114,19 @@ impl<T: Outcome> Future for Pending<T> {
     type Output = Result<T, Failure>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let (Some(core), Some(id)) = (self.core(), self.id())
-            && core.wake_when_done(id, context.waker())
-        {
-            if let Err(error) = ensure_driven(core) {
-                self.leave();
-                return Poll::Ready(Err(Failure::new(error, None)));
+        let begun = self.core().and_then(|core| {
+            if let (Some(core), Some(id)) = (core, self.id())
+                && core.wake_when_done(id, context.waker())
+            {
+                ensure_driven(core)?;
+                // Most sends are done when they are posted.
+                core.collect();
             }
-            // Most sends are done when they are posted.
-            core.collect();
+            Ok(())
+        });
+        if let Err(error) = begun {
+            self.leave();
+            return Poll::Ready(Err(Failure::new(error, None)));
         }
         self.take().map_or(Poll::Pending, Poll::Ready)
     }
@@ -140,6 +144,7 @@ impl Future for Connecting {
             if this.readiness.is_none()
                 && let Some(channel) = this.channel()
             {
+                channel.check()?;
                 this.readiness = Some(Readiness::new(channel.as_fd())?);
             }
             let Some(readiness) = &this.readiness else { return Poll::Pending };
@@ -158,7 +163,9 @@ impl Future for Accepting<'_> {
                 return Poll::Ready(Ok(request));
             }
             if this.readiness.is_none() {
-                this.readiness = Some(Readiness::new(this.listener.channel().as_fd())?);
+                let channel = this.listener.channel();
+                channel.check()?;
+                this.readiness = Some(Readiness::new(channel.as_fd())?);
             }
             let Some(readiness) = &this.readiness else { return Poll::Pending };
             ready!(readiness.poll(context))?;
@@ -191,18 +198,18 @@ impl Future for ClosingFuture {
     type Output = Result<(), OperationError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let core = &self.closing.handle.0;
+        let core = Arc::clone(self.closing.handle.check().map_err(OperationError::Wait)?);
         core.progress();
         if !core.wake_when_idle(context.waker()) {
             return Poll::Ready(Ok(()));
         }
-        ensure_driven(core)?;
+        ensure_driven(&core)?;
         // Armed now, and once more looked at.
         core.progress();
         if !core.wake_when_idle(context.waker()) {
             return Poll::Ready(Ok(()));
         }
         ready!(self.deadline.as_mut().poll(context));
-        Poll::Ready(self.closing.give_up())
+        Poll::Ready(Closing::give_up(&core))
     }
 }

@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn requests_are_heard_in_the_order_in_which_they_were_sent() {
         let device = Device::open().unwrap();
-        let engine = device.engine();
+        let engine = device.engine().unwrap();
         // This thread does what the worker would, in the order that is to be tried.
         engine.worker.stop();
         let config = engine.options.startup(1, 1);

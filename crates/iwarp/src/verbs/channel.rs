@@ -5,16 +5,24 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use iwarp_os::{EventFd, ProcessOwned};
+
 use crate::engine::channel::{ChannelCore, Look};
-use crate::engine::keep_inherited;
 
 /// A completion channel. Completion queues that were made with it raise events here.
 #[derive(Clone, Debug)]
 pub struct CompletionChannel {
-    pub(crate) core: Arc<ChannelCore>,
+    pub(crate) core: ProcessOwned<Arc<ChannelCore>>,
+    /// Of the events: a child has it open as well.
+    fd: Arc<EventFd>,
 }
 
 impl CompletionChannel {
+    pub(crate) fn new() -> io::Result<Self> {
+        let core = ChannelCore::new()?;
+        Ok(Self { fd: Arc::clone(core.event_fd()), core: ProcessOwned::new(core) })
+    }
+
     /// Waits for an event and returns the number of the completion queue that raised it; `None`
     /// when `timeout` passes first. Waits on the connections themselves, in this thread.
     ///
@@ -22,7 +30,7 @@ impl CompletionChannel {
     ///
     /// Those of waiting, when the system is out of resources; `ENODEV` in a forked child.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<Option<u64>> {
-        self.core.wait(timeout)
+        self.core.check()?.wait(timeout)
     }
 
     /// [`Self::wait`] in steps, for a caller whose thread may be cancelled where it sleeps
@@ -34,7 +42,7 @@ impl CompletionChannel {
     ///
     /// As [`Self::wait`]; the thread does not look after the connections any more.
     pub fn look(&self) -> io::Result<Look> {
-        self.core.look()
+        self.core.check()?.look()
     }
 
     /// This thread will not look again.
@@ -42,27 +50,16 @@ impl CompletionChannel {
         ChannelCore::stop_looking();
     }
 
-    /// Whoever waits for its events moves the connections: this is used by the library alone.
-    pub(crate) fn set_driven(&self) {
-        self.core.set_driven();
-    }
-
-    /// Ready while events wait or a connection is: for a task that moves the connections itself.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn readiness(&self) -> BorrowedFd<'_> {
-        self.core.readiness()
-    }
-
     /// Drops the events of the completion queue with this number, which nobody wants any more.
     pub fn discard(&self, cq: u64) {
-        if !self.core.process.forked() {
-            self.core.discard(cq);
+        if let Some(core) = self.core.alive() {
+            core.discard(cq);
         }
     }
 
     /// Takes an event if there is one.
     pub fn try_next(&self) -> Option<u64> {
-        self.core.take_ready()
+        self.core.alive()?.take_ready()
     }
 }
 
@@ -71,12 +68,6 @@ impl AsFd for CompletionChannel {
     /// connections of queues that are armed
     /// ([`request_notify`](crate::CompletionQueue::request_notify)) move meanwhile.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.core.event_fd()
-    }
-}
-
-impl Drop for CompletionChannel {
-    fn drop(&mut self) {
-        keep_inherited(self.core.process, &self.core);
+        self.fd.as_fd()
     }
 }

@@ -3,26 +3,31 @@
 use std::io;
 use std::sync::Arc;
 
+use iwarp_os::ProcessOwned;
 use iwarp_types::WorkCompletion;
 
 use crate::engine::cq::CqCore;
-use crate::engine::keep_inherited;
 
 /// A completion queue: where work requests end.
 #[derive(Clone, Debug)]
 pub struct CompletionQueue {
-    pub(crate) core: Arc<CqCore>,
+    pub(crate) core: ProcessOwned<Arc<CqCore>>,
+    number: u64,
 }
 
 impl CompletionQueue {
-    /// Its number, as events name it.
-    pub fn number(&self) -> u64 {
-        self.core.number()
+    pub(crate) fn new(core: Arc<CqCore>) -> Self {
+        Self { number: core.number(), core: ProcessOwned::new(core) }
     }
 
-    /// Completions it can hold.
+    /// Its number, as events name it.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Completions it can hold; 0 in a forked child.
     pub fn depth(&self) -> usize {
-        self.core.depth()
+        self.core.alive().map_or(0, |core| core.depth())
     }
 
     /// Takes up to `max` completions, oldest first, and appends them to `out`; returns how many.
@@ -30,13 +35,13 @@ impl CompletionQueue {
     ///
     /// Without `max` room in `out` this allocates; with it, never.
     pub fn poll(&self, out: &mut Vec<WorkCompletion>, max: usize) -> usize {
-        self.core.poll(out, max)
+        self.core.alive().map_or(0, |core| core.poll(out, max))
     }
 
     /// As [`Self::poll`], but hands each completion to `f`, which is called with the queue locked
     /// and must do no more than take a copy.
     pub fn poll_each(&self, max: usize, f: impl FnMut(WorkCompletion)) -> usize {
-        self.core.poll_each(max, f)
+        self.core.alive().map_or(0, |core| core.poll_each(max, f))
     }
 
     /// Takes the oldest completion.
@@ -49,19 +54,23 @@ impl CompletionQueue {
     /// How many completions wait to be polled. Moves nothing.
     #[doc(hidden)]
     pub fn waiting(&self) -> usize {
-        self.core.waiting()
+        self.core.alive().map_or(0, |core| core.waiting())
     }
 
     /// Has the next completion raise an event on the queue's channel, once: any completion, or
     /// only one that was received with Solicited Event or has failed. What came before does not
     /// count: poll again after this call, then wait.
     pub fn request_notify(&self, solicited_only: bool) {
-        self.core.request_notify(solicited_only);
+        if let Some(core) = self.core.alive() {
+            core.request_notify(solicited_only);
+        }
     }
 
     /// Drops the completions of the queue pair with this number, which nobody wants any more.
     pub fn discard(&self, qp: u32) {
-        self.core.discard(qp);
+        if let Some(core) = self.core.alive() {
+            core.discard(qp);
+        }
     }
 
     /// Changes how many completions it can hold.
@@ -70,12 +79,6 @@ impl CompletionQueue {
     ///
     /// `InvalidInput` when more than that wait; `OutOfMemory`; `ENODEV` in a forked child.
     pub fn resize(&self, depth: usize) -> io::Result<()> {
-        self.core.resize(depth)
-    }
-}
-
-impl Drop for CompletionQueue {
-    fn drop(&mut self) {
-        keep_inherited(self.core.group().process, &self.core);
+        self.core.check()?.resize(depth)
     }
 }

@@ -5,17 +5,16 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use iwarp_os::PerProcess;
+use iwarp_os::{EventFd, PerProcess, ProcessOwned};
 use iwarp_types::PdId;
 
-use crate::engine::channel::ChannelCore;
 use crate::engine::cq::CqCore;
 use crate::engine::devices::NamedDevice;
 use crate::engine::event::{AsyncEvent, AsyncQueue};
 use crate::engine::gid::{Gid, GidTable, first_v4};
 use crate::engine::options::{OptionError, Options, Personality};
 use crate::engine::turns::Turns;
-use crate::engine::{Engine, MAX_READS, keep_inherited};
+use crate::engine::{Engine, MAX_READS};
 use crate::port::Platform;
 use crate::rendezvous::{Peer, Rendezvous};
 use crate::verbs::channel::CompletionChannel;
@@ -106,7 +105,20 @@ const ATTRIBUTES: DeviceAttributes = DeviceAttributes {
 /// The RDMA device of this process: all local addresses, IPv4 and IPv6.
 #[derive(Clone, Debug)]
 pub struct Device {
-    core: Arc<DeviceCore>,
+    core: ProcessOwned<Arc<DeviceCore>>,
+    facts: Arc<Facts>,
+    /// Which one of the named devices it is.
+    place: usize,
+    /// Of the asynchronous events: a child has it open as well.
+    async_fd: Arc<EventFd>,
+}
+
+/// What does not change, and is true in a forked child too.
+#[derive(Debug)]
+struct Facts {
+    options: Options,
+    /// The devices that programs see.
+    named: Vec<NamedDevice>,
 }
 
 #[derive(Debug)]
@@ -114,7 +126,7 @@ pub(crate) struct DeviceCore {
     pub(crate) engine: Arc<Engine>,
     pub(crate) events: Arc<AsyncQueue>,
     shared: Arc<Shared>,
-    /// Which one of the named devices it is.
+    facts: Arc<Facts>,
     place: usize,
 }
 
@@ -122,8 +134,8 @@ pub(crate) struct DeviceCore {
 #[derive(Debug)]
 struct Shared {
     rendezvous: Arc<Rendezvous>,
-    /// The devices that programs see, and the table of each.
-    named: Vec<(NamedDevice, GidTable)>,
+    /// The table of each device that programs see.
+    tables: Vec<GidTable>,
     guid: OnceLock<u64>,
 }
 
@@ -162,13 +174,13 @@ impl Device {
     pub fn open_with(defaults: Options) -> Result<Self, OpenError> {
         let mut shared = SHARED.get().lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(core) = shared.upgrade() {
-            return Ok(Self { core });
+            return Ok(Self::of(core));
         }
         let device = Self::with_options(defaults.with_env()?)?;
         if iwarp_os::environment::is_foreign() {
             tracing::debug!("runs with more rights than its user: no IWARP_* variable counts");
         }
-        *shared = Arc::downgrade(&device.core);
+        *shared = Arc::downgrade(device.core.check()?);
         Ok(device)
     }
 
@@ -207,12 +219,19 @@ impl Device {
 
     fn over(engine: Engine) -> io::Result<Self> {
         let engine = Arc::new(engine);
+        let facts =
+            Arc::new(Facts { named: engine.options.devices(), options: engine.options.clone() });
         let rendezvous = Rendezvous::new(&engine);
-        let devices = engine.options.devices().into_iter();
-        let named = devices.map(|device| (device, GidTable::default())).collect();
-        let shared = Arc::new(Shared { rendezvous, named, guid: OnceLock::new() });
+        let tables = facts.named.iter().map(|_| GidTable::default()).collect();
+        let shared = Arc::new(Shared { rendezvous, tables, guid: OnceLock::new() });
         let events = Arc::new(AsyncQueue::new()?);
-        Ok(Self { core: Arc::new(DeviceCore { engine, events, shared, place: 0 }) })
+        Ok(Self::of(Arc::new(DeviceCore { engine, events, shared, facts, place: 0 })))
+    }
+
+    fn of(core: Arc<DeviceCore>) -> Self {
+        let (facts, place) = (Arc::clone(&core.facts), core.place);
+        let async_fd = Arc::clone(core.events.fd());
+        Self { core: ProcessOwned::new(core), facts, place, async_fd }
     }
 
     /// The same device with asynchronous events of its own: those of the objects that are made
@@ -220,9 +239,9 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Those of making a descriptor.
+    /// Those of making a descriptor; `ENODEV` in a forked child.
     pub fn sibling(&self) -> io::Result<Self> {
-        self.named_sibling(self.core.place)
+        self.named_sibling(self.place)
     }
 
     /// As [`Device::sibling`], under the name and with the addresses of the device that stands at
@@ -230,32 +249,32 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where there is none; those of making a descriptor.
+    /// `InvalidInput` where there is none; those of making a descriptor; `ENODEV` in a forked child.
     pub fn named_sibling(&self, place: usize) -> io::Result<Self> {
-        self.core.engine.process.check()?;
-        if place >= self.core.shared.named.len() {
+        let core = self.core.check()?;
+        if place >= self.facts.named.len() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let (engine, events) = (Arc::clone(&self.core.engine), Arc::new(AsyncQueue::new()?));
-        let shared = Arc::clone(&self.core.shared);
-        Ok(Self { core: Arc::new(DeviceCore { engine, events, shared, place }) })
+        let (engine, events) = (Arc::clone(&core.engine), Arc::new(AsyncQueue::new()?));
+        let (shared, facts) = (Arc::clone(&core.shared), Arc::clone(&core.facts));
+        Ok(Self::of(Arc::new(DeviceCore { engine, events, shared, facts, place })))
     }
 
     /// Whether this is a forked child of the process that opened it. Then it is dead with all that
     /// belongs to it: nothing can be posted, nothing completes, dropping does nothing. Open another
     /// one.
     pub fn is_inherited(&self) -> bool {
-        self.core.engine.is_inherited()
+        self.core.is_inherited()
     }
 
     /// Its name: `iwarp0`, `roce0` with the personality of a RoCE device, or what the user has
     /// named it.
     pub fn name(&self) -> &str {
-        &self.named().0.name
+        &self.named().name
     }
 
-    fn named(&self) -> &(NamedDevice, GidTable) {
-        &self.core.shared.named[self.core.place]
+    fn named(&self) -> &NamedDevice {
+        &self.facts.named[self.place]
     }
 
     /// What it looks like.
@@ -266,12 +285,14 @@ impl Device {
     /// Its EUI-64, the same in all processes of the host: from the Ethernet address of its first
     /// interface, or from the host's own id. Each further device has the next number.
     pub fn node_guid(&self) -> u64 {
-        self.system_image_guid().wrapping_add(self.core.place as u64)
+        self.system_image_guid().wrapping_add(self.place as u64)
     }
 
     /// The EUI-64 of the first device, by which programs know that others are on the same host.
     pub fn system_image_guid(&self) -> u64 {
-        *self.core.shared.guid.get_or_init(iwarp_os::guid::of_host)
+        let known = self.core.alive().map(|core| &core.shared.guid);
+        known
+            .map_or_else(iwarp_os::guid::of_host, |guid| *guid.get_or_init(iwarp_os::guid::of_host))
     }
 
     /// Its GID table: the addresses that the host, or the interface that the user has given to this
@@ -282,24 +303,25 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Those of asking the system.
+    /// Those of asking the system; `ENODEV` in a forked child.
     pub fn gids(&self) -> io::Result<Vec<Gid>> {
-        let (device, table) = self.named();
-        table.read(device.interface.as_deref())
+        let table = &self.core.check()?.shared.tables[self.place];
+        table.read(self.named().interface.as_deref())
     }
 
     /// Which of the [named devices](Options::devices) has an address of this host: the first, where
-    /// none was given its interface.
+    /// none was given its interface, and in a forked child.
     pub fn place_of(&self, addr: IpAddr) -> usize {
-        let named = &self.core.shared.named;
-        if named.iter().all(|(device, _)| device.interface.is_none()) {
+        let Some(core) = self.core.alive() else { return 0 };
+        let named = &self.facts.named;
+        if named.iter().all(|device| device.interface.is_none()) {
             return 0;
         }
-        let has = |(device, table): &(NamedDevice, GidTable)| {
+        let has = |(device, table): (&NamedDevice, &GidTable)| {
             let gids = table.read(device.interface.as_deref());
             gids.is_ok_and(|gids| gids.iter().any(|gid| gid.addr == addr))
         };
-        named.iter().position(has).unwrap_or(0)
+        named.iter().zip(&core.shared.tables).position(has).unwrap_or(0)
     }
 
     /// Stands for the host among those of its IPv4 /16 network, for programs that know no GIDs:
@@ -307,7 +329,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Those of asking the system.
+    /// As [`Self::gids`].
     pub fn lid(&self) -> io::Result<u16> {
         let gids = self.gids()?;
         Ok(first_v4(&gids).map_or(0, |(_, addr)| addr.to_bits() as u16))
@@ -320,7 +342,7 @@ impl Device {
 
     /// How it behaves.
     pub fn options(&self) -> &Options {
-        &self.core.engine.options
+        &self.facts.options
     }
 
     /// The addresses it answers on: all of this host.
@@ -333,32 +355,33 @@ impl Device {
         Ok(interfaces.iter().flat_map(|i| i.addrs.iter().map(|addr| addr.ip)).collect())
     }
 
-    /// Connections that exist, those included that only linger.
+    /// Connections that exist, those included that only linger; 0 in a forked child.
     pub fn connections(&self) -> usize {
-        let engine = &self.core.engine;
-        if engine.is_inherited() { 0 } else { engine.live.len() }
+        self.core.alive().map_or(0, |core| core.engine.live.len())
     }
 
-    /// Makes a protection domain.
+    /// Makes a protection domain; in a forked child one that is as dead as this, with the number 0.
     pub fn alloc_pd(&self) -> ProtectionDomain {
-        ProtectionDomain {
-            core: Arc::new(PdCore {
-                id: PdId(self.core.engine.next_pd()),
-                engine: Arc::clone(&self.core.engine),
-                events: Arc::clone(&self.core.events),
-                rendezvous: Arc::clone(&self.core.shared.rendezvous),
-            }),
-        }
+        let id = PdId(self.core.alive().map_or(0, |core| core.engine.next_pd()));
+        let core = self.core.derive(|core| {
+            Arc::new(PdCore {
+                id,
+                engine: Arc::clone(&core.engine),
+                events: Arc::clone(&core.events),
+                rendezvous: Arc::clone(&core.shared.rendezvous),
+            })
+        });
+        ProtectionDomain { core, id }
     }
 
     /// Makes a completion channel.
     ///
     /// # Errors
     ///
-    /// Those of making descriptors.
+    /// Those of making descriptors; `ENODEV` in a forked child.
     pub fn create_comp_channel(&self) -> io::Result<CompletionChannel> {
-        self.core.engine.process.check()?;
-        Ok(CompletionChannel { core: ChannelCore::new()? })
+        self.core.check()?;
+        CompletionChannel::new()
     }
 
     /// Makes a completion queue that holds `depth` completions, and raises events on `channel`
@@ -367,7 +390,7 @@ impl Device {
     /// # Errors
     ///
     /// `InvalidInput` for a depth of 0 or beyond [`DeviceAttributes::max_cqe`]; those of making
-    /// descriptors.
+    /// descriptors; `ENODEV` in a forked child.
     pub fn create_cq(
         &self,
         depth: usize,
@@ -376,32 +399,36 @@ impl Device {
         if depth == 0 || depth > ATTRIBUTES.max_cqe as usize {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        self.core.engine.process.check()?;
-        let channel = channel.map(|channel| Arc::clone(&channel.core));
-        let events = Arc::clone(&self.core.events);
-        let core = CqCore::new(&self.core.engine, depth, channel, events)?;
-        Ok(CompletionQueue { core })
+        let core = self.core.check()?;
+        let channel = channel.map(|channel| channel.core.check().cloned()).transpose()?;
+        let cq = CqCore::new(&core.engine, depth, channel, Arc::clone(&core.events))?;
+        Ok(CompletionQueue::new(cq))
     }
 
     /// Takes an asynchronous event if there is one.
     pub fn poll_async_event(&self) -> Option<AsyncEvent> {
-        if self.is_inherited() { None } else { self.core.events.pop() }
+        self.core.alive()?.events.pop()
     }
 
     /// Drops the asynchronous events that `which` picks: those of an object that is gone.
     pub fn discard_async_events(&self, which: impl Fn(&AsyncEvent) -> bool) {
-        if !self.is_inherited() {
-            self.core.events.discard(which);
+        if let Some(core) = self.core.alive() {
+            core.events.discard(which);
         }
     }
 
     /// Readable while asynchronous events wait.
     pub fn async_fd(&self) -> BorrowedFd<'_> {
-        self.core.events.fd()
+        self.async_fd.as_fd()
     }
 
-    pub(crate) fn engine(&self) -> &Arc<Engine> {
-        &self.core.engine
+    /// What drives it.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` in a forked child.
+    pub(crate) fn engine(&self) -> io::Result<&Arc<Engine>> {
+        Ok(&self.core.check()?.engine)
     }
 }
 
@@ -418,12 +445,6 @@ impl Peer {
         let [a, b, ..] = own.octets();
         let [c, d] = lid.to_be_bytes();
         Ok(Self::new(gid, Ipv4Addr::new(a, b, c, d).into(), qpn, psn))
-    }
-}
-
-impl Drop for Device {
-    fn drop(&mut self) {
-        keep_inherited(self.core.engine.process, &self.core);
     }
 }
 

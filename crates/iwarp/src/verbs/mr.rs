@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use iwarp_mem::{Buffer, RegionChange, RegisterError, WindowType};
+use iwarp_os::ProcessOwned;
 use iwarp_types::{Access, Sge, Stag, TaggedOffset};
 
-use crate::engine::{Engine, keep_inherited};
+use crate::engine::Engine;
 use crate::verbs::pd::ProtectionDomain;
 
 /// A memory region: octets that work requests may name and, with the right, the peer may reach.
@@ -13,14 +14,14 @@ use crate::verbs::pd::ProtectionDomain;
 /// touches the memory.
 #[derive(Debug)]
 pub struct MemoryRegion {
-    pub(crate) engine: Arc<Engine>,
+    /// Released when the region is deregistered: then nothing is left to be done.
+    pub(crate) engine: ProcessOwned<Arc<Engine>>,
     pub(crate) stag: Stag,
     pub(crate) base: u64,
     pub(crate) len: usize,
     pub(crate) access: Access,
     /// Keeps owned memory alive as long as it is registered.
     pub(crate) buffer: Option<Arc<Buffer>>,
-    pub(crate) registered: bool,
 }
 
 impl MemoryRegion {
@@ -94,7 +95,8 @@ impl MemoryRegion {
         access: Option<Access>,
     ) -> Result<(), RegisterError> {
         let change = RegionChange { pd: pd.map(ProtectionDomain::id), translation, access };
-        self.engine.memory.reregister(self.stag, change)?;
+        let engine = self.engine.alive().ok_or(RegisterError::UnknownStag)?;
+        engine.memory.reregister(self.stag, change)?;
         self.access = access.unwrap_or(self.access);
         if let Some((_, len, iova)) = translation {
             (self.base, self.len) = (iova, len);
@@ -112,12 +114,12 @@ impl MemoryRegion {
     /// [`RegisterError`] while memory windows are bound to the region; the region is still
     /// registered then and comes back.
     pub fn deregister(mut self) -> Result<(), (Self, RegisterError)> {
-        if self.engine.is_inherited() {
+        let Some(engine) = self.engine.alive() else {
             return Err((self, RegisterError::UnknownStag));
-        }
-        match self.engine.memory.deregister(self.stag) {
+        };
+        match engine.memory.deregister(self.stag) {
             Ok(()) => {
-                self.registered = false;
+                self.engine.release();
                 Ok(())
             }
             Err(error) => Err((self, error)),
@@ -127,11 +129,8 @@ impl MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        if self.engine.is_inherited() {
-            return keep_inherited(self.engine.process, &self.engine);
-        }
-        if self.registered
-            && let Err(error) = self.engine.memory.deregister(self.stag)
+        if let Some(engine) = self.engine.alive()
+            && let Err(error) = engine.memory.deregister(self.stag)
         {
             // Windows are bound to it. A buffer of ours stays alive with the registration.
             tracing::warn!(stag = ?self.stag, %error, "region dropped while in use stays registered");
@@ -143,7 +142,7 @@ impl Drop for MemoryRegion {
 /// request ([`SendOp::Bind`](iwarp_types::SendOp::Bind)).
 #[derive(Debug)]
 pub struct MemoryWindow {
-    pub(crate) engine: Arc<Engine>,
+    pub(crate) engine: ProcessOwned<Arc<Engine>>,
     pub(crate) stag: Stag,
     pub(crate) kind: WindowType,
 }
@@ -165,19 +164,16 @@ impl MemoryWindow {
     ///
     /// When the window is gone.
     pub fn next_stag(&self) -> Result<Stag, RegisterError> {
-        if self.engine.is_inherited() {
-            return Err(RegisterError::UnknownStag);
-        }
-        self.engine.memory.fresh_key(self.stag)
+        let engine = self.engine.alive().ok_or(RegisterError::UnknownStag)?;
+        engine.memory.fresh_key(self.stag)
     }
 }
 
 impl Drop for MemoryWindow {
     fn drop(&mut self) {
-        if self.engine.is_inherited() {
-            return keep_inherited(self.engine.process, &self.engine);
+        if let Some(engine) = self.engine.alive() {
+            // It exists as long as this handle does.
+            let _ = engine.memory.deallocate_own_window(self.stag);
         }
-        // It exists as long as this handle does.
-        let _ = self.engine.memory.deallocate_own_window(self.stag);
     }
 }

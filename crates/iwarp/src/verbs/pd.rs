@@ -4,11 +4,12 @@ use std::io;
 use std::sync::Arc;
 
 use iwarp_mem::{Buffer, RegionSpec, RegisterError, Scope, WindowType};
+use iwarp_os::ProcessOwned;
 use iwarp_types::{Access, PdId, Stag};
 
+use crate::engine::Engine;
 use crate::engine::event::AsyncQueue;
 use crate::engine::srq::SrqCore;
-use crate::engine::{Engine, keep_inherited};
 use crate::rendezvous::Rendezvous;
 use crate::verbs::mr::{MemoryRegion, MemoryWindow};
 use crate::verbs::qp::{QueuePair, QueuePairAttributes};
@@ -22,16 +23,37 @@ pub(crate) struct PdCore {
     pub(crate) rendezvous: Arc<Rendezvous>,
 }
 
+impl PdCore {
+    /// For what belongs to this process as the domain does.
+    pub(crate) fn engine(&self) -> ProcessOwned<Arc<Engine>> {
+        ProcessOwned::new(Arc::clone(&self.engine))
+    }
+
+    /// The handle of what was registered.
+    pub(crate) fn region(
+        &self,
+        stag: Stag,
+        base: u64,
+        len: usize,
+        access: Access,
+        buffer: Option<Arc<Buffer>>,
+    ) -> MemoryRegion {
+        let engine = self.engine();
+        MemoryRegion { engine, stag, base, len, access, buffer }
+    }
+}
+
 /// A protection domain. Queue pairs can use the regions and windows of their own domain only.
 #[derive(Clone, Debug)]
 pub struct ProtectionDomain {
-    pub(crate) core: Arc<PdCore>,
+    pub(crate) core: ProcessOwned<Arc<PdCore>>,
+    pub(super) id: PdId,
 }
 
 impl ProtectionDomain {
     /// Its number.
     pub fn id(&self) -> PdId {
-        self.core.id
+        self.id
     }
 
     /// Registers `len` octets of memory that the library allocates (zeroed).
@@ -54,11 +76,11 @@ impl ProtectionDomain {
         buffer: Arc<Buffer>,
         access: Access,
     ) -> Result<MemoryRegion, RegisterError> {
-        self.check()?;
-        let memory = &self.core.engine.memory;
-        let stag = memory.register_buffer(self.core.id, &buffer, access, Scope::Domain)?;
+        let core = self.alive()?;
+        let memory = &core.engine.memory;
+        let stag = memory.register_buffer(core.id, &buffer, access, Scope::Domain)?;
         let (len, access) = (buffer.len(), access | Access::ZERO_BASED);
-        Ok(self.region(stag, 0, len, access, Some(buffer)))
+        Ok(core.region(stag, 0, len, access, Some(buffer)))
     }
 
     /// Registers memory of the program's.
@@ -101,28 +123,16 @@ impl ProtectionDomain {
         iova: u64,
         access: Access,
     ) -> Result<MemoryRegion, RegisterError> {
-        self.check()?;
-        let spec = RegionSpec { iova, ..RegionSpec::new(self.core.id, addr, len, access) };
-        let stag = self.core.engine.memory.register(spec)?;
+        let core = self.alive()?;
+        let spec = RegionSpec { iova, ..RegionSpec::new(core.id, addr, len, access) };
+        let stag = core.engine.memory.register(spec)?;
         let base = if access.contains(Access::ZERO_BASED) { 0 } else { spec.iova };
-        Ok(self.region(stag, base, len, access, None))
+        Ok(core.region(stag, base, len, access, None))
     }
 
     /// In a forked child no STag can be had.
-    fn check(&self) -> Result<(), RegisterError> {
-        if self.core.engine.is_inherited() { Err(RegisterError::Exhausted) } else { Ok(()) }
-    }
-
-    fn region(
-        &self,
-        stag: Stag,
-        base: u64,
-        len: usize,
-        access: Access,
-        buffer: Option<Arc<Buffer>>,
-    ) -> MemoryRegion {
-        let engine = Arc::clone(&self.core.engine);
-        MemoryRegion { engine, stag, base, len, access, buffer, registered: true }
+    pub(crate) fn alive(&self) -> Result<&Arc<PdCore>, RegisterError> {
+        self.core.alive().ok_or(RegisterError::Exhausted)
     }
 
     /// Allocates a memory window.
@@ -131,17 +141,19 @@ impl ProtectionDomain {
     ///
     /// [`RegisterError`] when the table is full.
     pub fn allocate_window(&self, kind: WindowType) -> Result<MemoryWindow, RegisterError> {
-        self.check()?;
-        let engine = Arc::clone(&self.core.engine);
-        let stag = engine.memory.allocate_window(self.core.id, kind)?;
-        Ok(MemoryWindow { engine, stag, kind })
+        let core = self.alive()?;
+        let stag = core.engine.memory.allocate_window(core.id, kind)?;
+        Ok(MemoryWindow { engine: core.engine(), stag, kind })
     }
 
-    /// Makes a shared receive queue of `depth` receives with up to `max_sge` elements.
+    /// Makes a shared receive queue of `depth` receives with up to `max_sge` elements; in a forked
+    /// child one that is as dead as this, with the number 0.
     pub fn create_srq(&self, depth: usize, max_sge: usize) -> SharedReceiveQueue {
-        let number = self.core.engine.worker.next_id();
-        let events = Arc::clone(&self.core.events);
-        SharedReceiveQueue { core: Arc::new(SrqCore::new(number, depth, max_sge, events)) }
+        let number = self.core.alive().map_or(0, |core| core.engine.worker.next_id());
+        let core = self.core.derive(|core| {
+            Arc::new(SrqCore::new(number, depth, max_sge, Arc::clone(&core.events)))
+        });
+        SharedReceiveQueue { core, number, depth }
     }
 
     /// Makes a queue pair. It is in the Init state, so that receives can be posted before it is
@@ -149,9 +161,9 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// `OutOfMemory`.
+    /// `OutOfMemory`; `ENODEV` in a forked child.
     pub fn create_qp(&self, attributes: &QueuePairAttributes<'_>) -> io::Result<QueuePair> {
-        Ok(QueuePair::new(&self.core, attributes)?)
+        QueuePair::new(self.core.check()?, attributes)
     }
 
     /// Makes a queue pair that can be connected by [`QueuePair::connect_to`], without the
@@ -163,17 +175,11 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// No port is free, or no descriptor; `OutOfMemory`.
+    /// No port is free, or no descriptor; `OutOfMemory`; `ENODEV` in a forked child.
     pub fn create_addressable_qp(
         &self,
         attributes: &QueuePairAttributes<'_>,
     ) -> io::Result<QueuePair> {
-        QueuePair::addressable(&self.core, attributes)
-    }
-}
-
-impl Drop for ProtectionDomain {
-    fn drop(&mut self) {
-        keep_inherited(self.core.engine.process, &self.core);
+        QueuePair::addressable(self.core.check()?, attributes)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use iwarp_mem::OutOfMemory;
+use iwarp_os::ProcessOwned;
 use iwarp_proto::qp::{Capabilities as Told, Config, Park, Qp};
 use iwarp_types::{
     Access, Accessor, BoxedCore, PostError, QpId, QpState, RecvRequest, SendRequest,
@@ -16,8 +16,7 @@ use thiserror::Error;
 
 use crate::engine::any_core::AnyCore;
 use crate::engine::endpoint::{Ended, Endpoint, Observer, Shape};
-use crate::engine::keep_inherited;
-use crate::engine::numbers::{Number, Numbers};
+use crate::engine::numbers::Number;
 use crate::engine::options::Personality;
 use crate::engine::sync::Mutex;
 use crate::port::Port;
@@ -114,8 +113,15 @@ pub enum ModifyError {
 /// background and for a bounded time.
 #[derive(Debug)]
 pub struct QueuePair {
-    pub(crate) endpoint: Arc<Endpoint>,
+    inner: ProcessOwned<Inner>,
+    number: u32,
     capabilities: Capabilities,
+}
+
+/// What is behind it.
+#[derive(Debug)]
+struct Inner {
+    endpoint: Arc<Endpoint>,
     /// How it meets its peer, if that can be done without the connection manager.
     meeting: Option<Arc<Meeting>>,
     retry: Mutex<Retry>,
@@ -124,77 +130,13 @@ pub struct QueuePair {
     _srq: Option<SharedReceiveQueue>,
 }
 
-impl QueuePair {
-    pub(crate) fn new(
-        pd: &Arc<PdCore>,
-        attributes: &QueuePairAttributes<'_>,
-    ) -> Result<Self, OutOfMemory> {
-        // In a forked child the real ones cannot be asked, and nothing can be done with it.
-        let inherited = pd.engine.is_inherited();
-        let number = if inherited {
-            Numbers::new(&pd.engine.network, None).plain()
-        } else {
-            pd.engine.numbers.plain()
-        };
-        let qp = Self::with_number(pd, number?, attributes, iwarp)?;
-        // Reset may always become Init.
-        let _ = qp.endpoint.modify(QpState::Init);
-        Ok(qp)
-    }
-
-    pub(crate) fn addressable(
-        pd: &Arc<PdCore>,
-        attributes: &QueuePairAttributes<'_>,
-    ) -> io::Result<Self> {
-        pd.engine.process.check()?;
-        iwarp_mem::afford()?;
-        let mut qp = Self::with_number(pd, pd.engine.numbers.addressable()?, attributes, iwarp)?;
-        if pd.engine.options.personality == Personality::Iwarp {
-            // As an RNIC has it. Reset may always become Init.
-            let _ = qp.endpoint.modify(QpState::Init);
-        }
-        qp.meeting = Some(Meeting::new(&pd.rendezvous, &qp.endpoint));
-        qp.set_psn(getrandom::u32()?);
-        Ok(qp)
-    }
-
-    /// Makes one whose protocol is what `core` returns, for the accessor that it is to use memory
-    /// as; it is in Init. See [`wire`](crate::wire).
-    ///
-    /// # Errors
-    ///
-    /// When there is no memory for it.
-    #[doc(hidden)]
-    pub fn on_core(
-        pd: &ProtectionDomain,
-        attributes: &QueuePairAttributes<'_>,
-        core: impl FnOnce(Accessor) -> BoxedCore,
-    ) -> io::Result<Self> {
-        pd.core.engine.process.check()?;
-        iwarp_mem::afford()?;
-        let number = pd.core.engine.numbers.plain()?;
-        let core = |config: Config| AnyCore::Other(core(Accessor { pd: config.pd, qp: config.qp }));
-        let qp = Self::with_number(&pd.core, number, attributes, core)?;
-        qp.endpoint.modify(QpState::Init).map_err(io::Error::other)?;
-        Ok(qp)
-    }
-
-    /// Gives a queue pair of [`Self::on_core`] its stream; how that ends is told to `ended`, once.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidInput` where it has one, or speaks iWARP; others from the system.
-    #[doc(hidden)]
-    pub fn attach(&self, port: Box<dyn Port>, ended: Sender<Ended>) -> io::Result<()> {
-        self.endpoint.attach_other(port, Arc::new(TellEnd(ended)))
-    }
-
+impl Inner {
     fn with_number(
         pd: &Arc<PdCore>,
         number: Number,
         attributes: &QueuePairAttributes<'_>,
         core: impl FnOnce(Config) -> AnyCore,
-    ) -> Result<Self, OutOfMemory> {
+    ) -> io::Result<Self> {
         let engine = Arc::clone(&pd.engine);
         let like_infiniband = engine.options.personality == Personality::Roce;
         let config = Config {
@@ -220,6 +162,7 @@ impl QueuePair {
                 (true, Personality::Roce) => Told::SEES_INFINIBAND,
             },
         };
+        let srq = attributes.srq.map(|srq| srq.core.check().cloned()).transpose()?;
         let endpoint = Endpoint::new(
             engine,
             number,
@@ -230,20 +173,13 @@ impl QueuePair {
                 max_recv_wr: config.max_recv_wr,
                 parks: config.park.is_some(),
             },
-            Arc::clone(&attributes.send_cq.core),
-            Arc::clone(&attributes.recv_cq.core),
-            attributes.srq.map(|srq| Arc::clone(&srq.core)),
+            Arc::clone(attributes.send_cq.core.check()?),
+            Arc::clone(attributes.recv_cq.core.check()?),
+            srq,
             Arc::clone(&pd.events),
         )?;
         Ok(Self {
             endpoint,
-            capabilities: Capabilities {
-                max_send_wr: attributes.max_send_wr,
-                max_recv_wr: attributes.max_recv_wr,
-                max_send_sge: attributes.max_send_sge,
-                max_recv_sge: attributes.max_recv_sge,
-                max_inline: attributes.max_inline,
-            },
             meeting: None,
             retry: Mutex::default(),
             psn: AtomicU32::default(),
@@ -251,15 +187,99 @@ impl QueuePair {
             _srq: attributes.srq.cloned(),
         })
     }
+}
+
+impl QueuePair {
+    pub(crate) fn new(pd: &Arc<PdCore>, attributes: &QueuePairAttributes<'_>) -> io::Result<Self> {
+        let inner = Inner::with_number(pd, pd.engine.numbers.plain()?, attributes, iwarp)?;
+        // Reset may always become Init.
+        let _ = inner.endpoint.modify(QpState::Init);
+        Ok(Self::of(inner, attributes))
+    }
+
+    pub(crate) fn addressable(
+        pd: &Arc<PdCore>,
+        attributes: &QueuePairAttributes<'_>,
+    ) -> io::Result<Self> {
+        iwarp_mem::afford()?;
+        let number = pd.engine.numbers.addressable()?;
+        let mut inner = Inner::with_number(pd, number, attributes, iwarp)?;
+        if pd.engine.options.personality == Personality::Iwarp {
+            // As an RNIC has it. Reset may always become Init.
+            let _ = inner.endpoint.modify(QpState::Init);
+        }
+        inner.meeting = Some(Meeting::new(&pd.rendezvous, &inner.endpoint));
+        inner.psn = AtomicU32::new(getrandom::u32()? & PSN_BITS);
+        Ok(Self::of(inner, attributes))
+    }
+
+    /// Makes one whose protocol is what `core` returns, for the accessor that it is to use memory
+    /// as; it is in Init. See [`wire`](crate::wire).
+    ///
+    /// # Errors
+    ///
+    /// When there is no memory for it.
+    #[doc(hidden)]
+    pub fn on_core(
+        pd: &ProtectionDomain,
+        attributes: &QueuePairAttributes<'_>,
+        core: impl FnOnce(Accessor) -> BoxedCore,
+    ) -> io::Result<Self> {
+        let pd = pd.core.check()?;
+        iwarp_mem::afford()?;
+        let number = pd.engine.numbers.plain()?;
+        let core = |config: Config| AnyCore::Other(core(Accessor { pd: config.pd, qp: config.qp }));
+        let inner = Inner::with_number(pd, number, attributes, core)?;
+        inner.endpoint.modify(QpState::Init).map_err(io::Error::other)?;
+        Ok(Self::of(inner, attributes))
+    }
+
+    /// Gives a queue pair of [`Self::on_core`] its stream; how that ends is told to `ended`, once.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` where it has one, or speaks iWARP; others from the system.
+    #[doc(hidden)]
+    pub fn attach(&self, port: Box<dyn Port>, ended: Sender<Ended>) -> io::Result<()> {
+        self.endpoint()?.attach_other(port, Arc::new(TellEnd(ended)))
+    }
+
+    fn of(inner: Inner, attributes: &QueuePairAttributes<'_>) -> Self {
+        Self {
+            number: inner.endpoint.id(),
+            inner: ProcessOwned::new(inner),
+            capabilities: Capabilities {
+                max_send_wr: attributes.max_send_wr,
+                max_recv_wr: attributes.max_recv_wr,
+                max_send_sge: attributes.max_send_sge,
+                max_recv_sge: attributes.max_recv_sge,
+                max_inline: attributes.max_inline,
+            },
+        }
+    }
+
+    /// What the library has of it.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` in a forked child.
+    pub(crate) fn endpoint(&self) -> io::Result<&Arc<Endpoint>> {
+        Ok(&self.inner.check()?.endpoint)
+    }
+
+    /// What the program asks about it; `None` in a forked child.
+    fn ask<R>(&self, question: impl FnOnce(&AnyCore) -> R) -> Option<R> {
+        Some(self.inner.alive()?.endpoint.with(|core| question(core)))
+    }
 
     /// Its number (24 bits).
     pub fn number(&self) -> u32 {
-        self.endpoint.id()
+        self.number
     }
 
     /// Its state.
     pub fn state(&self) -> QpState {
-        self.endpoint.ask(|core| core.state()).unwrap_or(QpState::Err)
+        self.ask(|core| core.state()).unwrap_or(QpState::Err)
     }
 
     /// Changes its state. The connection manager does what connecting needs; an addressable queue
@@ -270,17 +290,17 @@ impl QueuePair {
     ///
     /// [`ModifyError`]
     pub fn modify(&self, to: QpState) -> Result<(), ModifyError> {
-        self.endpoint.engine.process.check()?;
-        if let Some(meeting) = &self.meeting
+        let Inner { endpoint, meeting, psn, .. } = self.inner.check()?;
+        if let Some(meeting) = meeting
             && matches!(to, QpState::Reset | QpState::Err)
         {
             meeting.withdraw();
         }
-        self.endpoint.modify(to)?;
-        if let Some(meeting) = &self.meeting
+        endpoint.modify(to)?;
+        if let Some(meeting) = meeting
             && to == QpState::Rts
         {
-            meeting.tell_psn(self.psn());
+            meeting.tell_psn(psn.load(Ordering::Relaxed));
         }
         Ok(())
     }
@@ -299,14 +319,15 @@ impl QueuePair {
     ///
     /// [`ModifyError`]
     pub fn connect_to(&self, peer: &Peer) -> Result<(), ModifyError> {
-        let Some(meeting) = &self.meeting else {
+        let Inner { endpoint, meeting, .. } = self.inner.check()?;
+        let Some(meeting) = meeting else {
             return Err(io::Error::from(io::ErrorKind::InvalidInput).into());
         };
         // What is wrong is said before anything has happened.
         if self.state().may_become(QpState::Rtr) {
             meeting.list(peer)?;
         }
-        self.endpoint.modify(QpState::Rtr)?;
+        endpoint.modify(QpState::Rtr)?;
         Ok(meeting.seek(peer)?)
     }
 
@@ -315,31 +336,28 @@ impl QueuePair {
     /// queue pair number, which sets it as [`Peer::psn`]: by that the two ends know each other from
     /// others who come.
     pub fn psn(&self) -> u32 {
-        self.psn.load(Ordering::Relaxed)
+        self.inner.alive().map_or(0, |inner| inner.psn.load(Ordering::Relaxed))
     }
 
     /// Says what its packets are numbered from, before it goes to Rts. Who chooses the same for all
     /// queue pairs makes it easy to take one for another.
     pub fn set_psn(&self, psn: u32) {
-        self.psn.store(psn & PSN_BITS, Ordering::Relaxed);
+        if let Some(inner) = self.inner.alive() {
+            inner.psn.store(psn & PSN_BITS, Ordering::Relaxed);
+        }
     }
 
     /// The peer that [`Self::connect_to`] was told, until the next Reset.
     pub fn peer(&self) -> Option<Peer> {
-        if self.endpoint.engine.is_inherited() {
-            return None;
-        }
-        self.meeting.as_ref()?.peer()
+        self.inner.alive()?.meeting.as_ref()?.peer()
     }
 
     /// Says how long a peer may be silent before work fails.
     pub fn set_retry(&self, retry: Retry) {
-        if self.endpoint.engine.is_inherited() {
-            return;
-        }
-        *self.retry.lock() = retry;
-        self.endpoint.set_patience(retry.limit());
-        if let Some(meeting) = &self.meeting {
+        let Some(inner) = self.inner.alive() else { return };
+        *inner.retry.lock() = retry;
+        inner.endpoint.set_patience(retry.limit());
+        if let Some(meeting) = &inner.meeting {
             meeting.set_retry(retry);
         }
     }
@@ -348,14 +366,14 @@ impl QueuePair {
     /// (`min_rnr_timer` · `rnr_retry`), once there is no room for more of them; `None`: for ever,
     /// as at first. A device that is like an RNIC lets none wait, and ignores this.
     pub fn set_rnr_wait(&self, wait: Option<Duration>) {
-        if !self.endpoint.engine.is_inherited() {
-            self.endpoint.with(|core| core.set_park_wait(wait));
+        if let Some(inner) = self.inner.alive() {
+            inner.endpoint.with(|core| core.set_park_wait(wait));
         }
     }
 
     /// How long a peer may be silent before work fails.
     pub fn retry(&self) -> Retry {
-        if self.endpoint.engine.is_inherited() { Retry::default() } else { *self.retry.lock() }
+        self.inner.alive().map_or_else(Retry::default, |inner| *inner.retry.lock())
     }
 
     /// What it was made for.
@@ -380,7 +398,10 @@ impl QueuePair {
     ///
     /// Which was refused, and why: those before it were taken, those behind it not looked at.
     pub fn post_sends(&self, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
-        self.endpoint.post_send(requests)
+        match self.inner.alive() {
+            Some(inner) => inner.endpoint.post_send(requests),
+            None => Err((0, PostError::WrongState)),
+        }
     }
 
     /// Posts a receive work request, which has a place in the queue until its completion was polled.
@@ -398,35 +419,38 @@ impl QueuePair {
     ///
     /// As [`Self::post_sends`].
     pub fn post_recvs(&self, requests: &[RecvRequest<'_>]) -> Result<(), (usize, PostError)> {
-        self.endpoint.post_recv(requests)
+        match self.inner.alive() {
+            Some(inner) => inner.endpoint.post_recv(requests),
+            None => Err((0, PostError::WrongState)),
+        }
     }
 
     /// Whether its connection is up.
     pub fn is_connected(&self) -> bool {
-        self.endpoint.ask(|core| core.is_connected()).unwrap_or(false)
+        self.ask(|core| core.is_connected()).unwrap_or(false)
     }
 
     /// Restricts what the peer may do through this queue pair, beside what the memory grants: those
     /// of the remote rights that `access` has, until the next Reset (`qp_access_flags`).
     pub fn set_remote_access(&self, access: Access) {
-        if !self.endpoint.engine.is_inherited() {
-            self.endpoint.with(|core| core.set_remote_access(access));
+        if let Some(inner) = self.inner.alive() {
+            inner.endpoint.with(|core| core.set_remote_access(access));
         }
     }
 
     /// The read depths that the connection agreed on: outbound (ORD) and inbound (IRD).
     pub fn read_depths(&self) -> (usize, usize) {
-        self.endpoint.ask(|core| core.read_depths()).unwrap_or_default()
+        self.ask(|core| core.read_depths()).unwrap_or_default()
     }
 
     /// Work requests that may be posted at this moment: sends and receives.
     pub fn room(&self) -> (usize, usize) {
-        self.endpoint.room()
+        self.inner.alive().map_or((0, 0), |inner| inner.endpoint.room())
     }
 
     /// Work requests that have not completed: sends and receives.
     pub fn outstanding(&self) -> (usize, usize) {
-        self.endpoint.ask(|core| core.outstanding()).unwrap_or_default()
+        self.ask(|core| core.outstanding()).unwrap_or_default()
     }
 }
 
@@ -444,15 +468,8 @@ fn iwarp(config: Config) -> AnyCore {
     AnyCore::Iwarp(Qp::new(config))
 }
 
-impl Drop for QueuePair {
+impl Drop for Inner {
     fn drop(&mut self) {
-        let process = self.endpoint.engine.process;
-        if process.forked() {
-            keep_inherited(process, &self.endpoint);
-            keep_inherited(process, &self._pd);
-            self.meeting.iter().for_each(|meeting| keep_inherited(process, meeting));
-            return;
-        }
         if let Some(meeting) = &self.meeting {
             meeting.withdraw();
         }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Instant;
 
-use iwarp::cm::{ConnectParams, Event, EventChannel, EventKind, Id};
+use iwarp::cm::{ConnectParams, ConnectionState, Event, EventChannel, EventKind, Id};
 use iwarp::{Device, Ended, QpState};
 use iwarp_proto::mpa::wire::FrameKind;
 
@@ -366,4 +366,55 @@ fn the_end_is_told_without_a_queue_pair() {
         nothing(&server_channel);
     }
     until("connections to go", || (device.connections() == 0).then_some(()));
+}
+
+/// The C library takes from it what a program may call next.
+#[test]
+fn an_id_says_how_far_its_connection_has_come() {
+    let device = device();
+    let channel = EventChannel::new(&device).unwrap();
+    let listener = listening(&channel);
+    assert_eq!(listener.state(), ConnectionState::Listening);
+    let client = resolved(&channel, listener.local_addr().unwrap());
+    assert_eq!(client.state(), ConnectionState::Idle);
+    let (ours, theirs) = (parts(&device, 8), parts(&device, 8));
+    client.connect(&ours.3, &ConnectParams::default()).unwrap();
+    assert_eq!(client.state(), ConnectionState::Connecting);
+    let server = event(&channel).id;
+    assert_eq!(server.state(), ConnectionState::Requested);
+    server.accept(&theirs.3, &ConnectParams::default()).unwrap();
+    for _ in 0..2 {
+        let Event { id, kind, .. } = event(&channel);
+        assert!(matches!(kind, EventKind::Established { .. }), "{kind:?}");
+        assert_eq!(id.state(), ConnectionState::Connected);
+    }
+    client.disconnect();
+    for _ in 0..2 {
+        // What waits to be taken the program does not know.
+        let ended = || (theirs.3.state() == QpState::Err).then_some(());
+        until("the end", ended);
+        let waiting = [&client, &server].map(|id| id.state() == ConnectionState::Connected);
+        assert_ne!(waiting, [false; 2]);
+        let Event { id, kind, .. } = event(&channel);
+        assert!(matches!(kind, EventKind::Disconnected(Ended::Closed)), "{kind:?}");
+        assert_eq!(id.state(), ConnectionState::Over);
+    }
+
+    let refused = resolved(&channel, listener.local_addr().unwrap());
+    refused.connect_first(&ConnectParams::default()).unwrap();
+    let request = event(&channel).id;
+    request.reject(b"no").unwrap();
+    assert_eq!(request.state(), ConnectionState::Over);
+    assert_eq!(
+        request.connect_first(&ConnectParams::default()).unwrap_err().kind(),
+        ErrorKind::InvalidInput
+    );
+    assert!(matches!(event(&channel).kind, EventKind::Rejected { .. }));
+    assert_eq!(refused.state(), ConnectionState::Idle);
+    refused.connect_first(&ConnectParams::default()).unwrap();
+    let accepting = event(&channel).id;
+    let theirs = parts(&device, 8);
+    accepting.accept(&theirs.3, &ConnectParams::default()).unwrap();
+    let responded = || (refused.state() == ConnectionState::Responded).then_some(());
+    until("the answer", responded);
 }
