@@ -9,6 +9,7 @@ use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -46,7 +47,11 @@ impl Server {
         let addr = listener.local_addr().unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
+        let (slept, has_slept) = channel();
         let thread = thread::spawn(move || {
+            // What wakes this thread is a descriptor, made when it first sleeps: while there are some.
+            assert!(listener.accept(Some(Duration::from_millis(1))).unwrap().is_none());
+            slept.send(()).unwrap();
             let mut kept = Vec::new();
             while !stopped.load(Ordering::SeqCst) {
                 let incoming = listener.accept(Some(Duration::from_millis(20))).unwrap();
@@ -60,6 +65,7 @@ impl Server {
                 }
             }
         });
+        has_slept.recv().expect("nobody knows the address yet");
         Self { addr, stop, thread: Some(thread) }
     }
 }
