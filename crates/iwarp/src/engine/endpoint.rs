@@ -95,6 +95,8 @@ pub(crate) struct Endpoint {
     abandoned: AtomicBool,
     /// Flushed receives that the program has not asked for; `None` before the process exits.
     held_back: Mutex<Option<Vec<WorkCompletion>>>,
+    /// There may be some: a look costs no lock.
+    holds_back: AtomicBool,
     /// Nobody else's as long as anything knows the queue pair by it.
     number: Number,
 }
@@ -218,6 +220,7 @@ impl Connection for Endpoint {
 
     fn hold_back_receives(&self) {
         self.held_back.lock().get_or_insert_default();
+        self.holds_back.store(true, Ordering::SeqCst);
     }
 
     fn end(self: Arc<Self>) {
@@ -271,6 +274,7 @@ impl Endpoint {
             awaiting: Awaiting::new(),
             abandoned: AtomicBool::new(false),
             held_back: Mutex::new(None),
+            holds_back: AtomicBool::new(false),
             number,
         }))
     }
@@ -884,18 +888,31 @@ impl Endpoint {
 
     /// The program itself ends what it has posted, be it in an exit handler.
     fn hold_back_no_more(&self) {
+        if !self.holds_back.swap(false, Ordering::SeqCst) {
+            return;
+        }
         let held_back = self.held_back.lock().take();
         for completion in held_back.into_iter().flatten() {
             self.received(completion);
         }
     }
 
+    /// Keeps a flushed receive from a program whose process exits. False where it is to have it.
+    #[cold]
+    fn hold_back(&self, completion: &WorkCompletion) -> bool {
+        let mut held_back = self.held_back.lock();
+        match &mut *held_back {
+            Some(held_back) if completion.status == WcStatus::Flushed => {
+                held_back.push(*completion);
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// False when the completion queue was full.
     fn received(&self, completion: WorkCompletion) -> bool {
-        if completion.status == WcStatus::Flushed
-            && let Some(held_back) = &mut *self.held_back.lock()
-        {
-            held_back.push(completion);
+        if self.holds_back.load(Ordering::Relaxed) && self.hold_back(&completion) {
             return true;
         }
         if self.srq.is_some() {
