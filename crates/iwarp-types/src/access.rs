@@ -19,6 +19,9 @@ bitflags::bitflags! {
         /// Tagged offsets (and the addresses of local work requests) count from the region's start
         /// instead of being virtual addresses.
         const ZERO_BASED = 1 << 5;
+        /// Registering does not look at what is mapped: each access finds out. Memory may come and
+        /// go while it is registered.
+        const ON_DEMAND = 1 << 6;
     }
 }
 

@@ -1,5 +1,8 @@
 //! Work completions.
 
+use core::fmt;
+use core::num::NonZeroU32;
+
 use crate::{QpId, Stag};
 
 /// The operation that a work completion is about.
@@ -32,7 +35,7 @@ pub enum WcOp {
 
 /// How a work request ended. Numbers and names are those of `ibv_wc_status`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[repr(u32)]
+#[repr(u8)]
 #[non_exhaustive]
 pub enum WcStatus {
     /// It did what it should.
@@ -79,15 +82,60 @@ pub struct WorkCompletion {
     pub status: WcStatus,
     /// The operation that it was.
     pub op: WcOp,
-    /// Octets received or read; of a received Write with immediate data those it wrote.
+    /// Bytes received or read; of a received Write with immediate data those it wrote.
     pub byte_len: u32,
-    /// Received immediate data: 8 octets of [`WcOp::RecvImmediate`]; of the other operations the
+    /// Received immediate data: 8 bytes of [`WcOp::RecvImmediate`]; of the other operations the
     /// first four count.
     pub immediate: Option<[u8; 8]>,
     /// The local STag that a Send with Invalidate made invalid.
     pub invalidated: Option<Stag>,
     /// Received with Solicited Event.
     pub solicited: bool,
+    /// The queue pair that sent a received datagram, whose first 40 bytes are a GRH then.
+    pub source_qp: Option<SourceQp>,
+}
+
+/// The queue pair that sent a datagram, and over which IP that came; in one number, as completions
+/// are many.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SourceQp(NonZeroU32);
+
+impl SourceQp {
+    /// Numbers of queue pairs have 24 bits.
+    const OVER_IPV4: u32 = 1 << 31;
+
+    /// By its number, which is not 0.
+    pub const fn new(number: u32, over_ipv4: bool) -> Option<Self> {
+        let number = number & 0x00ff_ffff;
+        let Some(_) = NonZeroU32::new(number) else { return None };
+        match NonZeroU32::new(if over_ipv4 { number | Self::OVER_IPV4 } else { number }) {
+            Some(number) => Some(Self(number)),
+            None => None,
+        }
+    }
+
+    /// Its number.
+    pub const fn get(self) -> u32 {
+        self.0.get() & !Self::OVER_IPV4
+    }
+
+    /// Whether the datagram came over IPv4, not IPv6.
+    pub const fn is_over_ipv4(self) -> bool {
+        self.0.get() & Self::OVER_IPV4 != 0
+    }
+}
+
+impl From<SourceQp> for u32 {
+    fn from(source: SourceQp) -> Self {
+        source.get()
+    }
+}
+
+impl fmt::Debug for SourceQp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ip = if self.is_over_ipv4() { "IPv4" } else { "IPv6" };
+        write!(f, "{:#08x} over {ip}", self.get())
+    }
 }
 
 impl WorkCompletion {
@@ -103,12 +151,33 @@ impl WorkCompletion {
             immediate: None,
             invalidated: None,
             solicited: false,
+            source_qp: None,
         }
     }
 
-    /// The four octets that came with a Send or Write; of Immediate Data that came alone, its
+    /// The four bytes that came with a Send or Write; of Immediate Data that came alone, its
     /// first four.
     pub fn immediate_word(&self) -> Option<[u8; 4]> {
         self.immediate.and_then(|data| data.first_chunk().copied())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SourceQp, WorkCompletion};
+
+    #[test]
+    fn a_source_has_24_bits_and_a_family() {
+        assert_eq!(SourceQp::new(0, true), None);
+        for over_ipv4 in [true, false] {
+            let source = SourceQp::new(0xff_fffe, over_ipv4).unwrap();
+            assert_eq!((source.get(), source.is_over_ipv4()), (0xff_fffe, over_ipv4));
+        }
+    }
+
+    /// Queues of them are long.
+    #[test]
+    fn completions_are_small() {
+        assert_eq!(size_of::<WorkCompletion>(), 40);
     }
 }

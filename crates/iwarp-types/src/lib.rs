@@ -13,10 +13,14 @@
 //!   operation   what is to be known of each operation, in one table
 //!   completion  work completions
 //!   state       states of a queue pair
+//!   startup     how a connection starts, and why it may not
 //!   reason      why a connection was broken off
 //!   event       what a core tells the engine
 //!   protocol    cores: protocols as the engine drives them
 //!   list        scatter/gather lists
+//!   ring        bounded queues that keep their storage
+//!   receives    receive queues
+//!   address     where datagrams go
 //!   mock        registered memory in plain vectors, for tests and simulators (a feature)
 //! ```
 #![no_std]
@@ -27,6 +31,7 @@ extern crate alloc;
 extern crate std;
 
 mod access;
+mod address;
 mod atomic;
 mod completion;
 mod digest;
@@ -39,12 +44,16 @@ mod number;
 mod operation;
 mod protocol;
 mod reason;
+mod receives;
 mod request;
+mod ring;
+mod startup;
 mod state;
 
 pub use access::{Access, AccessError, RemoteAccess, Usage};
+pub use address::{AddressVector, Destination, gid};
 pub use atomic::AtomicOp;
-pub use completion::{WcOp, WcStatus, WorkCompletion};
+pub use completion::{SourceQp, WcOp, WcStatus, WorkCompletion};
 pub use digest::{Digest, Polynomial};
 pub use event::{Cause, Event};
 pub use memory::{Bind, EachAnew, Invalidator, Memory, Sge, Use};
@@ -52,7 +61,11 @@ pub use number::{Accessor, PdId, QpId, Stag, TaggedOffset, Time};
 pub use operation::{Ends, Extension, Extensions, Properties};
 pub use protocol::{BoxedCore, Core, Disposition, StreamCore, Wanted};
 pub use reason::{Protocol, Reason};
+pub use receives::{ReceiveQueue, ended_receive};
 pub use request::{
-    NoPool, Payload, PostError, Receive, ReceivePool, RecvRequest, SendOp, SendRequest,
+    Limits, MAX_MESSAGE, NoPool, Payload, PostError, Receive, ReceivePool, RecvRequest, SendOp,
+    SendRequest,
 };
-pub use state::{QpState, TransitionError};
+pub use ring::Ring;
+pub use startup::{RtrTypes, StartupError, StartupFault};
+pub use state::{QpState, QpType, TransitionError};

@@ -99,6 +99,11 @@ impl SendOp {
         self.properties().has_payload
     }
 
+    /// Whether the operation may have so many octets of local memory: an Atomic has 8.
+    pub const fn may_have(&self, octets: u32) -> bool {
+        !matches!(self, Self::Atomic { .. }) || octets == 8
+    }
+
     /// Whether the operation is done when its octets were sent.
     pub const fn is_one_way(&self) -> bool {
         matches!(self.properties().ends, Ends::Sent)

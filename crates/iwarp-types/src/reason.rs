@@ -9,6 +9,9 @@ pub enum Protocol {
     /// iWARP: layer (4 bits), error type (4 bits) and error code (8 bits) of a Terminate message,
     /// as its first 16 bits have them (RFC 5040 §4.8).
     Iwarp,
+    /// RoCE: the syndrome of a NAK as its AETH has it, or a number from 0x100 on where one end
+    /// gave up without one.
+    Roce,
     /// Another: its documentation says what the code means.
     Other,
 }
@@ -20,18 +23,25 @@ pub struct Reason {
     code: u32,
     name: &'static str,
     no_receive: bool,
+    access: bool,
 }
 
 impl Reason {
     /// A code of `protocol` and what its specification calls it.
     pub const fn new(protocol: Protocol, code: u32, name: &'static str) -> Self {
-        Self { protocol, code, name, no_receive: false }
+        Self { protocol, code, name, no_receive: false, access: false }
     }
 
     /// As it is, and it says that a message found no receive.
     #[must_use]
     pub const fn for_want_of_a_receive(self) -> Self {
         Self { no_receive: true, ..self }
+    }
+
+    /// As it is, and it says that the peer's access to memory was refused.
+    #[must_use]
+    pub const fn for_a_refused_access(self) -> Self {
+        Self { access: true, ..self }
     }
 
     /// Whose code it is.
@@ -58,6 +68,11 @@ impl Reason {
     pub const fn is_no_receive(&self) -> bool {
         self.no_receive
     }
+
+    /// Whether an access to the other end's memory was refused.
+    pub const fn is_refused_access(&self) -> bool {
+        self.access
+    }
 }
 
 /// What the specification calls it, and the code.
@@ -82,6 +97,7 @@ impl fmt::Display for Notation {
             Protocol::Iwarp => {
                 write!(f, "{}/{}/{:02x}", code >> 12, (code >> 8) & 0xf, code & 0xff)
             }
+            Protocol::Roce => write!(f, "{code:#04x}"),
             Protocol::Other => write!(f, "{code:#x}"),
         }
     }
@@ -97,6 +113,7 @@ mod tests {
     fn codes_are_written_as_their_specification_does() {
         let iwarp = Reason::new(Protocol::Iwarp, 0x120a, "no buffer");
         assert_eq!(iwarp.to_string(), "no buffer (1/2/0a)");
+        assert_eq!(Reason::new(Protocol::Roce, 0x61, "bad").to_string(), "bad (0x61)");
         assert_eq!(Reason::new(Protocol::Other, 0x120a, "odd").to_string(), "odd (0x120a)");
     }
 

@@ -6,12 +6,13 @@ use alloc::vec::Vec;
 use thiserror::Error;
 
 use crate::list::{octets_of, refill};
-use crate::{AtomicOp, Bind, Sge, Stag, TaggedOffset};
+use crate::{AtomicOp, Bind, Destination, Sge, Stag, TaggedOffset};
 
 /// The operation of a send work request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum SendOp {
-    /// RDMA Write of the local octets to the peer's buffer (RFC 5040 §5.1).
+    /// RDMA Write of the local bytes to the peer's buffer (RFC 5040 §5.1).
     Write {
         /// The peer's buffer.
         stag: Stag,
@@ -32,7 +33,7 @@ pub enum SendOp {
         /// The data.
         data: [u8; 8],
     },
-    /// Send with four octets of immediate data, which only a peer of our own kind takes.
+    /// Send with four bytes of immediate data, which only a peer of our own kind takes.
     SendImmediate {
         /// Raise a solicited event at the peer.
         solicited: bool,
@@ -53,7 +54,7 @@ pub enum SendOp {
         /// The data.
         data: [u8; 4],
     },
-    /// RDMA Read of the peer's buffer into the local octets (RFC 5040 §5.2).
+    /// RDMA Read of the peer's buffer into the local bytes (RFC 5040 §5.2).
     Read {
         /// The peer's buffer.
         stag: Stag,
@@ -62,7 +63,7 @@ pub enum SendOp {
         /// Invalidate this local STag when the read is done.
         invalidate: Option<Stag>,
     },
-    /// An atomic operation of RFC 7306 §5.1; the old value goes to the local 8 octets, host order.
+    /// An atomic operation of RFC 7306 §5.1; the old value goes to the local 8 bytes, host order.
     Atomic {
         /// The peer's buffer.
         stag: Stag,
@@ -77,38 +78,218 @@ pub enum SendOp {
     LocalInvalidate(Stag),
 }
 
-/// The local octets of a send work request.
+impl SendOp {
+    /// A Send that raises no solicited event and invalidates nothing.
+    pub const SEND: Self = Self::Send { solicited: false, invalidate: None };
+}
+
+/// The local bytes of a send work request. A scatter/gather list becomes one by `into()`.
 #[derive(Clone, Copy, Debug)]
 pub enum Payload<'a> {
     /// Registered memory, read when the message is built and not to be changed before its
     /// completion.
     Sges(&'a [Sge]),
-    /// Octets that are taken at once.
+    /// Bytes that are taken at once.
     Inline(&'a [u8]),
 }
 
+impl Payload<'_> {
+    /// No local bytes.
+    pub const NONE: Self = Self::Sges(&[]);
+
+    /// Bytes, together.
+    #[inline]
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Sges(sges) => octets_of(sges),
+            Self::Inline(octets) => octets.len() as u64,
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<'a> From<&'a [Sge]> for Payload<'a> {
+    #[inline]
+    fn from(sges: &'a [Sge]) -> Self {
+        Self::Sges(sges)
+    }
+}
+
+impl<'a, const N: usize> From<&'a [Sge; N]> for Payload<'a> {
+    #[inline]
+    fn from(sges: &'a [Sge; N]) -> Self {
+        Self::Sges(sges)
+    }
+}
+
+impl<'a> From<&'a Vec<Sge>> for Payload<'a> {
+    #[inline]
+    fn from(sges: &'a Vec<Sge>) -> Self {
+        Self::Sges(sges)
+    }
+}
+
 /// A send work request.
+///
+/// A constructor names the operation, and further properties are chained. A request is unsignaled
+/// and unfenced unless it says otherwise.
+///
+/// ```
+/// use iwarp_types::{Payload, SendRequest, Sge, Stag, TaggedOffset};
+///
+/// let local = [Sge { addr: 0, length: 4096, lkey: Stag(0x100) }];
+/// let (stag, to) = (Stag(0x200), TaggedOffset(0));
+///
+/// let write = SendRequest::write(7, &local, stag, to).signaled();
+/// assert!(write.signaled && !write.fence);
+///
+/// let done = SendRequest::send(8, Payload::Inline(b"done")).solicited().fenced();
+/// assert!(done.fence && !done.signaled);
+/// ```
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct SendRequest<'a> {
-    /// Comes back in the completion.
+    /// The program's number for the request, which comes back in the completion.
     pub wr_id: u64,
     /// The operation.
     pub op: SendOp,
-    /// With which local octets.
+    /// The local bytes.
     pub payload: Payload<'a>,
     /// Whether success raises a completion. Failure always does.
     pub signaled: bool,
     /// Wait until all earlier Reads and Atomics have completed.
     pub fence: bool,
+    /// Whom it is for, where the queue pair is of the type UD.
+    pub destination: Option<&'a Destination>,
+}
+
+impl<'a> SendRequest<'a> {
+    /// A request for `op` on the local bytes `payload`.
+    #[inline]
+    pub fn new(wr_id: u64, op: SendOp, payload: impl Into<Payload<'a>>) -> Self {
+        Self {
+            wr_id,
+            op,
+            payload: payload.into(),
+            signaled: false,
+            fence: false,
+            destination: None,
+        }
+    }
+
+    /// A Send of `payload` (RFC 5040 §5.3).
+    #[inline]
+    pub fn send(wr_id: u64, payload: impl Into<Payload<'a>>) -> Self {
+        Self::new(wr_id, SendOp::SEND, payload)
+    }
+
+    /// An RDMA Write of `payload` to the peer's buffer `stag`, from tagged offset `to` on
+    /// (RFC 5040 §5.1).
+    #[inline]
+    pub fn write(
+        wr_id: u64,
+        payload: impl Into<Payload<'a>>,
+        stag: Stag,
+        to: TaggedOffset,
+    ) -> Self {
+        Self::new(wr_id, SendOp::Write { stag, to }, payload)
+    }
+
+    /// An RDMA Read of the peer's buffer `stag`, from tagged offset `to` on, into `sges`
+    /// (RFC 5040 §5.2).
+    #[inline]
+    pub fn read(wr_id: u64, sges: &'a [Sge], stag: Stag, to: TaggedOffset) -> Self {
+        Self::new(wr_id, SendOp::Read { stag, to, invalidate: None }, sges)
+    }
+
+    /// The atomic operation `op` on the 8 bytes at `to` of the peer's buffer `stag`, whose old
+    /// value goes to the 8 bytes of `sges` (RFC 7306 §5.1).
+    #[inline]
+    pub fn atomic(wr_id: u64, sges: &'a [Sge], stag: Stag, to: TaggedOffset, op: AtomicOp) -> Self {
+        Self::new(wr_id, SendOp::Atomic { stag, to, op }, sges)
+    }
+
+    /// A request to bind a memory window.
+    #[inline]
+    pub const fn bind(wr_id: u64, bind: Bind) -> Self {
+        Self::local(wr_id, SendOp::Bind(bind))
+    }
+
+    /// A request to invalidate a local STag.
+    #[inline]
+    pub const fn local_invalidate(wr_id: u64, stag: Stag) -> Self {
+        Self::local(wr_id, SendOp::LocalInvalidate(stag))
+    }
+
+    const fn local(wr_id: u64, op: SendOp) -> Self {
+        Self { wr_id, op, payload: Payload::NONE, signaled: false, fence: false, destination: None }
+    }
+
+    /// The request is for `destination`.
+    #[inline]
+    #[must_use]
+    pub const fn to(mut self, destination: &'a Destination) -> Self {
+        self.destination = Some(destination);
+        self
+    }
+
+    /// Success raises a completion, too.
+    #[inline]
+    #[must_use]
+    pub const fn signaled(mut self) -> Self {
+        self.signaled = true;
+        self
+    }
+
+    /// The request waits until all earlier Reads and Atomics have completed.
+    #[inline]
+    #[must_use]
+    pub const fn fenced(mut self) -> Self {
+        self.fence = true;
+        self
+    }
+
+    /// The message raises a solicited event at the peer, if it is one that takes a receive there:
+    /// a Send of any kind, Immediate Data, or a Write with immediate data. Other operations stay
+    /// as they are.
+    #[inline]
+    #[must_use]
+    pub const fn solicited(mut self) -> Self {
+        match &mut self.op {
+            SendOp::Send { solicited, .. }
+            | SendOp::Immediate { solicited, .. }
+            | SendOp::SendImmediate { solicited, .. }
+            | SendOp::WriteImmediate { solicited, .. } => *solicited = true,
+            SendOp::Write { .. }
+            | SendOp::Read { .. }
+            | SendOp::Atomic { .. }
+            | SendOp::Bind(_)
+            | SendOp::LocalInvalidate(_) => {}
+        }
+        self
+    }
 }
 
 /// A receive work request.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct RecvRequest<'a> {
-    /// Comes back in the completion.
+    /// The program's number for the request, which comes back in the completion.
     pub wr_id: u64,
     /// The memory that the message goes to.
     pub sges: &'a [Sge],
+}
+
+impl<'a> RecvRequest<'a> {
+    /// A receive into the memory `sges`.
+    #[inline]
+    pub const fn new(wr_id: u64, sges: &'a [Sge]) -> Self {
+        Self { wr_id, sges }
+    }
 }
 
 /// A posted receive, as it moves from a shared receive queue to a queue pair.
@@ -121,7 +302,7 @@ pub struct Receive {
 }
 
 impl Receive {
-    /// Octets of the buffer.
+    /// Bytes of the buffer.
     #[inline]
     pub fn capacity(&self) -> u64 {
         octets_of(&self.sges)
@@ -155,6 +336,56 @@ impl ReceivePool for NoPool {
     }
 }
 
+/// What a queue pair was made for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Elements of a send work request.
+    pub max_send_sge: usize,
+    /// Inline bytes of a send work request.
+    pub max_inline: usize,
+}
+
+/// Longest message in bytes, as devices have it: `ibv_port_attr.max_msg_sz`.
+pub const MAX_MESSAGE: u64 = 1 << 31;
+
+impl SendRequest<'_> {
+    /// Checks the local bytes against the operation and the queue pair's limits, and returns how
+    /// many there are. An Atomic of another length than 8 is found when it is started
+    /// ([`SendOp::may_have`]): its completion says so, as with cards.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError::Invalid`], [`PostError::InlineTooLong`], [`PostError::TooManySges`] or
+    /// [`PostError::MessageTooLong`]
+    #[inline]
+    pub fn check(&self, limits: &Limits) -> Result<u32, PostError> {
+        let length = match self.payload {
+            Payload::Inline(octets) => {
+                if !self.op.has_payload() && !octets.is_empty() {
+                    return Err(PostError::Invalid);
+                }
+                if octets.len() > limits.max_inline {
+                    return Err(PostError::InlineTooLong);
+                }
+                octets.len() as u64
+            }
+            Payload::Sges(sges) => {
+                if sges.len() > limits.max_send_sge {
+                    return Err(PostError::TooManySges);
+                }
+                octets_of(sges)
+            }
+        };
+        if length > MAX_MESSAGE {
+            return Err(PostError::MessageTooLong);
+        }
+        if matches!(self.op, SendOp::Immediate { .. }) && length > 0 {
+            return Err(PostError::Invalid);
+        }
+        Ok(length as u32)
+    }
+}
+
 /// Why a work request was not taken. Nothing was queued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
@@ -165,17 +396,17 @@ pub enum PostError {
     /// More scatter/gather elements than the queue pair was made for.
     #[error("too many scatter/gather elements")]
     TooManySges,
-    /// More inline octets than the queue pair was made for.
+    /// More inline bytes than the queue pair was made for.
     #[error("inline data too long")]
     InlineTooLong,
-    /// The message has more than 2^31 octets.
+    /// The message has more than 2^31 bytes.
     #[error("message too long")]
     MessageTooLong,
     /// The queue pair's state does not allow posting.
     #[error("queue pair is in the wrong state for posting")]
     WrongState,
-    /// The request contradicts itself: inline octets for an operation that sends none, local
-    /// octets beside Immediate Data, or an atomic whose local buffer is not 8 octets.
+    /// The request contradicts itself: inline bytes for an operation that sends none, or local
+    /// bytes beside Immediate Data.
     #[error("invalid work request")]
     Invalid,
     /// The queue pair takes its receives from a shared receive queue.

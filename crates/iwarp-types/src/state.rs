@@ -1,9 +1,22 @@
-//! States of a queue pair, as the verbs name them.
+//! Types and states of a queue pair, as the verbs name them.
 
 use thiserror::Error;
 
-/// QpState of a queue pair. A reliable connected one has no SQE state: every local error leads to
-/// [`QpState::Err`].
+/// Type of a queue pair.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
+pub enum QpType {
+    /// Reliable connected: messages arrive once each, in order.
+    #[default]
+    Rc,
+    /// Unreliable connected: messages of any length between two queue pairs, which may be lost.
+    Uc,
+    /// Unreliable datagram: messages of one packet between any queue pairs, which may be lost.
+    Ud,
+}
+
+/// QpState of a queue pair. A reliable connected one never is in [`QpState::Sqe`]: every local error
+/// leads to [`QpState::Err`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum QpState {
@@ -18,6 +31,8 @@ pub enum QpState {
     Rts,
     /// Send queue drained: what was started goes on, nothing new is.
     Sqd,
+    /// Send queue error: a send failed (UC, UD), and those behind it are flushed. Receives go on.
+    Sqe,
     /// Everything is flushed.
     Err,
 }
@@ -40,14 +55,14 @@ impl QpState {
             (_, Self::Reset | Self::Err)
                 | (Self::Reset | Self::Init, Self::Init)
                 | (Self::Init, Self::Rtr)
-                | (Self::Rtr | Self::Rts | Self::Sqd, Self::Rts)
+                | (Self::Rtr | Self::Rts | Self::Sqd | Self::Sqe, Self::Rts)
                 | (Self::Rts | Self::Sqd, Self::Sqd)
         )
     }
 
-    /// Whether send work requests may be posted (in Err they are flushed).
+    /// Whether send work requests may be posted (in Sqe and Err they are flushed).
     pub const fn takes_sends(self) -> bool {
-        matches!(self, Self::Rts | Self::Sqd | Self::Err)
+        matches!(self, Self::Rts | Self::Sqd | Self::Sqe | Self::Err)
     }
 
     /// Whether receive work requests may be posted (in Err they are flushed).
@@ -58,9 +73,9 @@ impl QpState {
 
 #[cfg(test)]
 mod tests {
-    use super::QpState::{self, Err, Init, Reset, Rtr, Rts, Sqd};
+    use super::QpState::{self, Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
 
-    const ALL: [QpState; 6] = [Reset, Init, Rtr, Rts, Sqd, Err];
+    const ALL: [QpState; 7] = [Reset, Init, Rtr, Rts, Sqd, Sqe, Err];
 
     /// Covers: VERBS-hilland-6.2-01, VERBS-hilland-6.2.2-01, VERBS-hilland-6.2.4-02
     #[test]
@@ -74,6 +89,7 @@ mod tests {
             (Rts, Sqd),
             (Sqd, Sqd),
             (Sqd, Rts),
+            (Sqe, Rts),
         ];
         for from in ALL {
             for to in ALL {

@@ -1,0 +1,148 @@
+//! A bounded queue whose slots keep their storage: steady state allocates nothing.
+
+use alloc::vec::Vec;
+
+use crate::PostError;
+
+/// A queue of at most `capacity` items addressed by ever-rising numbers.
+#[derive(Clone, Debug)]
+pub struct Ring<T> {
+    slots: Vec<T>,
+    capacity: usize,
+    /// Slots are addressed modulo a power of two: a division would cost more than all the rest.
+    mask: u64,
+    head: u64,
+    tail: u64,
+}
+
+impl<T: Default> Ring<T> {
+    /// An empty one.
+    pub const fn new(capacity: usize) -> Self {
+        let mask = capacity.next_power_of_two() as u64 - 1;
+        Self { slots: Vec::new(), capacity, mask, head: 0, tail: 0 }
+    }
+
+    /// Number of the oldest item.
+    #[inline]
+    pub const fn head(&self) -> u64 {
+        self.head
+    }
+
+    /// Number that the next item will have.
+    #[inline]
+    pub const fn tail(&self) -> u64 {
+        self.tail
+    }
+
+    /// Items.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        (self.tail - self.head) as usize
+    }
+
+    /// Whether there is none.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.tail == self.head
+    }
+
+    /// Whether there are as many as may be.
+    #[inline]
+    pub const fn is_full(&self) -> bool {
+        self.len() >= self.capacity
+    }
+
+    /// The slot that the next item will have, which still holds what was there before;
+    /// [`Self::push`] makes it the item. Not to be called while the ring is full.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError::OutOfMemory`]
+    #[inline]
+    pub fn next_slot(&mut self) -> Result<&mut T, PostError> {
+        debug_assert!(!self.is_full());
+        let at = self.slot(self.tail);
+        if at == self.slots.len() {
+            self.grow()?;
+        }
+        Ok(&mut self.slots[at])
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self) -> Result<(), PostError> {
+        self.slots.try_reserve(1)?;
+        self.slots.push(T::default());
+        Ok(())
+    }
+
+    /// Appends what [`Self::next_slot`] handed out.
+    #[inline]
+    pub fn push(&mut self) {
+        self.tail += 1;
+    }
+
+    /// The item of that number, which must be between head and tail.
+    #[inline]
+    pub fn at(&mut self, number: u64) -> &mut T {
+        debug_assert!(self.head <= number && number < self.tail);
+        let at = self.slot(number);
+        &mut self.slots[at]
+    }
+
+    /// The oldest item.
+    #[inline]
+    pub fn front(&mut self) -> Option<&mut T> {
+        if self.is_empty() { None } else { Some(self.at(self.head)) }
+    }
+
+    /// Drops the oldest item; its slot is used again later.
+    #[inline]
+    pub fn pop(&mut self) {
+        debug_assert!(!self.is_empty());
+        self.head += 1;
+    }
+
+    /// Slots are made in order of first use, so a number's slot exists once it was pushed.
+    const fn slot(&self, number: u64) -> usize {
+        (number & self.mask) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Ring;
+
+    #[test]
+    fn items_keep_their_numbers_and_slots_are_reused() {
+        let mut ring = Ring::<u32>::new(3);
+        for round in 0..10u32 {
+            for item in [round, round + 100] {
+                *ring.next_slot().unwrap() = item;
+                ring.push();
+            }
+            assert_eq!(*ring.front().unwrap(), round);
+            ring.pop();
+            assert_eq!(*ring.front().unwrap(), round + 100);
+            ring.pop();
+        }
+        assert!(ring.is_empty());
+        assert_eq!((ring.head(), ring.tail()), (20, 20));
+    }
+
+    #[test]
+    fn a_ring_is_full_at_its_capacity_and_a_slot_that_was_not_pushed_is_no_item() {
+        let mut ring = Ring::<u32>::new(2);
+        for item in 0..2 {
+            assert!(!ring.is_full());
+            *ring.next_slot().unwrap() = 100;
+            assert_eq!(ring.len(), item);
+            *ring.next_slot().unwrap() = item as u32;
+            ring.push();
+        }
+        assert!(ring.is_full());
+        assert_eq!(*ring.front().unwrap(), 0);
+        ring.pop();
+        assert!(!ring.is_full());
+    }
+}
