@@ -1,7 +1,5 @@
 //! Variables of the environment, where it can be trusted.
 
-use std::sync::OnceLock;
-
 /// The value of a variable. `None` where it is not set or no text, and where
 /// [another user has set the environment](is_foreign).
 pub fn variable(name: &str) -> Option<String> {
@@ -12,9 +10,8 @@ pub fn variable(name: &str) -> Option<String> {
 /// set-group-ID, file capabilities): the environment is that user's, and must not say what is done
 /// with the rights. As `secure_getenv`, and the dynamic linker with variables of its own.
 pub fn is_foreign() -> bool {
-    static FOREIGN: OnceLock<bool> = OnceLock::new();
     // SAFETY: it has no requirements.
-    *FOREIGN.get_or_init(|| unsafe { libc::getauxval(libc::AT_SECURE) } != 0)
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
 /// Major and minor number of the C library, where it is glibc.

@@ -1,7 +1,7 @@
 //! The places of descriptors in the process's table.
 
 use std::mem::{ManuallyDrop, MaybeUninit};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::process::Resource;
@@ -71,17 +71,26 @@ impl Drop for OurFd {
     }
 }
 
-impl AsFd for OurFd {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
+/// What has its descriptor in `fd` lends it.
+macro_rules! as_fd {
+    ($($type:ty)*) => {$(
+        impl std::os::fd::AsFd for $type {
+            fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+                self.fd.as_fd()
+            }
+        }
+
+        impl std::os::fd::AsRawFd for $type {
+            fn as_raw_fd(&self) -> std::os::fd::RawFd {
+                self.fd.as_raw_fd()
+            }
+        }
+    )*};
 }
 
-impl AsRawFd for OurFd {
-    fn as_raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
-    }
-}
+pub(crate) use as_fd;
+
+as_fd!(OurFd);
 
 /// Descriptors that are recorded: as many as the system lets a process have by default
 /// (`fs.nr_open`). Pages that no descriptor needs are never touched.
@@ -153,8 +162,7 @@ pub fn high_fd(fd: OwnedFd) -> OwnedFd {
     {
         return moved;
     }
-    let limit = rustix::process::getrlimit(Resource::Nofile).current;
-    let floor = floor_for(limit);
+    let floor = floor_for(limit());
     ROOMY.store(floor == usual, Ordering::Relaxed);
     match rustix::io::fcntl_dupfd_cloexec(&fd, floor) {
         Ok(moved) => moved,
@@ -162,12 +170,14 @@ pub fn high_fd(fd: OwnedFd) -> OwnedFd {
     }
 }
 
-/// The lowest number for our descriptors under a soft limit (`None`: no limit).
-fn floor_for(limit: Option<u64>) -> i32 {
-    match limit {
-        Some(limit) if limit < 2 * SELECT_RANGE => (limit / 2) as i32,
-        _ => SELECT_RANGE as i32,
-    }
+/// How many descriptors this process may have: its soft limit.
+pub fn limit() -> u64 {
+    rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// The lowest number for our descriptors under a soft limit.
+fn floor_for(limit: u64) -> i32 {
+    if limit < 2 * SELECT_RANGE { (limit / 2) as i32 } else { SELECT_RANGE as i32 }
 }
 
 #[cfg(test)]
@@ -180,11 +190,11 @@ mod tests {
 
     #[test]
     fn the_floor_follows_the_limit() {
-        assert_eq!(floor_for(None), 1024);
-        assert_eq!(floor_for(Some(1 << 20)), 1024);
-        assert_eq!(floor_for(Some(2048)), 1024);
-        assert_eq!(floor_for(Some(1024)), 512);
-        assert_eq!(floor_for(Some(64)), 32);
+        assert_eq!(floor_for(u64::MAX), 1024);
+        assert_eq!(floor_for(1 << 20), 1024);
+        assert_eq!(floor_for(2048), 1024);
+        assert_eq!(floor_for(1024), 512);
+        assert_eq!(floor_for(64), 32);
     }
 
     #[test]
@@ -192,8 +202,7 @@ mod tests {
         let fd = eventfd(7, EventfdFlags::NONBLOCK).unwrap();
         let low = fd.as_raw_fd();
         let moved = high_fd(fd);
-        let limit = rustix::process::getrlimit(Resource::Nofile).current;
-        assert!(moved.as_raw_fd() >= floor_for(limit), "{} from {low}", moved.as_raw_fd());
+        assert!(moved.as_raw_fd() >= floor_for(limit()), "{} from {low}", moved.as_raw_fd());
         let status = rustix::fs::fcntl_getfl(&moved).unwrap();
         assert!(status.contains(rustix::fs::OFlags::NONBLOCK));
         let flags = rustix::io::fcntl_getfd(&moved).unwrap();

@@ -209,9 +209,6 @@ fn wiped_page() -> Option<NonNull<Mark>> {
     NonNull::new(page.cast())
 }
 
-/// Runs `f` in a forked child, which then exits with its result; returns that.
-///
-/// The child has one thread, whatever the parent had: `f` must neither allocate nor lock.
 /// A thread that takes itself for one of a forked child: how a simulator sees what the library does
 /// there.
 #[cfg(feature = "pretend")]
@@ -249,6 +246,9 @@ mod pretended {
 #[cfg(feature = "pretend")]
 pub use pretended::{Pretence, pretend_child};
 
+/// Runs `f` in a forked child, which then exits with its result; returns that.
+///
+/// The child has one thread, whatever the parent had: `f` must neither allocate nor lock.
 #[cfg(test)]
 pub(crate) fn in_child_process(f: impl FnOnce() -> i32) -> i32 {
     // SAFETY: the child calls `f`, which keeps to system calls, and leaves by `_exit`.

@@ -3,11 +3,15 @@
 //!
 //! ```text
 //!   socket   TCP sockets and their options        addr     interfaces, source addresses
+//!   datagram UDP sockets whose packets are known as they leave, in trains
 //!   part     one piece of a vectored transfer     fd       descriptors out of select()'s range
 //!   stream   sendmsg, recvmsg over such pieces    fork     has this process been forked?
 //!   poll     epoll, eventfd, a blocking wait      thread   threads that take no signals
 //!   cancel   a wait that can be cancelled         owner    whose the other end is
 //!   owned    what only the process that made it may use
+//!   slots    one UDP port for several processes   unix     messages and descriptors between those
+//!   token    descriptors that stand for something
+//!   board    numbers that processes count together
 //!   clock, ticks, guid, exit, environment
 //! ```
 //!
@@ -23,8 +27,10 @@
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
 pub mod addr;
+pub mod board;
 pub mod cancel;
 pub mod clock;
+pub mod datagram;
 pub mod environment;
 pub mod exit;
 pub mod fd;
@@ -34,13 +40,17 @@ pub mod owned;
 pub mod owner;
 pub mod part;
 pub mod poll;
+pub mod slots;
 pub mod socket;
 mod sockopt;
 pub mod stream;
 pub mod thread;
 pub mod ticks;
+pub mod token;
+pub mod unix;
 
 pub use addr::{Interface, InterfaceAddr};
+pub use datagram::DatagramSocket;
 pub use fd::FdPlace;
 pub use fork::{ForkGeneration, PerProcess};
 pub use owned::ProcessOwned;

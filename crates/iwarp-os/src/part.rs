@@ -121,8 +121,8 @@ impl<'a> IoPart<'a> {
             let (end, part) = (to.len(), part.take(part.len().min(most - (to.len() - before))));
             to.try_reserve(part.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
             to.resize(end + part.len(), 0);
-            // SAFETY: whoever made the part promises that its octets may be read for its lifetime, or
-            // are not mapped.
+            // SAFETY: the caller that made the part promised that its octets may be read for its
+            // lifetime, or are not mapped.
             if unsafe { iwarp_mem::copy_out(&mut to[end..], part.as_ptr()) }.is_err() {
                 to.truncate(end);
                 if end == before {
@@ -207,8 +207,8 @@ impl<'a> IoPartMut<'a> {
         IoPartMut { iov: take(self.iov, n), lifetime: PhantomData }
     }
 
-    /// Fills `parts` from `from`, as a transport does that no system call serves; says how many octets
-    /// they took. A part that is not there ends it.
+    /// Fills `parts` from `from`, as a transport does that no system call serves; says how many
+    /// octets they took. A part that is not there ends it.
     ///
     /// # Errors
     ///
@@ -218,8 +218,8 @@ impl<'a> IoPartMut<'a> {
         let mut rest = from;
         for part in parts {
             let (now, later) = rest.split_at(part.len().min(rest.len()));
-            // SAFETY: whoever made the part promises that its octets may be written for its lifetime,
-            // or are not mapped.
+            // SAFETY: the caller that made the part promised that its octets may be written for its
+            // lifetime, or are not mapped.
             if unsafe { iwarp_mem::copy_in(part.as_mut_ptr(), now) }.is_err() {
                 if rest.len() == from.len() {
                     return Err(Errno::FAULT.into());

@@ -1,17 +1,17 @@
 //! Waiting for descriptors: epoll, eventfd, and a wait for callers that own no epoll.
 
 use std::fmt;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::ops::{BitAnd, BitOr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::epoll::{CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 
-use crate::fd::{FdPlace, OurFd};
+use crate::fd::{FdPlace, OurFd, as_fd};
 
 /// A set of descriptors to wait for. It may itself be in another set (a level-triggered group
 /// of sockets inside a worker's one-shot set): it is readable while one of its own is ready.
@@ -194,6 +194,12 @@ impl Interest {
     pub const fn without(self, other: Self) -> Self {
         Interest(self.0.difference(other.0))
     }
+
+    /// Whether all of `other` is in it.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0.contains(other.0)
+    }
 }
 
 impl BitOr for Interest {
@@ -235,7 +241,7 @@ impl Events {
     }
 
     /// The events that the last wait found.
-    pub fn iter(&self) -> impl Iterator<Item = Ready> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = Ready> + Clone + '_ {
         self.list.iter().map(|event| {
             // Copied out: the kernel's struct is packed on some machines.
             let (flags, data) = (event.flags, event.data);
@@ -338,11 +344,11 @@ impl EventFd {
     pub fn try_wait(&self) -> io::Result<u64> {
         let mut value = [0; 8];
         loop {
-            // It may be blocking, and the program may have read it itself.
-            if self.own.is_some() && !is_readable(self.ours().as_fd())? {
-                return Ok(0);
-            }
-            match rustix::io::read(self.ours(), &mut value) {
+            let read = match &self.own {
+                None => rustix::io::read(&self.fd, &mut value),
+                Some(own) => read_without_waiting(own, &mut value),
+            };
+            match read {
                 Ok(_) => return Ok(u64::from_ne_bytes(value)),
                 Err(Errno::AGAIN) => return Ok(0),
                 Err(Errno::INTR) => {}
@@ -367,6 +373,31 @@ impl EventFd {
                 n => all = all.saturating_add(n),
             }
         }
+    }
+}
+
+/// Reads a descriptor that may be blocking and that the program may have read itself.
+fn read_without_waiting(fd: &OurFd, value: &mut [u8]) -> rustix::io::Result<usize> {
+    static REFUSED: AtomicBool = AtomicBool::new(false);
+
+    if !REFUSED.load(Ordering::Relaxed) {
+        let parts = &mut [IoSliceMut::new(value)];
+        // Where the file is: it has no places.
+        match rustix::io::preadv2(fd, parts, u64::MAX, ReadWriteFlags::NOWAIT) {
+            // Systems that do not know it of such a file, sandboxes that do not know the call.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM | Errno::INVAL | Errno::SPIPE) => {
+                REFUSED.store(true, Ordering::Relaxed);
+            }
+            read => return read,
+        }
+    }
+    read_where_readable(fd, value)
+}
+
+fn read_where_readable(fd: &OurFd, value: &mut [u8]) -> rustix::io::Result<usize> {
+    match is_readable(fd.as_fd()) {
+        Ok(true) => rustix::io::read(fd, value),
+        _ => Err(Errno::AGAIN),
     }
 }
 
@@ -420,28 +451,26 @@ fn capped_secs(timeout: Duration) -> i64 {
     timeout.as_secs().min(24 * 24 * 3600) as i64
 }
 
-macro_rules! as_fd {
-    ($($type:ty)*) => {$(
-        impl AsFd for $type {
-            fn as_fd(&self) -> BorrowedFd<'_> {
-                self.fd.as_fd()
-            }
-        }
-
-        impl AsRawFd for $type {
-            fn as_raw_fd(&self) -> RawFd {
-                self.fd.as_raw_fd()
-            }
-        }
-    )*};
-}
-
 as_fd!(Epoll EventFd);
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::clock;
+
+    #[test]
+    fn a_descriptor_of_the_program_is_read_without_waiting_with_and_without_the_exact_call() {
+        let event = EventFd::new(EventFdKind::Semaphore, FdPlace::Program).unwrap();
+        let mut value = [0; 8];
+        for read in [read_without_waiting, read_where_readable] {
+            assert_eq!(read(event.ours(), &mut value), Err(Errno::AGAIN));
+            event.add(2).unwrap();
+            assert_eq!(read(event.ours(), &mut value), Ok(8));
+            assert_eq!(u64::from_ne_bytes(value), 1);
+            assert_eq!(read(event.ours(), &mut value), Ok(8));
+            assert_eq!(read(event.ours(), &mut value), Err(Errno::AGAIN));
+        }
+    }
 
     #[test]
     fn without_the_exact_call_timeouts_are_rounded_up() {

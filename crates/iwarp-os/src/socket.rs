@@ -9,7 +9,7 @@ mod vitals;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -19,7 +19,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, Shutdown, SocketAddrAny, SocketFlags, SocketType, ipproto,
 };
 
-use crate::fd::{FdPlace, OurFd};
+use crate::fd::{FdPlace, OurFd, as_fd};
 use crate::sockopt;
 
 pub use reserve::Sharing;
@@ -389,14 +389,4 @@ impl From<TcpSocket> for OwnedFd {
     }
 }
 
-impl AsFd for TcpSocket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
-
-impl AsRawFd for TcpSocket {
-    fn as_raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
-    }
-}
+as_fd!(TcpSocket);

@@ -7,7 +7,7 @@
 //! looks of before. Wherever ticks make no sense the clock is asked.
 
 use std::cell::Cell;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::clock;
 
@@ -80,8 +80,21 @@ fn length(first: Look, last: Look) -> u64 {
 
 /// The first look of the process.
 fn first(now: Look) -> Look {
-    static FIRST: OnceLock<Look> = OnceLock::new();
-    *FIRST.get_or_init(|| now)
+    static CLAIMED: AtomicBool = AtomicBool::new(false);
+    static TICKS: AtomicU64 = AtomicU64::new(0);
+    static NANOS: AtomicU64 = AtomicU64::new(0);
+
+    // No thread waits for another's look: a forked child would wait for ever.
+    match NANOS.load(Ordering::Acquire) {
+        0 => {
+            if !CLAIMED.swap(true, Ordering::Relaxed) {
+                TICKS.store(now.ticks, Ordering::Relaxed);
+                NANOS.store(now.nanos, Ordering::Release);
+            }
+            now
+        }
+        nanos => Look { ticks: TICKS.load(Ordering::Relaxed), nanos },
+    }
 }
 
 fn exact() -> u64 {

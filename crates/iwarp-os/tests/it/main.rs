@@ -1,5 +1,7 @@
 //! The edges of the system from outside.
 
+mod datagram;
 mod guard;
+mod hosts;
 mod poll;
 mod socket;

@@ -1,0 +1,86 @@
+//! Numbers that processes count together, in a file that all of them map.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{Mode, OFlags, fstat, open};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// Numbers of a board.
+pub const WORDS: usize = 64;
+
+/// Octets of its file.
+pub const OCTETS: usize = WORDS * size_of::<u64>();
+
+/// A board that this process has mapped. A forked child counts on it as well.
+#[derive(Debug)]
+pub struct Board(NonNull<[AtomicU64; WORDS]>);
+
+// SAFETY: the words are reached by atomic operations only.
+unsafe impl Send for Board {}
+// SAFETY: as above.
+unsafe impl Sync for Board {}
+
+impl Board {
+    /// Maps the file, which has so many octets already. It is the caller's to know that nobody
+    /// makes it shorter.
+    ///
+    /// # Errors
+    ///
+    /// Those of `open(2)` and `mmap(2)`; `InvalidData` where it is too short.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = File::from(open(path, flags, Mode::empty())?);
+        if usize::try_from(fstat(&file)?.st_size).is_ok_and(|size| size < OCTETS) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping where the system likes it.
+        let words = unsafe { mmap(null_mut(), OCTETS, rights, MapFlags::SHARED, &file, 0)? };
+        NonNull::new(words.cast()).map(Self).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Counts one of them on, if there is one of this number. It wraps.
+    pub fn add(&self, word: usize, count: u64) {
+        if let Some(word) = self.words().get(word) {
+            word.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+
+    fn words(&self) -> &[AtomicU64; WORDS] {
+        // SAFETY: mapped for as long as `self` is; a mapping is aligned, and any octets are numbers.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for Board {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `open`, and no longer used.
+        let _ = unsafe { munmap(self.0.as_ptr().cast(), OCTETS) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_counted_by_two_adds_up() {
+        let path = std::env::temp_dir().join(format!("iwarp-board-{}", std::process::id()));
+        std::fs::write(&path, [0; OCTETS - 1]).unwrap();
+        assert!(Board::open(&path).is_err());
+        std::fs::write(&path, [0; OCTETS]).unwrap();
+        let [one, two] = [&path, &path].map(|path| Board::open(path).unwrap());
+        one.add(3, 5);
+        two.add(3, 6);
+        two.add(WORDS, 1);
+        drop(one);
+        let octets = std::fs::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(octets[24..32], 11_u64.to_ne_bytes());
+        assert!(octets[..24].iter().chain(&octets[32..]).all(|&octet| octet == 0));
+    }
+}
