@@ -9,7 +9,7 @@ use crate::room::OutOfMemory;
 const PAGE: usize = 4096;
 const WORD: usize = size_of::<usize>();
 
-/// Octets, zeroed at first, that begin on a page. The network may read and write them while they
+/// Bytes, zeroed at first, that begin on a page. The network may read and write them while they
 /// are registered, so they are copied in and out or reached by atomics, but never borrowed.
 #[derive(Debug)]
 pub struct Buffer {
@@ -23,7 +23,7 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// `len` octets of zero.
+    /// `len` bytes of zero.
     ///
     /// # Panics
     ///
@@ -35,7 +35,7 @@ impl Buffer {
         })
     }
 
-    /// `len` octets of zero, or an error where there is no memory for them.
+    /// `len` bytes of zero, or an error where there is no memory for them.
     ///
     /// # Errors
     ///
@@ -57,7 +57,7 @@ impl Buffer {
         (len > 0).then(|| Layout::from_size_align(len, PAGE).expect("no object is that large"))
     }
 
-    /// Octets.
+    /// Bytes.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -67,12 +67,12 @@ impl Buffer {
         self.len == 0
     }
 
-    /// The address of the first octet.
+    /// The address of the first byte.
     pub fn as_mut_ptr(&self) -> *mut u8 {
         self.ptr.as_ptr()
     }
 
-    /// Copies `dst.len()` octets from `offset` on. What the network stores meanwhile may be among
+    /// Copies `dst.len()` bytes from `offset` on. What the network stores meanwhile may be among
     /// them in part.
     ///
     /// # Panics
@@ -135,7 +135,7 @@ impl Buffer {
         octets
     }
 
-    /// The octet at `offset`, to poll or set. A load with `Acquire` that sees the last octet of a
+    /// The byte at `offset`, to poll or set. A load with `Acquire` that sees the last byte of a
     /// message sees the whole message in later reads.
     ///
     /// # Panics
@@ -146,7 +146,7 @@ impl Buffer {
         unsafe { AtomicU8::from_ptr(self.range(offset, 1)) }
     }
 
-    /// The 4 octets at `offset`.
+    /// The 4 bytes at `offset`.
     ///
     /// # Panics
     ///
@@ -157,7 +157,7 @@ impl Buffer {
         unsafe { AtomicU32::from_ptr(self.range(offset, 4).cast()) }
     }
 
-    /// The 8 octets at `offset`.
+    /// The 8 bytes at `offset`.
     ///
     /// # Panics
     ///
@@ -171,7 +171,7 @@ impl Buffer {
 
     fn range(&self, offset: usize, len: usize) -> *mut u8 {
         let fits = offset.checked_add(len).is_some_and(|end| end <= self.len);
-        assert!(fits, "{len} octets at {offset} of a buffer of {}", self.len);
+        assert!(fits, "{len} bytes at {offset} of a buffer of {}", self.len);
         self.ptr.as_ptr().wrapping_add(offset)
     }
 }

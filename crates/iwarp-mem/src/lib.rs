@@ -14,6 +14,7 @@
 //!   reach     loads and stores that survive memory that is gone
 //!   fault     the signal handler that makes them do so
 //!   probe     what registration finds out about memory
+//!   prefetch  has the memory of a region there before it is accessed
 //!   place     stores received octets, the last of them last
 //!   gather    loads octets to send, with their CRC in the same pass
 //!   copy      plain copies, for transports that no system call serves
@@ -49,6 +50,9 @@
 //! ([`keep_fault_handler`]). Threads that access regions without having registered one let the two
 //! signals in first ([`admit_faults`]).
 //!
+//! For a region that was registered [`ON_DEMAND`](iwarp_types::Access::ON_DEMAND) it is no mistake:
+//! there the memory may come later, and go and come again.
+//!
 //! Memory that was unmapped and mapped anew at the same address is other memory, which cannot be
 //! told from what was registered: finding out would take a system call for each access, and even
 //! that would not know the moment after. So the network reads and writes what is there now, with
@@ -75,6 +79,7 @@ mod guard;
 mod lend;
 mod memory;
 mod place;
+mod prefetch;
 #[cfg(all(target_os = "linux", not(miri)))]
 mod probe;
 mod random;
@@ -93,6 +98,7 @@ pub use copy::{copy_in, copy_out};
 pub use fault::{admit_thread as admit_faults, keep as keep_fault_handler};
 pub use guard::Guard;
 pub use lend::{LentRegion, OwnedRegion};
+pub use prefetch::{Prefetch, PrefetchError};
 pub use region::{MemoryTable, RegionChange, RegionSpec, RegisterError, Scope};
 pub use room::{OutOfMemory, afford, zeroed};
 pub use uses::OpenUse;

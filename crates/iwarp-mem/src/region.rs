@@ -1,11 +1,13 @@
 //! Memory regions: registering, changing and revoking them.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use iwarp_types::{Access, AccessError, Accessor, Invalidator, PdId, QpId, Stag};
 
 use crate::buffer::Buffer;
+use crate::fault;
 use crate::room::OutOfMemory;
 use crate::slot::{Control, Grant, Kind, RegionControl, Slot};
 use crate::table::StagTable;
@@ -43,6 +45,15 @@ impl RegionSpec {
     /// Memory that is addressed by its own virtual addresses, open to every stream of `pd`.
     pub fn new(pd: PdId, addr: *mut u8, len: usize, access: Access) -> Self {
         Self { pd, addr, len, iova: addr as u64, access, scope: Scope::Domain }
+    }
+
+    /// All that the program has now and will have, by its virtual addresses, whatever is there at
+    /// the time of an access.
+    pub fn everything(pd: PdId, access: Access) -> Self {
+        let access = access | Access::ON_DEMAND;
+        // Nothing lies at address 0, and the upper half of the address space is the kernel's.
+        let addr: *mut u8 = std::ptr::with_exposed_provenance_mut(1);
+        Self { len: isize::MAX.cast_unsigned() - 1, ..Self::new(pd, addr, 0, access) }
     }
 
     /// Checks that rights and range make sense, and makes the grant it asks for.
@@ -88,6 +99,7 @@ pub struct RegionChange {
 
 /// Why a region or window was not made, changed or removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum RegisterError {
     /// Remote write or atomic rights without local write (`EINVAL`).
     #[error("remote write and atomic rights need local write")]
@@ -162,6 +174,7 @@ impl MemoryTable {
 
     /// Registers memory and returns its STag, which is lkey and rkey in one. What is mapped there
     /// is looked at: it must be readable, and writable if the access has [`Access::LOCAL_WRITE`].
+    /// With [`Access::ON_DEMAND`] nothing is looked at before an access needs it.
     ///
     /// # Safety
     ///
@@ -207,8 +220,27 @@ impl MemoryTable {
         access: Access,
         scope: Scope,
     ) -> Result<Stag, RegisterError> {
+        self.register_part(pd, buffer, 0..buffer.len(), access, scope)
+    }
+
+    /// As [`Self::register_buffer`], for those octets of it only.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidRange` where the buffer has not so many; as [`Self::register`].
+    pub fn register_part(
+        &self,
+        pd: PdId,
+        buffer: &Arc<Buffer>,
+        part: Range<usize>,
+        access: Access,
+        scope: Scope,
+    ) -> Result<Stag, RegisterError> {
+        if part.start > part.end || part.end > buffer.len() {
+            return Err(RegisterError::InvalidRange);
+        }
         let access = access | Access::ZERO_BASED;
-        let (addr, len) = (buffer.as_mut_ptr(), buffer.len());
+        let (addr, len) = (buffer.as_mut_ptr().wrapping_add(part.start), part.len());
         let spec = RegionSpec { pd, addr, len, iova: 0, access, scope };
         self.register_checked(spec, spec.grant(Stag(0))?, Some(Arc::clone(buffer)))
     }
@@ -320,6 +352,15 @@ impl MemoryTable {
         }
     }
 
+    /// Protection domain, octets, tagged offset of the first and rights of a region; `None` where
+    /// there is no region under this STag.
+    pub fn region(&self, stag: Stag) -> Option<(PdId, usize, u64, Access)> {
+        let mut slot = self.region_slot(stag).ok()?.control();
+        let region = slot.region(stag)?;
+        let Grant { len, origin, access, .. } = region.grant;
+        Some((region.pd, len as usize, origin, access))
+    }
+
     pub(crate) fn region_slot(&self, stag: Stag) -> Result<&Slot, RegisterError> {
         self.stags
             .lookup(stag)
@@ -365,6 +406,11 @@ impl MemoryTable {
 fn check_memory(grant: &Grant) -> Result<(), RegisterError> {
     if grant.len != 0 && grant.base.is_null() {
         return Err(RegisterError::NotMapped);
+    }
+    if grant.access.contains(Access::ON_DEMAND) {
+        // Where the system does not let us catch faults, the program's word has to do.
+        let _ = fault::protect();
+        return Ok(());
     }
     #[cfg(all(target_os = "linux", not(miri)))]
     crate::probe::check(

@@ -6,7 +6,7 @@
 //! multiplied by the power of x that the block's distance stands for (reduced to 32 bits: one
 //! product for each half of the accumulator) and xored with it. Four registers of such accumulators
 //! keep the multiplier busy. What is left at the end is a message of 16 octets, and the `crc32`
-//! instruction finishes it.
+//! instruction finishes it, which knows CRC32c, or else a table.
 //!
 //! Source octets are loaded by inline assembly: the compiler may neither load them twice nor assume
 //! anything about memory that others write, and the fault handler knows these instructions. What
@@ -15,16 +15,22 @@
 use std::arch::asm;
 use std::arch::x86_64::{
     __m128i, __m256i, __m512i, _mm_clmulepi64_si128, _mm_crc32_u8, _mm_crc32_u64,
-    _mm_cvtsi32_si128, _mm_cvtsi128_si64, _mm_extract_epi64, _mm_set_epi64x, _mm_setzero_si128,
-    _mm_storeu_si128, _mm_xor_si128, _mm256_broadcastsi128_si256, _mm256_castsi256_si128,
-    _mm256_clmulepi64_epi128, _mm256_extracti128_si256, _mm256_inserti128_si256,
-    _mm256_setzero_si256, _mm256_storeu_si256, _mm256_xor_si256, _mm512_broadcast_i32x4,
-    _mm512_castsi512_si128, _mm512_clmulepi64_epi128, _mm512_extracti32x4_epi32,
-    _mm512_storeu_si512, _mm512_ternarylogic_epi64, _mm512_xor_si512, _mm512_zextsi128_si512,
+    _mm_cvtsi32_si128, _mm_set_epi64x, _mm_setzero_si128, _mm_storeu_si128, _mm_xor_si128,
+    _mm256_broadcastsi128_si256, _mm256_castsi256_si128, _mm256_clmulepi64_epi128,
+    _mm256_extracti128_si256, _mm256_inserti128_si256, _mm256_setzero_si256, _mm256_storeu_si256,
+    _mm256_xor_si256, _mm512_broadcast_i32x4, _mm512_castsi512_si128, _mm512_clmulepi64_epi128,
+    _mm512_extracti32x4_epi32, _mm512_storeu_si512, _mm512_ternarylogic_epi64, _mm512_xor_si512,
+    _mm512_zextsi128_si512,
 };
+
+use iwarp_types::{Digest, Polynomial};
 
 use crate::reach::Fault;
 use crate::reach::x86_64::{guarded, load};
+
+/// The polynomials, bits reflected: the constants of each are made when its routines are compiled.
+pub(super) const CASTAGNOLI: u32 = 0x82f6_3b78;
+pub(super) const ETHERNET: u32 = 0xedb8_8320;
 
 /// Whether the processor has what [`copy_crc`] needs.
 pub(super) fn available() -> bool {
@@ -45,40 +51,44 @@ fn widest_available() -> bool {
 ///
 /// [`available`] is true; `src` is readable for `dst.len()` octets that are not part of `dst`, or
 /// faults when it is not. Other threads may write to them meanwhile.
-pub(super) unsafe fn copy_crc(dst: &mut [u8], src: *const u8, register: u32) -> Result<u32, Fault> {
+pub(super) unsafe fn copy_crc<const P: u32>(
+    dst: &mut [u8],
+    src: *const u8,
+    register: u32,
+) -> Result<u32, Fault> {
     let (len, dst) = (dst.len(), dst.as_mut_ptr());
     // SAFETY: the contract of this function; the features are checked.
     unsafe {
         if len >= 512 && widest_available() {
-            widest(dst, src, len, register)
+            widest::<P>(dst, src, len, register)
         } else if len >= 256 && wide_available() {
-            wide(dst, src, len, register)
+            wide::<P>(dst, src, len, register)
         } else {
-            narrow(dst, src, len, register)
+            narrow::<P>(dst, src, len, register)
         }
     }
 }
 
 /// x to the power `n` modulo the CRC's polynomial, bits reflected, as a factor of a carry-less
 /// product of reflected numbers (which is short of one x).
-const fn power(n: u32) -> i64 {
+const fn power(polynomial: u32, n: u32) -> i64 {
     let mut value = 0x8000_0000_u32;
     let mut i = 0;
     while i < n {
-        value = (value >> 1) ^ (0x82f6_3b78 & (value & 1).wrapping_neg());
+        value = (value >> 1) ^ (polynomial & (value & 1).wrapping_neg());
         i += 1;
     }
     (value as i64) << 1
 }
 
 /// The two factors that move 128 bits over a distance of `D` bits.
-struct Over<const D: u32>;
+struct Over<const P: u32, const D: u32>;
 
-impl<const D: u32> Over<D> {
+impl<const P: u32, const D: u32> Over<P, D> {
     /// For the half that comes first in memory.
-    const FIRST: i64 = power(D + 32);
+    const FIRST: i64 = power(P, D + 32);
     /// For the other.
-    const SECOND: i64 = power(D - 32);
+    const SECOND: i64 = power(P, D - 32);
 
     #[inline]
     #[target_feature(enable = "sse4.2,pclmulqdq")]
@@ -246,14 +256,14 @@ unsafe fn store_widest(dst: *mut u8, block: [__m512i; 4]) {
 ///
 /// As [`copy_crc`], with AVX2 and VPCLMULQDQ; `len` is at least 128.
 #[target_feature(enable = "sse4.2,pclmulqdq,avx2,vpclmulqdq")]
-unsafe fn wide(
+unsafe fn wide<const P: u32>(
     mut dst: *mut u8,
     mut src: *const u8,
     mut len: usize,
     register: u32,
 ) -> Result<u32, Fault> {
     debug_assert!(len >= 128);
-    let factors = _mm256_broadcastsi128_si256(Over::<1024>::factors());
+    let factors = _mm256_broadcastsi128_si256(Over::<P, 1024>::factors());
     let mut fault = 0;
     // SAFETY: `len` octets are left on both sides, and each step takes no more.
     let mut sum = unsafe {
@@ -283,15 +293,16 @@ unsafe fn wide(
         }
     }
     Fault::check(fault)?;
-    let left = _mm256_xor_si256(Over::<768>::fold_wide(sum[0]), Over::<512>::fold_wide(sum[1]));
-    let right = _mm256_xor_si256(Over::<256>::fold_wide(sum[2]), sum[3]);
+    let left =
+        _mm256_xor_si256(Over::<P, 768>::fold_wide(sum[0]), Over::<P, 512>::fold_wide(sum[1]));
+    let right = _mm256_xor_si256(Over::<P, 256>::fold_wide(sum[2]), sum[3]);
     let both = _mm256_xor_si256(left, right);
     let sum = _mm_xor_si128(
-        Over::<128>::fold(_mm256_castsi256_si128(both)),
+        Over::<P, 128>::fold(_mm256_castsi256_si128(both)),
         _mm256_extracti128_si256::<1>(both),
     );
     // SAFETY: the rest of the contract's octets.
-    unsafe { finish::<true>(dst, src, len, sum) }
+    unsafe { finish::<P, true>(dst, src, len, sum) }
 }
 
 /// Does what [`wide`] does, with registers of 512 bits.
@@ -300,14 +311,14 @@ unsafe fn wide(
 ///
 /// As [`copy_crc`], with AVX-512 and VPCLMULQDQ; `len` is at least 256.
 #[target_feature(enable = "sse4.2,pclmulqdq,avx512f,vpclmulqdq")]
-unsafe fn widest(
+unsafe fn widest<const P: u32>(
     mut dst: *mut u8,
     mut src: *const u8,
     mut len: usize,
     register: u32,
 ) -> Result<u32, Fault> {
     debug_assert!(len >= 256);
-    let factors = _mm512_broadcast_i32x4(Over::<2048>::factors());
+    let factors = _mm512_broadcast_i32x4(Over::<P, 2048>::factors());
     let mut fault = 0;
     // SAFETY: `len` octets are left on both sides, and each step takes no more.
     let mut sum = unsafe {
@@ -336,28 +347,28 @@ unsafe fn widest(
         }
     }
     Fault::check(fault)?;
-    let over_3 = _mm512_broadcast_i32x4(Over::<1536>::factors());
-    let over_2 = _mm512_broadcast_i32x4(Over::<1024>::factors());
-    let over_1 = _mm512_broadcast_i32x4(Over::<512>::factors());
+    let over_3 = _mm512_broadcast_i32x4(Over::<P, 1536>::factors());
+    let over_2 = _mm512_broadcast_i32x4(Over::<P, 1024>::factors());
+    let over_1 = _mm512_broadcast_i32x4(Over::<P, 512>::factors());
     let left = fold_widest(sum[0], over_3, fold_widest(sum[1], over_2, sum[3]));
     let all = fold_widest(sum[2], over_1, left);
     let left = _mm_xor_si128(
-        Over::<384>::fold(_mm512_castsi512_si128(all)),
-        Over::<256>::fold(_mm512_extracti32x4_epi32::<1>(all)),
+        Over::<P, 384>::fold(_mm512_castsi512_si128(all)),
+        Over::<P, 256>::fold(_mm512_extracti32x4_epi32::<1>(all)),
     );
     let right = _mm_xor_si128(
-        Over::<128>::fold(_mm512_extracti32x4_epi32::<2>(all)),
+        Over::<P, 128>::fold(_mm512_extracti32x4_epi32::<2>(all)),
         _mm512_extracti32x4_epi32::<3>(all),
     );
     // SAFETY: the rest of the contract's octets.
-    unsafe { finish::<true>(dst, src, len, _mm_xor_si128(left, right)) }
+    unsafe { finish::<P, true>(dst, src, len, _mm_xor_si128(left, right)) }
 }
 
 /// # Safety
 ///
 /// As [`copy_crc`].
 #[target_feature(enable = "sse4.2,pclmulqdq")]
-unsafe fn narrow(
+unsafe fn narrow<const P: u32>(
     mut dst: *mut u8,
     mut src: *const u8,
     mut len: usize,
@@ -365,7 +376,7 @@ unsafe fn narrow(
 ) -> Result<u32, Fault> {
     if len < 16 {
         // SAFETY: the same contract.
-        return unsafe { tail(dst, src, len, register) };
+        return unsafe { tail::<P>(dst, src, len, register) };
     }
     let register = _mm_cvtsi32_si128(register as i32);
     let mut fault = 0;
@@ -374,9 +385,9 @@ unsafe fn narrow(
         if len < 64 {
             let sum = _mm_xor_si128(load_and_store::<false>(dst, src, &mut fault), register);
             Fault::check(fault)?;
-            return finish::<false>(dst.add(16), src.add(16), len - 16, sum);
+            return finish::<P, false>(dst.add(16), src.add(16), len - 16, sum);
         }
-        let factors = Over::<512>::factors();
+        let factors = Over::<P, 512>::factors();
         let mut sum = [register, _mm_setzero_si128(), _mm_setzero_si128(), _mm_setzero_si128()];
         for (i, sum) in sum.iter_mut().enumerate() {
             let (dst, src) = (dst.add(16 * i), src.add(16 * i));
@@ -394,9 +405,9 @@ unsafe fn narrow(
             }
         }
         Fault::check(fault)?;
-        let left = _mm_xor_si128(Over::<384>::fold(sum[0]), Over::<256>::fold(sum[1]));
-        let right = _mm_xor_si128(Over::<128>::fold(sum[2]), sum[3]);
-        finish::<false>(dst, src, len, _mm_xor_si128(left, right))
+        let left = _mm_xor_si128(Over::<P, 384>::fold(sum[0]), Over::<P, 256>::fold(sum[1]));
+        let right = _mm_xor_si128(Over::<P, 128>::fold(sum[2]), sum[3]);
+        finish::<P, false>(dst, src, len, _mm_xor_si128(left, right))
     }
 }
 
@@ -407,7 +418,7 @@ unsafe fn narrow(
 /// As [`copy_crc`].
 #[inline]
 #[target_feature(enable = "sse4.2,pclmulqdq")]
-unsafe fn finish<const VEX: bool>(
+unsafe fn finish<const P: u32, const VEX: bool>(
     mut dst: *mut u8,
     mut src: *const u8,
     mut len: usize,
@@ -418,15 +429,17 @@ unsafe fn finish<const VEX: bool>(
         // SAFETY: 16 octets are left on both sides.
         unsafe {
             let block = load_and_store::<VEX>(dst, src, &mut fault);
-            sum = _mm_xor_si128(Over::<128>::fold(sum), block);
+            sum = _mm_xor_si128(Over::<P, 128>::fold(sum), block);
             (src, dst, len) = (src.add(16), dst.add(16), len - 16);
         }
     }
     Fault::check(fault)?;
-    let register = _mm_crc32_u64(0, _mm_cvtsi128_si64(sum) as u64);
-    let register = _mm_crc32_u64(register, _mm_extract_epi64::<1>(sum) as u64) as u32;
+    let mut left = [0_u8; 16];
+    // SAFETY: 16 octets are there.
+    unsafe { _mm_storeu_si128(left.as_mut_ptr().cast(), sum) };
+    let register = feed::<P>(0, &left);
     // SAFETY: the rest of the contract's octets.
-    unsafe { tail(dst, src, len, register) }
+    unsafe { tail::<P>(dst, src, len, register) }
 }
 
 /// The last few octets: copied first, and taken from the copy.
@@ -436,49 +449,72 @@ unsafe fn finish<const VEX: bool>(
 /// As [`copy_crc`].
 #[inline]
 #[target_feature(enable = "sse4.2")]
-unsafe fn tail(dst: *mut u8, src: *const u8, len: usize, mut register: u32) -> Result<u32, Fault> {
+unsafe fn tail<const P: u32>(
+    dst: *mut u8,
+    src: *const u8,
+    len: usize,
+    register: u32,
+) -> Result<u32, Fault> {
     // SAFETY: `len` octets are left on both sides.
     let copied = unsafe {
         load(dst, src, len)?;
         std::slice::from_raw_parts(dst, len)
     };
-    let words = copied.chunks_exact(8);
-    let octets = words.remainder();
+    Ok(feed::<P>(register, copied))
+}
+
+/// Feeds a few octets.
+#[inline]
+#[target_feature(enable = "sse4.2")]
+fn feed<const P: u32>(mut register: u32, octets: &[u8]) -> u32 {
+    if P != CASTAGNOLI {
+        let mut digest = Digest::from_register(Polynomial::Ethernet, register);
+        digest.update(octets);
+        return digest.register();
+    }
+    let words = octets.chunks_exact(8);
+    let rest = words.remainder();
     for word in words {
         let word = u64::from_le_bytes(word.try_into().expect("8 octets"));
         register = _mm_crc32_u64(register.into(), word) as u32;
     }
-    for &octet in octets {
+    for &octet in rest {
         register = _mm_crc32_u8(register, octet);
     }
-    Ok(register)
+    register
 }
 
 /// Every width, whatever would be chosen, if the processor has them.
 #[cfg(test)]
-pub(super) fn each_for_tests() -> Vec<(&'static str, super::tests::Routine)> {
-    use iwarp_types::Digest;
-
-    unsafe fn narrow_only(dst: &mut [u8], src: *const u8, crc: &mut Digest) -> Result<(), Fault> {
+pub(super) fn each_for_tests<const P: u32>() -> Vec<(&'static str, super::tests::Routine)> {
+    unsafe fn narrow_only<const P: u32>(
+        dst: &mut [u8],
+        src: *const u8,
+        crc: &mut Digest,
+    ) -> Result<(), Fault> {
         // SAFETY: only listed if available; the rest is the caller's.
-        let register = unsafe { narrow(dst.as_mut_ptr(), src, dst.len(), crc.register()) };
+        let register = unsafe { narrow::<P>(dst.as_mut_ptr(), src, dst.len(), crc.register()) };
         crc.set_register(register?);
         Ok(())
     }
-    unsafe fn wide_if_long(dst: &mut [u8], src: *const u8, crc: &mut Digest) -> Result<(), Fault> {
+    unsafe fn wide_if_long<const P: u32>(
+        dst: &mut [u8],
+        src: *const u8,
+        crc: &mut Digest,
+    ) -> Result<(), Fault> {
         let (to, len) = (dst.as_mut_ptr(), dst.len());
         // SAFETY: only listed if available; the rest is the caller's.
         let register = unsafe {
             if len >= 128 {
-                wide(to, src, len, crc.register())
+                wide::<P>(to, src, len, crc.register())
             } else {
-                narrow(to, src, len, crc.register())
+                narrow::<P>(to, src, len, crc.register())
             }
         };
         crc.set_register(register?);
         Ok(())
     }
-    unsafe fn widest_if_long(
+    unsafe fn widest_if_long<const P: u32>(
         dst: &mut [u8],
         src: *const u8,
         crc: &mut Digest,
@@ -487,9 +523,9 @@ pub(super) fn each_for_tests() -> Vec<(&'static str, super::tests::Routine)> {
         // SAFETY: only listed if available; the rest is the caller's.
         let register = unsafe {
             if len >= 256 {
-                widest(to, src, len, crc.register())
+                widest::<P>(to, src, len, crc.register())
             } else {
-                narrow(to, src, len, crc.register())
+                narrow::<P>(to, src, len, crc.register())
             }
         };
         crc.set_register(register?);
@@ -498,12 +534,12 @@ pub(super) fn each_for_tests() -> Vec<(&'static str, super::tests::Routine)> {
 
     let mut routines: Vec<(&'static str, super::tests::Routine)> = Vec::new();
     if available() {
-        routines.push(("narrow", narrow_only));
+        routines.push(("narrow", narrow_only::<P>));
         if wide_available() {
-            routines.push(("wide", wide_if_long));
+            routines.push(("wide", wide_if_long::<P>));
         }
         if widest_available() {
-            routines.push(("widest", widest_if_long));
+            routines.push(("widest", widest_if_long::<P>));
         }
     }
     routines

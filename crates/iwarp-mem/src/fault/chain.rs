@@ -149,7 +149,7 @@ static OLDEST: AtomicUsize = AtomicUsize::new(0);
 struct Slot {
     /// The signal's frame; 0: none.
     frame: AtomicUsize,
-    /// Where the first call for it stands on the stack.
+    /// The place on the stack of the first call for it.
     here: AtomicUsize,
     depth: AtomicUsize,
 }

@@ -1,4 +1,4 @@
-//! Where no handler is needed, as system calls find what is gone, or none is to be had.
+//! No handler: on systems where system calls find what is gone, or none is to be had.
 
 /// Nothing to be done; accesses see to it themselves, where they can.
 pub(crate) fn protect() -> bool {

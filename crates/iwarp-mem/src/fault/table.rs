@@ -2,7 +2,7 @@
 
 use std::arch::asm;
 
-/// Where a block of them begins and ends, each counted from the field that says so.
+/// Begin and end of a block of them, each counted from the field that says so.
 #[repr(C)]
 struct Entry {
     start: i32,

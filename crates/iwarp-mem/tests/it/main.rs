@@ -4,6 +4,7 @@
 #[cfg(unix)]
 mod common;
 
+mod demand;
 mod gone;
 mod last_octet;
 mod lend;
