@@ -104,7 +104,7 @@ impl Message {
         self.next_run(mulpdu, 1).map(|run| run.segment(0))
     }
 
-    /// The same for up to `most` segments at once, at least one.
+    /// Describes up to `most` segments at once, at least one, as one run.
     #[inline(always)]
     pub fn next_run(&mut self, mulpdu: usize, most: u32) -> Option<Run> {
         if self.done {

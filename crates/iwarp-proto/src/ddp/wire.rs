@@ -24,7 +24,7 @@ pub struct Tagged {
     pub rsvd_ulp: u8,
     /// The tagged buffer.
     pub stag: Stag,
-    /// Where the payload goes in it.
+    /// The tagged offset in it that the payload goes to.
     pub to: TaggedOffset,
 }
 
@@ -39,7 +39,7 @@ pub struct Untagged {
     pub qn: Qn,
     /// The message within the queue.
     pub msn: Msn,
-    /// Where the payload goes in the message's buffer.
+    /// The offset in the message's buffer that the payload goes to.
     pub mo: Mo,
 }
 

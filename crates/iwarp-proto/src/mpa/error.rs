@@ -1,5 +1,7 @@
 //! What can be wrong on an MPA connection (RFC 5044 §8, RFC 6581 §8).
 
+pub use iwarp_types::{StartupError, StartupFault};
+
 /// A fault in Full Operation. The layer above reports it by a Terminate of layer 2, error type 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 pub enum MpaError {
@@ -22,77 +24,6 @@ impl MpaError {
             Self::Closed => 1,
             Self::Crc => 2,
             Self::Marker => 3,
-        }
-    }
-}
-
-/// Why a connection did not start. Whatever the reason, TCP is closed at once and nothing is sent
-/// (RFC 5044 §7.1.2): before Full Operation there is no frame that could carry an error.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
-pub enum StartupError {
-    /// The frame does not begin with the expected key: not an MPA peer, or both ends started as
-    /// Initiator (RFC 5044 §7.1.2(5), (8)).
-    #[error("start-up frame has a wrong key")]
-    Key,
-    /// The frame's revision is not one this end works with (RFC 5044 §7.1.1).
-    #[error("MPA revision {0} is not supported")]
-    Revision(u8),
-    /// More private data than a frame may carry: 512 octets, or 508 beside the enhanced word.
-    #[error("{0} octets of private data are too many")]
-    PrivateDataTooLong(usize),
-    /// The frame says that it begins with the enhanced word but has no room for it
-    /// (RFC 6581 §6).
-    #[error("enhanced start-up frame without enhanced data")]
-    EnhancedDataMissing,
-    /// The Reply that accepts an enhanced Request is not enhanced (RFC 6581 §10).
-    #[error("peer answered an enhanced Request in unenhanced form")]
-    NotEnhanced,
-    /// Octets follow a frame where the peer must still be silent (RFC 5044 §7.1.2).
-    #[error("octets behind the start-up frame")]
-    SurplusOctets,
-    /// The whole frame was not there at the deadline.
-    #[error("start-up frame did not arrive in time")]
-    Timeout,
-    /// The TCP connection ended before the frame was complete.
-    #[error("TCP connection closed during start-up")]
-    Closed,
-    /// The caller's IRD or ORD does not fit 14 bits (RFC 6581 §9).
-    #[error("{0} does not fit the 14 bits of IRD and ORD")]
-    Depth(u16),
-    /// The caller's configuration names a revision other than 1 and 2.
-    #[error("revision {0} cannot be configured")]
-    ConfiguredRevision(u8),
-    /// The caller's configuration allows no ready-to-receive indication where one is needed
-    /// (RFC 6581 §9.2).
-    #[error("peer-to-peer start-up without any RTR type")]
-    NoRtrType,
-    /// The caller answered before a Request was received.
-    #[error("no Request to answer")]
-    NoRequest,
-}
-
-/// Why an Initiator must end a connection right after the accepting Reply: it enters Full
-/// Operation and sends a Terminate of layer 2, error type 0 with this code (RFC 6581 §8).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
-pub enum StartupFault {
-    /// A local error that has no code of its own.
-    #[error("local catastrophic error during start-up")]
-    Local,
-    /// The responder's ORD is more than this end's IRD.
-    #[error("insufficient IRD for the responder's ORD")]
-    InsufficientIrd,
-    /// No connection model or ready-to-receive indication that both ends have.
-    #[error("no matching RTR indication")]
-    NoMatchingRtr,
-}
-
-impl StartupFault {
-    /// The error code of RFC 6581 §8.
-    pub const fn code(self) -> u8 {
-        match self {
-            Self::Local => 5,
-            Self::InsufficientIrd => 6,
-            Self::NoMatchingRtr => 7,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Where markers lie in the stream and where they point (RFC 5044 §4.3).
+//! The positions of markers in the stream, and what they point to (RFC 5044 §4.3).
 //!
 //! A marker of 4 octets stands at every stream position that is a multiple of 512, counted from
 //! the first octet of Full Operation and markers included. As every FPDU is a multiple of 4
@@ -12,7 +12,7 @@ pub const MARKER: usize = 4;
 /// Octets of FPDU between two markers.
 const STRIDE: u64 = MARKER_INTERVAL - MARKER as u64;
 
-/// Where the parts of one FPDU are, counted from its first octet.
+/// The places of the parts of one FPDU, counted from its first octet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
     start: u64,

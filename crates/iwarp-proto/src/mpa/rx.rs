@@ -21,7 +21,7 @@ pub struct Deframer {
 /// An FPDU found by [`Deframer::next`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fpdu {
-    /// Where the ULPDU begins in the input.
+    /// The place in the input at which the ULPDU begins.
     pub start: usize,
     /// Octets of the ULPDU, which are contiguous now: markers have been taken out.
     pub len: usize,

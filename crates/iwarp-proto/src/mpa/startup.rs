@@ -12,12 +12,12 @@ use super::error::StartupError;
 use super::wire::{EnhancedData, Frame, FrameKind, ULP_NEGOTIATES};
 
 pub use super::error::StartupFault;
-pub use super::wire::RtrTypes;
+pub use iwarp_types::RtrTypes;
 
 #[cfg(test)]
 mod tests;
 
-/// Who sends the Request.
+/// The part that an end takes: the Initiator sends the Request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Role {
     /// Sends the Request, and the first FPDU.
@@ -84,7 +84,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The same for a peer that knows revision 1 only: nothing enhanced. RFC 6581 §10 lets an
+    /// Changes it for a peer that knows revision 1 only: nothing enhanced. RFC 6581 §10 lets an
     /// Initiator try this on a new TCP connection after the first attempt was closed.
     #[must_use]
     pub fn downgraded(self) -> Self {

@@ -7,8 +7,8 @@ use super::wire::{CRC_FIELD, LENGTH_FIELD, MARKER_INTERVAL, MAX_ULPDU, pad_len};
 
 /// Octets of the shortest FPDU without markers; its pad and CRC field are no longer.
 const SHORTEST: usize = 8;
-/// Octets of payload up to which the CRC is computed of the FPDU that was written, all at once: that
-/// costs less than to carry it from piece to piece.
+/// Octets of payload up to which the CRC is computed of the FPDU that was written, all at once:
+/// that costs less than to carry it from piece to piece.
 const SUMMED_AT_ONCE: usize = 192;
 
 /// The sending half of a connection in Full Operation.
@@ -83,7 +83,7 @@ impl Framer {
         self.write_plain(out, header, payload_len, fill)
     }
 
-    /// The same where no markers are put in.
+    /// Writes an FPDU into which no markers are put.
     #[inline]
     pub(crate) fn write_plain<E>(
         &mut self,

@@ -2,6 +2,8 @@
 
 use alloc::vec::Vec;
 
+use iwarp_types::RtrTypes;
+
 use super::error::StartupError;
 
 /// The longest ULPDU that MPA carries (RFC 5044 §3).
@@ -172,39 +174,6 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Which ready-to-receive indications an end can work with (RFC 6581 §9.2).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct RtrTypes {
-    /// B: a zero-length Send.
-    pub send: bool,
-    /// C: a zero-length RDMA Write.
-    pub write: bool,
-    /// D: a zero-length RDMA Read.
-    pub read: bool,
-}
-
-impl RtrTypes {
-    /// All three.
-    pub const ALL: Self = Self { send: true, write: true, read: true };
-    /// None.
-    pub const NONE: Self = Self { send: false, write: false, read: false };
-
-    /// Those in both.
-    #[must_use]
-    pub const fn and(self, other: Self) -> Self {
-        Self {
-            send: self.send && other.send,
-            write: self.write && other.write,
-            read: self.read && other.read,
-        }
-    }
-
-    /// Whether there is none.
-    pub const fn is_empty(self) -> bool {
-        !(self.send || self.write || self.read)
-    }
-}
-
 /// The word in front of the private data of an enhanced frame (RFC 6581 §9). All values are the
 /// sender's own.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -229,7 +198,7 @@ impl EnhancedData {
     const D: u16 = 0x4000;
     const DEPTH: u16 = 0x3fff;
 
-    /// The octets of the word. Depths are cut to 14 bits: whoever fills them in has checked them.
+    /// The octets of the word. Depths are cut to 14 bits: the caller has checked them.
     pub const fn encode(self) -> [u8; Self::LEN] {
         let rtr = if self.peer_to_peer { self.rtr } else { RtrTypes::NONE };
         let mut high = self.ird & Self::DEPTH;

@@ -43,7 +43,7 @@ pub struct Config {
     /// InfiniBand, where a peer's leaving is not seen before an answer fails to come. `None`: they
     /// are flushed at once.
     pub outlive: Option<Duration>,
-    /// The same for a queue pair that the program itself takes through its states.
+    /// As `outlive`, for a queue pair that the program itself takes through its states.
     pub outlive_in_place: Option<Duration>,
     /// What the hello frame tells beside what this end does: [`Capabilities::SEES_RNIC`] or
     /// [`Capabilities::SEES_INFINIBAND`], or nothing.

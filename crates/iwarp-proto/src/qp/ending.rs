@@ -1,8 +1,8 @@
 //! How a stream ends, and what becomes of the work requests.
 //!
-//! The program closes it ([`Qp::disconnect`]), the peer does, a fault is found, the transport breaks,
-//! or it is given up. What was taken by then completes well, the rest is flushed, or outlives the
-//! peer for a while.
+//! The program closes it ([`Qp::disconnect`]), the peer does, a fault is found, the transport
+//! breaks, or it is given up. What was taken by then completes well, the rest is flushed, or
+//! outlives the peer for a while.
 
 use iwarp_types::{Extensions, QpState, WcStatus};
 
@@ -44,8 +44,8 @@ impl Qp {
         }
     }
 
-    /// The same, because the peer has not answered for too long: the oldest request that has not
-    /// ended says so.
+    /// Ends the stream because the peer has not answered for too long: the oldest request that has
+    /// not ended says so.
     pub fn timed_out(&mut self) {
         if matches!(self.stream, Stream::Operating | Stream::Closing) {
             self.retries_exceeded();
@@ -191,7 +191,8 @@ impl Qp {
 
     pub(super) fn flush_receives(&mut self) {
         self.inbound.flush_open(self.config.qp, &mut self.events);
-        self.rq.flush(self.config.qp, &mut self.events);
+        let events = &mut self.events;
+        self.rq.flush(self.config.qp, |wc| events.push_back(Event::ReceiveCompleted(wc)));
         if self.config.shared_receive && self.inbound.report_last_receive() {
             self.events.push_back(Event::LastReceiveReached);
         }
@@ -217,7 +218,7 @@ impl Qp {
         self.fail_send_by(number, status, Fault::Local(what));
     }
 
-    /// The same, by the fault that is named.
+    /// Fails a request by the fault that is named.
     pub(crate) fn fail_send_by(&mut self, number: u64, status: WcStatus, fault: Fault) {
         self.sq.fail(number, status);
         self.fail(fault);

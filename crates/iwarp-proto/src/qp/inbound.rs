@@ -17,8 +17,6 @@ use crate::ddp::rx::{UntaggedQueue, check_offset};
 use crate::ddp::wire::{Header, TAGGED_LEN, Tagged, UNTAGGED_LEN, Untagged};
 use crate::mpa::startup::Role;
 use crate::qp::inbound::park::{Parking, Room, Stall};
-use crate::qp::list::sub_list;
-use crate::qp::rq;
 use crate::qp::{Event, Qp};
 use crate::rdmap::error::RdmapError;
 use crate::rdmap::hello::{self, Capabilities, PeerKind, WRITE_MARK};
@@ -29,6 +27,7 @@ use crate::rdmap::wire::{
     Terminate, TerminatedSegment,
 };
 use crate::rdmap::{requester, rx, wire};
+use iwarp_types::list::sub_list;
 
 pub(crate) use run::{Beyond, Continued};
 
@@ -51,7 +50,7 @@ pub(crate) enum Plan {
     Check { stag: Stag, to: TaggedOffset, len: u64, access: RemoteAccess },
     /// Keep it until there is a receive.
     Park(Parking),
-    /// The same, but there is no room: come again with it later.
+    /// Keep it until there is a receive; but there is no room: come again with it later.
     Stall,
 }
 
@@ -240,7 +239,11 @@ impl Inbound {
 
     fn end_receive(&mut self, qp: QpId, status: WcStatus, events: &mut VecDeque<Event>) {
         if core::mem::take(&mut self.has_receive) {
-            events.push_back(Event::ReceiveCompleted(rq::ended(self.receive.wr_id, qp, status)));
+            events.push_back(Event::ReceiveCompleted(iwarp_types::ended_receive(
+                self.receive.wr_id,
+                qp,
+                status,
+            )));
         }
         self.open = None;
     }
@@ -351,9 +354,9 @@ impl Qp {
         }
     }
 
-    /// The highest opcode that the peer may use. One of our own counts when the peer has told that it
-    /// knows them, which only those do that were asked: to everybody else the number is unassigned,
-    /// and so unexpected (RFC 5040 §7.2).
+    /// The highest opcode that the peer may use. One of our own counts when the peer has told that
+    /// it knows them, which only those do that were asked: to everybody else the number is
+    /// unassigned, and so unexpected (RFC 5040 §7.2).
     #[inline]
     const fn highest_opcode(&self) -> Opcode {
         match self.config.extensions {
@@ -565,7 +568,7 @@ impl Qp {
         }
     }
 
-    /// The same for what is neither a Write nor a Send.
+    /// Ends a segment that is neither a Write's nor a Send's.
     #[inline(never)]
     fn end_rare_segment(&mut self) -> Follow {
         let pending = core::mem::take(&mut self.inbound.pending);

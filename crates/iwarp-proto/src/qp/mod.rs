@@ -3,10 +3,10 @@
 //! # Contract
 //!
 //! [`Qp`] only decides; it copies no payload, so it can sit behind a lock that is held for
-//! nanoseconds. Two halves do the bulk work beside it, each driven by whoever owns its direction
-//! of the stream: [`Receiver`] takes octets apart and places them, [`Transmitter`] gathers and
-//! frames them. Both reach the queue pair through [`Shared`], which is a mutex in the engine and
-//! a `RefCell` in the simulator.
+//! nanoseconds. Two halves do the bulk work beside it, each driven by the thread that owns its
+//! direction of the stream: [`Receiver`] takes octets apart and places them, [`Transmitter`]
+//! gathers and frames them. Both reach the queue pair through [`Shared`], which is a mutex in the
+//! engine and a `RefCell` in the simulator.
 //!
 //! In:
 //! - [`Qp::post_send`], [`Qp::post_recv`]: work requests;
@@ -57,8 +57,8 @@
 //!
 //! They end the stream (RFC 5041 §7.1), unless [`Config::park`] says that they are kept until a
 //! receive is posted. Writes and answers behind them are placed; Reads and Atomics wait for their
-//! answer until all messages before them are delivered. Whoever drives the queue pair then has
-//! these duties:
+//! answer until all messages before them are delivered. The thread that drives the queue pair then
+//! has these duties:
 //!
 //! - Receives may have been posted, to the queue pair or to its pool: where [`Qp::has_parked`],
 //!   call [`Receiver::receive`], with the octets that were not used (there may be none), and then
@@ -75,11 +75,8 @@ mod config;
 mod driven;
 mod ending;
 mod inbound;
-mod list;
 mod outbound;
 mod receive;
-mod ring;
-mod rq;
 mod short;
 mod sq;
 mod terminated;
@@ -92,8 +89,8 @@ use alloc::collections::VecDeque;
 use core::time::Duration;
 
 use iwarp_types::{
-    Access, Accessor, PostError, QpState, RecvRequest, SendRequest, Stag, Time, TransitionError,
-    WcStatus,
+    Access, Accessor, PostError, QpState, ReceiveQueue, RecvRequest, SendRequest, Stag, Time,
+    TransitionError, WcStatus,
 };
 
 use crate::ddp::error::DdpError;
@@ -113,7 +110,6 @@ pub use transmit::{Piece, Source, Taken, Transmit, Transmitter};
 use inbound::Inbound;
 use inbound::park::Stall;
 use outbound::Outbound;
-use rq::ReceiveQueue;
 use sq::SendQueue;
 
 /// Why a stream ends for which there is no memory.
@@ -128,7 +124,7 @@ pub type Event = iwarp_types::Event<TerminateCode, Fault>;
 
 /// Access to a queue pair that others use too.
 pub trait Shared {
-    /// Calls `f` while nobody else uses the queue pair.
+    /// Calls `f` while no other thread uses the queue pair.
     fn with<R>(&self, f: impl FnOnce(&mut Qp) -> R) -> R;
 }
 
@@ -190,7 +186,7 @@ impl Qp {
             state: QpState::Reset,
             stream: Stream::Detached,
             sq: SendQueue::new(config.max_send_wr),
-            rq: ReceiveQueue::new(config.max_recv_wr),
+            rq: ReceiveQueue::new(config.max_recv_wr, config.max_recv_sge),
             orq: OutboundReads::new(0, 0),
             irq: InboundReads::new(0, 0),
             outbound: Outbound::default(),
@@ -322,6 +318,35 @@ impl Qp {
         self.disconnect();
     }
 
+    /// Hands over what was posted: `other` goes on with it, or ends with what it cannot take. Where
+    /// there is or was a stream nothing happens, and the result is false.
+    pub fn hand_over(&mut self, other: &mut impl iwarp_types::Core) -> bool {
+        if self.stream != Stream::Detached {
+            return false;
+        }
+        let mut taken = iwarp_types::Receive::default();
+        while self.rq.take(&mut taken) {
+            if other.post_recv(&RecvRequest::new(taken.wr_id, &taken.sges)).is_err() {
+                other.fail_locally(OUT_OF_MEMORY);
+            }
+        }
+        self.sq.take_out(|request| {
+            if other.post_send(request).is_err() {
+                other.fail_locally("a work request that this peer does not know");
+                // One that has met nobody yet does not fail by itself.
+                let _ = other.modify(QpState::Err);
+                // Now it is flushed, whatever it is.
+                let _ = other.post_send(&SendRequest::send(request.wr_id, &[]));
+            }
+        });
+        true
+    }
+
+    /// What the peer may do through this queue pair, beside what the memory grants.
+    pub const fn remote_access(&self) -> Access {
+        self.remote_access
+    }
+
     /// Which RTR frame this side, as the initiator, still has to send.
     pub fn pending_rtr(&self) -> Option<Rtr> {
         self.outbound.pending_rtr()
@@ -355,7 +380,7 @@ impl Qp {
             return Err(PostError::WrongState);
         }
         self.reserve_events(1)?;
-        self.rq.post(&self.config, request)?;
+        self.rq.post(request)?;
         if self.state == QpState::Err {
             self.flush_receives();
         }
@@ -452,7 +477,7 @@ impl Qp {
         self.inbound.arrived
     }
 
-    /// Whether messages wait for a receive: whoever posts one sees to it that they get it.
+    /// Whether messages wait for a receive: the thread that posts one sees to it that they get it.
     pub fn has_parked(&self) -> bool {
         self.receives() && self.inbound.has_parked()
     }

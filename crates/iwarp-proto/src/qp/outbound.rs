@@ -50,7 +50,7 @@ pub(crate) struct Segments {
     pub(crate) last: bool,
 }
 
-/// Where the octets behind the DDP headers come from.
+/// The source of the octets behind the DDP headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Body {
     /// From [`Scratch::octets`].
@@ -288,7 +288,7 @@ impl Qp {
         self.next_of_any(mulpdu, most, scratch)
     }
 
-    /// The same where no Send or Write just begins.
+    /// Decides what is next where no Send or Write just begins.
     #[inline(never)]
     fn next_of_any(&mut self, mulpdu: usize, most: u32, scratch: &mut Scratch) -> Next {
         if self.outbound.current.is_none()
@@ -339,7 +339,8 @@ impl Qp {
         }
     }
 
-    /// The last frame of a stream that this side closes. Who has not said yet what it is does so first.
+    /// The last frame of a stream that this side closes. Who has not said yet what it is does so
+    /// first.
     #[cold]
     fn start_farewell(&mut self) -> Option<Next> {
         if self.outbound.greet {
@@ -495,6 +496,10 @@ impl Qp {
                 self.fail_send(number, WcStatus::LocalQpOperation, "Read with an ORD of zero");
                 return Some(Next::Idle);
             }
+            if !op.may_have(length) {
+                self.fail_send(number, WcStatus::LocalLength, "Atomic of other than 8 octets");
+                return Some(Next::Idle);
+            }
             return self.start_op(number, &op, length);
         }
     }
@@ -563,13 +568,8 @@ impl Qp {
                 self.sq.complete(number);
                 self.reap();
             }
-            Err(_) => {
-                let status = match self.sq.at(number).op {
-                    SendOp::Bind(_) => WcStatus::WindowBind,
-                    _ => WcStatus::LocalQpOperation,
-                };
-                self.fail_send(number, status, "memory operation refused");
-            }
+            // InfiniBand's "memory management operation error", for both.
+            Err(_) => self.fail_send(number, WcStatus::WindowBind, "memory operation refused"),
         }
     }
 
@@ -611,7 +611,7 @@ impl Qp {
         self.sq.built(number, position);
     }
 
-    /// The same of a whole message that is neither Send nor Write.
+    /// Notes that a whole message was framed that is neither Send nor Write.
     #[inline(never)]
     fn framed_rare(&mut self, position: u64) {
         let Some(current) = &self.outbound.current else { return };

@@ -7,7 +7,7 @@ use alloc::collections::{TryReserveError, VecDeque};
 use alloc::vec::Vec;
 
 use iwarp_types::{
-    AccessError, Accessor, Memory, ReceivePool, RemoteAccess, Sge, Stag, TaggedOffset,
+    AccessError, Accessor, Memory, PdId, ReceivePool, RemoteAccess, Sge, Stag, TaggedOffset,
 };
 
 use crate::ddp::wire::{Header, UNTAGGED_LEN};
@@ -17,12 +17,12 @@ use crate::mpa::startup::Negotiated;
 use crate::mpa::wire::{LENGTH_FIELD, trailer_len};
 use crate::qp::inbound::park::{Parked, Parking};
 use crate::qp::inbound::{Follow, Plan};
-use crate::qp::list::sub_list;
 use crate::qp::receive::run::Run;
 use crate::qp::receive::short::judge;
 use crate::qp::transmit::Source;
 use crate::qp::{OUT_OF_MEMORY, Qp, Shared};
 use crate::rdmap::terminate::Fault;
+use iwarp_types::list::sub_list;
 
 /// ULPDUs up to this many octets are always taken whole: every message without payload is.
 const WHOLE_MAX: usize = 128;
@@ -35,7 +35,7 @@ const DIRECT_TAIL: usize = 16;
 /// Registered memory that the stream's next octets may be read into directly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Direct {
-    /// Where they go. For [`Source::Remote`] the access is a remote write.
+    /// The place that they go to. For [`Source::Remote`] the access is a remote write.
     pub target: Source,
 }
 
@@ -69,6 +69,8 @@ enum Place {
 pub struct Receiver {
     deframer: Deframer,
     who: Accessor,
+    /// Of the memory of receives.
+    receives: Accessor,
     sges: Vec<Sge>,
     part: Vec<Sge>,
     streaming: Option<Streaming>,
@@ -85,6 +87,7 @@ impl Receiver {
         Self {
             deframer: Deframer::new(terms.crc, terms.receive_markers),
             who,
+            receives: who,
             sges: Vec::new(),
             part: Vec::new(),
             streaming: None,
@@ -92,6 +95,14 @@ impl Receiver {
             held: None,
             stalled: false,
         }
+    }
+
+    /// Looks for the memory of receives in `pd`, the protection domain of the shared queue that they
+    /// come from.
+    #[must_use]
+    pub const fn with_receives_of(mut self, pd: PdId) -> Self {
+        self.receives.pd = pd;
+        self
     }
 
     /// Takes octets of the stream and returns how many were used; the rest must come again at
@@ -115,7 +126,7 @@ impl Receiver {
                 return input.len();
             }
             // Also right behind a segment that was parked: a receive may have been posted between
-            // its judgement and its end, by somebody who saw nothing parked yet.
+            // its judgement and its end, by a thread that saw nothing parked yet.
             if !self.park.is_empty() && self.streaming.is_none() {
                 self.unpark(qp, memory, pool);
             }
@@ -196,7 +207,7 @@ impl Receiver {
                 qp.with(|qp: &mut Qp| qp.unpark(message, |receive| pool.take(receive), sges));
             let Some(plan) = plan else { return };
             let placed = match plan {
-                Plan::Local(_) => place_list(memory, self.who, &self.sges, &message.octets),
+                Plan::Local(_) => place_list(memory, self.receives, &self.sges, &message.octets),
                 _ => Ok(()),
             };
             self.park.pop_front();
@@ -274,8 +285,8 @@ impl Receiver {
         qp.with(|qp| qp.peer_closed(inside));
     }
 
-    /// Where the next octets may be read to directly: only of the one segment whose header was
-    /// seen, and only with CRC off and no markers.
+    /// The memory that the next octets may be read into directly: only of the one segment whose
+    /// header was seen, and only with CRC off and no markers.
     pub fn direct(&mut self) -> Option<Direct> {
         let streaming = self.streaming.as_ref()?;
         if streaming.failed.is_some() || streaming.left < DIRECT_MIN + DIRECT_TAIL {
@@ -328,7 +339,8 @@ impl Receiver {
                 let ulpdu = &first[fpdu.start..fpdu.start + fpdu.len];
                 let plan = self.plan(qp, pool, ulpdu, ulpdu.len());
                 if !rest.is_empty() && !self.has_waiting() {
-                    let run = Run::begin(memory, self.who, plan, &self.sges, ulpdu);
+                    let run =
+                        Run::begin(memory, (self.who, self.receives), plan, &self.sges, ulpdu);
                     if let Some(run) = run {
                         return fpdu.consumed + self.go_on(qp, memory, pool, run, rest);
                     }
@@ -430,7 +442,7 @@ impl Receiver {
             }
             Plan::Nothing => Ok(()),
             Plan::Tagged(stag, to) => memory.place_remote(self.who, stag, to, payload),
-            Plan::Local(_) => place_list(memory, self.who, &self.sges, payload),
+            Plan::Local(_) => place_list(memory, self.receives, &self.sges, payload),
             Plan::Value(octets) => place_list(memory, self.who, &self.sges, &octets),
             Plan::Check { stag, to, len, access } => {
                 memory.check_remote(self.who, stag, to, len, access)
@@ -550,7 +562,7 @@ impl Receiver {
                     ),
                     Place::Local => {
                         sub_list(&self.sges, streaming.done as u64, n, &mut self.part);
-                        place_list(memory, self.who, &self.part, &input[..n])
+                        place_list(memory, self.receives, &self.part, &input[..n])
                     }
                     Place::Park { .. } => {
                         if let Some(open) = self.park.back_mut()

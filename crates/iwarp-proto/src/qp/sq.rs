@@ -3,16 +3,12 @@
 use alloc::vec::Vec;
 
 use iwarp_types::{
-    Payload, PostError, QpId, SendOp, SendRequest, Sge, Stag, TaggedOffset, WcStatus,
-    WorkCompletion, list::octets_of, list::refill,
+    Limits, Payload, PostError, QpId, Ring, SendOp, SendRequest, Sge, Stag, TaggedOffset, WcStatus,
+    WorkCompletion, list::refill,
 };
 
-use crate::qp::ring::Ring;
 use crate::qp::{Config, Event, short};
 use crate::types::Msn;
-
-/// Longest message, as devices have it: `ibv_port_attr.max_msg_sz`.
-pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Progress {
@@ -78,10 +74,7 @@ impl SendWqe {
             SendOp::Send { .. } | SendOp::SendImmediate { .. } | SendOp::Immediate { .. } => 1,
             SendOp::Write { .. } => write,
             SendOp::WriteImmediate { .. } => write + 1,
-            SendOp::Read { .. }
-            | SendOp::Atomic { .. }
-            | SendOp::Bind(_)
-            | SendOp::LocalInvalidate(_) => 0,
+            _ => 0,
         }
     }
 
@@ -160,6 +153,21 @@ impl SendQueue {
 
     pub(crate) const fn is_empty(&self) -> bool {
         self.ring.is_empty()
+    }
+
+    /// Takes out everything, in order, as it was posted.
+    pub(crate) fn take_out(&mut self, mut take: impl FnMut(&SendRequest<'_>)) {
+        while let Some(wqe) = self.ring.front() {
+            let payload = match wqe.is_inline {
+                true => Payload::Inline(&wqe.inline),
+                false => Payload::Sges(&wqe.sges),
+            };
+            let mut request = SendRequest::new(wqe.wr_id, wqe.op, payload);
+            (request.signaled, request.fence) = (wqe.signaled, wqe.fence);
+            take(&request);
+            self.ring.pop();
+        }
+        self.next = self.ring.head();
     }
 
     /// Whether a request was started and has not completed.
@@ -476,8 +484,8 @@ impl SendQueue {
         true
     }
 
-    /// The same of a request that ends well because the stream took all octets up to `position`:
-    /// what [`Self::taken`] and [`Self::pop_done`] would do of the oldest one.
+    /// Ends the oldest request well because the stream took all octets up to `position`: does to it
+    /// what [`Self::taken`] and [`Self::pop_done`] would do.
     #[inline]
     pub(crate) fn pop_taken(&mut self, position: u64, qp: QpId, tell: impl FnMut(Event)) -> bool {
         let Some(wqe) = self.ring.front() else { return false };
@@ -507,35 +515,29 @@ impl SendQueue {
     }
 }
 
+/// Whether iWARP has the operation: the vocabulary may have others, for other wires.
+const fn is_known(op: &SendOp) -> bool {
+    matches!(
+        op,
+        SendOp::Write { .. }
+            | SendOp::Send { .. }
+            | SendOp::Immediate { .. }
+            | SendOp::SendImmediate { .. }
+            | SendOp::WriteImmediate { .. }
+            | SendOp::Read { .. }
+            | SendOp::Atomic { .. }
+            | SendOp::Bind(_)
+            | SendOp::LocalInvalidate(_)
+    )
+}
+
 /// Checks a request against the queue pair's limits and returns the message's length.
+#[inline]
 fn check(config: &Config, wr: &SendRequest<'_>) -> Result<u32, PostError> {
-    let length = match wr.payload {
-        Payload::Inline(octets) => {
-            if !wr.op.has_payload() && !octets.is_empty() {
-                return Err(PostError::Invalid);
-            }
-            if octets.len() > config.max_inline {
-                return Err(PostError::InlineTooLong);
-            }
-            octets.len() as u64
-        }
-        Payload::Sges(sges) => {
-            if sges.len() > config.max_send_sge {
-                return Err(PostError::TooManySges);
-            }
-            octets_of(sges)
-        }
-    };
-    if length > MAX_MESSAGE {
-        return Err(PostError::MessageTooLong);
-    }
-    if matches!(wr.op, SendOp::Immediate { .. }) && length > 0 {
+    if !is_known(&wr.op) {
         return Err(PostError::Invalid);
     }
-    if matches!(wr.op, SendOp::Atomic { .. }) && length != 8 {
-        return Err(PostError::Invalid);
-    }
-    Ok(length as u32)
+    wr.check(&Limits { max_send_sge: config.max_send_sge, max_inline: config.max_inline })
 }
 
 #[cfg(test)]
@@ -549,8 +551,7 @@ mod tests {
         let write = SendOp::Write { stag: Stag(1), to: TaggedOffset(0) };
         let read = SendOp::Read { stag: Stag(1), to: TaggedOffset(0), invalidate: None };
         for (wr_id, op) in [(0, write), (1, read), (2, write), (3, write)] {
-            let payload = Payload::Inline(&[]);
-            let request = SendRequest { wr_id, op, payload, signaled: true, fence: false };
+            let request = SendRequest::new(wr_id, op, Payload::Inline(&[])).signaled();
             queue.post(&Config::default(), &request).unwrap();
         }
         for number in 0..4 {

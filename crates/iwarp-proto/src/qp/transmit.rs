@@ -22,8 +22,8 @@ use crate::qp::{Disposition, Qp, Shared};
 /// of its own in the system call costs more than the copy.
 const GATHER_MIN: usize = 2048;
 
-/// Octets of segments that are decided on and copied at once, at most: whoever revokes their source
-/// waits no longer than for a system call.
+/// Octets of segments that are decided on and copied at once, at most: a thread that revokes their
+/// source waits no longer than for a system call.
 const RUN_MAX: usize = 64 * 1024;
 
 /// Runs that can wait in a [`Transmit`]: more than the long FPDUs of a staging buffer have.
@@ -40,7 +40,7 @@ pub enum Source {
     Remote {
         /// The buffer.
         stag: Stag,
-        /// Where in it.
+        /// The tagged offset in it.
         to: TaggedOffset,
         /// Octets.
         len: u32,
@@ -250,7 +250,7 @@ pub struct Transmitter {
     /// Segments that are decided on and copied at once, and octets of all of them.
     run: (u32, usize),
     taken: u64,
-    /// Where the stream ended with the FPDU that was framed last, before the queue pair knows.
+    /// The position at which the FPDU that was framed last ended, until the queue pair knows it.
     framed: Option<u64>,
     scratch: Scratch,
 }
@@ -388,7 +388,7 @@ impl Transmitter {
         self.frame_run(run, body, memory, out)
     }
 
-    /// The same for one segment.
+    /// Frames one segment.
     #[inline]
     fn frame_one<M: Memory>(
         &mut self,
@@ -423,7 +423,7 @@ impl Transmitter {
         Ok(())
     }
 
-    /// The same for segments that are copied.
+    /// Frames a run of segments, each copied.
     #[inline(never)]
     fn frame_run<M: Memory>(
         &mut self,

@@ -1,5 +1,5 @@
-//! From an error to the Terminate that reports it, and from the peer's Terminate to the status of the
-//! request that it names: the one place that knows the table of RFC 5040 §4.8 and RFC 6581 §8.
+//! From an error to the Terminate that reports it, and from the peer's Terminate to the status of
+//! the request that it names: the one place that knows the table of RFC 5040 §4.8 and RFC 6581 §8.
 
 use iwarp_types::{AccessError, WcStatus};
 use thiserror::Error;
@@ -54,17 +54,17 @@ impl From<Rejected> for Fault {
 }
 
 impl Fault {
-    /// What it means that the peer's access to a tagged buffer was refused.
+    /// The fault for a refused access of the peer's to a tagged buffer.
     pub(crate) fn of_tagged(error: AccessError) -> Self {
         Self::of_gone(error, true).unwrap_or_else(|| Self::Ddp(error.into()))
     }
 
-    /// What it means that what the peer asked for was refused.
+    /// The fault for a refused access that the peer asked for.
     pub(crate) fn of_asked(error: AccessError) -> Self {
         Self::of_gone(error, true).unwrap_or(Self::Rdmap(RdmapError::Protection(error)))
     }
 
-    /// What it means that memory of a request of the program's own was refused.
+    /// The fault for refused memory of a request of the program's own.
     pub(crate) fn of_own(error: AccessError, what: &'static str) -> Self {
         Self::of_gone(error, false).unwrap_or(Self::Local(what))
     }
@@ -86,9 +86,7 @@ impl Fault {
             Self::Mpa(MpaError::Closed) => (2, 0, 0x01),
             Self::Mpa(MpaError::Crc) => (2, 0, 0x02),
             Self::Mpa(MpaError::Marker) => (2, 0, 0x03),
-            Self::Startup(StartupFault::Local) => (2, 0, 0x05),
-            Self::Startup(StartupFault::InsufficientIrd) => (2, 0, 0x06),
-            Self::Startup(StartupFault::NoMatchingRtr) => (2, 0, 0x07),
+            Self::Startup(fault) => (2, 0, fault.code()),
         };
         TerminateCode { layer, etype, code }
     }
@@ -154,7 +152,6 @@ pub(crate) const fn status_of_terminate(code: TerminateCode, sent: bool) -> WcSt
     match (code.layer, code.etype) {
         (1, 2) if code.code == 0x02 && sent => WcStatus::RnrRetryExceeded,
         (0, 1) | (1, 1) => WcStatus::RemoteAccess,
-        (0, 2) if code.code == 0x07 => WcStatus::RemoteOperation,
         (0, 2) | (1, 2) => WcStatus::RemoteInvalidRequest,
         _ => WcStatus::RemoteOperation,
     }

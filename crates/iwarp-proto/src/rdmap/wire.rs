@@ -339,6 +339,8 @@ impl TerminateCode {
         let reason = Reason::new(Protocol::Iwarp, code, self.name());
         match (self.layer, self.etype, self.code) {
             (1, 2, 0x02) => reason.for_want_of_a_receive(),
+            // Remote protection, and of DDP's tagged buffers all but the version.
+            (0, 1, _) | (1, 1, 0x00..=0x03) => reason.for_a_refused_access(),
             _ => reason,
         }
     }

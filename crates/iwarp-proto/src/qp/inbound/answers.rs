@@ -8,11 +8,11 @@ use super::{Beyond, Follow, Pending, Plan, check_single};
 use crate::ddp::error::DdpError;
 use crate::ddp::wire::{Tagged, Untagged};
 use crate::qp::Qp;
-use crate::qp::list::sub_list;
 use crate::rdmap::error::RdmapError;
 use crate::rdmap::reads::{Awaits, Purpose};
 use crate::rdmap::terminate::Fault;
 use crate::rdmap::wire::{self, AtomicResponse, Opcode};
+use iwarp_types::list::sub_list;
 
 impl Qp {
     /// RFC 5040 §5.2.2. A response must be the one that is due: otherwise a peer could write
@@ -36,6 +36,13 @@ impl Qp {
         if len > 0 {
             if header.stag != sink_stag {
                 return Err(DdpError::InvalidStag.into());
+            }
+            if due.wqe().is_none() {
+                // It asked for nothing. Linux siw answers with as many octets as the Read before
+                // it had, where another thread of that host posts at that moment (seen with 7.3).
+                // They have no place, and to end the connection for them would serve nobody.
+                self.inbound.pending = Pending::ReadResponse { len: 0, last: header.last };
+                return Ok(Plan::Nothing);
             }
             let left = u64::from(size - received);
             if header.to != sink_to.advanced(u64::from(received)) || len as u64 > left {

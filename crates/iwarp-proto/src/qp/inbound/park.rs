@@ -12,10 +12,10 @@ use crate::ddp::error::DdpError;
 use crate::ddp::rx::check_offset;
 use crate::ddp::wire::{Header, UNTAGGED_LEN, Untagged};
 use crate::qp::Qp;
-use crate::qp::list::sub_list;
 use crate::rdmap::terminate::Fault;
 use crate::rdmap::wire::Opcode;
 use crate::types::Mo;
+use iwarp_types::list::sub_list;
 
 /// How many messages may wait for a receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,19 +65,19 @@ pub(crate) enum Stall {
     Endless,
 }
 
-/// Where the octets of a message for queue 0 go.
+/// The place that the octets of a message for queue 0 go to.
 pub(super) enum Room {
     /// To the receive at hand.
     Receive,
-    /// That is known when the pool was asked.
+    /// Not known before the pool was asked.
     Ask,
     /// To the park.
     Park,
 }
 
 impl Qp {
-    /// Where message `h.msn` of queue 0 goes: behind those that wait for a receive, to one, or
-    /// where there is none and the program wants it so, to the park.
+    /// The place that message `h.msn` of queue 0 goes to: behind those that wait for a receive, to
+    /// one, or where there is none and the program wants it so, to the park.
     #[inline(always)]
     pub(super) fn room_for(&mut self, h: &Untagged) -> Result<Room, Fault> {
         let ours = u32::from(self.inbound.has_receive);

@@ -4,10 +4,10 @@ use iwarp_types::{QpState, SendOp};
 
 use super::{Body, Current, Kind, Scratch, Segments};
 use crate::ddp::tx::{Message, Run};
-use crate::qp::list::sub_list;
 use crate::qp::sq::SendWqe;
 use crate::qp::{Qp, Stream, short};
 use crate::rdmap::requester;
+use iwarp_types::list::sub_list;
 
 impl Qp {
     /// Begins the first waiting request if it is such a one, as nearly all are: its first segments.
@@ -67,7 +67,7 @@ impl Qp {
     }
 }
 
-/// Where the octets of a Send or Write come from.
+/// The source of the octets of a Send or Write.
 #[inline(always)]
 pub(super) fn request_body(wqe: &mut SendWqe, run: &Run, scratch: &mut Scratch) -> Body {
     let (offset, len) = (run.offset as usize, run.len as usize);
@@ -76,7 +76,7 @@ pub(super) fn request_body(wqe: &mut SendWqe, run: &Run, scratch: &mut Scratch) 
         return Body::Local;
     }
     if len == wqe.inline.len() {
-        // Nobody asks for them again.
+        // They are not asked for again.
         core::mem::swap(&mut scratch.octets, &mut wqe.inline);
     } else {
         scratch.octets.clear();

@@ -40,6 +40,8 @@ impl Qp {
                 self.outbound.performing = Some(number);
                 return Some(Next::Invalidate(stag));
             }
+            // Was refused when it was posted.
+            _ => {}
         }
         None
     }

@@ -6,15 +6,15 @@ use iwarp_types::{Accessor, Memory, Sge, Usage, Use};
 use crate::ddp::wire::Continuation;
 use crate::qp::inbound::{Beyond, Continued, Plan};
 
-/// Payload octets that are placed in one use of their buffer, at most: whoever revokes it waits no
-/// longer than for a system call.
+/// Payload octets that are placed in one use of their buffer, at most: a thread that revokes it
+/// waits no longer than for a system call.
 const RUN_MAX: u32 = 64 * 1024;
 
 /// Placement of a message's segments, each behind the one before, in one use of the buffer.
 pub(super) struct Run<U> {
     sink: U,
     next: Continuation,
-    /// Where the next octet goes.
+    /// The place of the next octet.
     at: u64,
     /// What may follow the octets that were placed.
     beyond: Beyond,
@@ -26,22 +26,22 @@ pub(super) struct Run<U> {
 }
 
 impl<U: Use> Run<U> {
-    /// Places the first segment, if others may continue it. `sges` belongs to the plan. `None` where
-    /// nothing was placed.
+    /// Places the first segment, if others may continue it. `sges` belongs to the plan. `None`
+    /// where nothing was placed. The accessors are the queue pair's, and that of receives.
     pub(super) fn begin<'a, M: Memory<Use<'a> = U>>(
         memory: &'a M,
-        who: Accessor,
+        (who, receives): (Accessor, Accessor),
         plan: Plan,
         sges: &[Sge],
         ulpdu: &[u8],
     ) -> Option<Self> {
-        let (usage, stag, at, beyond) = match (plan, sges) {
+        let (who, usage, stag, at, beyond) = match (plan, sges) {
             (Plan::Tagged(stag, to), _) => {
-                (Usage::RemoteWrite, stag, to.0, Beyond { room: RUN_MAX, due: None })
+                (who, Usage::RemoteWrite, stag, to.0, Beyond { room: RUN_MAX, due: None })
             }
             (Plan::Local(beyond), [sge]) if beyond.room > 0 => {
                 let room = beyond.room.min(RUN_MAX);
-                (Usage::LocalWrite, sge.lkey, sge.addr, Beyond { room, ..beyond })
+                (receives, Usage::LocalWrite, sge.lkey, sge.addr, Beyond { room, ..beyond })
             }
             _ => return None,
         };

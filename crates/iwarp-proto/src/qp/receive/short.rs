@@ -32,14 +32,14 @@ impl Receiver {
         // A fault is found again, by the step for FPDUs of any kind.
         let Ok(Some(fpdu)) = self.deframer.next(input) else { return 0 };
         let ulpdu = &input[fpdu.start..fpdu.start + fpdu.len];
-        let Self { who, sges, .. } = self;
+        let Self { who, receives, sges, .. } = self;
         let done = qp.with(|qp: &mut Qp| {
             let plan = judge(qp, pool, ulpdu, ulpdu.len(), sges);
             let payload = Header::payload_of(ulpdu);
             let placed = match plan {
                 Plan::Nothing => Ok(()),
                 Plan::Tagged(stag, to) => memory.place_remote(*who, stag, to, payload),
-                Plan::Local(_) => place_list(memory, *who, sges, payload),
+                Plan::Local(_) => place_list(memory, *receives, sges, payload),
                 plan => return Err(plan),
             };
             Ok(qp.end_segment(placed))

@@ -54,6 +54,33 @@ fn a_one_way_request_completes_when_the_read_behind_it_is_answered() {
     }
 }
 
+/// As Linux siw may answer.
+#[test]
+fn octets_in_the_answer_to_a_read_of_nothing_are_dropped() {
+    for (len, parts) in [(1, 1), (23, 1), (2000, 3)] {
+        let mut raw = raw(0, 1);
+        raw.end.post(1, SEND, &[]);
+        let request = asked(&raw.back());
+        let stag = word(&request, 18);
+        for part in 1..=parts {
+            let to = (part - 1) * len;
+            let octets = vec![7; len as usize];
+            raw.send(&tagged(octets::READ_RESPONSE, part == parts, stag, to, &octets));
+        }
+        assert_eq!(outcomes(&raw.end.completions()), [success(1, WcOp::Send)]);
+        // What follows is taken as ever.
+        raw.end.receive(2, &[local(0, 8)]);
+        raw.send(&send(1, b"next"));
+        assert_eq!(outcomes(&raw.end.completions()), [success(2, WcOp::Recv)]);
+    }
+    // But not what is for another buffer.
+    let mut raw = raw(0, 1);
+    raw.end.post(1, SEND, &[]);
+    let request = asked(&raw.back());
+    let wrong = tagged(octets::READ_RESPONSE, true, word(&request, 18) + 1, 0, &[7]);
+    assert_eq!(raw.refuse(&wrong)[..2], [0x11, 0x00]);
+}
+
 #[test]
 fn one_read_acknowledges_all_before_it_and_the_next_one_what_was_posted_meanwhile() {
     let mut raw = raw(0, 1);
@@ -82,13 +109,7 @@ fn one_read_acknowledges_all_before_it_and_the_next_one_what_was_posted_meanwhil
 #[test]
 fn unsignaled_requests_ask_for_nothing_and_hold_nothing_up() {
     let mut raw = raw(0, 1);
-    let silent = SendRequest {
-        wr_id: 1,
-        op: SEND,
-        payload: Payload::Sges(&[]),
-        signaled: false,
-        fence: false,
-    };
+    let silent = SendRequest::new(1, SEND, Payload::Sges(&[]));
     raw.end.qp.borrow_mut().post_send(&silent).unwrap();
     assert_eq!(opcodes(&raw.back()), [octets::SEND]);
     assert_eq!(raw.end.qp.borrow().outstanding(), (0, 0));

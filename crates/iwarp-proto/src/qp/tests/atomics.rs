@@ -50,6 +50,25 @@ fn atomics_change_the_peers_memory_and_bring_back_what_was_there() {
     assert_eq!(pair.b.completions(), [], "nothing is delivered there");
 }
 
+/// A card takes such a request, and its completion says what is wrong.
+#[test]
+fn an_atomic_of_another_length_than_eight_fails_and_is_not_sent() {
+    let lists: [&[Sge]; 3] = [&[], &[local(0, 7)], &[local(0, 8), local(8, 1)]];
+    for op in [add_op(8, 1), cas_op(8, 0, 1)] {
+        for list in lists {
+            let mut pair = Pair::new();
+            pair.a.post(1, op, list);
+            pair.a.post(2, SEND, &[]);
+            pair.run();
+            assert_eq!(
+                outcomes(&pair.a.completions()),
+                [(1, WcStatus::LocalLength, op.completes_as()), (2, WcStatus::Flushed, WcOp::Send)]
+            );
+            assert_eq!(value(&pair.b.host, OPEN, 8), 0);
+        }
+    }
+}
+
 /// Covers: EXT-7306-5.2-01, EXT-7306-5.2.1-03, EXT-7306-5.2.1-05, EXT-7306-5.2.1-06,
 /// EXT-7306-5.2.1-11, EXT-7306-5.2.1-12, EXT-7306-5.2.1-15, EXT-7306-4.1-03, EXT-7306-4.2-01,
 /// EXT-7306-5.2.1-01

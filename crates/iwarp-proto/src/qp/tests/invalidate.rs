@@ -129,10 +129,7 @@ fn local_invalidation_runs_in_the_order_of_the_send_queue() {
     );
     pair.a.post(3, SendOp::LocalInvalidate(Stag(OPEN)), &[]);
     pair.run();
-    assert_eq!(
-        outcomes(&pair.a.completions()),
-        [(3, WcStatus::LocalQpOperation, WcOp::LocalInvalidate)]
-    );
+    assert_eq!(outcomes(&pair.a.completions()), [(3, WcStatus::WindowBind, WcOp::LocalInvalidate)]);
     assert_eq!(pair.a.state(), QpState::Err);
 }
 

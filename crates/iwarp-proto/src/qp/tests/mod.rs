@@ -204,7 +204,7 @@ impl End {
 
     fn try_post(&self, wr_id: u64, op: SendOp, sges: &[Sge]) -> Result<(), PostError> {
         let payload = Payload::Sges(sges);
-        let request = SendRequest { wr_id, op, payload, signaled: true, fence: false };
+        let request = SendRequest::new(wr_id, op, payload).signaled();
         self.qp.borrow_mut().post_send(&request)
     }
 
@@ -214,18 +214,18 @@ impl End {
 
     fn post_fenced(&self, wr_id: u64, op: SendOp, sges: &[Sge]) {
         let payload = Payload::Sges(sges);
-        let request = SendRequest { wr_id, op, payload, signaled: true, fence: true };
+        let request = SendRequest::new(wr_id, op, payload).signaled().fenced();
         self.qp.borrow_mut().post_send(&request).unwrap();
     }
 
     fn post_inline(&self, wr_id: u64, op: SendOp, octets: &[u8]) {
         let payload = Payload::Inline(octets);
-        let request = SendRequest { wr_id, op, payload, signaled: true, fence: false };
+        let request = SendRequest::new(wr_id, op, payload).signaled();
         self.qp.borrow_mut().post_send(&request).unwrap();
     }
 
     fn receive(&self, wr_id: u64, sges: &[Sge]) {
-        self.qp.borrow_mut().post_recv(&RecvRequest { wr_id, sges }).unwrap();
+        self.qp.borrow_mut().post_recv(&RecvRequest::new(wr_id, sges)).unwrap();
     }
 
     fn state(&self) -> QpState {
@@ -269,12 +269,12 @@ fn local(at: u64, len: u32) -> Sge {
     Sge { addr: LOCAL_BASE + at, length: len, lkey: Stag(LOCAL) }
 }
 
+const SEND: SendOp = SendOp::SEND;
+
 /// Octets that tell their place.
 fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|i| (i as u8).wrapping_mul(7).wrapping_add((i >> 8) as u8) ^ seed).collect()
 }
-
-const SEND: SendOp = SendOp::Send { solicited: false, invalidate: None };
 
 /// A Write to offset `at` of the peer's [`OPEN`].
 fn write_op(at: u64) -> SendOp {

@@ -24,7 +24,7 @@ fn detached(state: QpState) -> Qp {
 
 fn post_to(qp: &mut Qp) -> Result<(), PostError> {
     let payload = Payload::Sges(&[]);
-    qp.post_send(&SendRequest { wr_id: 1, op: SEND, payload, signaled: true, fence: false })
+    qp.post_send(&SendRequest::new(1, SEND, payload).signaled())
 }
 
 /// Covers: VERBS-hilland-6.2.1-01
@@ -41,7 +41,7 @@ fn what_may_be_posted_depends_on_the_state() {
         let mut qp = detached(state);
         let refused = Err(PostError::WrongState);
         assert_eq!(post_to(&mut qp), if sends { Ok(()) } else { refused }, "{state:?}");
-        let receive = qp.post_recv(&RecvRequest { wr_id: 2, sges: &[] });
+        let receive = qp.post_recv(&RecvRequest::new(2, &[]));
         assert_eq!(receive, if receives { Ok(()) } else { refused }, "{state:?}");
         let events: Vec<Event> = core::iter::from_fn(|| qp.poll_event()).collect();
         if state == QpState::Err {
@@ -83,7 +83,7 @@ fn err_flushes_in_order_and_only_reset_leads_out_of_it() {
         post_to(&mut qp).unwrap();
     }
     for wr_id in 10..12 {
-        qp.post_recv(&RecvRequest { wr_id, sges: &[] }).unwrap();
+        qp.post_recv(&RecvRequest::new(wr_id, &[])).unwrap();
     }
     qp.modify(QpState::Err).unwrap();
     let flushed: Vec<_> = core::iter::from_fn(|| qp.poll_event()).filter_map(completion).collect();
@@ -119,7 +119,7 @@ fn a_stream_starts_with_every_msn_at_one_and_takes_what_was_posted_before() {
     qp.lost();
     qp.modify(QpState::Reset).unwrap();
     qp.modify(QpState::Init).unwrap();
-    qp.post_recv(&RecvRequest { wr_id: 5, sges: &[] }).unwrap();
+    qp.post_recv(&RecvRequest::new(5, &[])).unwrap();
     qp.modify(QpState::Rtr).unwrap();
     qp.modify(QpState::Rts).unwrap();
     post_to(&mut qp).unwrap();
@@ -219,7 +219,7 @@ fn err_by_the_programs_wish_closes_the_stream_in_good_order() {
 #[test]
 fn the_last_receive_of_a_shared_queue_is_reported_once() {
     let mut raw = Raw::responder(Config { shared_receive: true, ..config() }, |_| {});
-    let refused = raw.end.qp.borrow_mut().post_recv(&RecvRequest { wr_id: 1, sges: &[] });
+    let refused = raw.end.qp.borrow_mut().post_recv(&RecvRequest::new(1, &[]));
     assert_eq!(refused, Err(PostError::SharedReceiveQueue));
     let receive = Receive { wr_id: 7, sges: vec![local(0, 8)] };
     raw.end.host.pool.borrow_mut().push_back(receive);
@@ -275,11 +275,11 @@ fn a_program_that_connects_by_itself_keeps_its_state() {
 #[test]
 fn a_peer_that_cannot_be_had_is_told_by_the_oldest_request() {
     let mut qp = detached(QpState::Rts);
-    let request = |wr_id| RecvRequest { wr_id, sges: &[] };
+    let request = |wr_id| RecvRequest::new(wr_id, &[]);
     qp.post_recv(&request(3)).unwrap();
     for wr_id in [1, 2] {
         let payload = Payload::Sges(&[]);
-        let request = SendRequest { wr_id, op: SEND, payload, signaled: false, fence: false };
+        let request = SendRequest::new(wr_id, SEND, payload);
         qp.post_send(&request).unwrap();
     }
     qp.unreachable();
@@ -294,4 +294,52 @@ fn a_peer_that_cannot_be_had_is_told_by_the_oldest_request() {
             (3, WcStatus::Flushed, WcOp::Recv),
         ]
     );
+}
+
+#[test]
+fn what_waits_for_a_stream_can_be_handed_over() {
+    let mut qp = detached(QpState::Rts);
+    let sges = [local(0, 2)];
+    qp.post_recv(&RecvRequest::new(7, &sges)).unwrap();
+    requests(&sges).iter().for_each(|request| qp.post_send(request).unwrap());
+    let mut other = detached(QpState::Rts);
+    assert!(qp.hand_over(&mut other));
+    assert_eq!((qp.outstanding(), other.outstanding()), ((0, 0), (3, 1)));
+    let mut same = detached(QpState::Rts);
+    same.post_recv(&RecvRequest::new(7, &sges)).unwrap();
+    requests(&sges).iter().for_each(|request| same.post_send(request).unwrap());
+    assert_eq!(std::format!("{:?}", other.sq), std::format!("{:?}", same.sq));
+    assert_eq!(std::format!("{:?}", other.rq), std::format!("{:?}", same.rq));
+    // What a stream has begun with stays.
+    post_to(&mut qp).unwrap();
+    qp.establish_in_place(&terms(Role::Initiator), Time::default());
+    assert!(!qp.hand_over(&mut other));
+    assert_eq!(qp.outstanding(), (1, 0));
+}
+
+/// Requests of all forms.
+fn requests(sges: &[Sge]) -> [SendRequest<'_>; 3] {
+    [
+        SendRequest::new(1, SEND, Payload::Inline(b"inline")).signaled(),
+        SendRequest::new(2, SEND, Payload::Sges(sges)).fenced(),
+        SendRequest::new(3, SEND, Payload::Sges(&[])),
+    ]
+}
+
+/// What another core does not take ends in order, too.
+#[test]
+fn what_cannot_be_handed_over_is_flushed() {
+    let mut qp = detached(QpState::Rts);
+    for request in requests(&[local(0, 2)]) {
+        qp.post_send(&request).unwrap();
+    }
+    let mut other = Qp::new(Config { max_inline: 0, ..config() });
+    for to in [QpState::Init, QpState::Rtr, QpState::Rts] {
+        other.modify(to).unwrap();
+    }
+    assert!(qp.hand_over(&mut other));
+    let events = core::iter::from_fn(|| other.poll_event());
+    let completions: Vec<_> = events.filter_map(completion).collect();
+    let flushed = |wr_id| (wr_id, WcStatus::Flushed, WcOp::Send);
+    assert_eq!(outcomes(&completions), [1, 2, 3].map(flushed));
 }

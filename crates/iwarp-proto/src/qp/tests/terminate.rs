@@ -84,9 +84,7 @@ fn rows_of(fault: &Fault) -> usize {
         Fault::Local(_) | Fault::BadAddress { .. } => 2,
         Fault::BadClose => 1,
         Fault::Mpa(MpaError::Closed | MpaError::Crc | MpaError::Marker) => 3,
-        Fault::Startup(
-            StartupFault::Local | StartupFault::InsufficientIrd | StartupFault::NoMatchingRtr,
-        ) => 3,
+        Fault::Startup(_) => 3,
         Fault::Ddp(
             DdpError::Truncated
             | DdpError::TaggedVersion
@@ -242,7 +240,7 @@ fn the_request_that_a_terminate_names_ends_with_what_the_peer_said() {
         (named(0x01, 0x00, &quote(2)[..18]), [WcStatus::Flushed, WcStatus::RemoteAccess]),
         (named(0x01, 0x04, &quote(1)[..18]), [WcStatus::RemoteAccess, WcStatus::Flushed]),
         (named(0x02, 0x06, &quote(1)[..18]), [WcStatus::RemoteInvalidRequest, WcStatus::Flushed]),
-        (named(0x02, 0x07, &quote(1)[..18]), [WcStatus::RemoteOperation, WcStatus::Flushed]),
+        (named(0x02, 0x07, &quote(1)[..18]), [WcStatus::RemoteInvalidRequest, WcStatus::Flushed]),
         (named(0x12, 0x02, &quote(1)[..18]), [WcStatus::RemoteInvalidRequest, WcStatus::Flushed]),
         (named(0x00, 0x00, &quote(1)[..18]), [WcStatus::RemoteOperation, WcStatus::Flushed]),
         // Names none: another message, a number that is not under way, cut short.

@@ -78,12 +78,13 @@ impl Pair {
                     }
                     _ => Payload::Sges(&sges),
                 };
-                let request = SendRequest { wr_id: number, op, payload, signaled, fence };
+                let mut request = SendRequest::new(number, op, payload);
+                (request.signaled, request.fence) = (signaled, fence);
                 posted = Some(self.end(by_a).qp.borrow_mut().post_send(&request));
             }
             Step::Receive { by_a, len } => {
                 let sges = [local(number % 5 * 6000, len.max(3000))];
-                let request = RecvRequest { wr_id: number, sges: &sges };
+                let request = RecvRequest::new(number, &sges);
                 posted = Some(self.end(by_a).qp.borrow_mut().post_recv(&request));
             }
             Step::Move { from_a, most, step } => {

@@ -1,4 +1,4 @@
-//! Where the payload of consecutive segments comes from.
+//! The source of the payload of consecutive segments.
 
 use iwarp_types::{AccessError, Accessor, Digest, Memory, Sge, Stag, Usage, Use};
 
@@ -51,7 +51,7 @@ impl<'a, M: Memory> Gather<'a, M> {
         self.copy_anew(dst, crc)
     }
 
-    /// The same where a buffer has to be begun with.
+    /// Copies from a buffer of which a use has to be begun first.
     #[inline(never)]
     fn copy_anew(
         &mut self,
