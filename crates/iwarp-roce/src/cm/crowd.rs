@@ -1,0 +1,98 @@
+//! The requests that wait for a program's answer, and the ones that do not get a place.
+//!
+//! Anyone can send requests, from addresses that are not theirs even. They are not taken back once
+//! the program knows of them, but one address does not keep others out: it may have all places, and
+//! a few other addresses have their share on top.
+
+use alloc::collections::BTreeMap;
+use core::net::{IpAddr, Ipv6Addr};
+
+/// The part of the places that further addresses may have on top, each.
+const SHARE: usize = 16;
+
+/// What counts as one peer: an address, or a network of IPv6 that one host may have to itself.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Source(IpAddr);
+
+impl Source {
+    pub(super) fn of(address: IpAddr) -> Self {
+        Self(match address.to_canonical() {
+            IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+            address => address,
+        })
+    }
+}
+
+/// The places of a listener.
+#[derive(Debug)]
+pub(super) struct Crowd {
+    limit: usize,
+    waiting: usize,
+    sources: BTreeMap<Source, usize>,
+}
+
+impl Crowd {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { limit: limit.max(1), waiting: 0, sources: BTreeMap::new() }
+    }
+
+    /// Takes a place. False where there is none for that source.
+    pub(super) fn enter(&mut self, source: Source) -> bool {
+        let own = self.sources.get(&source).copied().unwrap_or_default();
+        let share = (self.limit / SHARE).max(1);
+        let admitted =
+            self.waiting < self.limit || own < share && self.waiting < self.limit.saturating_mul(2);
+        if admitted {
+            self.waiting += 1;
+            self.sources.insert(source, own + 1);
+        }
+        admitted
+    }
+
+    /// Gives a place back.
+    pub(super) fn leave(&mut self, source: Source) {
+        let Some(own) = self.sources.get_mut(&source) else { return };
+        *own -= 1;
+        if *own == 0 {
+            self.sources.remove(&source);
+        }
+        self.waiting -= 1;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting == 0 && self.sources.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Crowd, Source};
+
+    #[test]
+    fn one_address_leaves_room_for_others() {
+        let of = |n: u8| Source::of([192, 0, 2, n].into());
+        let mut crowd = Crowd::new(32);
+        assert!((0..32).all(|_| crowd.enter(of(1))));
+        assert!(!crowd.enter(of(1)), "it has all there is");
+        let others = (2..20).map(|n| [crowd.enter(of(n)), crowd.enter(of(n)), crowd.enter(of(n))]);
+        for (number, admitted) in others.collect::<std::vec::Vec<_>>().into_iter().enumerate() {
+            assert_eq!(admitted, [number < 16, number < 16, false]);
+        }
+        for n in 1..20 {
+            for _ in 0..if n == 1 { 32 } else { 2 } {
+                crowd.leave(of(n));
+            }
+        }
+        assert!(crowd.is_empty());
+        crowd.leave(of(1));
+        assert!(crowd.is_empty());
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_source() {
+        let of = |text: &str| Source::of(text.parse().unwrap());
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:0:0:2"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
+    }
+}

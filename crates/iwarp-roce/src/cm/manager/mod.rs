@@ -1,0 +1,249 @@
+//! What happens: messages, calls and time, applied to the connections.
+
+mod calls;
+mod datagrams;
+mod inbound;
+mod request;
+mod timers;
+
+use alloc::collections::{BTreeMap, VecDeque};
+use core::net::IpAddr;
+use core::time::Duration;
+
+use iwarp_types::{QpId, Time};
+
+use super::connection::{Patience, Retry, State};
+use super::event::{CommId, Event, EventKind};
+use super::listener::Listeners;
+use super::mad::{MAD_LEN, Mad};
+use super::message::PrivateData;
+use super::settings::{Random, Settings};
+use super::table::Table;
+use super::time::TimeCode;
+use super::vacancy::Vacancies;
+use crate::wire::{Mtu, Path};
+
+/// Datagrams that wait to be sent; further ones are lost, as on any network.
+const MOST_OUTGOING: usize = 1024;
+/// Draws for an id that is free.
+const DRAWS: usize = 64;
+/// What a peer says that it waits for is believed within these bounds: 0.27 to 4.3 s.
+const INTERVALS: (TimeCode, TimeCode) = (TimeCode::new(16), TimeCode::new(20));
+
+/// All connections of one process.
+///
+/// After each call that may have changed something the caller takes out datagrams and events, and
+/// sets its timer by [`Self::next_timeout`].
+#[derive(Debug)]
+pub struct Manager<R> {
+    settings: Settings,
+    random: R,
+    table: Table,
+    listeners: Listeners,
+    vacancies: Vacancies,
+    outgoing: VecDeque<(Path, [u8; MAD_LEN])>,
+    events: VecDeque<Event>,
+    dropped: u64,
+    /// Of addresses whose interface has another than the settings say.
+    mtus: BTreeMap<IpAddr, Mtu>,
+}
+
+impl<R: Random> Manager<R> {
+    /// One without connections.
+    pub fn new(settings: Settings, random: R) -> Self {
+        Self {
+            settings,
+            random,
+            table: Table::default(),
+            listeners: Listeners::default(),
+            vacancies: Vacancies::default(),
+            outgoing: VecDeque::new(),
+            events: VecDeque::new(),
+            dropped: 0,
+            mtus: BTreeMap::new(),
+        }
+    }
+
+    /// How it was made.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Changes what ends of our own kind are told from now on.
+    pub fn set_own_kind(&mut self, own_kind: Option<super::own_kind::OwnKind>) {
+        self.settings.own_kind = own_kind;
+    }
+
+    /// Sets the largest path MTU of an own address, whose interface has another than
+    /// [`Settings::mtu`]; `None` takes that back.
+    pub fn set_mtu(&mut self, address: IpAddr, mtu: Option<Mtu>) {
+        let address = address.to_canonical();
+        match mtu {
+            Some(mtu) => self.mtus.insert(address, mtu),
+            None => self.mtus.remove(&address),
+        };
+    }
+
+    fn mtu(&self, address: IpAddr) -> Mtu {
+        self.mtus.get(&address.to_canonical()).copied().unwrap_or(self.settings.mtu)
+    }
+
+    /// The next datagram to send, and the way that it goes.
+    pub fn poll_transmit(&mut self) -> Option<(Path, [u8; MAD_LEN])> {
+        self.outgoing.pop_front()
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// When [`Self::advance`] is due.
+    pub fn next_timeout(&self) -> Option<Time> {
+        [self.table.next_deadline(), self.vacancies.next_deadline()].into_iter().flatten().min()
+    }
+
+    /// Connections and questions, those in timewait among them, and answers that are kept.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Whether nothing at all is remembered: neither connections nor places that they had, nor
+    /// datagrams or events that nobody has taken.
+    #[doc(hidden)]
+    pub fn is_clean(&self) -> bool {
+        self.table.is_clean()
+            && self.listeners.nobody_waits()
+            && self.vacancies.nobody_waits()
+            && self.outgoing.is_empty()
+            && self.events.is_empty()
+    }
+
+    /// Datagrams that were no messages, or did not belong to any connection.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Whether a queue pair has a connection, or one in timewait: its number must not be given to
+    /// another queue pair, nor another connection to it.
+    pub fn holds(&self, qp: QpId) -> bool {
+        self.table.by_qp(qp).is_some()
+    }
+
+    /// The queue pairs in timewait.
+    pub fn timewait(&self) -> impl Iterator<Item = QpId> + '_ {
+        self.table.timewait()
+    }
+
+    fn send(&mut self, way: Path, octets: [u8; MAD_LEN]) {
+        if self.outgoing.len() < MOST_OUTGOING {
+            self.outgoing.push_back((way, octets));
+        }
+    }
+
+    fn answer(&mut self, way: Path, mad: &Mad) {
+        self.send(way, mad.write());
+    }
+
+    fn tell(&mut self, event: Option<Event>) {
+        self.events.extend(event);
+    }
+
+    /// An id that nothing here has, timewait included.
+    fn fresh_id(&mut self) -> Option<u32> {
+        (0..DRAWS).find_map(|_| {
+            let drawn = self.random.next();
+            let id = match self.settings.slot {
+                Some(slot) => u32::from(slot) << 26 | drawn & 0x03ff_ffff,
+                None => drawn,
+            };
+            (id != 0 && !self.table.is_taken(id)).then_some(id)
+        })
+    }
+
+    fn fresh_tid(&mut self, id: u32) -> u64 {
+        u64::from(self.random.next()) << 32 | u64::from(id)
+    }
+
+    /// Puts a connection in a state, which lasts until `deadline` at most.
+    fn enter(&mut self, id: u32, state: State, deadline: Option<Time>) {
+        if let Some(connection) = self.table.get_mut(id) {
+            connection.state = state;
+        }
+        self.table.set_deadline(id, deadline);
+    }
+
+    /// The program is to answer a peer that waits so long: when that is over, and when the peer is
+    /// to be asked for more time.
+    fn await_program(&self, waits: Duration, now: Time) -> (Patience, Time) {
+        let patience = Patience { asked: false, gone: self.gone(waits, now) };
+        (patience, now.plus(waits / 2).min(patience.gone))
+    }
+
+    /// When a peer that has been heard of `now` cannot be waiting any more.
+    fn gone(&self, waits: Duration, now: Time) -> Time {
+        let longest = self.settings.service_timeout.duration();
+        now.plus(waits.min(longest)).plus(longest)
+    }
+
+    /// The connection is over; nothing of it is used again for a while.
+    fn enter_timewait(&mut self, id: u32, now: Time) {
+        let Some(connection) = self.table.get_mut(id) else { return };
+        connection.state = State::Timewait;
+        connection.stored = None;
+        let until = now.plus(connection.timewait());
+        self.give_place_back(id);
+        self.table.release_remote_qp(id);
+        self.table.set_deadline(id, Some(until));
+    }
+
+    fn forget(&mut self, id: u32) {
+        self.give_place_back(id);
+        self.table.remove(id);
+    }
+
+    fn give_place_back(&mut self, id: u32) {
+        let place = match self.table.get_mut(id) {
+            Some(connection) => connection.place.take(),
+            None => self.table.sidr_mut(id).and_then(|sidr| sidr.place.take()),
+        };
+        if let Some(place) = place {
+            self.listeners.leave(place);
+        }
+    }
+
+    /// Sends a DREQ, until there is an answer.
+    fn start_dreq(&mut self, id: u32, private_data: [u8; 220], now: Time) {
+        let tid = self.fresh_tid(id);
+        let retries = self.settings.retries();
+        let Some(connection) = self.table.get_mut(id) else { return };
+        let mad = connection.dreq(tid, private_data);
+        let octets = connection.store(&mad);
+        connection.state = State::DreqSent(Retry::new(retries));
+        let (way, deadline) = (connection.way, now.plus(connection.interval));
+        self.table.set_deadline(id, Some(deadline));
+        self.send(way, octets);
+    }
+
+    /// The connection is over, and the program is told.
+    fn disconnected(&mut self, id: u32, private_data: PrivateData, now: Time) {
+        self.end(id, EventKind::Disconnected { private_data, timed_out: false }, now);
+    }
+
+    /// The connection is over with this event.
+    fn end(&mut self, id: u32, kind: EventKind, now: Time) {
+        let Some(connection) = self.table.get(id) else { return };
+        let event = connection.event(kind);
+        self.tell(event);
+        self.enter_timewait(id, now);
+    }
+
+    fn is_known(&self, id: CommId) -> bool {
+        self.table.is_taken(id.0)
+    }
+}

@@ -1,0 +1,44 @@
+//! RoCE v2 as pure state machines: queue pairs of the types RC, UC and UD over datagrams, and the
+//! connection manager's messages.
+//!
+//! ```text
+//!   wire      what the octets mean: BTH, extended headers, ICRC, GRH
+//!   cm        connection management: messages and the state of every connection
+//!   config    how a queue pair is made, and what is set later
+//!   core      the contract of a queue pair over datagrams
+//!   payload   payloads of posted requests, and octets in and out of lists
+//!   work      states and work queues of UC and UD
+//!   rc        queue pairs of the type RC
+//!   probe     whether a peer speaks RoCE v2
+//!   uc        queue pairs of the type UC
+//!   ud        queue pairs of the type UD
+//!   qp        a queue pair of any type
+//! ```
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod cm;
+mod config;
+mod core;
+mod payload;
+pub mod probe;
+mod qp;
+mod rc;
+#[cfg(test)]
+mod testing;
+pub mod uc;
+pub mod ud;
+pub mod wire;
+mod work;
+
+pub use self::config::{Attributes, Config};
+pub use self::core::DatagramCore;
+pub use qp::Qp;
+pub use rc::{Rc, reasons};
+pub use uc::Uc;
+pub use ud::Ud;
+pub use work::Drops;

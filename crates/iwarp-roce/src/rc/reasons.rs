@@ -1,0 +1,43 @@
+//! Why a reliable connected queue pair came to its end.
+
+use iwarp_types::{Protocol, Reason};
+
+use crate::wire::NakCode;
+
+const fn roce(code: u32, name: &'static str) -> Reason {
+    Reason::new(Protocol::Roce, code, name)
+}
+
+/// NAK codes are told in the low five bits of a syndrome that begins with 011.
+const NAK: u32 = 0x60;
+
+/// The peer asked for what it may not ask for, or in a wrong way.
+pub const INVALID_REQUEST: Reason = roce(NAK | 1, "invalid request");
+/// The peer has no such right, or there is no such memory.
+pub const REMOTE_ACCESS: Reason = roce(NAK | 2, "remote access error").for_a_refused_access();
+const REMOTE_OPERATION: Reason = roce(NAK | 3, "remote operational error");
+
+/// A syndrome without a meaning.
+pub(super) const UNKNOWN_NAK: Reason = roce(0x100, "unknown kind of acknowledgement");
+/// RNR NAKs beyond the limit.
+pub(super) const NO_RECEIVE: Reason =
+    roce(0x101, "no receive was posted in time").for_want_of_a_receive();
+/// An answer that does not fit its request.
+pub const BAD_RESPONSE: Reason = roce(0x102, "answer does not fit its request");
+/// The memory of an own work request was refused.
+pub const LOCAL_MEMORY: Reason = roce(0x103, "memory of a work request was refused");
+
+/// What a NAK says.
+pub(super) const fn of_nak(code: NakCode) -> Reason {
+    match code {
+        NakCode::RemoteAccess => REMOTE_ACCESS,
+        NakCode::RemoteOperation => REMOTE_OPERATION,
+        NakCode::InvalidRequest => INVALID_REQUEST,
+        NakCode::SequenceError | NakCode::InvalidRdRequest => UNKNOWN_NAK,
+    }
+}
+
+/// An error of this side's.
+pub(super) const fn local(what: &'static str) -> Reason {
+    roce(0x104, what)
+}

@@ -1,0 +1,314 @@
+//! What the responder owes the peer: acknowledgements, answers, a NAK.
+//!
+//! Answers go out in the order of their requests. The Reads and Atomics of late are remembered with
+//! what is owed of each; one acknowledgement, for the last request that wants one, stands for all
+//! before it; a NAK is the last word.
+
+use core::time::Duration;
+
+use iwarp_types::{AccessError, Accessor, Memory, Ring, Stag, TaggedOffset, Time};
+
+use crate::config::Attributes;
+use crate::wire::{
+    Aeth, Bth, Burst, Header, Message, NakCode, Position, Psn, Reth, Syndrome, Transport,
+};
+
+/// Congestion is told of at most once in this time.
+const ECHO: Duration = Duration::from_micros(50);
+/// The last acknowledgement is said three times, in case that one is lost.
+const LAST_REPEATS: u8 = 2;
+
+/// A Read or Atomic that was executed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Resource {
+    first: Psn,
+    what: What,
+    /// Packets of the answer that are owed: those from `next` to `end`, in a run that began at
+    /// `begin`. They are counted from the first of the whole answer.
+    begin: u32,
+    next: u32,
+    end: u32,
+    /// Octets of the answer up to where the run ends.
+    octets: u32,
+    /// It was answered once.
+    answered: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    /// From memory, as it is when the answer is sent.
+    Read(Reth),
+    /// The original value.
+    Atomic(u64),
+}
+
+impl Default for What {
+    fn default() -> Self {
+        Self::Atomic(0)
+    }
+}
+
+/// Packets of the answer to a Read of so many octets.
+pub(super) const fn packets(octets: u32, mtu: usize) -> u32 {
+    match octets {
+        0 => 1,
+        _ => octets.div_ceil(mtu as u32),
+    }
+}
+
+/// Everything that is owed.
+#[derive(Debug)]
+pub(super) struct Replies {
+    resources: Ring<Resource>,
+    /// The first resource of which something is owed.
+    owing: u64,
+    /// An acknowledgement of all up to this PSN.
+    ack: Option<Psn>,
+    /// How often it is repeated.
+    repeats: u8,
+    /// A NAK: of what it says, and of which PSN.
+    nak: Option<(Psn, Syndrome)>,
+    /// Word of congestion, and when it was last owed.
+    echo: bool,
+    echoed: Option<Time>,
+}
+
+impl Replies {
+    pub(super) const fn new(resources: usize) -> Self {
+        let resources = Ring::new(resources);
+        Self { resources, owing: 0, ack: None, repeats: 0, nak: None, echo: false, echoed: None }
+    }
+
+    /// Whether something is owed.
+    #[inline]
+    pub(super) fn is_owing(&self) -> bool {
+        self.ack.is_some() || self.nak.is_some() || self.owing < self.resources.tail() || self.echo
+    }
+
+    /// Tells the peer of congestion, unless it has just been told.
+    pub(super) fn echo_congestion(&mut self, now: Time) -> bool {
+        let due = self.echoed.is_none_or(|at| now >= at.plus(ECHO));
+        if due {
+            self.echo = true;
+            self.echoed = Some(now);
+        }
+        due
+    }
+
+    /// Everything up to `psn` was executed, and the peer asks.
+    #[inline]
+    pub(super) const fn acknowledge(&mut self, psn: Psn) {
+        self.ack = Some(psn);
+    }
+
+    /// As [`Self::acknowledge`], for the last time: a peer that does not hear it would ask nobody.
+    pub(super) const fn acknowledge_at_last(&mut self, psn: Psn) {
+        self.acknowledge(psn);
+        self.repeats = LAST_REPEATS;
+    }
+
+    /// Says no to the request of `psn`.
+    pub(super) const fn refuse(&mut self, psn: Psn, syndrome: Syndrome) {
+        self.nak = Some((psn, syndrome));
+    }
+
+    /// The packet that a NAK would ask for has come.
+    #[inline]
+    pub(super) const fn forget_nak(&mut self) {
+        self.nak = None;
+    }
+
+    /// Whether one more Read or Atomic may be taken: the oldest is forgotten for it, unless it has
+    /// not been answered yet.
+    pub(super) fn has_room(&mut self) -> bool {
+        if self.resources.is_full() {
+            let Some(oldest) = self.resources.front() else { return false };
+            return oldest.answered;
+        }
+        true
+    }
+
+    /// Owes the answer to a new Read.
+    pub(super) fn read(&mut self, psn: Psn, reth: Reth, mtu: usize) {
+        let end = packets(reth.length, mtu);
+        let (what, octets) = (What::Read(reth), reth.length);
+        self.push(Resource { first: psn, what, end, octets, ..Resource::default() });
+    }
+
+    /// Owes the answer to a new Atomic.
+    pub(super) fn atomic(&mut self, psn: Psn, original: u64) {
+        let what = What::Atomic(original);
+        self.push(Resource { first: psn, what, end: 1, ..Resource::default() });
+    }
+
+    /// The answer acknowledges all before it as well.
+    fn push(&mut self, resource: Resource) {
+        if self.resources.is_full() {
+            self.resources.pop();
+            self.owing = self.owing.max(self.resources.head());
+            self.skip_answered();
+        }
+        let Ok(slot) = self.resources.next_slot() else { return };
+        *slot = resource;
+        self.resources.push();
+        self.ack = None;
+    }
+
+    /// The peer asks for part of a Read again. It gets it, if it is part of one that is remembered.
+    pub(super) fn repeat_read(&mut self, psn: Psn, reth: Reth, mtu: usize) {
+        self.repeat(psn, |resource, index| {
+            let What::Read(whole) = resource.what else { return None };
+            let skipped = u64::from(index) * mtu as u64;
+            let fits = skipped + u64::from(reth.length) <= u64::from(whole.length)
+                && reth.rkey == whole.rkey
+                && reth.va == whole.va.advanced(skipped)
+                && index < packets(whole.length, mtu);
+            let octets = skipped as u32 + reth.length;
+            fits.then(|| (index + packets(reth.length, mtu), octets))
+        });
+    }
+
+    /// The peer asks again for what an Atomic has found.
+    pub(super) fn repeat_atomic(&mut self, psn: Psn) {
+        self.repeat(psn, |resource, index| {
+            (matches!(resource.what, What::Atomic(_)) && index == 0).then_some((1, 0))
+        });
+    }
+
+    /// Owes an answer, or part of it, again: that of the latest resource for which `run` says where
+    /// the part ends, in packets and octets.
+    fn repeat(&mut self, psn: Psn, run: impl Fn(&Resource, u32) -> Option<(u32, u32)>) {
+        for number in (self.resources.head()..self.resources.tail()).rev() {
+            let resource = self.resources.at(number);
+            let Ok(index) = u32::try_from(psn.ahead_of(resource.first)) else { continue };
+            if let Some((end, octets)) = run(resource, index) {
+                *resource = Resource { begin: index, next: index, end, octets, ..*resource };
+                self.owing = self.owing.min(number);
+            }
+            return;
+        }
+    }
+
+    /// Sends at most so many packets of what is owed. False where no more is, or none fits.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with memory that the peer may not read any more. Nothing is owed then but the
+    /// NAK that says so.
+    pub(super) fn send<M: Memory + ?Sized>(
+        &mut self,
+        most: usize,
+        burst: &mut Burst,
+        attributes: &Attributes,
+        msn: u32,
+        who: Accessor,
+        memory: &M,
+    ) -> Result<bool, NakCode> {
+        if self.echo && !burst.is_full() {
+            self.echo = false;
+            burst.push_congestion(&attributes.path, attributes.pkey, attributes.dest_qp);
+        }
+        for _ in 0..most {
+            if burst.is_full() {
+                return Ok(false);
+            }
+            if self.owing < self.resources.tail() {
+                self.send_answer(burst, attributes, msn, who, memory)?;
+                continue;
+            }
+            // A NAK acknowledges all before it, but see `Rc::ask_for_expected`.
+            let ack = self.ack.map(|psn| (psn, Syndrome::ACK));
+            let gap = Syndrome::Nak(NakCode::SequenceError);
+            let first = ack.filter(|_| self.nak.is_some_and(|(_, syndrome)| syndrome == gap));
+            let next = first.or_else(|| self.nak.take()).or(ack);
+            let Some((psn, syndrome)) = next else { return Ok(false) };
+            match self.repeats.checked_sub(1).filter(|_| first.is_none()) {
+                Some(left) => self.repeats = left,
+                None => self.ack = None,
+            }
+            let message = Message::Acknowledge(Aeth { syndrome, msn });
+            let header = header(attributes, psn, message);
+            let _ = burst.push(&attributes.path, &header, 0, |_, _| Ok::<(), ()>(()));
+        }
+        Ok(true)
+    }
+
+    /// Sends the next packet of the first answer of which one is owed.
+    fn send_answer<M: Memory + ?Sized>(
+        &mut self,
+        burst: &mut Burst,
+        attributes: &Attributes,
+        msn: u32,
+        who: Accessor,
+        memory: &M,
+    ) -> Result<(), NakCode> {
+        let resource = self.resources.at(self.owing);
+        let mtu = attributes.mtu.octets() as u32;
+        let psn = resource.first.plus(resource.next);
+        let aeth = Aeth { syndrome: Syndrome::ACK, msn };
+        match resource.what {
+            What::Atomic(original) => {
+                let message = Message::AtomicAcknowledge { aeth, original };
+                let header = header(attributes, psn, message);
+                let _ = burst.push(&attributes.path, &header, 0, |_, _| Ok::<(), ()>(()));
+            }
+            What::Read(Reth { va, rkey, .. }) => {
+                let skipped = resource.next.saturating_mul(mtu);
+                let payload = resource.octets.saturating_sub(skipped).min(mtu) as usize;
+                let ends = resource.next + 1 == resource.end;
+                let position = Position::of(resource.next == resource.begin, ends);
+                let aeth = (position != Position::Middle).then_some(aeth);
+                let header = header(attributes, psn, Message::ReadResponse { position, aeth });
+                let at: TaggedOffset = va.advanced(u64::from(skipped));
+                let sent = burst.push(&attributes.path, &header, payload, |out, digest| {
+                    gather(memory, who, rkey, at, out, digest)
+                });
+                if let Err(error) = sent {
+                    let code = match error {
+                        AccessError::BadAddress(_) => NakCode::RemoteOperation,
+                        _ => NakCode::RemoteAccess,
+                    };
+                    self.ack = None;
+                    self.owing = self.resources.tail();
+                    self.nak = Some((psn, Syndrome::Nak(code)));
+                    return Err(code);
+                }
+            }
+        }
+        resource.next += 1;
+        if resource.next == resource.end {
+            resource.answered = true;
+            self.skip_answered();
+        }
+        Ok(())
+    }
+
+    /// Moves on to the first resource of which something is owed.
+    fn skip_answered(&mut self) {
+        while self.owing < self.resources.tail() {
+            let resource = self.resources.at(self.owing);
+            if resource.next < resource.end {
+                break;
+            }
+            self.owing += 1;
+        }
+    }
+}
+
+#[inline]
+fn gather<M: Memory + ?Sized>(
+    memory: &M,
+    who: Accessor,
+    rkey: Stag,
+    at: TaggedOffset,
+    out: &mut [u8],
+    digest: &mut iwarp_types::Digest,
+) -> Result<(), AccessError> {
+    memory.gather_remote(who, rkey, at, out, Some(digest))
+}
+
+fn header(attributes: &Attributes, psn: Psn, message: Message) -> Header {
+    let mut bth = Bth::new(attributes.dest_qp, psn);
+    bth.pkey = attributes.pkey;
+    Header { bth, transport: Transport::Rc, deth: None, message }
+}

@@ -1,0 +1,184 @@
+//! Which identifications the peers' IPv4 packets have had, and so which are credible.
+
+use alloc::boxed::Box;
+use alloc::vec;
+
+use iwarp_types::Time;
+
+use super::Identification;
+
+/// How the identifications of a peer's packets are made, from the narrowest to the widest: how many
+/// of the ICRC's bits still guard a packet.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Form {
+    /// Always 0: all 32 bits.
+    Zero,
+    /// The kernel numbers the packets that it cuts from one send: 25 bits.
+    Small,
+    /// A counter, which others may use as well: 20 bits, and fewer after a pause.
+    Near,
+    /// Anything: 16 bits, 15 where packets may be fragmented.
+    Any,
+}
+
+/// What is remembered of the identifications of peers: a fixed number of pairs of addresses, of
+/// which those not heard of for the longest are forgotten first.
+///
+/// A peer of whom nothing is known may have any. Once all packets of a run had a narrower form, no
+/// wider one is accepted, until two packets agree on a new place of the counter: the host may
+/// have been restarted, or several of its queues may count for themselves. Each time that happens
+/// the next run must be twice as long.
+#[derive(Debug)]
+pub struct IdMemory {
+    sets: Box<[[Peer; WAYS]]>,
+    /// Packets so far, by which the oldest of a set is known.
+    turn: u64,
+}
+
+/// Places for one value of the hash.
+const WAYS: usize = 4;
+/// How far a counter may be ahead of the last packet accepted.
+const AHEAD: u16 = 4096;
+/// How far behind a packet may be that others have overtaken.
+const BEHIND: u16 = 256;
+/// Packets that the kernel cuts from one send at most.
+const SMALL: u16 = 128;
+/// Packets in the first run that decides.
+const RUN: u32 = 64;
+
+/// A pair of addresses, the sender's first.
+pub(super) type Pair = (u32, u32);
+
+#[derive(Clone, Copy, Debug)]
+struct Peer {
+    pair: Pair,
+    /// The turn of its last packet; 0 where there is no peer.
+    used: u64,
+    /// What the counter was last, and when.
+    last: Option<(Identification, Time)>,
+    /// The last one that was refused: the next near it proves that the counter is there.
+    refused: Option<Identification>,
+    /// The widest form that is accepted.
+    admitted: Form,
+    /// The widest form of this run.
+    seen: Form,
+    /// Packets of this run that are still to come.
+    left: u32,
+    /// Packets of a whole run.
+    run: u32,
+}
+
+impl Peer {
+    const NOBODY: Self = Self {
+        pair: (0, 0),
+        used: 0,
+        last: None,
+        refused: None,
+        admitted: Form::Any,
+        seen: Form::Zero,
+        left: RUN,
+        run: RUN,
+    };
+}
+
+impl IdMemory {
+    /// A memory for some `peers`; the number is rounded up to a power of two, and at least 4.
+    pub fn new(peers: usize) -> Self {
+        let sets = peers.div_ceil(WAYS).next_power_of_two();
+        Self { sets: vec![[Peer::NOBODY; WAYS]; sets].into_boxed_slice(), turn: 0 }
+    }
+
+    /// Whether a packet between these two may have this identification; if so, it is remembered.
+    pub(super) fn admit(&mut self, pair: Pair, id: Identification, now: Time) -> bool {
+        let peer = self.peer(pair);
+        let mut form = peer.form(id, now);
+        if form > peer.admitted {
+            let agrees = peer.refused.is_some_and(|refused| near(refused, id, 0));
+            peer.refused = (!agrees).then_some(id);
+            if !agrees {
+                return false;
+            }
+            // The counter begins anew there.
+            (peer.last, form) = (None, Form::Near);
+            peer.admitted = Form::Any;
+            peer.run = peer.run.saturating_mul(2);
+            peer.begin_run();
+        }
+        if form >= Form::Near {
+            peer.advance(id, now);
+        }
+        peer.seen = peer.seen.max(form);
+        peer.left -= 1;
+        if peer.left == 0 {
+            peer.admitted = peer.seen;
+            peer.begin_run();
+        }
+        true
+    }
+
+    /// The widest form that is admitted between these two.
+    #[cfg(test)]
+    pub(super) fn admitted(&mut self, pair: Pair) -> Form {
+        self.peer(pair).admitted
+    }
+
+    /// What is known of a pair: nothing, where it is new.
+    fn peer(&mut self, pair: Pair) -> &mut Peer {
+        self.turn += 1;
+        let (source, destination) = pair;
+        let hash = u64::from(source) << 32 | u64::from(destination);
+        // The golden ratio spreads neighbouring addresses well.
+        let hash = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let set = &mut self.sets[hash as usize & (self.sets.len() - 1)];
+        let known = set.iter().position(|peer| peer.used != 0 && peer.pair == pair);
+        let place = known.unwrap_or_else(|| {
+            let oldest = (0..WAYS).min_by_key(|place| set[*place].used).unwrap_or(0);
+            set[oldest] = Peer { pair, ..Peer::NOBODY };
+            oldest
+        });
+        set[place].used = self.turn;
+        &mut set[place]
+    }
+}
+
+impl Peer {
+    /// The narrowest form that an identification has.
+    fn form(&self, id: Identification, now: Time) -> Form {
+        match id {
+            Identification { number: 0, may_fragment: false } => Form::Zero,
+            Identification { number: ..SMALL, may_fragment: false } => Form::Small,
+            // The first one says where a counter stands.
+            _ => match self.last {
+                Some((last, then)) => {
+                    let pause = now.0.saturating_sub(then.0).as_millis();
+                    if near(last, id, pause) { Form::Near } else { Form::Any }
+                }
+                // The first one says where a counter stands.
+                None => Form::Near,
+            },
+        }
+    }
+
+    fn begin_run(&mut self) {
+        (self.left, self.seen) = (self.run, Form::Zero);
+    }
+
+    /// Moves the counter, but never back to what others have overtaken.
+    fn advance(&mut self, id: Identification, now: Time) {
+        let overtaken = self.last.is_some_and(|(last, _)| {
+            last.may_fragment == id.may_fragment
+                && (1..=BEHIND).contains(&last.number.wrapping_sub(id.number))
+        });
+        if !overtaken {
+            self.last = Some((id, now));
+        }
+    }
+}
+
+/// Whether a counter that stood at `last` may be at `id` after so many milliseconds: Linux adds up
+/// to one for each of them.
+fn near(last: Identification, id: Identification, pause: u128) -> bool {
+    let ahead = u128::from(id.number.wrapping_sub(last.number));
+    let behind = last.number.wrapping_sub(id.number);
+    last.may_fragment == id.may_fragment && (ahead <= u128::from(AHEAD) + pause || behind <= BEHIND)
+}

@@ -1,0 +1,34 @@
+//! What the octets of a RoCE v2 packet mean, from the base transport header (BTH) on.
+//!
+//! ```text
+//!   UDP | BTH 12 | extended headers | payload | pad 0..3 | ICRC 4
+//! ```
+
+mod bth;
+mod burst;
+mod counters;
+mod extended;
+pub mod grh;
+pub mod icrc;
+mod opcode;
+mod packet;
+mod path;
+mod psn;
+mod receive;
+mod source_port;
+
+pub use bth::{BTH_LEN, Bth, GSI_QP, MULTICAST_QP, Pkey};
+pub use burst::{Burst, Numbering, Train};
+pub use counters::Counters;
+pub use extended::{Aeth, AtomicEth, AtomicKind, Deth, NakCode, Reth, RnrTimer, Syndrome};
+pub use opcode::{Opcode, Operation, Position, Tail, Transport};
+pub use packet::{Header, Malformed, Message, Packet, SendTail, padding};
+pub use path::{Mtu, Path};
+pub use psn::Psn;
+pub use receive::{Received, receive};
+pub use source_port::source_port;
+
+/// UDP port of RoCE v2.
+pub const PORT: u16 = 4791;
+/// Octets of the invariant CRC behind each packet.
+pub const ICRC_LEN: usize = 4;

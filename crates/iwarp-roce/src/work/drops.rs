@@ -1,0 +1,30 @@
+//! Why packets were dropped.
+
+/// How many packets a queue pair has dropped, by the reason. Nobody is answered.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Drops {
+    /// The state, the type of queue pair, its number or the address did not fit.
+    pub stray: u64,
+    /// The partition key did not fit.
+    pub pkey: u64,
+    /// The Q_Key did not fit.
+    pub qkey: u64,
+    /// No receive was there.
+    pub no_receive: u64,
+    /// The receive was too short.
+    pub too_short: u64,
+    /// The packet was out of its sequence, or the message had lost one before.
+    pub sequence: u64,
+    /// The packet has a length that it may not have.
+    pub length: u64,
+    /// The peer's buffer here, or the right to it, was refused.
+    pub access: u64,
+}
+
+impl Drops {
+    /// All of them.
+    pub const fn total(&self) -> u64 {
+        let Self { stray, pkey, qkey, no_receive, too_short, sequence, length, access } = *self;
+        stray + pkey + qkey + no_receive + too_short + sequence + length + access
+    }
+}

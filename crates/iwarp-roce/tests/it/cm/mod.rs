@@ -1,0 +1,10 @@
+//! The connection manager, from outside.
+
+mod capture;
+mod datagrams;
+mod endings;
+mod network;
+mod rules;
+mod scene;
+mod strangers;
+mod vectors;

@@ -1,0 +1,135 @@
+//! Peers that mean no good.
+
+use std::net::IpAddr;
+
+use iwarp_roce::cm::message::{CMA_HEADER_LEN, CmaHeader, Message, gid};
+use iwarp_roce::cm::{EventKind, Mad, RejectReason, Settings};
+use iwarp_roce::wire::Path;
+
+use crate::cm::scene::*;
+
+/// REQs of different strangers: one for each number.
+struct Flood {
+    req: Mad,
+}
+
+impl Flood {
+    fn new() -> Self {
+        let mut scene = Scene::new();
+        scene.connect();
+        Self { req: scene.lose(A).remove(0) }
+    }
+
+    fn datagram(&self, number: u32, source: IpAddr) -> (Mad, Path) {
+        let mut mad = self.req.clone();
+        let mut path = way(A);
+        path.address.source = source;
+        let Message::Req(req) = &mut mad.message else { panic!() };
+        req.local_comm_id = 1 + number;
+        req.local_qpn = 2 + number;
+        req.primary.local_gid = gid(source);
+        let header = CmaHeader { source_port: 1, source, destination: address(B) };
+        req.private_data[..CMA_HEADER_LEN].copy_from_slice(&header.write());
+        (mad, path)
+    }
+}
+
+fn requests(scene: &mut Scene) -> usize {
+    let events = scene.events(B);
+    assert!(events.iter().all(|event| matches!(event.kind, EventKind::ConnectRequest(_))));
+    events.len()
+}
+
+#[test]
+fn a_flood_of_requests_is_bounded_and_keeps_nobody_out() {
+    let flood = Flood::new();
+    let mut scene = Scene::new();
+    let now = scene.now;
+    for number in 0..10_000 {
+        let (mad, path) = flood.datagram(number, [192, 0, 2, 1].into());
+        scene.ends[B].receive(&mad.write(), &path, now);
+    }
+    assert_eq!(requests(&mut scene), 8, "the backlog");
+    assert_eq!(scene.ends[B].len(), 8);
+    scene.connect();
+    scene.settle();
+    assert_eq!(requests(&mut scene), 1, "another address has its share");
+    // From ever new addresses, there is an end to that as well.
+    for number in 0..10_000 {
+        let source = [198, 18, (number >> 8) as u8, number as u8].into();
+        let (mad, path) = flood.datagram(20_000 + number, source);
+        scene.ends[B].receive(&mad.write(), &path, now);
+    }
+    assert_eq!(scene.ends[B].len(), 16);
+    assert!(scene.ends[B].dropped() >= 19_900);
+    scene.events(A);
+    scene.assert_nothing_is_left();
+}
+
+#[test]
+fn refusals_that_are_kept_are_bounded() {
+    let flood = Flood::new();
+    let few = Settings { stored_answers: 4, ..settings(B) };
+    let mut scene = Scene::with([settings(A), few]);
+    let now = scene.now;
+    for number in 0..1000 {
+        let (mad, path) = flood.datagram(number, address(A));
+        scene.ends[B].receive(&mad.write(), &path, now);
+        let (b, _) = scene.request();
+        scene.ends[B].reject(b, RejectReason::Consumer, &[], now).unwrap();
+        scene.lose(B);
+        assert!(scene.ends[B].len() <= 4);
+    }
+    // The latest are still known.
+    let (mad, path) = flood.datagram(999, address(A));
+    scene.ends[B].receive(&mad.write(), &path, now);
+    assert!(scene.events(B).is_empty());
+    let (mad, path) = flood.datagram(0, address(A));
+    scene.ends[B].receive(&mad.write(), &path, now);
+    assert_eq!(requests(&mut scene), 1);
+    scene.assert_nothing_is_left();
+}
+
+#[test]
+fn datagrams_that_nobody_takes_out_are_bounded() {
+    let mut scene = Scene::new();
+    let now = scene.now;
+    let (a, _) = scene.established();
+    scene.disconnect(A, a);
+    let mut dreq = scene.lose(A).remove(0);
+    let Message::Dreq(message) = &mut dreq.message else { panic!() };
+    message.remote_comm_id ^= 1;
+    for _ in 0..5000 {
+        scene.ends[B].receive(&dreq.write(), &way(A), now);
+    }
+    assert_eq!(scene.lose(B).len(), 1024);
+}
+
+/// A peer that asks for hours gets seconds.
+#[test]
+fn times_of_a_peer_are_believed_within_bounds() {
+    use iwarp_roce::cm::TimeCode;
+    for code in [0, 31] {
+        let mut scene = Scene::new();
+        scene.connect();
+        let mut mad = scene.lose(A).remove(0);
+        let Message::Req(req) = &mut mad.message else { panic!() };
+        req.local_response_timeout = TimeCode::new(code);
+        req.remote_response_timeout = TimeCode::new(code);
+        req.primary.local_ack_timeout = TimeCode::new(code);
+        scene.give(B, &mad);
+        let (b, _) = scene.request();
+        let start = scene.now;
+        scene.accept(b);
+        let interval = scene.ends[B].next_timeout().unwrap().0 - start.0;
+        let (shortest, longest) = (TimeCode::new(16).duration(), TimeCode::new(20).duration());
+        assert!((shortest..=longest).contains(&interval));
+        scene.ends[B].packet_arrived(B_QP);
+        scene.events(B);
+        scene.disconnect(B, b);
+        scene.pass_all();
+        let took = scene.now.0 - start.0;
+        assert!(took <= 17 * longest + TimeCode::new(24).duration(), "{took:?}");
+        scene.assert_nothing_is_left();
+    }
+}
