@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Instant;
 
+use iwarp::cm::ConnectParams;
 use iwarp::session::{BlockPool, Config, Exposed, GRANT_LEN, Listener, RemoteGrant, Session};
 use iwarp::{Access, Device};
 
@@ -55,8 +56,8 @@ fn serve(listener: &Listener) -> Result<(), Failure> {
     for number in 0..ENTRIES {
         insert(&table, &format!("key-{number}"), &format!("the value of {number}"))?;
     }
-    let mut config = Config::default();
-    config.params.private_data = table.grant().to_octets().to_vec();
+    let params = ConnectParams::new().private_data(table.grant().to_octets());
+    let config = Config::new().params(params);
     let prepared = config.prepare(request.pd())?;
     let pool = BlockPool::new(request.pd(), 1, 1)?;
     let nothing = prepared.recv(pool.take().ok_or("no block is free")?);

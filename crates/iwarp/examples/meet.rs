@@ -12,8 +12,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
 
 use iwarp::{
-    CompletionQueue, Device, Payload, Peer, QpState, QueuePairAttributes, RecvRequest, SendOp,
-    SendRequest, WcStatus, WorkCompletion,
+    CompletionQueue, Device, Payload, Peer, QpState, QueuePairAttributes, RecvRequest, SendRequest,
+    WcStatus, WorkCompletion,
 };
 
 const PORT: u16 = 18515;
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let qp = pd.create_addressable_qp(&QueuePairAttributes::new(&cq, &cq))?;
     let region = pd.allocate(64, iwarp::Access::LOCAL_WRITE)?;
     qp.modify(QpState::Init)?;
-    qp.post_recv(&RecvRequest { wr_id: 1, sges: &[region.whole()] })?;
+    qp.post_recv(&RecvRequest::new(1, &[region.whole()]))?;
 
     let server = env::args().nth(1);
     let mut stream = match &server {
@@ -46,9 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     qp.connect_to(&peer)?;
     qp.modify(QpState::Rts)?;
     let words = if server.is_some() { "I came to you." } else { "I waited for you." };
-    let op = SendOp::Send { solicited: false, invalidate: None };
-    let payload = Payload::Inline(words.as_bytes());
-    qp.post_send(&SendRequest { wr_id: 2, op, payload, signaled: true, fence: false })?;
+    qp.post_send(&SendRequest::send(2, Payload::Inline(words.as_bytes())).signaled())?;
     for _ in 0..2 {
         let completion = wait(&cq);
         if completion.status != WcStatus::Success {

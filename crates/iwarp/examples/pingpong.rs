@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use iwarp::cm::{self, ConnectParams, Listener};
 use iwarp::{
-    Access, CompletionQueue, Device, MemoryRegion, Payload, QueuePair, QueuePairAttributes,
-    RecvRequest, SendOp, SendRequest, WcOp, WcStatus,
+    Access, CompletionQueue, Device, MemoryRegion, QueuePair, QueuePairAttributes, RecvRequest,
+    SendRequest, WcOp, WcStatus,
 };
 
 const ROUNDS: u32 = 20_000;
@@ -84,19 +84,13 @@ impl Player {
 
     fn post_recv(&self) -> Result<(), Failure> {
         let sges = &[self.memory.sge(LEN, LEN)];
-        Ok(self.qp.post_recv(&RecvRequest { wr_id: 0, sges })?)
+        Ok(self.qp.post_recv(&RecvRequest::new(0, sges))?)
     }
 
     fn throw(&self, ball: u32) -> Result<(), Failure> {
         let buffer = self.memory.buffer().ok_or("the library allocated it")?;
         buffer.write_at(0, &ball.to_be_bytes());
-        Ok(self.qp.post_send(&SendRequest {
-            wr_id: 0,
-            op: SendOp::Send { solicited: false, invalidate: None },
-            payload: Payload::Sges(&[self.memory.sge(0, LEN)]),
-            signaled: true,
-            fence: false,
-        })?)
+        Ok(self.qp.post_send(&SendRequest::send(0, &[self.memory.sge(0, LEN)]).signaled())?)
     }
 
     /// Polls until a message has come; completions of sends come by meanwhile.

@@ -5,6 +5,7 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::thread;
 
+use iwarp::cm::ConnectParams;
 use iwarp::session::{BlockPool, Config, Exposed, GRANT_LEN, Listener, RemoteGrant, Session};
 use iwarp::{Access, Device};
 
@@ -41,8 +42,8 @@ fn serve(listener: &Listener) -> Result<(), Failure> {
         row.extend(height.to_be_bytes());
         table.write_at(number * ROW, &row);
     }
-    let mut config = Config::default();
-    config.params.private_data = table.grant().to_octets().to_vec();
+    let params = ConnectParams::new().private_data(table.grant().to_octets());
+    let config = Config::new().params(params);
     let prepared = config.prepare(request.pd())?;
     let pool = BlockPool::new(request.pd(), 1, 1)?;
     let nothing = prepared.recv(pool.take().ok_or("no block is free")?);

@@ -44,7 +44,7 @@ fn main() -> Result<()> {
     let device = Device::open()?;
     let addr: SocketAddr = addr.parse()?;
     let depth = depth.parse()?;
-    let params = ConnectParams { private_data: Vec::new(), ird: depth, ord: depth };
+    let params = ConnectParams::new().ird(depth).ord(depth);
     let end = End::new(&device)?;
     let connection = match role.as_str() {
         "listen" => {
@@ -163,7 +163,7 @@ impl Exchange {
     fn send(&mut self, len: usize, _: u32) -> Result<()> {
         self.command(Command::TakeSend, len, 1)?;
         self.end.fill(&self.end.own, self.seed, len);
-        self.end.post(SEND, self.end.own.sge(0, len), None)?;
+        self.end.post(SendOp::SEND, self.end.own.sge(0, len), None)?;
         self.end.wait(WcOp::Send)?;
         self.answer()?;
         Ok(())
@@ -241,8 +241,6 @@ impl Exchange {
 
 type Operation = fn(&mut Exchange, usize, u32) -> Result<()>;
 
-const SEND: SendOp = SendOp::Send { solicited: false, invalidate: None };
-
 /// A queue pair and its memory.
 struct End {
     qp: QueuePair,
@@ -302,19 +300,18 @@ impl End {
     fn post(&self, op: SendOp, sge: Sge, number: Option<usize>) -> Result<()> {
         let wr_id = number.unwrap_or(0) as u64;
         let payload = Payload::Sges(&[sge]);
-        let request = SendRequest { wr_id, op, payload, signaled: true, fence: false };
+        let request = SendRequest::new(wr_id, op, payload).signaled();
         Ok(self.qp.post_send(&request)?)
     }
 
     /// Makes room for the next message, untouched.
     fn post_recv(&self) -> Result<()> {
         self.fill(&self.inbox, 0, 0);
-        Ok(self.qp.post_recv(&RecvRequest { wr_id: 0, sges: &[self.inbox.whole()] })?)
+        Ok(self.qp.post_recv(&RecvRequest::new(0, &[self.inbox.whole()]))?)
     }
 
     fn send(&self, message: &[u8]) -> Result<()> {
-        let payload = Payload::Inline(message);
-        let request = SendRequest { wr_id: 0, op: SEND, payload, signaled: true, fence: false };
+        let request = SendRequest::send(0, Payload::Inline(message)).signaled();
         self.qp.post_send(&request)?;
         self.wait(WcOp::Send)?;
         Ok(())

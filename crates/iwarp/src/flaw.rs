@@ -19,6 +19,8 @@ pub enum Flaw {
     LeaseForEver,
     /// A stream that was silenced is not put back for one who needs its epoll.
     StaysSilenced,
+    /// A stream without a descriptor that becomes ready wakes no thread that sleeps.
+    WakeLost,
     /// A forked child is not found out. (The simulator leaves its pretence out.)
     ForkUnchecked,
 }

@@ -8,8 +8,8 @@
 //!   cm       connection manager: bind, listen, resolve, connect, accept, reject, disconnect
 //!   rendezvous, startup
 //!            how queue pairs meet without the connection manager; MPA start-up (private)
-//!   engine   who moves the octets, and when (private)
-//!   port     the streams of octets under all that, and what makes them (hidden)
+//!   engine   who moves the bytes, and when (private)
+//!   port     the streams of bytes under all that, and what makes them (hidden)
 //!   wire     protocols in place of iWARP (hidden)
 //! ```
 //!
@@ -20,7 +20,7 @@
 //! scatter/gather element is a number that is checked against what is registered: a wrong one is
 //! an error completion, never an access. [`session`] needs no such promise: there the types see to
 //! it that memory is the program's or the network's. A [`Buffer`] is memory that the library owns, and gives
-//! no references to octets that a peer may change.
+//! no references to bytes that a peer may change.
 
 pub mod cm;
 mod engine;
@@ -32,25 +32,30 @@ mod rendezvous;
 #[doc(hidden)]
 pub mod report;
 pub mod session;
+mod setters;
 mod startup;
 pub mod verbs;
 #[doc(hidden)]
 pub mod wire;
 
+#[doc(hidden)]
+pub use engine::counted::COUNTER_NAMES;
 pub use engine::devices::NamedDevice;
 pub use engine::endpoint::Ended;
-pub use engine::options::{KeepAlive, Log, OptionError, Options, Personality, RtrTypes, Users};
+pub use engine::options::{KeepAlive, Log, OptionError, Options, Personality, Users, Wire};
+pub use engine::policy::Behaviours;
 #[doc(hidden)]
 pub use engine::turns::Turns;
 pub use iwarp_mem::Buffer;
 pub use iwarp_types::{
-    Access, AtomicOp, Bind, Extensions, Payload, PostError, Protocol, QpState, Reason, RecvRequest,
-    SendOp, SendRequest, Sge, Stag, TaggedOffset, TransitionError, WcOp, WcStatus, WorkCompletion,
+    Access, AddressVector, AtomicOp, Bind, Destination, Extensions, Payload, PostError, Protocol,
+    QpState, QpType, Reason, RecvRequest, RtrTypes, SendOp, SendRequest, Sge, SourceQp, Stag,
+    TaggedOffset, TransitionError, WcOp, WcStatus, WorkCompletion,
 };
 pub use rendezvous::{Peer, Retry};
 pub use report::REPORT;
 pub use verbs::{
-    AsyncEvent, Capabilities, CompletionChannel, CompletionQueue, Device, DeviceAttributes, Gid,
-    Look, MemoryRegion, MemoryWindow, ModifyError, ProtectionDomain, QueuePair,
-    QueuePairAttributes, SharedReceiveQueue,
+    AsyncEvent, Capabilities, CompletionChannel, CompletionQueue, DatagramAttributes, Device,
+    DeviceAttributes, Gid, Look, MemoryRegion, MemoryWindow, ModifyError, ProtectionDomain,
+    QueuePair, QueuePairAttributes, SharedReceiveQueue,
 };

@@ -10,6 +10,7 @@
 //! the stream or before. The connection manager and
 //! [`QueuePair::connect_to`](crate::QueuePair::connect_to) are iWARP's and refuse such a queue pair.
 
+pub use iwarp_roce::wire::grh;
 pub use iwarp_types::{
     AccessError, Accessor, BoxedCore, Cause, Core, Disposition, Event, Memory, PdId, QpId, Receive,
     ReceivePool, StreamCore, Time, Wanted,

@@ -74,7 +74,6 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-const SEND: SendOp = SendOp::Send { solicited: false, invalidate: None };
 /// Messages before counting begins, and while it lasts.
 const WARM_UP: usize = 1500;
 const COUNTED: usize = 4000;
@@ -94,7 +93,7 @@ fn next(cq: &CompletionQueue) -> WorkCompletion {
 }
 
 fn post(end: &End, op: SendOp, payload: Payload<'_>) {
-    let request = SendRequest { wr_id: 1, op, payload, signaled: true, fence: false };
+    let request = SendRequest::new(1, op, payload).signaled();
     let deadline = Instant::now() + DEADLINE;
     while let Err(error) = end.qp.post_send(&request) {
         assert_eq!(error, PostError::QueueFull);
@@ -122,8 +121,8 @@ fn steps<'a>(client: &'a End, server: &'a End) -> Vec<(&'static str, Step<'a>)> 
     let (stag, to) = (theirs.rkey(), theirs.base());
     let sends = move |number: usize| {
         let which = number % 3;
-        server.qp.post_recv(&RecvRequest { wr_id: 0, sges: &sinks[which] }).unwrap();
-        post(client, SEND, Payload::Sges(&sources[which]));
+        server.qp.post_recv(&RecvRequest::new(0, &sinks[which])).unwrap();
+        post(client, SendOp::SEND, Payload::Sges(&sources[which]));
         next(&server.recv_cq);
         next(&client.send_cq);
     };
@@ -131,10 +130,10 @@ fn steps<'a>(client: &'a End, server: &'a End) -> Vec<(&'static str, Step<'a>)> 
     let (back_sinks, back_sources) = (lists(&ours), lists(&theirs));
     let both_ways = move |number: usize| {
         let which = number % 3;
-        server.qp.post_recv(&RecvRequest { wr_id: 0, sges: &back_sources[which] }).unwrap();
-        client.qp.post_recv(&RecvRequest { wr_id: 0, sges: &back_sinks[which] }).unwrap();
-        post(client, SEND, Payload::Sges(&back_sinks[which]));
-        post(server, SEND, Payload::Sges(&back_sources[which]));
+        server.qp.post_recv(&RecvRequest::new(0, &back_sources[which])).unwrap();
+        client.qp.post_recv(&RecvRequest::new(0, &back_sinks[which])).unwrap();
+        post(client, SendOp::SEND, Payload::Sges(&back_sinks[which]));
+        post(server, SendOp::SEND, Payload::Sges(&back_sources[which]));
         next(&server.recv_cq);
         next(&client.recv_cq);
         next(&client.send_cq);
@@ -151,9 +150,9 @@ fn steps<'a>(client: &'a End, server: &'a End) -> Vec<(&'static str, Step<'a>)> 
         next(&client.send_cq);
     };
     let inline = move |_| {
-        server.qp.post_recv(&RecvRequest { wr_id: 0, sges: &[] }).unwrap();
+        server.qp.post_recv(&RecvRequest::new(0, &[])).unwrap();
         post(client, SendOp::Write { stag, to }, Payload::Inline(&[7; 200]));
-        post(client, SEND, Payload::Inline(&[]));
+        post(client, SendOp::SEND, Payload::Inline(&[]));
         next(&server.recv_cq);
         next(&client.send_cq);
         next(&client.send_cq);
@@ -200,7 +199,7 @@ fn nothing_is_allocated_per_message() {
     // With one test at a time the harness runs it itself.
     IS_HARNESS.set(false);
     for (crc, markers) in [(true, false), (false, false), (true, true)] {
-        let options = Options { crc, markers, ..Options::default() };
+        let options = Options::new().crc(crc).markers(markers);
         let (client, server) = Setup::both(&options).connect();
         let mut steps = steps(&client, &server);
         // All of them first: what one leaves in the pools serves the others.
@@ -212,6 +211,7 @@ fn nothing_is_allocated_per_message() {
         }
     }
     blocked();
+    packets();
 }
 
 /// A caller that blocks for each message.
@@ -227,10 +227,9 @@ fn blocked() {
     let receiver = server_pd.create_qp(&iwarp::QueuePairAttributes::new(&theirs, &theirs)).unwrap();
     let _connections = common::couple(&client, &sender, &listener, &receiver);
     let message = || {
-        receiver.post_recv(&RecvRequest { wr_id: 0, sges: &[] }).unwrap();
+        receiver.post_recv(&RecvRequest::new(0, &[])).unwrap();
         theirs.request_notify(false);
-        let payload = Payload::Inline(&[]);
-        let request = SendRequest { wr_id: 1, op: SEND, payload, signaled: true, fence: false };
+        let request = SendRequest::send(1, Payload::Inline(&[])).signaled();
         sender.post_send(&request).unwrap();
         let event = channel.wait(Some(Duration::from_secs(20))).unwrap();
         assert_eq!(event, Some(theirs.number()));
@@ -239,4 +238,51 @@ fn blocked() {
     };
     (0..WARM_UP).for_each(|_| message());
     assert_steady("blocked receiver", |_| message());
+}
+
+/// Packets through datagram ports, as trains and one by one, over UDP and in memory.
+fn packets() {
+    use iwarp::port::{
+        DatagramNetwork, DatagramSettings, MemoryDatagrams, Outbox, Sent, datagrams,
+    };
+    use iwarp_roce::wire::{Bth, Header, Message, Path, Position, Psn, SendTail, Transport};
+    use std::convert::Infallible;
+    use std::net::{IpAddr, Ipv4Addr};
+
+    let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let header = Header {
+        bth: Bth::new(17, Psn::new(0)),
+        transport: Transport::Uc,
+        deth: None,
+        message: Message::Send { position: Position::Only, tail: SendTail::Plain },
+    };
+    let exchange = |what: &str, network: &dyn DatagramNetwork, segmenting| {
+        let settings = DatagramSettings { segmenting, ..DatagramSettings::default() };
+        let open = || network.open((ip, 0).into(), &settings).unwrap();
+        let (from, to) = (open(), open());
+        let way = iwarp_types::AddressVector::new(ip, ip);
+        let mut path = Path::new(way, from.local_addr().port());
+        path.destination_port = to.local_addr().port();
+        path.address.traffic_class = 8;
+        let mut outbox = Outbox::new(&*from, 1 << 16);
+        let mut exchange = |_| {
+            let burst = outbox.fill(&*from).unwrap();
+            for _ in 0..8 {
+                let fill = |_: &mut [u8], _: &mut iwarp_types::Digest| Ok::<(), Infallible>(());
+                let Ok(()) = burst.push(&path, &header, 512, fill);
+            }
+            assert_eq!(outbox.flush(&*from).unwrap(), Sent::All);
+            let mut got = 0;
+            let deadline = Instant::now() + DEADLINE;
+            while got < 8 {
+                assert!(Instant::now() < deadline, "waited too long");
+                let _ = to.receive(&mut |_, _| got += 1);
+            }
+        };
+        (0..WARM_UP).for_each(&mut exchange);
+        assert_steady(what, exchange);
+    };
+    exchange("trains over UDP", &*datagrams(), true);
+    exchange("packets over UDP", &*datagrams(), false);
+    exchange("packets in memory", &*MemoryDatagrams::new(1).host(ip), true);
 }

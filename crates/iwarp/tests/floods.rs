@@ -153,7 +153,7 @@ fn during(
 
 /// Options whose start-up timeout is too long for a test to get rid of strangers by it.
 fn patient(max_pending: usize) -> Options {
-    Options { max_pending, startup_timeout: DEADLINE * 10, ..hasty() }
+    hasty().max_pending(max_pending).startup_timeout(DEADLINE * 10)
 }
 
 #[test]
@@ -352,7 +352,7 @@ fn is_terminated() {
         }
     }
     // A peer of our own kind whose programs see another device than those here.
-    let options = Options { tell_personality: true, ..hasty() };
+    let options = hasty().tell_personality(true);
     let telling = Station::new(options);
     let (_end, mut raw, _) = telling.accept(&request(), &ConnectParams::default());
     raw.send_ulpdu(&write(Stag(0x6957_4152), 0x5048_454c_0100_002f, &[]));
@@ -387,7 +387,7 @@ fn kept_by_the_system(port: u16) -> usize {
 /// reads nothing.
 fn slow_readers(peers: usize, send_memory: usize) -> usize {
     const OCTETS: usize = 1 << 20;
-    let station = Station::new(Options { send_memory, ..hasty() });
+    let station = Station::new(hasty().send_memory(send_memory));
     let ends: Vec<_> = (0..peers)
         .map(|_| {
             let (end, mut raw, _) = station.accept(&request(), &ConnectParams::default());

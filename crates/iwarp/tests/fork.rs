@@ -5,7 +5,7 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use iwarp::cm::{ConnectParams, ConnectionState, EventChannel, Id, Listener, connect};
 use iwarp::session;
-use iwarp::verbs::{RegisterError, WindowType};
+use iwarp::verbs::{Prefetch, RegisterError, WindowType};
 use iwarp::{
-    Access, CompletionChannel, CompletionQueue, Device, ModifyError, Options, Payload, PostError,
-    QpState, QueuePair, QueuePairAttributes, RecvRequest, SendOp, SendRequest,
+    Access, CompletionChannel, CompletionQueue, DatagramAttributes, Device, ModifyError, Options,
+    Payload, PostError, QpState, QueuePair, QueuePairAttributes, RecvRequest, SendRequest,
 };
 
 use crate::common::{DEADLINE, End, Setup, couple, parts};
@@ -94,7 +94,7 @@ fn begin_anew(addr: SocketAddr) {
 fn serve_one(device: &Device, listener: &Listener) -> Vec<u8> {
     let (pd, send_cq, recv_cq, qp) = parts(device, 8);
     let sink = pd.allocate(64, Access::LOCAL_WRITE).unwrap();
-    qp.post_recv(&RecvRequest { wr_id: 0, sges: &[sink.whole()] }).unwrap();
+    qp.post_recv(&RecvRequest::new(0, &[sink.whole()])).unwrap();
     let incoming = listener.accept(Some(DEADLINE)).unwrap().expect("nobody connects");
     let connection = incoming.accept(&qp, &ConnectParams::default()).unwrap();
     let device = device.clone();
@@ -133,14 +133,14 @@ fn what_a_child_inherits_answers_with_errors_and_can_be_dropped() {
         noisy.request_notify(false);
         assert!(client.pd.allocate(64, Access::LOCAL_WRITE).is_err());
         assert!(client.pd.allocate_window(WindowType::TwoA).is_err());
-        let receive = RecvRequest { wr_id: 0, sges: &[] };
+        let receive = RecvRequest::new(0, &[]);
         assert_eq!(srq.post(&receive), Err(PostError::WrongState));
         assert_eq!(client.qp.post_recv(&receive), Err(PostError::WrongState));
         assert_eq!(client.qp.post_send(&inline(b"x")), Err(PostError::WrongState));
         assert_eq!((client.qp.state(), client.qp.is_connected()), (QpState::Err, false));
         assert!(client.qp.modify(QpState::Reset).is_err());
         assert_eq!((client.qp.outstanding(), client.device.connections()), ((0, 0), 0));
-        assert_eq!(client.device.poll_async_event(), None);
+        refused(client.device.poll_async_event());
         refused(make_qp(&client));
         assert!(window.next_stag().is_err());
         refused(id.bind("127.0.0.1:0".parse().unwrap()));
@@ -215,7 +215,8 @@ fn refused<T>(result: io::Result<T>) {
     assert_eq!(result.err().and_then(|error| error.raw_os_error()), Some(libc::ENODEV));
 }
 
-/// Forks while this thread has a completion queue locked, so that the child finds it locked for ever.
+/// Forks while this thread has a completion queue locked, so that the child finds it locked for
+/// ever.
 fn fork_with_a_lock_held(cq: &CompletionQueue, child: impl FnOnce()) -> Forked {
     let (mut child, mut forked) = (Some(child), None);
     let fork = |_| forked = Some(Forked::new(|| child.take().unwrap()()));
@@ -266,7 +267,7 @@ fn verbs_in_a_child_answer_and_none_hangs() {
         assert_eq!(device.options().personality, device.personality());
         assert!(device.attributes().max_qp > 0 && !device.addresses().unwrap().is_empty());
         assert!(device.async_fd().as_raw_fd() >= 0);
-        assert_eq!(device.poll_async_event(), None);
+        refused(device.poll_async_event());
         device.discard_async_events(|_| true);
 
         let pd = device.alloc_pd();
@@ -281,11 +282,17 @@ fn verbs_in_a_child_answer_and_none_hangs() {
             assert!(unsafe { pd.register_raw(place, 8, Access::LOCAL_WRITE) }.is_err());
             // SAFETY: likewise.
             assert!(unsafe { pd.register_raw_at(place, 8, 0, Access::LOCAL_WRITE) }.is_err());
+            // SAFETY: likewise.
+            assert!(unsafe { pd.register_everything(Access::ON_DEMAND) }.is_err());
+            assert!(pd.register_part(Arc::clone(&buffer), 0..8, Access::LOCAL_WRITE).is_err());
+            assert!(pd.adopt(lkey).is_err());
+            assert!(pd.prefetch(region.whole(), Prefetch::Read).is_err());
+            assert!(pd.check_advice(region.whole(), Prefetch::Read).is_err());
             assert!(pd.allocate_window(WindowType::TwoA).is_err());
             refused(pd.create_qp(&attributes));
             refused(pd.create_addressable_qp(&attributes));
             let srq = pd.create_srq(8, 1);
-            let receive = RecvRequest { wr_id: 0, sges: &[] };
+            let receive = RecvRequest::new(0, &[]);
             assert_eq!(srq.post(&receive), Err(PostError::WrongState));
             assert_eq!(srq.number(), 0);
         }
@@ -297,8 +304,9 @@ fn verbs_in_a_child_answer_and_none_hangs() {
         assert_eq!(region.whole().length, 64);
         // SAFETY: nothing is changed in a child.
         assert!(unsafe { region.reregister(None, None, Some(Access::LOCAL_WRITE)) }.is_err());
-        let (_region, error) = region.deregister().unwrap_err();
+        let (region, error) = region.deregister().unwrap_err();
         assert_eq!(error, RegisterError::UnknownStag);
+        region.disown();
         assert_eq!(window.kind(), WindowType::TwoA);
         assert_ne!(window.stag(), lkey);
         assert!(window.next_stag().is_err());
@@ -322,13 +330,17 @@ fn verbs_in_a_child_answer_and_none_hangs() {
         srq.set_limit(3);
         assert_eq!((srq.limit(), srq.depth()), (0, 8));
 
-        let receive = RecvRequest { wr_id: 0, sges: &[] };
+        let receive = RecvRequest::new(0, &[]);
         let send = inline(b"x");
         for qp in [&client.qp, &found] {
             assert_eq!((qp.state(), qp.is_connected()), (QpState::Err, false));
             refused(system(qp.modify(QpState::Reset)));
             refused(system(qp.connect_to(&iwarp::Peer::new(&gid, peer, number, 0))));
             qp.set_psn(3);
+            refused(qp.set_datagram(&DatagramAttributes::default()));
+            let group = std::net::Ipv4Addr::new(239, 1, 2, 3).into();
+            refused(qp.attach_multicast(group));
+            refused(qp.detach_multicast(group));
             assert_eq!((qp.psn(), qp.peer().is_none()), (0, true));
             qp.set_retry(iwarp::Retry::default());
             qp.set_rnr_wait(None);
@@ -348,13 +360,7 @@ fn verbs_in_a_child_answer_and_none_hangs() {
 }
 
 fn inline(octets: &[u8]) -> SendRequest<'_> {
-    SendRequest {
-        wr_id: 0,
-        op: SendOp::Send { solicited: false, invalidate: None },
-        payload: Payload::Inline(octets),
-        signaled: true,
-        fence: false,
-    }
+    SendRequest::send(0, Payload::Inline(octets)).signaled()
 }
 
 /// What the system says to a change of state.
@@ -645,4 +651,42 @@ fn forking_in_the_middle_of_everything_stops_nobody() {
     });
     let counts = [&pings, &connections, &devices].map(|count| count.load(Ordering::Relaxed));
     assert!(counts.iter().all(|&count| count > 20), "{counts:?}");
+}
+
+/// The child takes none of the parent's packets, and closes its copies of what the parent holds.
+///
+/// Covers: ROCE-180
+#[test]
+fn a_share_of_a_port_is_dead_in_a_child() {
+    use iwarp::port::share::Member;
+
+    let addr = common::sharers::place();
+    let mut member = Member::join(addr).unwrap();
+    let data = UdpSocket::from(member.take_socket().unwrap());
+    let (descriptor, qpn) =
+        (member.descriptor().unwrap().as_raw_fd(), member.allocate_qpn().unwrap());
+    let mut member = Some(member);
+    Forked::new(|| {
+        let mut member = member.take().unwrap();
+        let enodev = |error: io::Error| assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
+        enodev(member.turn(Duration::ZERO).unwrap_err());
+        enodev(member.allocate_qpn().unwrap_err());
+        enodev(member.draw_comm_id().unwrap_err());
+        enodev(member.ports().unwrap_err());
+        enodev(member.listen(1).unwrap_err());
+        enodev(member.descriptor().unwrap_err());
+        assert!(member.next_mad().is_none() && member.next_timeout().is_none());
+        assert!(!member.is_broker() && !member.has_broker() && member.take_socket().is_none());
+        member.free_qpn(qpn);
+        member.unlisten(1);
+        // SAFETY: asks about a number.
+        assert_eq!(unsafe { libc::fcntl(descriptor, libc::F_GETFD) }, -1);
+        drop(member);
+    })
+    .succeeded();
+    let sender = UdpSocket::bind((addr.ip(), 0)).unwrap();
+    let packet = common::sharers::packet(qpn, 1);
+    sender.send_to(&packet, addr).unwrap();
+    let mut room = [0; 64];
+    assert_eq!(data.recv(&mut room).unwrap(), packet.len());
 }

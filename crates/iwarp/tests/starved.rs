@@ -116,8 +116,6 @@ fn starve(scenario: impl Fn(&dyn Fn() -> Starving) + Sync) {
     }
 }
 
-const SEND: SendOp = SendOp::Send { solicited: false, invalidate: None };
-
 /// A connection between two devices moves octets.
 fn assert_usable(client: &Device, server: &Device) {
     let listener = Listener::bind(server, "127.0.0.1:0".parse().unwrap()).unwrap();
@@ -126,7 +124,7 @@ fn assert_usable(client: &Device, server: &Device) {
     let source = ours.0.allocate(100_000, all_access()).unwrap();
     source.buffer().unwrap().write_at(0, &pattern(100_000, 7));
     let sink = theirs.0.allocate(100_000, all_access()).unwrap();
-    theirs.3.post_recv(&RecvRequest { wr_id: 1, sges: &[sink.whole()] }).unwrap();
+    theirs.3.post_recv(&RecvRequest::new(1, &[sink.whole()])).unwrap();
     ours.3.post_send(&send(&[source.whole()])).unwrap();
     assert_eq!(common::next(&ours.1).status, WcStatus::Success);
     assert_eq!(common::next(&theirs.2).status, WcStatus::Success);
@@ -135,7 +133,7 @@ fn assert_usable(client: &Device, server: &Device) {
 
 fn send<'a>(sges: &'a [iwarp::Sge]) -> SendRequest<'a> {
     let payload = Payload::Sges(sges);
-    SendRequest { wr_id: 1, op: SEND, payload, signaled: true, fence: false }
+    SendRequest::send(1, payload).signaled()
 }
 
 #[test]
@@ -236,7 +234,7 @@ fn a_request_is_posted_or_was_not() {
         // Attempts that failed for want of memory are made again, when there is some.
         let post = |starving: bool, done: &mut [u64; 2]| {
             for wr_id in 0..DEPTH as u64 {
-                let request = RecvRequest { wr_id, sges: &list };
+                let request = RecvRequest::new(wr_id, &list);
                 let attempts: [&dyn Fn() -> Result<(), PostError>; 2] =
                     [&|| qp.post_recv(&request), &|| srq.post(&request)];
                 for (attempt, done) in attempts.iter().zip(&mut *done) {
@@ -309,10 +307,11 @@ fn traffic(client: &End, server: &End, source: &MemoryRegion, sink: &MemoryRegio
     let (list, target) = ([source.whole()], [sink.whole()]);
     let (stag, to) = (sink.rkey(), sink.base());
     for _ in 0..ROUNDS {
-        receives +=
-            usize::from(server.qp.post_recv(&RecvRequest { wr_id: 0, sges: &target }).is_ok());
-        for op in [SendOp::Write { stag, to }, SEND, SendOp::Read { stag, to, invalidate: None }] {
-            let request = SendRequest { op, ..send(&list) };
+        receives += usize::from(server.qp.post_recv(&RecvRequest::new(0, &target)).is_ok());
+        for op in
+            [SendOp::Write { stag, to }, SendOp::SEND, SendOp::Read { stag, to, invalidate: None }]
+        {
+            let request = SendRequest::new(1, op, &list).signaled();
             sends += usize::from(client.qp.post_send(&request).is_ok());
         }
         let mut alive = true;
@@ -353,7 +352,7 @@ fn starve_traffic(options: &Options, len: usize) {
 fn traffic_goes_on_or_ends() {
     for (crc, markers) in [(true, false), (false, false), (true, true)] {
         for len in [20_000, 300_000] {
-            starve_traffic(&Options { crc, markers, ..Options::default() }, len);
+            starve_traffic(&Options::new().crc(crc).markers(markers), len);
         }
     }
 }
@@ -364,7 +363,7 @@ fn what_waits_for_receives_is_kept_or_ends_the_connection() {
     const LEN: usize = 100_000;
     const COUNT: usize = 6;
     starve(|starving| {
-        let options = Options { personality: Personality::Roce, ..Options::default() };
+        let options = Options::new().personality(Personality::Roce);
         let (client, server) = Setup::both(&options).connect();
         let (source, sink) = (client.region_of(&pattern(LEN, 3)), server.region(LEN));
         let (list, target) = ([source.whole()], [sink.whole()]);
@@ -374,7 +373,7 @@ fn what_waits_for_receives_is_kept_or_ends_the_connection() {
         let deadline = Instant::now() + DEADLINE;
         while status.len() < posted {
             // One after the other, each behind what came before it.
-            let taken = server.qp.post_recv(&RecvRequest { wr_id: 0, sges: &target });
+            let taken = server.qp.post_recv(&RecvRequest::new(0, &target));
             use PostError::{OutOfMemory, QueueFull};
             assert!(matches!(taken, Ok(()) | Err(OutOfMemory | QueueFull)), "{taken:?}");
             while let Some(completion) = client.send_cq.poll_one() {

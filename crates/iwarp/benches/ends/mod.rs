@@ -6,9 +6,8 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use iwarp::{
-    Access, Buffer, CompletionQueue, Device, Extensions, Payload, QpState, QueuePair,
-    QueuePairAttributes, RecvRequest, SendOp, SendRequest, Sge, Stag, TaggedOffset, WcStatus,
-    WorkCompletion,
+    Access, Buffer, CompletionQueue, Device, Extensions, QpState, QueuePair, QueuePairAttributes,
+    RecvRequest, SendOp, SendRequest, Sge, Stag, TaggedOffset, WcStatus, WorkCompletion,
 };
 use iwarp_mem::{MemoryTable, Scope};
 use iwarp_proto::mpa::startup::{Negotiated, Role};
@@ -16,7 +15,7 @@ use iwarp_proto::mpa::wire::mulpdu;
 use iwarp_proto::qp::{Config, Event, Piece, Qp, Receiver, Source, Transmit, Transmitter};
 use iwarp_types::{Memory, NoPool, PdId, QpId, Time};
 
-pub const SEND: SendOp = SendOp::Send { solicited: false, invalidate: None };
+pub const SEND: SendOp = SendOp::SEND;
 
 /// Octets that one TCP segment takes (EMSS): within a host, and with an MTU of 1500.
 const LOOPBACK: usize = 65_483;
@@ -115,15 +114,13 @@ impl End {
     /// Posts a request with the first `len` octets of the memory.
     pub fn post(&self, op: SendOp, len: usize) {
         let sges = [self.sge(len)];
-        let payload = Payload::Sges(&sges);
-        let request = SendRequest { wr_id: 1, op, payload, signaled: true, fence: false };
+        let request = SendRequest::new(1, op, &sges).signaled();
         self.qp.borrow_mut().post_send(&request).expect("room");
     }
 
     /// Posts a receive for `len` octets.
     pub fn post_recv(&self, len: usize) {
-        let request = RecvRequest { wr_id: 2, sges: &[self.sge(len)] };
-        self.qp.borrow_mut().post_recv(&request).expect("room");
+        self.qp.borrow_mut().post_recv(&RecvRequest::new(2, &[self.sge(len)])).expect("room");
     }
 
     /// Builds what can be built at once and returns how many octets wait for the stream.
@@ -211,7 +208,7 @@ impl Ring {
 
     /// Adds a completion.
     pub fn push(&self) {
-        self.qp.post_recv(&RecvRequest { wr_id: 3, sges: &[] }).expect("room");
+        self.qp.post_recv(&RecvRequest::new(3, &[])).expect("room");
     }
 
     /// Takes `n` completions, which must be there.

@@ -32,7 +32,7 @@ impl Listener {
     /// Those of listening; `ENODEV` in a forked child.
     pub fn bind(device: &Device, addr: SocketAddr) -> io::Result<Self> {
         let engine = device.engine()?;
-        let mailbox = Mailbox::new(engine);
+        let mailbox = Mailbox::new(engine, device.mux()?);
         let id = Id::with_mailbox(&mailbox)?;
         let accept_set = AcceptSet::new(&engine.worker)?;
         id.bind(addr)?;
@@ -40,7 +40,7 @@ impl Listener {
         Ok(Self { mailbox, id, accept_set: ProcessOwned::new(accept_set) })
     }
 
-    /// Where it listens.
+    /// The address that it listens at.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.id.local_addr()
     }
@@ -62,7 +62,7 @@ impl Listener {
             {
                 return Ok(Some(Incoming { id, private_data, ird, ord }));
             }
-            // Events of connections that were accepted here: nobody asked for them.
+            // Events of connections that were accepted here: the program has not asked for them.
         }
     }
 }
@@ -82,7 +82,7 @@ impl Incoming {
         &self.private_data
     }
 
-    /// Who it is.
+    /// The peer's address.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.id.peer_addr()
     }
@@ -103,7 +103,7 @@ impl Incoming {
         params: &ConnectParams,
     ) -> Result<Connection, ConnectError> {
         let core = self.id.core()?;
-        let mailbox = Mailbox::new(core.engine());
+        let mailbox = Mailbox::new(core.engine(), core.mux());
         core.move_to(mailbox.core()?);
         self.id.try_accept(qp, params)?;
         Ok(Connection { mailbox, id: self.id, private_data: self.private_data })
@@ -131,7 +131,7 @@ pub fn connect(
     params: &ConnectParams,
     timeout: Duration,
 ) -> Result<Connection, ConnectError> {
-    let mailbox = Mailbox::new(device.engine()?);
+    let mailbox = Mailbox::new(device.engine()?, device.mux()?);
     let endpoint = qp.endpoint()?;
     let id = Id::with_mailbox(&mailbox)?;
     let deadline = now().plus(timeout);
@@ -146,7 +146,7 @@ pub fn connect(
                 drop(meanwhile);
                 return Ok(Connection { mailbox, id, private_data });
             }
-            EventKind::Rejected { private_data, ird, ord } => {
+            EventKind::Rejected { private_data, ird, ord, .. } => {
                 return Err(ConnectError::Rejected { private_data, ird, ord });
             }
             EventKind::Unreachable(error) | EventKind::AddressError(error) => {
@@ -158,6 +158,11 @@ pub fn connect(
             | EventKind::ConnectRequest { .. }
             | EventKind::Responded { .. }
             | EventKind::User { .. }
+            | EventKind::TimewaitExit
+            | EventKind::ServiceRequest { .. }
+            | EventKind::ServiceFound { .. }
+            | EventKind::ServiceRefused { .. }
+            | EventKind::MulticastJoined { .. }
             | EventKind::Disconnected(_) => {}
         }
     }

@@ -3,17 +3,19 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use iwarp_os::{EventFd, EventFdKind, FdPlace, Interest, ProcessOwned, poll};
 use iwarp_proto::mpa::startup::Negotiated;
-use iwarp_types::Time;
+use iwarp_types::{AddressVector, Time};
 
 use crate::cm::id::{IdCore, WeakId};
 use crate::cm::{ConnectError, Id};
 use crate::engine::endpoint::Ended;
+use crate::engine::mux::MuxPlace;
 use crate::engine::poll_set::{By, Waiting, wait_beside};
 use crate::engine::sync::{Guard, Mutex};
 use crate::engine::wake_fd::WakeFd;
@@ -22,10 +24,11 @@ use crate::verbs::Device;
 
 /// Something that happened to an [`Id`].
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Event {
-    /// What it happened to; a new one for [`EventKind::ConnectRequest`].
+    /// The id that it happened to; a new one for [`EventKind::ConnectRequest`].
     pub id: Id,
-    /// Where the connection came in.
+    /// The listening id at which the connection came in.
     pub listener: Option<Id>,
     /// What happened.
     pub kind: EventKind,
@@ -37,33 +40,36 @@ pub struct Event {
 pub enum EventKind {
     /// The peer's address is known to be reachable from a local one.
     AddressResolved,
-    /// So is the route.
+    /// The route to the peer is known.
     RouteResolved,
     /// A peer wants to connect: accept or reject.
+    #[non_exhaustive]
     ConnectRequest {
-        /// What it says.
+        /// The peer's private data.
         private_data: Vec<u8>,
-        /// Reads it will serve at a time, where it says so.
+        /// Reads that the peer will serve at a time, where it says so.
         ird: Option<u16>,
-        /// Reads it will have outstanding, where it says so.
+        /// Reads that the peer will have outstanding, where it says so.
         ord: Option<u16>,
     },
     /// The connection is up.
+    #[non_exhaustive]
     Established {
-        /// What the accepting side said; empty on that side itself.
+        /// The accepting side's private data; empty on that side itself.
         private_data: Vec<u8>,
         /// Reads of the peer's that are served at a time.
         ird: u16,
         /// Reads of our own that are outstanding at a time.
         ord: u16,
-        /// What the peer's frame gave as its IRD; 0x3FFF leaves it to the programs.
+        /// The IRD in the peer's frame; 0x3FFF leaves it to the programs.
         peer_ird: Option<u16>,
-        /// What the peer's frame gave as its ORD, likewise.
+        /// The ORD in the peer's frame, likewise.
         peer_ord: Option<u16>,
     },
     /// The peer accepted, and waits for [`Id::establish`]: only after [`Id::connect_first`].
+    #[non_exhaustive]
     Responded {
-        /// What it said.
+        /// The peer's private data.
         private_data: Vec<u8>,
         /// Reads of the peer's that are going to be served at a time.
         ird: u16,
@@ -71,22 +77,66 @@ pub enum EventKind {
         ord: u16,
     },
     /// The peer refused.
+    #[non_exhaustive]
     Rejected {
-        /// What it says.
+        /// The peer's private data.
         private_data: Vec<u8>,
         /// The IRD it would have, where it says so (RFC 6581 §9.1).
         ird: Option<u16>,
         /// The ORD it would want, likewise.
         ord: Option<u16>,
+        /// Why, over RoCE v2: the reason of the REJ (28: its program refused, 8: nobody listens).
+        reason: Option<u16>,
     },
     /// There is no way to the peer's address, or none from the local one.
     AddressError(io::Error),
-    /// There is no way to the peer, or nobody listens there.
+    /// There is no way to the peer, or no program listens at its address.
     Unreachable(io::Error),
     /// Start-up failed.
     ConnectError(ConnectError),
     /// The connection is over.
     Disconnected(Ended),
+    /// Over RoCE v2: the queue pair of a connection that is over may have another.
+    TimewaitExit,
+    /// A peer asks for the queue pair of a datagram service: answer or reject.
+    #[non_exhaustive]
+    ServiceRequest {
+        /// The peer's private data: 180 octets, filled up with zeros.
+        private_data: Vec<u8>,
+        /// The way to the peer.
+        address: AddressVector,
+    },
+    /// The queue pair of the datagram service is known.
+    #[non_exhaustive]
+    ServiceFound {
+        /// The peer's private data: 136 octets, filled up with zeros.
+        private_data: Vec<u8>,
+        /// The way to the peer.
+        address: AddressVector,
+        /// The queue pair there.
+        qp: u32,
+        /// Its Q_Key.
+        qkey: u32,
+    },
+    /// The peer does not offer the datagram service, or its program refused.
+    #[non_exhaustive]
+    ServiceRefused {
+        /// Status of the answer: 1 no such service, 2 refused, 3 no queue pair.
+        status: u8,
+    },
+    /// Datagrams for a multicast group can be sent; a queue pair gets them once it is attached
+    /// ([`QueuePair::attach_multicast`](crate::QueuePair::attach_multicast)).
+    #[non_exhaustive]
+    MulticastJoined {
+        /// The group.
+        group: IpAddr,
+        /// The way to the group.
+        address: AddressVector,
+        /// The queue pair that datagrams to the group name.
+        qp: u32,
+        /// Their Q_Key.
+        qkey: u32,
+    },
     /// The program's own, from [`Id::notify`].
     User {
         /// As given there.
@@ -103,8 +153,8 @@ impl EventKind {
     }
 }
 
-/// An event that nobody has taken yet. It keeps no id: what happened to one that is gone
-/// interests nobody.
+/// An event that the program has not taken yet. It keeps no id: a program that has dropped one is
+/// not told what happened to it.
 struct Unread {
     id: Holder,
     listener: Option<WeakId>,
@@ -112,7 +162,7 @@ struct Unread {
 }
 
 enum Holder {
-    /// A connection request's, which nobody has yet.
+    /// A connection request's, which the program does not have yet.
     New(Arc<IdCore>),
     Known(WeakId),
 }
@@ -141,9 +191,10 @@ impl Unread {
 
 pub(crate) struct ChannelCore {
     queue: Mutex<Queue>,
-    /// Where the program has one to sleep on.
+    /// Absent where the program has none to sleep on.
     fd: Option<Arc<EventFd>>,
     pub(crate) engine: Arc<Engine>,
+    pub(crate) mux: Arc<MuxPlace>,
 }
 
 #[derive(Default)]
@@ -165,8 +216,9 @@ impl fmt::Debug for ChannelCore {
 }
 
 impl ChannelCore {
-    fn new(engine: &Arc<Engine>, fd: Option<Arc<EventFd>>) -> Arc<Self> {
-        Arc::new(Self { queue: Mutex::default(), fd, engine: Arc::clone(engine) })
+    fn new(engine: &Arc<Engine>, mux: &Arc<MuxPlace>, fd: Option<Arc<EventFd>>) -> Arc<Self> {
+        let (engine, mux) = (Arc::clone(engine), Arc::clone(mux));
+        Arc::new(Self { queue: Mutex::default(), fd, engine, mux })
     }
 
     /// Something happened to `id`.
@@ -309,7 +361,7 @@ impl Drop for Holding {
 /// Events taken out of a channel. Dropping them refuses the requests among them.
 pub(crate) struct Removed(VecDeque<Unread>);
 
-/// Where the events of ids arrive.
+/// A queue in which the events of ids arrive.
 #[derive(Clone, Debug)]
 pub struct EventChannel {
     pub(crate) core: ProcessOwned<Arc<ChannelCore>>,
@@ -323,12 +375,12 @@ impl EventChannel {
     ///
     /// Those of making a descriptor; `ENODEV` in a forked child.
     pub fn new(device: &Device) -> io::Result<Self> {
-        Self::on(device.engine()?)
+        Self::on(device.engine()?, device.mux()?)
     }
 
-    pub(crate) fn on(engine: &Arc<Engine>) -> io::Result<Self> {
+    pub(crate) fn on(engine: &Arc<Engine>, mux: &Arc<MuxPlace>) -> io::Result<Self> {
         let fd = Arc::new(EventFd::new(EventFdKind::Semaphore, FdPlace::Program)?);
-        let core = ProcessOwned::new(ChannelCore::new(engine, Some(Arc::clone(&fd))));
+        let core = ProcessOwned::new(ChannelCore::new(engine, mux, Some(Arc::clone(&fd))));
         Ok(Self { core, fd })
     }
 
@@ -385,8 +437,8 @@ pub(crate) struct Mailbox {
 }
 
 impl Mailbox {
-    pub(crate) fn new(engine: &Arc<Engine>) -> Self {
-        Self { core: ProcessOwned::new(ChannelCore::new(engine, None)) }
+    pub(crate) fn new(engine: &Arc<Engine>, mux: &Arc<MuxPlace>) -> Self {
+        Self { core: ProcessOwned::new(ChannelCore::new(engine, mux, None)) }
     }
 
     /// The channel.

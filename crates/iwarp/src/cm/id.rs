@@ -1,5 +1,8 @@
 //! One end of a connection that is made or to be made.
 
+mod datagrams;
+mod exchange;
+
 use std::any::Any;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -7,24 +10,31 @@ use std::sync::{Arc, Weak};
 
 use iwarp_os::ProcessOwned;
 use iwarp_proto::mpa::startup::Negotiated;
+pub use iwarp_roce::cm::PortSpace;
 use iwarp_types::Time;
 
 use crate::cm::channel::{ChannelCore, Mailbox};
+use crate::cm::datagrams::{Inquiry, Question, Serving};
 use crate::cm::incoming::{Accepting, Listening};
 use crate::cm::meanwhile::Meanwhile;
+pub use exchange::PacketAttributes;
+
 use crate::cm::outgoing::{By, Origin, Outgoing};
+use crate::cm::packets::{Exchange, Receiving, Step};
 use crate::cm::watch::{Connected, Watch};
 use crate::cm::{ConnectError, ConnectParams, EventChannel, EventKind};
 use crate::engine::Engine;
 use crate::engine::accept_set::AcceptSet;
 use crate::engine::endpoint::Endpoint;
+use crate::engine::mux::MuxPlace;
+use crate::engine::service_ports::ServicePort;
 use crate::engine::sync::Mutex;
 use crate::port::{Ipv6Listen, Network, Port, Reservation, Sharing};
 use crate::verbs::QueuePair;
 
 /// Connections that the system takes before the worker does, whatever fewer the program says: those
-/// are not asked yet what they want. In a flood a good peer's attempt would be dropped, and repeated
-/// after a second only.
+/// are not asked yet what they want. In a flood a good peer's attempt would be dropped, and
+/// repeated after a second only.
 const LEAST_BACKLOG: u32 = 4096;
 
 /// One end of a connection, like `struct rdma_cm_id`: made by hand to listen or to connect, or
@@ -57,10 +67,23 @@ pub enum ConnectionState {
 pub(crate) struct IdCore {
     channel: Destination,
     engine: Arc<Engine>,
+    mux: Arc<MuxPlace>,
+    kind: Kind,
     state: Mutex<State>,
 }
 
-/// Where the events of an id go. Weak: connection requests that wait there hold their ids.
+/// What an id is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Kind {
+    space: PortSpace,
+    /// Datagram services, not connections.
+    datagrams: bool,
+}
+
+const CONNECTIONS: Kind = Kind { space: PortSpace::CONNECTIONS, datagrams: false };
+
+/// The channel to which the events of an id go. Weak: connection requests that wait there hold
+/// their ids.
 #[derive(Clone)]
 struct Destination(Arc<Mutex<Weak<ChannelCore>>>);
 
@@ -89,10 +112,14 @@ impl Destination {
 struct State {
     local: Option<SocketAddr>,
     peer: Option<SocketAddr>,
-    /// Where the program wants to connect from.
+    /// The address that the program wants to connect from.
     source: Option<SocketAddr>,
     /// Holds the port of an id that was bound, until it listens or connects.
     reserved: Option<Box<dyn Reservation>>,
+    /// The port of an id whose ports are not TCP's ([`IdCore::has_own_ports`]).
+    service_port: Option<ServicePort>,
+    /// Of a listener for streams: takes connections over RoCE v2 as well.
+    receiving: Option<Receiving>,
     choices: Choices,
     context: Option<Arc<dyn Any + Send + Sync>>,
     phase: Phase,
@@ -126,6 +153,24 @@ enum Phase {
     Connected(Connected),
     /// The program knows of the end. What it had posted may outlive that.
     Over(Option<Connected>),
+    /// Over RoCE v2, connections come in here.
+    Receiving {
+        _receiving: Receiving,
+    },
+    /// A connection over RoCE v2, being made or there.
+    Exchanging(Arc<Exchange>),
+    /// A datagram service is offered.
+    Serving {
+        _serving: Serving,
+    },
+    /// The queue pair of a datagram service is being asked for.
+    Asking(Arc<Question>),
+    /// It is known.
+    Found,
+    /// A peer asks for the queue pair of the service.
+    Inquired(Inquiry),
+    /// It was told.
+    Answered,
 }
 
 impl Phase {
@@ -175,12 +220,12 @@ impl Id {
     /// `OutOfMemory`; `ENODEV` in a forked child.
     pub fn new(channel: &EventChannel) -> io::Result<Self> {
         iwarp_mem::afford()?;
-        Ok(Self::of(IdCore::on(channel.core.check()?, State::default())))
+        Ok(Self::of(IdCore::on(channel.core.check()?, CONNECTIONS, State::default())))
     }
 
-    /// Makes one whose events nobody but a blocked caller waits for.
+    /// Makes an id for whose events only a blocked caller waits.
     pub(crate) fn with_mailbox(mailbox: &Mailbox) -> io::Result<Self> {
-        Ok(Self::of(IdCore::on(mailbox.core()?, State::default())))
+        Ok(Self::of(IdCore::on(mailbox.core()?, CONNECTIONS, State::default())))
     }
 
     pub(crate) fn of(core: Arc<IdCore>) -> Self {
@@ -201,11 +246,20 @@ impl Id {
         let Some(core) = self.core.alive() else { return ConnectionState::Idle };
         match core.state.lock().phase {
             Phase::Idle => ConnectionState::Idle,
-            Phase::Listening(_) => ConnectionState::Listening,
-            Phase::Connecting(_) => ConnectionState::Connecting,
-            Phase::Requested(_) => ConnectionState::Requested,
+            Phase::Listening(_) | Phase::Serving { .. } | Phase::Receiving { .. } => {
+                ConnectionState::Listening
+            }
+            Phase::Exchanging(ref exchange) => match exchange.step() {
+                Step::Asked => ConnectionState::Connecting,
+                Step::Responded => ConnectionState::Responded,
+                Step::Requested => ConnectionState::Requested,
+                Step::Accepted | Step::Established | Step::Ended => ConnectionState::Connected,
+                Step::Over => ConnectionState::Over,
+            },
+            Phase::Connecting(_) | Phase::Asking(_) => ConnectionState::Connecting,
+            Phase::Requested(_) | Phase::Inquired(_) => ConnectionState::Requested,
             Phase::Responded(..) => ConnectionState::Responded,
-            Phase::Connected(_) => ConnectionState::Connected,
+            Phase::Connected(_) | Phase::Found | Phase::Answered => ConnectionState::Connected,
             Phase::Over(_) => ConnectionState::Over,
         }
     }
@@ -265,7 +319,7 @@ impl Id {
         let Some(core) = self.core.alive() else { return };
         core.forget_events();
         let mut state = core.state.lock();
-        let reserved = state.reserved.take();
+        let reserved = (state.reserved.take(), state.service_port.take(), state.receiving.take());
         let phase = std::mem::take(&mut state.phase);
         drop(state);
         drop(reserved);
@@ -273,7 +327,17 @@ impl Id {
             Phase::Listening(listening) => listening.stop(),
             Phase::Connecting(outgoing) => outgoing.cancel(),
             Phase::Connected(connected) | Phase::Over(Some(connected)) => connected.end(),
-            Phase::Idle | Phase::Requested(_) | Phase::Responded(..) | Phase::Over(None) => {}
+            Phase::Asking(question) => question.cancel(),
+            Phase::Exchanging(exchange) => exchange.close(),
+            Phase::Idle
+            | Phase::Receiving { .. }
+            | Phase::Requested(_)
+            | Phase::Responded(..)
+            | Phase::Over(None)
+            | Phase::Serving { .. }
+            | Phase::Found
+            | Phase::Inquired(_)
+            | Phase::Answered => {}
         }
     }
 
@@ -288,6 +352,9 @@ impl Id {
         if state.local.is_some() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
+        if core.has_own_ports() {
+            return core.take_port(&mut state, addr);
+        }
         let reserved = state.choices.reserve(core.network(), addr)?;
         state.local = Some(reserved.local_addr()?);
         state.source = state.local;
@@ -297,9 +364,9 @@ impl Id {
 
     /// Listens. Requests arrive as events. At least `backlog` connections may be in start-up or
     /// wait for the program's answer, and as many as [`Options::max_pending`] says if that is
-    /// more. Beyond that the oldest goes that has asked for nothing; when all wait for the program's
-    /// answer, further ones are closed, unless they come from an address that has few. A `backlog`
-    /// of 0 leaves the choice to the options.
+    /// more. Beyond that the oldest goes that has asked for nothing; when all wait for the
+    /// program's answer, further ones are closed, unless they come from an address that has few. A
+    /// `backlog` of 0 leaves the choice to the options.
     ///
     /// [`Options::max_pending`]: crate::Options::max_pending
     ///
@@ -313,21 +380,34 @@ impl Id {
     /// The thread that drives `accept_set` receives the connections, the worker without one.
     pub(crate) fn listen_at(&self, accept_set: Option<&AcceptSet>, backlog: u32) -> io::Result<()> {
         let core = self.core.check()?;
+        if core.kind.datagrams {
+            return core.serve(backlog as usize);
+        }
         let mut state = core.state.lock();
         if !matches!(state.phase, Phase::Idle) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
+        let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
+        if core.has_own_ports() {
+            if state.service_port.is_none() {
+                let local = state.local.unwrap_or(any);
+                core.take_port(&mut state, local)?;
+            }
+            let local = state.local.unwrap_or(any);
+            drop(state);
+            let receiving = core.receive_requests(local, backlog as usize)?;
+            core.state.lock().phase = Phase::Receiving { _receiving: receiving };
+            return Ok(());
+        }
         let reserved = match state.reserved.take() {
             Some(reserved) => reserved,
-            None => {
-                let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
-                state.choices.reserve(core.network(), state.local.unwrap_or(any))?
-            }
+            None => state.choices.reserve(core.network(), state.local.unwrap_or(any))?,
         };
         if let Some(class) = state.choices.traffic_class {
             reserved.set_traffic_class(class)?;
         }
-        state.local = Some(reserved.local_addr()?);
+        let local = reserved.local_addr()?;
+        state.local = Some(local);
         let acceptor = match reserved.listen(backlog.max(LEAST_BACKLOG)) {
             Ok(acceptor) => acceptor,
             Err((reserved, error)) => {
@@ -337,6 +417,9 @@ impl Id {
         };
         let listening = Listening::start(acceptor, backlog as usize, core.downgrade(), accept_set)?;
         state.phase = Phase::Listening(listening);
+        drop(state);
+        let receiving = core.receive_requests_too(local, backlog as usize);
+        core.state.lock().receiving = receiving;
         Ok(())
     }
 
@@ -360,13 +443,16 @@ impl Id {
         let core = self.core.check()?;
         let mut state = core.state.lock();
         let dst = connectable(dst);
-        let bound = state.reserved.as_ref().and(state.local);
+        let is_bound = state.reserved.is_some() || state.service_port.is_some();
+        let bound = state.local.filter(|_| is_bound);
         let families_differ =
             src.into_iter().chain(bound).any(|addr| addr.is_ipv4() != dst.is_ipv4());
         if !matches!(state.phase, Phase::Idle) || families_differ {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        if let Some(src) = src.filter(|_| bound.is_none()) {
+        if let Some(src) = src.filter(|_| bound.is_none() && core.has_own_ports()) {
+            core.take_port(&mut state, src)?;
+        } else if let Some(src) = src.filter(|_| bound.is_none()) {
             let reserved = state.choices.reserve(core.network(), src)?;
             state.local = Some(src);
             state.source = state.local;
@@ -375,13 +461,22 @@ impl Id {
                 state.reserved = Some(reserved);
             }
         }
-        let kind = match core.network().source_for(dst) {
+        // A group is reached from wherever the program likes.
+        let chosen = state.local.map(|local| local.ip()).filter(|ip| !ip.is_unspecified());
+        let source = match chosen.filter(|_| dst.ip().is_multicast()) {
+            Some(source) => Ok(source),
+            None => core.network().source_for(dst),
+        };
+        let kind = match source {
             Ok(source) => {
                 state.peer = Some(dst);
                 let local = state.local;
                 let unspecified = local.is_none_or(|local| local.ip().is_unspecified());
                 let port = local.map_or(0, |local| local.port());
                 state.local = if unspecified { Some(SocketAddr::new(source, port)) } else { local };
+                if core.kind.datagrams && state.service_port.is_none() {
+                    core.take_port(&mut state, SocketAddr::new(source, port))?;
+                }
                 EventKind::AddressResolved
             }
             Err(error) => EventKind::AddressError(error),
@@ -415,6 +510,9 @@ impl Id {
     pub fn connect(&self, qp: &QueuePair, params: &ConnectParams) -> io::Result<()> {
         let (core, endpoint) = (self.core.check()?, qp.endpoint()?);
         let endpoint = Some(Arc::clone(endpoint));
+        if core.speaks_roce() {
+            return core.start_exchange(qp.number(), endpoint, params);
+        }
         Ok(core.start_connecting(endpoint, params, By::Worker).map(drop)?)
     }
 
@@ -429,8 +527,14 @@ impl Id {
         until: Time,
     ) -> Result<(), ConnectError> {
         let (core, endpoint) = (self.core.check()?, qp.endpoint()?);
-        core.state.lock().peer = Some(connectable(dst));
+        let dst = connectable(dst);
+        core.state.lock().peer = Some(dst);
         let endpoint = Some(Arc::clone(endpoint));
+        if core.speaks_roce() {
+            let source = core.network().source_for(dst).map_err(ConnectError::Unreachable)?;
+            core.state.lock().local = Some(SocketAddr::new(source, 0));
+            return Ok(core.start_exchange(qp.number(), endpoint, params)?);
+        }
         let outgoing = core.start_connecting(endpoint, params, By::Caller)?;
         Ok(outgoing.drive(meanwhile, until)?)
     }
@@ -466,10 +570,7 @@ impl Id {
         if let Some(fault) = terms.fault {
             drop(state);
             endpoint.attach(stream, &terms, connection, None, || {})?;
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                ConnectError::Terms(fault.into()),
-            ));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, ConnectError::Terms(fault)));
         }
         let watch = Watch::new(core.downgrade(), None);
         state.phase = Phase::Connected(watch.connected(endpoint, connection));
@@ -496,6 +597,9 @@ impl Id {
         params: &ConnectParams,
     ) -> Result<(), ConnectError> {
         let (core, endpoint) = (self.core.check()?, qp.endpoint()?);
+        if let Some(exchange) = core.exchange() {
+            return Ok(exchange.accept(qp.number(), Some(endpoint), params)?);
+        }
         let mut _holding = None;
         core.downgrade().with_channel(|channel| _holding = Some(channel.hold_requests()));
         let mut state = core.state.lock();
@@ -522,7 +626,14 @@ impl Id {
     ///
     /// `InvalidInput` when there is none, or too much private data; those of sending.
     pub fn reject(&self, private_data: &[u8]) -> io::Result<()> {
-        let accepting = self.core.check()?.state.lock().take_request()?;
+        let core = self.core.check()?;
+        if core.kind.datagrams {
+            return core.take_inquiry(Phase::Over(None))?.reject(private_data);
+        }
+        if let Some(exchange) = core.exchange() {
+            return exchange.reject(private_data);
+        }
+        let accepting = core.state.lock().take_request()?;
         accepting.reject(private_data)
     }
 
@@ -530,6 +641,9 @@ impl Id {
     /// accepted before goes out still.
     pub fn disconnect(&self) {
         let Some(core) = self.core.alive() else { return };
+        if let Some(exchange) = core.exchange() {
+            return exchange.disconnect();
+        }
         let connected = core.state.lock().phase.connected().cloned();
         if let Some(connected) = connected {
             connected.end();
@@ -551,10 +665,10 @@ fn connectable(addr: SocketAddr) -> SocketAddr {
 }
 
 impl IdCore {
-    fn on(channel: &Arc<ChannelCore>, state: State) -> Arc<Self> {
-        let engine = Arc::clone(&channel.engine);
+    fn on(channel: &Arc<ChannelCore>, kind: Kind, state: State) -> Arc<Self> {
+        let (engine, mux) = (Arc::clone(&channel.engine), Arc::clone(&channel.mux));
         let channel = Destination::new(channel);
-        Arc::new(Self { channel, engine, state: Mutex::new(state) })
+        Arc::new(Self { channel, engine, mux, kind, state: Mutex::new(state) })
     }
 
     /// The id of a connection that came in.
@@ -565,11 +679,15 @@ impl IdCore {
             phase: Phase::Requested(accepting),
             ..State::default()
         };
-        Self::on(channel, state)
+        Self::on(channel, CONNECTIONS, state)
     }
 
     pub(crate) const fn engine(&self) -> &Arc<Engine> {
         &self.engine
+    }
+
+    pub(crate) const fn mux(&self) -> &Arc<MuxPlace> {
+        &self.mux
     }
 
     fn network(&self) -> &dyn Network {
@@ -578,6 +696,9 @@ impl IdCore {
 
     /// What uses its connection, if it has or had one.
     pub(crate) fn endpoint(&self) -> Option<Arc<Endpoint>> {
+        if let Some(exchange) = self.exchange() {
+            return exchange.endpoint();
+        }
         self.state.lock().phase.connected().map(|connected| Arc::clone(&connected.endpoint))
     }
 
@@ -664,6 +785,9 @@ impl IdCore {
 
     /// The program takes the event that says that the connection is over, or learns it otherwise.
     pub(crate) fn is_told_of_the_end(&self) {
+        if let Some(exchange) = self.exchange() {
+            return exchange.is_told_of_the_end();
+        }
         let mut state = self.state.lock();
         state.phase = match std::mem::take(&mut state.phase) {
             Phase::Connected(connected) => Phase::Over(Some(connected)),
@@ -671,7 +795,7 @@ impl IdCore {
         };
     }
 
-    /// Nobody is told anything about it any more.
+    /// From now on the program is told nothing about it.
     fn forget_events(&self) {
         let mut destination = self.channel.0.lock();
         let channel = std::mem::take(&mut *destination).upgrade();
@@ -690,17 +814,28 @@ impl Drop for IdCore {
         match &state.phase {
             Phase::Listening(listening) => listening.stop(),
             Phase::Connecting(outgoing) => outgoing.cancel(),
-            // Whoever passes an event on may be the last who has the channel, and with it the
-            // ids that wait there, and has the queue pair locked.
+            Phase::Asking(question) => question.cancel(),
+            // The thread that passes an event on may be the last to have the channel, and with it
+            // the ids that wait there, and has the queue pair locked.
             Phase::Connected(connected) if !connected.is_over() => {
                 let connected = connected.clone();
                 self.engine.worker.soon(Box::new(move || connected.end()));
             }
+            // As above.
+            Phase::Exchanging(exchange) => {
+                let exchange = Arc::clone(exchange);
+                self.engine.worker.soon(Box::new(move || exchange.close()));
+            }
             Phase::Idle
+            | Phase::Receiving { .. }
             | Phase::Requested(_)
             | Phase::Responded(..)
             | Phase::Connected(_)
-            | Phase::Over(_) => {}
+            | Phase::Over(_)
+            | Phase::Serving { .. }
+            | Phase::Found
+            | Phase::Inquired(_)
+            | Phase::Answered => {}
         }
     }
 }
@@ -727,7 +862,7 @@ impl WeakId {
         std::ptr::eq(self.core.as_ptr(), id)
     }
 
-    /// Calls `f` with the channel where its events go, while somebody can take them there.
+    /// Calls `f` with the channel where its events go, while the program can take them there.
     pub(crate) fn with_channel(&self, f: impl FnOnce(&Arc<ChannelCore>)) {
         self.channel.with(f);
     }

@@ -31,7 +31,7 @@ impl Meanwhile {
 impl Drop for Meanwhile {
     fn drop(&mut self) {
         self.waiting.clear();
-        // Who leaves has a lease, and somebody else may be asleep.
+        // A caller that leaves has a lease, and another thread may be asleep.
         self.endpoint.leave_to_worker_if_asleep();
     }
 }

@@ -6,15 +6,22 @@
 
 mod blocking;
 mod channel;
+mod datagrams;
 mod id;
 mod incoming;
 mod meanwhile;
 mod outgoing;
+mod packets;
 mod watch;
 
 pub use blocking::{Connection, Incoming, Listener, connect};
 pub use channel::{Event, EventChannel, EventKind};
-pub use id::{ConnectionState, Id};
+#[doc(hidden)]
+pub use id::PacketAttributes;
+pub use id::{ConnectionState, Id, PortSpace};
 
 use crate::startup::closed;
-pub use crate::startup::{ConnectError, ConnectParams, StartupError, StartupFault};
+pub use crate::startup::{ConnectError, ConnectParams};
+/// Q_Key of the queue pairs of datagram services of `RDMA_PS_UDP`, and of multicast groups.
+pub use iwarp_roce::cm::UDP_QKEY;
+pub use iwarp_types::{StartupError, StartupFault};

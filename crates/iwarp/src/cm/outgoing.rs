@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use iwarp_os::Ready;
 use iwarp_proto::mpa::startup::Reply;
-use iwarp_types::Time;
+use iwarp_types::{StartupError, Time};
 
 use crate::cm::id::{IdCore, WeakId};
 use crate::cm::meanwhile::Meanwhile;
@@ -20,17 +20,17 @@ use crate::engine::tasks::Task;
 use crate::engine::timers::Alarm;
 use crate::engine::{Engine, now};
 use crate::port::{Network, Port, Reservation};
-use crate::startup::StartupError;
 use crate::startup::line::{Calling, Line, Served, operate};
 
 /// Programs tell their port and only then listen (qperf, perftest): for so long a refusal is not
 /// believed. On a machine with more to do than CPUs, a server needs a few hundred milliseconds from
 /// the one to the other. Who connects to the same address meanwhile stands in line.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 /// How soon it is tried again, at first and at last.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(40));
-/// How long others stand in line behind a connection that the transport has not made yet. Across a distance
-/// all go at once after that.
+pub(crate) const PAUSES: (Duration, Duration) =
+    (Duration::from_millis(4), Duration::from_millis(40));
+/// How long others stand in line behind a connection that the transport has not made yet. Across a
+/// distance all go at once after that.
 const IN_LINE: Duration = Duration::from_millis(5);
 
 /// A connection being made, served by the worker or by a caller that is blocked.
@@ -45,9 +45,9 @@ pub(crate) struct Outgoing {
     deadline: Time,
     cancelled: AtomicBool,
     attempt: Mutex<Option<Attempt>>,
-    /// As long as it has not asked: nobody listens yet, or the transport needs time.
+    /// Held until the Request is sent: no program listens yet, or the transport needs time.
     turn: Mutex<Option<Turn>>,
-    /// Nobody listened at first.
+    /// No program listened at first.
     knocks: AtomicBool,
     id: WeakId,
     timer: Mutex<Option<Alarm>>,
@@ -56,7 +56,7 @@ pub(crate) struct Outgoing {
     itself: Weak<Outgoing>,
 }
 
-/// Where a connection comes from.
+/// The end from which a connection is made.
 #[derive(Debug)]
 pub(crate) struct Origin {
     /// Holds the local port, where the program chose one.
@@ -89,11 +89,11 @@ impl Attempt {
     }
 }
 
-/// Who serves the first attempt. Later ones are the worker's.
+/// The thread that serves the first attempt. Later ones are the worker's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum By {
     Worker,
-    /// Whoever starts it, by [`Outgoing::drive`].
+    /// The thread that starts it, by [`Outgoing::drive`].
     Caller,
 }
 
@@ -179,6 +179,7 @@ impl Outgoing {
             let waiting = meanwhile.waiting();
             let interest = calling.interest();
             let fd = calling.line().descriptors().of(interest);
+            let fd = fd.ok_or(io::ErrorKind::Unsupported)?;
             let woken = wait_beside(waiting, fd, interest, Some(left))?;
             if woken.own {
                 let advanced = calling.advance(worker);
@@ -269,9 +270,9 @@ impl Outgoing {
         drop(turn);
     }
 
-    /// The same where it has failed. If nobody listens, those in line are told so: were they to try
-    /// by themselves, a server that begins to listen at that moment would see them and not the first
-    /// (perftest takes the second connection for the first then).
+    /// Gives the turn up after a failure. If no program listens, those in line are told so: were
+    /// they to try by themselves, a server that begins to listen at that moment would see them and
+    /// not the first (perftest takes the second connection for the first then).
     fn fail_turn(&self, error: &ConnectError) {
         let turn = self.turn.lock().take();
         if let Some(turn) = turn
@@ -282,7 +283,7 @@ impl Outgoing {
     }
 
     /// It is this one's turn until it has asked, unless it is another's. Says when others may go
-    /// nevertheless: not where they would find nobody.
+    /// nevertheless: not where they would find no listener.
     fn keep_turn(&self) -> Option<Alarm> {
         let mut turn = self.turn.lock();
         if turn.is_none() {
@@ -383,7 +384,7 @@ impl Outgoing {
         }
     }
 
-    /// Nobody listens, and perhaps only not yet.
+    /// Whether no program listens, and one may before long.
     fn is_premature(&self, error: &ConnectError) -> bool {
         is_refusal(error) && self.engine.timers.now() < self.began.plus(PATIENCE)
     }
@@ -406,10 +407,16 @@ impl Outgoing {
 
     fn report(&self, result: Result<(Line, Reply), ConnectError>) {
         let Some(id) = self.id.upgrade() else { return };
+        if result.as_ref().is_err_and(is_refusal) {
+            id.failed();
+            if id.ask_for_packets(self.endpoint.as_ref(), &self.params) {
+                return;
+            }
+        }
         let kind = match result.and_then(|(line, reply)| self.attach(&id, line, reply)) {
             Ok(()) => return,
             Err(ConnectError::Rejected { private_data, ird, ord }) => {
-                EventKind::Rejected { private_data, ird, ord }
+                EventKind::Rejected { private_data, ird, ord, reason: None }
             }
             Err(ConnectError::Unreachable(error)) => EventKind::Unreachable(error),
             Err(error) => EventKind::ConnectError(error),
@@ -431,7 +438,7 @@ impl Outgoing {
         let connection = self.engine.worker.next_id();
         if let Some(fault) = terms.fault {
             endpoint.attach(stream, &terms, connection, None, || {})?;
-            return Err(ConnectError::Terms(fault.into()));
+            return Err(ConnectError::Terms(fault));
         }
         let watch = id.established(endpoint, connection, local);
         let watch = Some(Arc::new(watch) as Arc<dyn Observer>);
@@ -446,7 +453,7 @@ fn refused() -> ConnectError {
     ConnectError::Unreachable(io::ErrorKind::ConnectionRefused.into())
 }
 
-/// Whether nobody listens.
+/// Whether no program listens.
 fn is_refusal(error: &ConnectError) -> bool {
     matches!(error, ConnectError::Unreachable(error)
         if error.kind() == io::ErrorKind::ConnectionRefused)
@@ -495,7 +502,7 @@ mod tests {
     fn nobody_overtakes_a_connection_that_is_not_made_yet() {
         let device = Device::open().unwrap();
         let channel = EventChannel::new(&device).unwrap();
-        // Time stands still: nobody opens the line.
+        // Time stands still, so no timer opens the line.
         let engine = device.engine().unwrap();
         engine.worker.stop();
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -503,7 +510,7 @@ mod tests {
         let reserved = network.reserve(any, Ipv6Listen::Only, Sharing::Exclusive).unwrap();
         let peer = reserved.local_addr().unwrap();
         let listener = reserved.listen(0).unwrap();
-        // There is room for one, whom nobody takes: the system drops what comes after it.
+        // There is room for one, which is never taken: the system drops what comes after it.
         let _one = network.connect(None, peer, None).unwrap();
         let connecting = || {
             let id = Id::new(&channel).unwrap();

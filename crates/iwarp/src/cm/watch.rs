@@ -43,7 +43,7 @@ impl Watch {
         Self { id, established, over: Arc::new(AtomicBool::new(false)) }
     }
 
-    /// What it watches: the connection of that number.
+    /// The connection that it watches, by its number.
     pub(crate) fn connected(&self, endpoint: &Arc<Endpoint>, number: u64) -> Connected {
         Connected { endpoint: Arc::clone(endpoint), number, over: Arc::clone(&self.over) }
     }

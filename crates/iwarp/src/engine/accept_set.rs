@@ -70,8 +70,12 @@ impl PollSet for AcceptSet {
         self.worker.clock()
     }
 
-    fn arm(&self) {
-        self.worker.arm(self);
+    fn report_once(&self) {
+        self.worker.report_once(self);
+    }
+
+    fn look_again(&self, at: u64) {
+        self.worker.look_again(self, at);
     }
 
     fn unsilence(&self) {}

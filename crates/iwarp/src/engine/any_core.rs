@@ -6,9 +6,10 @@
 use std::time::Duration;
 
 use iwarp_proto::qp::Qp;
+use iwarp_roce::{Qp as DatagramQp, Ud};
 use iwarp_types::{
-    Access, BoxedCore, Disposition, PostError, QpState, RecvRequest, SendRequest, Time,
-    TransitionError, Wanted,
+    Access, BoxedCore, Core, Disposition, PostError, QpState, QpType, RecvRequest, SendRequest,
+    Time, TransitionError, Wanted,
 };
 
 /// See the [module](self).
@@ -19,6 +20,8 @@ pub(crate) enum AnyCore {
     Iwarp(Qp),
     /// Its bulk work is done under the lock.
     Other(BoxedCore),
+    /// RoCE's, over datagrams: its bulk work is done under the lock.
+    Datagram(Box<DatagramQp>),
 }
 
 /// Calls the one there is. `Qp`'s own methods go before those of the trait, and are the same.
@@ -27,6 +30,7 @@ macro_rules! each {
         match $any {
             Self::Iwarp($core) => $call,
             Self::Other($core) => $call,
+            Self::Datagram($core) => $call,
         }
     };
 }
@@ -37,16 +41,36 @@ impl AnyCore {
     pub(crate) fn iwarp(&mut self) -> &mut Qp {
         match self {
             Self::Iwarp(qp) => qp,
-            Self::Other(_) => unreachable!("a link is of its core's kind"),
+            Self::Other(_) | Self::Datagram(_) => unreachable!("a link is of its core's kind"),
         }
     }
 
     /// The one that is not iWARP's, to which a link without pipelines belongs.
     pub(crate) fn other(&mut self) -> &mut BoxedCore {
         match self {
-            Self::Iwarp(_) => unreachable!("a link is of its core's kind"),
             Self::Other(core) => core,
+            Self::Iwarp(_) | Self::Datagram(_) => unreachable!("a link is of its core's kind"),
         }
+    }
+
+    /// Its type.
+    pub(crate) fn qp_type(&self) -> QpType {
+        match self {
+            Self::Datagram(core) => core.qp_type(),
+            Self::Iwarp(_) | Self::Other(_) => QpType::Rc,
+        }
+    }
+
+    /// UD's, which alone has to do with multicast groups.
+    pub(crate) fn ud(&mut self) -> Option<&mut Ud> {
+        match self {
+            Self::Datagram(core) => core.ud(),
+            Self::Iwarp(_) | Self::Other(_) => None,
+        }
+    }
+
+    pub(crate) const fn is_datagram(&self) -> bool {
+        matches!(self, Self::Datagram(_))
     }
 
     pub(crate) const fn is_iwarp(&self) -> bool {

@@ -3,8 +3,10 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
+#[cfg(any(feature = "tokio", test))]
+use std::os::fd::AsFd;
 #[cfg(feature = "tokio")]
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -13,12 +15,15 @@ use iwarp_mem::OutOfMemory;
 use iwarp_os::{Epoll, EventFd, EventFdKind, Events, FdPlace, Interest, ProcessOwned};
 
 use crate::engine::clock::now;
-use crate::engine::poll_set::{PollSet, Waiting};
+use crate::engine::poll_set::{By, PollSet, Waiting};
 use crate::engine::sync::{AtomicBool, AtomicU8, Mutex, Ordering};
 
 /// Events taken in a row without waiting for them here, after which the program is taken to sleep
 /// elsewhere.
 const TAKEN_READY: u8 = 8;
+
+/// So many poll groups are tried in turn as quickly as the system is asked which of them is ready.
+const FEW: usize = 2;
 
 /// Token of the descriptor that says that events wait; groups have their own numbers.
 const EVENT: u64 = 0;
@@ -26,7 +31,8 @@ const EVENT: u64 = 0;
 /// Completion events that wait, and the poll groups that can bring more.
 #[derive(Debug)]
 pub(crate) struct ChannelCore {
-    events: Mutex<VecDeque<u64>>,
+    events: Mutex<Waitlist>,
+    /// Counts the events that wait, but for those which a caller that is awake is about to take.
     fd: Arc<EventFd>,
     /// The event descriptor and the groups, for a caller that blocks.
     epoll: Epoll,
@@ -38,11 +44,69 @@ pub(crate) struct ChannelCore {
     has_driver: AtomicBool,
 }
 
+/// Events, each the number of its completion queue, and how the descriptor counts them.
+#[derive(Debug, Default)]
+struct Waitlist {
+    events: VecDeque<u64>,
+    /// Callers that move connections and look here before they sleep.
+    awake: usize,
+    /// Events that the descriptor does not count: at most one for each caller that is awake.
+    untold: usize,
+    /// How often a caller woke.
+    wakes: usize,
+}
+
+impl Waitlist {
+    /// The oldest event, which the descriptor counts no more.
+    fn pop(&mut self, fd: &EventFd) -> Option<u64> {
+        let event = self.events.pop_front()?;
+        self.uncount(fd);
+        Some(event)
+    }
+
+    fn uncount(&mut self, fd: &EventFd) {
+        match self.untold.checked_sub(1) {
+            Some(untold) => self.untold = untold,
+            None => _ = fd.try_wait(),
+        }
+    }
+}
+
+/// A caller that moves connections: an event that comes meanwhile is taken by it, and not by way of
+/// the descriptor, which would cost two or three system calls.
+struct Awake<'a> {
+    channel: &'a ChannelCore,
+    /// Which of what is ready is moved first: another each time, so that no queue pair starves.
+    first: usize,
+}
+
+impl Awake<'_> {
+    fn has_event(&self) -> bool {
+        !self.channel.events.lock().events.is_empty()
+    }
+
+    /// Takes an event if there is one; the caller may go to sleep now.
+    fn take(self) -> Option<u64> {
+        self.channel.pop()
+    }
+}
+
+impl Drop for Awake<'_> {
+    fn drop(&mut self) {
+        let mut list = self.channel.events.lock();
+        list.awake -= 1;
+        while list.untold > list.awake {
+            list.untold -= 1;
+            let _ = self.channel.fd.signal();
+        }
+    }
+}
+
 impl ChannelCore {
     pub(crate) fn new() -> io::Result<Arc<Self>> {
         iwarp_mem::afford()?;
         let core = Self {
-            events: Mutex::new(VecDeque::new()),
+            events: Mutex::default(),
             fd: Arc::new(EventFd::new(EventFdKind::Semaphore, FdPlace::Program)?),
             epoll: Epoll::new(FdPlace::Internal)?,
             groups: Mutex::new(Vec::new()),
@@ -60,8 +124,8 @@ impl ChannelCore {
         // So that each has room for an event at any time.
         let most = groups.len() + 1;
         let mut events = self.events.lock();
-        let more = most.saturating_sub(events.len());
-        events.try_reserve(more).map_err(|_| OutOfMemory)?;
+        let more = most.saturating_sub(events.events.len());
+        events.events.try_reserve(more).map_err(|_| OutOfMemory)?;
         drop(events);
         self.epoll.add(group.epoll(), group.id(), Interest::READ)?;
         groups.push(Arc::downgrade(&group));
@@ -77,32 +141,40 @@ impl ChannelCore {
 
     /// Drops the events of the completion queue with this number.
     pub(crate) fn discard(&self, number: u64) {
-        let mut events = self.events.lock();
-        let before = events.len();
-        events.retain(|event| *event != number);
-        for _ in events.len()..before {
-            let _ = self.fd.try_wait();
+        let mut list = self.events.lock();
+        let before = list.events.len();
+        list.events.retain(|event| *event != number);
+        for _ in list.events.len()..before {
+            list.uncount(&self.fd);
         }
     }
 
     /// The descriptor is changed under the lock of the events, so that it is readable exactly
-    /// while there are some.
+    /// while there are some that no caller is about to take.
     pub(crate) fn push(&self, cq: u64) {
-        let mut events = self.events.lock();
-        if events.try_reserve(1).is_err() {
+        let mut list = self.events.lock();
+        if list.events.try_reserve(1).is_err() {
             // There was room for one of each queue.
             tracing::error!(cq, "out of memory: of several completion events one is told");
             return;
         }
-        events.push_back(cq);
-        let _ = self.fd.signal();
+        list.events.push_back(cq);
+        if list.untold < list.awake {
+            list.untold += 1;
+        } else {
+            let _ = self.fd.signal();
+        }
     }
 
     fn pop(&self) -> Option<u64> {
-        let mut events = self.events.lock();
-        let event = events.pop_front()?;
-        let _ = self.fd.try_wait();
-        Some(event)
+        self.events.lock().pop(&self.fd)
+    }
+
+    fn wake(&self) -> Awake<'_> {
+        let mut list = self.events.lock();
+        list.awake += 1;
+        list.wakes = list.wakes.wrapping_add(1);
+        Awake { channel: self, first: list.wakes }
     }
 
     /// Whether the thread that waits for the next event moves the connections meanwhile, so that
@@ -166,19 +238,20 @@ impl ChannelCore {
                 return Ok(None);
             }
             self.will_block();
-            self.drive_ready(seat, left)?;
+            seat.find(&self.epoll, left)?;
+            let awake = self.wake();
+            self.drive_ready(seat, &awake);
+            if let Some(event) = awake.take() {
+                return Ok(Some(event));
+            }
         }
     }
 
-    /// Waits until something is ready and moves it.
-    fn drive_ready(&self, seat: &mut Seat, timeout: Option<Duration>) -> io::Result<()> {
+    /// Moves what was found ready, until an event has come: what is left is ready the next time.
+    fn drive_ready(&self, seat: &mut Seat, awake: &Awake<'_>) {
         let Seat { ready, waiting, .. } = seat;
-        match self.epoll.wait(ready, timeout) {
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
-            Err(error) => return Err(error),
-        }
-        for event in ready.iter().filter(|ready| ready.token != EVENT) {
+        let sets = ready.iter().filter(|ready| ready.token != EVENT);
+        for event in rotated(sets, awake.first) {
             let group = waiting.iter().find(|waiting| waiting.set().id() == event.token);
             let Some(waiting) = group else {
                 // A queue that was made meanwhile.
@@ -186,8 +259,27 @@ impl ChannelCore {
                 break;
             };
             waiting.drive();
+            if awake.has_event() {
+                break;
+            }
         }
-        Ok(())
+    }
+
+    /// Moves what is ready of the few poll groups that there are, without a look at which it is,
+    /// until an event has come. False where nothing was ready, or where they are many.
+    fn try_few(seat: &mut Seat, awake: &Awake<'_>) -> bool {
+        let Seat { waiting, .. } = seat;
+        if waiting.len() > FEW {
+            return false;
+        }
+        let mut moved = false;
+        for waiting in rotated(waiting.iter(), awake.first) {
+            moved |= waiting.set().drive(By::Caller);
+            if awake.has_event() {
+                break;
+            }
+        }
+        moved
     }
 
     pub(crate) fn look(&self) -> io::Result<Look> {
@@ -201,20 +293,31 @@ impl ChannelCore {
     }
 
     fn look_with(&self, seat: &mut Seat) -> io::Result<Look> {
-        if seat.is_at(self) {
-            self.drive_ready(seat, Some(Duration::ZERO))?;
+        let event = if seat.is_at(self) {
+            self.look_again(seat)?
         } else {
             seat.leave();
             if let Some(event) = self.take_ready() {
                 return Ok(Look::Event(event));
             }
             self.sit_down(seat);
-        }
-        if let Some(event) = self.pop() {
+            self.pop()
+        };
+        if let Some(event) = event {
             return Ok(Look::Event(event));
         }
         self.will_block();
         Ok(Look::Nothing(self.epoll.as_raw_fd()))
+    }
+
+    /// A caller that slept on the descriptor looks what woke it.
+    fn look_again(&self, seat: &mut Seat) -> io::Result<Option<u64>> {
+        let awake = self.wake();
+        if !awake.has_event() && !Self::try_few(seat, &awake) {
+            seat.find(&self.epoll, Some(Duration::ZERO))?;
+            self.drive_ready(seat, &awake);
+        }
+        Ok(awake.take())
     }
 
     /// This thread will not look again, at no channel.
@@ -248,6 +351,12 @@ struct Seat {
     channel: usize,
 }
 
+/// From the one with the number `first` (of as many as there are) on, once round.
+fn rotated<T>(list: impl Iterator<Item = T> + Clone, first: usize) -> impl Iterator<Item = T> {
+    let len = list.clone().count();
+    list.cycle().skip(first.checked_rem(len).unwrap_or(0)).take(len)
+}
+
 thread_local! {
     /// This thread has, or had, a [`SEAT`]: without memory the C library cannot note that one is to
     /// be dropped with the thread, and ends the process.
@@ -267,6 +376,14 @@ impl Seat {
             waiting: Vec::new(),
             channel: 0,
         }))
+    }
+
+    /// Waits until something is ready. Nothing is behind a signal.
+    fn find(&mut self, epoll: &Epoll, timeout: Option<Duration>) -> io::Result<()> {
+        match epoll.wait(&mut self.ready, timeout) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// A thread that is ending keeps none: the worker has what it looked after.
@@ -291,4 +408,70 @@ pub enum Look {
     Event(u64),
     /// Nothing yet. Look again when this descriptor is readable.
     Nothing(RawFd),
+}
+
+#[cfg(all(test, not(model)))]
+mod tests {
+    use super::*;
+
+    fn channel() -> Arc<ChannelCore> {
+        ChannelCore::new().unwrap()
+    }
+
+    fn is_readable(channel: &ChannelCore) -> bool {
+        let fd = channel.event_fd().as_fd();
+        iwarp_os::poll::wait_readable([fd], Some(Duration::ZERO)).unwrap() == [true]
+    }
+
+    #[test]
+    fn an_event_for_a_caller_that_is_awake_does_not_pass_through_the_descriptor() {
+        let channel = channel();
+        let awake = channel.wake();
+        channel.push(7);
+        assert!(awake.has_event() && !is_readable(&channel));
+        assert_eq!(awake.take(), Some(7));
+        channel.push(8);
+        assert!(is_readable(&channel));
+    }
+
+    #[test]
+    fn what_a_caller_leaves_makes_the_descriptor_readable() {
+        let channel = channel();
+        let awake = channel.wake();
+        channel.push(7);
+        drop(awake);
+        assert!(is_readable(&channel));
+        assert_eq!(channel.take_ready(), Some(7));
+        assert!(!is_readable(&channel));
+    }
+
+    #[test]
+    fn each_caller_that_is_awake_stands_for_one_event() {
+        let channel = channel();
+        let callers = [channel.wake(), channel.wake()];
+        (1..=3).for_each(|event| channel.push(event));
+        assert!(is_readable(&channel), "the third is nobody's");
+        // A thread that was not awake comes first.
+        assert_eq!(channel.take_ready(), Some(1));
+        let taken = callers.map(Awake::take);
+        assert_eq!(taken, [Some(2), Some(3)]);
+        assert!(!is_readable(&channel));
+    }
+
+    #[test]
+    fn events_of_a_queue_that_is_gone_are_counted_no_more() {
+        let channel = channel();
+        let awake = channel.wake();
+        [5, 5, 6, 5].into_iter().for_each(|event| channel.push(event));
+        channel.discard(5);
+        assert_eq!(awake.take(), Some(6));
+        assert!(!is_readable(&channel));
+    }
+
+    #[test]
+    fn each_begins_once_in_a_round() {
+        let first = |turn| rotated([1, 2, 3].iter(), turn).copied().collect::<Vec<_>>();
+        assert_eq!([first(0), first(1), first(5)], [[1, 2, 3], [2, 3, 1], [3, 1, 2]]);
+        assert_eq!(rotated([0; 0].iter(), 4).count(), 0);
+    }
 }

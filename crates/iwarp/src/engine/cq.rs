@@ -8,13 +8,14 @@ use iwarp_mem::OutOfMemory;
 use iwarp_types::{WcStatus, WorkCompletion};
 
 use crate::engine::Engine;
-use crate::engine::backoff::{Backoff, POLLS_BEFORE_YIELD, Rest};
 use crate::engine::channel::ChannelCore;
 use crate::engine::event::{AsyncEvent, AsyncQueue};
-use crate::engine::group::Group;
+use crate::engine::group::{Group, Polled};
+use crate::engine::policy::backoff::Rest;
+use crate::engine::policy::table::LOOP;
 use crate::engine::poll_set::{By, PollSet};
 use crate::engine::slots::Returned;
-use crate::engine::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
+use crate::engine::sync::{AtomicU32, Mutex, Ordering};
 use crate::flaw::{self, Flaw};
 
 /// See the [module](self).
@@ -24,10 +25,9 @@ pub(crate) struct CqCore {
     queue: Mutex<Queue>,
     /// Completions that wait, so that a look costs no lock.
     len: AtomicU32,
-    empty_polls: AtomicU32,
-    /// The program may sleep on the channel's descriptor: the worker is responsible.
-    asleep: AtomicBool,
-    backoff: Backoff,
+    /// Not [`AWAKE`]: the program may sleep on the channel's descriptor, and the worker is
+    /// responsible. Polls that are its last look before that, and one more.
+    asleep: AtomicU32,
     group: Arc<Group>,
     channel: Option<Arc<ChannelCore>>,
     events: Arc<AsyncQueue>,
@@ -52,18 +52,27 @@ struct Entry {
     slots: u32,
 }
 
+/// The program does not sleep.
+const AWAKE: u32 = 0;
+
 /// The owner of completions whose work queue has forgotten them.
 const FORGOTTEN: u32 = u32::MAX;
 
 impl Queue {
     /// Takes up to `max` completions, oldest first.
-    fn drain(&mut self, max: usize) -> impl ExactSizeIterator<Item = WorkCompletion> {
+    #[inline]
+    fn drain(&mut self, max: usize, mut f: impl FnMut(WorkCompletion)) -> usize {
         let Self { completions, owners, .. } = self;
         let n = max.min(completions.len());
-        completions.drain(..n).map(|Entry { completion, owner, slots }| {
+        for Entry { completion, owner, slots } in (0..n).map_while(|_| completions.pop_front()) {
             free(owners, owner, slots);
-            completion
-        })
+            f(completion);
+        }
+        if completions.is_empty() {
+            // It begins anew at its first place, which is in the CPU's nearest cache.
+            completions.clear();
+        }
+        n
     }
 
     /// Frees the slots of what `owner` has here, and does not free them again.
@@ -102,7 +111,7 @@ impl CqCore {
         let mut completions = VecDeque::new();
         completions.try_reserve_exact(depth).map_err(|_| OutOfMemory)?;
         iwarp_mem::afford()?;
-        let group = Group::new(engine.group_worker())?;
+        let group = Group::new(engine.group_worker(), engine.options.without)?;
         if let Some(channel) = &channel {
             channel.attach(Arc::clone(&group) as Arc<dyn PollSet>)?;
         }
@@ -117,9 +126,7 @@ impl CqCore {
                 overrun: false,
             }),
             len: AtomicU32::new(0),
-            empty_polls: AtomicU32::new(0),
-            asleep: AtomicBool::new(false),
-            backoff: Backoff::new(),
+            asleep: AtomicU32::new(AWAKE),
             group,
             channel,
             events,
@@ -132,7 +139,7 @@ impl CqCore {
 
     /// Whether the program may sleep until the worker completes something.
     pub(crate) fn is_asleep(&self) -> bool {
-        self.asleep.load(Ordering::Relaxed)
+        self.asleep.load(Ordering::Relaxed) != AWAKE
     }
 
     /// How many completions wait.
@@ -194,7 +201,7 @@ impl CqCore {
         };
         if due {
             queue.notify = Notify::Off;
-            self.asleep.store(false, Ordering::Relaxed);
+            self.asleep.store(AWAKE, Ordering::Relaxed);
             if let Some(channel) = &self.channel {
                 channel.push(self.number);
             }
@@ -238,9 +245,8 @@ impl CqCore {
             return 0;
         }
         let mut queue = self.queue.lock();
-        let taken = queue.drain(max);
-        let n = taken.len();
-        out.extend(taken);
+        out.reserve(max.min(queue.completions.len()));
+        let n = queue.drain(max, |completion| out.push(completion));
         if flaw::is(Flaw::CompletionTwice) && n > 2 {
             out.extend_from_within(out.len() - 1..);
         }
@@ -253,9 +259,7 @@ impl CqCore {
             return 0;
         }
         let mut queue = self.queue.lock();
-        let taken = queue.drain(max);
-        let n = taken.len();
-        taken.for_each(f);
+        let n = queue.drain(max, f);
         self.len.store(queue.completions.len() as u32, Ordering::Release);
         n
     }
@@ -279,68 +283,70 @@ impl CqCore {
     }
 
     fn poll_by(&self, mut take: impl FnMut(&Self) -> usize) -> usize {
-        let holds = self.group.note_poll();
+        let holds = self.group.polls.count();
         let n = take(self);
         if n > 0 {
             if holds {
                 self.group.drive(By::Caller);
             }
-            self.backoff.is_rewarded();
             self.group.handover.found();
             return n;
         }
-        // The last look before going to sleep is not the beginning of a lease.
-        let last_look = self.asleep.load(Ordering::Relaxed)
-            && self.empty_polls.load(Ordering::Relaxed) < POLLS_BEFORE_YIELD;
-        if last_look {
-            let moved = self.group.drive(By::Caller);
-            let n = take(self);
-            if n > 0 || moved {
-                self.has_found();
-            } else {
-                self.empty_polls.fetch_add(1, Ordering::Relaxed);
-            }
-            return n;
+        if self.is_last_look() {
+            self.group.drive(By::Caller);
+            return take(self);
         }
         let mut call = self.group.handover.poll();
-        let moved = self.group.poll();
+        let polled = self.group.poll();
         let n = take(self);
-        if n > 0 || moved {
+        if n > 0 || polled == Polled::Moved {
             call.found();
-            self.has_found();
         } else {
             call.found_nothing();
-            self.yield_after_a_while();
+            self.rest(polled);
         }
         n
     }
 
-    fn has_found(&self) {
-        self.backoff.is_rewarded();
-        self.empty_polls.store(0, Ordering::Relaxed);
+    /// Whether a poll is the program's last look before it goes to sleep, which is not the beginning
+    /// of a lease. Not where it goes on polling.
+    fn is_last_look(&self) -> bool {
+        let looks = self.asleep.load(Ordering::Relaxed);
+        if looks <= 1 {
+            return false;
+        }
+        // A completion may just have ended it.
+        let relaxed = Ordering::Relaxed;
+        self.asleep.compare_exchange(looks, looks - 1, relaxed, relaxed).is_ok()
     }
 
     /// A program that polls an empty queue must not keep the CPU from its peer.
-    fn yield_after_a_while(&self) {
-        let empty = self.empty_polls.fetch_add(1, Ordering::Relaxed);
-        let over = self.backoff.is_over(empty);
-        let mut others = None;
-        if over || empty >= POLLS_BEFORE_YIELD {
-            others = self.group.lend_a_hand();
-        }
-        if !over || others == Some(true) {
+    fn rest(&self, polled: Polled) {
+        let rest = match polled {
+            Polled::Nothing(rest) => rest,
+            Polled::Moved => return,
+            // The thread that drives may need this CPU.
+            Polled::Taken => return self.group.clock().yield_now(),
+        };
+        if rest == Rest::None {
             return;
         }
-        match self.backoff.rest() {
+        let others = self.group.lend_a_hand();
+        if rest == Rest::Lend || others == Some(true) {
+            return;
+        }
+        match rest {
             // What the others wait for would not wake it.
             Rest::Sleep(time) if others.is_none() => {
-                self.backoff.has_slept(self.group.sleep(time));
+                let came = self.group.sleep(time);
+                self.group.has_rested(|backoff| backoff.has_slept(came));
             }
             _ => {
                 let clock = self.group.clock();
                 let before = clock.nanos();
                 clock.yield_now();
-                self.backoff.learn(clock.nanos() - before);
+                let took = clock.nanos() - before;
+                self.group.has_rested(|backoff| backoff.has_yielded(took));
             }
         }
     }
@@ -356,10 +362,9 @@ impl CqCore {
             } else if queue.notify == Notify::Off {
                 queue.notify = Notify::Solicited;
             }
-            self.asleep.store(sleeps, Ordering::Relaxed);
+            self.asleep.store(if sleeps { LOOP + 1 } else { AWAKE }, Ordering::Relaxed);
         }
         if sleeps {
-            self.empty_polls.store(0, Ordering::Relaxed);
             self.group.leave_to_worker();
         }
     }

@@ -2,13 +2,25 @@
 
 use iwarp_os::addr;
 
+use crate::setters::setters;
+
 /// A device, as the user has named it.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct NamedDevice {
     /// Its name.
     pub name: String,
     /// The interface whose addresses it has; `None`: it has those of all.
     pub interface: Option<String>,
+}
+
+impl NamedDevice {
+    /// A device that has the addresses of all interfaces.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), interface: None }
+    }
+
+    setters! { into interface: Option<String>, }
 }
 
 /// Devices that a process can have.

@@ -24,9 +24,20 @@ pub enum AsyncEvent {
         /// Number of the queue pair.
         qp: u32,
     },
-    /// A queue pair's stream ended because the peer wrote, read or changed registered memory as it
-    /// may, and the program had unmapped, protected or truncated that memory.
+    /// A queue pair's stream ended because the peer wanted to write, read or change memory that it
+    /// may not, or that the program has unmapped, protected or truncated while it is registered.
     QpAccessError {
+        /// Number of the queue pair.
+        qp: u32,
+    },
+    /// A queue pair has ended because the peer asked for what it may not, or broke a rule; no work
+    /// request tells of it.
+    QpRequestError {
+        /// Number of the queue pair.
+        qp: u32,
+    },
+    /// The peer was heard while the queue pair was still in RTR.
+    CommunicationEstablished {
         /// Number of the queue pair.
         qp: u32,
     },

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 
 use iwarp_os::addr;
+use iwarp_types::gid;
 
 /// An entry of the GID table.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,10 +28,7 @@ pub struct Gid {
 impl Gid {
     /// An address in the form in which it is exchanged.
     pub const fn raw_of(addr: IpAddr) -> [u8; 16] {
-        match addr {
-            IpAddr::V4(addr) => addr.to_ipv6_mapped().octets(),
-            IpAddr::V6(addr) => addr.octets(),
-        }
+        gid(addr)
     }
 
     /// The address that a peer gave in that form; `None` for one that says nothing.
@@ -98,6 +96,7 @@ fn place(places: &mut Vec<(IpAddr, u32)>, address: (IpAddr, u32)) -> usize {
 mod tests {
     use super::*;
 
+    /// Covers: ROCE-134
     #[test]
     fn raw_and_back() {
         let v4: IpAddr = "192.0.2.7".parse().unwrap();
@@ -123,6 +122,7 @@ mod tests {
         assert_eq!(place(&mut places, addrs[0]), 0);
     }
 
+    /// Covers: ROCE-136
     #[test]
     fn the_table_is_in_order_and_has_loopback() {
         let table = GidTable::default();

@@ -9,16 +9,16 @@
 //! to sleep elsewhere, on a descriptor of its own, ends its lease and arms a watched group itself.
 
 mod presence;
+mod silence;
 mod watcher;
 
 pub(crate) use self::presence::Call;
 use self::presence::{Presence, PresenceWord};
-use self::watcher::{Advice, DOUBLINGS, Seen, WATCH, Watcher};
+pub(crate) use self::silence::Silence;
+use self::watcher::{Advice, Seen, WATCH, Watcher};
+use crate::engine::policy::table::LEASE;
 use crate::engine::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use crate::flaw::{self, Flaw};
-
-/// How long one poll keeps the worker away at most, in nanoseconds.
-pub(crate) const LEASE: u64 = 500_000;
 
 /// Why the worker looks at a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -225,7 +225,7 @@ impl Handover {
     /// What is ready is left to callers of other groups that have the same streams: this one is
     /// watched, slowly, as the other is served when they do no more.
     pub(crate) fn watch_beside(&self, now: u64) -> Duty {
-        watch(&mut self.watcher.lock(), now + (WATCH << DOUBLINGS))
+        watch(&mut self.watcher.lock(), now + WATCH)
     }
 }
 
@@ -234,7 +234,5 @@ fn watch(watcher: &mut Watcher, at: u64) -> Duty {
     if std::mem::replace(&mut watcher.has_timer, true) { Duty::Leave } else { Duty::Watch(at) }
 }
 
-#[cfg(all(test, model))]
-mod model;
 #[cfg(all(test, not(model)))]
 mod tests;

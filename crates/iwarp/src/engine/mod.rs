@@ -9,19 +9,20 @@
 //! ```text
 //!   endpoint   a queue pair's core behind its lock, and where its completions go
 //!   link       one stream of it: receive half and transmit half, each with a token
+//!   mux        a datagram port that many queue pairs share
+//!   counted    its counters, for other processes
+//!   gsi        queue pair 1, for the connection manager over datagrams
 //!   group      the poll group of a completion queue
+//!   ready_list streams without a descriptor that are ready
 //!   cq         a completion queue: completions, and what a poll does that finds none
 //!   channel    a completion channel: events, and the callers that wait for them
 //!   srq        a shared receive queue
 //!   event      asynchronous events of a device
-//!   backoff    when a caller that polls an empty queue gives up its CPU
+//!   policy     what is learned of programs by watching them, and what is made of it
 //!   slots      what posts take and polls give back
-//!   awaiting   programs that await an answer by spinning on memory
-//!   gather     posts that go out together
-//!   piggyback  acknowledgements that go out with the program's next message
-//!   penalty    for how long either is not done again
 //!   accept_set the poll set of a listener
 //!   poll_set   what groups and accept sets have in common: callers or the worker drive them
+//!   attend     what worker and callers do for a poll group, by its hand-over
 //!   worker     the thread that serves what no caller drives; timers
 //!   wake_fd    the descriptor that wakes a blocked caller
 //!   timers     what is due by the device's clock, where connections are made
@@ -31,6 +32,9 @@
 //!   vigil      whether a silent peer is still there
 //!   send_memory  what the system may keep for peers that do not read
 //!   live       the connections there are, for the end of the process
+//!   manager    the connection manager over management datagrams
+//!   management  that manager at queue pair 1
+//!   service_ports  ports of datagram services
 //!   numbers    queue pair numbers, and the ports that some of them name
 //!   devices    what the devices are called
 //!   gid        the addresses of a device, as programs for InfiniBand know them
@@ -38,28 +42,32 @@
 
 pub(crate) mod accept_set;
 pub(crate) mod any_core;
-pub(crate) mod awaiting;
-pub(crate) mod backoff;
+pub(crate) mod attend;
 pub(crate) mod channel;
 pub(crate) mod clock;
 pub(crate) mod connect_order;
+pub(crate) mod counted;
 pub(crate) mod cq;
 pub(crate) mod devices;
 pub(crate) mod endpoint;
 pub(crate) mod event;
-pub(crate) mod gather;
 pub(crate) mod gid;
 pub(crate) mod group;
+pub(crate) mod gsi;
 pub(crate) mod handover;
 pub(crate) mod link;
 pub(crate) mod live;
+pub(crate) mod management;
+pub(crate) mod manager;
+pub(crate) mod mux;
 pub(crate) mod numbers;
 pub(crate) mod options;
-pub(crate) mod penalty;
-pub(crate) mod piggyback;
+pub(crate) mod policy;
 pub(crate) mod poll_set;
 pub(crate) mod pool;
+pub(crate) mod ready_list;
 pub(crate) mod send_memory;
+pub(crate) mod service_ports;
 pub(crate) mod slots;
 pub(crate) mod srq;
 pub(crate) mod sync;
@@ -86,11 +94,12 @@ use numbers::Numbers;
 use options::Options;
 use pool::Pool;
 use send_memory::SendMemory;
+use service_ports::ServicePorts;
 use sync::Mutex;
 use timers::Timers;
 use worker::Worker;
 
-use crate::port::{Clock, Network, Platform};
+use crate::port::{Clock, DatagramNetwork, DatagramSettings, Network, Platform, Shared, described};
 
 /// Reads and Atomics of a queue pair that may be under way at a time, in either direction.
 pub(crate) const MAX_READS: u16 = 128;
@@ -107,6 +116,8 @@ pub(crate) struct Engine {
     pub(crate) clock: Clock,
     /// Makes its connections.
     pub(crate) network: Arc<dyn Network>,
+    /// Makes its ports for datagrams.
+    datagrams: Option<Arc<dyn DatagramNetwork>>,
     /// Say how long that takes.
     pub(crate) timers: Timers,
     pub(crate) pool: Pool,
@@ -118,6 +129,8 @@ pub(crate) struct Engine {
     next_worker: AtomicU32,
     pub(crate) live: Arc<Live>,
     pub(crate) numbers: Arc<Numbers>,
+    pub(crate) service_ports: Arc<ServicePorts>,
+    managers: manager::Place,
     /// Connections that are made in the order in which they were asked for.
     pub(crate) connect_order: Arc<ConnectOrder>,
     /// To refuse connections with when there are no descriptors.
@@ -142,7 +155,9 @@ impl Engine {
         worker: impl Fn(&Clock) -> io::Result<Arc<Worker>>,
     ) -> io::Result<Self> {
         iwarp_mem::afford()?;
-        let Platform { network, clock } = platform;
+        let Platform { network, clock, datagrams } = platform;
+        // In start-up a port is waited for beside others.
+        let network = described(network, false);
         let pool = Pool::new()?;
         // In this order: what was started is stopped if the next one cannot be.
         let first = worker(&clock)?;
@@ -158,9 +173,12 @@ impl Engine {
             send_memory: SendMemory::new(options.send_memory),
             live: Live::new(),
             numbers: Numbers::new(&network, options.ports.clone()),
+            service_ports: Arc::default(),
+            managers: manager::Place::default(),
             spare: Mutex::default(),
             options,
             network,
+            datagrams,
             timers,
             next_pd: AtomicU32::new(1),
         };
@@ -168,6 +186,14 @@ impl Engine {
             engine.others.push(worker(&clock)?);
         }
         Ok(engine)
+    }
+
+    /// Takes a share of the port for datagrams.
+    pub(crate) fn open_datagrams(&self) -> io::Result<Shared> {
+        let network = self.datagrams.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+        let segmenting = self.options.udp_segment;
+        let settings = DatagramSettings { segmenting, ..DatagramSettings::default() };
+        network.share(&settings)
     }
 
     /// All of them.

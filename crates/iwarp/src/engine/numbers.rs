@@ -4,11 +4,17 @@
 //! upper 16 bits are a TCP port, the lower 8 say which of the queue pairs there. A queue pair that
 //! nobody is to find this way has a number whose upper bits are no port that could be used.
 //!
+//! Datagrams for a number come to the process in whose slot of the RoCE port it is (see
+//! [`port::share`](crate::port::share)). One that is to be found both ways begins with a TCP port of
+//! the slot's.
+//!
 //! The numbers of a port are handed out in an order drawn at random: everybody on the host sees
 //! which ports are taken, and is not to know which numbers are. A port none of whose numbers is in
 //! use is given back, but for the last one to become so.
 
+use std::any::Any;
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -21,7 +27,7 @@ use iwarp_mem::OutOfMemory;
 /// Bits of the index.
 const INDEX_BITS: u32 = 8;
 /// Ports below need privileges, so nobody is found there.
-const LOWEST_PORT: u32 = 1024;
+pub(crate) const LOWEST_PORT: u32 = 1024;
 /// The first numbers are those of the management queue pairs of InfiniBand.
 const LOWEST: u32 = 2;
 /// Means "multicast" to InfiniBand.
@@ -34,6 +40,25 @@ const TRIES: usize = 16;
 /// The numbers of a device.
 #[derive(Debug)]
 pub(crate) struct Numbers {
+    plain: Mutex<Plain>,
+    ports: Arc<Ports>,
+    /// Where the user has said which ports there are.
+    has_range: bool,
+    /// Those in the device's slot of the RoCE port, once it has one.
+    of_slot: Mutex<Option<Arc<Ports>>>,
+}
+
+/// Numbers that lead nowhere.
+#[derive(Debug)]
+struct Plain {
+    /// Those in use, and the next to try.
+    used: HashSet<u32>,
+    next: u32,
+}
+
+/// Numbers that begin with TCP ports.
+#[derive(Debug)]
+struct Ports {
     network: Arc<dyn Network>,
     /// Where ports may be taken from, if not from wherever the system likes.
     range: Option<RangeInclusive<u16>>,
@@ -42,9 +67,6 @@ pub(crate) struct Numbers {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Those in use that lead nowhere, and the next to try.
-    plain: HashSet<u32>,
-    next: u32,
     ports: HashMap<u16, Taken>,
     /// Counts the ports that were taken.
     serial: u64,
@@ -88,12 +110,27 @@ impl PortNumber {
     }
 }
 
+/// A datagram port, as far as its numbers go.
+pub(crate) trait Lodging: Any + Send + Sync + fmt::Debug {
+    /// A number of its own is free.
+    fn take_back(&self, number: u32);
+}
+
 /// A number that nobody else has until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Number {
     value: u32,
-    port: Option<Arc<PortNumber>>,
-    numbers: Arc<Numbers>,
+    kind: Kind,
+    /// Where datagrams for it come, which has to stay as long.
+    lodging: Option<Box<dyn Lodging>>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Plain(Arc<Numbers>),
+    Port(Arc<PortNumber>, Arc<Ports>),
+    /// The lodging's.
+    Lodged,
 }
 
 impl Number {
@@ -103,17 +140,28 @@ impl Number {
 
     /// Where peers find it, if they are to.
     pub(crate) const fn port(&self) -> Option<&Arc<PortNumber>> {
-        self.port.as_ref()
+        match &self.kind {
+            Kind::Port(port, _) => Some(port),
+            Kind::Plain(_) | Kind::Lodged => None,
+        }
+    }
+
+    /// Where datagrams for it come, if they do.
+    pub(super) fn lodging(&self) -> Option<&dyn Lodging> {
+        self.lodging.as_deref()
     }
 }
 
 impl Drop for Number {
     fn drop(&mut self) {
-        let mut state = self.numbers.state.lock();
-        if self.port.is_some() {
-            state.take_back(self.value);
-        } else {
-            state.plain.remove(&self.value);
+        match &self.kind {
+            Kind::Plain(numbers) => drop(numbers.plain.lock().used.remove(&self.value)),
+            Kind::Port(_, ports) => ports.state.lock().take_back(self.value),
+            Kind::Lodged => {
+                if let Some(lodging) = &self.lodging {
+                    lodging.take_back(self.value);
+                }
+            }
         }
     }
 }
@@ -205,32 +253,74 @@ pub(crate) const fn port_of(number: u32) -> u16 {
 
 impl Numbers {
     pub(crate) fn new(network: &Arc<dyn Network>, range: Option<RangeInclusive<u16>>) -> Arc<Self> {
-        let state = State { next: LOWEST, ..State::default() };
-        Arc::new(Self { network: Arc::clone(network), range, state: Mutex::new(state) })
+        Arc::new(Self {
+            plain: Mutex::new(Plain { used: HashSet::new(), next: LOWEST }),
+            has_range: range.is_some(),
+            ports: Ports::new(network, range),
+            of_slot: Mutex::new(None),
+        })
     }
 
     /// A number that leads nowhere.
     pub(crate) fn plain(self: &Arc<Self>) -> Result<Number, OutOfMemory> {
-        let mut state = self.state.lock();
-        state.plain.try_reserve(1).map_err(|_| OutOfMemory)?;
+        let mut plain = self.plain.lock();
+        plain.used.try_reserve(1).map_err(|_| OutOfMemory)?;
         let value = loop {
-            let value = state.next;
-            state.next = match value + 1 {
-                END if state.plain.len() < FULL => LOWEST,
+            let value = plain.next;
+            plain.next = match value + 1 {
+                END if plain.used.len() < FULL => LOWEST,
                 // Only a program in C, whose numbers are others, minds more than 24 bits.
                 END => RESERVED + 1,
                 u32::MAX => LOWEST,
                 next => next,
             };
-            if state.plain.insert(value) {
+            if plain.used.insert(value) {
                 break value;
             }
         };
-        Ok(Number { value, port: None, numbers: Arc::clone(self) })
+        Ok(Number { value, kind: Kind::Plain(Arc::clone(self)), lodging: None })
     }
 
     /// A number under which a peer finds the queue pair.
-    pub(crate) fn addressable(self: &Arc<Self>) -> io::Result<Number> {
+    pub(crate) fn addressable(&self) -> io::Result<Number> {
+        let (value, kind) = self.ports.number()?;
+        Ok(Number { value, kind, lodging: None })
+    }
+
+    /// A number of a lodging's own, which gets it back.
+    pub(super) fn lodged(value: u32, lodging: Box<dyn Lodging>) -> Number {
+        Number { value, kind: Kind::Lodged, lodging: Some(lodging) }
+    }
+
+    /// A number that begins with one of these TCP ports, and whose queue pair is found at the lodging
+    /// as well. Where the user has said which TCP ports there are it is found by TCP alone.
+    pub(super) fn addressable_within(
+        &self,
+        range: RangeInclusive<u16>,
+        lodging: Box<dyn Lodging>,
+    ) -> io::Result<Number> {
+        if self.has_range {
+            return self.addressable();
+        }
+        let ports = {
+            let mut of_slot = self.of_slot.lock();
+            // A device keeps its share, and so its slot.
+            let known = of_slot.take().filter(|known| known.range.as_ref() == Some(&range));
+            let ports = known.unwrap_or_else(|| Ports::new(&self.ports.network, Some(range)));
+            Arc::clone(of_slot.insert(ports))
+        };
+        let (value, kind) = ports.number()?;
+        Ok(Number { value, kind, lodging: Some(lodging) })
+    }
+}
+
+impl Ports {
+    fn new(network: &Arc<dyn Network>, range: Option<RangeInclusive<u16>>) -> Arc<Self> {
+        Arc::new(Self { network: Arc::clone(network), range, state: Mutex::default() })
+    }
+
+    /// A number of its ports.
+    fn number(self: &Arc<Self>) -> io::Result<(u32, Kind)> {
         let mut state = self.state.lock();
         if state.spare() < SPARE
             && let Err(error) = self.take_port(&state.ports).and_then(|port| state.add(port))
@@ -239,7 +329,7 @@ impl Numbers {
             return Err(error);
         }
         let (value, port) = state.hand_out().ok_or(io::ErrorKind::AddrInUse)?;
-        Ok(Number { value, port: Some(port), numbers: Arc::clone(self) })
+        Ok((value, Kind::Port(port, Arc::clone(self))))
     }
 
     fn take_port(&self, ours: &HashMap<u16, Taken>) -> io::Result<PortNumber> {
@@ -259,7 +349,10 @@ impl Numbers {
                 Err(error) => failure = error,
             }
         }
-        Err(io::Error::new(failure.kind(), format!("no port is free in IWARP_PORTS: {failure}")))
+        Err(io::Error::new(
+            failure.kind(),
+            format!("no TCP port is free from {} to {}: {failure}", range.start(), range.end()),
+        ))
     }
 }
 
@@ -333,7 +426,7 @@ mod tests {
     #[test]
     fn ports_without_numbers_in_use_are_given_back() {
         let numbers = of_any_port();
-        let ports = || numbers.state.lock().ports.len();
+        let ports = || numbers.ports.state.lock().ports.len();
         let kept = numbers.addressable().unwrap();
         let first = kept.port().unwrap().number();
         for _ in 0..3 {
@@ -349,7 +442,7 @@ mod tests {
             assert!(ports() >= 5000 / 256);
             drop(left);
             assert!(ports() <= 2, "{}", ports());
-            let state = numbers.state.lock();
+            let state = numbers.ports.state.lock();
             assert!(state.free.len() <= 4 * 256, "{}", state.free.len());
             assert!(state.ports.contains_key(&first), "it is in use");
         }
@@ -419,6 +512,6 @@ mod tests {
         let distinct: HashSet<_> = others.iter().map(Number::value).collect();
         assert_eq!(distinct.len(), others.len());
         assert!(distinct.iter().all(|number| *number < END || *number > RESERVED));
-        assert!(numbers.state.lock().ports.is_empty(), "no descriptor is paid for them");
+        assert!(numbers.ports.state.lock().ports.is_empty(), "no descriptor is paid for them");
     }
 }

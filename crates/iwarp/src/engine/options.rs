@@ -4,14 +4,16 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use iwarp_os::environment;
-use iwarp_proto::mpa::startup::{Config, RtrTypes as Allowed};
-use iwarp_types::Extensions;
+use iwarp_proto::mpa::startup::Config;
+use iwarp_types::{Extensions, RtrTypes};
 use thiserror::Error;
 
 use super::devices::{self, NamedDevice};
+use super::policy::Behaviours;
 
 /// What a device looks like, and what its completions mean.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
 pub enum Personality {
     /// Like an RNIC: a Send or Write completes when the reliable transport has it, and a Send that
     /// finds no receive ends the stream.
@@ -32,8 +34,24 @@ impl Personality {
     }
 }
 
+/// What a reliable connected queue pair speaks that is connected without the connection manager, on
+/// a device with [`Personality::Roce`]. With the other personality it is always iWARP.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
+pub enum Wire {
+    /// iWARP over TCP to peers of our own kind, RoCE v2 to all others: each queue pair finds out
+    /// which its peer is.
+    #[default]
+    Auto,
+    /// iWARP over TCP.
+    Iwarp,
+    /// RoCE v2: packets over UDP.
+    Roce,
+}
+
 /// What the drop-in libraries write to standard error.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[non_exhaustive]
 pub enum Log {
     /// Nothing.
     Off,
@@ -72,34 +90,22 @@ pub enum Users {
     Listed(Vec<u32>),
 }
 
-/// Which frames an initiator may send first so that the responder may send (RFC 6581 §9.2).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct RtrTypes {
-    /// A zero-length Send, which takes one of the responder's receives.
-    pub send: bool,
-    /// A zero-length RDMA Write.
-    pub write: bool,
-    /// A zero-length RDMA Read.
-    pub read: bool,
-}
-
-impl RtrTypes {
-    /// All three.
-    pub const ALL: Self = Self { send: true, write: true, read: true };
-}
-
-impl From<RtrTypes> for Allowed {
-    fn from(RtrTypes { send, write, read }: RtrTypes) -> Self {
-        Self { send, write, read }
-    }
-}
-
 /// How a device behaves. Every field can be set by an environment variable `IWARP_...`, see
-/// [`Options::from_env`].
+/// [`Options::from_env`], and by a setter of its name:
+///
+/// ```
+/// use iwarp::Options;
+///
+/// let options = Options::new().workers(2).crc(false);
+/// assert_eq!((options.workers, options.crc), (2, false));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Options {
     /// What the device looks like.
     pub personality: Personality,
+    /// What reliable connected queue pairs speak.
+    pub wire: Wire,
     /// What the devices are called that programs see; empty: one, named after its personality.
     /// They are one device in truth, but each may have the addresses of one interface only.
     pub devices: Vec<NamedDevice>,
@@ -121,12 +127,12 @@ pub struct Options {
     pub rtr: RtrTypes,
     /// Whether operations of RFC 7306 may be sent, and how that is found out.
     pub extensions: Extensions,
-    /// Octets of the largest ULPDU, instead of what one TCP segment takes. FPDUs that are larger
+    /// Bytes of the largest ULPDU, instead of what one TCP segment takes. FPDUs that are larger
     /// than a segment are fast, but hardware peers may not expect them.
     pub mulpdu: Option<usize>,
     /// How long the whole start-up frame of a peer may take.
     pub startup_timeout: Duration,
-    /// How long octets may stay unacknowledged before the connection counts as lost.
+    /// How long bytes may stay unacknowledged before the connection counts as lost.
     pub user_timeout: Duration,
     /// How long a closed connection may take to send what was accepted and see the peer close.
     pub linger: Duration,
@@ -138,7 +144,7 @@ pub struct Options {
     pub local_congestion: Option<String>,
     /// Which idle connections are probed, and after what time.
     pub keepalive: KeepAlive,
-    /// Octets that may wait in the system for peers which do not read, together: each connection
+    /// Bytes that may wait in the system for peers which do not read, together: each connection
     /// has its part, and 64 KiB in any case.
     pub send_memory: usize,
     /// TCP ports that queue pairs take which programs connect without the connection manager
@@ -148,17 +154,25 @@ pub struct Options {
     /// Whose processes on this host such queue pairs are connected with. Those of other hosts, and
     /// of other network namespaces of this one, are not known by their users.
     pub allow_users: Users,
+    /// Let the system cut packets from one send of many (`UDP_SEGMENT`), where queue pairs speak
+    /// RoCE v2: without it they go one by one, which costs several times the CPU. A card that
+    /// numbers such packets in a way of its own makes peers drop them, over IPv4.
+    pub udp_segment: bool,
     /// Worker threads, which move what no caller moves. One is enough unless many peers read and write while
     /// the program computes; each completion queue is one thread's.
     pub workers: usize,
     /// What the drop-in libraries write to standard error. Rust programs subscribe to `tracing`.
     pub log: Log,
+    /// What the engine leaves out of all that it does because of what it has learned of programs: for
+    /// measurements, and to see whether it has a part in some trouble.
+    pub without: Behaviours,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
             personality: Personality::Iwarp,
+            wire: Wire::Auto,
             devices: Vec::new(),
             tell_personality: false,
             crc: true,
@@ -178,8 +192,10 @@ impl Default for Options {
             send_memory: 64 << 20,
             ports: None,
             allow_users: Users::Listed(Vec::new()),
+            udp_segment: true,
             workers: 1,
             log: Log::Warn,
+            without: Behaviours::empty(),
         }
     }
 }
@@ -187,6 +203,7 @@ impl Default for Options {
 /// A variable of the environment makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{variable}={value}: expected {expected}")]
+#[non_exhaustive]
 pub struct OptionError {
     /// Its name.
     pub variable: &'static str,
@@ -197,11 +214,45 @@ pub struct OptionError {
 }
 
 impl Options {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    crate::setters::setters! {
+        personality: Personality,
+        wire: Wire,
+        devices: Vec<NamedDevice>,
+        tell_personality: bool,
+        crc: bool,
+        markers: bool,
+        revision: u8,
+        fall_back: bool,
+        peer_to_peer: bool,
+        rtr: RtrTypes,
+        extensions: Extensions,
+        into mulpdu: Option<usize>,
+        startup_timeout: Duration,
+        user_timeout: Duration,
+        linger: Duration,
+        max_pending: usize,
+        into local_congestion: Option<String>,
+        keepalive: KeepAlive,
+        send_memory: usize,
+        into ports: Option<RangeInclusive<u16>>,
+        allow_users: Users,
+        udp_segment: bool,
+        workers: usize,
+        without: Behaviours,
+        log: Log,
+    }
+
     /// The defaults, changed by what the environment says:
     ///
     /// | Variable | Values | Default |
     /// |---|---|---|
     /// | `IWARP_PERSONALITY` | `iwarp`, `roce` | `iwarp`; `roce` for [programs that use the C libraries](Self::for_any_program) |
+    /// | `IWARP_WIRE` | `auto`, `iwarp`, `roce` | `auto` |
     /// | `IWARP_DEVICES` | names: `mlx5_0,mlx5_1`, each with an interface or not: `a=eth0` | `iwarp0` or `roce0` |
     /// | `IWARP_CRC` | `on`, `off` | `on` |
     /// | `IWARP_MARKERS` | `on`, `off` | `off` |
@@ -209,18 +260,20 @@ impl Options {
     /// | `IWARP_MPA_FALLBACK` | `on`, `off` | `on` |
     /// | `IWARP_PEER_TO_PEER` | `off`, `write`, `read`, `send`, `any` | `off` |
     /// | `IWARP_EXTENSIONS` | `ask`, `assume`, `refuse` | `ask` |
-    /// | `IWARP_MULPDU` | 128 to 64768 octets | one TCP segment |
+    /// | `IWARP_MULPDU` | 128 to 64768 bytes | one TCP segment |
     /// | `IWARP_STARTUP_TIMEOUT_MS` | milliseconds | 10000 |
     /// | `IWARP_USER_TIMEOUT_MS` | milliseconds | 25000 |
     /// | `IWARP_LINGER_MS` | milliseconds | 10000 |
     /// | `IWARP_MAX_PENDING` | connections, at least 1 | 1024 |
     /// | `IWARP_LOCAL_CONGESTION` | an algorithm, or `default` | `cubic` |
     /// | `IWARP_KEEPALIVE_S` | `off`, seconds | 300, on accepted connections |
-    /// | `IWARP_SEND_MEMORY` | octets, at least 65536 | 67108864 |
+    /// | `IWARP_SEND_MEMORY` | bytes, at least 65536 | 67108864 |
+    /// | `IWARP_UDP_SEGMENT` | `on`, `off` | `on` |
     /// | `IWARP_WORKERS` | 1 to 64 threads | 1 |
     /// | `IWARP_PORTS` | `first-last`, from 1024 on | the system's choice |
     /// | `IWARP_ALLOW_USERS` | `any`, or names and ids of users: `ann,1007` | none |
     /// | `IWARP_LOG` | `off`, `error`, `warn`, `info`, `debug`, or a `tracing` filter | `warn` |
+    /// | `IWARP_WITHOUT` | `gather`, `awaiting`, `piggyback`, `backoff`, `silence`, `lend`, with commas between | none |
     ///
     /// In a process that runs with more rights than the user who started it (`AT_SECURE`) they
     /// are not looked at.
@@ -277,6 +330,7 @@ impl Options {
         };
         options.crc = switch("IWARP_CRC")?.unwrap_or(options.crc);
         options.markers = switch("IWARP_MARKERS")?.unwrap_or(options.markers);
+        options.udp_segment = switch("IWARP_UDP_SEGMENT")?.unwrap_or(options.udp_segment);
         options.fall_back = switch("IWARP_MPA_FALLBACK")?.unwrap_or(options.fall_back);
         if let Some(revision) = number("IWARP_MPA_REVISION", "1 or 2", 1..=2)? {
             options.revision = revision as u8;
@@ -320,6 +374,14 @@ impl Options {
                 _ => return Err(wrong("IWARP_PERSONALITY", &value, "iwarp or roce")),
             };
         }
+        if let Some(value) = lookup("IWARP_WIRE") {
+            options.wire = match value.as_str() {
+                "auto" => Wire::Auto,
+                "iwarp" => Wire::Iwarp,
+                "roce" => Wire::Roce,
+                _ => return Err(wrong("IWARP_WIRE", &value, "auto, iwarp or roce")),
+            };
+        }
         if let Some(value) = lookup("IWARP_DEVICES") {
             let expected = "names with commas between, none twice, each alone or with an \
                             interface of this host: mlx5_0,mlx5_1=eth0";
@@ -340,7 +402,7 @@ impl Options {
                 options.keepalive = KeepAlive::All(Duration::from_secs(seconds));
             }
         }
-        let octets = "octets, 65536 at least";
+        let octets = "bytes, 65536 at least";
         if let Some(octets) = number("IWARP_SEND_MEMORY", octets, 65_536..=1 << 40)? {
             options.send_memory = usize::try_from(octets).unwrap_or(usize::MAX);
         }
@@ -362,11 +424,25 @@ impl Options {
             let expected = "off, error, warn, info or debug";
             options.log = log(&value).ok_or_else(|| wrong("IWARP_LOG", &value, expected))?;
         }
+        if let Some(value) = lookup("IWARP_WITHOUT") {
+            let expected = "any of gather, awaiting, piggyback, backoff, silence, lend, with commas \
+                            between";
+            let without = Behaviours::parse(&value);
+            options.without = without.ok_or_else(|| wrong("IWARP_WITHOUT", &value, expected))?;
+        }
         Ok(options)
     }
 
+    /// What reliable connected queue pairs speak that are connected without the connection manager.
+    pub(crate) fn spoken(&self) -> Wire {
+        match self.personality {
+            Personality::Iwarp => Wire::Iwarp,
+            Personality::Roce => self.wire,
+        }
+    }
+
     /// The devices that programs see, at least one.
-    pub fn devices(&self) -> Vec<NamedDevice> {
+    pub fn visible_devices(&self) -> Vec<NamedDevice> {
         if !self.devices.is_empty() {
             return self.devices.clone();
         }
@@ -388,7 +464,7 @@ impl Options {
             // One Read for acknowledgements, as `Config::acknowledge` of the queue pair has them.
             spare: u16::from(self.personality == Personality::Roce),
             peer_to_peer: self.peer_to_peer && self.revision > 1,
-            rtr: self.rtr.into(),
+            rtr: self.rtr,
             timeout: self.startup_timeout,
         }
     }
@@ -437,7 +513,9 @@ fn wrong(variable: &'static str, value: &str, expected: &'static str) -> OptionE
 mod tests {
     use std::time::Duration;
 
-    use super::{Extensions, KeepAlive, Log, OptionError, Options, Personality, Users};
+    use super::{
+        Behaviours, Extensions, KeepAlive, Log, OptionError, Options, Personality, Users, Wire,
+    };
 
     fn from(pairs: &[(&'static str, &str)]) -> Result<Options, OptionError> {
         Options::default().with_lookup(|name| {
@@ -474,17 +552,22 @@ mod tests {
             ("IWARP_LINGER_MS", "250"),
             ("IWARP_LOCAL_CONGESTION", "default"),
             ("IWARP_PERSONALITY", "roce"),
+            ("IWARP_WIRE", "roce"),
             ("IWARP_DEVICES", "mlx5_0,mlx5_1=lo"),
             ("IWARP_KEEPALIVE_S", "60"),
             ("IWARP_SEND_MEMORY", "1048576"),
             ("IWARP_PORTS", "20000-20003"),
             ("IWARP_ALLOW_USERS", "1007, root"),
             ("IWARP_MAX_PENDING", "7"),
+            ("IWARP_UDP_SEGMENT", "off"),
             ("IWARP_WORKERS", "3"),
             ("IWARP_LOG", "off"),
+            ("IWARP_WITHOUT", "gather,lend"),
         ])
         .unwrap();
         assert_eq!(options.personality, Personality::Roce);
+        assert_eq!((options.wire, Options::default().wire), (Wire::Roce, Wire::Auto));
+        assert_eq!(options.clone().personality(Personality::Iwarp).spoken(), Wire::Iwarp);
         assert_eq!(options.keepalive, KeepAlive::All(Duration::from_secs(60)));
         assert_eq!(options.send_memory, 1 << 20);
         assert_eq!(options.ports, Some(20000..=20003));
@@ -495,7 +578,9 @@ mod tests {
         assert_eq!(devices, ["mlx5_0", "mlx5_1"]);
         assert_eq!(options.max_pending, 7);
         assert_eq!(options.workers, 3);
+        assert!(!options.udp_segment && Options::default().udp_segment);
         assert_eq!(options.log, Log::Off);
+        assert_eq!(options.without, Behaviours::GATHER | Behaviours::LEND);
         assert_eq!(options.revision, 1);
         assert_eq!(options.mulpdu, Some(1442));
         assert!(options.peer_to_peer && options.rtr.read && !options.rtr.write);
@@ -529,6 +614,7 @@ mod tests {
             ("IWARP_PEER_TO_PEER", "on"),
             ("IWARP_EXTENSIONS", ""),
             ("IWARP_PERSONALITY", "infiniband"),
+            ("IWARP_WIRE", "tcp"),
             ("IWARP_DEVICES", "mlx5_0,mlx5_0"),
             ("IWARP_DEVICES", "mlx5_0=no such interface"),
             ("IWARP_KEEPALIVE_S", "0"),
@@ -539,8 +625,10 @@ mod tests {
             ("IWARP_ALLOW_USERS", "root,no such user"),
             ("IWARP_ALLOW_USERS", ""),
             ("IWARP_MAX_PENDING", "0"),
+            ("IWARP_UDP_SEGMENT", "64"),
             ("IWARP_WORKERS", "65"),
             ("IWARP_LOG", "loud"),
+            ("IWARP_WITHOUT", "gather,loans"),
         ] {
             let error = from(&[(name, value)]).unwrap_err();
             assert_eq!((error.variable, error.value.as_str()), (name, value));

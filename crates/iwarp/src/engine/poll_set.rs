@@ -8,6 +8,8 @@ use std::{fmt, io};
 
 use iwarp_os::{Epoll, Interest, poll};
 
+pub(crate) use crate::engine::attend::Served;
+use crate::engine::attend::{self, Attended};
 use crate::engine::handover::Handover;
 use crate::port::Clock;
 
@@ -31,10 +33,12 @@ pub(crate) trait PollSet: Send + Sync + fmt::Debug {
     fn handover(&self) -> &Handover;
     /// By which its hand-over goes.
     fn clock(&self) -> &Clock;
-    /// Lets it wake the worker that looks after it where no caller does.
-    fn arm(&self);
+    /// See [`Attended::report_once`].
+    fn report_once(&self);
+    /// See [`Attended::look_again`].
+    fn look_again(&self, at: u64);
     /// Has the epoll report all there is, before a thread waits for it: callers that tried a stream
-    /// itself may have silenced it.
+    /// itself may have silenced it. That thread has told the hand-over before.
     fn unsilence(&self);
     /// Moves whatever is ready. False when nothing was, or another thread drives.
     fn drive(&self, by: By) -> bool;
@@ -49,13 +53,30 @@ pub(crate) trait PollSet: Send + Sync + fmt::Debug {
     }
 }
 
-/// What the worker has done for something.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Served {
-    /// Something was ready and is moved.
-    pub(crate) moved: bool,
-    /// Something may be, and callers of another group look after it.
-    pub(crate) left: bool,
+impl Attended for dyn PollSet + '_ {
+    fn handover(&self) -> &Handover {
+        PollSet::handover(self)
+    }
+
+    fn nanos(&self) -> u64 {
+        self.clock().nanos()
+    }
+
+    fn unsilence(&self) {
+        PollSet::unsilence(self);
+    }
+
+    fn report_once(&self) {
+        PollSet::report_once(self);
+    }
+
+    fn look_again(&self, at: u64) {
+        PollSet::look_again(self, at);
+    }
+
+    fn serve(&self) -> Served {
+        PollSet::serve(self)
+    }
 }
 
 /// A caller that is blocked, until this is dropped.
@@ -64,8 +85,7 @@ pub(crate) struct Waiting(Arc<dyn PollSet>);
 
 impl Waiting {
     pub(crate) fn on(set: Arc<dyn PollSet>) -> Self {
-        set.handover().enter();
-        set.unsilence();
+        attend::enter(&*set);
         Self(set)
     }
 
@@ -88,9 +108,7 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        if self.0.handover().leave(self.0.clock().nanos()) {
-            self.0.arm();
-        }
+        attend::leave(&*self.0);
     }
 }
 

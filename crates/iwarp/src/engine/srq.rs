@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
-use iwarp_types::{PostError, Receive, RecvRequest};
+use iwarp_types::{PdId, PostError, Receive, RecvRequest};
 
 use crate::engine::event::{AsyncEvent, AsyncQueue};
 use crate::engine::slots::Returned;
@@ -22,6 +22,7 @@ pub(crate) trait Parking: Send + Sync + std::fmt::Debug {
 #[derive(Debug)]
 pub(crate) struct SrqCore {
     number: u64,
+    pd: PdId,
     max_sge: usize,
     depth: usize,
     state: Mutex<State>,
@@ -56,9 +57,20 @@ impl State {
 }
 
 impl SrqCore {
-    pub(crate) fn new(number: u64, depth: usize, max_sge: usize, events: Arc<AsyncQueue>) -> Self {
+    pub(crate) fn new(
+        number: u64,
+        pd: PdId,
+        depth: usize,
+        max_sge: usize,
+        events: Arc<AsyncQueue>,
+    ) -> Self {
         let (state, returned) = (Mutex::default(), Returned::of_shared_queue());
-        Self { number, max_sge, depth, state, returned, events }
+        Self { number, pd, max_sge, depth, state, returned, events }
+    }
+
+    /// The protection domain that the memory of its receives is in, whichever queue pair takes them.
+    pub(crate) const fn pd(&self) -> PdId {
+        self.pd
     }
 
     /// The limit that is armed; 0 when none is.

@@ -27,6 +27,11 @@ impl Timers {
         Self { worker, clock }
     }
 
+    /// Whether the worker takes its turns by itself.
+    pub(crate) fn has_thread(&self) -> bool {
+        self.worker.has_thread()
+    }
+
     pub(crate) fn now(&self) -> Time {
         self.clock.now()
     }

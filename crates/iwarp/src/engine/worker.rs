@@ -11,7 +11,9 @@ use iwarp_os::thread::{self, Thread};
 use iwarp_os::{EventFd, EventFdKind, Events, FdPlace, Interest, Ready};
 use iwarp_types::Time;
 
-use crate::engine::handover::{Cause, Duty};
+use crate::engine::attend;
+use crate::engine::handover::Cause;
+use crate::engine::policy::table::FEW;
 use crate::engine::poll_set::PollSet;
 use crate::engine::pool::prepare_thread;
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
@@ -19,10 +21,6 @@ use crate::engine::tasks::{Tasks, WAKE, next_id};
 use crate::flaw::{self, Flaw};
 use crate::port::Clock;
 
-/// Rounds in which a group is served before others get their turn.
-const SERVE_ROUNDS: usize = 16;
-/// An idle poller helps other groups where there are no more than so many.
-const FEW_GROUPS: usize = 16;
 /// How often at most the thread looks whether the program has put a handler of its own in front of
 /// the one that faults of registered memory need.
 const KEEP_HANDLER: Duration = Duration::from_secs(1);
@@ -78,7 +76,7 @@ enum Due {
 /// Something that has times of its own, called without an allocation for each.
 pub(crate) trait Timed: Send + Sync {
     /// The time has come.
-    fn due(&self);
+    fn due(self: Arc<Self>);
 }
 
 /// A call to come, which dropping this cancels unless it is under way.
@@ -187,7 +185,7 @@ impl Worker {
     /// Another group than the one with that number: each in its turn, where there are few.
     pub(crate) fn other_group(&self, own: u64) -> Option<Arc<dyn PollSet>> {
         let mut state = self.state.lock();
-        if state.groups.len() > FEW_GROUPS {
+        if state.groups.len() > FEW as usize {
             return None;
         }
         let helped = state.helped;
@@ -198,14 +196,18 @@ impl Worker {
         state.groups.get(&next)?.upgrade()
     }
 
-    /// Lets a poll set wake the worker, at once if something is pending.
-    pub(crate) fn arm(&self, set: &dyn PollSet) {
-        set.unsilence();
+    /// Its epoll reports a poll set once from now on, at once if something is ready.
+    pub(crate) fn report_once(&self, set: &dyn PollSet) {
         let one_shot = Interest::READ.one_shot();
         let armed = self.tasks.epoll().modify(set.epoll(), set.id(), one_shot);
         if let Err(error) = armed {
             tracing::error!(%error, "cannot wait for a poll group");
         }
+    }
+
+    /// Looks at a poll set at that time of its clock.
+    pub(crate) fn look_again(&self, set: &dyn PollSet, at: u64) {
+        self.push_timer(Time(Duration::from_nanos(at)), Due::Look(set.id()));
     }
 
     /// Calls `what` on the worker's thread at that time.
@@ -312,7 +314,7 @@ impl Worker {
             return;
         }
         if let Some(set) = self.poll_set(ready.token) {
-            self.look_after(&*set, Cause::Fired);
+            attend::look_after(&*set, Cause::Fired);
         } else if let Some(task) = self.tasks.find(ready.token) {
             task.ready(ready);
         }
@@ -342,52 +344,10 @@ impl Worker {
                 }
                 Due::Look(id) => {
                     if let Some(set) = self.poll_set(id) {
-                        self.look_after(&*set, Cause::Time);
+                        attend::look_after(&*set, Cause::Time);
                     }
                 }
             }
-        }
-    }
-
-    fn look_after(&self, set: &dyn PollSet, cause: Cause) {
-        match set.handover().worker_turn(self.clock.nanos(), cause) {
-            Duty::Serve => self.serve(set, cause),
-            duty => self.follow(set, duty),
-        }
-    }
-
-    fn follow(&self, set: &dyn PollSet, duty: Duty) {
-        match duty {
-            Duty::Watch(at) => {
-                self.push_timer(Time(Duration::from_nanos(at)), Due::Look(set.id()));
-            }
-            Duty::Arm => self.arm(set),
-            Duty::Serve | Duty::Leave => {}
-        }
-    }
-
-    fn serve(&self, set: &dyn PollSet, cause: Cause) {
-        let handover = set.handover();
-        let mut left = false;
-        for round in 0..SERVE_ROUNDS {
-            let served = set.serve();
-            left = served.left;
-            if !served.moved {
-                break;
-            }
-            if round == 0 && cause == Cause::Time {
-                handover.was_late();
-            }
-            if handover.is_leased(self.clock.nanos()) {
-                break;
-            }
-        }
-        if left {
-            return self.follow(set, handover.watch_beside(self.clock.nanos()));
-        }
-        handover.served();
-        if !flaw::is(Flaw::ServedNotArmed) {
-            self.arm(set);
         }
     }
 }
@@ -396,19 +356,21 @@ impl Worker {
 mod tests {
     use super::*;
     use crate::engine::group::Group;
+    use crate::engine::policy::Behaviours;
 
     #[test]
     fn an_idle_poller_helps_the_other_groups_in_turn() {
         let worker = Worker::start().unwrap();
-        let idle = Group::new(&worker).unwrap();
+        let group = || Group::new(&worker, Behaviours::empty()).unwrap();
+        let idle = group();
         assert!(worker.other_group(idle.id()).is_none(), "there is only its own");
-        let others = [Group::new(&worker).unwrap(), Group::new(&worker).unwrap()];
+        let others = [group(), group()];
         let mut helped: Vec<u64> =
             (0..4).map(|_| worker.other_group(idle.id()).expect("two others").id()).collect();
         helped.sort_unstable();
         let [a, b] = others.each_ref().map(|group| group.id());
         assert_eq!(helped, [a, a, b, b]);
-        let crowd: Vec<_> = (0..FEW_GROUPS).map(|_| Group::new(&worker).unwrap()).collect();
+        let crowd: Vec<_> = (0..FEW).map(|_| group()).collect();
         assert!(worker.other_group(idle.id()).is_none(), "too many to look at");
         drop(crowd);
         worker.stop();

@@ -3,16 +3,17 @@
 use std::fmt::Debug;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{
-    Acceptor, Descriptors, IoPart, IoPartMut, Ipv6Listen, Network, Owner, Port, Reservation,
-    Sharing, Spare,
+    Acceptor, Descriptors, IoPart, IoPartMut, Ipv6Listen, Network, Owner, Port, Readiness,
+    Reservation, Sharing, Spare,
 };
 
 /// Wraps the connections of a network, whichever end began them.
 pub(super) trait Wrap: Clone + Send + Sync + Debug + 'static {
-    fn wrap(&self, port: Box<dyn Port>) -> Box<dyn Port>;
+    fn wrap(&self, port: Box<dyn Port>) -> io::Result<Box<dyn Port>>;
 }
 
 /// What is made by `inner`, with each connection wrapped.
@@ -49,11 +50,11 @@ impl<W: Wrap> Network for Around<Arc<dyn Network>, W> {
         peer: SocketAddr,
         traffic_class: Option<u8>,
     ) -> io::Result<Box<dyn Port>> {
-        Ok(self.wrap.wrap(self.inner.connect(local, peer, traffic_class)?))
+        self.wrap.wrap(self.inner.connect(local, peer, traffic_class)?)
     }
 
     fn looped(&self, ip: IpAddr, scope_id: u32) -> io::Result<Box<dyn Port>> {
-        Ok(self.wrap.wrap(self.inner.looped(ip, scope_id)?))
+        self.wrap.wrap(self.inner.looped(ip, scope_id)?)
     }
 
     fn source_for(&self, peer: SocketAddr) -> io::Result<IpAddr> {
@@ -94,13 +95,13 @@ impl<W: Wrap> Reservation for Around<Box<dyn Reservation>, W> {
         peer: SocketAddr,
         traffic_class: Option<u8>,
     ) -> io::Result<Box<dyn Port>> {
-        Ok(self.wrap.wrap(self.inner.connect(peer, traffic_class)?))
+        self.wrap.wrap(self.inner.connect(peer, traffic_class)?)
     }
 }
 
 impl<W: Wrap> Acceptor for Around<Box<dyn Acceptor>, W> {
     fn accept(&self) -> io::Result<Box<dyn Port>> {
-        Ok(self.wrap.wrap(self.inner.accept()?))
+        self.wrap.wrap(self.inner.accept()?)
     }
 
     fn refuse_one(&self, spare: &mut Spare) -> io::Result<()> {
@@ -131,6 +132,17 @@ macro_rules! pass_on {
             self.$field.begin(settings)
         }
 
+        fn set_waker(&self, waker: $crate::port::Waker) {
+            self.$field.set_waker(waker);
+        }
+
+        $crate::port::around::pass_on_rest!($field);
+    };
+}
+
+/// What no wrapper of ours has anything to do with.
+macro_rules! pass_on_rest {
+    ($field:ident) => {
         fn reset_on_close(&self) {
             self.$field.reset_on_close();
         }
@@ -169,14 +181,18 @@ macro_rules! pass_on {
     };
 }
 
-pub(super) use pass_on;
+pub(super) use {pass_on, pass_on_rest};
 
 /// Most octets that are looked at in one go.
 const MOST: usize = 64 * 1024;
 
 /// Octets that came from the inner port and have not gone on.
 #[derive(Debug, Default)]
-pub(super) struct Held(Mutex<Vec<u8>>);
+pub(super) struct Held {
+    octets: Mutex<Vec<u8>>,
+    /// There are some: asked without the lock, which a receiver holds while it wakes the peer.
+    any: AtomicBool,
+}
 
 impl Held {
     /// Receives from `port`, has `look` look at what came, and passes `most` octets of it on; the
@@ -188,7 +204,7 @@ impl Held {
         most: usize,
         look: impl FnOnce(&[u8]),
     ) -> io::Result<usize> {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.octets.lock().unwrap_or_else(PoisonError::into_inner);
         if held.is_empty() {
             let mut octets = vec![0; MOST];
             let came = port.recv(&mut [IoPartMut::new(&mut octets)])?;
@@ -198,15 +214,22 @@ impl Held {
                 return Ok(0);
             }
             *held = octets;
+            self.any.store(true, Ordering::Release);
         }
         // Where the program's memory is gone they are received again, to another place.
         let passed = IoPartMut::scatter(parts, &held[..held.len().min(most)])?;
         held.drain(..passed);
+        self.any.store(!held.is_empty(), Ordering::Release);
         Ok(passed)
     }
 
+    /// Input where there is something, whatever the inner port says.
+    pub(super) fn readiness(&self) -> Readiness {
+        if self.is_empty() { Readiness::empty() } else { Readiness::INPUT }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        !self.any.load(Ordering::Acquire)
     }
 }
 

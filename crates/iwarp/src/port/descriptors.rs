@@ -6,52 +6,85 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use iwarp_os::{Epoll, Interest};
 
 /// One descriptor that is readable when there is input and writable when there is room to send; or
-/// two, of which the first is readable when there is input and the other writable when there is room.
+/// two, of which the first is readable when there is input and the other writable when there is
+/// room; or none, of a port that says so by a [`Waker`](super::Waker).
 #[derive(Clone, Copy, Debug)]
 pub struct Descriptors<'a> {
-    input: BorrowedFd<'a>,
+    input: Option<BorrowedFd<'a>>,
     room: Option<BorrowedFd<'a>>,
+    /// Another that is both readable and writable, as the first one then is.
+    beside: Option<BorrowedFd<'a>>,
 }
 
 impl<'a> Descriptors<'a> {
     /// One for both.
     pub const fn one(fd: BorrowedFd<'a>) -> Self {
-        Self { input: fd, room: None }
+        Self { input: Some(fd), room: None, beside: None }
     }
 
     /// One for each.
     pub fn two(input: BorrowedFd<'a>, room: BorrowedFd<'a>) -> Self {
         // An epoll has each once.
         let same = input.as_raw_fd() == room.as_raw_fd();
-        Self { input, room: (!same).then_some(room) }
+        Self { input: Some(input), room: (!same).then_some(room), beside: None }
+    }
+
+    /// No descriptor.
+    pub const fn none() -> Self {
+        Self { input: None, room: None, beside: None }
+    }
+
+    /// Those of a port that is made of two with one descriptor each.
+    #[must_use]
+    pub const fn beside(self, other: Self) -> Self {
+        Self { beside: other.input, ..self }
+    }
+
+    /// Whether there is no descriptor.
+    pub const fn is_none(&self) -> bool {
+        self.input.is_none()
     }
 
     /// The one to sleep on for input, or for room.
-    pub(crate) fn of(self, interest: Interest) -> BorrowedFd<'a> {
-        self.room.filter(|_| interest == Interest::WRITE).unwrap_or(self.input)
+    pub(crate) fn of(self, interest: Interest) -> Option<BorrowedFd<'a>> {
+        self.room.filter(|_| interest == Interest::WRITE).or(self.input)
     }
 
-    /// Has an epoll report what is of interest, under one token. Two descriptors are two reports.
+    /// Has an epoll report what is of interest, under one token. Two descriptors are two reports,
+    /// none is no report.
     pub(crate) fn add(self, epoll: &Epoll, token: u64, interest: Interest) -> io::Result<()> {
-        let Some(room) = self.room else { return epoll.add(self.input, token, interest) };
-        epoll.add(self.input, token, interest.without(Interest::WRITE))?;
+        let Some(input) = self.input else { return Ok(()) };
+        let Some(room) = self.room else {
+            epoll.add(input, token, interest)?;
+            let Some(beside) = self.beside else { return Ok(()) };
+            return epoll.add(beside, token, interest).inspect_err(|_| {
+                let _ = epoll.delete(input);
+            });
+        };
+        epoll.add(input, token, interest.without(Interest::WRITE))?;
         let added = epoll.add(room, token, interest & Interest::WRITE);
         if added.is_err() {
-            let _ = epoll.delete(self.input);
+            let _ = epoll.delete(input);
         }
         added
     }
 
     /// Changes what is of interest.
     pub(crate) fn modify(self, epoll: &Epoll, token: u64, interest: Interest) -> io::Result<()> {
-        let Some(room) = self.room else { return epoll.modify(self.input, token, interest) };
-        epoll.modify(self.input, token, interest.without(Interest::WRITE))?;
+        let Some(input) = self.input else { return Ok(()) };
+        let Some(room) = self.room else {
+            epoll.modify(input, token, interest)?;
+            return self.beside.map_or(Ok(()), |beside| epoll.modify(beside, token, interest));
+        };
+        epoll.modify(input, token, interest.without(Interest::WRITE))?;
         epoll.modify(room, token, interest & Interest::WRITE)
     }
 
     /// Has an epoll report nothing any more.
     pub(crate) fn delete(self, epoll: &Epoll) -> io::Result<()> {
-        let deleted = epoll.delete(self.input);
-        self.room.map_or(Ok(()), |room| epoll.delete(room)).and(deleted)
+        let Some(input) = self.input else { return Ok(()) };
+        let deleted = epoll.delete(input);
+        let others = self.room.into_iter().chain(self.beside);
+        others.fold(deleted, |deleted, other| deleted.and(epoll.delete(other)))
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::around::{Held, Wrap, around, gathered, pass_on};
-use super::{IoPart, IoPartMut, Network, Port};
+use super::{IoPart, IoPartMut, Network, Port, Readiness};
 
 /// What becomes of the octets of a connection. The same seed, and the same calls, give the same.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ struct Source {
 }
 
 impl Wrap for Source {
-    fn wrap(&self, port: Box<dyn Port>) -> Box<dyn Port> {
+    fn wrap(&self, port: Box<dyn Port>) -> io::Result<Box<dyn Port>> {
         let number = self.connections.fetch_add(1, Ordering::Relaxed);
         let faults = self.faults;
         let way = |direction: u64| {
@@ -53,7 +53,7 @@ impl Wrap for Source {
             Mutex::new(Way::new(&faults, seed))
         };
         let (sending, receiving) = (way(0), way(1));
-        Box::new(Faulty { port, sending, receiving, held: Held::default(), faults })
+        Ok(Box::new(Faulty { port, sending, receiving, held: Held::default(), faults }))
     }
 }
 
@@ -151,6 +151,10 @@ impl Port for Faulty {
         Ok(!self.held.is_empty() || self.port.has_input()?)
     }
 
+    fn readiness(&self) -> Readiness {
+        self.held.readiness() | self.port.readiness()
+    }
+
     fn may_hold(&self) -> bool {
         true
     }
@@ -160,11 +164,11 @@ impl Port for Faulty {
 
 /// Numbers that look random (SplitMix64).
 #[derive(Debug)]
-struct Draws(u64);
+pub(super) struct Draws(pub(super) u64);
 
 impl Draws {
     /// One below `end`, which is not 0.
-    fn below(&mut self, end: u64) -> u64 {
+    pub(super) fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -7,23 +7,33 @@
 //!
 //! ```text
 //!   tcp          sockets of the system
+//!   datagram     ports that carry packets, what makes them, and how they are used
+//!   udp          sockets of the system for those
 //!   memory       both ends in this process
 //!   record       a network around another that remembers what passes
 //!   faults       a network around another that delays, cuts and corrupts
 //!   around       what those two have in common
 //!   clock        the time by which connections are made
 //!   descriptors  how a port says that it is ready
+//!   waker        how one says it that has no descriptor
+//!   described    descriptors for those that have none
+//!   share        several processes on one UDP port
 //! ```
 //!
 //! Dispatch is one virtual call for each system call's worth of octets, none for each segment.
 
 mod around;
 pub(crate) mod clock;
+mod datagram;
+mod described;
 mod descriptors;
 mod faults;
 mod memory;
 mod record;
+pub mod share;
 mod tcp;
+mod udp;
+mod waker;
 
 use std::fmt::Debug;
 use std::io;
@@ -32,12 +42,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use clock::{Clock, ManualClock};
+pub use datagram::{
+    BothFamilies, DatagramCounters, DatagramNetwork, DatagramPort, DatagramSettings, DatagramShare,
+    Findings, Intake, Outbox, Pace, Packets, Place, Sent, Shared, WholePort,
+};
+pub(crate) use described::described;
 pub use descriptors::Descriptors;
 pub use faults::Faults;
 pub use iwarp_os::owner::Owner;
 pub use iwarp_os::{IoPart, IoPartMut, Ipv6Listen, Sharing, Spare, Vitals};
-pub use memory::MemoryNetwork;
+pub use memory::{MemoryDatagrams, MemoryNetwork, Weather};
 pub use record::{Direction, Passed, Recording};
+pub use udp::datagrams;
+pub(crate) use waker::Wake;
+pub use waker::{Readiness, Waker, WakerSlot};
 
 /// A stream of octets between two ends, or one that is being connected: then sending says
 /// `WouldBlock`, and later the error of an attempt that failed.
@@ -80,8 +98,21 @@ pub trait Port: Send + Sync + Debug {
     fn ends(&self) -> Ends;
 
     /// What reports that something has come, and that there is room to send, each for as long as it
-    /// is so (level-triggered). They stay the same for the life of the port.
+    /// is so (level-triggered). They stay the same until [`Self::begin`], and from then on. A port
+    /// has none if it is polled, or told of its input by other threads of the process; then it has
+    /// [`Self::readiness`] and [`Self::set_waker`].
     fn descriptors(&self) -> Descriptors<'_>;
+
+    /// What can be done now without `WouldBlock`, for as long as it is so. Asked of ports without a
+    /// descriptor, by the thread that moves them.
+    fn readiness(&self) -> Readiness {
+        Readiness::empty()
+    }
+
+    /// A port without a descriptor wakes by `waker` from now on, and by no other, each time
+    /// something begins to be ready that was not; [`WakerSlot`] keeps it. What is ready already the
+    /// library asks by itself.
+    fn set_waker(&self, _: Waker) {}
 
     /// Whether it may keep octets that have come where its descriptor does not report them, as one
     /// does that decrypts whole records. Such a port is read until it says `WouldBlock`, others
@@ -144,12 +175,12 @@ pub trait Port: Send + Sync + Debug {
     /// for so long; `None`: as [`Settings::idle`] had it.
     fn ask_idle(&self, _: Option<Duration>) {}
 
-    /// Where [`Self::vitals`] says nothing, the stream ends when octets stay unacknowledged for so
-    /// long; `None`: never.
+    /// Ends the stream when bytes stay unacknowledged for so long (`None`: never), on a port whose
+    /// [`Self::vitals`] says nothing.
     fn bound_silence(&self, _: Option<Duration>) {}
 }
 
-/// Where connections come in.
+/// A listening address, at which connections come in.
 pub trait Acceptor: Send + Sync + Debug {
     /// Takes a connection that is waiting.
     ///
@@ -172,7 +203,7 @@ pub trait Acceptor: Send + Sync + Debug {
     fn descriptors(&self) -> Descriptors<'_>;
 }
 
-/// An address and port that nobody else gets as long as this lives.
+/// An address and port that no other socket gets as long as this lives.
 pub trait Reservation: Send + Sync + Debug {
     /// Which they are.
     ///
@@ -298,6 +329,8 @@ pub struct Settings<'a> {
 pub struct Platform {
     /// Makes its connections.
     pub network: Arc<dyn Network>,
+    /// Makes its ports for datagrams; `None` where there are none.
+    pub datagrams: Option<Arc<dyn DatagramNetwork>>,
     /// Says how long that takes.
     pub clock: Clock,
 }

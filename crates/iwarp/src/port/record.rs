@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::around::{Held, Wrap, around, gathered, pass_on};
-use super::{Ends, IoPart, IoPartMut, Network, Port};
+use super::{Ends, IoPart, IoPartMut, Network, Port, Readiness};
 
 /// What has passed on the connections of a network, in the order in which it did. Clones are the
 /// same record. It grows without limit.
@@ -32,7 +32,7 @@ pub struct Passed {
     pub octets: Vec<u8>,
 }
 
-/// Where octets went.
+/// The direction that bytes went in.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Direction {
     /// To the peer.
@@ -67,12 +67,13 @@ impl Recording {
 }
 
 impl Wrap for Recording {
-    fn wrap(&self, port: Box<dyn Port>) -> Box<dyn Port> {
+    fn wrap(&self, port: Box<dyn Port>) -> io::Result<Box<dyn Port>> {
         let number = self.with(|state| {
             state.connections += 1;
             state.connections - 1
         });
-        Box::new(Recorded { recording: self.clone(), number, port, held: Held::default() })
+        let recording = self.clone();
+        Ok(Box::new(Recorded { recording, number, port, held: Held::default() }))
     }
 }
 
@@ -113,6 +114,10 @@ impl Port for Recorded {
 
     fn has_input(&self) -> io::Result<bool> {
         Ok(!self.held.is_empty() || self.port.has_input()?)
+    }
+
+    fn readiness(&self) -> Readiness {
+        self.held.readiness() | self.port.readiness()
     }
 
     fn may_hold(&self) -> bool {

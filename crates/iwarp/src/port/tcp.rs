@@ -23,7 +23,7 @@ struct Tcp;
 /// The system's own: TCP.
 impl Default for Platform {
     fn default() -> Self {
-        Self { network: Arc::new(Tcp), clock: Clock::system() }
+        Self { network: Arc::new(Tcp), clock: Clock::system(), datagrams: Some(super::datagrams()) }
     }
 }
 
@@ -72,7 +72,7 @@ fn start(socket: TcpSocket, peer: SocketAddr, class: Option<u8>) -> io::Result<B
     }
     socket.start_connecting(peer)?;
     let local = socket.local_addr()?;
-    // With nobody listening on a port of the ephemeral range, TCP may pick that very port for our
+    // With no listener on a port of the ephemeral range, TCP may pick that very port for our
     // end and connect the socket to itself (a simultaneous open).
     if (local.ip(), local.port()) == (peer.ip(), peer.port()) {
         return Err(io::ErrorKind::ConnectionRefused.into());

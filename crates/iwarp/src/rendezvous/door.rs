@@ -40,11 +40,11 @@ pub(crate) struct Door {
     entrances: Mutex<HashMap<Place, Arc<Entrance>>>,
 }
 
-/// Who is found here.
+/// The queue pairs that are found at a door.
 #[derive(Default)]
 struct Guests {
     all: Mutex<HashMap<u32, Guest>>,
-    /// Somebody with an earlier release was told of.
+    /// The user was told of a peer with an earlier release.
     reported: AtomicBool,
 }
 
@@ -129,8 +129,8 @@ impl Host for Guests {
                 return send_away(answering, "another release");
             }
             Err(Foreign::Noise) => {
-                // Nobody of ours: closed without an answer, which might be taken for another's.
-                report!(INFO, peer = %answering.peer_ip(), "somebody came to a queue pair's port");
+                // None of ours: closed without an answer, which might be taken for another's.
+                report!(INFO, peer = %answering.peer_ip(), "a stranger came to a door");
                 return;
             }
         };
@@ -143,9 +143,9 @@ impl Host for Guests {
     }
 }
 
-/// Says no. Why is nobody's business but our own.
+/// Refuses a connection. The reason goes to our log alone.
 pub(crate) fn send_away(answering: Answering, why: &str) {
     tracing::debug!(peer = %answering.peer_ip(), why, "a queue pair is not to be had");
-    // Whoever has gone does not need to know.
+    // A peer that has gone does not need to know.
     let _ = answering.reject(&refusal());
 }

@@ -59,7 +59,7 @@ pub(crate) struct Waiting {
 pub(crate) struct Proving {
     pub(crate) line: Line,
     pub(crate) terms: Negotiated,
-    /// That of one who knows the secret.
+    /// The key of a peer that knows the secret.
     key: Key,
     request: Vec<u8>,
     reply: Vec<u8>,
@@ -221,7 +221,7 @@ impl Guests {
         }
     }
 
-    /// Who has been asked for a proof long ago goes.
+    /// Drops guests that were asked for a proof long ago.
     pub(crate) fn expire(&mut self, tasks: &Tasks, now: Time) {
         let late = |guest: &mut Guest| {
             matches!(guest.stage, Stage::Proving(_)) && now >= guest.since.plus(PATIENCE)

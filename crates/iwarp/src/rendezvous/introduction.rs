@@ -35,7 +35,7 @@ pub(crate) struct Introduction {
     pub(crate) share: [u8; SHARE],
 }
 
-/// What somebody said who is none of ours.
+/// The words of a peer that is none of ours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Foreign {
     /// Words of an earlier version of this library.
@@ -118,7 +118,7 @@ pub(crate) fn refusal() -> Vec<u8> {
     octets
 }
 
-/// What the octets of a refusal mean to whoever wonders why there is no connection.
+/// The meaning of a refusal's bytes, for a user who wonders why there is no connection.
 pub(crate) fn reason(octets: &[u8]) -> &'static str {
     match after_head(octets) {
         Ok(_) => {

@@ -22,6 +22,7 @@ use crate::rendezvous::door::send_away;
 use crate::rendezvous::guest::{Guests, Moved, Proving, Waiting};
 use crate::rendezvous::introduction::{Answer, Introduction, Secret, reason};
 use crate::rendezvous::proof::{Opening, Party, Side, TAG, Tries};
+use crate::rendezvous::question::Question;
 use crate::rendezvous::users::{self, Unwelcome};
 use crate::rendezvous::{Peer, Rendezvous, Retry};
 use crate::report;
@@ -47,29 +48,29 @@ const DEFERENCE: Duration = Duration::from_millis(200);
 pub(crate) struct Meeting {
     rendezvous: Arc<Rendezvous>,
     endpoint: Arc<Endpoint>,
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
     itself: Weak<Self>,
 }
 
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     /// Peers find the queue pair.
     listed: bool,
     retry: Retry,
     /// Whom the program expects, from RTR on.
-    peer: Option<Peer>,
+    pub(super) peer: Option<Peer>,
     /// Our own secret, from RTS on.
     psn: Option<u32>,
     /// The way there, while there is no connection.
-    search: Option<Search>,
+    pub(super) search: Option<Search>,
     /// Connections that are not known to be the peer's.
     guests: Guests,
     tries: Tries,
-    /// The user was told that somebody else is where the peer should be.
+    /// The user was told that a stranger is where the peer should be.
     reported: bool,
 }
 
-struct Search {
+pub(super) struct Search {
     /// Whether this end's own connection wins over the peer's.
     leads: bool,
     attempt: Option<Attempt>,
@@ -80,6 +81,8 @@ struct Search {
     waiting: Option<Time>,
     /// What became of the last attempt.
     failure: Option<String>,
+    /// Where it is not known what the peer speaks.
+    pub(super) question: Option<Question>,
     timer: Option<Alarm>,
 }
 
@@ -132,11 +135,19 @@ impl Meeting {
         self.endpoint.number()
     }
 
-    fn engine(&self) -> &Engine {
+    pub(super) const fn endpoint(&self) -> &Arc<Endpoint> {
+        &self.endpoint
+    }
+
+    pub(super) fn itself(&self) -> Weak<Self> {
+        self.itself.clone()
+    }
+
+    pub(super) fn engine(&self) -> &Engine {
         &self.endpoint.engine
     }
 
-    fn now(&self) -> Time {
+    pub(super) fn now(&self) -> Time {
         self.engine().timers.now()
     }
 
@@ -170,6 +181,7 @@ impl Meeting {
             pause: FIRST_PAUSE,
             waiting: None,
             failure: None,
+            question: self.question(),
             timer: None,
         });
         self.go_on(&mut state);
@@ -184,6 +196,7 @@ impl Meeting {
         }
         if let Some(search) = &mut state.search {
             let now = self.now();
+            self.ask_soon(search);
             match &mut search.attempt {
                 Some(attempt) if attempt.secret == Secret::Responders => {
                     attempt.deadline = attempt.deadline.min(now.plus(OUTDATED));
@@ -199,7 +212,7 @@ impl Meeting {
         self.go_on(&mut state);
     }
 
-    /// The queue pair is in RESET or ERR, or gone: nobody comes, nobody is sought.
+    /// The queue pair is in RESET or ERR, or gone: it takes no connection and makes none.
     pub(crate) fn withdraw(&self) {
         let mut state = self.state.lock();
         if state.listed {
@@ -208,6 +221,11 @@ impl Meeting {
         }
         state.peer = None;
         state.psn = None;
+        self.end_search(&mut state);
+    }
+
+    /// There is nobody to be found any more.
+    pub(super) fn end_search(&self, state: &mut State) {
         self.drop_search(state.search.take());
         state.guests.send_all_away(self.tasks());
     }
@@ -224,7 +242,7 @@ impl Meeting {
         self.go_on(&mut state);
     }
 
-    /// Somebody wants the connection. Called by the worker.
+    /// A peer wants the connection. Called by the worker.
     pub(crate) fn called_on(
         self: &Arc<Self>,
         introduction: &Introduction,
@@ -280,7 +298,7 @@ impl Meeting {
                 Ok(state.guests.expect(&self.itself, tasks, self.now(), proving)?)
             });
             if let Err(error) = kept {
-                tracing::debug!(%error, "somebody who came to a queue pair cannot be answered");
+                tracing::debug!(%error, "a peer that came to a queue pair cannot be answered");
             }
         }
     }
@@ -293,7 +311,7 @@ impl Meeting {
             opening.finish(&share).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
         said.extend(key.prove(Side::Responder, &words, &said));
         let (ird, ord) = (peer.ird, peer.ord);
-        let params = ConnectParams { private_data: said.clone(), ird, ord };
+        let params = ConnectParams::new().private_data(said.clone()).ird(ird).ord(ord);
         Ok(Proving::new(answering.reply(&params)?, key, words, said))
     }
 
@@ -342,6 +360,9 @@ impl Meeting {
         if let Some(held) = self.take_held(search, busy) {
             return self.conclude(state, held);
         }
+        if self.ask(search, &peer) {
+            return self.choose_roce(state, &peer);
+        }
         let due = if busy { search.next.plus(DEFERENCE) } else { search.next };
         if search.attempt.is_none() && now >= due {
             match self.try_once(&peer, state.psn) {
@@ -350,7 +371,8 @@ impl Meeting {
             }
         }
         let step = search.attempt.as_ref().map_or(due.max(search.next), |attempt| attempt.deadline);
-        let at = step.min(now.plus(PAUSE)).min(end.unwrap_or(step));
+        let asks = search.question.as_ref().map_or(step, Question::due);
+        let at = step.min(now.plus(PAUSE)).min(end.unwrap_or(step)).min(asks);
         let weak = self.itself.clone();
         let tick = move || {
             if let Some(meeting) = weak.upgrade() {
@@ -465,11 +487,11 @@ impl Meeting {
         users::check(&*engine.network, &engine.options.allow_users, theirs, ours)
     }
 
-    /// Tells the user, once, that somebody else is in the peer's place.
+    /// Tells the user, once, that a stranger is in the peer's place.
     fn report(&self, state: &mut State, peer: &Peer, what: &str) {
         let own = self.number().value();
         let (gid, qpn) = (peer.gid, peer.qpn);
-        report!(INFO, qp = own, peer = qpn, %gid, what, "somebody else is where the peer should be");
+        report!(INFO, qp = own, peer = qpn, %gid, what, "a stranger is where the peer should be");
         if !std::mem::replace(&mut state.reported, true) {
             report!(
                 WARN,
@@ -481,11 +503,10 @@ impl Meeting {
 
     /// There is a connection.
     fn met(&self, state: &mut State, stream: Box<dyn Port>, terms: &Negotiated) {
-        self.drop_search(state.search.take());
-        state.guests.send_all_away(self.tasks());
+        self.end_search(state);
         if let Err(error) = self.endpoint.attach_in_place(stream, terms) {
             report!(WARN, %error, "a queue pair's connection cannot be served");
-            // Nobody would look for another one.
+            // No other one would be looked for.
             self.endpoint.unreachable();
         }
     }
@@ -493,23 +514,25 @@ impl Meeting {
     fn give_up(&self, state: &mut State, peer: &Peer) {
         let Some(search) = state.search.take() else { return };
         let failure = search.failure.clone().unwrap_or_else(|| "no answer".to_owned());
+        let asked = search.question.is_some().then_some("; nor does it answer to RoCE v2");
         self.drop_search(Some(search));
-        state.guests.send_all_away(self.tasks());
+        self.end_search(state);
         let own = self.number().value();
         report!(
             WARN,
             "queue pair {own:#08x} at {} and its peer {:#08x} at {} could not meet: connecting to \
-             {}: {failure}; and nobody came from there to port {} here",
+             {}: {failure}; and nobody came from there to port {} here{}",
             peer.local,
             peer.qpn,
             peer.gid,
             peer.addr(),
             port_of(own),
+            asked.unwrap_or_default(),
         );
         self.endpoint.unreachable();
     }
 
-    /// Whether the queue pair is its own peer. Nobody else on this host has its number.
+    /// Whether the queue pair is its own peer. No other on this host has its number.
     fn is_itself(&self, peer: &Peer) -> bool {
         let here = |ip: IpAddr| {
             ip == peer.local
@@ -550,6 +573,9 @@ impl Meeting {
 
     fn drop_search(&self, search: Option<Search>) {
         if let Some(search) = search {
+            if search.question.is_some() {
+                self.endpoint.stop_listening();
+            }
             self.drop_attempt(search.attempt);
         }
     }

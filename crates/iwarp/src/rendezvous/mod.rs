@@ -11,6 +11,7 @@
 //!   guest         connections that have come, until they have proven whose they are
 //!   introduction  who wants whom, in the private data of MPA's start-up
 //!   proof         how the ends prove that they know each other
+//!   question      whether the peer speaks RoCE v2, and is none of our kind
 //!   users         whose processes on this host may come
 //!   peer          what the program says
 //! ```
@@ -20,23 +21,23 @@
 //! The end whose (GID, number) is lower connects at once when it comes to RTS, the other one 2 ms
 //! later; an end that stays in RTR, as one does that only receives, 2 ms later than either. Nothing
 //! listens before RTR, as only then the program has said at which address. So of two ends that come
-//! one after the other, the later one finds the earlier one's door open; the earlier one tries again
-//! after 0.25 ms, and twice as long each time, up to half a second. When both connect at once, the
-//! lower end's connection wins:
+//! one after the other, the later one finds the earlier one's door open; the earlier one tries
+//! again after 0.25 ms, and twice as long each time, up to half a second. When both connect at
+//! once, the lower end's connection wins:
 //!
 //! - The lower end takes its own as soon as the peer has answered. As long as it has one under way
 //!   it answers none.
-//! - The higher end answers what comes, and takes its own only while it has nobody answered who may
-//!   turn out to be the peer.
+//! - The higher end answers what comes, and takes its own only while it has answered no caller that
+//!   may turn out to be the peer.
 //!
 //! The start-up is that of RFC 6581 with a frame of the initiator's first, so that either program
 //! may be the first to send. A queue pair that is its own peer gets a connection that has one end.
 //!
 //! # Who is believed
 //!
-//! Which ports are taken everybody on a host can see, and 256 queue pairs share one. So a connection
-//! counts as the peer's when all of this is true; else it is refused, in the same words whatever is
-//! wrong, and the search goes on:
+//! Which ports are taken everybody on a host can see, and 256 queue pairs share one. So a
+//! connection counts as the peer's when all of this is true; else it is refused, in the same words
+//! whatever is wrong, and the search goes on:
 //!
 //! 1. It is between the two GIDs, and says both queue pair numbers.
 //! 2. The process at its other end, if that is on this host, is the same user's, root's, or of a
@@ -71,6 +72,7 @@ mod introduction;
 mod meeting;
 mod peer;
 mod proof;
+mod question;
 mod users;
 
 use std::collections::HashMap;

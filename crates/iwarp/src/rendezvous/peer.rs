@@ -1,4 +1,4 @@
-//! Whom a queue pair is to talk to.
+//! The peer that a queue pair is to talk to.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
@@ -8,10 +8,12 @@ use crate::engine::gid::Gid;
 use crate::engine::numbers::port_of;
 use crate::rendezvous::door::Place;
 use crate::rendezvous::proof::Party;
+use crate::setters::setters;
 
 /// The other end of a queue pair that is connected without the connection manager, as
 /// `struct ibv_qp_attr` says it when the queue pair goes to RTR.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Peer {
     /// The local address: the GID that the program has told the peer.
     pub local: IpAddr,
@@ -21,9 +23,9 @@ pub struct Peer {
     pub scope: u32,
     /// Number of the peer's queue pair.
     pub qpn: u32,
-    /// What the peer's packets are numbered from (`rq_psn`, 24 bits): what its program has set for
-    /// it ([`QueuePair::set_psn`](crate::QueuePair::set_psn)) and told this one. iWARP numbers no
-    /// packets, but the peer has to know it, so that nobody else is taken for it.
+    /// The number that the peer's packets start from (`rq_psn`, 24 bits): its program has set it
+    /// for the queue pair ([`QueuePair::set_psn`](crate::QueuePair::set_psn)) and told this one.
+    /// iWARP numbers no packets, but the peer has to know it, so that no stranger is taken for it.
     pub psn: u32,
     /// Reads and Atomics of the peer's that are served at a time (`max_dest_rd_atomic`).
     pub ird: u16,
@@ -37,15 +39,26 @@ impl Peer {
     /// Atomics outstanding here, and here as many as it serves.
     pub fn new(local: &Gid, gid: IpAddr, qpn: u32, psn: u32) -> Self {
         let scope = if iwarp_os::addr::is_link_local(gid) { local.interface_index } else { 0 };
-        Self { local: local.addr, gid, scope, qpn, psn, ird: 16, ord: MAX_READS }
+        Self::at(local.addr, gid, qpn, psn).scope(scope)
     }
 
-    /// Where its queue pair is found.
+    /// As [`Self::new`], from the local address `local`, where the interface need not be named.
+    pub const fn at(local: IpAddr, gid: IpAddr, qpn: u32, psn: u32) -> Self {
+        Self { local, gid, scope: 0, qpn, psn, ird: 16, ord: MAX_READS }
+    }
+
+    setters! {
+        scope: u32,
+        ird: u16,
+        ord: u16,
+    }
+
+    /// The address at which its queue pair is found.
     pub(crate) fn addr(&self) -> SocketAddr {
         scoped(self.gid, port_of(self.qpn), self.scope)
     }
 
-    /// Where this end is found.
+    /// The address at which this end is found.
     pub(crate) const fn place(&self) -> Place {
         Place { ip: self.local, scope: self.scope }
     }
@@ -55,7 +68,7 @@ impl Peer {
         Party { gid: self.gid, qpn: self.qpn }
     }
 
-    /// Where this end connects from.
+    /// The address that this end connects from.
     pub(crate) fn origin(&self) -> SocketAddr {
         scoped(self.local, 0, self.scope)
     }
@@ -70,6 +83,7 @@ fn scoped(ip: IpAddr, port: u16, scope: u32) -> SocketAddr {
 
 /// How long a peer may be silent, as `struct ibv_qp_attr` says it when a queue pair goes to RTS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Retry {
     /// How long an answer may take (`timeout`: 4.096 µs · 2^n); `None`: for ever.
     pub timeout: Option<Duration>,
@@ -89,6 +103,12 @@ impl Default for Retry {
 const LEAST: Duration = Duration::from_secs(3);
 
 impl Retry {
+    /// Work fails after `count` answers that took longer than `timeout` each; with no timeout,
+    /// never.
+    pub fn new(timeout: impl Into<Option<Duration>>, count: u8) -> Self {
+        Self { timeout: timeout.into(), count }
+    }
+
     /// The time that the field `timeout` of `struct ibv_qp_attr` means for 1 to 31.
     pub const fn local_ack_timeout(n: u8) -> Duration {
         let n = if n > 31 { 31 } else { n };
@@ -111,8 +131,8 @@ mod tests {
         assert_eq!(Retry::local_ack_timeout(14).as_micros(), 67_108);
         assert_eq!(Retry::local_ack_timeout(31).as_secs(), 8796);
         assert_eq!(Retry::default().limit(), Some(LEAST));
-        let patient = Retry { timeout: Some(Duration::from_secs(2)), count: 4 };
+        let patient = Retry::new(Duration::from_secs(2), 4);
         assert_eq!(patient.limit(), Some(Duration::from_secs(10)));
-        assert_eq!(Retry { timeout: None, count: 7 }.limit(), None);
+        assert_eq!(Retry::new(None, 7).limit(), None);
     }
 }

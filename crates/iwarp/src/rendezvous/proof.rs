@@ -2,7 +2,7 @@
 //!
 //! What both programs have told each other, beside addresses and queue pair numbers, which others
 //! can find out, is where the packets of each end start to count: 24 bits that most programs draw
-//! at random. That is little. Of a digest over so few bits whoever sees it finds the bits within a
+//! at random. That is little. A stranger who sees a digest over so few bits finds the bits within a
 //! second, and then has them: a stranger who comes here would only have to ask for our digest
 //! first, one who waits where the peer should be would be given it.
 //!
@@ -121,7 +121,7 @@ impl Key {
     }
 }
 
-/// As many octets as somebody likes, from 32 of the system's.
+/// As many bytes as are asked for, from 32 of the system's.
 struct Random {
     seed: [u8; 32],
     count: u64,

@@ -1,7 +1,7 @@
 //! Whose processes on this host a queue pair may be connected with.
 
 use std::net::SocketAddr;
-use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use iwarp_os::owner::own_users;
 use thiserror::Error;
@@ -37,10 +37,10 @@ pub(crate) fn check(
             if fine { Ok(()) } else { Err(Unwelcome::User(user)) }
         }
         Err(error) => {
-            static TOLD: Once = Once::new();
-            TOLD.call_once(|| {
+            static TOLD: AtomicBool = AtomicBool::new(false);
+            if !TOLD.swap(true, Ordering::Relaxed) {
                 tracing::debug!(%error, "nothing says whose the connections of this host are");
-            });
+            }
             Ok(())
         }
     }

@@ -12,11 +12,11 @@ use crate::session::table::Core;
 use crate::verbs::ProtectionDomain;
 use crate::verbs::pd::PdCore;
 
-/// Octets of the largest message, and so of the largest block.
+/// Bytes of the largest message, and so of the largest block.
 const MAX_BLOCK: usize = 1 << 31;
 
 /// Registered memory that the program owns. While it does, no peer and no operation can reach the
-/// octets, so they are plain slices; an operation takes the block by value and gives it back.
+/// bytes, so they are plain slices; an operation takes the block by value and gives it back.
 ///
 /// It has a length of up to its capacity, which is what operations send, write and fill: a
 /// received message is the whole slice. Dropping a block of a pool puts it back.
@@ -27,7 +27,7 @@ pub struct Block {
     home: ProcessOwned<Home>,
 }
 
-/// Where a block belongs.
+/// The pool that a block goes back to.
 #[derive(Clone)]
 struct Home {
     pd: Arc<PdCore>,
@@ -44,11 +44,11 @@ impl Home {
 }
 
 impl Block {
-    /// Allocates `len` octets, zeroed, that belong to no pool.
+    /// Allocates `len` bytes, zeroed, that belong to no pool.
     ///
     /// # Errors
     ///
-    /// `InvalidRange` beyond 2^31 octets; `Exhausted` and `NoEntropy` when no STag can be had.
+    /// `InvalidRange` beyond 2^31 bytes; `Exhausted` and `NoEntropy` when no STag can be had.
     pub fn new(pd: &ProtectionDomain, len: usize) -> Result<Self, RegisterError> {
         let pd = pd.alive()?;
         let region = allocate(pd, len)?;
@@ -56,18 +56,18 @@ impl Block {
         Ok(Self { region: Some(region), len, home })
     }
 
-    /// Octets it can have.
+    /// Bytes it can have.
     pub fn capacity(&self) -> usize {
         self.region.as_ref().map_or(0, |region| region.len())
     }
 
-    /// Changes how many octets it has. Those that come into sight are whatever was there last.
+    /// Changes how many bytes it has. Those that come into sight are whatever was there last.
     ///
     /// # Panics
     ///
     /// Beyond the capacity.
     pub fn set_len(&mut self, len: usize) {
-        assert!(len <= self.capacity(), "{len} octets in a block of {}", self.capacity());
+        assert!(len <= self.capacity(), "{len} bytes in a block of {}", self.capacity());
         self.len = len;
     }
 
@@ -86,7 +86,7 @@ impl Block {
         self.home.alive().is_some_and(|home| Arc::ptr_eq(&home.pd, pd))
     }
 
-    /// Hands the octets to an operation. A forked child cannot lend what it has inherited.
+    /// Hands the bytes to an operation. A forked child cannot lend what it has inherited.
     pub(super) fn lend(mut self) -> Result<Lent, (Self, RegisterError)> {
         let Some(home) = self.home.alive().cloned() else {
             return Err((self, RegisterError::UnknownStag));
@@ -151,21 +151,21 @@ pub(super) struct Lent {
 }
 
 impl Lent {
-    /// The element for the block's octets, or for all of its capacity.
+    /// The element for the block's bytes, or for all of its capacity.
     pub(super) fn sge(&self, whole: bool) -> Sge {
         let Some(region) = &self.region else { return Sge::default() };
         let len = if whole { region.len() } else { self.len };
         Sge { addr: 0, length: u32::try_from(len).unwrap_or(u32::MAX), lkey: region.stag() }
     }
 
-    /// Ends all use of the octets: afterwards they are the program's again.
+    /// Ends all use of the bytes: afterwards they are the program's again.
     pub(super) fn take_back(mut self) -> Block {
         let region = self.region.take().map(LentRegion::take_back);
         Block { region, len: self.len, home: ProcessOwned::new(self.home.clone()) }
     }
 
-    /// Nobody waits for the operation any more; whoever asks the pool for a block may look after
-    /// its completion.
+    /// The program waits for the operation no longer; a thread that asks the pool for a block may
+    /// look after its completion.
     pub(super) fn leave_to_pool(&self, core: Weak<Core>) {
         if let Some(pool) = &self.home.pool {
             let mut left = pool.left.lock().unwrap_or_else(PoisonError::into_inner);
@@ -192,7 +192,7 @@ pub struct BlockPool {
 struct Pool {
     pd: Arc<PdCore>,
     free: Mutex<Vec<OwnedRegion>>,
-    /// Sessions that have blocks of this pool in operations that nobody waits for.
+    /// Sessions that have blocks of this pool in operations whose result was dropped.
     left: Mutex<Vec<Weak<Core>>>,
 }
 
@@ -206,7 +206,7 @@ impl Pool {
         Block { region: Some(region), len, home: ProcessOwned::new(home) }
     }
 
-    /// Completes what nobody waits for, as far as it is done.
+    /// Completes operations whose result was dropped, as far as they are done.
     fn reap(&self) {
         let left = std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner));
         let mut still = Vec::new();
@@ -223,7 +223,7 @@ impl Pool {
 }
 
 impl BlockPool {
-    /// Allocates `count` blocks of `block_len` octets, zeroed.
+    /// Allocates `count` blocks of `block_len` bytes, zeroed.
     ///
     /// # Errors
     ///
@@ -247,7 +247,7 @@ impl BlockPool {
         Ok(Self { pool: ProcessOwned::new(pool), block_len, count })
     }
 
-    /// Takes a block of full length; its octets are what its last user left. `None` when all are
+    /// Takes a block of full length; its bytes are what its last user left. `None` when all are
     /// in use.
     pub fn take(&self) -> Option<Block> {
         let pool = self.pool.alive()?;
@@ -279,7 +279,7 @@ impl BlockPool {
         self.count
     }
 
-    /// Octets of each.
+    /// Bytes of each.
     pub fn block_len(&self) -> usize {
         self.block_len
     }

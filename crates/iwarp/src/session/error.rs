@@ -19,7 +19,7 @@ pub enum OperationError {
     /// As many operations of this kind are under way as the session was made for.
     #[error("too many operations are under way")]
     QueueFull,
-    /// More inline octets than the session was made for.
+    /// More inline bytes than the session was made for.
     #[error("inline data too long")]
     InlineTooLong,
     /// It reaches beyond what the peer granted.
@@ -65,6 +65,7 @@ impl From<WcStatus> for OperationError {
 /// An operation that was not done, and the block it had.
 #[derive(Debug, Error)]
 #[error("{error}")]
+#[non_exhaustive]
 pub struct Failure {
     /// Why.
     pub error: OperationError,

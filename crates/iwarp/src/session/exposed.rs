@@ -12,7 +12,7 @@ use crate::verbs::{MemoryRegion, ProtectionDomain};
 /// Memory that peers may read, write or do atomic operations on, at any moment and without this
 /// side noticing. So it is copied in and out, or reached by atomics, and never borrowed.
 ///
-/// Dropping it revokes every grant; when that returns, no peer touches the octets any more.
+/// Dropping it revokes every grant; when that returns, no peer touches the bytes any more.
 #[derive(Debug)]
 pub struct Exposed {
     region: MemoryRegion,
@@ -20,7 +20,7 @@ pub struct Exposed {
 }
 
 impl Exposed {
-    /// Allocates `len` octets, zeroed, for every peer of the domain. `access` says what peers may
+    /// Allocates `len` bytes, zeroed, for every peer of the domain. `access` says what peers may
     /// do: [`Access::REMOTE_READ`], [`Access::REMOTE_WRITE`], [`Access::REMOTE_ATOMIC`].
     ///
     /// [`Session::expose`](crate::session::Session::expose) lets one peer only.
@@ -59,7 +59,7 @@ impl Exposed {
     /// If the part is not within.
     pub fn grant_of(&self, offset: usize, len: usize) -> Grant {
         let fits = offset.checked_add(len).is_some_and(|end| end <= self.len());
-        assert!(fits, "{len} octets at {offset} of {}", self.len());
+        assert!(fits, "{len} bytes at {offset} of {}", self.len());
         Grant(Place { stag: self.region.rkey(), to: offset as u64, len: len as u64 })
     }
 
@@ -69,7 +69,7 @@ impl Exposed {
         self.region.rkey() == stag
     }
 
-    /// Octets.
+    /// Bytes.
     pub fn len(&self) -> usize {
         self.buffer.len()
     }
@@ -79,7 +79,7 @@ impl Exposed {
         self.buffer.is_empty()
     }
 
-    /// Copies `dst.len()` octets from `offset` on. What a peer stores meanwhile may be among them
+    /// Copies `dst.len()` bytes from `offset` on. What a peer stores meanwhile may be among them
     /// in part.
     ///
     /// # Panics
@@ -103,7 +103,7 @@ impl Exposed {
         self.buffer.to_vec()
     }
 
-    /// The octet at `offset`: to poll for the last octet of what a peer writes. A load with
+    /// The byte at `offset`: to poll for the last byte of what a peer writes. A load with
     /// `Acquire` that sees it sees the rest of the message in later reads.
     ///
     /// # Panics
@@ -113,7 +113,7 @@ impl Exposed {
         self.buffer.atomic_u8(offset)
     }
 
-    /// The 4 octets at `offset`.
+    /// The 4 bytes at `offset`.
     ///
     /// # Panics
     ///
@@ -122,7 +122,7 @@ impl Exposed {
         self.buffer.atomic_u32(offset)
     }
 
-    /// The 8 octets at `offset`: atomic with respect to the peers' FetchAdd and CompareSwap.
+    /// The 8 bytes at `offset`: atomic with respect to the peers' FetchAdd and CompareSwap.
     ///
     /// # Panics
     ///
@@ -132,7 +132,7 @@ impl Exposed {
     }
 }
 
-/// The octets of a grant on the wire.
+/// The bytes of a grant on the wire.
 pub const GRANT_LEN: usize = 20;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -143,7 +143,7 @@ struct Place {
 }
 
 /// What this side lets a peer reach: to be sent to it. The peer makes a [`RemoteGrant`] of the
-/// octets; a grant of one's own cannot be used as a target by mistake.
+/// bytes; a grant of one's own cannot be used as a target by mistake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grant(Place);
 
@@ -187,7 +187,7 @@ impl RemoteGrant {
         self.0.stag
     }
 
-    /// Octets.
+    /// Bytes.
     pub const fn len(&self) -> u64 {
         self.0.len
     }
@@ -197,7 +197,7 @@ impl RemoteGrant {
         self.0.len == 0
     }
 
-    /// Where `len` octets at `offset` are, if they are within the grant.
+    /// STag and tagged offset of `len` bytes at `offset`, if they are within the grant.
     pub(super) fn at(&self, offset: u64, len: u64) -> Option<(Stag, TaggedOffset)> {
         let fits = offset.checked_add(len).is_some_and(|end| end <= self.0.len);
         let to = self.0.to.checked_add(offset)?;

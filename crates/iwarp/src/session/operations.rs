@@ -14,6 +14,7 @@ use crate::session::{
     Block, Config, Connecting, Exposed, Failure, OperationError, Outcome, Pending, Received,
     RemoteGrant, Request, Scope,
 };
+use crate::setters::setters;
 use crate::verbs::ProtectionDomain;
 
 /// A connection to a peer: a connected queue pair with its completion queue.
@@ -23,22 +24,36 @@ use crate::verbs::ProtectionDomain;
 /// session ends the connection in good order, in the background.
 pub struct Session {
     pub(super) handle: Arc<Handle>,
-    /// Where the id's events would go.
+    /// Takes the id's events, which are not looked at.
     _channel: EventChannel,
     id: Id,
     private_data: Vec<u8>,
 }
 
-/// How a Send is sent.
+/// What a Send does beside carrying its message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct SendFlags {
     /// Asks for the peer's attention (Solicited Event).
     pub solicited: bool,
     /// Gives up what the peer granted for this connection
-    /// ([`Session::expose`] at its side): nobody can use it any more (Send with Invalidate).
+    /// ([`Session::expose`] at its side): from then on it cannot be used (Send with Invalidate).
     pub invalidate: Option<Stag>,
     /// Waits until all earlier Reads and atomic operations are done.
     pub fence: bool,
+}
+
+impl SendFlags {
+    /// An ordinary Send.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    setters! {
+        solicited: bool,
+        into invalidate: Option<Stag>,
+        fence: bool,
+    }
 }
 
 impl Session {
@@ -74,7 +89,7 @@ impl Session {
         Pending::new(&self.handle, self.handle.post_send(op, fence, block, other))
     }
 
-    /// Sends the block's octets as a message. Done when they were handed to the transport.
+    /// Sends the block's bytes as a message. Done when they were handed to the transport.
     pub fn send(&self, block: Block) -> Pending<Block> {
         self.send_with(block, SendFlags::default())
     }
@@ -86,13 +101,13 @@ impl Session {
         self.post_send(op, fence, Some(block), Payload::Sges(&[]))
     }
 
-    /// Sends a small message that is copied at once, up to [`Config::max_inline`] octets.
+    /// Sends a small message that is copied at once, up to [`Config::max_inline`] bytes.
     pub fn send_inline(&self, octets: &[u8]) -> Pending<()> {
-        let op = SendOp::Send { solicited: false, invalidate: None };
+        let op = SendOp::SEND;
         self.post_send(op, false, None, Payload::Inline(octets))
     }
 
-    /// Sends 8 octets that arrive in the peer's completion (Immediate Data), behind what was
+    /// Sends 8 bytes that arrive in the peer's completion (Immediate Data), behind what was
     /// written before. They take one of its receives.
     pub fn immediate(&self, data: [u8; 8]) -> Pending<()> {
         let op = SendOp::Immediate { solicited: false, data };
@@ -105,7 +120,7 @@ impl Session {
         Pending::new(&self.handle, self.handle.post_recv(Some(block), None))
     }
 
-    /// Writes the block's octets at `offset` of what the peer granted. Done when they were handed
+    /// Writes the block's bytes at `offset` of what the peer granted. Done when they were handed
     /// to the transport; they are in place before any message that is sent later arrives.
     pub fn write(&self, block: Block, to: &RemoteGrant, offset: u64) -> Pending<Block> {
         match place(to, offset, block) {
@@ -117,7 +132,7 @@ impl Session {
         }
     }
 
-    /// Fills the block with what is at `offset` of what the peer granted: as many octets as the
+    /// Fills the block with what is at `offset` of what the peer granted: as many bytes as the
     /// block has length.
     pub fn read(&self, from: &RemoteGrant, offset: u64, block: Block) -> Pending<Block> {
         match place(from, offset, block) {
@@ -129,7 +144,7 @@ impl Session {
         }
     }
 
-    /// Adds to the 8 octets at `offset` of what the peer granted, in its host's order, and returns
+    /// Adds to the 8 bytes at `offset` of what the peer granted, in its host's order, and returns
     /// what they were (RFC 7306 §5.1.1). Their address there must be a multiple of 8: the peer
     /// ends the connection otherwise.
     pub fn fetch_add(&self, at: &RemoteGrant, offset: u64, add: u64) -> Pending<u64> {
@@ -140,7 +155,7 @@ impl Session {
         })
     }
 
-    /// Replaces the 8 octets at `offset` of what the peer granted by `swap` if they are `compare`,
+    /// Replaces the 8 bytes at `offset` of what the peer granted by `swap` if they are `compare`,
     /// and returns what they were (RFC 7306 §5.1.2). Alignment as for [`Self::fetch_add`].
     pub fn compare_swap(
         &self,
@@ -181,8 +196,8 @@ impl Session {
         }
     }
 
-    /// Allocates memory that this peer alone may reach, as [`Exposed::new`] does. It can give its grant up
-    /// ([`SendFlags::invalidate`]), and has it no longer when the session is gone.
+    /// Allocates memory that this peer alone may reach, as [`Exposed::new`] does. It can give its
+    /// grant up ([`SendFlags::invalidate`]), and has it no longer when the session is gone.
     ///
     /// # Errors
     ///
@@ -192,7 +207,7 @@ impl Session {
     }
 
     /// Lends borrowed memory to operations, and returns when all of those are done: a receive
-    /// that no message comes for holds it up, unless somebody ends the connection. When `f`
+    /// that no message comes for holds it up, unless either end closes the connection. When `f`
     /// panics, the connection is reset first.
     pub fn scope<'env, R>(&self, f: impl for<'scope> FnOnce(&Scope<'scope, 'env>) -> R) -> R {
         Scope::run(self, f)
@@ -243,7 +258,7 @@ impl Session {
     }
 }
 
-/// Where the block's octets go or come from.
+/// The peer's buffer that the block's bytes go to or come from.
 fn place(
     grant: &RemoteGrant,
     offset: u64,

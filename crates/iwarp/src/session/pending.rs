@@ -14,10 +14,11 @@ use crate::session::{Block, Failure, OperationError};
 
 /// A message that was received.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Received {
-    /// Its octets: the block has the message's length.
+    /// Its bytes: the block has the message's length.
     pub block: Block,
-    /// The data of Immediate Data, which brings no octets.
+    /// The data of Immediate Data, which brings no bytes.
     pub immediate: Option<[u8; 8]>,
     /// The grant that the peer has given up with it (Send with Invalidate).
     pub invalidated: Option<Stag>,

@@ -97,9 +97,9 @@ impl<'scope> Scope<'scope, '_> {
         })
     }
 
-    /// Sends the octets as a message.
+    /// Sends the bytes as a message.
     pub fn send(&self, octets: &'scope [u8]) -> Pending<()> {
-        let op = SendOp::Send { solicited: false, invalidate: None };
+        let op = SendOp::SEND;
         self.post_send(op, self.shared(octets))
     }
 
@@ -110,7 +110,7 @@ impl<'scope> Scope<'scope, '_> {
         self.pending(posted)
     }
 
-    /// Writes the octets at `offset` of what the peer granted.
+    /// Writes the bytes at `offset` of what the peer granted.
     pub fn write(&self, octets: &'scope [u8], to: &RemoteGrant, offset: u64) -> Pending<()> {
         let Some((stag, to)) = to.at(offset, octets.len() as u64) else {
             return self.pending(Err(Failure::new(OperationError::OutsideGrant, None)));
@@ -118,7 +118,7 @@ impl<'scope> Scope<'scope, '_> {
         self.post_send(SendOp::Write { stag, to }, self.shared(octets))
     }
 
-    /// Fills the octets with what is at `offset` of what the peer granted.
+    /// Fills the bytes with what is at `offset` of what the peer granted.
     pub fn read(&self, from: &RemoteGrant, offset: u64, octets: &'scope mut [u8]) -> Pending<()> {
         let Some((stag, to)) = from.at(offset, octets.len() as u64) else {
             return self.pending(Err(Failure::new(OperationError::OutsideGrant, None)));

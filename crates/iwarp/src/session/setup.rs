@@ -12,18 +12,20 @@ use iwarp_types::Access;
 use crate::cm::{ConnectError, ConnectParams, Event, EventChannel, EventKind, Id};
 use crate::session::table::Handle;
 use crate::session::{Block, Exposed, OperationError, Pending, Received, Session};
+use crate::setters::setters;
 use crate::verbs::ProtectionDomain;
 
-/// How a session is made.
+/// How a session is made: the defaults, and by chained setters what differs from them.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Config {
     /// Operations other than receives that may be under way.
     pub max_sends: usize,
     /// Receives that may be under way.
     pub max_recvs: usize,
-    /// Octets of a message that [`Session::send_inline`] takes.
+    /// Bytes of a message that [`Session::send_inline`] takes.
     pub max_inline: usize,
-    /// What is said to the peer when connecting, and how many Reads are under way each way.
+    /// The private data for the peer, and how many Reads are under way each way.
     pub params: ConnectParams,
 }
 
@@ -35,6 +37,18 @@ impl Default for Config {
 }
 
 impl Config {
+    /// 128 operations and 128 receives under way, and 256 bytes of inline data.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    setters! {
+        max_sends: usize,
+        max_recvs: usize,
+        max_inline: usize,
+        params: ConnectParams,
+    }
+
     /// Makes a session that has no peer yet, so that receives can be posted before one can send.
     ///
     /// # Errors
@@ -94,7 +108,10 @@ impl Unconnected {
     /// Connects to a [`Listener`].
     pub fn connect(self, addr: SocketAddr) -> Connecting {
         let started = || {
-            let channel = EventChannel::on(&self.handle.check()?.pd.engine)?;
+            let channel = {
+                let pd = &self.handle.check()?.pd;
+                EventChannel::on(&pd.engine, &pd.mux)?
+            };
             let id = Id::new(&channel)?;
             id.resolve_addr(None, addr)?;
             Ok((channel, id))
@@ -110,7 +127,10 @@ impl Unconnected {
         let Some(id) = request.id.take() else { unreachable!("a request has its id") };
         let private_data = std::mem::take(&mut request.private_data);
         let started = || {
-            let channel = EventChannel::on(id.core()?.engine())?;
+            let channel = {
+                let core = id.core()?;
+                EventChannel::on(core.engine(), core.mux())?
+            };
             id.migrate(&channel);
             id.try_accept(&self.handle.check()?.qp, &self.params)?;
             Ok(channel)
@@ -164,7 +184,7 @@ impl Connecting {
             #[cfg(feature = "tokio")]
             readiness: None,
         };
-        // The address is resolved already: connect now, not when somebody waits.
+        // The address is resolved already: connect now, not when the program waits.
         connecting.early = connecting.advance().map(Box::new);
         connecting
     }
@@ -202,7 +222,7 @@ impl Connecting {
                     let Attempt { prepared, channel, id, .. } = attempt;
                     return Some(Ok(Session::new(prepared.handle, channel, id, said)));
                 }
-                EventKind::Rejected { private_data, ird, ord } => {
+                EventKind::Rejected { private_data, ird, ord, .. } => {
                     ConnectError::Rejected { private_data, ird, ord }
                 }
                 EventKind::Unreachable(error) | EventKind::AddressError(error) => {
@@ -215,6 +235,11 @@ impl Connecting {
                 EventKind::RouteResolved
                 | EventKind::ConnectRequest { .. }
                 | EventKind::Responded { .. }
+                | EventKind::TimewaitExit
+                | EventKind::ServiceRequest { .. }
+                | EventKind::ServiceFound { .. }
+                | EventKind::ServiceRefused { .. }
+                | EventKind::MulticastJoined { .. }
                 | EventKind::User { .. } => continue,
             };
             // With the id and its queue pair ends whatever has come of it so far.
@@ -292,14 +317,17 @@ impl Listener {
     ///
     /// Those of listening.
     pub fn bind(pd: &ProtectionDomain, addr: SocketAddr) -> io::Result<Self> {
-        let channel = EventChannel::on(&pd.core.check()?.engine)?;
+        let channel = {
+            let core = pd.core.check()?;
+            EventChannel::on(&core.engine, &core.mux)?
+        };
         let id = Id::new(&channel)?;
         id.bind(addr)?;
         id.listen(0)?;
         Ok(Self { pd: pd.clone(), channel, id })
     }
 
-    /// Where it listens.
+    /// The address that it listens at.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.id.local_addr()
     }
@@ -391,7 +419,7 @@ impl Request {
         &self.private_data
     }
 
-    /// Who it is.
+    /// The peer's address.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.id.as_ref().and_then(Id::peer_addr)
     }

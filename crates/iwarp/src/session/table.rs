@@ -23,7 +23,10 @@ use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 use crate::engine::channel::ChannelCore;
 use crate::engine::cq::CqCore;
 use crate::engine::endpoint::Endpoint;
+use crate::engine::group::Polled;
 use crate::engine::now;
+#[cfg(feature = "tokio")]
+use crate::engine::poll_set::PollSet;
 use crate::session::block::Lent;
 use crate::session::{Block, BlockPool, Config, Exposed, Failure, OperationError};
 use crate::verbs::pd::PdCore;
@@ -47,7 +50,7 @@ pub(super) struct Core {
     state: Mutex<State>,
     /// Told whenever something completes.
     changed: Condvar,
-    /// Somebody sleeps on the descriptor of the channel and relies on being told.
+    /// A task sleeps on the descriptor of the channel and relies on being told.
     driven: AtomicBool,
 }
 
@@ -113,7 +116,7 @@ impl Core {
     fn new(pd: &ProtectionDomain, config: &Config) -> Result<Self, OperationError> {
         let domain = pd.core.check().map_err(OperationError::Wait)?;
         let channel = ChannelCore::new().map_err(OperationError::Wait)?;
-        // Whoever waits for its events moves the connections: this is used by the library alone.
+        // A thread that waits for its events moves the connections: only the library uses it.
         channel.set_driven();
         // Never full: at most this many operations are under way.
         let depth = (config.max_sends + config.max_recvs).max(1);
@@ -121,14 +124,12 @@ impl Core {
         let cq = CqCore::new(&domain.engine, depth, raises, events);
         let cq = cq.map_err(OperationError::Wait)?;
         let queue = CompletionQueue::new(Arc::clone(&cq));
-        let attributes = QueuePairAttributes {
-            max_send_wr: config.max_sends,
-            max_recv_wr: config.max_recvs,
-            max_send_sge: 1,
-            max_recv_sge: 1,
-            max_inline: config.max_inline,
-            ..QueuePairAttributes::new(&queue, &queue)
-        };
+        let attributes = QueuePairAttributes::new(&queue, &queue)
+            .max_send_wr(config.max_sends)
+            .max_recv_wr(config.max_recvs)
+            .max_send_sge(1)
+            .max_recv_sge(1)
+            .max_inline(config.max_inline);
         let qp = pd.create_qp(&attributes).map_err(OperationError::Wait)?;
         Ok(Self {
             endpoint: Arc::clone(qp.endpoint().map_err(OperationError::Wait)?),
@@ -174,7 +175,8 @@ impl Core {
         let sges = sge.map(|sge| [sge]);
         let payload = sges.as_ref().map_or(other, |sges| Payload::Sges(sges));
         let wr_id = self.take_slot(Queue::Send, lent)?;
-        let request = SendRequest { wr_id, op, payload, signaled: true, fence };
+        let mut request = SendRequest::new(wr_id, op, payload).signaled();
+        request.fence = fence;
         let posted = self.endpoint.post_send(std::slice::from_ref(&request));
         posted.map_err(|(_, error)| self.refuse(wr_id, error))?;
         Ok(wr_id)
@@ -184,7 +186,7 @@ impl Core {
         let (lent, sge) = self.lend(block, true)?;
         let sge = sge.or(other);
         let wr_id = self.take_slot(Queue::Receive, lent)?;
-        let request = RecvRequest { wr_id, sges: sge.as_slice() };
+        let request = RecvRequest::new(wr_id, sge.as_slice());
         let posted = self.endpoint.post_recv(std::slice::from_ref(&request));
         posted.map_err(|(_, error)| self.refuse(wr_id, error))?;
         Ok(wr_id)
@@ -249,10 +251,17 @@ impl Core {
         done
     }
 
-    /// Moves what can be moved on the connection. False when there was nothing, or somebody else
-    /// is at it.
+    /// Moves what can be moved on the connection. False when there was nothing, or another
+    /// thread is at it.
     pub(super) fn drive(&self) -> bool {
-        self.cq.group().poll()
+        self.cq.group().poll() == Polled::Moved
+    }
+
+    /// The task that drives is about to sleep until the channel is ready: from now on whatever comes
+    /// makes it so, and need not wait for the worker's timer.
+    #[cfg(feature = "tokio")]
+    pub(super) fn will_sleep(&self) {
+        self.cq.group().unsilence();
     }
 
     fn complete(&self, completion: WorkCompletion) {
@@ -289,7 +298,7 @@ impl Core {
         woken.into_iter().chain(idle).for_each(Waker::wake);
     }
 
-    /// Wakes whoever sleeps on the channel.
+    /// Wakes the threads that sleep on the channel.
     fn kick(&self) {
         self.channel.push(self.cq.number());
     }
@@ -384,7 +393,7 @@ impl Core {
         Exposed::scoped(&self.pd, len, access, Scope::Stream(self.endpoint.qp_id()))
     }
 
-    /// Nobody waits for the operation any more.
+    /// The program has dropped the operation's result.
     pub(super) fn leave(self: &Arc<Self>, id: u64) {
         let mut state = self.lock();
         match state.stage(id) {
@@ -435,13 +444,13 @@ impl Core {
         true
     }
 
-    /// Whether the caller is to look after the channel's descriptor from now on, as nobody does.
+    /// Whether the caller is to look after the channel's descriptor from now on, as no task does.
     #[cfg(feature = "tokio")]
     pub(super) fn begin_driving(&self) -> bool {
         !self.driven.swap(true, Ordering::SeqCst)
     }
 
-    /// Nobody looks after the descriptor any more: whoever waits must find somebody else.
+    /// No task looks after the descriptor any more: one that waits has to.
     #[cfg(feature = "tokio")]
     pub(super) fn end_driving(&self) {
         self.driven.store(false, Ordering::SeqCst);
@@ -466,7 +475,7 @@ impl Core {
         if state.leader.is_none() {
             while self.channel.take_ready().is_some() {}
         }
-        // Locked up to here: whoever blocks from now on looks at the queue once more first.
+        // Locked up to here: a thread that blocks from now on looks at the queue once more first.
         drop(state);
     }
 
@@ -491,8 +500,8 @@ impl Core {
     }
 }
 
-/// Keeps a session and whoever waits for its operations; when the last of them is gone, so is the
-/// connection.
+/// Held by a session and by each wait for one of its operations. The connection ends with the last
+/// of them.
 pub(super) struct Handle {
     core: ProcessOwned<Arc<Core>>,
     pub(super) pd: ProtectionDomain,
@@ -518,7 +527,7 @@ impl Handle {
         self.core.check()
     }
 
-    /// Posts a send work request for the octets of `block`, or for `other` octets.
+    /// Posts a send work request for the bytes of `block`, or for `other` bytes.
     pub(super) fn post_send(
         &self,
         op: SendOp,
@@ -532,7 +541,7 @@ impl Handle {
         }
     }
 
-    /// Posts a receive work request for `block`, or for `other` octets.
+    /// Posts a receive work request for `block`, or for `other` bytes.
     pub(super) fn post_recv(
         &self,
         block: Option<Block>,

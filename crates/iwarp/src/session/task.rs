@@ -1,7 +1,7 @@
 //! Waiting in tokio tasks.
 //!
 //! One task per session sleeps on the descriptor of its completion channel, which is ready when
-//! the connection is or when somebody else has completed something, and completes for all; it is
+//! the connection is or when another thread has completed something, and completes for all; it is
 //! spawned by the first operation that is awaited and holds the session only while it works. The
 //! futures themselves hold no descriptor, so dropping one at any moment changes nothing for the
 //! others, and they may be awaited on other runtimes than the one that drives: when that ends,
@@ -34,7 +34,7 @@ const ROUNDS: usize = 32;
 pub(super) struct Readiness(AsyncFd<OwnedFd>);
 
 impl Readiness {
-    /// A duplicate, so that it belongs to this runtime and to nobody else.
+    /// A duplicate, so that it belongs to this runtime alone.
     #[allow(
         deprecated,
         reason = "its danger is an object that changes its descriptor; OwnedFd \
@@ -58,7 +58,7 @@ impl Readiness {
     }
 }
 
-/// Sees to it that somebody looks after the session's completions.
+/// Sees to it that a task looks after the session's completions.
 fn ensure_driven(core: &Arc<Core>) -> Result<(), OperationError> {
     if !core.begin_driving() {
         return Ok(());
@@ -81,11 +81,12 @@ impl Driver {
             let mut rounds = 0;
             loop {
                 {
-                    // Not held while sleeping: a session that nobody has any more may end.
+                    // Not held while sleeping: a session that was dropped may end.
                     let Some(core) = self.core.upgrade() else { return };
                     core.drain_events();
                     // Leaves the queue armed, so what others complete wakes this task as well.
                     if core.progress() == 0 && !core.drive() {
+                        core.will_sleep();
                         break;
                     }
                 }

@@ -1,9 +1,10 @@
-//! Who is in start-up at a listener, and who goes when there are too many.
+//! The peers in start-up at a listener, and the one that goes when there are too many.
 //!
 //! Any stranger can connect and say nothing, or ask and ask again. Neither keeps others out:
 //!
 //! - A connection without a Request never stands in the way of a new one. When there are too many,
-//!   the oldest goes of the address that has most of them: a client that means it has asked by then.
+//!   the oldest goes of the address that has most of them: a client that means it has asked by
+//!   then.
 //! - Requests that wait for the program's answer are not taken back. One address may have them all,
 //!   as many as there may be; a few other addresses have their share on top.
 
@@ -70,8 +71,8 @@ struct State {
     arriving: usize,
     waiting: usize,
     shares: HashMap<Source, Share>,
-    /// By what makes them the first to lose a connection: how many they have, and how old the oldest
-    /// is.
+    /// By what makes them the first to lose a connection: how many they have, and how old the
+    /// oldest is.
     order: BTreeMap<(usize, Reverse<u64>), Source>,
 }
 
@@ -135,7 +136,7 @@ impl Crowd {
         Arc::new(Self { limit: limit.max(1), state: Mutex::default() })
     }
 
-    /// A connection from `source`: a place for it, and who had it before, if somebody had to go.
+    /// A place for a connection from `source`, and the guest that had to leave it, if one had to.
     /// `None` where its Request could not wait anyway.
     pub(crate) fn enter(self: &Arc<Self>, source: Source) -> Option<(Place, Option<Victim>)> {
         let mut state = self.state.lock();
@@ -185,7 +186,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Who is to go if the place is needed.
+    /// Names the guest that is to go if the place is needed.
     pub(crate) fn belongs_to(&self, guest: Weak<dyn Guest>) {
         let Held::Arriving(serial) = self.held else { return };
         let mut state = self.crowd.state.lock();

@@ -7,8 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use iwarp_os::Interest;
-use iwarp_proto::mpa::error::StartupError;
 use iwarp_proto::mpa::startup::{Config, Initiator, Negotiated, Reply, Request, Responder};
+use iwarp_types::StartupError;
 
 use crate::engine::Engine;
 use crate::engine::options::{KeepAlive, Options};
@@ -74,7 +74,7 @@ impl Line {
     }
 }
 
-/// Who waits for a port in start-up.
+/// The thread that waits for a port in start-up.
 pub(crate) enum Served {
     /// The caller, for [`Calling::interest`].
     ByCaller,
@@ -210,7 +210,7 @@ impl Called {
         Ok(self.responder.receive(&self.received)?.map(|(request, _)| request))
     }
 
-    /// Where the peer is.
+    /// The peer's address.
     pub(crate) fn peer_addr(&self) -> SocketAddr {
         self.line.ends().peer
     }
@@ -246,7 +246,7 @@ impl Answering {
         self.line.accepted = true;
     }
 
-    /// Who waits for the answer.
+    /// The address of the peer that waits for the answer.
     pub(crate) fn peer_ip(&self) -> IpAddr {
         self.line.ends().peer.ip().to_canonical()
     }

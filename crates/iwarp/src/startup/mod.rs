@@ -1,28 +1,35 @@
-//! MPA start-up on a stream's socket, whoever asks for the connection (RFC 5044 §7, RFC 6581).
+//! MPA start-up on a stream's socket, for whichever module asks for the connection (RFC 5044 §7,
+//! RFC 6581).
 //!
 //! ```text
 //!   line       both sides of it, up to the frame that the other end sends
 //!   reception  the connections that a listening socket takes, up to their Request
 //!   crowd      how many of them may be in start-up at a time, and whose
-//!   error      what may be wrong with it
 //! ```
 
 pub(crate) mod crowd;
-mod error;
 pub(crate) mod line;
 pub(crate) mod reception;
 
 use std::io;
 
-use iwarp_proto::mpa::error::StartupError as ProtoError;
+use iwarp_types::{StartupError, StartupFault};
 use thiserror::Error;
 
-pub use error::{StartupError, StartupFault};
+use crate::setters::setters;
 
 /// What each side says when connecting.
+///
+/// ```
+/// use iwarp::cm::ConnectParams;
+///
+/// let params = ConnectParams::new().private_data(b"hello").ird(4);
+/// assert_eq!((params.ird, params.ord), (4, 16));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ConnectParams {
-    /// Octets for the peer's program: up to 512, or 508 with MPA revision 2.
+    /// Bytes for the peer's program: up to 512, or 508 with MPA revision 2.
     pub private_data: Vec<u8>,
     /// Reads and Atomics of the peer's that are served at a time (IRD, `responder_resources`).
     pub ird: u16,
@@ -36,17 +43,31 @@ impl Default for ConnectParams {
     }
 }
 
+impl ConnectParams {
+    /// No private data, and 16 Reads and Atomics each way.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    setters! {
+        into private_data: Vec<u8>,
+        ird: u16,
+        ord: u16,
+    }
+}
+
 /// Why a connection was not made.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// Nobody listens there, or the way there is closed.
+    /// No program listens at the address, or the way there is closed.
     #[error("cannot reach the peer: {0}")]
     Unreachable(#[source] io::Error),
-    /// The peer refused, and may say why in its private data.
-    #[error("the peer rejected the connection ({} octets of private data)", private_data.len())]
+    /// The peer refused, and may give its reason in its private data.
+    #[error("the peer rejected the connection ({} bytes of private data)", private_data.len())]
+    #[non_exhaustive]
     Rejected {
-        /// What it said.
+        /// Its private data.
         private_data: Vec<u8>,
         /// The IRD it would have, where it says so (RFC 6581 §9.1).
         ird: Option<u16>,
@@ -62,15 +83,9 @@ pub enum ConnectError {
     /// The TCP connection broke during start-up.
     #[error("connection broke during start-up: {0}")]
     Io(#[from] io::Error),
-    /// Nothing came of it in the time given.
+    /// No connection was made in the time given.
     #[error("connecting took too long")]
     Timeout,
-}
-
-impl From<ProtoError> for ConnectError {
-    fn from(error: ProtoError) -> Self {
-        Self::Startup(error.into())
-    }
 }
 
 impl From<ConnectError> for io::Error {

@@ -1,9 +1,9 @@
 //! Connections that an acceptor takes, up to their Request.
 //!
-//! Who may be here at a time is the [`crowd`](crate::startup::crowd)'s matter. Descriptors are the other
-//! thing that runs out: then connections without a Request give theirs up, the oldest first. Where
-//! there are none, the listener rests; what still waits after that is refused with a descriptor that
-//! was kept for it, so that peers learn what is the matter.
+//! Who may be here at a time is the [`crowd`](crate::startup::crowd)'s matter. Descriptors are the
+//! other thing that runs out: then connections without a Request give theirs up, the oldest first.
+//! Where there are none, the listener rests; what still waits after that is refused with a
+//! descriptor that was kept for it, so that peers learn what is the matter.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -41,7 +41,7 @@ pub(crate) trait Host: Send + Sync {
 /// See the [module](self).
 pub(crate) struct Reception {
     engine: Arc<Engine>,
-    /// Where connections are waited for.
+    /// The tasks in which connections are waited for.
     tasks: Arc<Tasks>,
     config: Config,
     host: Arc<dyn Host>,
@@ -97,8 +97,8 @@ impl Reception {
         }
     }
 
-    /// Takes connections that wait at `acceptor`: one, as whoever looks comes again for the next,
-    /// and to find none costs the system as much as to take one; several where many come.
+    /// Takes connections that wait at `acceptor`: one, as the thread that looks comes again for the
+    /// next, and to find none costs the system as much as to take one; several where many come.
     pub(crate) fn take(&self, acceptor: &dyn Acceptor) {
         self.end_rest(acceptor);
         let most = if self.crowd.arriving() < RUSH { 1 } else { IN_ONE_GO };
@@ -289,8 +289,8 @@ enum Order {
 }
 
 /// Programs count their connections in the order in which they make them, and take the order of the
-/// requests for the same (perftest does). A connection whose Request is there when it is taken would
-/// pass the one before it, whose Request came a moment earlier and waits to be read.
+/// requests for the same (perftest does). A connection whose Request is there when it is taken
+/// would pass the one before it, whose Request came a moment earlier and waits to be read.
 fn elders_first(place: &Place) {
     for elder in place.elders() {
         elder.look();

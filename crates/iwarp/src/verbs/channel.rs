@@ -50,7 +50,7 @@ impl CompletionChannel {
         ChannelCore::stop_looking();
     }
 
-    /// Drops the events of the completion queue with this number, which nobody wants any more.
+    /// Drops the events of the completion queue with this number, which the program has given up.
     pub fn discard(&self, cq: u64) {
         if let Some(core) = self.core.alive() {
             core.discard(cq);

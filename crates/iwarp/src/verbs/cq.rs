@@ -66,7 +66,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Drops the completions of the queue pair with this number, which nobody wants any more.
+    /// Drops the completions of the queue pair with this number, which the program has given up.
     pub fn discard(&self, qp: u32) {
         if let Some(core) = self.core.alive() {
             core.discard(qp);

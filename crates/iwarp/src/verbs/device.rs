@@ -12,6 +12,7 @@ use crate::engine::cq::CqCore;
 use crate::engine::devices::NamedDevice;
 use crate::engine::event::{AsyncEvent, AsyncQueue};
 use crate::engine::gid::{Gid, GidTable, first_v4};
+use crate::engine::mux::MuxPlace;
 use crate::engine::options::{OptionError, Options, Personality};
 use crate::engine::turns::Turns;
 use crate::engine::{Engine, MAX_READS};
@@ -27,7 +28,7 @@ use crate::verbs::pd::{PdCore, ProtectionDomain};
 pub struct DeviceAttributes {
     /// Version of this library.
     pub fw_ver: &'static str,
-    /// Octets of the largest region.
+    /// Bytes of the largest region.
     pub max_mr_size: u64,
     /// Queue pairs.
     pub max_qp: u32,
@@ -57,9 +58,9 @@ pub struct DeviceAttributes {
     pub max_srq_wr: u32,
     /// Elements of a receive of a shared receive queue.
     pub max_srq_sge: u32,
-    /// Octets of inline data.
+    /// Bytes of inline data.
     pub max_inline_data: u32,
-    /// Octets of a message.
+    /// Bytes of a message.
     pub max_msg_sz: u32,
     /// Page sizes that regions may have, as a mask: all, since pages do not matter.
     pub page_size_cap: u64,
@@ -78,24 +79,24 @@ pub struct DeviceAttributes {
 const ATTRIBUTES: DeviceAttributes = DeviceAttributes {
     fw_ver: env!("CARGO_PKG_VERSION"),
     max_mr_size: 1 << 47,
-    max_qp: 1 << 20,
+    max_qp: 1 << 17,
     max_qp_wr: 1 << 16,
     max_sge: 32,
     max_sge_rd: 32,
-    max_cq: 1 << 20,
+    max_cq: 1 << 17,
     max_cqe: 1 << 22,
-    max_mr: 1 << 22,
-    max_mw: 1 << 22,
-    max_pd: 1 << 20,
+    max_mr: 1 << 20,
+    max_mw: 1 << 20,
+    max_pd: 1 << 17,
     max_qp_rd_atom: MAX_READS,
     max_qp_init_rd_atom: MAX_READS,
-    max_srq: 1 << 20,
+    max_srq: 1 << 17,
     max_srq_wr: 1 << 16,
     max_srq_sge: 32,
     max_inline_data: 512,
     max_msg_sz: 1 << 31,
     page_size_cap: !0xfff,
-    max_res_rd_atom: (MAX_READS as u32) << 20,
+    max_res_rd_atom: (MAX_READS as u32) << 17,
     num_comp_vectors: 1,
     max_pkeys: 1,
     phys_port_cnt: 1,
@@ -134,6 +135,7 @@ pub(crate) struct DeviceCore {
 #[derive(Debug)]
 struct Shared {
     rendezvous: Arc<Rendezvous>,
+    mux: Arc<MuxPlace>,
     /// The table of each device that programs see.
     tables: Vec<GidTable>,
     guid: OnceLock<u64>,
@@ -155,8 +157,8 @@ pub enum OpenError {
 
 impl Device {
     /// Opens the device, behaving as the environment says ([`Options::from_env`]). As long as
-    /// somebody has it open, all callers get the same one. A forked child that opens it has one of
-    /// its own; what it has inherited is dead, and answers with errors.
+    /// it is open anywhere in the process, all callers get the same one. A forked child that opens
+    /// it has one of its own; what it has inherited is dead, and answers with errors.
     ///
     /// # Errors
     ///
@@ -165,8 +167,8 @@ impl Device {
         Self::open_with(Options::default())
     }
 
-    /// As [`Self::open`], with other defaults than [`Options::default`]; where somebody has it open
-    /// already, theirs count.
+    /// Opens it as [`Self::open`] does, with other defaults than [`Options::default`]. Where it is
+    /// open already, the options it was opened with count.
     ///
     /// # Errors
     ///
@@ -219,11 +221,14 @@ impl Device {
 
     fn over(engine: Engine) -> io::Result<Self> {
         let engine = Arc::new(engine);
-        let facts =
-            Arc::new(Facts { named: engine.options.devices(), options: engine.options.clone() });
+        let facts = Arc::new(Facts {
+            named: engine.options.visible_devices(),
+            options: engine.options.clone(),
+        });
         let rendezvous = Rendezvous::new(&engine);
         let tables = facts.named.iter().map(|_| GidTable::default()).collect();
-        let shared = Arc::new(Shared { rendezvous, tables, guid: OnceLock::new() });
+        let mux = Arc::default();
+        let shared = Arc::new(Shared { rendezvous, mux, tables, guid: OnceLock::new() });
         let events = Arc::new(AsyncQueue::new()?);
         Ok(Self::of(Arc::new(DeviceCore { engine, events, shared, facts, place: 0 })))
     }
@@ -234,8 +239,8 @@ impl Device {
         Self { core: ProcessOwned::new(core), facts, place, async_fd }
     }
 
-    /// The same device with asynchronous events of its own: those of the objects that are made
-    /// with it.
+    /// This device once more, with asynchronous events of its own: those of the objects that are
+    /// made with it.
     ///
     /// # Errors
     ///
@@ -249,7 +254,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where there is none; those of making a descriptor; `ENODEV` in a forked child.
+    /// `InvalidInput` where there is none; those of making a descriptor; `ENODEV` in a forked
+    /// child.
     pub fn named_sibling(&self, place: usize) -> io::Result<Self> {
         let core = self.core.check()?;
         if place >= self.facts.named.len() {
@@ -277,7 +283,7 @@ impl Device {
         &self.facts.named[self.place]
     }
 
-    /// What it looks like.
+    /// The kind of device that it looks like.
     pub fn personality(&self) -> Personality {
         self.options().personality
     }
@@ -335,9 +341,10 @@ impl Device {
         Ok(first_v4(&gids).map_or(0, |(_, addr)| addr.to_bits() as u16))
     }
 
-    /// Its limits.
-    pub const fn attributes(&self) -> DeviceAttributes {
-        ATTRIBUTES
+    /// Its limits. Each completion queue takes a descriptor, so there are no more of them than of those.
+    pub fn attributes(&self) -> DeviceAttributes {
+        let descriptors = u32::try_from(iwarp_os::fd::limit()).unwrap_or(u32::MAX);
+        DeviceAttributes { max_cq: ATTRIBUTES.max_cq.min(descriptors), ..ATTRIBUTES }
     }
 
     /// How it behaves.
@@ -369,6 +376,7 @@ impl Device {
                 engine: Arc::clone(&core.engine),
                 events: Arc::clone(&core.events),
                 rendezvous: Arc::clone(&core.shared.rendezvous),
+                mux: Arc::clone(&core.shared.mux),
             })
         });
         ProtectionDomain { core, id }
@@ -406,8 +414,12 @@ impl Device {
     }
 
     /// Takes an asynchronous event if there is one.
-    pub fn poll_async_event(&self) -> Option<AsyncEvent> {
-        self.core.alive()?.events.pop()
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` in a forked child.
+    pub fn poll_async_event(&self) -> io::Result<Option<AsyncEvent>> {
+        Ok(self.core.check()?.events.pop())
     }
 
     /// Drops the asynchronous events that `which` picks: those of an object that is gone.
@@ -420,6 +432,15 @@ impl Device {
     /// Readable while asynchronous events wait.
     pub fn async_fd(&self) -> BorrowedFd<'_> {
         self.async_fd.as_fd()
+    }
+
+    /// What moves its datagrams.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` in a forked child.
+    pub(crate) fn mux(&self) -> io::Result<&Arc<MuxPlace>> {
+        Ok(&self.core.check()?.shared.mux)
     }
 
     /// What drives it.

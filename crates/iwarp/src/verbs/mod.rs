@@ -5,6 +5,7 @@
 
 mod channel;
 mod cq;
+mod datagram;
 mod device;
 mod mr;
 pub(crate) mod pd;
@@ -16,10 +17,11 @@ pub use crate::engine::event::AsyncEvent;
 pub use crate::engine::gid::Gid;
 pub use channel::CompletionChannel;
 pub use cq::CompletionQueue;
+pub use datagram::DatagramAttributes;
 pub use device::{Device, DeviceAttributes, OpenError};
 pub use mr::{MemoryRegion, MemoryWindow};
 pub use pd::ProtectionDomain;
 pub use qp::{Capabilities, ModifyError, QueuePair, QueuePairAttributes};
 pub use srq::SharedReceiveQueue;
 
-pub use iwarp_mem::{OutOfMemory, RegisterError, WindowType, afford};
+pub use iwarp_mem::{OutOfMemory, Prefetch, PrefetchError, RegisterError, WindowType, afford};

@@ -9,7 +9,7 @@ use iwarp_types::{Access, Sge, Stag, TaggedOffset};
 use crate::engine::Engine;
 use crate::verbs::pd::ProtectionDomain;
 
-/// A memory region: octets that work requests may name and, with the right, the peer may reach.
+/// A memory region: bytes that work requests may name and, with the right, the peer may reach.
 /// Dropping it deregisters: that waits for uses under way (microseconds), afterwards nothing
 /// touches the memory.
 #[derive(Debug)]
@@ -35,12 +35,12 @@ impl MemoryRegion {
         self.stag
     }
 
-    /// What the first octet is called: its address, or 0 in a zero-based region.
+    /// What the first byte is called: its address, or 0 in a zero-based region.
     pub const fn base(&self) -> TaggedOffset {
         TaggedOffset(self.base)
     }
 
-    /// Octets.
+    /// Bytes.
     pub const fn len(&self) -> usize {
         self.len
     }
@@ -60,7 +60,7 @@ impl MemoryRegion {
         self.buffer.as_deref()
     }
 
-    /// The element for octets `offset..offset + len`. A range outside the region makes an
+    /// The element for bytes `offset..offset + len`. A range outside the region makes an
     /// element whose work request fails.
     pub fn sge(&self, offset: usize, len: usize) -> Sge {
         Sge {
@@ -76,7 +76,7 @@ impl MemoryRegion {
     }
 
     /// Changes the region in place; the STag stays, and uses under way are waited for. What is
-    /// `None` stays as it is. `translation` is the address of the memory, its octets, and what the
+    /// `None` stays as it is. `translation` is the address of the memory, its bytes, and what the
     /// first is to be called.
     ///
     /// # Errors
@@ -124,6 +124,12 @@ impl MemoryRegion {
             }
             Err(error) => Err((self, error)),
         }
+    }
+
+    /// Drops the handle and leaves the region registered: for one that was
+    /// [adopted](ProtectionDomain::adopt).
+    pub fn disown(mut self) {
+        self.engine.release();
     }
 }
 

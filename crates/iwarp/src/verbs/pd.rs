@@ -1,14 +1,18 @@
 //! Protection domains: what may be used with what.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
-use iwarp_mem::{Buffer, RegionSpec, RegisterError, Scope, WindowType};
+use iwarp_mem::{Buffer, Prefetch, PrefetchError, RegionSpec, RegisterError, Scope, WindowType};
 use iwarp_os::ProcessOwned;
-use iwarp_types::{Access, PdId, Stag};
+use iwarp_types::{Access, PdId, Sge, Stag};
 
 use crate::engine::Engine;
 use crate::engine::event::AsyncQueue;
+use crate::engine::mux::{Mux, MuxPlace};
+use crate::engine::numbers::Number;
+use crate::engine::options::Wire;
 use crate::engine::srq::SrqCore;
 use crate::rendezvous::Rendezvous;
 use crate::verbs::mr::{MemoryRegion, MemoryWindow};
@@ -21,12 +25,27 @@ pub(crate) struct PdCore {
     pub(crate) engine: Arc<Engine>,
     pub(crate) events: Arc<AsyncQueue>,
     pub(crate) rendezvous: Arc<Rendezvous>,
+    /// The device's port for datagrams.
+    pub(crate) mux: Arc<MuxPlace>,
 }
 
 impl PdCore {
     /// For what belongs to this process as the domain does.
     pub(crate) fn engine(&self) -> ProcessOwned<Arc<Engine>> {
         ProcessOwned::new(Arc::clone(&self.engine))
+    }
+
+    /// A number under which packets find a queue pair of the type RC, where it may speak RoCE v2.
+    pub(super) fn number(
+        &self,
+        of: impl FnOnce(&Arc<Mux>) -> io::Result<Number>,
+    ) -> io::Result<Option<Number>> {
+        match self.engine.options.spoken() {
+            Wire::Iwarp => Ok(None),
+            // It is iWARP where there are no datagrams.
+            Wire::Auto => Ok(self.mux.open_if_any(&self.engine).and_then(|mux| of(&mux).ok())),
+            Wire::Roce => of(&self.mux.open(&self.engine)?).map(Some),
+        }
     }
 
     /// The handle of what was registered.
@@ -56,7 +75,7 @@ impl ProtectionDomain {
         self.id
     }
 
-    /// Registers `len` octets of memory that the library allocates (zeroed).
+    /// Registers `len` bytes of memory that the library allocates (zeroed).
     ///
     /// # Errors
     ///
@@ -65,7 +84,7 @@ impl ProtectionDomain {
         self.register(Arc::new(Buffer::try_new(len)?), access)
     }
 
-    /// Registers a buffer that the library owns; it may be registered several times. Its octets
+    /// Registers a buffer that the library owns; it may be registered several times. Its bytes
     /// are addressed from 0 ([`Access::ZERO_BASED`]).
     ///
     /// # Errors
@@ -76,11 +95,27 @@ impl ProtectionDomain {
         buffer: Arc<Buffer>,
         access: Access,
     ) -> Result<MemoryRegion, RegisterError> {
+        let whole = 0..buffer.len();
+        self.register_part(buffer, whole, access)
+    }
+
+    /// As [`Self::register`], for those bytes of the buffer only; the first of them is addressed
+    /// by 0.
+    ///
+    /// # Errors
+    ///
+    /// [`RegisterError::InvalidRange`] where the buffer has not so many; as [`Self::allocate`].
+    pub fn register_part(
+        &self,
+        buffer: Arc<Buffer>,
+        part: Range<usize>,
+        access: Access,
+    ) -> Result<MemoryRegion, RegisterError> {
         let core = self.alive()?;
         let memory = &core.engine.memory;
-        let stag = memory.register_buffer(core.id, &buffer, access, Scope::Domain)?;
-        let (len, access) = (buffer.len(), access | Access::ZERO_BASED);
-        Ok(core.region(stag, 0, len, access, Some(buffer)))
+        let (len, scope) = (part.len(), Scope::Domain);
+        let stag = memory.register_part(core.id, &buffer, part, access, scope)?;
+        Ok(core.region(stag, 0, len, access | Access::ZERO_BASED, Some(buffer)))
     }
 
     /// Registers memory of the program's.
@@ -92,7 +127,7 @@ impl ProtectionDomain {
     /// # Safety
     ///
     /// Until the region is deregistered (dropped, or [`MemoryRegion::deregister`] returned
-    /// well), the `len` octets from `addr` must stay mapped, readable, and writable if `access`
+    /// well), the `len` bytes from `addr` must stay mapped, readable, and writable if `access`
     /// has any right to write. Nothing in the program may rely on their not changing (no `&[u8]`
     /// or `&mut [u8]` to them may be used) while the peer or a work request may write there.
     #[allow(unsafe_op_in_unsafe_fn, reason = "passes the caller's promise on, unchanged")]
@@ -105,7 +140,7 @@ impl ProtectionDomain {
         self.register_raw_at(addr, len, addr as u64, access)
     }
 
-    /// As [`Self::register_raw`]; the first octet is called `iova` in work requests and by the
+    /// As [`Self::register_raw`]; the first byte is called `iova` in work requests and by the
     /// peer.
     ///
     /// # Errors
@@ -130,6 +165,66 @@ impl ProtectionDomain {
         Ok(core.region(stag, base, len, access, None))
     }
 
+    /// Registers all memory that the program has and will have, by its addresses: what is there is
+    /// found out by each access ([`Access::ON_DEMAND`]).
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::allocate`].
+    ///
+    /// # Safety
+    ///
+    /// Until the region is deregistered, work requests may name whatever the program can read, and
+    /// with remote rights so can every peer whose queue pair is of this domain. Nothing in the
+    /// program may rely on memory that they name not to change.
+    #[allow(unsafe_op_in_unsafe_fn, reason = "passes the caller's promise on, unchanged")]
+    pub unsafe fn register_everything(
+        &self,
+        access: Access,
+    ) -> Result<MemoryRegion, RegisterError> {
+        let core = self.alive()?;
+        let spec = RegionSpec::everything(core.id, access);
+        let stag = core.engine.memory.register(spec)?;
+        Ok(core.region(stag, 0, usize::MAX, spec.access, None))
+    }
+
+    /// Another handle of a region of this domain. It ends the region as the first one does, unless
+    /// it is [given up](MemoryRegion::disown).
+    ///
+    /// # Errors
+    ///
+    /// [`RegisterError::UnknownStag`]: the domain has no such region.
+    pub fn adopt(&self, stag: Stag) -> Result<MemoryRegion, RegisterError> {
+        let core = self.alive()?;
+        match core.engine.memory.region(stag) {
+            Some((pd, len, base, access)) if pd == core.id => {
+                Ok(core.region(stag, base, len, access, None))
+            }
+            _ => Err(RegisterError::UnknownStag),
+        }
+    }
+
+    /// Has the memory of an element there before it is accessed (`ibv_advise_mr`). The region is
+    /// one that was registered [`Access::ON_DEMAND`].
+    ///
+    /// # Errors
+    ///
+    /// [`PrefetchError`]; [`PrefetchError::UnknownStag`] in a forked child.
+    pub fn prefetch(&self, sge: Sge, what: Prefetch) -> Result<(), PrefetchError> {
+        let core = self.core.alive().ok_or(PrefetchError::UnknownStag)?;
+        core.engine.memory.prefetch(core.id, sge, what)
+    }
+
+    /// Checks what [`Self::prefetch`] would, and brings nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::prefetch`].
+    pub fn check_advice(&self, sge: Sge, what: Prefetch) -> Result<(), PrefetchError> {
+        let core = self.core.alive().ok_or(PrefetchError::UnknownStag)?;
+        core.engine.memory.check_advice(core.id, sge, what)
+    }
+
     /// In a forked child no STag can be had.
     pub(crate) fn alive(&self) -> Result<&Arc<PdCore>, RegisterError> {
         self.core.alive().ok_or(RegisterError::Exhausted)
@@ -151,7 +246,7 @@ impl ProtectionDomain {
     pub fn create_srq(&self, depth: usize, max_sge: usize) -> SharedReceiveQueue {
         let number = self.core.alive().map_or(0, |core| core.engine.worker.next_id());
         let core = self.core.derive(|core| {
-            Arc::new(SrqCore::new(number, depth, max_sge, Arc::clone(&core.events)))
+            Arc::new(SrqCore::new(number, core.id, depth, max_sge, Arc::clone(&core.events)))
         });
         SharedReceiveQueue { core, number, depth }
     }

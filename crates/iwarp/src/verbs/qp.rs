@@ -1,6 +1,7 @@
 //! Queue pairs.
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::Sender;
@@ -9,19 +10,21 @@ use std::time::Duration;
 use iwarp_os::ProcessOwned;
 use iwarp_proto::qp::{Capabilities as Told, Config, Park, Qp};
 use iwarp_types::{
-    Access, Accessor, BoxedCore, PostError, QpId, QpState, RecvRequest, SendRequest,
-    TransitionError,
+    Access, Accessor, BoxedCore, Limits, PostError, QpId, QpState, QpType, RecvRequest,
+    SendRequest, TransitionError,
 };
 use thiserror::Error;
 
 use crate::engine::any_core::AnyCore;
-use crate::engine::endpoint::{Ended, Endpoint, Observer, Shape};
-use crate::engine::numbers::Number;
+use crate::engine::endpoint::{Alternative, Ended, Endpoint, Observer, Shape};
+use crate::engine::numbers::{Number, Numbers};
 use crate::engine::options::Personality;
 use crate::engine::sync::Mutex;
 use crate::port::Port;
 use crate::rendezvous::{Meeting, Peer, Retry};
+use crate::setters::setters;
 use crate::verbs::cq::CompletionQueue;
+use crate::verbs::datagram::{DatagramAttributes, addressable_number, untold};
 use crate::verbs::pd::{PdCore, ProtectionDomain};
 use crate::verbs::srq::SharedReceiveQueue;
 
@@ -33,21 +36,33 @@ const NUDGE: Duration = Duration::from_millis(200);
 const PARK: Park = Park { octets: 256 * 1024, messages: 1024, wait: None };
 
 /// For how long what was posted outlives a peer that has left in good order. A program for
-/// InfiniBand that has all it waits for leaves by itself, and takes a request that is flushed before
-/// for a failure; one whose peer has gone for good is told when its retries are over.
+/// InfiniBand that has all it waits for leaves by itself, and takes a request that is flushed
+/// before for a failure; one whose peer has gone for good is told when its retries are over.
 const OUTLIVE: Duration = Duration::from_secs(1);
 
 /// Those of a number of packets.
-const PSN_BITS: u32 = 0x00ff_ffff;
+pub(super) const PSN_BITS: u32 = 0x00ff_ffff;
 
-/// How a queue pair is made.
+/// How a queue pair is made: the two completion queues, and by chained setters what differs from
+/// [`Self::new`].
+///
+/// ```
+/// use iwarp::{Device, QueuePairAttributes};
+///
+/// let device = Device::open()?;
+/// let cq = device.create_cq(64, None)?;
+/// let attributes = QueuePairAttributes::new(&cq, &cq).max_send_wr(32).max_inline(64);
+/// let qp = device.alloc_pd().create_qp(&attributes)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct QueuePairAttributes<'a> {
-    /// Where send work requests complete.
+    /// The queue in which send work requests complete.
     pub send_cq: &'a CompletionQueue,
-    /// Where receive work requests complete.
+    /// The queue in which receive work requests complete.
     pub recv_cq: &'a CompletionQueue,
-    /// Where receives come from, if not from the queue pair's own queue.
+    /// The queue that receives are taken from, if not the queue pair's own.
     pub srq: Option<&'a SharedReceiveQueue>,
     /// Send work requests that may be posted without one's completion being polled.
     pub max_send_wr: usize,
@@ -57,12 +72,14 @@ pub struct QueuePairAttributes<'a> {
     pub max_send_sge: usize,
     /// Elements of a receive work request.
     pub max_recv_sge: usize,
-    /// Octets of inline data.
+    /// Bytes of inline data.
     pub max_inline: usize,
+    /// Its type.
+    pub qp_type: QpType,
 }
 
 impl<'a> QueuePairAttributes<'a> {
-    /// Middling sizes: 128 requests each way, 16 elements, 256 octets of inline data.
+    /// Middling sizes: 128 requests each way, 16 elements, 256 bytes of inline data.
     pub const fn new(send_cq: &'a CompletionQueue, recv_cq: &'a CompletionQueue) -> Self {
         Self {
             send_cq,
@@ -73,7 +90,18 @@ impl<'a> QueuePairAttributes<'a> {
             max_send_sge: 16,
             max_recv_sge: 16,
             max_inline: 256,
+            qp_type: QpType::Rc,
         }
+    }
+
+    setters! {
+        into srq: Option<&'a SharedReceiveQueue>,
+        max_send_wr: usize,
+        max_recv_wr: usize,
+        max_send_sge: usize,
+        max_recv_sge: usize,
+        max_inline: usize,
+        qp_type: QpType,
     }
 }
 
@@ -89,7 +117,7 @@ pub struct Capabilities {
     pub max_send_sge: usize,
     /// Elements of a receive work request.
     pub max_recv_sge: usize,
-    /// Octets of inline data.
+    /// Bytes of inline data.
     pub max_inline: usize,
 }
 
@@ -106,7 +134,7 @@ pub enum ModifyError {
     System(#[from] io::Error),
 }
 
-/// A reliable connected queue pair. Connect it with [`crate::cm`], or, if it is addressable, by
+/// A queue pair. Connect a reliable one with [`crate::cm`], or, if it is addressable, by
 /// [`Self::connect_to`].
 ///
 /// Dropping it ends its connection in good order: what was accepted still goes out, in the
@@ -120,13 +148,14 @@ pub struct QueuePair {
 
 /// What is behind it.
 #[derive(Debug)]
-struct Inner {
-    endpoint: Arc<Endpoint>,
+pub(super) struct Inner {
+    pub(super) endpoint: Arc<Endpoint>,
     /// How it meets its peer, if that can be done without the connection manager.
-    meeting: Option<Arc<Meeting>>,
-    retry: Mutex<Retry>,
-    psn: AtomicU32,
-    _pd: Arc<PdCore>,
+    pub(super) meeting: Option<Arc<Meeting>>,
+    pub(super) retry: Mutex<Retry>,
+    pub(super) psn: AtomicU32,
+    /// What the program has told of packets, where it may speak RoCE v2.
+    pub(super) told: Mutex<DatagramAttributes>,
     _srq: Option<SharedReceiveQueue>,
 }
 
@@ -163,11 +192,16 @@ impl Inner {
             },
         };
         let srq = attributes.srq.map(|srq| srq.core.check().cloned()).transpose()?;
+        // A peer of an RC queue pair that knows its number may speak either.
+        let has_either = attributes.qp_type == QpType::Rc && number.mux().is_some();
+        let alternative =
+            has_either.then(|| Alternative::new(config, of_roce(QpType::Rc, &config, attributes)));
         let endpoint = Endpoint::new(
             engine,
             number,
             Shape {
                 core: core(config),
+                alternative,
                 pd: config.pd,
                 max_send_wr: config.max_send_wr,
                 max_recv_wr: config.max_recv_wr,
@@ -183,7 +217,7 @@ impl Inner {
             meeting: None,
             retry: Mutex::default(),
             psn: AtomicU32::default(),
-            _pd: Arc::clone(pd),
+            told: Mutex::new(untold()),
             _srq: attributes.srq.cloned(),
         })
     }
@@ -191,7 +225,14 @@ impl Inner {
 
 impl QueuePair {
     pub(crate) fn new(pd: &Arc<PdCore>, attributes: &QueuePairAttributes<'_>) -> io::Result<Self> {
-        let inner = Inner::with_number(pd, pd.engine.numbers.plain()?, attributes, iwarp)?;
+        if attributes.qp_type != QpType::Rc {
+            return Self::over_datagrams(pd, attributes);
+        }
+        let number = match pd.number(Numbers::of_datagrams)? {
+            Some(number) => number,
+            None => pd.engine.numbers.plain()?,
+        };
+        let inner = Inner::with_number(pd, number, attributes, iwarp)?;
         // Reset may always become Init.
         let _ = inner.endpoint.modify(QpState::Init);
         Ok(Self::of(inner, attributes))
@@ -202,7 +243,7 @@ impl QueuePair {
         attributes: &QueuePairAttributes<'_>,
     ) -> io::Result<Self> {
         iwarp_mem::afford()?;
-        let number = pd.engine.numbers.addressable()?;
+        let number = addressable_number(pd)?;
         let mut inner = Inner::with_number(pd, number, attributes, iwarp)?;
         if pd.engine.options.personality == Personality::Iwarp {
             // As an RNIC has it. Reset may always become Init.
@@ -232,6 +273,39 @@ impl QueuePair {
         let inner = Inner::with_number(pd, number, attributes, core)?;
         inner.endpoint.modify(QpState::Init).map_err(io::Error::other)?;
         Ok(Self::of(inner, attributes))
+    }
+
+    /// Makes one that sends packets instead of a stream; it is in Reset.
+    fn over_datagrams(pd: &Arc<PdCore>, attributes: &QueuePairAttributes<'_>) -> io::Result<Self> {
+        iwarp_mem::afford()?;
+        let number = Numbers::of_datagrams(&pd.mux.open(&pd.engine)?)?;
+        let core = |config: Config| {
+            let core = iwarp_roce::Qp::new(of_roce(attributes.qp_type, &config, attributes));
+            // Other types are refused above.
+            AnyCore::Datagram(Box::new(core.expect("a type of RoCE's")))
+        };
+        Ok(Self::of(Inner::with_number(pd, number, attributes, core)?, attributes))
+    }
+
+    /// Has a queue pair of the type UD get the datagrams for a multicast group, too, that arrive at
+    /// any interface of this host: those of others, and those that go out from this host. They need
+    /// its Q_Key. Once more changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for a queue pair of another type, and for an address that is no group's; those
+    /// of the system where the group cannot be joined.
+    pub fn attach_multicast(&self, group: IpAddr) -> io::Result<()> {
+        self.endpoint()?.attach_multicast(group)
+    }
+
+    /// Ends [`Self::attach_multicast`].
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` where it is not attached.
+    pub fn detach_multicast(&self, group: IpAddr) -> io::Result<()> {
+        self.endpoint()?.detach_multicast(group)
     }
 
     /// Gives a queue pair of [`Self::on_core`] its stream; how that ends is told to `ended`, once.
@@ -267,6 +341,11 @@ impl QueuePair {
         Ok(&self.inner.check()?.endpoint)
     }
 
+    /// What is behind it; `ENODEV` in a forked child.
+    pub(super) fn inner(&self) -> io::Result<&Inner> {
+        self.inner.check()
+    }
+
     /// What the program asks about it; `None` in a forked child.
     fn ask<R>(&self, question: impl FnOnce(&AnyCore) -> R) -> Option<R> {
         Some(self.inner.alive()?.endpoint.with(|core| question(core)))
@@ -290,11 +369,22 @@ impl QueuePair {
     ///
     /// [`ModifyError`]
     pub fn modify(&self, to: QpState) -> Result<(), ModifyError> {
-        let Inner { endpoint, meeting, psn, .. } = self.inner.check()?;
+        let Inner { endpoint, meeting, psn, told, .. } = self.inner.check()?;
         if let Some(meeting) = meeting
             && matches!(to, QpState::Reset | QpState::Err)
         {
             meeting.withdraw();
+        }
+        match to {
+            QpState::Rtr => {
+                if let Some(peer) = self.told_peer() {
+                    return self.connect_to(&peer);
+                }
+                endpoint.listen_for_datagrams()?;
+            }
+            QpState::Rts => self.tell_for_rts()?,
+            QpState::Reset => *told.lock() = untold(),
+            _ => {}
         }
         endpoint.modify(to)?;
         if let Some(meeting) = meeting
@@ -310,8 +400,8 @@ impl QueuePair {
     /// what is sent waits until there is a connection.
     ///
     /// Either end may turn out to be the one that connects. They do so when one of them is in Rts,
-    /// as only then do both know the number by which they know each other ([`Self::psn`]). As long as no send work waits the
-    /// peer has any time to come; when some does, it fails with
+    /// as only then do both know the number by which they know each other ([`Self::psn`]). As long
+    /// as no send work waits the peer has any time to come; when some does, it fails with
     /// [`WcStatus::RetryExceeded`](crate::WcStatus::RetryExceeded) after the time of
     /// [`Self::set_retry`], but not within 3 s.
     ///
@@ -323,6 +413,9 @@ impl QueuePair {
         let Some(meeting) = meeting else {
             return Err(io::Error::from(io::ErrorKind::InvalidInput).into());
         };
+        if self.speaks_roce_to(peer)? {
+            return Ok(());
+        }
         // What is wrong is said before anything has happened.
         if self.state().may_become(QpState::Rtr) {
             meeting.list(peer)?;
@@ -376,7 +469,7 @@ impl QueuePair {
         self.inner.alive().map_or_else(Retry::default, |inner| *inner.retry.lock())
     }
 
-    /// What it was made for.
+    /// The sizes that it was made for.
     pub const fn capabilities(&self) -> Capabilities {
         self.capabilities
     }
@@ -404,7 +497,8 @@ impl QueuePair {
         }
     }
 
-    /// Posts a receive work request, which has a place in the queue until its completion was polled.
+    /// Posts a receive work request, which has a place in the queue until its completion was
+    /// polled.
     ///
     /// # Errors
     ///
@@ -466,6 +560,25 @@ impl Observer for TellEnd {
 
 fn iwarp(config: Config) -> AnyCore {
     AnyCore::Iwarp(Qp::new(config))
+}
+
+/// How a core that speaks RoCE v2 is made.
+fn of_roce(
+    qp_type: QpType,
+    config: &Config,
+    attributes: &QueuePairAttributes<'_>,
+) -> iwarp_roce::Config {
+    iwarp_roce::Config {
+        qp: config.qp,
+        qp_type,
+        pd: config.pd,
+        max_send_wr: config.max_send_wr,
+        max_recv_wr: config.max_recv_wr,
+        limits: Limits { max_send_sge: config.max_send_sge, max_inline: config.max_inline },
+        max_recv_sge: config.max_recv_sge,
+        shared_receive: config.shared_receive,
+        receive_pd: attributes.srq.and_then(|srq| Some(srq.core.alive()?.pd())),
+    }
 }
 
 impl Drop for Inner {

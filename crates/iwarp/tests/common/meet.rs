@@ -6,7 +6,7 @@ use std::time::Duration;
 use iwarp::port::{ManualClock, MemoryNetwork, Platform};
 use iwarp::{
     CompletionQueue, Device, Gid, Options, Payload, Peer, ProtectionDomain, QpState, QueuePair,
-    QueuePairAttributes, RecvRequest, SendOp, SendRequest, Sge, WcStatus, WorkCompletion,
+    QueuePairAttributes, RecvRequest, SendRequest, Sge, WcStatus, WorkCompletion,
 };
 
 use crate::common::{all_access, next, succeeded};
@@ -43,11 +43,8 @@ impl Place {
     }
 
     pub fn end_on(&self, send_cq: CompletionQueue, recv_cq: CompletionQueue) -> Side {
-        let attributes = QueuePairAttributes {
-            max_send_wr: 64,
-            max_recv_wr: 64,
-            ..QueuePairAttributes::new(&send_cq, &recv_cq)
-        };
+        let attributes =
+            QueuePairAttributes::new(&send_cq, &recv_cq).max_send_wr(64).max_recv_wr(64);
         let qp = self.pd.create_addressable_qp(&attributes).unwrap();
         let memory = self.pd.allocate(64, all_access()).unwrap();
         Side { qp, send_cq, recv_cq, memory, gid: self.gid.clone() }
@@ -71,7 +68,7 @@ pub struct Model {
 impl Model {
     pub fn place(&self) -> Place {
         let network = self.network.host(LOOPBACK.parse().unwrap());
-        let platform = Platform { network, clock: self.clock.clone().into() };
+        let platform = Platform { network, clock: self.clock.clone().into(), datagrams: None };
         Place::of(Device::on_platform(Options::default(), platform).unwrap(), LOOPBACK)
     }
 
@@ -132,13 +129,11 @@ impl Side {
     }
 
     pub fn post_recv(&self, wr_id: u64) {
-        self.qp.post_recv(&RecvRequest { wr_id, sges: &[self.sge(64)] }).unwrap();
+        self.qp.post_recv(&RecvRequest::new(wr_id, &[self.sge(64)])).unwrap();
     }
 
     pub fn send(&self, wr_id: u64, octets: &[u8]) {
-        let op = SendOp::Send { solicited: false, invalidate: None };
-        let payload = Payload::Inline(octets);
-        let request = SendRequest { wr_id, op, payload, signaled: true, fence: false };
+        let request = SendRequest::send(wr_id, Payload::Inline(octets)).signaled();
         self.qp.post_send(&request).unwrap();
     }
 

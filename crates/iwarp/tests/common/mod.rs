@@ -10,6 +10,7 @@ pub mod process;
 pub mod raw;
 pub mod reports;
 pub mod scene;
+pub mod sharers;
 pub mod sockets;
 pub mod station;
 pub mod victim;
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use iwarp::cm::{ConnectParams, Connection, Listener, connect};
 use iwarp::{
-    Access, AsyncEvent, CompletionQueue, Device, MemoryRegion, Options, Payload, ProtectionDomain,
+    Access, AsyncEvent, CompletionQueue, Device, MemoryRegion, Options, ProtectionDomain,
     QueuePair, QueuePairAttributes, RecvRequest, SendOp, SendRequest, Sge, WcStatus,
     WorkCompletion,
 };
@@ -29,14 +30,14 @@ use iwarp::{
 /// Nothing here may take longer.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
-/// One end.
-pub struct End {
+/// One end, with what keeps its connection.
+pub struct End<C = Connection> {
     pub device: Device,
     pub pd: ProtectionDomain,
     pub send_cq: CompletionQueue,
     pub recv_cq: CompletionQueue,
     pub qp: QueuePair,
-    pub connection: Connection,
+    pub connection: C,
 }
 
 /// How a pair is made.
@@ -96,13 +97,11 @@ pub fn parts(
     let pd = device.alloc_pd();
     let send_cq = device.create_cq(depth * 2, None).unwrap();
     let recv_cq = device.create_cq(depth * 2, None).unwrap();
-    let attributes = QueuePairAttributes {
-        max_send_wr: depth,
-        max_recv_wr: depth,
-        max_send_sge: 32,
-        max_recv_sge: 32,
-        ..QueuePairAttributes::new(&send_cq, &recv_cq)
-    };
+    let attributes = QueuePairAttributes::new(&send_cq, &recv_cq)
+        .max_send_wr(depth)
+        .max_recv_wr(depth)
+        .max_send_sge(32)
+        .max_recv_sge(32);
     let qp = pd.create_qp(&attributes).unwrap();
     (pd, send_cq, recv_cq, qp)
 }
@@ -135,7 +134,7 @@ pub fn all_access() -> Access {
         | Access::MW_BIND
 }
 
-impl End {
+impl<C> End<C> {
     pub fn region(&self, len: usize) -> MemoryRegion {
         self.pd.allocate(len, all_access()).unwrap()
     }
@@ -148,17 +147,16 @@ impl End {
     }
 
     pub fn post(&self, wr_id: u64, op: SendOp, sges: &[Sge]) {
-        let payload = Payload::Sges(sges);
-        let request = SendRequest { wr_id, op, payload, signaled: true, fence: false };
+        let request = SendRequest::new(wr_id, op, sges).signaled();
         self.qp.post_send(&request).unwrap();
     }
 
     pub fn post_recv(&self, wr_id: u64, sges: &[Sge]) {
-        self.qp.post_recv(&RecvRequest { wr_id, sges }).unwrap();
+        self.qp.post_recv(&RecvRequest::new(wr_id, sges)).unwrap();
     }
 
     pub fn send(&self, wr_id: u64, sges: &[Sge]) {
-        self.post(wr_id, SendOp::Send { solicited: false, invalidate: None }, sges);
+        self.post(wr_id, SendOp::SEND, sges);
     }
 
     pub fn write(&self, wr_id: u64, local: Sge, remote: &MemoryRegion, offset: u64) {
@@ -183,7 +181,8 @@ impl End {
 
     /// Waits for an asynchronous event that `wanted` picks.
     pub fn async_event(&self, wanted: impl Fn(&AsyncEvent) -> bool) -> AsyncEvent {
-        until("an asynchronous event", || self.device.poll_async_event().filter(|e| wanted(e)))
+        let next = || self.device.poll_async_event().unwrap().filter(|event| wanted(event));
+        until("an asynchronous event", next)
     }
 }
 
@@ -223,7 +222,8 @@ pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
     octets
 }
 
-/// Held by a test that no other of its binary may run beside, as they share the process and its CPUs.
+/// Held by a test that no other of its binary may run beside, as they share the process and its
+/// CPUs.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)

@@ -195,7 +195,7 @@ type Parts =
 pub fn accept_on(device: &Device, listener: &Listener, parts: Parts, private: Vec<u8>) -> End {
     let (pd, send_cq, recv_cq, qp) = parts;
     let incoming = listener.accept(Some(DEADLINE)).unwrap().expect("nobody connects");
-    let params = ConnectParams { private_data: private, ..ConnectParams::default() };
+    let params = ConnectParams::new().private_data(private);
     let connection = incoming.accept(&qp, &params).unwrap();
     End { device: device.clone(), pd, send_cq, recv_cq, qp, connection }
 }

@@ -12,10 +12,10 @@ use iwarp_os::TcpSocket;
 use iwarp_proto::ddp::wire::{Header, Tagged, Untagged};
 use iwarp_proto::mpa::rx::Deframer;
 use iwarp_proto::mpa::tx::Framer;
-use iwarp_proto::mpa::wire::{EnhancedData, Frame, FrameKind, RtrTypes};
+use iwarp_proto::mpa::wire::{EnhancedData, Frame, FrameKind};
 use iwarp_proto::rdmap::wire::{Opcode, ReadRequest, Terminate, TerminateCode, split_control};
 use iwarp_proto::types::{Mo, Msn, Qn};
-use iwarp_types::{Stag, TaggedOffset};
+use iwarp_types::{RtrTypes, Stag, TaggedOffset};
 
 use super::{DEADLINE, End, process, until};
 
@@ -59,7 +59,7 @@ pub fn reply() -> Startup {
 
 /// An end whose peer is written by hand, in Full Operation.
 pub fn pair(crc: bool) -> (End, Raw) {
-    let (device, listener, addr) = process::listen(&Options { crc, ..Options::default() });
+    let (device, listener, addr) = process::listen(&Options::new().crc(crc));
     thread::scope(|scope| {
         let peer = scope.spawn(|| {
             let mut peer = Raw::connect(addr);

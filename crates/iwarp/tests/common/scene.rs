@@ -1,21 +1,19 @@
-//! Two devices on a network in memory, in virtual time: their programs are threads of which one acts
-//! at a time, and their workers have no threads but take a turn when they would be awake.
+//! Two devices on a network in memory, in virtual time: their programs are threads of which one
+//! acts at a time, and their workers have no threads but take a turn when they would be awake.
 
 use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::Deref;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use iwarp::cm::{ConnectParams, EventChannel, EventKind, Id};
 use iwarp::port::{ManualClock, MemoryNetwork, Platform};
-use iwarp::{
-    CompletionChannel, CompletionQueue, Device, MemoryRegion, Options, Payload, ProtectionDomain,
-    QueuePair, QueuePairAttributes, RecvRequest, SendOp, SendRequest, Sge, Turns, WorkCompletion,
-};
+use iwarp::{CompletionChannel, Device, Options, QueuePairAttributes, Turns, WorkCompletion};
 
 use crate::common::meet::{LOOPBACK, Place};
-use crate::common::{all_access, succeeded};
+use crate::common::{End, succeeded};
 
 /// What the clock goes on by when a program pauses: about as long as a poll takes.
 pub const STEP: Duration = Duration::from_nanos(500);
@@ -167,7 +165,7 @@ impl Scene {
     /// Where queue pairs meet without the connection manager.
     pub fn place(&self) -> Place {
         let network = MemoryNetwork::new().host(LOOPBACK.parse().unwrap());
-        let platform = Platform { network, clock: self.clock.clone().into() };
+        let platform = Platform { network, clock: self.clock.clone().into(), datagrams: None };
         let (device, turns) = Device::turned(Options::default(), platform).unwrap();
         lock(&self.workers).turns.push(turns);
         Place::of(device, LOOPBACK)
@@ -178,8 +176,11 @@ impl Scene {
         let network = MemoryNetwork::new();
         let devices = [1, 2].map(|last| {
             let addr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
-            let platform =
-                Platform { network: network.host(addr), clock: self.clock.clone().into() };
+            let platform = Platform {
+                network: network.host(addr),
+                clock: self.clock.clone().into(),
+                datagrams: None,
+            };
             let (device, turns) = Device::turned(options.clone(), platform).unwrap();
             lock(&self.workers).turns.push(turns);
             (device, SocketAddr::new(addr, 4791))
@@ -202,7 +203,10 @@ impl Scene {
         for which in 0..2 {
             assert!(matches!(event(which).kind, EventKind::Established { .. }));
         }
-        let with = |actor: Actor, id, events| Actor { connection: Some((id, events)), ..actor };
+        let with = |mut actor: Actor, id, events| {
+            actor.end.connection = Some((id, events));
+            actor
+        };
         let [to_client, to_server] = events;
         [with(client, id, to_client), with(server, request.id, to_server)]
     }
@@ -220,16 +224,19 @@ impl Drop for Leaves<'_> {
     }
 }
 
-/// One end.
+/// One end, in virtual time.
 pub struct Actor {
-    pub device: Device,
-    pub pd: ProtectionDomain,
-    pub send_cq: CompletionQueue,
-    pub recv_cq: CompletionQueue,
+    end: End<Option<(Id, EventChannel)>>,
     pub send_channel: CompletionChannel,
     pub recv_channel: CompletionChannel,
-    pub qp: QueuePair,
-    pub connection: Option<(Id, EventChannel)>,
+}
+
+impl Deref for Actor {
+    type Target = End<Option<(Id, EventChannel)>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.end
+    }
 }
 
 impl Actor {
@@ -239,36 +246,8 @@ impl Actor {
         let send_cq = device.create_cq(512, Some(&send_channel)).unwrap();
         let recv_cq = device.create_cq(512, Some(&recv_channel)).unwrap();
         let qp = pd.create_qp(&QueuePairAttributes::new(&send_cq, &recv_cq)).unwrap();
-        let (device, connection) = (device.clone(), None);
-        Self { device, pd, send_cq, recv_cq, send_channel, recv_channel, qp, connection }
-    }
-
-    pub fn region(&self, len: usize) -> MemoryRegion {
-        self.pd.allocate(len, all_access()).unwrap()
-    }
-
-    pub fn post(&self, wr_id: u64, op: SendOp, sges: &[Sge]) {
-        let payload = Payload::Sges(sges);
-        let request = SendRequest { wr_id, op, payload, signaled: true, fence: false };
-        self.qp.post_send(&request).unwrap();
-    }
-
-    pub fn post_recv(&self, wr_id: u64, sges: &[Sge]) {
-        self.qp.post_recv(&RecvRequest { wr_id, sges }).unwrap();
-    }
-
-    pub fn send(&self, wr_id: u64, sges: &[Sge]) {
-        self.post(wr_id, SendOp::Send { solicited: false, invalidate: None }, sges);
-    }
-
-    pub fn write(&self, wr_id: u64, local: Sge, remote: &MemoryRegion, offset: u64) {
-        let to = remote.base().advanced(offset);
-        self.post(wr_id, SendOp::Write { stag: remote.rkey(), to }, &[local]);
-    }
-
-    pub fn read(&self, wr_id: u64, local: Sge, remote: &MemoryRegion, offset: u64) {
-        let to = remote.base().advanced(offset);
-        self.post(wr_id, SendOp::Read { stag: remote.rkey(), to, invalidate: None }, &[local]);
+        let end = End { device: device.clone(), pd, send_cq, recv_cq, qp, connection: None };
+        Self { end, send_channel, recv_channel }
     }
 
     /// The next receive completion, which must be a success.

@@ -34,11 +34,7 @@ struct Healthy {
 
 /// Options whose every time is short, and whose streams begin with the program's own messages.
 pub fn hasty() -> Options {
-    Options {
-        startup_timeout: Duration::from_millis(300),
-        linger: Duration::from_millis(500),
-        ..Options::default()
-    }
+    Options::new().startup_timeout(Duration::from_millis(300)).linger(Duration::from_millis(500))
 }
 
 impl Station {

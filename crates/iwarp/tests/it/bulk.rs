@@ -32,7 +32,7 @@ enum How {
 const FRAMINGS: [&str; 3] = ["crc", "markers", "plain"];
 
 fn options(framing: &str) -> Options {
-    Options { crc: framing != "plain", markers: framing == "markers", ..Options::default() }
+    Options::new().crc(framing != "plain").markers(framing == "markers")
 }
 
 /// Offsets and lengths of the messages that make up `total` octets: odd lengths of all
@@ -151,7 +151,7 @@ fn server(how: How, test: &str, framing: &str, total: usize) {
     let mut receives = messages(total).map(|(offset, len)| [region.sge(offset, len)]).enumerate();
     let mut post_next = |qp: &iwarp::QueuePair| {
         if let Some((id, sges)) = receives.next() {
-            qp.post_recv(&RecvRequest { wr_id: id as u64, sges: &sges }).unwrap();
+            qp.post_recv(&RecvRequest::new(id as u64, &sges)).unwrap();
         }
     };
     match how {
@@ -160,7 +160,7 @@ fn server(how: How, test: &str, framing: &str, total: usize) {
         How::Send => (0..RECEIVES).for_each(|_| post_next(&parts.3)),
     }
     if how != How::Send {
-        parts.3.post_recv(&RecvRequest { wr_id: 0, sges: &[] }).unwrap();
+        parts.3.post_recv(&RecvRequest::new(0, &[])).unwrap();
     }
     let mut child = process::Child::start(
         test,
@@ -179,9 +179,7 @@ fn server(how: How, test: &str, framing: &str, total: usize) {
             assert_eq!((completion.wr_id, completion.byte_len), (number as u64, len as u32));
             post_next(&end.qp);
             if (number + 1) % CREDIT == 0 {
-                let op = SendOp::Send { solicited: false, invalidate: None };
-                let payload = Payload::Inline(&[]);
-                let credit = SendRequest { wr_id: 0, op, payload, signaled: true, fence: false };
+                let credit = SendRequest::send(0, Payload::Inline(&[])).signaled();
                 end.qp.post_send(&credit).unwrap();
                 end.sent();
             }

@@ -38,7 +38,7 @@ fn no_event(channel: &EventChannel) {
 }
 
 fn saying(private_data: &[u8]) -> ConnectParams {
-    ConnectParams { private_data: private_data.to_vec(), ird: 3, ord: 5 }
+    ConnectParams::new().private_data(private_data).ird(3).ord(5)
 }
 
 /// A listening id and its channel.
@@ -80,7 +80,7 @@ fn every_step_is_an_event() {
     let asked = event(&server_channel);
     assert!(asked.listener.as_ref() == Some(&listener) && asked.id != listener);
     match &asked.kind {
-        EventKind::ConnectRequest { private_data, ird, ord } => {
+        EventKind::ConnectRequest { private_data, ird, ord, .. } => {
             assert_eq!(private_data, b"from the client");
             assert_eq!((*ird, *ord), (Some(3), Some(5)));
         }
@@ -95,7 +95,7 @@ fn every_step_is_an_event() {
     let up = event(&server_channel);
     assert!(up.id == server);
     match up.kind {
-        EventKind::Established { private_data, ird, ord, peer_ird, peer_ord } => {
+        EventKind::Established { private_data, ird, ord, peer_ird, peer_ord, .. } => {
             assert_eq!(private_data, b"");
             assert_eq!((ird, ord), (3, 3));
             assert_eq!((peer_ird, peer_ord), (Some(3), Some(5)));
@@ -103,7 +103,7 @@ fn every_step_is_an_event() {
         other => panic!("{other:?}"),
     }
     match event(&client_channel).kind {
-        EventKind::Established { private_data, ird, ord, peer_ird, peer_ord } => {
+        EventKind::Established { private_data, ird, ord, peer_ird, peer_ord, .. } => {
             assert_eq!(private_data, b"from the server");
             assert_eq!((ird, ord), (3, 3));
             assert_eq!((peer_ird, peer_ord), (Some(3), Some(3)));
@@ -458,7 +458,7 @@ fn listening_unbound_takes_any_port() {
 /// Connections that say nothing are bounded, and do not stay for ever.
 #[test]
 fn corner_23_connections_in_startup_are_bounded() {
-    let options = Options { max_pending: 4, ..hasty() };
+    let options = hasty().max_pending(4);
     let device = Device::with_options(options).unwrap();
     let channel = EventChannel::new(&device).unwrap();
     let id = Id::new(&channel).unwrap();
@@ -480,7 +480,7 @@ fn corner_23_connections_in_startup_are_bounded() {
 
 #[test]
 fn requests_that_wait_are_bounded() {
-    let device = Device::with_options(Options { max_pending: 3, ..hasty() }).unwrap();
+    let device = Device::with_options(hasty().max_pending(3)).unwrap();
     let channel = EventChannel::new(&device).unwrap();
     let id = Id::new(&channel).unwrap();
     id.bind(any_port()).unwrap();
@@ -666,18 +666,12 @@ fn a_queue_pair_is_used_again_after_reset() {
     for round in 0..20 {
         let region = client.pd.allocate(8, common::all_access()).unwrap();
         server.post_recv(round, &[]);
-        let send = iwarp::SendRequest {
-            wr_id: round,
-            op: iwarp::SendOp::Send { solicited: false, invalidate: None },
-            payload: iwarp::Payload::Sges(&[]),
-            signaled: true,
-            fence: false,
-        };
+        let send = iwarp::SendRequest::send(round, iwarp::Payload::NONE).signaled();
         client.qp.post_send(&send).unwrap();
         assert_eq!(server.received().wr_id, round);
         assert_eq!(common::succeeded(next(&client.send_cq)).wr_id, round);
         // Left behind unanswered: gone with the reset, without a completion.
-        client.qp.post_recv(&iwarp::RecvRequest { wr_id: 99, sges: &[region.whole()] }).unwrap();
+        client.qp.post_recv(&iwarp::RecvRequest::new(99, &[region.whole()])).unwrap();
         client.qp.modify(QpState::Reset).unwrap();
         assert_eq!(client.qp.state(), QpState::Reset);
         assert_eq!(client.qp.outstanding(), (0, 0));
@@ -715,7 +709,7 @@ fn a_queue_pair_is_used_again_after_reset() {
 fn peer_to_peer_between_ourselves() {
     for kind in [(true, false, false), (false, true, false), (false, false, true)] {
         let rtr = common::station::only(kind.0, kind.1, kind.2);
-        let options = Options { peer_to_peer: true, rtr, ..hasty() };
+        let options = hasty().peer_to_peer(true).rtr(rtr);
         let device = Device::with_options(options).unwrap();
         let (server_channel, listener) = listening(&device, any_port());
         let (client_channel, client) = resolved(&device, listener.local_addr().unwrap());
@@ -724,7 +718,7 @@ fn peer_to_peer_between_ourselves() {
         let server = event(&server_channel).id;
         let (_server_pd, _s1, recv_cq, server_qp) = parts(&device, 16);
         let take = |wr_id| {
-            server_qp.post_recv(&iwarp::RecvRequest { wr_id, sges: &[] }).unwrap();
+            server_qp.post_recv(&iwarp::RecvRequest::new(wr_id, &[])).unwrap();
         };
         take(1);
         server.accept(&server_qp, &ConnectParams::default()).unwrap();

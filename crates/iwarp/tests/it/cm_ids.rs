@@ -99,7 +99,7 @@ fn requests_come_in_order_although_the_first_were_refused() {
                     listener.listen(8).unwrap();
                 }
                 let private_data = vec![number];
-                client.connect(&qp, &ConnectParams { private_data, ..Default::default() }).unwrap();
+                client.connect(&qp, &ConnectParams::new().private_data(private_data)).unwrap();
                 client
             })
             .collect();
@@ -288,16 +288,16 @@ fn a_queue_pair_may_come_last() {
     let client = resolved(&client_channel, listener.local_addr().unwrap());
     let (_pd, _c1, _c2, qp) = parts(&device, 16);
     assert_eq!(client.establish(&qp).unwrap_err().kind(), ErrorKind::InvalidInput);
-    let params = ConnectParams { private_data: b"first".to_vec(), ird: 3, ord: 5 };
+    let params = ConnectParams::new().private_data(b"first").ird(3).ord(5);
     client.connect_first(&params).unwrap();
     let server = event(&server_channel).id;
     let (_server_pd, _s1, server_cq, server_qp) = parts(&device, 16);
-    server_qp.post_recv(&iwarp::RecvRequest { wr_id: 1, sges: &[] }).unwrap();
-    let params = ConnectParams { private_data: b"then".to_vec(), ird: 3, ord: 5 };
+    server_qp.post_recv(&iwarp::RecvRequest::new(1, &[])).unwrap();
+    let params = ConnectParams::new().private_data(b"then").ird(3).ord(5);
     server.accept(&server_qp, &params).unwrap();
     assert!(matches!(event(&server_channel).kind, EventKind::Established { .. }));
     match event(&client_channel).kind {
-        EventKind::Responded { private_data, ird, ord } => {
+        EventKind::Responded { private_data, ird, ord, .. } => {
             assert_eq!((private_data.as_slice(), ird, ord), (&b"then"[..], 3, 3));
         }
         other => panic!("{other:?}"),
@@ -306,13 +306,7 @@ fn a_queue_pair_may_come_last() {
     client.establish(&qp).unwrap();
     assert_eq!(client.establish(&qp).unwrap_err().kind(), ErrorKind::InvalidInput);
     assert_eq!(qp.state(), QpState::Rts);
-    let send = iwarp::SendRequest {
-        wr_id: 2,
-        op: iwarp::SendOp::Send { solicited: false, invalidate: None },
-        payload: iwarp::Payload::Sges(&[]),
-        signaled: true,
-        fence: false,
-    };
+    let send = iwarp::SendRequest::send(2, iwarp::Payload::NONE).signaled();
     qp.post_send(&send).unwrap();
     assert_eq!(common::succeeded(common::next(&server_cq)).wr_id, 1);
     server.disconnect();

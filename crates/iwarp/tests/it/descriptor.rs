@@ -1,6 +1,6 @@
 //! Programs that sleep in `poll` on the descriptor of a completion channel and call the library
-//! only when it is readable: the worker moves their connections, at once. Judged in virtual time: the
-//! clock stands still from the moment at which a program goes to sleep until it is told.
+//! only when it is readable: the worker moves their connections, at once. Judged in virtual time:
+//! the clock stands still from the moment at which a program goes to sleep until it is told.
 
 use std::time::Duration;
 
@@ -71,8 +71,8 @@ fn a_program_that_polled_before_is_woken_too() {
     }
 }
 
-/// The last look before the program sleeps receives a part of a message: the rest is served as soon as
-/// it comes.
+/// The last look before the program sleeps receives a part of a message: the rest is served as soon
+/// as it comes.
 #[test]
 fn a_last_look_that_finds_half_a_message_keeps_no_worker_away() {
     const LEN: usize = 600_000;
@@ -117,6 +117,6 @@ fn taking_an_event_that_is_not_there_does_not_wait() {
         fcntl_setfl(&channel, flags).unwrap();
         assert_eq!(channel.try_next(), None);
         assert_eq!(channel.wait(Some(Duration::from_millis(1))).unwrap(), None);
-        assert_eq!(client.device.poll_async_event(), None);
+        assert_eq!(client.device.poll_async_event().unwrap(), None);
     }
 }

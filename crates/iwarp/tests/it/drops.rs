@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use iwarp::cm::{ConnectParams, Connection, EventChannel, EventKind, Id, Listener, connect};
-use iwarp::{Device, Ended, Options, RecvRequest};
+use iwarp::{Device, Ended, RecvRequest};
 use iwarp_proto::mpa::wire::FrameKind;
 
 use crate::common::process::{passed_apart, this_test};
@@ -82,7 +82,7 @@ fn connected_handles_go(peer: &Peer, order: &[usize]) {
     let device = Device::with_options(hasty()).unwrap();
     let (pd, send_cq, recv_cq, qp) = parts(&device, 4);
     let region = pd.allocate(64, all_access()).unwrap();
-    qp.post_recv(&RecvRequest { wr_id: 1, sges: &[region.whole()] }).unwrap();
+    qp.post_recv(&RecvRequest::new(1, &[region.whole()])).unwrap();
     let addr = peer.listener.local_addr().unwrap();
     let (connection, (served, handles)) = std::thread::scope(|scope| {
         let serving = scope.spawn(|| {
@@ -114,7 +114,7 @@ unsafe impl Send for Sendable {}
 
 fn connecting_handles_go(mute: &TcpListener, order: &[usize]) {
     // The deadline of start-up would end the test, not the attempt.
-    let options = Options { startup_timeout: DEADLINE * 2, ..hasty() };
+    let options = hasty().startup_timeout(DEADLINE * 2);
     let device = Device::with_options(options).unwrap();
     let (pd, send_cq, recv_cq, qp) = parts(&device, 4);
     let channel = EventChannel::new(&device).unwrap();

@@ -35,7 +35,7 @@ const LENGTHS: [usize; 4] = [1, 1000, 70_001, 300_000];
 const UNREAD: usize = 1 << 20;
 
 fn options(number: usize) -> Options {
-    Options { crc: !number.is_multiple_of(3), markers: number % 5 == 1, ..Options::default() }
+    Options::new().crc(!number.is_multiple_of(3)).markers(number % 5 == 1)
 }
 
 fn sender() {
@@ -78,8 +78,7 @@ fn sends_arrive(test: &str, times: usize) {
             .map(|len| parts.0.allocate(*len, common::all_access()).unwrap())
             .collect();
         for (id, sink) in sinks.iter().enumerate() {
-            let request = RecvRequest { wr_id: id as u64, sges: &[sink.whole()] };
-            parts.3.post_recv(&request).unwrap();
+            parts.3.post_recv(&RecvRequest::new(id as u64, &[sink.whole()])).unwrap();
         }
         let child = process::Child::start(
             test,
@@ -128,7 +127,7 @@ fn sends_arrive(test: &str, times: usize) {
 fn nothing(end: &End) -> bool {
     let op = SendOp::Write { stag: Stag(0), to: TaggedOffset(0) };
     let payload = iwarp::Payload::Sges(&[]);
-    let request = iwarp::SendRequest { wr_id: 0, op, payload, signaled: true, fence: false };
+    let request = iwarp::SendRequest::new(0, op, payload).signaled();
     end.qp.post_send(&request).is_ok()
 }
 
@@ -155,7 +154,7 @@ const LONG: usize = 16 << 20;
 #[test]
 fn streams_that_stand_still_keep_no_other_from_ending_well() {
     let test = this_test!();
-    let options = Options { personality: Personality::Roce, ..Options::default() };
+    let options = Options::new().personality(Personality::Roce);
     if process::role().is_some() {
         let addr = process::setting("IWARP_TEST_ADDR").parse().unwrap();
         // Each device ends its own, at the same time as others.
@@ -191,10 +190,8 @@ fn streams_that_stand_still_keep_no_other_from_ending_well() {
     let (stag, to) = mark.split_once(' ').unwrap();
     let (stag, to) = (Stag(stag.parse().unwrap()), TaggedOffset(to.parse().unwrap()));
     let sinks = receiving.each_ref().map(|end| end.region(LONG));
-    let request =
-        |op, payload| iwarp::SendRequest { wr_id: 0, op, payload, signaled: false, fence: false };
-    let message =
-        request(SendOp::Send { solicited: false, invalidate: None }, iwarp::Payload::Inline(&[]));
+    let request = |op, payload| iwarp::SendRequest::new(0, op, payload);
+    let message = request(SendOp::SEND, iwarp::Payload::Inline(&[]));
     for end in still.iter().rev() {
         let mut requests = vec![message; TOO_MANY];
         requests[PARKED] = request(SendOp::Write { stag, to }, iwarp::Payload::Inline(&[7; 8]));
@@ -280,7 +277,7 @@ fn is_stopped(id: u32) -> bool {
 #[test]
 fn both_ends_close_at_once_and_leave_nothing() {
     for crc in [true, false] {
-        let (client, server) = Setup::both(&Options { crc, ..Options::default() }).connect();
+        let (client, server) = Setup::both(&Options::new().crc(crc)).connect();
         server.post_recv(3, &[]);
         let started = Instant::now();
         client.connection.disconnect();

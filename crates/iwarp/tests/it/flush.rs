@@ -16,7 +16,7 @@ const ROUNDS: u64 = 100;
 fn nothing_is_placed_into_a_receive_that_was_flushed() {
     for crc in [false, true] {
         for round in 0..ROUNDS {
-            interrupted(&Options { crc, ..Options::default() }, round);
+            interrupted(&Options::new().crc(crc), round);
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::common::channels;
 /// program, which it has woken, drops the queue pair.
 #[test]
 fn what_is_received_is_acknowledged_although_its_receiver_leaves() {
-    let roce = Options { personality: Personality::Roce, ..Options::default() };
+    let roce = Options::new().personality(Personality::Roce);
     for round in 0..300 {
         let [(client, _), (server, channel)] = channels::connect_with(&roce);
         server.post_recv(round, &[]);

@@ -2,7 +2,7 @@
 //! and an end in good order, nothing outside what was granted is touched, and nobody else
 //! notices.
 
-use iwarp::{AsyncEvent, Ended, Extensions, Options, WcStatus};
+use iwarp::{AsyncEvent, Ended, Extensions, WcStatus};
 use iwarp_proto::rdmap::wire::{Opcode, TerminateCode};
 use iwarp_proto::types::{Mo, Qn};
 use iwarp_types::Stag;
@@ -71,7 +71,11 @@ impl Case {
         let why = Ended::Fault(TerminateCode { layer, etype, code }.reason());
         assert_eq!(victim.end.connection.wait_disconnected(Some(common::DEADLINE)), Some(why));
         let qp = victim.end.qp.number();
-        victim.end.async_event(|event| *event == AsyncEvent::QpFatal { qp });
+        let told = match (layer, etype, code) {
+            (0, 1, _) | (1, 1, 0..=3) => AsyncEvent::QpAccessError { qp },
+            _ => AsyncEvent::QpFatal { qp },
+        };
+        victim.end.async_event(|event| *event == told);
         assert_eq!(next(&victim.end.recv_cq).status, self.first_receive, "{}", self.what);
         victim.end.flushed(0, 1);
     }
@@ -434,7 +438,7 @@ fn ulpdus_too_short_for_their_headers() {
 /// A peer that was told of no extensions hears that there are none.
 #[test]
 fn corner_67_operations_that_were_switched_off() {
-    let options = Options { extensions: Extensions::Refuse, ..hasty() };
+    let options = hasty().extensions(Extensions::Refuse);
     each_on(&Station::new(options), |victim| {
         let to = victim.grants.whole.base().0.to_be_bytes();
         let mut atomic = [0; 52];

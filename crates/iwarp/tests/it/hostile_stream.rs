@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use iwarp::cm::ConnectParams;
-use iwarp::{AsyncEvent, Buffer, Ended, Options, SendOp, WcStatus};
+use iwarp::{AsyncEvent, Buffer, Ended, SendOp, WcStatus};
 use iwarp_proto::mpa::wire::mulpdu;
 use iwarp_proto::rdmap::wire::{Opcode, TerminateCode};
 use iwarp_proto::types::Mo;
@@ -76,7 +76,7 @@ fn corner_12_nothing_of_an_fpdu_with_a_bad_crc_is_placed() {
 /// Covers: MPA-5044-8-03, MPA-5044-8-06
 #[test]
 fn markers_that_point_elsewhere() {
-    let station = Station::new(Options { markers: true, ..hasty() });
+    let station = Station::new(hasty().markers(true));
     let mut victim = Victim::with(&station, &asking(false, false));
     // The CRC is right: only the pointer is not.
     let ulpdu = good_write(&victim);
@@ -100,7 +100,7 @@ fn markers_that_point_elsewhere() {
 /// Covers: MPA-5044-4.2-02, MPA-5044-4.1-04
 #[test]
 fn corner_05_reserved_bits_of_markers_and_padding_count_for_the_crc_only() {
-    let station = Station::new(Options { markers: true, ..hasty() });
+    let station = Station::new(hasty().markers(true));
     let mut victim = Victim::with(&station, &asking(false, false));
     let ulpdu = write(victim.grants.part.rkey(), victim.grants.part.base().0, &[1; 1001]);
     let mut octets = victim.raw.frame(&ulpdu);
@@ -124,7 +124,7 @@ fn corner_05_reserved_bits_of_markers_and_padding_count_for_the_crc_only() {
 #[test]
 fn corner_08_crc_is_off_only_if_both_say_so() {
     for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
-        let station = Station::new(Options { crc: ours, ..hasty() });
+        let station = Station::new(hasty().crc(ours));
         let mut victim = Victim::with(&station, &asking(theirs, false));
         let ulpdu = good_write(&victim);
         let mut octets = victim.raw.frame(&ulpdu);
@@ -150,7 +150,7 @@ fn corner_08_crc_is_off_only_if_both_say_so() {
 #[test]
 fn corner_09_markers_are_for_who_asked() {
     for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
-        let station = Station::new(Options { markers: ours, ..hasty() });
+        let station = Station::new(hasty().markers(ours));
         // The raw peer deframes what it hears by what it asked for, and so checks it.
         let mut victim = Victim::with(&station, &asking(true, theirs));
         let octets = pattern(2048, 7);
@@ -172,7 +172,7 @@ fn corner_09_markers_are_for_who_asked() {
 #[test]
 fn corner_10_a_length_beyond_all_bounds_ends_the_stream() {
     for crc in [true, false] {
-        let station = Station::new(Options { crc, ..hasty() });
+        let station = Station::new(hasty().crc(crc));
         for length in [64_769_u16, 65_535] {
             let mut victim = Victim::with(&station, &asking(crc, false));
             // No more than the field: nobody waits for the rest.
@@ -189,7 +189,7 @@ fn corner_10_a_length_beyond_all_bounds_ends_the_stream() {
 #[test]
 fn corner_10_the_largest_fpdu_is_taken() {
     for (crc, markers) in [(true, false), (false, false), (true, true)] {
-        let station = Station::new(Options { crc, markers, ..hasty() });
+        let station = Station::new(hasty().crc(crc).markers(markers));
         let (end, mut raw, _) = station.accept(&asking(crc, false), &ConnectParams::default());
         let largest = if markers { 64_000 } else { 64_768 } - 14;
         let region = end.region(largest);
@@ -206,7 +206,7 @@ fn corner_10_the_largest_fpdu_is_taken() {
 #[test]
 fn corner_14_octets_may_come_one_by_one() {
     for (crc, markers) in [(true, false), (false, false), (true, true)] {
-        let station = Station::new(Options { crc, markers, ..hasty() });
+        let station = Station::new(hasty().crc(crc).markers(markers));
         let mut victim = Victim::with(&station, &asking(crc, false));
         let mut octets = Vec::new();
         let ulpdu = good_write(&victim);
@@ -310,7 +310,7 @@ fn a_reset_gives_all_work_back() {
 #[test]
 fn corner_41_an_end_inside_an_fpdu_is_a_fault() {
     for crc in [true, false] {
-        let station = Station::new(Options { crc, ..hasty() });
+        let station = Station::new(hasty().crc(crc));
         for sent in [1, 2, 20, 500, 1019] {
             let mut victim = Victim::with(&station, &asking(crc, false));
             let ulpdu = good_write(&victim);
@@ -344,7 +344,7 @@ fn corner_41_an_end_with_work_pending_is_a_fault() {
 /// Covers: VERBS-hilland-6.2.2.2-01, DDP-5041-3-11, MPA-5044-7.2-02
 #[test]
 fn an_end_without_work_pending_is_answered_at_once() {
-    let station = Station::new(Options { linger: DEADLINE * 2, ..hasty() });
+    let station = Station::new(hasty().linger(DEADLINE * 2));
     for answered in [true, false] {
         let (end, mut raw, _) = station.accept(&request(), &ConnectParams::default());
         if answered {
@@ -362,7 +362,7 @@ fn an_end_without_work_pending_is_answered_at_once() {
 #[test]
 fn corner_49_more_reads_than_agreed_end_the_stream() {
     let station = Station::new(hasty());
-    let params = ConnectParams { ird: 2, ..ConnectParams::default() };
+    let params = ConnectParams::new().ird(2);
     let (end, mut raw, reply) = station.accept(&request(), &params);
     assert_eq!(reply.enhanced.unwrap().ird, 2);
     // Answers that the sockets cannot hold, so that they stay outstanding.
@@ -529,7 +529,7 @@ fn corner_38_segments_of_a_send_and_of_a_write_may_alternate() {
 #[test]
 fn deregistration_does_not_wait_for_a_peer_that_stalls() {
     for crc in [true, false] {
-        let station = Station::new(Options { crc, ..hasty() });
+        let station = Station::new(hasty().crc(crc));
         let (end, mut raw, _) = station.accept(&asking(crc, false), &ConnectParams::default());
         let memory = Arc::new(Buffer::new(60_000));
         let region = end.pd.register(Arc::clone(&memory), common::all_access()).unwrap();
@@ -648,7 +648,7 @@ fn local_errors_are_told_without_headers() {
 /// Covers: VERBS-hilland-6.4-02
 #[test]
 fn a_segment_that_cannot_be_sent_to_its_end_resets_the_stream() {
-    let station = Station::new(Options { crc: false, ..hasty() });
+    let station = Station::new(hasty().crc(false));
     let (end, mut raw, _) = station.accept(&asking(false, false), &ConnectParams::default());
     raw.greet();
     let region = end.region(32 * 1024 * 1024);
@@ -677,7 +677,7 @@ fn a_segment_that_cannot_be_sent_to_its_end_resets_the_stream() {
 #[test]
 fn segments_are_as_long_as_tcp_takes() {
     for fixed in [None, Some(1442), Some(128)] {
-        let station = Station::new(Options { mulpdu: fixed, ..hasty() });
+        let station = Station::new(hasty().mulpdu(fixed));
         let (end, mut raw, _) = station.accept(&request(), &ConnectParams::default());
         let size = if fixed.is_some() { 20_000 } else { 2_000_000 };
         let region = end.region(size);

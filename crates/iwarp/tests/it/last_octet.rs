@@ -112,7 +112,7 @@ fn run(options: &Options, most: usize, least: usize, polls: u64) {
 }
 
 fn plain() -> Options {
-    Options { crc: false, ..Options::default() }
+    Options::new().crc(false)
 }
 
 #[test]
@@ -128,14 +128,14 @@ fn the_last_octet_of_a_write_comes_last_without_crc() {
 
 #[test]
 fn the_last_octet_of_a_write_comes_last_with_markers() {
-    run(&Options { markers: true, ..Options::default() }, 70_000, 1, 0);
+    run(&Options::new().markers(true), 70_000, 1, 0);
 }
 
 /// Segments as an Ethernet has them: a message is placed in many pieces.
 #[test]
 fn the_last_octet_of_many_segments_comes_last() {
     for crc in [true, false] {
-        run(&Options { crc, mulpdu: Some(1442), ..Options::default() }, 70_000, 1, 0);
+        run(&Options::new().crc(crc).mulpdu(1442), 70_000, 1, 0);
     }
 }
 

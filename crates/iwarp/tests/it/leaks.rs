@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use iwarp::cm::{Connection, Listener};
 use iwarp::{
     CompletionChannel, CompletionQueue, Device, Look, Options, Payload, ProtectionDomain,
-    QueuePair, QueuePairAttributes, RecvRequest, SendOp, SendRequest, WcStatus,
+    QueuePair, QueuePairAttributes, RecvRequest, SendRequest, WcStatus,
 };
 use iwarp_os::cancel::wait_cancellable;
 
@@ -53,11 +53,7 @@ impl Place {
     }
 
     fn pair(&self) -> Pair {
-        let attributes = |cq| QueuePairAttributes {
-            max_send_wr: 4,
-            max_recv_wr: 4,
-            ..QueuePairAttributes::new(cq, cq)
-        };
+        let attributes = |cq| QueuePairAttributes::new(cq, cq).max_send_wr(4).max_recv_wr(4);
         let ours = self.client_pd.create_qp(&attributes(&self.ours)).unwrap();
         let theirs = self.server_pd.create_qp(&attributes(&self.theirs)).unwrap();
         let connections = couple(&self.client, &ours, &self.listener, &theirs);
@@ -66,10 +62,8 @@ impl Place {
 
     /// One message through it.
     fn use_pair(&self, pair: &Pair) {
-        pair.theirs.post_recv(&RecvRequest { wr_id: 1, sges: &[] }).unwrap();
-        let op = SendOp::Send { solicited: false, invalidate: None };
-        let payload = Payload::Inline(b"");
-        let request = SendRequest { wr_id: 2, op, payload, signaled: true, fence: false };
+        pair.theirs.post_recv(&RecvRequest::new(1, &[])).unwrap();
+        let request = SendRequest::send(2, Payload::Inline(b"")).signaled();
         pair.ours.post_send(&request).unwrap();
         assert_eq!(next(&self.theirs).status, WcStatus::Success);
         assert_eq!(next(&self.ours).status, WcStatus::Success);

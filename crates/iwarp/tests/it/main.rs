@@ -5,11 +5,15 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod auto;
 mod blocking;
 mod bulk;
 mod cancel;
 mod cm;
+mod cm_datagrams;
 mod cm_ids;
+mod cm_packets;
+mod datagrams;
 mod descriptor;
 mod drops;
 mod ends;
@@ -17,6 +21,8 @@ mod flush;
 mod heard;
 mod hostile;
 mod hostile_stream;
+#[path = "../../../iwarp-os/tests/it/hosts.rs"]
+mod hosts;
 mod last_octet;
 mod leaks;
 mod limits;
@@ -26,14 +32,24 @@ mod owned;
 mod parking;
 mod patience;
 mod piggyback;
+mod ports;
 mod progress;
 mod queues;
+mod rc;
 mod rendezvous;
 mod rendezvous_hostile;
+mod roce_floods;
+mod served;
+mod share;
+mod share_hostile;
+mod share_hosts;
 mod silenced;
 mod startup;
 #[cfg(feature = "tokio")]
 mod tasks;
 mod toy_core;
 mod toy_port;
+mod toy_ring;
+mod ud;
+mod ud_processes;
 mod vanished;

@@ -20,8 +20,6 @@ use crate::common::process;
 use crate::common::raw::{self, Heard, Raw};
 use crate::common::{DEADLINE, End, Setup, all_access, next, parts, pattern, until};
 
-const SEND: SendOp = SendOp::Send { solicited: false, invalidate: None };
-
 /// Memory that can be taken away: afterwards every access to it is a fault.
 struct Area {
     start: *mut u8,
@@ -426,7 +424,7 @@ fn a_write_that_is_refused_ends_the_stream() {
         let wanted = [Some(Ended::Terminated(expected)), Some(Ended::Fault(expected))];
         assert_eq!(ends, wanted, "case {number}");
         assert_eq!(region.buffer().unwrap().to_vec(), [0; 64]);
-        client.post(2, SEND, &[]);
+        client.post(2, SendOp::SEND, &[]);
         assert_eq!(next(&client.send_cq).status, WcStatus::Flushed);
     }
 }
@@ -451,8 +449,7 @@ fn a_local_element_that_is_refused_fails_its_request_and_flushes_the_rest() {
         let sges = [case(&client)];
         // Unsignalled: only failure raises a completion.
         for (id, list) in [(1, &sges[..]), (2, &[]), (3, &[])] {
-            let payload = Payload::Sges(list);
-            let wr = SendRequest { wr_id: id, op: SEND, payload, signaled: false, fence: false };
+            let wr = SendRequest::send(id, list);
             // The first may have ended the queue pair already.
             client.qp.post_send(&wr).unwrap();
         }
@@ -516,7 +513,7 @@ fn cut(region: &MemoryRegion) -> Vec<Sge> {
 #[test]
 fn lists_of_32_elements_are_gathered_and_scattered() {
     for (crc, markers) in [(true, false), (false, false), (true, true)] {
-        let options = Options { crc, markers, ..Options::default() };
+        let options = Options::new().crc(crc).markers(markers);
         let (client, server) = Setup::both(&options).connect();
         let total: usize = cut(&client.region(1 << 16)).iter().map(|sge| sge.length as usize).sum();
         let octets = pattern(total, 4);
@@ -553,10 +550,9 @@ fn lists_of_32_elements_are_gathered_and_scattered() {
         check(&back, "gathered Write, scattered Read");
 
         let too_many = vec![source.sge(0, 1); 33];
-        let payload = Payload::Sges(&too_many);
-        let wr = SendRequest { wr_id: 5, op: SEND, payload, signaled: true, fence: false };
+        let wr = SendRequest::send(5, &too_many).signaled();
         assert_eq!(client.qp.post_send(&wr), Err(PostError::TooManySges));
-        let wr = iwarp::RecvRequest { wr_id: 5, sges: &too_many };
+        let wr = iwarp::RecvRequest::new(5, &too_many);
         assert_eq!(client.qp.post_recv(&wr), Err(PostError::TooManySges));
     }
 }
@@ -569,12 +565,12 @@ fn inline_octets_are_taken_at_once() {
     let mut octets = pattern(257, 1);
     let post = |wr_id, op, octets: &[u8]| {
         let payload = Payload::Inline(octets);
-        client.qp.post_send(&SendRequest { wr_id, op, payload, signaled: true, fence: false })
+        client.qp.post_send(&SendRequest::new(wr_id, op, payload).signaled())
     };
-    assert_eq!(post(1, SEND, &octets), Err(PostError::InlineTooLong));
+    assert_eq!(post(1, SendOp::SEND, &octets), Err(PostError::InlineTooLong));
     let to = sink.base().advanced(512);
     post(1, SendOp::Write { stag: sink.rkey(), to }, &octets[..256]).unwrap();
-    post(2, SEND, &octets[..256]).unwrap();
+    post(2, SendOp::SEND, &octets[..256]).unwrap();
     octets.fill(0);
     assert_eq!(server.received().byte_len, 256);
     let got = sink.buffer().unwrap().to_vec();
@@ -593,8 +589,7 @@ fn a_fenced_send_waits_for_the_read_before_it() {
         server.post_recv(1, &[sink.whole()]);
         client.read(1, through.whole(), &source, 0);
         let sges = [through.whole()];
-        let payload = Payload::Sges(&sges);
-        let wr = SendRequest { wr_id: 2, op: SEND, payload, signaled: true, fence: true };
+        let wr = SendRequest::send(2, &sges).signaled().fenced();
         client.qp.post_send(&wr).unwrap();
         assert_eq!((client.sent().wr_id, client.sent().wr_id), (1, 2));
         server.received();
@@ -614,7 +609,8 @@ fn unsignalled_requests_complete_silently() {
         let sges = [source.whole()];
         let payload = Payload::Sges(&sges);
         let signaled = id % 100 == 99;
-        let wr = SendRequest { wr_id: id, op: SEND, payload, signaled, fence: false };
+        let mut wr = SendRequest::send(id, payload);
+        wr.signaled = signaled;
         client.qp.post_send(&wr).unwrap();
         server.received();
         if signaled {

@@ -9,7 +9,7 @@ use crate::common::{Setup, pattern};
 fn framings() -> Vec<Options> {
     [(true, false), (false, false), (true, true), (false, true)]
         .into_iter()
-        .map(|(crc, markers)| Options { crc, markers, ..Options::default() })
+        .map(|(crc, markers)| Options::new().crc(crc).markers(markers))
         .collect()
 }
 

@@ -145,7 +145,7 @@ fn many_operations_are_under_way_at_once() {
 
 #[test]
 fn threads_wait_for_operations_of_one_session() {
-    let config = Config { max_sends: 8, ..Config::default() };
+    let config = Config::new().max_sends(8);
     let (client, server) = pair(&config, 0, 0);
     let memory = server.session.expose(8 * 4096, all()).unwrap();
     let grant = remote(&memory);
@@ -197,12 +197,12 @@ fn every_operation_does_what_it_says() {
     done(session.send_inline(b"small")).unwrap();
     assert_eq!(&*next().block, b"small");
 
-    let flags = SendFlags { solicited: true, ..SendFlags::default() };
+    let flags = SendFlags::new().solicited(true);
     done(session.send_with(block_of(&client.pd, b"look"), flags)).unwrap();
     let received = next();
     assert!(received.solicited && received.invalidated.is_none());
 
-    let flags = SendFlags { invalidate: Some(grant.stag()), ..SendFlags::default() };
+    let flags = SendFlags::new().invalidate(Some(grant.stag()));
     done(session.send_with(block_of(&client.pd, b"done"), flags)).unwrap();
     let invalidated = next().invalidated.expect("the grant was given up");
     assert!(memory.is(invalidated));
@@ -225,7 +225,7 @@ fn a_grant_of_one_session_is_worth_nothing_to_another_peer() {
 
 #[test]
 fn mistakes_cost_nothing_but_an_error() {
-    let config = Config { max_sends: 2, max_recvs: 2, max_inline: 16, ..Config::default() };
+    let config = Config::new().max_sends(2).max_recvs(2).max_inline(16);
     let (client, server) = pair(&config, 0, 0);
     let session = &client.session;
     let memory = server.session.expose(64, all()).unwrap();

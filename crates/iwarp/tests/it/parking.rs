@@ -9,7 +9,7 @@ use crate::common;
 use crate::common::{End, Setup, pattern, until};
 
 fn setup() -> Setup {
-    Setup::both(&Options { personality: Personality::Roce, ..Options::default() })
+    Setup::both(&Options::new().personality(Personality::Roce))
 }
 
 #[test]
@@ -93,30 +93,29 @@ fn overfill_with(
 #[test]
 fn a_full_park_stops_the_stream_until_receives_are_there() {
     for crc in [true, false] {
-        let options = Options { personality: Personality::Roce, crc, ..Options::default() };
+        let options = Options::new().personality(Personality::Roce).crc(crc);
         let (client, server) = Setup::both(&options).connect();
         overfill(&client, &server, |id, sges| server.post_recv(id, sges));
     }
 }
 
-/// Replaces the server's queue pair by one that takes its receives from a shared queue.
-fn shared(options: &Options) -> (End, End, SharedReceiveQueue) {
+/// Replaces the server's queue pair by one that takes its receives from a shared queue, which is in
+/// another protection domain if it is `apart`: the one that the server's end then has.
+fn shared(options: &Options, apart: bool) -> (End, End, SharedReceiveQueue) {
     let devices = [0; 2].map(|_| iwarp::Device::with_options(options.clone()).unwrap());
     let listener = iwarp::cm::Listener::bind(&devices[1], "127.0.0.1:0".parse().unwrap()).unwrap();
     let (pd, send_cq, recv_cq, qp) = common::parts(&devices[0], 64);
     let (their_pd, their_send_cq, their_recv_cq, _) = common::parts(&devices[1], 64);
-    let srq = their_pd.create_srq(64, 1);
-    let attributes = QueuePairAttributes {
-        srq: Some(&srq),
-        ..QueuePairAttributes::new(&their_send_cq, &their_recv_cq)
-    };
+    let domain = if apart { devices[1].alloc_pd() } else { their_pd.clone() };
+    let srq = domain.create_srq(64, 1);
+    let attributes = QueuePairAttributes::new(&their_send_cq, &their_recv_cq).srq(&srq);
     let their_qp = their_pd.create_qp(&attributes).unwrap();
     let (ours, theirs) = common::couple(&devices[0], &qp, &listener, &their_qp);
     let [device, their_device] = devices;
     let client = End { device, pd, send_cq, recv_cq, qp, connection: ours };
     let server = End {
         device: their_device,
-        pd: their_pd,
+        pd: domain,
         send_cq: their_send_cq,
         recv_cq: their_recv_cq,
         qp: their_qp,
@@ -128,21 +127,45 @@ fn shared(options: &Options) -> (End, End, SharedReceiveQueue) {
 #[test]
 fn messages_wait_for_a_shared_queue_as_well() {
     for crc in [true, false] {
-        let options = Options { personality: Personality::Roce, crc, ..Options::default() };
-        let (client, server, srq) = shared(&options);
+        let options = Options::new().personality(Personality::Roce).crc(crc);
+        let (client, server, srq) = shared(&options, false);
         overfill(&client, &server, |wr_id, sges| {
-            srq.post(&RecvRequest { wr_id, sges }).unwrap();
+            srq.post(&RecvRequest::new(wr_id, sges)).unwrap();
         });
+    }
+}
+
+/// Whatever the domain of the queue pair that takes them, and however long the message is.
+#[test]
+fn receives_of_a_shared_queue_are_in_its_domain() {
+    for crc in [true, false] {
+        let options = Options::new().personality(Personality::Roce).crc(crc);
+        let (client, server, srq) = shared(&options, true);
+        for len in [8, 1000, 300_000] {
+            let (source, sink) = (client.region_of(&pattern(len, 3)), server.region(len));
+            srq.post(&RecvRequest::new(1, &[sink.whole()])).unwrap();
+            client.send(2, &[source.whole()]);
+            assert_eq!(server.received().byte_len as usize, len);
+            client.sent();
+            assert!(sink.buffer().unwrap().to_vec() == pattern(len, 3));
+        }
+        let other = server.device.alloc_pd();
+        let foreign = other.allocate(8, common::all_access()).unwrap();
+        srq.post(&RecvRequest::new(3, &[foreign.whole()])).unwrap();
+        let source = client.region(8);
+        client.send(4, &[source.whole()]);
+        assert_eq!(common::next(&server.recv_cq).status, WcStatus::LocalProtection);
+        assert_eq!(common::next(&client.send_cq).status, WcStatus::RemoteOperation);
     }
 }
 
 /// A message that comes while its receive is being posted finds it, whoever is first.
 #[test]
 fn no_message_is_forgotten_beside_a_receive() {
-    let options = Options { personality: Personality::Roce, ..Options::default() };
+    let options = Options::new().personality(Personality::Roce);
     for is_shared in [false, true] {
         let (client, server, srq) = if is_shared {
-            shared(&options)
+            shared(&options, false)
         } else {
             let (client, server) = Setup::both(&options).connect();
             let srq = server.pd.create_srq(1, 1);
@@ -152,7 +175,8 @@ fn no_message_is_forgotten_beside_a_receive() {
         for round in 0..2000u64 {
             std::thread::scope(|scope| {
                 scope.spawn(|| client.send(round, &[source.whole()]));
-                let receive = RecvRequest { wr_id: round, sges: &[sink.whole()] };
+                let sges = [sink.whole()];
+                let receive = RecvRequest::new(round, &sges);
                 if is_shared {
                     srq.post(&receive).unwrap();
                 } else {
@@ -173,7 +197,7 @@ fn a_stream_that_stands_still_can_be_ended() {
     let (client, server) = setup().connect();
     let source = client.region(1 << 20);
     for id in 0..8 {
-        client.post(id, SendOp::Send { solicited: false, invalidate: None }, &[source.whole()]);
+        client.post(id, SendOp::SEND, &[source.whole()]);
     }
     server.connection.disconnect();
     assert!(client.connection.wait_disconnected(Some(common::DEADLINE)).is_some());

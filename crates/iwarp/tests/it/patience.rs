@@ -27,7 +27,7 @@ const OCTETS: usize = 1 << 20;
 const COUNT: u64 = 30;
 
 fn impatient() -> Options {
-    Options { user_timeout: PATIENCE, ..Options::default() }
+    Options::new().user_timeout(PATIENCE)
 }
 
 fn connect(options: Options) -> (End, Raw) {
@@ -86,11 +86,11 @@ fn the_options_say_how_long_a_peer_may_be_silent() {
 
 #[test]
 fn a_queue_pair_may_be_less_patient() {
-    let (end, raw) = connect(Options { user_timeout: DEADLINE * 10, ..Options::default() });
+    let (end, raw) = connect(Options::new().user_timeout(DEADLINE * 10));
     // While it is watched with more patience already.
     end.send(COUNT, &[]);
     assert_eq!(end.sent().wr_id, COUNT);
-    end.qp.set_retry(Retry { timeout: Some(Duration::from_millis(500)), count: 5 });
+    end.qp.set_retry(Retry::new(Duration::from_millis(500), 5));
     raw.vanish();
     let _source = overwhelm(&end);
     let passed = is_given_up(&end);
@@ -102,7 +102,7 @@ fn a_queue_pair_may_be_less_patient() {
 #[test]
 fn the_start_up_timeout_is_for_the_word_of_which_kind_a_peer_is_too() {
     const STARTUP: Duration = Duration::from_millis(500);
-    let station = Station::new(Options { startup_timeout: STARTUP, ..Options::default() });
+    let station = Station::new(Options::new().startup_timeout(STARTUP));
     let (end, _raw, _) = station.connect(&ConnectParams::default(), |_| reply());
     let end = end.unwrap();
     let sink = end.region(8);
@@ -170,7 +170,7 @@ fn a_peer_that_vanishes_before_it_answers_a_read_is_found() {
 #[test]
 fn an_idle_peer_that_vanishes_from_a_listener_is_found() {
     let keepalive = KeepAlive::Accepted(Duration::from_secs(1));
-    let (end, raw) = connect(Options { keepalive, ..Options::default() });
+    let (end, raw) = connect(Options::new().keepalive(keepalive));
     end.post_recv(1, &[]);
     // As long as it is there it may be idle.
     is_kept(&end, LONG / 2);
@@ -231,7 +231,7 @@ fn a_stopped_process_is_waited_for_a_minute() {
 
 /// Messages without receives: in vain on an RNIC, while InfiniBand waits (`rnr_retry` 7).
 fn messages_wait_for_receives(time: Duration) {
-    let roce = Options { personality: Personality::Roce, ..Options::default() };
+    let roce = Options::new().personality(Personality::Roce);
     let (client, server) = Setup::both(&roce).connect();
     // What programs say commonly: 0.5 s, taken for 3 s.
     for end in [&client, &server] {

@@ -51,7 +51,7 @@ fn segments(client: &End) -> u64 {
 /// does nothing more, its worker tells the client.
 #[test]
 fn an_acknowledgement_goes_out_with_the_answer_and_alone_where_there_is_none() {
-    let roce = Options { personality: Personality::Roce, ..Options::default() };
+    let roce = Options::new().personality(Personality::Roce);
     let (client, server) = Setup::both(&roce).connect();
     message(&client, &server);
     until("a stretch of one segment for each message", || {

@@ -19,11 +19,10 @@ use crate::common::process::{self, this_test};
 use crate::common::scene::Scene;
 use crate::common::{DEADLINE, End, Setup, pattern, raw, succeeded, until};
 
-const SEND: SendOp = SendOp::Send { solicited: false, invalidate: None };
 const SOLICITED: SendOp = SendOp::Send { solicited: true, invalidate: None };
 
 fn framings() -> [Options; 2] {
-    [true, false].map(|crc| Options { crc, ..Options::default() })
+    [true, false].map(|crc| Options::new().crc(crc))
 }
 
 /// Both ends of a connection on queues of the test's choice.
@@ -41,11 +40,8 @@ fn wire(
 ) -> Wired {
     let make = |device: &Device, [send_cq, recv_cq]: [&CompletionQueue; 2]| {
         let pd = device.alloc_pd();
-        let attributes = QueuePairAttributes {
-            max_send_wr: depth,
-            max_recv_wr: depth,
-            ..QueuePairAttributes::new(send_cq, recv_cq)
-        };
+        let attributes =
+            QueuePairAttributes::new(send_cq, recv_cq).max_send_wr(depth).max_recv_wr(depth);
         let qp = pd.create_qp(&attributes).unwrap();
         (device.clone(), pd, qp)
     };
@@ -66,7 +62,7 @@ fn devices(options: &Options) -> (Device, Device, Listener) {
 }
 
 fn request<'a>(wr_id: u64, op: SendOp, payload: Payload<'a>) -> SendRequest<'a> {
-    SendRequest { wr_id, op, payload, signaled: true, fence: false }
+    SendRequest::new(wr_id, op, payload).signaled()
 }
 
 /// A program that sends more than the sockets hold and then waits for the other's messages, and
@@ -113,7 +109,7 @@ fn two_programs_with_full_sockets_both_finish() {
     if process::role().is_some() {
         let addr = process::setting("IWARP_TEST_ADDR").parse().unwrap();
         let crc = process::setting("IWARP_TEST_CRC") == "true";
-        let options = Options { crc, ..Options::default() };
+        let options = Options::new().crc(crc);
         let device = Device::with_options(options).unwrap();
         let end = process::dial(&device, addr, 256);
         let program = Program::ready(&end);
@@ -312,18 +308,18 @@ fn a_blocked_caller_gets_the_event_it_asked_for() {
     };
     let next = || scene.until("a completion", || theirs.poll_one());
     // Not armed: completions come, events do not.
-    send(SEND);
+    send(SendOp::SEND);
     succeeded(next());
     assert_eq!(event(), None);
     // Any completion, once.
     theirs.request_notify(false);
-    send(SEND);
-    send(SEND);
+    send(SendOp::SEND);
+    send(SendOp::SEND);
     assert_eq!(event(), Some(theirs.number()));
     assert_eq!(event(), None);
     // Solicited only: the plain Sends before it raise nothing.
     theirs.request_notify(true);
-    send(SEND);
+    send(SendOp::SEND);
     assert_eq!(event(), None);
     send(SOLICITED);
     assert_eq!(event(), Some(theirs.number()));
@@ -333,7 +329,7 @@ fn a_blocked_caller_gets_the_event_it_asked_for() {
     // The wider request wins.
     theirs.request_notify(false);
     theirs.request_notify(true);
-    send(SEND);
+    send(SendOp::SEND);
     assert_eq!(event(), Some(theirs.number()));
     succeeded(next());
     // A failure counts as solicited.
@@ -360,12 +356,12 @@ fn the_channel_is_readable_while_events_wait() {
     };
     let mut slowest = Duration::ZERO;
     for id in 0..200 {
-        wired.server.2.post_recv(&RecvRequest { wr_id: id, sges: &[] }).unwrap();
+        wired.server.2.post_recv(&RecvRequest::new(id, &[])).unwrap();
         theirs.request_notify(false);
         assert_eq!(theirs.poll_one(), None);
         assert!(!readable(0));
         let started = Instant::now();
-        wired.client.2.post_send(&request(0, SEND, Payload::Inline(&[]))).unwrap();
+        wired.client.2.post_send(&request(0, SendOp::SEND, Payload::Inline(&[]))).unwrap();
         assert!(readable(20_000), "no event");
         slowest = slowest.max(started.elapsed());
         assert_eq!(channel.try_next(), Some(theirs.number()));
@@ -404,7 +400,7 @@ fn hammer(connections: usize, each: u64) {
         theirs.iter().enumerate().map(|(at, cq)| (cq.number(), at)).collect();
     for (wired, cq) in wired.iter().zip(&theirs) {
         for id in 0..128 {
-            wired.server.2.post_recv(&RecvRequest { wr_id: id, sges: &[] }).unwrap();
+            wired.server.2.post_recv(&RecvRequest::new(id, &[])).unwrap();
         }
         cq.request_notify(false);
     }
@@ -416,7 +412,7 @@ fn hammer(connections: usize, each: u64) {
     let drain = |at: usize| {
         while let Some(completion) = theirs[at].poll_one() {
             succeeded(completion);
-            wired[at].server.2.post_recv(&RecvRequest { wr_id: 0, sges: &[] }).unwrap();
+            wired[at].server.2.post_recv(&RecvRequest::new(0, &[])).unwrap();
             credits[at].fetch_add(1, Ordering::SeqCst);
             received.fetch_add(1, Ordering::SeqCst);
         }
@@ -459,7 +455,11 @@ fn hammer(connections: usize, each: u64) {
                         thread::yield_now();
                         break;
                     }
-                    match wired[at].client.2.post_send(&request(0, SEND, Payload::Inline(&[]))) {
+                    match wired[at].client.2.post_send(&request(
+                        0,
+                        SendOp::SEND,
+                        Payload::Inline(&[]),
+                    )) {
                         Ok(()) => {
                             credits[at].fetch_sub(1, Ordering::SeqCst);
                             sent[at] += 1;
@@ -503,7 +503,7 @@ fn threads_may_share_a_queue_pair() {
                     let sges = [source.sge(0, 1 + (number as usize * 7) % 9000)];
                     let payload = Payload::Sges(&sges);
                     until("room in the send queue", || {
-                        match client.qp.post_send(&request(id, SEND, payload)) {
+                        match client.qp.post_send(&request(id, SendOp::SEND, payload)) {
                             Ok(()) => Some(()),
                             Err(PostError::QueueFull) => None,
                             Err(error) => panic!("{error}"),
@@ -543,7 +543,7 @@ fn many_queue_pairs_may_share_a_queue_and_several_threads_poll_it() {
     let by_qp: HashMap<u32, &Wired> = wired.iter().map(|w| (w.server.2.number(), w)).collect();
     for wired in &wired {
         for id in 0..32 {
-            wired.server.2.post_recv(&RecvRequest { wr_id: id, sges: &[] }).unwrap();
+            wired.server.2.post_recv(&RecvRequest::new(id, &[])).unwrap();
         }
     }
     let (received, echoed) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -561,9 +561,10 @@ fn many_queue_pairs_may_share_a_queue_and_several_threads_poll_it() {
                         let wired = by_qp[&succeeded(*completion).qp.0];
                         if completion.op == WcOp::Recv {
                             received.fetch_add(1, Ordering::SeqCst);
-                            let again = RecvRequest { wr_id: completion.wr_id, sges: &[] };
+                            let again = RecvRequest::new(completion.wr_id, &[]);
                             wired.server.2.post_recv(&again).unwrap();
-                            let echo = request(completion.wr_id, SEND, Payload::Inline(&[]));
+                            let echo =
+                                request(completion.wr_id, SendOp::SEND, Payload::Inline(&[]));
                             wired.server.2.post_send(&echo).unwrap();
                         }
                     }
@@ -575,9 +576,9 @@ fn many_queue_pairs_may_share_a_queue_and_several_threads_poll_it() {
             wired.iter().enumerate().map(|(at, w)| (w.client.2.number(), (at, w))).collect();
         let mut left = [EACH; QPS];
         let send = |wired: &Wired| {
-            let answer = RecvRequest { wr_id: 0, sges: &[] };
+            let answer = RecvRequest::new(0, &[]);
             wired.client.2.post_recv(&answer).unwrap();
-            wired.client.2.post_send(&request(0, SEND, Payload::Inline(&[]))).unwrap();
+            wired.client.2.post_send(&request(0, SendOp::SEND, Payload::Inline(&[]))).unwrap();
         };
         for (at, wired) in wired.iter().enumerate() {
             for _ in 0..8 {

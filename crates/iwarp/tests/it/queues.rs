@@ -4,7 +4,7 @@
 use iwarp::cm::{ConnectParams, Connection, Listener};
 use iwarp::{
     AsyncEvent, CompletionQueue, Device, Options, Payload, PostError, ProtectionDomain, QueuePair,
-    QueuePairAttributes, RecvRequest, SendOp, SendRequest, SharedReceiveQueue, WcStatus,
+    QueuePairAttributes, RecvRequest, SendRequest, SharedReceiveQueue, WcStatus,
 };
 use iwarp_proto::ddp::wire::Untagged;
 use iwarp_proto::mpa::wire::FrameKind;
@@ -44,7 +44,7 @@ impl Ends {
         srq: Option<&SharedReceiveQueue>,
     ) -> Coupled {
         let ours = self.client_pd.create_qp(&QueuePairAttributes::new(ours, ours)).unwrap();
-        let attributes = QueuePairAttributes { srq, ..QueuePairAttributes::new(theirs, theirs) };
+        let attributes = QueuePairAttributes::new(theirs, theirs).srq(srq);
         let theirs = self.server_pd.create_qp(&attributes).unwrap();
         let connections = couple(&self.client, &ours, &self.listener, &theirs);
         Coupled { ours, theirs, _connections: connections }
@@ -52,17 +52,18 @@ impl Ends {
 }
 
 fn send(qp: &QueuePair, wr_id: u64) {
-    let op = SendOp::Send { solicited: false, invalidate: None };
     let payload = Payload::Inline(&[]);
-    qp.post_send(&SendRequest { wr_id, op, payload, signaled: true, fence: false }).unwrap();
+    qp.post_send(&SendRequest::send(wr_id, payload).signaled()).unwrap();
 }
 
 fn receive(qp: &QueuePair, wr_id: u64) {
-    qp.post_recv(&RecvRequest { wr_id, sges: &[] }).unwrap();
+    qp.post_recv(&RecvRequest::new(wr_id, &[])).unwrap();
 }
 
 fn events(device: &Device, wanted: AsyncEvent) {
-    until("an asynchronous event", || device.poll_async_event().filter(|event| *event == wanted));
+    until("an asynchronous event", || {
+        device.poll_async_event().unwrap().filter(|event| *event == wanted)
+    });
 }
 
 /// Covers: RDMAP-5040-8.1.1-11, SEC-5042-6.4.6-01
@@ -137,12 +138,12 @@ fn queue_pairs_share_receives() {
     let theirs = ends.server.create_cq(256, None).unwrap();
     let srq = ends.server_pd.create_srq(8, 1);
     let coupled = [0, 1].map(|_| ends.couple(&ours, &theirs, Some(&srq)));
-    let refused = coupled[0].theirs.post_recv(&RecvRequest { wr_id: 0, sges: &[] });
+    let refused = coupled[0].theirs.post_recv(&RecvRequest::new(0, &[]));
     assert_eq!(refused, Err(PostError::SharedReceiveQueue));
     for id in 0..8 {
-        srq.post(&RecvRequest { wr_id: id, sges: &[] }).unwrap();
+        srq.post(&RecvRequest::new(id, &[])).unwrap();
     }
-    assert_eq!(srq.post(&RecvRequest { wr_id: 8, sges: &[] }), Err(PostError::QueueFull));
+    assert_eq!(srq.post(&RecvRequest::new(8, &[])), Err(PostError::QueueFull));
     // Fewer than five left: at the fourth message, whoever it is for, and once.
     srq.set_limit(5);
     for id in 0..8 {
@@ -158,7 +159,7 @@ fn queue_pairs_share_receives() {
     assert_eq!(srq.limit(), 0);
     assert_eq!(until_quiet(&ends.server), None);
     // Armed again, it fires again.
-    srq.post(&RecvRequest { wr_id: 9, sges: &[] }).unwrap();
+    srq.post(&RecvRequest::new(9, &[])).unwrap();
     srq.set_limit(1);
     send(&coupled[1].ours, 9);
     assert_eq!(next(&theirs).wr_id, 9);
@@ -167,8 +168,8 @@ fn queue_pairs_share_receives() {
 
 /// What has happened by now.
 fn until_quiet(device: &Device) -> Option<AsyncEvent> {
-    let event = device.poll_async_event();
-    assert!(event.is_none() || device.poll_async_event().is_none(), "two events");
+    let event = device.poll_async_event().unwrap();
+    assert!(event.is_none() || device.poll_async_event().unwrap().is_none(), "two events");
     event
 }
 
@@ -181,7 +182,7 @@ fn the_last_receive_of_a_queue_pair_is_announced() {
     let srq = ends.server_pd.create_srq(8, 1);
     let [gone, stays] = [0, 1].map(|_| ends.couple(&ours, &theirs, Some(&srq)));
     for id in 0..4 {
-        srq.post(&RecvRequest { wr_id: id, sges: &[] }).unwrap();
+        srq.post(&RecvRequest::new(id, &[])).unwrap();
     }
     send(&gone.ours, 0);
     assert_eq!(next(&theirs).wr_id, 0);
@@ -216,17 +217,15 @@ const DEPTH: usize = 16;
 
 /// A queue pair of [`DEPTH`] and a completion queue that is as deep for each of its queues.
 fn tight<'a>(sends: &'a CompletionQueue, receives: &'a CompletionQueue) -> QueuePairAttributes<'a> {
-    QueuePairAttributes {
-        max_send_wr: DEPTH,
-        max_recv_wr: DEPTH,
-        ..QueuePairAttributes::new(sends, receives)
-    }
+    QueuePairAttributes::new(sends, receives).max_send_wr(DEPTH).max_recv_wr(DEPTH)
 }
 
 /// What needs no receive and no memory of the peer's.
 fn nothing(wr_id: u64, signaled: bool) -> SendRequest<'static> {
-    let op = SendOp::Write { stag: iwarp::Stag(0), to: iwarp::TaggedOffset(0) };
-    SendRequest { wr_id, op, payload: Payload::Inline(&[]), signaled, fence: false }
+    let (stag, to) = (iwarp::Stag(0), iwarp::TaggedOffset(0));
+    let mut request = SendRequest::write(wr_id, Payload::NONE, stag, to);
+    request.signaled = signaled;
+    request
 }
 
 /// Posts up to `most` until the queue is full.
@@ -243,7 +242,7 @@ fn post_nothing(qp: &QueuePair, signaled: bool, most: usize) -> usize {
 }
 
 fn post_receives(qp: &QueuePair, most: usize) -> usize {
-    let request = RecvRequest { wr_id: 1, sges: &[] };
+    let request = RecvRequest::new(1, &[]);
     match qp.post_recvs(&vec![request; most]) {
         Ok(()) => most,
         Err((refused, error)) => {
@@ -284,7 +283,7 @@ fn a_send_has_its_slot_until_its_completion_was_polled() {
         assert_eq!(ours.poll(&mut polled, 64), DEPTH);
         assert_eq!(qp.room().0, DEPTH);
     }
-    assert!(qp.is_connected() && ends.client.poll_async_event().is_none());
+    assert!(qp.is_connected() && ends.client.poll_async_event().unwrap().is_none());
 }
 
 #[test]
@@ -342,7 +341,7 @@ fn a_receive_has_its_slot_until_its_completion_was_polled() {
         next(&ours);
         until("the message", || (peer.outstanding().1 == 0).then_some(()));
     }
-    assert!(peer.is_connected() && ends.server.poll_async_event().is_none());
+    assert!(peer.is_connected() && ends.server.poll_async_event().unwrap().is_none());
 }
 
 /// What is flushed completes, too. A Reset forgets it with all that was in the completion queues.
@@ -372,7 +371,7 @@ fn slots_of_flushed_requests_are_free_when_they_were_polled() {
         assert_eq!(sends.poll_one().unwrap().status, WcStatus::Flushed);
     }
     assert_eq!((qp.room(), sends.poll_one()), ((DEPTH, DEPTH), None));
-    assert!(ends.client.poll_async_event().is_none());
+    assert!(ends.client.poll_async_event().unwrap().is_none());
     // Nor are those of a queue pair that is gone, whose place another one has.
     qp.modify(iwarp::QpState::Err).unwrap();
     assert_eq!(post_nothing(&qp, true, 200), DEPTH);
@@ -394,7 +393,7 @@ fn a_shared_receive_has_its_slot_until_its_completion_was_polled() {
     let srq = ends.server_pd.create_srq(DEPTH, 1);
     let coupled = [0, 1].map(|at: usize| ends.couple(&ours, &theirs[at], Some(&srq)));
     let fill = || {
-        let request = RecvRequest { wr_id: 0, sges: &[] };
+        let request = RecvRequest::new(0, &[]);
         std::iter::repeat_with(|| srq.post(&request)).take_while(Result::is_ok).count()
     };
     let exchange = |at: usize, times: usize| {
@@ -442,9 +441,10 @@ fn a_reset_gives_back_what_was_taken_of_a_shared_queue() {
     let pd = server.alloc_pd();
     let cq = server.create_cq(DEPTH, None).unwrap();
     let srq = pd.create_srq(2, 1);
-    let attributes = QueuePairAttributes { srq: Some(&srq), ..tight(&cq, &cq) };
+    let attributes = tight(&cq, &cq).srq(&srq);
     let region = pd.allocate(64, common::all_access()).unwrap();
-    let request = RecvRequest { wr_id: 0, sges: &[region.whole()] };
+    let sges = [region.whole()];
+    let request = RecvRequest::new(0, &sges);
     for _ in 0..3 {
         let qp = pd.create_qp(&attributes).unwrap();
         let mut raw = Raw::connect(addr);

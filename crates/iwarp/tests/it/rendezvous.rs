@@ -193,7 +193,7 @@ fn a_queue_pair_can_be_its_own_peer() {
         ("::1", Personality::Iwarp),
         (LOOPBACK, Personality::Roce),
     ] {
-        let place = Place::with(Options { personality, ..Options::default() }, addr);
+        let place = Place::with(Options::new().personality(personality), addr);
         for _ in 0..3 {
             let end = place.end();
             end.all_the_way(&end);
@@ -386,15 +386,15 @@ fn what_was_asked_for_is_what_is_told() {
     let limits = a.qp.capabilities();
     assert_eq!((limits.max_send_wr, limits.max_recv_wr), (64, 64));
     assert_eq!(a.qp.retry(), Retry::default());
-    let retry = Retry { timeout: Some(Duration::from_secs(1)), count: 4 };
+    let retry = Retry::new(Duration::from_secs(1), 4);
     a.init();
-    let peer = Peer { ird: 3, ord: 5, ..b.as_peer_of(&a.gid) };
+    let peer = b.as_peer_of(&a.gid).ird(3).ord(5);
     a.qp.connect_to(&peer).unwrap();
     a.qp.set_retry(retry);
     assert_eq!((a.qp.peer(), a.qp.retry()), (Some(peer), retry));
     a.rts();
     b.init();
-    b.qp.connect_to(&Peer { ird: 4, ord: 9, ..a.as_peer_of(&b.gid) }).unwrap();
+    b.qp.connect_to(&a.as_peer_of(&b.gid).ird(4).ord(9)).unwrap();
     b.rts();
     exchange(&a, &b);
     // Outbound, inbound: no more than the other end serves.
@@ -407,7 +407,7 @@ fn the_first_state_is_that_of_the_kind_of_device() {
     for (personality, state) in
         [(Personality::Iwarp, QpState::Init), (Personality::Roce, QpState::Reset)]
     {
-        let place = Place::with(Options { personality, ..Options::default() }, LOOPBACK);
+        let place = Place::with(Options::new().personality(personality), LOOPBACK);
         let (a, b) = (place.end(), place.end());
         assert_eq!(a.qp.state(), state);
         let name = place.device.name();
@@ -478,7 +478,7 @@ fn nothing_listens_where_nobody_is_expected() {
 #[test]
 fn ports_come_from_the_range() {
     let free = TcpListener::bind((LOOPBACK, 0)).unwrap().local_addr().unwrap().port();
-    let options = Options { ports: Some(free..=free), ..Options::default() };
+    let options = Options::new().ports(free..=free);
     let place = Place::with(options.clone(), LOOPBACK);
     let (a, b) = (place.end(), place.end());
     assert_eq!((port(&a).port(), port(&b).port()), (free, free));
@@ -588,7 +588,7 @@ fn several_threads_may_serve() {
     if passed_apart(this_test!(), DEADLINE) {
         return;
     }
-    let options = Options { workers: 3, ..Options::default() };
+    let options = Options::new().workers(3);
     let place = Place::with(options, LOOPBACK);
     until("three threads", || (workers() == 3).then_some(()));
     for _ in 0..8 {
@@ -616,7 +616,7 @@ fn a_peer_that_never_comes_is_named() {
     let (place, other) = (model.place(), model.place());
     let (a, b) = (place.end(), other.end());
     a.all_the_way(&b);
-    a.qp.set_retry(Retry { timeout: Some(Duration::from_millis(800)), count: 4 });
+    a.qp.set_retry(Retry::new(Duration::from_millis(800), 4));
     a.send(1, b"anybody?");
     let patience = Duration::from_secs(4);
     model.clock.advance(patience);
@@ -644,8 +644,8 @@ fn psns_that_differ_are_named() {
     let (a, b) = (place.end(), other.end());
     a.init();
     b.init();
-    a.qp.connect_to(&Peer { psn: b.qp.psn() ^ 1, ..b.as_peer_of(&a.gid) }).unwrap();
-    b.qp.connect_to(&Peer { psn: a.qp.psn() ^ 1, ..a.as_peer_of(&b.gid) }).unwrap();
+    a.qp.connect_to(&Peer::new(&a.gid, b.gid.addr, b.qp.number(), b.qp.psn() ^ 1)).unwrap();
+    b.qp.connect_to(&Peer::new(&b.gid, a.gid.addr, a.qp.number(), a.qp.psn() ^ 1)).unwrap();
     a.rts();
     b.rts();
     // Without work that waits they try for ever.

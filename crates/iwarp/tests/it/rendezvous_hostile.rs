@@ -190,7 +190,7 @@ fn a_queue_pair_is_found_at_its_own_address_alone() {
     a.init();
     a.rtr(&peer);
     b.init();
-    b.qp.connect_to(&Peer { scope: 0, ..Peer::new(&b.gid, b.gid.addr, 0x0004_0001, 7) }).unwrap();
+    b.qp.connect_to(&Peer::new(&b.gid, b.gid.addr, 0x0004_0001, 7).scope(0)).unwrap();
     assert_eq!(port(&a).port(), port(&b).port());
     let knows = knows(peer.qp.number(), &a, peer.qp.psn());
     assert_eq!(come(&mut connect(port(&b)), &knows), None);
@@ -339,7 +339,7 @@ fn another_users_process_stays_out() {
         (Users::Listed(vec![1, NOBODY]), true),
         (Users::Any, true),
     ] {
-        let place = Place::with(Options { allow_users, ..Options::default() }, LOOPBACK);
+        let place = Place::with(Options::new().allow_users(allow_users), LOOPBACK);
         // One that comes.
         let (a, b) = expecting(&place);
         let (addr, knows) = (port(&a), knows(b.qp.number(), &a, b.qp.psn()));
@@ -583,7 +583,7 @@ fn a_guest_that_proves_nothing_gives_way() {
 /// A peer that accepts TCP and says nothing holds nobody up for ever.
 #[test]
 fn silence_is_not_an_answer() {
-    let options = Options { startup_timeout: Duration::from_millis(300), ..Options::default() };
+    let options = Options::new().startup_timeout(Duration::from_millis(300));
     let place = Place::with(options, LOOPBACK);
     let side = place.end();
     let lower = Lower::than(&side);

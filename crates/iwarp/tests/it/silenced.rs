@@ -98,7 +98,7 @@ fn streams_come_and_go() {
     client.connection.disconnect();
     assert_eq!(server.connection.wait_disconnected(Some(DEADLINE)), Some(Ended::Closed));
     poll_for_long(&dialer, &other);
-    other.qp.post_recv(&RecvRequest { wr_id: SIGNAL, sges: &[] }).unwrap();
+    other.qp.post_recv(&RecvRequest::new(SIGNAL, &[])).unwrap();
     dialer.connection.disconnect();
     assert_eq!(next(&other.recv_cq).wr_id, SIGNAL);
 }

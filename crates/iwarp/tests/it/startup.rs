@@ -6,12 +6,10 @@ use std::time::{Duration, Instant};
 use iwarp::cm::{
     ConnectError, ConnectParams, EventChannel, EventKind, Id, StartupError, StartupFault,
 };
-use iwarp::{
-    CompletionQueue, Ended, Options, ProtectionDomain, QpState, QueuePair, RecvRequest, WcStatus,
-};
-use iwarp_proto::mpa::wire::{EnhancedData, FrameKind, RtrTypes, ULP_NEGOTIATES};
+use iwarp::{CompletionQueue, Ended, ProtectionDomain, QpState, QueuePair, RecvRequest, WcStatus};
+use iwarp_proto::mpa::wire::{EnhancedData, FrameKind, ULP_NEGOTIATES};
 use iwarp_proto::rdmap::wire::{Opcode, TerminateCode};
-use iwarp_types::Stag;
+use iwarp_types::{RtrTypes, Stag};
 
 use crate::common::raw::{
     Heard, Raw, Startup, depths, opcode, read_request, reply, request, send, split, write,
@@ -59,11 +57,11 @@ impl Dialing {
 
 /// Default parameters with that private data.
 fn saying(private_data: &[u8]) -> ConnectParams {
-    ConnectParams { private_data: private_data.to_vec(), ..ConnectParams::default() }
+    ConnectParams::new().private_data(private_data)
 }
 
 fn deep(ird: u16, ord: u16) -> ConnectParams {
-    ConnectParams { ird, ord, ..ConnectParams::default() }
+    ConnectParams::new().ird(ird).ord(ord)
 }
 
 /// The peer's Request is dropped: it hears nothing, and the program hears nothing of it.
@@ -79,7 +77,7 @@ fn is_dropped(station: &Station, octets: &[u8]) {
 /// MPA-5044-7.1.1-13, MPA-5044-7.1.1-14, MPA-5044-7.1.1-17
 #[test]
 fn corner_16_malformed_requests_get_no_reply() {
-    let station = Station::new(Options { startup_timeout: DEADLINE * 2, ..hasty() });
+    let station = Station::new(hasty().startup_timeout(DEADLINE * 2));
     let good = request().octets();
     let with = |at: usize, octets: &[u8]| {
         let mut frame = good.clone();
@@ -182,7 +180,7 @@ fn corner_22_two_responders_give_up_in_time() {
 /// MPA-5044-7.1.2-09, MPA-5044-7.1.2-10
 #[test]
 fn malformed_replies_end_the_attempt() {
-    let station = Station::new(Options { startup_timeout: DEADLINE * 2, ..hasty() });
+    let station = Station::new(hasty().startup_timeout(DEADLINE * 2));
     let good = reply().octets();
     let with = |at: usize, octets: &[u8]| {
         let mut frame = good.clone();
@@ -265,7 +263,7 @@ fn corner_19_the_answer_has_the_form_of_the_question() {
 #[test]
 fn corner_18_a_responder_of_revision_1_closes_on_2() {
     let station = Station::new(hasty());
-    let old = Station::new(Options { revision: 1, ..hasty() });
+    let old = Station::new(hasty().revision(1));
     is_dropped(&old, &request().octets());
     let plain = Startup { rev: 1, enhanced: None, ..request() };
     let (_end, _raw, answer) = old.accept(&plain, &ConnectParams::default());
@@ -294,7 +292,7 @@ fn corner_19_an_initiator_falls_back_to_revision_1() {
         drop(raw);
     }
     // Not if it was told otherwise.
-    let strict = Station::new(Options { fall_back: false, ..hasty() });
+    let strict = Station::new(hasty().fall_back(false));
     let dialing = Dialing::new(&strict, &ConnectParams::default());
     drop(dialing.peer());
     let failed = dialing.event();
@@ -371,7 +369,7 @@ fn corner_26_a_refusal_reaches_the_program() {
         }
         raw.send(&octets);
         match dialing.event() {
-            EventKind::Rejected { private_data, ird, ord } => {
+            EventKind::Rejected { private_data, ird, ord, .. } => {
                 assert_eq!(private_data, b"not today");
                 assert_eq!((ird, ord), enhanced.map_or((None, None), |_| (Some(3), Some(5))));
             }
@@ -446,7 +444,7 @@ fn corner_24_an_initiator_agrees_on_depths() {
 #[test]
 fn corner_29_terms_that_cannot_be_kept_are_answered_by_a_terminate() {
     let write_only =
-        EnhancedData { peer_to_peer: true, rtr: only(false, true, false).into(), ..depths(4, 4) };
+        EnhancedData { peer_to_peer: true, rtr: only(false, true, false), ..depths(4, 4) };
     for (peer_to_peer, word, fault, expected) in [
         (false, depths(16, 5), StartupFault::InsufficientIrd, 6),
         (false, write_only, StartupFault::NoMatchingRtr, 7),
@@ -455,7 +453,7 @@ fn corner_29_terms_that_cannot_be_kept_are_answered_by_a_terminate() {
     ] {
         let rtr = only(false, false, true);
         for markers in [false, true] {
-            let station = Station::new(Options { peer_to_peer, rtr, ..hasty() });
+            let station = Station::new(hasty().peer_to_peer(peer_to_peer).rtr(rtr));
             let (end, mut raw, _) = station.connect(&deep(4, 4), |_| Startup {
                 markers,
                 enhanced: Some(word),
@@ -486,7 +484,7 @@ fn corner_27_an_initiator_begins_with_the_indication() {
         (only(false, true, false), Opcode::Write),
         (only(false, false, true), Opcode::ReadRequest),
     ] {
-        let station = Station::new(Options { peer_to_peer: true, rtr, ..hasty() });
+        let station = Station::new(hasty().peer_to_peer(true).rtr(rtr));
         let (end, mut raw, asked) = station.connect(&deep(4, 4), |asked| Startup {
             enhanced: Some(EnhancedData { rtr: RtrTypes::ALL, ..asked.enhanced.unwrap() }),
             ..reply()
@@ -494,7 +492,7 @@ fn corner_27_an_initiator_begins_with_the_indication() {
         let end = end.unwrap();
         let word = asked.enhanced.unwrap();
         assert!(word.peer_to_peer);
-        assert_eq!(word.rtr, rtr.into());
+        assert_eq!(word.rtr, rtr);
         end.send(1, &[]);
         let Heard::Ulpdu(ulpdu) = raw.hear() else { panic!("no indication") };
         let (header, payload) = split(&ulpdu);
@@ -519,17 +517,17 @@ fn corner_27_an_initiator_begins_with_the_indication() {
 fn corner_27_a_responder_waits_for_the_indication() {
     let kinds = [only(true, false, false), only(false, true, false), only(false, false, true)];
     for kind in kinds {
-        let station = Station::new(Options { rtr: iwarp::RtrTypes::ALL, ..hasty() });
+        let station = Station::new(hasty().rtr(iwarp::RtrTypes::ALL));
         let mut raw = Raw::connect(station.addr());
-        let word = EnhancedData { peer_to_peer: true, rtr: kind.into(), ..depths(4, 0) };
+        let word = EnhancedData { peer_to_peer: true, rtr: kind, ..depths(4, 0) };
         raw.send(&Startup { enhanced: Some(word), ..request() }.octets());
         let incoming = station.listener.accept(Some(DEADLINE)).unwrap().unwrap();
         let (_pd, send_cq, recv_cq, qp) = parts(&station.device, 16);
-        qp.post_recv(&RecvRequest { wr_id: 5, sges: &[] }).unwrap();
+        qp.post_recv(&RecvRequest::new(5, &[])).unwrap();
         let connection = incoming.accept(&qp, &deep(0, 4)).unwrap();
         let answer = raw.startup(FrameKind::Reply).enhanced.unwrap();
         assert!(answer.peer_to_peer);
-        assert_eq!(answer.rtr, kind.into());
+        assert_eq!(answer.rtr, kind);
         // Room for the Read that is the indication, though the program wants none.
         assert_eq!(answer.ird, u16::from(kind.read));
         let indication = match kind {
@@ -554,12 +552,11 @@ fn corner_27_a_responder_waits_for_the_indication() {
         assert!(matches!(ended, Some(Ended::Closed | Ended::Lost)), "{ended:?}");
     }
     // A peer whose indications this end does not have hears which it has.
-    let station = Station::new(Options { rtr: only(false, true, false), ..hasty() });
-    let word =
-        EnhancedData { peer_to_peer: true, rtr: only(true, false, true).into(), ..depths(4, 4) };
+    let station = Station::new(hasty().rtr(only(false, true, false)));
+    let word = EnhancedData { peer_to_peer: true, rtr: only(true, false, true), ..depths(4, 4) };
     let asked = Startup { enhanced: Some(word), ..request() };
     let (_end, _raw, answer) = station.accept(&asked, &ConnectParams::default());
-    assert_eq!(answer.enhanced.unwrap().rtr, only(false, true, false).into());
+    assert_eq!(answer.enhanced.unwrap().rtr, only(false, true, false));
 }
 
 /// Covers: EMPA-6581-9.2-12, EMPA-6581-9.2-13, EMPA-6581-9.2-14, EMPA-6581-9.2-15
@@ -591,7 +588,7 @@ fn corner_30_without_the_model_there_are_no_indications() {
 #[test]
 fn corner_08_either_end_can_have_crcs() {
     for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
-        let station = Station::new(Options { crc: ours, ..hasty() });
+        let station = Station::new(hasty().crc(ours));
         let (end, mut raw, asked) =
             station.connect(&ConnectParams::default(), |_| Startup { crc: theirs, ..reply() });
         let end = end.unwrap();
@@ -629,7 +626,7 @@ fn nothing_follows_a_request_before_the_reply() {
     }
     assert!(matches!(dialing.event(), EventKind::Established { .. }));
     assert_eq!(dialing.qp.state(), QpState::Rts);
-    dialing.qp.post_recv(&RecvRequest { wr_id: 1, sges: &[] }).unwrap();
+    dialing.qp.post_recv(&RecvRequest::new(1, &[])).unwrap();
     raw.send_ulpdu(&send(1, b""));
     next(&dialing.recv_cq);
     assert_eq!(dialing.send_cq.poll_one(), None);
@@ -638,7 +635,7 @@ fn nothing_follows_a_request_before_the_reply() {
 /// A peer that breaks off during start-up costs nothing.
 #[test]
 fn resets_during_startup() {
-    let station = Station::new(Options { startup_timeout: DEADLINE * 2, ..hasty() });
+    let station = Station::new(hasty().startup_timeout(DEADLINE * 2));
     let octets = request().octets();
     for sent in [0, 7, octets.len()] {
         let mut raw = Raw::connect(station.addr());

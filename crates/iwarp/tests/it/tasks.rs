@@ -464,7 +464,7 @@ fn without_a_runtime_there_is_an_error_and_no_panic() {
     let pool = BlockPool::new(&client.pd, 64, 1).unwrap();
     let mut receive = pin!(client.session.recv(pool.take().unwrap()));
     let mut context = Context::from_waker(Waker::noop());
-    let Poll::Ready(Err(Failure { error, block: None })) = receive.as_mut().poll(&mut context)
+    let Poll::Ready(Err(Failure { error, block: None, .. })) = receive.as_mut().poll(&mut context)
     else {
         panic!("nobody can wake it");
     };

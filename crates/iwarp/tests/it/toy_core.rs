@@ -300,16 +300,20 @@ fn streams(platform: &Platform) -> [Box<dyn Port>; 2] {
     [ours, until("the other end", || acceptor.accept().ok())]
 }
 
-struct End {
+pub(crate) struct End {
     pd: ProtectionDomain,
-    send_cq: CompletionQueue,
-    recv_cq: CompletionQueue,
-    qp: QueuePair,
+    pub(crate) send_cq: CompletionQueue,
+    pub(crate) recv_cq: CompletionQueue,
+    pub(crate) qp: QueuePair,
     ended: Receiver<Ended>,
 }
 
 impl End {
-    fn new(device: &Device, port: Box<dyn Port>, channel_: Option<&CompletionChannel>) -> Self {
+    pub(crate) fn new(
+        device: &Device,
+        port: Box<dyn Port>,
+        channel_: Option<&CompletionChannel>,
+    ) -> Self {
         let pd = device.alloc_pd();
         let send_cq = device.create_cq(64, None).unwrap();
         let recv_cq = device.create_cq(64, channel_).unwrap();
@@ -320,20 +324,18 @@ impl End {
         Self { pd, send_cq, recv_cq, qp, ended }
     }
 
-    fn region(&self, octets: &[u8]) -> MemoryRegion {
+    pub(crate) fn region(&self, octets: &[u8]) -> MemoryRegion {
         let region = self.pd.allocate(octets.len(), Access::LOCAL_WRITE).unwrap();
         region.buffer().unwrap().write_at(0, octets);
         region
     }
 
-    fn send(&self, wr_id: u64, sges: &[Sge]) {
-        let op = SendOp::Send { solicited: false, invalidate: None };
-        let payload = Payload::Sges(sges);
-        let request = SendRequest { wr_id, op, payload, signaled: true, fence: false };
+    pub(crate) fn send(&self, wr_id: u64, sges: &[Sge]) {
+        let request = SendRequest::send(wr_id, sges).signaled();
         self.qp.post_send(&request).unwrap();
     }
 
-    fn ended(&self) -> Ended {
+    pub(crate) fn ended(&self) -> Ended {
         self.ended.recv_timeout(DEADLINE).unwrap()
     }
 }
@@ -354,7 +356,7 @@ fn another_protocol_moves_octets_through_verbs_engine_and_completion_queue() {
     for round in 0..ROUNDS {
         let len = LEN - round;
         let parts = [sink.sge(0, len / 2), sink.sge(len / 2, len - len / 2)];
-        theirs.qp.post_recv(&RecvRequest { wr_id: round as u64, sges: &parts }).unwrap();
+        theirs.qp.post_recv(&RecvRequest::new(round as u64, &parts)).unwrap();
         ours.send(round as u64, &[source.sge(round, len)]);
         let received = succeeded(next(&theirs.recv_cq));
         assert_eq!((received.wr_id, received.byte_len as usize), (round as u64, len));
@@ -372,7 +374,7 @@ fn another_protocol_wakes_who_waits_on_a_channel() {
     let [ours, theirs] = streams(&platform);
     let (ours, theirs) = (End::new(&device, ours, None), End::new(&device, theirs, Some(&channel)));
     let (source, sink) = (ours.region(b"hello"), theirs.region(&[0; 5]));
-    theirs.qp.post_recv(&RecvRequest { wr_id: 1, sges: &[sink.sge(0, 5)] }).unwrap();
+    theirs.qp.post_recv(&RecvRequest::new(1, &[sink.sge(0, 5)])).unwrap();
     theirs.recv_cq.request_notify(false);
     ours.send(2, &[source.sge(0, 5)]);
     channel.wait(Some(DEADLINE)).unwrap().expect("a completion within the deadline");
@@ -386,7 +388,7 @@ fn the_end_of_another_protocols_stream_flushes_what_waits() {
     let [ours, theirs] = pair(&device, &platform);
     let sink = theirs.region(&[0; 8]);
     for wr_id in [7, 8] {
-        theirs.qp.post_recv(&RecvRequest { wr_id, sges: &[sink.sge(0, 8)] }).unwrap();
+        theirs.qp.post_recv(&RecvRequest::new(wr_id, &[sink.sge(0, 8)])).unwrap();
     }
     ours.qp.modify(QpState::Err).unwrap();
     assert_eq!([ours.ended(), theirs.ended()], [Ended::Closed; 2]);
@@ -410,7 +412,7 @@ fn a_fault_of_another_protocol_is_told_in_its_own_words() {
     assert_eq!(why, Ended::Fault(NO_RECEIVE));
     assert_eq!(why.to_string(), "the peer broke a rule: no receive (0x2)");
     let fatal = AsyncEvent::QpFatal { qp: theirs.qp.number() };
-    assert_eq!(until("an event", || device.poll_async_event()), fatal);
+    assert_eq!(until("an event", || device.poll_async_event().unwrap()), fatal);
     // This protocol has no word for it on the wire: the other end sees the stream end.
     assert_eq!(ours.ended(), Ended::Closed);
     assert_eq!(next(&ours.send_cq).status, WcStatus::Flushed);

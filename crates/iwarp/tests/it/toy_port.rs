@@ -5,32 +5,67 @@ use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 
-use crate::common::{DEADLINE, couple, next, parts, pattern, succeeded};
-use iwarp::cm::Listener;
+use crate::common::{DEADLINE, couple, next, parts, pattern, succeeded, until};
+use iwarp::cm::{Connection, Listener};
 use iwarp::port::{
     Acceptor, Descriptors, Ends, IoPart, IoPartMut, Ipv6Listen, Network, Owner, Platform, Port,
     Reservation, Sharing,
 };
-use iwarp::{Access, Device, Ended, Options, Payload, RecvRequest, SendOp, SendRequest};
+use iwarp::{
+    Access, CompletionQueue, Device, Ended, MemoryRegion, Options, Payload, ProtectionDomain,
+    QueuePair, RecvRequest, SendRequest,
+};
 
 /// Octets through the file system's sockets: a port number is a file's name.
 #[derive(Clone, Debug)]
 struct Toy {
     folder: PathBuf,
     next: Arc<AtomicU16>,
+    gate: Arc<Gate>,
+}
+
+/// Where the threads that send on the clients' side stay after their octets have gone.
+#[derive(Debug, Default)]
+struct Gate {
+    closed: Mutex<bool>,
+    changed: Condvar,
+    /// Octets that have come to the clients' side.
+    came: AtomicUsize,
+}
+
+impl Gate {
+    fn set(&self, closed: bool) {
+        *self.closed.lock().unwrap() = closed;
+        self.changed.notify_all();
+    }
+
+    fn pass(&self) {
+        let closed = self.closed.lock().unwrap();
+        let waited = self.changed.wait_timeout_while(closed, DEADLINE, |closed| *closed);
+        assert!(!waited.unwrap().1.timed_out(), "the gate stays closed");
+    }
 }
 
 #[derive(Debug)]
-struct ToyPort(UnixStream, Ends);
+struct ToyPort {
+    stream: UnixStream,
+    ends: Ends,
+    /// Of a client's end.
+    gate: Option<Arc<Gate>>,
+}
 
 impl Port for ToyPort {
     fn send(&self, parts: &[IoPart<'_>], _: bool) -> io::Result<usize> {
         let mut octets = Vec::new();
         IoPart::gather(parts, &mut octets, 65_536)?;
-        (&self.0).write(&octets)
+        let sent = (&self.stream).write(&octets)?;
+        if let Some(gate) = &self.gate {
+            gate.pass();
+        }
+        Ok(sent)
     }
 
     fn recv(&self, parts: &mut [IoPartMut<'_>]) -> io::Result<usize> {
@@ -38,24 +73,27 @@ impl Port for ToyPort {
         let part =
             parts.iter_mut().find(|part| !part.is_empty()).ok_or(io::ErrorKind::InvalidInput)?;
         let mut octets = vec![0; part.len()];
-        let came = (&self.0).read(&mut octets)?;
+        let came = (&self.stream).read(&mut octets)?;
+        if let Some(gate) = &self.gate {
+            gate.came.fetch_add(came, Ordering::Relaxed);
+        }
         IoPartMut::scatter(std::slice::from_mut(part), &octets[..came])
     }
 
     fn has_input(&self) -> io::Result<bool> {
-        Ok(rustix::io::ioctl_fionread(&self.0)? > 0)
+        Ok(rustix::io::ioctl_fionread(&self.stream)? > 0)
     }
 
     fn shutdown_write(&self) -> io::Result<()> {
-        self.0.shutdown(Shutdown::Write)
+        self.stream.shutdown(Shutdown::Write)
     }
 
     fn ends(&self) -> Ends {
-        self.1
+        self.ends
     }
 
     fn descriptors(&self) -> Descriptors<'_> {
-        Descriptors::one(self.0.as_fd())
+        Descriptors::one(self.stream.as_fd())
     }
 }
 
@@ -63,9 +101,15 @@ fn addr(port: u16) -> SocketAddr {
     SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port)
 }
 
-fn port(stream: UnixStream, local: u16, peer: u16) -> io::Result<Box<dyn Port>> {
+fn port(
+    stream: UnixStream,
+    local: u16,
+    peer: u16,
+    gate: Option<Arc<Gate>>,
+) -> io::Result<Box<dyn Port>> {
     stream.set_nonblocking(true)?;
-    Ok(Box::new(ToyPort(stream, Ends { local: Some(addr(local)), peer: addr(peer) })))
+    let ends = Ends { local: Some(addr(local)), peer: addr(peer) };
+    Ok(Box::new(ToyPort { stream, ends, gate }))
 }
 
 #[derive(Debug)]
@@ -76,7 +120,7 @@ struct ToyAcceptor(UnixListener, u16);
 
 impl Acceptor for ToyAcceptor {
     fn accept(&self) -> io::Result<Box<dyn Port>> {
-        port(self.0.accept()?.0, self.1, 0)
+        port(self.0.accept()?.0, self.1, 0, None)
     }
 
     fn descriptors(&self) -> Descriptors<'_> {
@@ -127,7 +171,8 @@ impl Network for Toy {
         peer: SocketAddr,
         _: Option<u8>,
     ) -> io::Result<Box<dyn Port>> {
-        port(UnixStream::connect(self.folder.join(peer.port().to_string()))?, 0, peer.port())
+        let stream = UnixStream::connect(self.folder.join(peer.port().to_string()))?;
+        port(stream, 0, peer.port(), Some(Arc::clone(&self.gate)))
     }
 
     fn looped(&self, _: IpAddr, _: u32) -> io::Result<Box<dyn Port>> {
@@ -143,33 +188,109 @@ impl Network for Toy {
     }
 }
 
+/// Two ends on a device of their own, and the folder of the sockets.
+struct Scene {
+    folder: PathBuf,
+    gate: Arc<Gate>,
+    client: End,
+    server: End,
+}
+
+struct End {
+    pd: ProtectionDomain,
+    send_cq: CompletionQueue,
+    recv_cq: CompletionQueue,
+    qp: QueuePair,
+    connection: Connection,
+}
+
+impl Scene {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("iwarp-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (next, gate) = (Arc::new(AtomicU16::new(1)), Arc::default());
+        let network = Arc::new(Toy { folder: folder.clone(), next, gate: Arc::clone(&gate) });
+        let platform = Platform { network, ..Platform::default() };
+        let device = Device::on_platform(Options::default(), platform).unwrap();
+        let listener = Listener::bind(&device, addr(0)).unwrap();
+        let [ours, theirs] = [(); 2].map(|()| parts(&device, 16));
+        let (connection, accepted) = couple(&device, &ours.3, &listener, &theirs.3);
+        let end =
+            |(pd, send_cq, recv_cq, qp), connection| End { pd, send_cq, recv_cq, qp, connection };
+        Self { folder, gate, client: end(ours, connection), server: end(theirs, accepted) }
+    }
+
+    fn end(self) {
+        self.client.connection.disconnect();
+        for end in [self.client, self.server] {
+            assert_eq!(end.connection.wait_disconnected(Some(DEADLINE)), Some(Ended::Closed));
+        }
+        std::fs::remove_dir_all(self.folder).unwrap();
+    }
+}
+
+impl End {
+    fn region(&self, len: usize) -> MemoryRegion {
+        self.pd.allocate(len, Access::LOCAL_WRITE).unwrap()
+    }
+
+    fn post_recv(&self, wr_id: u64, region: &MemoryRegion) {
+        let sges = [region.sge(0, region.len())];
+        self.qp.post_recv(&RecvRequest::new(wr_id, &sges)).unwrap();
+    }
+
+    fn send(&self, wr_id: u64, region: &MemoryRegion) {
+        let sges = [region.sge(0, region.len())];
+        self.qp.post_send(&SendRequest::send(wr_id, Payload::Sges(&sges)).signaled()).unwrap();
+    }
+}
+
 #[test]
 fn another_transport_carries_verbs() {
     const LEN: usize = 300_000;
-    let folder = std::env::temp_dir().join(format!("iwarp-toy-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let network = Arc::new(Toy { folder: folder.clone(), next: Arc::new(AtomicU16::new(1)) });
-    let device =
-        Device::on_platform(Options::default(), Platform { network, ..Platform::default() })
-            .unwrap();
-    let listener = Listener::bind(&device, addr(0)).unwrap();
-    let [ours, theirs] = [(); 2].map(|()| parts(&device, 16));
-    let (connection, accepted) = couple(&device, &ours.3, &listener, &theirs.3);
+    let scene = Scene::new("toy");
+    let Scene { client, server, .. } = &scene;
     let octets = pattern(LEN, 1);
-    let source = ours.0.allocate(LEN, Access::LOCAL_WRITE).unwrap();
-    let sink = theirs.0.allocate(LEN, Access::LOCAL_WRITE).unwrap();
+    let (source, sink) = (client.region(LEN), server.region(LEN));
     source.buffer().unwrap().write_at(0, &octets);
-    theirs.3.post_recv(&RecvRequest { wr_id: 1, sges: &[sink.sge(0, LEN)] }).unwrap();
-    let op = SendOp::Send { solicited: false, invalidate: None };
-    let sges = [source.sge(0, LEN)];
-    let payload = Payload::Sges(&sges);
-    ours.3.post_send(&SendRequest { wr_id: 2, op, payload, signaled: true, fence: false }).unwrap();
-    assert_eq!(succeeded(next(&theirs.2)).byte_len as usize, LEN);
-    assert_eq!(succeeded(next(&ours.1)).wr_id, 2);
+    server.post_recv(1, &sink);
+    client.send(2, &source);
+    assert_eq!(succeeded(next(&server.recv_cq)).byte_len as usize, LEN);
+    assert_eq!(succeeded(next(&client.send_cq)).wr_id, 2);
     assert_eq!(sink.buffer().unwrap().to_vec(), octets);
-    connection.disconnect();
-    for end in [connection, accepted] {
-        assert_eq!(end.wait_disconnected(Some(DEADLINE)), Some(Ended::Closed));
-    }
-    std::fs::remove_dir_all(folder).unwrap();
+    scene.end();
+}
+
+/// A thread that sends may be long on its way back from the system, and the peer's answer is there:
+/// what was sent completes first all the same. Programs count on it (tgt, for one, takes a command
+/// for wrong that comes before its answer to the login has completed).
+#[test]
+fn what_was_sent_completes_before_its_answer() {
+    let scene = Scene::new("toy-order");
+    let Scene { gate, client, server, .. } = &scene;
+    let [question, answer] = [client.region(64), client.region(64)];
+    let [heard, reply] = [server.region(64), server.region(64)];
+    server.post_recv(1, &heard);
+    client.post_recv(2, &answer);
+    gate.set(true);
+    std::thread::scope(|scope| {
+        scope.spawn(|| client.send(3, &question));
+        succeeded(next(&server.recv_cq));
+        let before = gate.came.load(Ordering::Relaxed);
+        server.send(4, &reply);
+        succeeded(next(&server.send_cq));
+        until("the answer", || {
+            assert!(client.recv_cq.poll_one().is_none(), "the answer has overtaken");
+            (gate.came.load(Ordering::Relaxed) > before).then_some(())
+        });
+        // Whoever has received it takes it apart at once.
+        for _ in 0..100 {
+            assert!(client.recv_cq.poll_one().is_none(), "the answer has overtaken");
+        }
+        assert!(client.send_cq.poll_one().is_none());
+        gate.set(false);
+    });
+    assert_eq!(succeeded(next(&client.recv_cq)).wr_id, 2);
+    assert_eq!(client.send_cq.poll_one().map(|completion| completion.wr_id), Some(3));
+    scene.end();
 }

@@ -20,7 +20,6 @@ use crate::common::process::{passed_apart, this_test};
 use crate::common::reports::Reports;
 use crate::common::{DEADLINE, End, Setup, all_access, couple, next, parts, pattern, until};
 
-const SEND: SendOp = SendOp::Send { solicited: false, invalidate: None };
 const LEN: usize = 256 << 10;
 const PAGE: usize = 4096;
 
@@ -159,8 +158,8 @@ fn befall(victim: &End, peer: &End, mode: Mode, way: Way, len: usize, from: usiz
                 SendOp::Atomic { stag: remote, to, op: AtomicOp::FetchAdd { add: 1, mask: 0 } };
             peer.post(1, op, &[own.sge(0, 8)]);
         }
-        Mode::Receive => peer.post(1, SEND, &[own.sge(0, len)]),
-        Mode::OwnSend => victim.post(2, SEND, &[there]),
+        Mode::Receive => peer.post(1, SendOp::SEND, &[own.sge(0, len)]),
+        Mode::OwnSend => victim.post(2, SendOp::SEND, &[there]),
         Mode::OwnWrite => {
             let op = SendOp::Write { stag: own.rkey(), to: own.base() };
             victim.post(2, op, &[there]);
@@ -234,23 +233,23 @@ fn each_case(options: &Options, lens: &[usize]) {
 
 #[test]
 fn with_crc() {
-    each_case(&Options { crc: true, ..Options::default() }, &[8, 64, 1000, 60_000]);
+    each_case(&Options::new().crc(true), &[8, 64, 1000, 60_000]);
 }
 
 #[test]
 fn without_crc() {
-    each_case(&Options { crc: false, ..Options::default() }, &[8, 64, 1000, 60_000, LEN]);
+    each_case(&Options::new().crc(false), &[8, 64, 1000, 60_000, LEN]);
 }
 
 #[test]
 fn with_crc_and_markers() {
-    let options = Options { crc: true, markers: true, ..Options::default() };
+    let options = Options::new().crc(true).markers(true);
     each_case(&options, &[8, 1000, 60_000]);
 }
 
 #[test]
 fn with_markers_alone() {
-    let options = Options { crc: false, markers: true, ..Options::default() };
+    let options = Options::new().crc(false).markers(true);
     each_case(&options, &[64, 60_000]);
 }
 
@@ -258,26 +257,22 @@ fn with_markers_alone() {
 #[test]
 fn a_receive_of_a_shared_queue() {
     for crc in [false, true] {
-        let (client, server) = Setup::both(&Options { crc, ..Options::default() }).connect();
+        let (client, server) = Setup::both(&Options::new().crc(crc)).connect();
         let listener = Listener::bind(&server.device, "127.0.0.1:0".parse().unwrap()).unwrap();
         let srq = server.pd.create_srq(8, 1);
-        let attributes = QueuePairAttributes {
-            srq: Some(&srq),
-            ..QueuePairAttributes::new(&server.send_cq, &server.recv_cq)
-        };
+        let attributes = QueuePairAttributes::new(&server.send_cq, &server.recv_cq).srq(&srq);
         let theirs = server.pd.create_qp(&attributes).unwrap();
         let (pd, _send_cq, _recv_cq, ours) = parts(&client.device, 8);
         let _both = couple(&client.device, &ours, &listener, &theirs);
         let area = Area::new();
         let region = area.register(&server.pd);
         for wr_id in [3, 4] {
-            srq.post(&RecvRequest { wr_id, sges: &[region.whole()] }).unwrap();
+            srq.post(&RecvRequest::new(wr_id, &[region.whole()])).unwrap();
         }
         area.take(Way::Unmap, 0);
         let source = pd.allocate(5000, Access::LOCAL_READ).unwrap();
         let payload = iwarp::Payload::Sges(&[source.whole()]);
-        let request =
-            iwarp::SendRequest { wr_id: 1, op: SEND, payload, signaled: false, fence: false };
+        let request = iwarp::SendRequest::send(1, payload);
         ours.post_send(&request).unwrap();
         let done = next(&server.recv_cq);
         assert_eq!((done.wr_id, done.status), (3, WcStatus::LocalProtection));
@@ -291,7 +286,7 @@ fn a_receive_of_a_shared_queue() {
 #[test]
 fn what_stands_in_front_has_arrived_and_what_stands_behind_is_flushed() {
     for crc in [false, true] {
-        let (victim, peer) = Setup::both(&Options { crc, ..Options::default() }).connect();
+        let (victim, peer) = Setup::both(&Options::new().crc(crc)).connect();
         let area = Area::new();
         let region = area.register(&victim.pd);
         let source = victim.region_of(&pattern(5000, 3));

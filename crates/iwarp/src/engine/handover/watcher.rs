@@ -1,23 +1,14 @@
 //! What the worker makes of what it sees of a poll group: policy, which the worker alone keeps.
 
+use super::Cause;
 use super::presence::Presence;
-use super::{Cause, LEASE};
+use crate::engine::policy::table::{FEW, LEASE, LOOP, SHORT_LEASE};
 
-/// The shortest lease, for programs that stop polling and wait for something by other means.
-pub(super) const SHORT_LEASE: u64 = 8_000;
-/// How often the worker looks at a group it watches.
-pub(crate) const WATCH: u64 = 1_000_000;
-/// Looks in a row that found the lease over although a caller had come since the one before, until
-/// a longer lease is tried.
-pub(super) const MANY: u32 = 64;
-/// How long the worker waits for a caller that has stopped in the middle of a loop of polls.
-pub(super) const GRACE: u64 = 2_000_000;
-/// Looks in a row that find the caller in the same call, presumably without a CPU, before the worker
-/// steps in. Bounded, as that thread may have been killed.
-pub(super) const TRUSTED: u32 = 16;
-/// How often the pause between two looks doubles where a program polls all the time: each look
-/// disturbs it for a few messages.
-pub(super) const DOUBLINGS: u32 = 2;
+/// How long the worker stays away from a group whose callers poll all the time: each look disturbs
+/// them for a few messages.
+pub(super) const WATCH: u64 = 8 * LEASE;
+/// How long it waits for a caller that is blocked, or has stopped in the middle of a loop of polls.
+pub(super) const GRACE: u64 = 4 * LEASE;
 
 /// What there is to be seen of a group.
 #[derive(Clone, Copy, Debug)]
@@ -57,21 +48,11 @@ pub(super) struct Watcher {
     waited_for: Option<u32>,
     /// Looks in a row that found the lease over, and another call than the one before.
     late: u32,
-    /// Looks in a row that found a full lease renewed.
-    renewals: u32,
 }
 
 impl Watcher {
     pub(super) const fn new() -> Self {
-        Self {
-            span: LEASE,
-            has_timer: false,
-            epoch: 0,
-            in_same_call: 0,
-            waited_for: None,
-            late: 0,
-            renewals: 0,
-        }
+        Self { span: LEASE, has_timer: false, epoch: 0, in_same_call: 0, waited_for: None, late: 0 }
     }
 
     /// The worker came when the lease was over, and something had been waiting: the program does
@@ -91,7 +72,7 @@ impl Watcher {
             lease = now + LEASE / 4;
         }
         if seen.blocked {
-            return if came || lease > now { Advice::Watch(now + WATCH) } else { Advice::Park };
+            return if came || lease > now { Advice::Watch(now + GRACE) } else { Advice::Park };
         }
         if lease <= now {
             if seen.presence == Presence::Polling && self.waited_for != Some(seen.epoch) {
@@ -105,31 +86,28 @@ impl Watcher {
             return Advice::Serve;
         }
         if cause == Cause::Fired {
-            self.renewals = 0;
             return Advice::Watch(lease);
         }
         // It has been renewed.
         if self.lengthen() < LEASE {
             return Advice::Watch(lease);
         }
-        let pause = WATCH << self.renewals;
-        self.renewals = (self.renewals + 1).min(DOUBLINGS);
-        Advice::Watch(lease.max(now + pause))
+        Advice::Watch(now + WATCH)
     }
 
     /// Whether to keep waiting for the thread inside a library call: a new call began since the last
-    /// look, or fewer than [`TRUSTED`] looks found the same one.
+    /// look, or fewer than [`FEW`] looks found the same one.
     const fn is_trusted(&mut self, came: bool) -> bool {
         let looks = if came { 0 } else { self.in_same_call };
         self.in_same_call = looks + 1;
-        looks < TRUSTED
+        looks < FEW
     }
 
     /// The lease was over although a caller comes between any two looks: now and then a longer one is
     /// tried.
     fn grow_with_calls(&mut self, came: bool) {
         self.late = if came { self.late + 1 } else { 0 };
-        if self.late == MANY {
+        if self.late == LOOP {
             self.late = 0;
             self.lengthen();
         }

@@ -7,9 +7,9 @@ use iwarp_mem::MemoryTable;
 use iwarp_proto::mpa::startup::Negotiated;
 use iwarp_proto::mpa::wire::mulpdu;
 use iwarp_proto::qp::{Direct, Receiver, Taken, Transmit, Transmitter};
-use iwarp_types::{AccessError, Accessor, Wanted};
+use iwarp_types::{AccessError, Accessor, PdId, Wanted};
 
-use crate::engine::endpoint::Endpoint;
+use crate::engine::endpoint::{Endpoint, Receiving};
 
 /// What takes octets apart that have come.
 #[derive(Debug)]
@@ -30,9 +30,10 @@ pub(super) enum Outgoing {
 
 impl Incoming {
     /// `terms`: what MPA start-up has agreed on; none for a core that is not iWARP's.
-    pub(super) fn new(terms: Option<&Negotiated>, who: Accessor) -> Self {
+    /// `receives`: the domain of their memory.
+    pub(super) fn new(terms: Option<&Negotiated>, who: Accessor, receives: PdId) -> Self {
         match terms {
-            Some(terms) => Self::Iwarp(Receiver::new(terms, who)),
+            Some(terms) => Self::Iwarp(Receiver::new(terms, who).with_receives_of(receives)),
             None => Self::Other { stalled: false },
         }
     }
@@ -46,7 +47,9 @@ impl Incoming {
         octets: &mut [u8],
     ) -> usize {
         match self {
-            Self::Iwarp(receiver) => receiver.receive(endpoint, memory, endpoint.pool(), octets),
+            Self::Iwarp(receiver) => {
+                receiver.receive(&Receiving(endpoint), memory, endpoint.pool(), octets)
+            }
             Self::Other { stalled } => endpoint.with(|core| {
                 let core = core.other();
                 let used = core.receive(octets, memory, endpoint.pool());

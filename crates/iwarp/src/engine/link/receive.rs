@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use iwarp_os::IoPartMut;
 use iwarp_os::stream::is_bad_address;
+use iwarp_proto::mpa::startup::Negotiated;
+use iwarp_types::{Accessor, PdId};
 
+use super::flags::{CLOSED, END_HELD, READ_ENDED, READ_STALLED};
 use super::pipes::Incoming;
-use super::{Link, Receive, bad_address};
-use crate::engine::endpoint::Endpoint;
-use crate::engine::sync::Ordering;
+use super::{Link, bad_address};
 
 /// Octets read in one go before others get their turn.
 const RECEIVE_BUDGET: usize = 4 * 1024 * 1024;
@@ -40,50 +41,76 @@ fn some_octets(n: io::Result<usize>, of: impl FnOnce(usize) -> Read) -> io::Resu
     }
 }
 
-impl Endpoint {
+/// What belongs to the holder of the receive token.
+#[derive(Debug)]
+pub(super) struct Rx {
+    incoming: Incoming,
+    /// Octets of a message unit of which the rest has not come.
+    partial: Vec<u8>,
+    /// The peer has closed, and the queue pair is told when [`END_HELD`] is set no more.
+    end_held: bool,
+}
+
+impl Rx {
+    pub(super) fn new(terms: Option<&Negotiated>, who: Accessor, receives: PdId) -> Self {
+        Self { incoming: Incoming::new(terms, who, receives), partial: Vec::new(), end_held: false }
+    }
+}
+
+impl Link {
     /// Receives what is there, and delivers what waits for receives. False when this thread has
     /// seen nothing come.
-    pub(super) fn receive(self: &Arc<Self>, link: &Arc<Link>) -> bool {
+    pub(super) fn receive(self: &Arc<Self>) -> bool {
         // Twice when receives came after the first look. A message that cannot be delivered then
         // either waits for the rest of another one, which will come here.
         let mut moved = false;
         for _ in 0..2 {
-            link.receive.request(|receive| moved |= self.receive_some(link, receive));
-            if !moved || self.await_receives() {
+            self.rx.request(|rx| moved |= self.receive_some(rx));
+            if !moved || self.endpoint.await_receives() {
                 break;
             }
         }
-        self.watch_time();
+        self.endpoint.watch_time();
         moved
     }
 
+    /// Goes on reading a stream that stood still, if it does no more.
+    pub(crate) fn resume(self: &Arc<Self>) {
+        if self.flags.has(READ_STALLED) && !self.endpoint.with(|core| core.is_stalled()) {
+            self.receive();
+        }
+    }
+
+    /// Waits a moment for the thread that is receiving.
+    pub(crate) fn settle_receiving(&self) {
+        self.rx.settle();
+    }
+
     /// False when nothing has come.
-    fn receive_some(self: &Arc<Self>, link: &Link, receive: &mut Receive) -> bool {
-        if link.read_ended.load(Ordering::SeqCst) {
+    fn receive_some(self: &Arc<Self>, rx: &mut Rx) -> bool {
+        if self.flags.has(READ_ENDED) {
+            self.tell_end(rx);
             return false;
         }
-        self.engine.pool.with_staging(|staging| {
-            let have = receive.partial.len();
+        self.endpoint.engine.pool.with_staging(|staging| {
+            let have = rx.partial.len();
             if have > 0 {
-                staging[..have].copy_from_slice(&receive.partial);
+                staging[..have].copy_from_slice(&rx.partial);
             }
-            let waits = link.read_stalled.load(Ordering::SeqCst) || self.has_parked();
-            let places = have == 0 && receive.incoming.direct().is_some();
+            let waits = self.flags.has(READ_STALLED) || self.endpoint.has_parked();
+            let places = have == 0 && rx.incoming.direct().is_some();
             let mut first = None;
             if !waits && !places {
                 // A look that mostly finds nothing, and places nothing.
-                match read_staged(link, &mut staging[have..]) {
+                match read_staged(self, &mut staging[have..]) {
                     Ok(None) => return false,
                     read => first = Some(read),
                 }
             }
             let mut left = None;
-            self.receiving(|| {
-                let incoming = &mut receive.incoming;
-                left = self.receive_on(link, incoming, staging, have, waits, first);
-            });
+            self.endpoint.receiving(|| left = self.receive_on(rx, staging, have, waits, first));
             if let Some(left) = left {
-                self.keep_partial(receive, &staging[..left]);
+                self.keep_partial(rx, &staging[..left]);
             }
             left.is_some()
         })
@@ -93,8 +120,7 @@ impl Endpoint {
     /// read. How much then is left in staging; `None` when nothing has come.
     fn receive_on(
         self: &Arc<Self>,
-        link: &Link,
-        incoming: &mut Incoming,
+        rx: &mut Rx,
         staging: &mut [u8],
         mut have: usize,
         waits: bool,
@@ -102,22 +128,22 @@ impl Endpoint {
     ) -> Option<usize> {
         let mut moved = waits;
         if waits {
-            let stalled = link.read_stalled.load(Ordering::SeqCst);
-            self.take_apart(link, incoming, staging, &mut have);
-            if stalled && !link.read_stalled.load(Ordering::SeqCst) {
-                link.update_interest();
+            let stalled = self.flags.has(READ_STALLED);
+            self.take_apart(rx, staging, &mut have);
+            if stalled && !self.flags.has(READ_STALLED) {
+                self.update_interest();
             }
         }
         let mut budget = RECEIVE_BUDGET;
         // What a port holds is reported by nothing else.
-        while (budget > 0 || link.may_hold) && !link.read_stalled.load(Ordering::SeqCst) {
-            let read = first.take().unwrap_or_else(|| self.read(link, incoming, staging, have));
+        while (budget > 0 || self.may_hold) && !self.flags.has(READ_STALLED) {
+            let read = first.take().unwrap_or_else(|| self.read(&mut rx.incoming, staging, have));
             let Read { direct, staged, room } = match read {
                 Ok(Some(read)) => read,
                 Ok(None) => break,
                 Err(error) => {
                     moved = true;
-                    self.stream_failed(link, &error);
+                    self.failed(&error);
                     break;
                 }
             };
@@ -125,22 +151,22 @@ impl Endpoint {
             if direct + staged == 0 {
                 // The peer may have closed because of what another thread is sending: what
                 // the stream took completes, and only the rest is flushed.
-                link.transmit.quiesce();
-                if have > 0 || !self.hold_end(link) {
-                    incoming.eof(self, have);
+                self.tx.quiesce();
+                if have > 0 || !self.hold_end(rx) {
+                    rx.incoming.eof(&self.endpoint, have);
                 }
-                link.read_ended.store(true, Ordering::SeqCst);
-                link.update_interest();
+                self.flags.set(READ_ENDED);
+                self.update_interest();
                 break;
             }
-            incoming.received_directly(direct);
+            rx.incoming.received_directly(direct);
             have += staged;
-            self.take_apart(link, incoming, staging, &mut have);
-            if link.read_stalled.load(Ordering::SeqCst) {
-                link.update_interest();
+            self.take_apart(rx, staging, &mut have);
+            if self.flags.has(READ_STALLED) {
+                self.update_interest();
                 break;
             }
-            if direct + staged < room && !link.may_hold {
+            if direct + staged < room && !self.may_hold {
                 break;
             }
             budget = budget.saturating_sub(direct + staged);
@@ -150,69 +176,76 @@ impl Endpoint {
 
     /// Whether the end of the stream is kept from the queue pair for a moment: messages wait for
     /// receives, which the program may be about to post.
-    fn hold_end(self: &Arc<Self>, link: &Link) -> bool {
-        if !self.has_parked() {
+    fn hold_end(self: &Arc<Self>, rx: &mut Rx) -> bool {
+        if !self.endpoint.has_parked() {
             return false;
         }
-        link.end_held.store(true, Ordering::SeqCst);
+        rx.end_held = true;
+        self.flags.set(END_HELD);
         let weak = Arc::downgrade(self);
         let tell = move || {
-            let Some(endpoint) = weak.upgrade() else { return };
-            if let Some(link) = endpoint.link()
-                && link.end_held.swap(false, Ordering::SeqCst)
-            {
-                let end = |receive: &mut Receive| receive.incoming.eof(&endpoint, 0);
-                link.receive.request(|receive| endpoint.receiving(|| end(receive)));
-                endpoint.settle(&link);
+            if let Some(link) = weak.upgrade() {
+                link.flags.clear(END_HELD);
+                // This thread, or the one that receives at this moment, tells the queue pair.
+                link.receive();
+                link.settle();
             }
         };
-        self.engine.worker.at(self.now().plus(LATE), Box::new(tell));
+        self.endpoint.engine.worker.at(self.endpoint.now().plus(LATE), Box::new(tell));
         true
+    }
+
+    /// Ends [`Self::hold_end`]. Not where the queue pair may have another stream by now.
+    fn tell_end(&self, rx: &mut Rx) {
+        if rx.end_held && !self.flags.has(END_HELD | CLOSED) {
+            rx.end_held = false;
+            self.endpoint.receiving(|| rx.incoming.eof(&self.endpoint, 0));
+        }
     }
 
     /// Hands the first `have` octets of `staging` to the protocol; what it leaves is moved to the
     /// front.
-    fn take_apart(
-        self: &Arc<Self>,
-        link: &Link,
-        incoming: &mut Incoming,
-        staging: &mut [u8],
-        have: &mut usize,
-    ) {
-        let memory = &*self.engine.memory;
-        let used = incoming.receive(self, memory, &mut staging[..*have]);
+    fn take_apart(self: &Arc<Self>, rx: &mut Rx, staging: &mut [u8], have: &mut usize) {
+        let memory = &*self.endpoint.engine.memory;
+        let used = rx.incoming.receive(&self.endpoint, memory, &mut staging[..*have]);
+        self.hand_on_postponed();
         staging.copy_within(used..*have, 0);
         *have -= used;
-        if link.read_stalled.load(Ordering::SeqCst) != incoming.is_stalled() {
-            link.read_stalled.store(incoming.is_stalled(), Ordering::SeqCst);
+        let stalled = rx.incoming.is_stalled();
+        if self.flags.has(READ_STALLED) != stalled {
+            if stalled {
+                self.flags.set(READ_STALLED)
+            } else {
+                self.flags.clear(READ_STALLED)
+            };
         }
     }
 
     /// A connection owns memory for the part of a message unit only while it has one.
-    fn keep_partial(&self, receive: &mut Receive, rest: &[u8]) {
+    fn keep_partial(&self, rx: &mut Rx, rest: &[u8]) {
+        let pool = &self.endpoint.engine.pool;
         if rest.is_empty() {
-            if receive.partial.capacity() > 0 {
-                self.engine.pool.give_block(std::mem::take(&mut receive.partial));
+            if rx.partial.capacity() > 0 {
+                pool.give_block(std::mem::take(&mut rx.partial));
             }
             return;
         }
-        if receive.partial.capacity() == 0 {
-            receive.partial = self.engine.pool.block();
+        if rx.partial.capacity() == 0 {
+            rx.partial = pool.block();
         }
-        receive.partial.clear();
-        if receive.partial.try_reserve_exact(rest.len()).is_err() {
+        rx.partial.clear();
+        if rx.partial.try_reserve_exact(rest.len()).is_err() {
             // The stream cannot be followed any further.
-            self.with(|core| core.fail_locally("out of memory"));
+            self.endpoint.with(|core| core.fail_locally("out of memory"));
             return;
         }
-        receive.partial.extend_from_slice(rest);
+        rx.partial.extend_from_slice(rest);
     }
 
     /// One system call: into registered memory where the protocol says so, and into staging.
     /// `None` when nothing is there.
     fn read(
         &self,
-        link: &Link,
         incoming: &mut Incoming,
         staging: &mut [u8],
         have: usize,
@@ -220,23 +253,23 @@ impl Endpoint {
         let spare = &mut staging[have..];
         let direct = if have == 0 { incoming.direct() } else { None };
         // What a stream that has ended still brings is dropped.
-        let Some(direct) = direct.filter(|_| self.is_connected()) else {
-            return read_staged(link, spare);
+        let Some(direct) = direct.filter(|_| self.endpoint.is_connected()) else {
+            return read_staged(self, spare);
         };
         let guard = match self.guard(&direct.target, true) {
             Ok(guard) => guard,
             Err(error) => {
                 incoming.direct_refused(error);
-                return read_staged(link, spare);
+                return read_staged(self, spare);
             }
         };
         let room = guard.len() + spare.len();
-        let n = link.stream.recv(&mut [IoPartMut::from(&guard), IoPartMut::new(spare)]);
+        let n = self.stream.recv(&mut [IoPartMut::from(&guard), IoPartMut::new(spare)]);
         if n.as_ref().is_err_and(is_bad_address) {
             // Nothing was taken from the stream: the rest of the segment comes by way of staging,
             // where it is dropped.
             incoming.direct_refused(bad_address(&guard));
-            return read_staged(link, spare);
+            return read_staged(self, spare);
         }
         some_octets(n, |n| {
             let direct = n.min(guard.len());

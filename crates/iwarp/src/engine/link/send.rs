@@ -7,13 +7,15 @@ use std::time::Duration;
 use iwarp_mem::Guard;
 use iwarp_os::IoPart;
 use iwarp_os::stream::is_bad_address;
+use iwarp_proto::mpa::startup::Negotiated;
 use iwarp_proto::qp::{Piece, Transmit};
-use iwarp_types::Disposition;
+use iwarp_types::{Accessor, Disposition, Time};
 
+use super::flags::{PEER_WATCHED, WRITE_BLOCKED, WRITE_ENDED};
 use super::pipes::Outgoing;
-use super::{Link, Send, bad_address};
-use crate::engine::endpoint::Endpoint;
+use super::{Link, bad_address};
 use crate::engine::sync::Ordering;
+use crate::port::Port;
 
 /// Octets that wait in a transmit queue before nothing more is built.
 pub(super) const TRANSMIT_BUDGET: usize = 256 * 1024;
@@ -23,107 +25,169 @@ const GUARDED_PARTS: usize = 24;
 const PARTS: usize = 64;
 /// The segment size is looked up again after this many octets, which grow from the first time on: a
 /// connection learns its real one (and the path may change) only as it goes.
-pub(super) const FIRST_MSS_CHECK: u64 = 64 * 1024;
+const FIRST_MSS_CHECK: u64 = 64 * 1024;
 const MSS_CHECK: u64 = 64 * 1024 * 1024;
 /// How long what is to be sent waits for memory before it is tried again.
 const MEMORY_WAIT: Duration = Duration::from_millis(10);
 
-impl Endpoint {
-    /// Sends what can be sent. False when this thread has sent nothing.
-    pub(crate) fn transmit(self: &Arc<Self>, link: &Arc<Link>) -> bool {
-        link.release();
-        let mut moved = false;
-        link.transmit.request(|send| {
-            let before = send.sent;
-            self.transmit_some(link, send);
-            moved |= send.sent != before;
-        });
-        if moved && !link.is_watched() {
-            self.watch_peer(link);
+/// What belongs to the holder of the transmit token.
+#[derive(Debug)]
+pub(super) struct Tx {
+    outgoing: Outgoing,
+    out: Option<Transmit>,
+    sent: u64,
+    next_mss_check: u64,
+    /// There was no memory for a transmit queue, and a timer tries again at this time.
+    starved_until: Option<Time>,
+}
+
+impl Tx {
+    /// `unit`: octets of a message unit at most, if that is fixed.
+    pub(super) fn new(
+        terms: Option<&Negotiated>,
+        who: Accessor,
+        unit: Option<usize>,
+        stream: &dyn Port,
+    ) -> Self {
+        Self {
+            outgoing: Outgoing::new(terms, who, unit, || stream.max_segment()),
+            out: None,
+            sent: 0,
+            next_mss_check: if unit.is_some() { u64::MAX } else { FIRST_MSS_CHECK },
+            starved_until: None,
         }
-        self.watch_time();
+    }
+}
+
+impl Link {
+    /// Sends what can be sent. False when this thread has sent nothing.
+    pub(crate) fn transmit(self: &Arc<Self>) -> bool {
+        self.release();
+        let mut moved = false;
+        self.tx.request(|tx| {
+            let before = tx.sent;
+            self.transmit_some(tx);
+            moved |= tx.sent != before;
+        });
+        if moved && !self.flags.has(PEER_WATCHED) {
+            self.watch_peer();
+        }
+        self.endpoint.watch_time();
         moved
     }
 
-    fn transmit_some(self: &Arc<Self>, link: &Arc<Link>, send: &mut Send) {
+    fn transmit_some(self: &Arc<Self>, tx: &mut Tx) {
+        let endpoint = &*self.endpoint;
+        let memory = &*endpoint.engine.memory;
         let mut disposition = None;
-        while !link.write_blocked.load(Ordering::SeqCst) && !link.write_ended.load(Ordering::SeqCst)
-        {
-            if send.out.is_none() {
-                send.out = self.engine.pool.transmit();
+        if endpoint.postpones() {
+            endpoint.hand_on_postponed();
+        }
+        while !self.flags.has(WRITE_BLOCKED | WRITE_ENDED) {
+            if tx.out.is_none() {
+                tx.out = endpoint.engine.pool.transmit();
             }
-            let Some(out) = &mut send.out else { return self.transmit_later(link) };
-            let memory = &*self.engine.memory;
-            let more = send.outgoing.transmit(self, memory, out, link.budget);
+            let Some(out) = &mut tx.out else { return self.transmit_later(tx) };
+            let more = tx.outgoing.transmit(endpoint, memory, out, self.budget);
             if out.is_empty() {
                 break;
             }
-            let taken = match self.write(link, &send.outgoing, out) {
-                Ok(n) => {
-                    send.sent += n as u64;
-                    send.outgoing.taken(self, out, n)
-                }
+            self.writing.store(true, Ordering::Release);
+            let written = self.write(&tx.outgoing, out);
+            let taken = written.map(|n| {
+                tx.sent += n as u64;
+                tx.outgoing.taken(endpoint, out, n)
+            });
+            self.writing.store(false, Ordering::Release);
+            if endpoint.postpones() {
+                endpoint.hand_on_postponed();
+            }
+            let taken = match taken {
+                Ok(taken) => taken,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    link.await_writing();
+                    self.await_writing();
                     return;
                 }
                 Err(error) => {
-                    self.stream_failed(link, &error);
+                    self.failed(&error);
                     break;
                 }
             };
-            if send.sent >= send.next_mss_check {
-                send.next_mss_check = send.sent + MSS_CHECK;
-                send.outgoing.set_max_segment(link.stream.max_segment());
+            if tx.sent >= tx.next_mss_check {
+                tx.next_mss_check = tx.sent + MSS_CHECK;
+                tx.outgoing.set_max_segment(self.stream.max_segment());
             }
             if out.is_empty() && !more && !taken.more {
                 disposition = Some(taken.disposition);
                 break;
             }
         }
-        if send.out.as_ref().is_some_and(|out| out.is_empty()) {
-            self.give_back(send);
-            let disposition = disposition.unwrap_or_else(|| self.with(|core| core.disposition()));
-            if disposition == Disposition::Finish && !link.write_ended.swap(true, Ordering::SeqCst)
+        if tx.out.as_ref().is_some_and(|out| out.is_empty()) {
+            self.give_back(tx);
+            let disposition =
+                disposition.unwrap_or_else(|| endpoint.with(|core| core.disposition()));
+            if disposition == Disposition::Finish && self.flags.set(WRITE_ENDED) & WRITE_ENDED == 0
             {
                 // Fails where the peer has reset the stream already.
-                let _ = link.stream.shutdown_write();
+                let _ = self.stream.shutdown_write();
             }
-        } else if link.write_ended.load(Ordering::SeqCst) {
-            self.give_back(send);
+        } else if self.flags.has(WRITE_ENDED) {
+            self.give_back(tx);
         }
     }
 
     /// There is no memory for a transmit queue: what is to be sent waits until there is, or until
     /// another connection needs its own no more. The worker's thread has one of its own.
     #[cold]
-    fn transmit_later(self: &Arc<Self>, link: &Arc<Link>) {
-        if link.starved.swap(true, Ordering::SeqCst) {
+    fn transmit_later(self: &Arc<Self>, tx: &mut Tx) {
+        let now = self.endpoint.now();
+        if tx.starved_until.is_some_and(|until| now < until) {
             return;
         }
-        tracing::debug!(qp = self.id(), "out of memory: what is to be sent waits");
-        let (endpoint, link) = (Arc::downgrade(self), Arc::downgrade(link));
+        tracing::debug!(qp = self.endpoint.id(), "out of memory: what is to be sent waits");
+        let at = now.plus(MEMORY_WAIT);
+        tx.starved_until = Some(at);
+        let weak = Arc::downgrade(self);
         let again = move || {
-            if let (Some(endpoint), Some(link)) = (endpoint.upgrade(), link.upgrade()) {
-                link.starved.store(false, Ordering::SeqCst);
-                endpoint.transmit(&link);
-                endpoint.settle(&link);
+            if let Some(link) = weak.upgrade() {
+                link.transmit();
+                link.settle();
             }
         };
-        self.engine.worker.at(self.now().plus(MEMORY_WAIT), Box::new(again));
+        self.endpoint.engine.worker.at(at, Box::new(again));
     }
 
-    pub(super) fn give_back(&self, send: &mut Send) {
-        if let Some(out) = send.out.take() {
-            self.engine.pool.give_transmit(out);
+    /// Whether octets are on their way out whose work requests have not completed yet.
+    #[inline]
+    pub(crate) fn is_writing(&self) -> bool {
+        self.writing.load(Ordering::Acquire)
+    }
+
+    /// Reports the receives that have waited, or leaves them to the thread that sends.
+    #[inline]
+    pub(super) fn hand_on_postponed(self: &Arc<Self>) {
+        if !self.endpoint.postpones() {
+            return;
+        }
+        if self.is_writing() {
+            // Whoever has the token looks for them once more.
+            self.tx.request(|tx| self.transmit_some(tx));
+        } else {
+            self.endpoint.hand_on_postponed();
+        }
+    }
+
+    pub(super) fn give_back(&self, tx: &mut Tx) {
+        if let Some(out) = tx.out.take() {
+            self.endpoint.engine.pool.give_transmit(out);
         }
     }
 
     /// One system call for as much as goes into it.
-    fn write(&self, link: &Link, outgoing: &Outgoing, out: &Transmit) -> io::Result<usize> {
+    fn write(&self, outgoing: &Outgoing, out: &Transmit) -> io::Result<usize> {
         let mut pieces = out.pieces();
         if let (Some(Piece::Staged(range)), None) = (pieces.next(), pieces.next()) {
-            return link.stream.send(&[IoPart::new(out.octets(range.clone()))], false);
+            return self.stream.send(&[IoPart::new(out.octets(range.clone()))], false);
         }
         let mut guards: [Option<Guard<'_>>; GUARDED_PARTS] = [const { None }; GUARDED_PARTS];
         let mut staged_only = true;
@@ -131,7 +195,7 @@ impl Endpoint {
             if let Piece::Memory(source) = piece {
                 staged_only = false;
                 *slot = Some(self.guard(source, false).map_err(|error| {
-                    outgoing.lost(self, out, number, error);
+                    outgoing.lost(&self.endpoint, out, number, error);
                     io::Error::other(error)
                 })?);
             }
@@ -152,7 +216,7 @@ impl Endpoint {
             parts[used] = part;
             used += 1;
         }
-        let sent = link.stream.send(&parts[..used], total < out.len());
+        let sent = self.stream.send(&parts[..used], total < out.len());
         if sent.as_ref().is_err_and(is_bad_address) {
             let gone = guards
                 .iter()
@@ -164,7 +228,7 @@ impl Endpoint {
                 Some((number, bad_address(guards[number].as_ref()?)))
             });
             if let Some((number, error)) = gone {
-                outgoing.lost(self, out, number, error);
+                outgoing.lost(&self.endpoint, out, number, error);
             }
         }
         sent

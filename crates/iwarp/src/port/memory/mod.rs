@@ -1,16 +1,18 @@
-//! Ports whose ends are both in this process: no socket, no system call for octets.
+//! Ports whose ends are both in this process: no socket, no descriptor, no system call for octets.
 //!
 //! A [`MemoryNetwork`] connects hosts, each of which is the [`Network`] of the devices that are
 //! opened on it. Addresses are names: nothing need be configured for them. Loopback addresses are
 //! the host's own. What TCP does, these do as far as a program can tell it within one process: a
-//! port that nobody listens at refuses, a closed port with unread octets resets, an end that closes
+//! port without a listener refuses, a closed port with unread octets resets, an end that closes
 //! is heard behind what it has sent.
 //!
 //! ```text
-//!   pipe      one direction: bounded, with descriptors for input and for room
+//!   pipe      one direction: bounded, wakes its ends
 //!   switch    hosts, and who has which address and port
+//!   datagrams ports that carry packets, and what becomes of these on the way
 //! ```
 
+mod datagrams;
 mod pipe;
 mod switch;
 
@@ -23,11 +25,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use iwarp_os::{EventFd, EventFdKind, FdPlace};
 
+pub use self::datagrams::{MemoryDatagrams, Weather};
+
 use self::pipe::Pipe;
 use self::switch::{Claim, Switch};
 use super::{
     Acceptor, Clock, Descriptors, Ends, IoPart, IoPartMut, Ipv6Listen, Network, Owner, Platform,
-    Port, Reservation, Sharing,
+    Port, Readiness, Reservation, Sharing, Waker, described,
 };
 
 /// Octets that a pipe holds unless something else was asked for.
@@ -40,11 +44,13 @@ const SEGMENT: usize = 1460;
 pub struct MemoryNetwork {
     switch: Arc<Switch>,
     capacity: usize,
+    /// Its ports have descriptors.
+    described: bool,
 }
 
 impl Default for MemoryNetwork {
     fn default() -> Self {
-        Self { switch: Arc::default(), capacity: CAPACITY }
+        Self { switch: Arc::default(), capacity: CAPACITY, described: false }
     }
 }
 
@@ -54,21 +60,29 @@ impl MemoryNetwork {
         Self::default()
     }
 
-    /// The same whose connections hold so many octets in each direction (at least one).
+    /// Has connections hold so many bytes in each direction (at least one).
     #[must_use]
     pub fn with_capacity(self, octets: usize) -> Self {
         Self { capacity: octets.max(1), ..self }
     }
 
+    /// The same whose ports have two descriptors each, which cost system calls: for tests of what
+    /// does with descriptors.
+    #[must_use]
+    pub fn with_descriptors(self) -> Self {
+        Self { described: true, ..self }
+    }
+
     /// The network as the host with that address sees it.
     pub fn host(&self, ip: IpAddr) -> Arc<dyn Network> {
         self.switch.add(ip);
-        Arc::new(Host { network: self.clone(), ip })
+        let host = Arc::new(Host { network: self.clone(), ip });
+        if self.described { described(host, true) } else { host }
     }
 
     /// What a device on that host stands on.
     pub fn platform(&self, ip: IpAddr) -> Platform {
-        Platform { network: self.host(ip), clock: Clock::system() }
+        Platform { network: self.host(ip), clock: Clock::system(), datagrams: None }
     }
 
     /// Connects `from` to whatever listens at `to` on that host.
@@ -80,7 +94,7 @@ impl MemoryNetwork {
         claim: Option<Claim>,
     ) -> io::Result<Box<dyn Port>> {
         let queue = self.switch.listener(host, to).ok_or(io::ErrorKind::ConnectionRefused)?;
-        let (there, back) = (self.pipe()?, self.pipe()?);
+        let (there, back) = (self.pipe(), self.pipe());
         let end = |incoming: &Arc<Pipe>, outgoing: &Arc<Pipe>, local, peer, claim| MemoryPort {
             incoming: Arc::clone(incoming),
             outgoing: Arc::clone(outgoing),
@@ -94,8 +108,8 @@ impl MemoryNetwork {
         Ok(Box::new(ours))
     }
 
-    fn pipe(&self) -> io::Result<Arc<Pipe>> {
-        Ok(Arc::new(Pipe::new(self.capacity)?))
+    fn pipe(&self) -> Arc<Pipe> {
+        Arc::new(Pipe::new(self.capacity))
     }
 }
 
@@ -111,7 +125,7 @@ impl Host {
         ip == self.ip || ip.is_loopback() || ip.is_unspecified()
     }
 
-    /// An address of this host and a port that nobody has, unless both are given.
+    /// An address of this host and a free port, unless both are given.
     fn claim(&self, addr: SocketAddr, sharing: Sharing) -> io::Result<Claim> {
         if !self.has(addr.ip()) {
             return Err(io::ErrorKind::AddrNotAvailable.into());
@@ -161,7 +175,7 @@ impl Network for Host {
 
     fn looped(&self, ip: IpAddr, _: u32) -> io::Result<Box<dyn Port>> {
         let addr = SocketAddr::new(ip, self.network.switch.any_port(self.ip)?);
-        let pipe = self.network.pipe()?;
+        let pipe = self.network.pipe();
         let ends = Ends { local: Some(addr), peer: addr };
         Ok(Box::new(MemoryPort {
             incoming: Arc::clone(&pipe),
@@ -322,7 +336,17 @@ impl Port for MemoryPort {
     }
 
     fn descriptors(&self) -> Descriptors<'_> {
-        Descriptors::two(self.incoming.input(), self.outgoing.room())
+        Descriptors::none()
+    }
+
+    fn readiness(&self) -> Readiness {
+        let (incoming, outgoing) = (self.incoming.readiness(), self.outgoing.readiness());
+        incoming & Readiness::INPUT | outgoing & Readiness::ROOM
+    }
+
+    fn set_waker(&self, waker: Waker) {
+        self.incoming.set_reader(waker.clone());
+        self.outgoing.set_writer(waker);
     }
 
     fn reset_on_close(&self) {

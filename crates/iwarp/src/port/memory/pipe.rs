@@ -2,23 +2,19 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use iwarp_os::{EventFd, EventFdKind, FdPlace, IoPart, IoPartMut};
-
-/// A counter that is as full as it gets cannot be written.
-const FULL: u64 = u64::MAX - 1;
+use crate::port::{IoPart, IoPartMut, Readiness, Waker, WakerSlot};
 
 /// A bounded queue of octets.
 #[derive(Debug)]
 pub(super) struct Pipe {
     state: Mutex<State>,
     capacity: usize,
-    /// Readable while there is something to receive.
-    input: EventFd,
-    /// Writable while there is room.
-    room: EventFd,
+    /// Woken when there is something to receive.
+    reader: WakerSlot,
+    /// Woken when there is room.
+    writer: WakerSlot,
 }
 
 #[derive(Debug, Default)]
@@ -29,93 +25,101 @@ struct State {
     /// Nothing more is received.
     unread: bool,
     reset: bool,
-    /// What the descriptors say.
-    shows_input: bool,
-    shows_full: bool,
 }
 
 impl State {
     fn check(&self) -> io::Result<()> {
         if self.reset { Err(io::ErrorKind::ConnectionReset.into()) } else { Ok(()) }
     }
+
+    /// Errors are room, and the end is input, as with sockets.
+    fn readiness(&self, capacity: usize) -> Readiness {
+        let over = self.reset || self.ended;
+        let mut ready = Readiness::empty();
+        ready.set(Readiness::INPUT, over || !self.octets.is_empty());
+        ready.set(Readiness::ROOM, over || self.unread || self.octets.len() < capacity);
+        ready
+    }
 }
 
 impl Pipe {
-    pub(super) fn new(capacity: usize) -> io::Result<Self> {
-        let counter = || EventFd::new(EventFdKind::Counter, FdPlace::Internal);
-        Ok(Self { state: Mutex::default(), capacity, input: counter()?, room: counter()? })
+    pub(super) fn new(capacity: usize) -> Self {
+        let (reader, writer) = Default::default();
+        Self { state: Mutex::default(), capacity, reader, writer }
     }
 
-    pub(super) fn input(&self) -> BorrowedFd<'_> {
-        self.input.as_fd()
+    /// Whether there is input for its reader, and room for its writer.
+    pub(super) fn readiness(&self) -> Readiness {
+        self.lock().readiness(self.capacity)
     }
 
-    pub(super) fn room(&self) -> BorrowedFd<'_> {
-        self.room.as_fd()
+    /// Its reader is woken by that.
+    pub(super) fn set_reader(&self, waker: Waker) {
+        self.reader.set(waker);
+    }
+
+    /// Its writer is.
+    pub(super) fn set_writer(&self, waker: Waker) {
+        self.writer.set(waker);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the descriptors say what is so. Errors as room, and the end as input, as sockets do.
-    fn show(&self, state: &mut State) -> io::Result<()> {
-        let over = state.reset || state.ended;
-        let input = over || !state.octets.is_empty();
-        if input != std::mem::replace(&mut state.shows_input, input) {
-            if input { self.input.signal()? } else { self.input.drain().map(drop)? }
+    /// Changes the state, and wakes the end for which something is ready that was not.
+    fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.lock();
+        let before = state.readiness(self.capacity);
+        let result = change(&mut state);
+        let begun = state.readiness(self.capacity).difference(before);
+        drop(state);
+        if begun.contains(Readiness::INPUT) {
+            self.reader.wake(Readiness::INPUT);
         }
-        let full = !over && !state.unread && state.octets.len() >= self.capacity;
-        if full != std::mem::replace(&mut state.shows_full, full) {
-            if full { self.room.add(FULL)? } else { self.room.drain().map(drop)? }
+        if begun.contains(Readiness::ROOM) {
+            self.writer.wake(Readiness::ROOM);
         }
-        Ok(())
+        result
     }
 
     pub(super) fn write(&self, parts: &[IoPart<'_>]) -> io::Result<usize> {
-        let mut state = self.lock();
-        state.check()?;
-        if state.ended || state.unread {
-            return Err(io::ErrorKind::BrokenPipe.into());
-        }
-        let room = self.capacity - state.octets.len();
-        if room == 0 {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        let mut octets = Vec::new();
-        let taken = IoPart::gather(parts, &mut octets, room)?;
-        state.octets.try_reserve(taken).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        state.octets.extend(octets);
-        self.show(&mut state)?;
-        Ok(taken)
+        self.change(|state| {
+            state.check()?;
+            if state.ended || state.unread {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+            let room = self.capacity - state.octets.len();
+            if room == 0 {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let mut octets = Vec::new();
+            let taken = IoPart::gather(parts, &mut octets, room)?;
+            state.octets.try_reserve(taken).map_err(|_| io::ErrorKind::OutOfMemory)?;
+            state.octets.extend(octets);
+            Ok(taken)
+        })
     }
 
     pub(super) fn read(&self, parts: &mut [IoPartMut<'_>]) -> io::Result<usize> {
         if parts.iter().all(IoPartMut::is_empty) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let mut state = self.lock();
-        state.check()?;
-        if state.octets.is_empty() {
-            return if state.ended { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) };
-        }
-        let taken = IoPartMut::scatter(parts, state.octets.make_contiguous())?;
-        state.octets.drain(..taken);
-        self.show(&mut state)?;
-        Ok(taken)
+        self.change(|state| {
+            state.check()?;
+            if state.octets.is_empty() {
+                return if state.ended { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) };
+            }
+            let taken = IoPartMut::scatter(parts, state.octets.make_contiguous())?;
+            state.octets.drain(..taken);
+            Ok(taken)
+        })
     }
 
     pub(super) fn has_octets(&self) -> io::Result<bool> {
         let state = self.lock();
         state.check()?;
         Ok(!state.octets.is_empty())
-    }
-
-    fn change(&self, change: impl FnOnce(&mut State)) {
-        let mut state = self.lock();
-        change(&mut state);
-        // Fails only on a descriptor that was closed under us, which says that it is ready.
-        let _ = self.show(&mut state);
     }
 
     /// Nothing more is sent.
@@ -139,35 +143,41 @@ impl Pipe {
 
 #[cfg(all(test, not(model)))]
 mod tests {
-    use std::time::Duration;
-
-    use iwarp_os::Interest;
-    use iwarp_os::poll::wait_ready;
+    use std::sync::Arc;
 
     use super::*;
+    use crate::port::Wake;
 
-    fn ready(pipe: &Pipe) -> (bool, bool) {
-        let fds = [(pipe.input(), Interest::READ), (pipe.room(), Interest::WRITE)];
-        let [input, room] = wait_ready(fds, Some(Duration::ZERO)).unwrap();
-        (input, room)
+    #[derive(Debug, Default)]
+    struct Woken(Mutex<Vec<Readiness>>);
+
+    impl Wake for Woken {
+        fn wake(&self, what: Readiness) {
+            self.0.lock().unwrap().push(what);
+        }
     }
 
     #[test]
-    fn descriptors_say_what_is_so() {
-        let pipe = Pipe::new(4).unwrap();
-        assert_eq!(ready(&pipe), (false, true));
+    fn readiness_is_what_is_so_and_what_begins_is_told() {
+        let (input, room) = (Readiness::INPUT, Readiness::ROOM);
+        let pipe = Pipe::new(4);
+        let ends = [Arc::new(Woken::default()), Arc::new(Woken::default())];
+        pipe.set_reader(Waker::new(Arc::clone(&ends[0]) as Arc<dyn Wake>));
+        pipe.set_writer(Waker::new(Arc::clone(&ends[1]) as Arc<dyn Wake>));
+        let told = || ends.each_ref().map(|end| std::mem::take(&mut *end.0.lock().unwrap()));
+        assert_eq!((pipe.readiness(), told()), (room, [vec![], vec![]]));
         assert_eq!(pipe.write(&[IoPart::new(b"ab"), IoPart::new(b"cde")]).unwrap(), 4);
-        assert_eq!(ready(&pipe), (true, false));
+        assert_eq!((pipe.readiness(), told()), (input, [vec![input], vec![]]));
         let full = pipe.write(&[IoPart::new(b"f")]).unwrap_err();
         assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
         let mut octets = [0; 3];
         assert_eq!(pipe.read(&mut [IoPartMut::new(&mut octets)]).unwrap(), 3);
         assert_eq!(&octets, b"abc");
-        assert_eq!(ready(&pipe), (true, true));
+        assert_eq!((pipe.readiness(), told()), (input | room, [vec![], vec![room]]));
         assert_eq!(pipe.read(&mut [IoPartMut::new(&mut octets)]).unwrap(), 1);
-        assert_eq!(ready(&pipe), (false, true));
+        assert_eq!((pipe.readiness(), told()), (room, [vec![], vec![]]));
         pipe.end();
-        assert_eq!(ready(&pipe), (true, true));
+        assert_eq!((pipe.readiness(), told()), (input | room, [vec![input], vec![]]));
         assert_eq!(pipe.read(&mut [IoPartMut::new(&mut octets)]).unwrap(), 0);
         pipe.reset();
         let reset = pipe.read(&mut [IoPartMut::new(&mut octets)]).unwrap_err();

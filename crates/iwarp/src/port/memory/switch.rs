@@ -54,7 +54,7 @@ impl Ports {
         })
     }
 
-    /// A port that nobody has at any address.
+    /// A port that is free at every address.
     fn any(&mut self) -> io::Result<u16> {
         for _ in FIRST_ANY..=u16::MAX {
             let port = self.next_any;
@@ -183,7 +183,7 @@ impl Drop for Claim {
         };
         let gone = ports.entries.swap_remove(place);
         drop(hosts);
-        // With the connections that nobody took, which have claims of their own.
+        // With the connections that were never accepted, which have claims of their own.
         drop(gone);
     }
 }

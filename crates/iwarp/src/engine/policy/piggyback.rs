@@ -7,68 +7,62 @@
 //! vain sends what waits, and where the worker had to do so, as the program went elsewhere, it is
 //! not done again for a long time.
 
-use crate::engine::penalty::Penalty;
-use crate::engine::sync::{AtomicBool, AtomicU32, Ordering};
+use super::penalty::Penalty;
+use super::table::HABIT;
 
-/// Acknowledgements in a row that would have had company, before one waits.
-const ENOUGH: u32 = 4;
-
-/// What was learned of one stream. All of it is a hint: races between threads cost some time at
-/// worst.
+/// What was learned of one stream.
 #[derive(Debug)]
-pub(crate) struct Piggyback {
+pub(super) struct Piggyback {
     /// An acknowledgement has been due since so many polls in vain, whether it waits or went out.
-    since: AtomicU32,
-    due: AtomicBool,
-    waits: AtomicBool,
+    since: u32,
+    due: bool,
+    waits: bool,
     /// Those in a row that were followed by a post.
-    score: AtomicU32,
+    score: u32,
     /// Acknowledgements go out at once after the worker had to send one.
     penalty: Penalty,
 }
 
 impl Piggyback {
-    pub(crate) fn new() -> Self {
-        Self {
-            since: AtomicU32::new(0),
-            due: AtomicBool::new(false),
-            waits: AtomicBool::new(false),
-            score: AtomicU32::new(0),
-            penalty: Penalty::new(),
-        }
+    pub(super) const fn new() -> Self {
+        Self { since: 0, due: false, waits: false, score: 0, penalty: Penalty::new() }
     }
 
     /// The peer is to be told what was received, after so many polls in vain. Whether that waits.
-    pub(crate) fn is_to_wait(&self, polls: u32) -> bool {
-        if self.due.load(Ordering::Relaxed) && self.since.load(Ordering::Relaxed) != polls {
-            self.score.store(0, Ordering::Relaxed);
+    pub(super) fn is_to_wait(&mut self, polls: u32) -> bool {
+        self.settle();
+        if self.due && self.since != polls {
+            self.score = 0;
         }
-        self.since.store(polls, Ordering::Relaxed);
-        self.due.store(true, Ordering::Relaxed);
-        if self.score.load(Ordering::Relaxed) < ENOUGH || self.penalty.applies() {
-            return false;
-        }
-        self.waits.store(true, Ordering::Relaxed);
-        true
+        self.since = polls;
+        self.due = true;
+        self.waits = self.score >= HABIT && !self.penalty.applies();
+        self.waits
     }
 
     /// The program has posted a message.
-    pub(crate) fn posted(&self, polls: impl FnOnce() -> u32) {
-        if !self.due.load(Ordering::Relaxed) {
+    #[inline]
+    pub(super) fn posted(&mut self, polls: impl FnOnce() -> u32) {
+        if !std::mem::replace(&mut self.due, false) {
             return;
         }
-        self.due.store(false, Ordering::Relaxed);
-        let soon = self.since.load(Ordering::Relaxed) == polls();
-        let score = if soon { self.score.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
-        self.score.store(score, Ordering::Relaxed);
+        self.settle();
+        let soon = self.since == polls();
+        self.score = if soon { self.score.saturating_add(1) } else { 0 };
     }
 
-    /// What waited goes out, by the program's own doing or because the worker sees to it.
-    pub(crate) fn released(&self, by_worker: bool) {
-        if !self.waits.load(Ordering::Relaxed) || !self.waits.swap(false, Ordering::Relaxed) {
-            return;
+    /// What waited before has gone out by the program's own doing, or it would have been said.
+    fn settle(&mut self) {
+        if std::mem::replace(&mut self.waits, false) {
+            self.penalty.judge(false);
         }
-        self.penalty.judge(by_worker);
+    }
+
+    /// The worker had to see to what waited.
+    pub(super) fn found_by_worker(&mut self) {
+        if std::mem::replace(&mut self.waits, false) {
+            self.penalty.judge(true);
+        }
     }
 }
 
@@ -78,8 +72,8 @@ mod tests {
 
     /// A program that has answered messages for a while.
     fn answering() -> Piggyback {
-        let piggyback = Piggyback::new();
-        for poll in 0..ENOUGH {
+        let mut piggyback = Piggyback::new();
+        for poll in 0..HABIT {
             assert!(!piggyback.is_to_wait(poll));
             piggyback.posted(|| poll);
         }
@@ -88,19 +82,18 @@ mod tests {
 
     #[test]
     fn an_acknowledgement_waits_for_the_answer_of_a_program_that_answers() {
-        let piggyback = answering();
+        let mut piggyback = answering();
         for poll in 0..10 {
             assert!(piggyback.is_to_wait(poll));
             piggyback.posted(|| poll);
-            piggyback.released(false);
         }
     }
 
     #[test]
     fn a_program_that_only_receives_is_left_alone() {
-        let piggyback = Piggyback::new();
+        let mut piggyback = Piggyback::new();
         assert!((0..100).all(|poll| !piggyback.is_to_wait(poll)));
-        let piggyback = answering();
+        let mut piggyback = answering();
         assert!(piggyback.is_to_wait(0));
         // It has stopped answering: what waited went out with a poll in vain.
         assert!((1..100).all(|poll| !piggyback.is_to_wait(poll)));
@@ -108,7 +101,7 @@ mod tests {
 
     #[test]
     fn an_answer_after_a_poll_in_vain_is_late() {
-        let piggyback = Piggyback::new();
+        let mut piggyback = Piggyback::new();
         for poll in 0..100 {
             assert!(!piggyback.is_to_wait(poll));
             piggyback.posted(|| poll + 1);
@@ -117,12 +110,12 @@ mod tests {
 
     #[test]
     fn what_the_worker_had_to_send_does_not_wait_again_soon() {
-        let piggyback = answering();
+        let mut piggyback = answering();
         let mut waited = 0;
         for _ in 0..10_000 {
             if piggyback.is_to_wait(0) {
                 waited += 1;
-                piggyback.released(true);
+                piggyback.found_by_worker();
             }
             piggyback.posted(|| 0);
         }

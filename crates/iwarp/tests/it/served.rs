@@ -1,8 +1,6 @@
-//! Programs that are served by what they do anyway: those that spin on memory by their posts,
-//! those that post much by their polls; and nobody is left waiting who does neither. In virtual time:
-//! programs take turns, and turns of workers are counted.
-
-mod common;
+//! Programs that are served by what they do anyway: those that spin on memory by their posts, those
+//! that post much by their polls; and a program that does neither is not left waiting. In virtual
+//! time: programs take turns, and turns of workers are counted.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -176,7 +174,7 @@ fn what_was_posted_together_goes_out_when_the_program_sleeps() {
 
 #[test]
 fn queues_of_several_workers_may_share_a_channel() {
-    let device = Device::with_options(Options { workers: 3, ..Options::default() }).unwrap();
+    let device = Device::with_options(Options::new().workers(3)).unwrap();
     let channel = device.create_comp_channel().unwrap();
     let queues: Vec<_> = (0..9).map(|_| device.create_cq(8, Some(&channel)).unwrap()).collect();
     let mut numbers: Vec<_> = queues.iter().map(iwarp::CompletionQueue::number).collect();

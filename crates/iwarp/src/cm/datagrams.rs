@@ -1,0 +1,255 @@
+//! Datagram services: an end asks for the queue pair of one, another answers. Nothing remains of it
+//! but what both know then.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use iwarp_roce::cm::{
+    Answer, EventKind as News, Listen, RejectReason, Request, Resolve, Resolved, ServiceId,
+    SidrStatus, Unreachable,
+};
+use iwarp_roce::wire::{GSI_QP, Path, Transport, source_port};
+use iwarp_types::{AddressVector, QpId, Time};
+
+use crate::cm::EventKind;
+use crate::cm::id::{IdCore, WeakId};
+use crate::cm::outgoing::{PATIENCE, PAUSES};
+use crate::engine::manager::{Communication, ConnectionManager, Host, Listening, Party};
+use crate::engine::now;
+use crate::engine::sync::Mutex;
+use crate::engine::timers::Alarm;
+
+/// A question of this end's, until it is answered.
+pub(crate) struct Question {
+    id: WeakId,
+    manager: Arc<ConnectionManager>,
+    ends: Ends,
+    service: ServiceId,
+    private_data: Vec<u8>,
+    knocks: Knocks,
+    slot: Mutex<Slot>,
+}
+
+enum Slot {
+    /// It is being asked, or is going to be.
+    Starting(Option<Alarm>),
+    Here {
+        _communication: Communication,
+    },
+    Over,
+}
+
+impl Question {
+    pub(crate) fn new(
+        id: WeakId,
+        manager: Arc<ConnectionManager>,
+        ends: Ends,
+        service: ServiceId,
+        private_data: &[u8],
+    ) -> Arc<Self> {
+        let private_data = private_data.to_vec();
+        let (knocks, slot) = (Knocks::begin(&id), Mutex::new(Slot::Starting(None)));
+        Arc::new(Self { id, manager, ends, service, private_data, knocks, slot })
+    }
+
+    /// Asks. What comes of it may be told before this returns.
+    pub(crate) fn ask(self: &Arc<Self>) -> io::Result<()> {
+        let resolve = Resolve {
+            path: self.ends.path(),
+            service: self.service,
+            source_port: Some(self.ends.local.port()),
+            private_data: &self.private_data,
+        };
+        let party = Arc::downgrade(self);
+        let communication = Communication::resolve(&self.manager, &resolve, party)?;
+        let mut slot = self.slot.lock();
+        let mut before = None;
+        if matches!(*slot, Slot::Starting(None)) {
+            let here = Slot::Here { _communication: communication };
+            before = Some(std::mem::replace(&mut *slot, here));
+        }
+        drop(slot);
+        drop(before);
+        Ok(())
+    }
+
+    /// Asks again, if that is not too late: the peer's program may be about to offer the service.
+    fn ask_again(self: &Arc<Self>) -> bool {
+        let weak = Arc::downgrade(self);
+        let again = move || {
+            let Some(question) = weak.upgrade() else { return };
+            let is_wanted = {
+                let mut slot = question.slot.lock();
+                match &mut *slot {
+                    Slot::Starting(alarm) => {
+                        *alarm = None;
+                        true
+                    }
+                    Slot::Here { .. } | Slot::Over => false,
+                }
+            };
+            if is_wanted && let Err(error) = question.ask() {
+                question.answered(EventKind::Unreachable(error));
+            }
+        };
+        let Some(alarm) = self.knocks.again(&self.id, Box::new(again)) else { return false };
+        let mut slot = self.slot.lock();
+        let before = match &*slot {
+            Slot::Over => Slot::Starting(Some(alarm)),
+            _ => std::mem::replace(&mut *slot, Slot::Starting(Some(alarm))),
+        };
+        drop(slot);
+        drop(before);
+        true
+    }
+
+    fn answered(self: &Arc<Self>, kind: EventKind) {
+        self.cancel();
+        if let Some(id) = self.id.upgrade() {
+            id.answered(self, kind);
+        }
+    }
+
+    /// Nobody wants to know any more.
+    pub(crate) fn cancel(&self) {
+        let before = std::mem::replace(&mut *self.slot.lock(), Slot::Over);
+        drop(before);
+    }
+}
+
+/// How often a peer at which nobody listens is asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Knocks {
+    began: Time,
+}
+
+impl Knocks {
+    pub(crate) fn begin(id: &WeakId) -> Self {
+        Self { began: id.upgrade().map_or_else(now, |id| id.engine().timers.now()) }
+    }
+
+    /// Calls `what` after a pause; `None` where enough was tried.
+    pub(crate) fn again(&self, id: &WeakId, what: Box<dyn FnOnce() + Send>) -> Option<Alarm> {
+        let id = id.upgrade()?;
+        let timers = &id.engine().timers;
+        let now = timers.now();
+        let waited = now.0.saturating_sub(self.began.0);
+        let (first, last) = PAUSES;
+        (waited < PATIENCE).then(|| timers.at(now.plus((waited / 8).clamp(first, last)), what))
+    }
+}
+
+impl Party for Question {
+    fn happened(self: Arc<Self>, what: News) {
+        let kind = match what {
+            News::Resolved(resolved) => {
+                let Resolved { path, qp, qkey, private_data } = *resolved;
+                EventKind::ServiceFound {
+                    private_data: private_data.to_vec(),
+                    address: path.address,
+                    qp,
+                    qkey,
+                }
+            }
+            News::Unreachable(Unreachable::Service(SidrStatus::NoService)) if self.ask_again() => {
+                return;
+            }
+            News::Unreachable(Unreachable::Service(status)) => {
+                EventKind::ServiceRefused { status: status.code() }
+            }
+            News::Unreachable(_) => EventKind::Unreachable(io::ErrorKind::TimedOut.into()),
+            // Nothing else is said of a question.
+            _ => return,
+        };
+        self.answered(kind);
+    }
+}
+
+/// Where an id and its peer are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ends {
+    pub(crate) local: SocketAddr,
+    pub(crate) peer: SocketAddr,
+    pub(crate) traffic_class: u8,
+}
+
+impl Ends {
+    /// The way to the peer's connection manager.
+    pub(crate) fn path(&self) -> Path {
+        let (local, peer) = (self.local.ip().to_canonical(), self.peer.ip().to_canonical());
+        let address =
+            AddressVector { traffic_class: self.traffic_class, ..AddressVector::new(local, peer) };
+        Path::new(address, source_port(0, GSI_QP, GSI_QP))
+    }
+}
+
+/// A question of a peer's that waits for the program's answer.
+pub(crate) struct Inquiry {
+    communication: Communication,
+    pub(crate) local: SocketAddr,
+    pub(crate) peer: SocketAddr,
+}
+
+impl Inquiry {
+    /// Says which queue pair has the service.
+    pub(crate) fn answer(self, qp: u32, qkey: u32, private_data: &[u8]) -> io::Result<()> {
+        self.communication.answer(&Answer { qp: QpId(qp), qkey, private_data })
+    }
+
+    pub(crate) fn reject(self, private_data: &[u8]) -> io::Result<()> {
+        self.communication.reject(RejectReason::Consumer, private_data)
+    }
+}
+
+/// A datagram service that a program offers.
+pub(crate) struct Serving {
+    _listening: Listening,
+    _reception: Arc<Reception>,
+}
+
+impl Serving {
+    pub(crate) fn start(
+        manager: &Arc<ConnectionManager>,
+        id: WeakId,
+        local: SocketAddr,
+        service: ServiceId,
+        backlog: usize,
+    ) -> io::Result<Self> {
+        let address = Some(local.ip().to_canonical()).filter(|ip| !ip.is_unspecified());
+        let listen = Listen { service, address, transport: Transport::Ud, header: true, backlog };
+        let reception = Arc::new(Reception(id));
+        let host = Arc::downgrade(&reception);
+        Ok(Self { _listening: manager.listen(&listen, host)?, _reception: reception })
+    }
+}
+
+/// The program, which gets questions as events of its id.
+struct Reception(WeakId);
+
+impl Host for Reception {
+    fn requested(self: Arc<Self>, communication: Communication, request: Box<Request>) {
+        let Self(listener) = &*self;
+        let Request { path, service, peer, private_data, .. } = *request;
+        let port = service.port().map_or(0, |(_, port)| port);
+        let (address, its_port) = peer.unwrap_or((path.address.destination, 0));
+        let inquiry = Inquiry {
+            communication,
+            local: SocketAddr::new(path.address.source, port),
+            peer: SocketAddr::new(address, its_port),
+        };
+        let (private_data, address) = (private_data.to_vec(), path.address);
+        let mut waiting = Some(inquiry);
+        // Its last reference must not go under the lock.
+        let Some(of) = listener.upgrade() else { return };
+        let space = of.space();
+        listener.with_channel(|channel| {
+            let Some(inquiry) = waiting.take() else { return };
+            let id = IdCore::inquired(channel, inquiry, space);
+            let kind = EventKind::ServiceRequest { private_data, address };
+            channel.push_request(id, listener.clone(), kind);
+        });
+        // Outside of the lock: dropping it says no.
+        drop(waiting);
+    }
+}

@@ -1,0 +1,105 @@
+//! What the worker and callers do for a poll set, as its hand-over says.
+//!
+//! These are the decisions of the worker's loop and of callers that block or go to sleep, apart from
+//! what they are carried out with: the model checker runs them on an epoll and timers of its own.
+
+use crate::engine::handover::{Cause, Duty, Handover};
+use crate::flaw::{self, Flaw};
+
+/// Rounds in which a poll set is served before others get their turn.
+const SERVE_ROUNDS: usize = 16;
+
+/// A poll set, and what can be done about it.
+pub(crate) trait Attended {
+    fn handover(&self) -> &Handover;
+    /// The time by which its hand-over goes.
+    fn nanos(&self) -> u64;
+    /// Has its own epoll report all there is: callers that tried a stream itself may have silenced
+    /// it.
+    fn unsilence(&self);
+    /// The worker's epoll reports it once from now on, at once if something is ready.
+    fn report_once(&self);
+    /// The worker looks at it again at that time.
+    fn look_again(&self, at: u64);
+    /// The worker moves whatever is ready.
+    fn serve(&self) -> Served;
+}
+
+/// What the worker has done for something.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Served {
+    /// Something was ready and is moved.
+    pub(crate) moved: bool,
+    /// Something may be, and callers of another group look after it.
+    pub(crate) left: bool,
+}
+
+/// The worker looks at a poll set.
+pub(crate) fn look_after(set: &(impl Attended + ?Sized), cause: Cause) {
+    match set.handover().worker_turn(set.nanos(), cause) {
+        Duty::Serve => serve(set, cause),
+        duty => follow(set, duty),
+    }
+}
+
+fn follow(set: &(impl Attended + ?Sized), duty: Duty) {
+    match duty {
+        Duty::Watch(at) => set.look_again(at),
+        Duty::Arm => arm(set),
+        Duty::Serve | Duty::Leave => {}
+    }
+}
+
+fn serve(set: &(impl Attended + ?Sized), cause: Cause) {
+    let handover = set.handover();
+    let mut left = false;
+    for round in 0..SERVE_ROUNDS {
+        let served = set.serve();
+        left = served.left;
+        if !served.moved {
+            break;
+        }
+        if round == 0 && cause == Cause::Time {
+            handover.was_late();
+        }
+        if handover.is_leased(set.nanos()) {
+            break;
+        }
+    }
+    if left {
+        return follow(set, handover.watch_beside(set.nanos()));
+    }
+    handover.served();
+    if !flaw::is(Flaw::ServedNotArmed) {
+        arm(set);
+    }
+}
+
+/// Lets a poll set wake the worker, at once if something is ready.
+fn arm(set: &(impl Attended + ?Sized)) {
+    set.unsilence();
+    set.report_once();
+}
+
+/// A caller blocks on a poll set from now on.
+pub(crate) fn enter(set: &(impl Attended + ?Sized)) {
+    set.handover().enter();
+    set.unsilence();
+}
+
+/// A caller blocks on it no more.
+pub(crate) fn leave(set: &(impl Attended + ?Sized)) {
+    if set.handover().leave(set.nanos()) {
+        arm(set);
+    }
+}
+
+/// A caller goes to sleep elsewhere: from now on the worker serves the poll set at once.
+pub(crate) fn leave_to_worker(set: &(impl Attended + ?Sized)) {
+    if set.handover().end_lease() && !flaw::is(Flaw::SleeperArmsNothing) {
+        arm(set);
+    }
+}
+
+#[cfg(all(test, model))]
+mod model;

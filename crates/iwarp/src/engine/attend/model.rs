@@ -1,0 +1,444 @@
+//! The worker's decisions, the hand-over, the silence of the only stream and the ready list, beside a
+//! model of what they are carried out with: the worker's one-shot epoll, its timers and a bell. In
+//! all interleavings.
+
+use loom::sync::Arc;
+use loom::thread;
+
+use super::{Attended, Served, enter, leave, leave_to_worker, look_after};
+use crate::engine::handover::{Cause, Handover, Silence};
+use crate::engine::policy::table::LEASE;
+use crate::engine::ready_list::{Bell, ReadyList};
+use crate::engine::sync::{AtomicBool, Mutex, Ordering};
+
+/// Turns of the worker of which more show that it spins. It looks 16 times where the word that says
+/// what callers do has remained behind them, as it rarely may.
+const SPINNING: u32 = 12 + 16;
+/// The only stream.
+const STREAM: u64 = 7;
+
+/// What the kernel and the worker's timers hold.
+#[derive(Default)]
+struct Outside {
+    armed: bool,
+    /// The worker's epoll has reported the group, which disarmed it.
+    fired: bool,
+    timer: bool,
+    /// The group's own epoll does not have its stream.
+    without_stream: bool,
+    /// The group's own epoll reports the stream, which has a descriptor.
+    readable: bool,
+    /// It reports the bell.
+    rings: bool,
+    /// Turns of the worker, to show that it does not spin.
+    turns: u32,
+}
+
+impl Outside {
+    fn settle(&mut self) {
+        if self.armed && (self.readable && !self.without_stream || self.rings) {
+            self.armed = false;
+            self.fired = true;
+        }
+    }
+}
+
+struct ModelBell(Arc<Mutex<Outside>>);
+
+impl Bell for ModelBell {
+    fn ring(&self) {
+        let mut outside = self.0.lock();
+        outside.rings = true;
+        outside.settle();
+    }
+
+    fn silence(&self) {
+        self.0.lock().rings = false;
+    }
+}
+
+/// By what the stream says that octets have come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Port {
+    Described,
+    Woken,
+}
+
+struct World {
+    port: Port,
+    handover: Handover,
+    list: ReadyList<ModelBell>,
+    /// Taken before `outside`, as the group's lock is held while its epoll is changed.
+    silence: Mutex<Silence>,
+    outside: Arc<Mutex<Outside>>,
+    /// Octets wait in the stream without a descriptor.
+    input: AtomicBool,
+    /// The token of the group's driver.
+    driver: Mutex<()>,
+}
+
+/// The world at a time.
+struct At<'a>(&'a World, u64);
+
+impl Attended for At<'_> {
+    fn handover(&self) -> &Handover {
+        &self.0.handover
+    }
+
+    fn nanos(&self) -> u64 {
+        self.1
+    }
+
+    fn unsilence(&self) {
+        self.0.unsilence();
+    }
+
+    fn report_once(&self) {
+        let mut outside = self.0.outside.lock();
+        outside.armed = true;
+        outside.settle();
+    }
+
+    fn look_again(&self, _: u64) {
+        self.0.outside.lock().timer = true;
+    }
+
+    fn serve(&self) -> Served {
+        self.0.unsilence_for_driver();
+        Served { moved: self.0.drive(false), left: false }
+    }
+}
+
+impl World {
+    fn new(port: Port) -> Arc<Self> {
+        let outside = Outside { armed: true, ..Outside::default() };
+        let outside = Arc::new(Mutex::new(outside));
+        let list = ReadyList::new(ModelBell(Arc::clone(&outside)));
+        let world = Self {
+            port,
+            handover: Handover::new(),
+            list,
+            silence: Mutex::new(Silence::default()),
+            outside,
+            input: AtomicBool::new(false),
+            driver: Mutex::new(()),
+        };
+        if port == Port::Woken {
+            world.list.add(STREAM).unwrap();
+            // Nothing has come yet.
+            world.drive(false);
+            let mut outside = world.outside.lock();
+            (outside.armed, outside.fired) = (true, false);
+        }
+        Arc::new(world)
+    }
+
+    /// One that callers look after: the worker watches.
+    fn watched(port: Port) -> Arc<Self> {
+        let world = Self::new(port);
+        world.handover.lease(0);
+        world.octets_arrive();
+        assert!(world.worker(1));
+        world.drive(false);
+        world
+    }
+
+    /// A thread needs the group's epoll from now on.
+    fn unsilence(&self) {
+        match self.port {
+            Port::Described => self.unsilence_for_driver(),
+            Port::Woken => self.list.listen(),
+        }
+    }
+
+    /// As a driver has it that looks at the epoll: the list it looks at in any case.
+    fn unsilence_for_driver(&self) {
+        if self.port == Port::Woken {
+            return;
+        }
+        let mut silence = self.silence.lock();
+        if silence.end() {
+            let mut outside = self.outside.lock();
+            outside.without_stream = false;
+            outside.settle();
+        }
+    }
+
+    /// A caller has tried the stream often, and again so often since the epoll was needed.
+    fn silence(&self) {
+        for _ in 0..2 {
+            let mut silence = self.silence.lock();
+            if silence.begin(&self.handover) {
+                self.outside.lock().without_stream = true;
+            }
+        }
+    }
+
+    fn is_silenced(&self) -> bool {
+        self.outside.lock().without_stream
+    }
+
+    fn octets_arrive(&self) {
+        match self.port {
+            Port::Described => {
+                let mut outside = self.outside.lock();
+                outside.readable = true;
+                outside.settle();
+            }
+            Port::Woken => {
+                self.input.store(true, Ordering::Release);
+                self.list.put(STREAM);
+            }
+        }
+    }
+
+    fn octets_wait(&self) -> bool {
+        self.input.load(Ordering::Acquire) || self.outside.lock().readable
+    }
+
+    /// Moves what is ready, unless another thread drives.
+    fn drive(&self, as_caller: bool) -> bool {
+        let Some(_driver) = self.driver.try_lock() else { return false };
+        if self.port == Port::Described {
+            return std::mem::take(&mut self.outside.lock().readable);
+        }
+        let mut moved = false;
+        for _ in 0..self.list.len() {
+            let Some(stream) = self.list.take() else { break };
+            if self.input.swap(false, Ordering::AcqRel) {
+                moved = true;
+                if self.input.load(Ordering::Acquire) {
+                    self.list.put(stream);
+                }
+            }
+        }
+        if as_caller {
+            self.list.hush(|| self.handover.is_watched());
+        }
+        moved
+    }
+
+    fn caller_blocks_and_leaves(&self) {
+        enter(&At(self, 0));
+        assert!(!self.is_silenced(), "the caller is not woken");
+        let call = self.handover.call();
+        self.drive(true);
+        drop(call);
+        leave(&At(self, 0));
+    }
+
+    fn poll(&self) {
+        let mut call = self.handover.poll();
+        self.handover.lease(1);
+        self.drive(true);
+        call.found_nothing();
+    }
+
+    /// A caller polls, arms the queue and goes to sleep on a descriptor of its own.
+    fn caller_polls_and_sleeps(&self) {
+        self.poll();
+        leave_to_worker(&At(self, 1));
+    }
+
+    /// A caller tries the stream, more often than it takes to silence it.
+    fn caller_polls_for_long(&self) {
+        self.handover.lease(2);
+        self.drive(true);
+        if self.port == Port::Described {
+            self.silence();
+        }
+    }
+
+    /// A thread that polls sleeps on the group's epoll for a moment.
+    fn caller_naps(&self) {
+        self.silence.lock().will_sleep();
+        self.unsilence();
+        assert!(!self.is_silenced(), "the caller is not woken");
+        self.silence.lock().has_slept();
+    }
+
+    /// One turn of the worker, if it has a reason. False when it would sleep for ever.
+    fn worker(&self, now: u64) -> bool {
+        let cause = {
+            let mut outside = self.outside.lock();
+            outside.turns += 1;
+            if std::mem::take(&mut outside.fired) {
+                Cause::Fired
+            } else if std::mem::take(&mut outside.timer) {
+                Cause::Time
+            } else {
+                return false;
+            }
+        };
+        look_after(&At(self, now), cause);
+        true
+    }
+
+    /// All callers have gone: the worker alone must find what is left, and then sleep.
+    fn end(&self) {
+        while self.worker(u64::MAX / 2) {}
+        assert!(!self.octets_wait(), "octets wait and no thread will look");
+        let outside = self.outside.lock();
+        assert!(outside.armed, "the group is not armed");
+        assert!(!outside.without_stream, "the group is armed without its stream");
+        assert!(outside.turns < SPINNING, "the worker spins");
+    }
+}
+
+/// Octets arrive while a caller does that, and the worker looks at these times.
+fn beside_the_worker(port: Port, call: fn(&World), looks: &'static [u64]) -> Arc<World> {
+    let world = World::new(port);
+    let caller = {
+        let world = Arc::clone(&world);
+        thread::spawn(move || call(&world))
+    };
+    let worker = {
+        let world = Arc::clone(&world);
+        thread::spawn(move || {
+            for now in looks {
+                world.worker(*now);
+            }
+        })
+    };
+    world.octets_arrive();
+    caller.join().unwrap();
+    worker.join().unwrap();
+    world
+}
+
+/// Complete exploration takes hours; every known bug of this kind needs two preemptions.
+fn explore(preemptions: usize, run: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(run);
+}
+
+fn caller_leaves(port: Port) {
+    beside_the_worker(port, World::caller_blocks_and_leaves, &[1, 2]).end();
+}
+
+#[test]
+fn no_wake_up_is_lost_when_a_caller_leaves() {
+    explore(5, || caller_leaves(Port::Described));
+}
+
+#[test]
+fn nor_is_that_of_a_port_without_a_descriptor() {
+    explore(5, || caller_leaves(Port::Woken));
+}
+
+#[test]
+fn no_wake_up_is_lost_between_two_callers() {
+    explore(3, || {
+        let world = World::new(Port::Described);
+        world.octets_arrive();
+        let callers: Vec<_> = (0..2)
+            .map(|_| {
+                let world = Arc::clone(&world);
+                thread::spawn(move || world.caller_blocks_and_leaves())
+            })
+            .collect();
+        world.worker(1);
+        world.octets_arrive();
+        for caller in callers {
+            caller.join().unwrap();
+        }
+        world.end();
+    });
+}
+
+fn caller_sleeps(port: Port) {
+    let world = beside_the_worker(port, World::caller_polls_and_sleeps, &[2, 3]);
+    world.octets_arrive();
+    assert!(world.outside.lock().fired, "what arrives now waits for a timer");
+    world.end();
+}
+
+/// A caller that sleeps elsewhere is not left to a timer.
+#[test]
+fn a_caller_that_sleeps_is_served_at_once() {
+    explore(5, || caller_sleeps(Port::Described));
+}
+
+#[test]
+fn so_is_one_with_a_port_without_a_descriptor() {
+    explore(4, || caller_sleeps(Port::Woken));
+}
+
+fn caller_computes(port: Port) {
+    let world = beside_the_worker(port, World::poll, &[0, 2]);
+    world.octets_arrive();
+    world.end();
+}
+
+/// A caller polls once, and calls no more.
+#[test]
+fn what_comes_after_a_poll_is_served() {
+    explore(5, || caller_computes(Port::Described));
+    explore(4, || caller_computes(Port::Woken));
+}
+
+/// A caller polls, and the bell is hushed; another one goes to sleep on the group's epoll.
+#[test]
+fn a_caller_that_blocks_is_woken_by_a_port_without_a_descriptor() {
+    explore(5, || {
+        let world = World::new(Port::Woken);
+        // The worker only watches.
+        world.poll();
+        world.octets_arrive();
+        world.worker(0);
+        let poller = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || world.poll())
+        };
+        let sleeper = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                enter(&At(&world, 0));
+                world.drive(true);
+            })
+        };
+        world.octets_arrive();
+        poller.join().unwrap();
+        sleeper.join().unwrap();
+        let rings = world.outside.lock().rings;
+        assert!(rings || !world.octets_wait(), "octets wait, and the caller sleeps");
+        leave(&At(&world, 0));
+        world.end();
+    });
+}
+
+/// A caller that does that beside one that polls for long, and the worker, finds the stream in the
+/// epoll.
+fn beside_one_that_polls(port: Port, call: fn(&World)) {
+    let world = World::watched(port);
+    let others: Vec<_> = [call, World::caller_polls_for_long]
+        .into_iter()
+        .map(|call| {
+            let world = Arc::clone(&world);
+            thread::spawn(move || call(&world))
+        })
+        .collect();
+    world.octets_arrive();
+    world.worker(LEASE);
+    for other in others {
+        other.join().unwrap();
+    }
+    world.octets_arrive();
+    world.end();
+}
+
+#[test]
+fn no_stream_is_silenced_under_a_caller_that_blocks() {
+    explore(3, || beside_one_that_polls(Port::Described, World::caller_blocks_and_leaves));
+}
+
+#[test]
+fn no_stream_is_silenced_under_a_caller_that_sleeps_elsewhere() {
+    explore(3, || beside_one_that_polls(Port::Described, World::caller_polls_and_sleeps));
+}
+
+#[test]
+fn no_stream_is_silenced_under_a_caller_that_naps() {
+    explore(3, || beside_one_that_polls(Port::Described, World::caller_naps));
+}

@@ -1,0 +1,147 @@
+//! A stream leaves its queue pair, or is told to end.
+
+use std::sync::Arc;
+
+use iwarp_types::{QpState, TransitionError};
+
+use super::{Ended, Endpoint, Locked};
+use crate::engine::any_core::AnyCore;
+use crate::engine::link::Link;
+use crate::engine::live::Connection;
+
+impl Connection for Endpoint {
+    fn id(&self) -> u32 {
+        self.id()
+    }
+
+    fn hold_back_receives(&self) {
+        self.core.lock().program.exits = true;
+    }
+
+    fn end(self: Arc<Self>) {
+        self.hear_out();
+        self.end_by(|_| true, AnyCore::disconnect);
+    }
+}
+
+impl Endpoint {
+    /// Changes the state; going to Reset drops the stream.
+    pub(crate) fn modify(self: &Arc<Self>, to: QpState) -> Result<(), TransitionError> {
+        self.hold_back_no_more();
+        let dropped = {
+            let mut core = self.core.lock();
+            let was_connected = core.core.is_connected();
+            let mut dropped = None;
+            if to == QpState::Reset {
+                dropped = core.link.take();
+                core.connection = 0;
+            }
+            core.core.modify(to)?;
+            if to == QpState::Reset {
+                self.forget_work(&mut core);
+                Self::speak_either(&mut core);
+                core.undecided = None;
+            }
+            self.hand_on(&mut core);
+            if was_connected && !core.core.is_connected() {
+                core.program.ended(Ended::Closed);
+            }
+            dropped
+        };
+        if to == QpState::Reset {
+            let mux = self.core.lock().mux.take();
+            if let Some(mux) = mux {
+                mux.forget(self);
+            }
+        }
+        if let Some(link) = dropped {
+            link.stream().reset_on_close();
+            link.detach();
+            self.engine.live.remove(self);
+        }
+        self.carry_on();
+        Ok(())
+    }
+
+    /// Ends the connection in good order.
+    pub(crate) fn disconnect(self: &Arc<Self>) {
+        self.hold_back_no_more();
+        self.hear_out();
+        self.end_by(|_| true, AnyCore::disconnect);
+    }
+
+    /// The same, unless the queue pair has another connection by now.
+    pub(crate) fn disconnect_if(self: &Arc<Self>, connection: u64) {
+        self.hold_back_no_more();
+        self.hear_out();
+        self.end_by(|core| core.connection == connection, AnyCore::disconnect);
+    }
+
+    /// Takes in what has come by now. A program may leave on a message of which another thread has
+    /// yet to see what stands behind it: the peer's question whether it was received.
+    fn hear_out(self: &Arc<Self>) {
+        if !self.is_connected() {
+            return;
+        }
+        if let Some(link) = self.link() {
+            link.deliver();
+            link.settle_receiving();
+        }
+    }
+
+    /// No connection could be had.
+    pub(crate) fn unreachable(self: &Arc<Self>) {
+        self.end_by(|core| core.link.is_none(), AnyCore::unreachable);
+    }
+
+    /// Ends the connection with a reset.
+    pub(crate) fn abort(self: &Arc<Self>) {
+        self.end_by(|_| true, AnyCore::abort);
+    }
+
+    fn end_by(
+        self: &Arc<Self>,
+        which: impl FnOnce(&Locked) -> bool,
+        end: impl FnOnce(&mut AnyCore),
+    ) {
+        {
+            let mut core = self.core.lock();
+            if !which(&core) {
+                return;
+            }
+            let was_connected = core.core.is_connected();
+            end(&mut core.core);
+            self.hand_on(&mut core);
+            // The core tells what the peer did, not what it was told to do itself.
+            if was_connected {
+                core.program.ended(Ended::Closed);
+            }
+        }
+        self.carry_on();
+    }
+
+    /// The program is done with the queue pair. What it was told is sent goes out still.
+    pub(crate) fn abandon(self: &Arc<Self>) {
+        self.core.lock().program.gone = true;
+        self.disconnect();
+    }
+
+    /// The stream is closed.
+    pub(crate) fn link_closed(self: &Arc<Self>, link: &Arc<Link>) {
+        let mut core = self.core.lock();
+        if core.link.as_ref().is_some_and(|mine| Arc::ptr_eq(mine, link)) {
+            core.link = None;
+            self.engine.live.remove(self);
+        }
+    }
+
+    /// The queue pair is as new: nothing completes of what was posted before.
+    fn forget_work(&self, core: &mut Locked) {
+        self.send_cq.forget(self.send_owner);
+        self.recv_cq.forget(self.recv_owner);
+        core.program.postponed.forget();
+        core.sends.reset();
+        core.receives.reset();
+        self.return_borrowed();
+    }
+}

@@ -1,0 +1,37 @@
+//! How a connection ended, and who is told.
+
+use iwarp_types::Reason;
+
+/// What happens to a connection, for whoever made it. Called with the queue pair locked: take
+/// a note, nothing more.
+pub(crate) trait Observer: Send + Sync {
+    /// The peer's first message unit was validated (only on the accepting side).
+    fn first_heard(&self) {}
+    /// The stream ended, in whatever way.
+    fn disconnected(&self, why: Ended);
+}
+
+/// How a connection ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Ended {
+    /// In good order, by the peer or by this side.
+    Closed,
+    /// The peer broke it off, and said why (in iWARP by a Terminate).
+    Terminated(Reason),
+    /// This side found a fault, and told the peer this reason (in iWARP by a Terminate).
+    Fault(Reason),
+    /// The transport broke.
+    Lost,
+}
+
+impl std::fmt::Display for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Closed => f.write_str("the connection was closed in good order"),
+            Self::Terminated(why) => write!(f, "the peer terminated the connection: {why}"),
+            Self::Fault(why) => write!(f, "the peer broke a rule: {why}"),
+            Self::Lost => f.write_str("the connection broke"),
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What the events of a core turn into: completions, asynchronous events, calls of the observer.
+
+use std::sync::Arc;
+
+use iwarp_types::{Cause, Core, Event, Protocol, Reason, WcStatus, WorkCompletion};
+
+use super::{Ended, Endpoint, Locked, Program};
+use crate::engine::any_core::AnyCore;
+use crate::engine::event::AsyncEvent;
+use crate::engine::link::Link;
+use crate::engine::slots::SendSlots;
+use crate::engine::sync::Ordering;
+
+impl Endpoint {
+    /// Calls `work`, which places octets. A stream that others end meanwhile flushes its work
+    /// requests only afterwards: what was reported flushed is not written to any more.
+    pub(crate) fn receiving(&self, work: impl FnOnce()) {
+        self.placing.begin();
+        work();
+        if self.placing.end() {
+            self.hand_on(&mut self.core.lock());
+        }
+    }
+
+    /// Hands the core's events on. A completion queue that is full loses no other's stream: the
+    /// queue pair whose completion it was fails (RFC 5042 §6.4.6).
+    #[inline]
+    pub(super) fn hand_on(&self, locked: &mut Locked) {
+        let Locked { core, sends, program, link, .. } = locked;
+        match core {
+            AnyCore::Iwarp(qp) => self.hand_on_of(qp, sends, program, link),
+            AnyCore::Other(core) => self.hand_on_of(&mut **core, sends, program, link),
+            AnyCore::Datagram(core) => self.hand_on_of(&mut **core, sends, program, link),
+        }
+    }
+
+    #[inline]
+    pub(super) fn hand_on_of(
+        &self,
+        core: &mut (impl Core + ?Sized),
+        sends: &mut SendSlots,
+        program: &mut Program,
+        link: &Option<Arc<Link>>,
+    ) {
+        if !core.has_events() {
+            return;
+        }
+        if !core.is_connected() && self.placing.withholds() {
+            return;
+        }
+        let mut overrun = false;
+        loop {
+            while let Some(event) = core.poll_event() {
+                overrun |= !self.hand_on_one(event, sends, program, link.as_deref());
+            }
+            if !overrun || !core.is_connected() {
+                return;
+            }
+            core.fail_locally("completion queue overrun");
+            overrun = false;
+        }
+    }
+
+    /// False when a completion queue was full.
+    #[inline(always)]
+    fn hand_on_one<T: Into<Reason>, F: Cause>(
+        &self,
+        event: Event<T, F>,
+        sends: &mut SendSlots,
+        program: &mut Program,
+        link: Option<&Link>,
+    ) -> bool {
+        match event {
+            Event::SilentSends(count) => sends.pass_over(count),
+            Event::SendCompleted(completion) => {
+                let slots = sends.report();
+                return program.gone || self.send_cq.push(completion, self.send_owner, slots);
+            }
+            Event::ReceiveCompleted(completion) => return self.received(completion, program),
+            Event::FirstHeard => {
+                if let Some(observer) = &program.observer {
+                    observer.first_heard();
+                } else if link.is_none() && !program.gone {
+                    self.events.push(AsyncEvent::CommunicationEstablished { qp: self.id() });
+                }
+            }
+            Event::OtherDevice => self.report_other_device(link),
+            Event::Disconnected => program.ended(Ended::Closed),
+            Event::Terminated(reason) => {
+                let reason = reason.into();
+                self.report_terminate(link, reason, None);
+                // Over RoCE v2 a work request tells of it.
+                if reason.protocol() != Protocol::Roce {
+                    self.report_fatal(program);
+                }
+                program.ended(Ended::Terminated(reason));
+            }
+            Event::Fault(fault) => {
+                if let Some((addr, remote)) = fault.bad_address() {
+                    self.report_bad_address(addr, remote, program);
+                } else {
+                    let reason = fault.reason();
+                    self.report_terminate(link, reason, Some(&fault));
+                    match reason.protocol() {
+                        Protocol::Roce => self.report_refusal(reason, program),
+                        _ if reason.is_refused_access() => self.report_access_error(program),
+                        _ => self.report_fatal(program),
+                    }
+                }
+                program.ended(Ended::Fault(fault.reason()));
+            }
+            Event::Lost => program.ended(Ended::Lost),
+            Event::SendQueueDrained => {
+                self.events.push(AsyncEvent::SendQueueDrained { qp: self.id() });
+            }
+            Event::LastReceiveReached => {
+                self.events.push(AsyncEvent::LastReceiveReached { qp: self.id() });
+            }
+        }
+        true
+    }
+
+    /// The program itself ends what it has posted, be it in an exit handler.
+    pub(super) fn hold_back_no_more(&self) {
+        let program = &mut self.core.lock().program;
+        if std::mem::take(&mut program.exits) {
+            for completion in std::mem::take(&mut program.held_back) {
+                self.received(completion, program);
+            }
+        }
+    }
+
+    /// False when the completion queue was full.
+    fn received(&self, completion: WorkCompletion, program: &mut Program) -> bool {
+        if program.exits && completion.status == WcStatus::Flushed {
+            program.held_back.push(completion);
+            return true;
+        }
+        if program.postponed.is_next() && program.postponed.push(&completion) {
+            self.postpones.store(true, Ordering::Relaxed);
+            return true;
+        }
+        self.report_receive(completion, program)
+    }
+
+    /// False when the completion queue was full.
+    #[inline(always)]
+    pub(super) fn report_receive(&self, completion: WorkCompletion, program: &Program) -> bool {
+        if self.srq.is_some() {
+            self.borrowed.fetch_sub(1, Ordering::Relaxed);
+        }
+        if program.gone {
+            if let Some(srq) = &self.srq {
+                srq.returned().add(1);
+            }
+            return true;
+        }
+        self.recv_cq.push(completion, self.recv_owner, 1)
+    }
+}

@@ -1,0 +1,177 @@
+//! Packets, as the device's datagram port brings and takes them: those of a core over datagrams, and
+//! those by which a queue pair that may speak iWARP or RoCE v2 finds out what its peer speaks.
+
+use std::io;
+use std::sync::{Arc, Weak};
+
+use iwarp_roce::DatagramCore;
+use iwarp_roce::wire::{Burst, Counters, Packet, Path};
+use iwarp_types::{Core, Time, Wanted};
+
+use super::{Endpoint, Locked};
+use crate::engine::any_core::AnyCore;
+use crate::engine::sync::Ordering;
+
+/// Is told, once, that the peer of a queue pair speaks RoCE v2. Called without the queue pair's
+/// lock.
+pub(crate) trait Ear: Send + Sync {
+    /// The peer has said so.
+    fn heard_roce(&self);
+}
+
+/// A queue pair that does not know yet what its peer speaks.
+pub(super) struct Undecided {
+    ear: Weak<dyn Ear>,
+    /// The peer is to be asked.
+    asks: bool,
+}
+
+impl Endpoint {
+    /// From now on `ear` is told when the peer turns out to speak RoCE v2, until the queue pair
+    /// [stops listening](Self::stop_listening).
+    pub(crate) fn listen_for_roce(self: &Arc<Self>, ear: Weak<dyn Ear>) -> io::Result<()> {
+        self.core.lock().undecided = Some(Undecided { ear, asks: false });
+        self.listen_for_datagrams().inspect_err(|_| self.core.lock().undecided = None)
+    }
+
+    /// Asks the peer what it speaks, if it listens.
+    pub(crate) fn ask_for_roce(self: &Arc<Self>) {
+        let mux = {
+            let mut locked = self.core.lock();
+            match &mut locked.undecided {
+                Some(undecided) => undecided.asks = true,
+                None => return,
+            }
+            locked.mux.clone()
+        };
+        if let Some(mux) = mux {
+            mux.transmit(self);
+        }
+    }
+
+    /// It is known what the peer speaks, or it does not matter any more.
+    pub(crate) fn stop_listening(&self) {
+        let mux = {
+            let mut locked = self.core.lock();
+            locked.undecided = None;
+            if locked.core.is_datagram() { None } else { locked.mux.take() }
+        };
+        if let Some(mux) = mux {
+            mux.forget(self);
+        }
+    }
+
+    /// From now on a core for datagrams gets those that come to the port for its number, as does one
+    /// that listens; nothing for any other core.
+    pub(crate) fn listen_for_datagrams(self: &Arc<Self>) -> io::Result<()> {
+        let is_new = {
+            let locked = self.core.lock();
+            let may = locked.core.is_datagram() || locked.undecided.is_some();
+            may && locked.mux.is_none()
+        };
+        if !is_new {
+            return Ok(());
+        }
+        iwarp_mem::afford()?;
+        iwarp_mem::keep_fault_handler();
+        // One whose number leads nowhere has no peers.
+        let mux = Arc::clone(self.number.mux().ok_or(io::ErrorKind::InvalidInput)?);
+        mux.serve(self)?;
+        // Two threads of a program may do this at once: the one that comes first serves.
+        let mut core = self.core.lock();
+        core.mux.get_or_insert(mux);
+        Ok(())
+    }
+
+    /// Whether there are packets to be sent.
+    pub(crate) fn wants_packets(&self) -> bool {
+        self.with(|core| core.wanted()) != Wanted::Nothing
+    }
+
+    /// Builds packets. Whether there are more.
+    pub(crate) fn fill(&self, burst: &mut Burst, now: Time) -> bool {
+        let mut locked = self.core.lock();
+        let Locked { core, undecided, alternative, .. } = &mut *locked;
+        match core {
+            AnyCore::Datagram(core) => core.transmit(burst, now, &*self.engine.memory),
+            AnyCore::Iwarp(_) => {
+                if let (Some(undecided), Some(alternative)) = (undecided, alternative)
+                    && std::mem::take(&mut undecided.asks)
+                {
+                    alternative.probe(core.state()).ask(burst);
+                }
+                return false;
+            }
+            AnyCore::Other(_) => return false,
+        }
+        let more = core.wanted() != Wanted::Nothing;
+        self.hand_on(&mut locked);
+        if locked.core.may_want_time() {
+            self.wants_timer.store(true, Ordering::Relaxed);
+        }
+        more
+    }
+
+    /// Takes packets for the queue pair's number: the first, and those that `more` brings. Whether
+    /// there are packets to be sent then.
+    pub(crate) fn take_packets<'a>(
+        &self,
+        (path, packet): (Path, Packet<'a>),
+        now: Time,
+        mut more: impl FnMut() -> Option<(Path, Packet<'a>)>,
+    ) -> bool {
+        if let Some(wants) = self.give_core((path, packet), now, &mut more) {
+            return wants;
+        }
+        let Some(ear) = self.ear_for(&packet, &path) else { return false };
+        ear.heard_roce();
+        // It is the first of the connection.
+        self.give_core((path, packet), now, &mut more).unwrap_or(false)
+    }
+
+    /// What its core has counted since the last call, if it is one over datagrams.
+    pub(crate) fn take_counters(&self) -> Counters {
+        self.with(|core| match core {
+            AnyCore::Datagram(core) => core.take_counters(),
+            AnyCore::Iwarp(_) | AnyCore::Other(_) => Counters::default(),
+        })
+    }
+
+    /// A packet that came by `path` tells that the network is congested.
+    pub(crate) fn slow_down(&self, path: &Path, now: Time) {
+        self.with(|core| {
+            if let AnyCore::Datagram(core) = core {
+                core.congested(path, now);
+            }
+        });
+    }
+
+    /// `None` where the core takes no packets.
+    fn give_core<'a>(
+        &self,
+        (mut path, mut packet): (Path, Packet<'a>),
+        now: Time,
+        more: &mut impl FnMut() -> Option<(Path, Packet<'a>)>,
+    ) -> Option<bool> {
+        let memory = &*self.engine.memory;
+        self.with(|core| {
+            let AnyCore::Datagram(core) = core else { return None };
+            loop {
+                core.receive(&packet, &path, now, memory, self.pool());
+                match more() {
+                    Some(next) => (path, packet) = next,
+                    None => return Some(core.wanted() != Wanted::Nothing),
+                }
+            }
+        })
+    }
+
+    /// Who is to be told of what the packet proves.
+    #[cold]
+    fn ear_for(&self, packet: &Packet<'_>, path: &Path) -> Option<Arc<dyn Ear>> {
+        let locked = self.core.lock();
+        let (undecided, alternative) = (locked.undecided.as_ref()?, locked.alternative.as_ref()?);
+        let probe = alternative.probe(locked.core.state());
+        if probe.is_proof(packet, path) { undecided.ear.upgrade() } else { None }
+    }
+}

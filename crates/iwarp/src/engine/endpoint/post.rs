@@ -1,0 +1,170 @@
+//! What programs post, and the calls that post and then await an answer or deliver what waits.
+
+use std::sync::Arc;
+
+use iwarp_types::{PostError, RecvRequest, SendRequest};
+
+use super::{Endpoint, Locked};
+use crate::engine::link::Link;
+use crate::engine::policy::habits::{Advice, Post};
+use crate::engine::policy::table::{FEW, PAUSE};
+use crate::engine::poll_set::By;
+
+/// How a list of requests was posted: up to the one that was refused.
+pub(crate) type Posted = Result<(), (usize, PostError)>;
+
+impl Locked {
+    fn post_send(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
+        if !self.sends.has_room() {
+            return Err(PostError::QueueFull);
+        }
+        self.core.post_send(request)?;
+        self.sends.take();
+        Ok(())
+    }
+
+    fn post_recv(&mut self, request: &RecvRequest<'_>) -> Result<(), PostError> {
+        // With a shared queue it has none of its own, and says so itself.
+        if !self.receives.has_room() && !self.shares {
+            return Err(PostError::QueueFull);
+        }
+        self.core.post_recv(request)?;
+        self.receives.take();
+        Ok(())
+    }
+}
+
+impl Endpoint {
+    /// Posts requests in order until one is refused; sends what can be sent at once.
+    pub(crate) fn post_send(self: &Arc<Self>, requests: &[SendRequest<'_>]) -> Posted {
+        let (result, posted) = self.post(requests, Locked::post_send, |locked| {
+            let Some(link) = locked.link.clone() else { return Err(locked.mux.clone()) };
+            Ok((link, locked.habits.posted(&Seen { endpoint: self, requests })))
+        });
+        match posted {
+            Ok((link, advice)) => {
+                if let Advice::Hold(now) = advice {
+                    self.send_cq.group().note_hold(now);
+                    self.recv_cq.group().handover.lease_in_full(now);
+                    link.hold();
+                    return result;
+                }
+                link.transmit();
+                if advice == Advice::SendAndAwait {
+                    self.await_answer(&link);
+                }
+            }
+            Err(Some(mux)) => mux.transmit(self),
+            Err(None) => {}
+        }
+        result
+    }
+
+    /// Posts in order until one is refused, and says which; then what `also` makes of it before
+    /// others have the lock.
+    fn post<R, T>(
+        &self,
+        requests: &[R],
+        post: impl Fn(&mut Locked, &R) -> Result<(), PostError>,
+        also: impl FnOnce(&mut Locked) -> T,
+    ) -> (Posted, T) {
+        let mut core = self.core.lock();
+        let mut numbered = requests.iter().enumerate();
+        let result = numbered.try_for_each(|(number, request)| {
+            post(&mut core, request).map_err(|error| (number, error))
+        });
+        self.hand_on(&mut core);
+        let also = also(&mut core);
+        (result, also)
+    }
+
+    /// The program spins on memory until the peer answers: receives in its stead. The worker stays
+    /// away meanwhile, and until the program has had time to post again.
+    fn await_answer(&self, link: &Link) {
+        let start = self.nanos();
+        let groups = self.groups();
+        groups.iter().for_each(|group| group.handover.lease_in_full(start));
+        let arrivals = || self.core.lock().core.arrivals();
+        let before = arrivals();
+        let mut tries = 0;
+        let came = loop {
+            groups[0].drive(By::Post);
+            if arrivals() != before {
+                break true;
+            }
+            if link.is_closed() || self.nanos() - start > PAUSE {
+                break false;
+            }
+            tries += 1;
+            if tries > FEW {
+                self.engine.clock.yield_now();
+            }
+        };
+        self.core.lock().habits.awaited(came);
+        if !came {
+            groups.iter().for_each(|group| group.leave_to_worker());
+        }
+    }
+
+    pub(crate) fn post_recv(self: &Arc<Self>, requests: &[RecvRequest<'_>]) -> Posted {
+        let (result, waiting) = self.post(requests, Locked::post_recv, |core| {
+            let waiting = core.core.has_parked() || core.core.is_stalled();
+            if waiting { core.link.clone() } else { None }
+        });
+        if let Some(link) = waiting {
+            link.deliver();
+        }
+        result
+    }
+
+    /// There may be receives in the shared receive queue, for which messages wait here.
+    pub(super) fn deliver_parked(self: &Arc<Self>) {
+        if let Some(link) = self.link()
+            && self.has_parked()
+        {
+            link.deliver();
+        }
+    }
+
+    /// Whether messages wait for receives.
+    pub(crate) fn has_parked(&self) -> bool {
+        self.parks && self.with(|core| core.has_parked() || core.is_stalled())
+    }
+
+    /// Has the shared receive queue call when it has receives, if messages wait for some. False
+    /// when it has some already.
+    pub(crate) fn await_receives(self: &Arc<Self>) -> bool {
+        match &self.srq {
+            Some(srq) if self.has_parked() => srq.await_receives(self),
+            _ => true,
+        }
+    }
+}
+
+/// A program that posts, as its habits are seen by.
+struct Seen<'a> {
+    endpoint: &'a Endpoint,
+    requests: &'a [SendRequest<'a>],
+}
+
+impl Post for Seen<'_> {
+    fn now(&self) -> u64 {
+        self.endpoint.nanos()
+    }
+
+    fn octets(&self) -> usize {
+        self.requests.iter().map(|request| request.payload.len() as usize).sum()
+    }
+
+    fn is_asleep(&self) -> bool {
+        self.endpoint.is_asleep()
+    }
+
+    fn polls(&self) -> u32 {
+        self.endpoint.send_cq.group().polls.all()
+    }
+
+    fn polls_in_vain(&self) -> u32 {
+        self.endpoint.polls_in_vain()
+    }
+}

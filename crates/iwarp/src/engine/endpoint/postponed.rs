@@ -1,0 +1,90 @@
+//! Receives that are reported a moment after they have completed.
+//!
+//! What a program has sent completes before its peer's answer comes, as far as a program with a card
+//! can tell: the card has the acknowledgement first. Here the thread that sends may still be on its
+//! way back from the system call when the answer is there, and then another thread receives it. That
+//! thread leaves the receive to the one that sends. Nor does a program that sleeps wake up and answer
+//! before all that came together was looked at: behind a message there may be the question whether it
+//! arrived, and the reply to that goes out first.
+
+use std::sync::Arc;
+
+use iwarp_proto::qp::{Qp, Shared};
+use iwarp_types::WorkCompletion;
+
+use super::{Endpoint, Link};
+use crate::engine::sync::Ordering;
+
+/// See the [module](self).
+#[derive(Default)]
+pub(super) struct Postponed {
+    completions: Vec<WorkCompletion>,
+    /// Those that complete now are to wait.
+    pub(super) more: bool,
+}
+
+impl Postponed {
+    /// Whether the next one is to wait: it keeps those behind it.
+    #[inline]
+    pub(super) fn is_next(&self) -> bool {
+        self.more || !self.completions.is_empty()
+    }
+
+    /// False where there is no memory to keep it in.
+    #[cold]
+    pub(super) fn push(&mut self, completion: &WorkCompletion) -> bool {
+        let has_room = self.completions.try_reserve(1).is_ok();
+        if has_room {
+            self.completions.push(*completion);
+        }
+        has_room
+    }
+
+    /// There was a reset.
+    pub(super) fn forget(&mut self) {
+        self.completions.clear();
+    }
+}
+
+/// The endpoint, for the thread that takes apart what has come on a stream. It calls
+/// [`Link::hand_on_postponed`] afterwards.
+pub(crate) struct Receiving<'a>(pub(crate) &'a Endpoint);
+
+impl Shared for Receiving<'_> {
+    #[inline]
+    fn with<R>(&self, f: impl FnOnce(&mut Qp) -> R) -> R {
+        self.0.with_iwarp(f, true)
+    }
+}
+
+impl Endpoint {
+    /// Whether receives that complete now are to wait.
+    #[inline]
+    pub(super) fn is_to_postpone(&self, link: Option<&Arc<Link>>) -> bool {
+        self.recv_cq.is_asleep() || link.is_some_and(|link| link.is_writing())
+    }
+
+    /// Whether some wait.
+    #[inline]
+    pub(crate) fn postpones(&self) -> bool {
+        self.postpones.load(Ordering::Relaxed)
+    }
+
+    /// Reports those that wait.
+    #[cold]
+    pub(crate) fn hand_on_postponed(&self) {
+        let mut locked = self.core.lock();
+        self.postpones.store(false, Ordering::Relaxed);
+        let mut completions = std::mem::take(&mut locked.program.postponed.completions);
+        let mut overrun = false;
+        for completion in completions.drain(..) {
+            overrun |= !self.report_receive(completion, &locked.program);
+        }
+        // Its memory serves the next.
+        locked.program.postponed.completions = completions;
+        if overrun && locked.core.is_connected() {
+            locked.core.fail_locally("completion queue overrun");
+            self.hand_on(&mut locked);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What programs and their users are told of a connection that ended before its time.
+
+use iwarp_roce::reasons;
+use iwarp_types::{Cause, Reason};
+
+use super::{Endpoint, Program};
+use crate::engine::event::AsyncEvent;
+use crate::engine::link::Link;
+use crate::engine::options::Personality;
+use crate::report;
+
+impl Endpoint {
+    /// Writes down why a connection ended before its time.
+    #[cold]
+    pub(super) fn report_terminate(
+        &self,
+        link: Option<&Link>,
+        reason: Reason,
+        fault: Option<&dyn Cause>,
+    ) {
+        let peer = link.map(|link| tracing::field::display(link.stream().ends().name()));
+        let (qp, code, meaning) = (self.id(), reason.notation(), reason.name());
+        let hint = reason.is_no_receive().then(|| self.hint_on_receives(fault.is_some())).flatten();
+        match fault {
+            Some(fault) => {
+                report!(
+                    WARN,
+                    qp,
+                    peer,
+                    %code,
+                    meaning,
+                    %fault,
+                    hint,
+                    "this end terminated the connection"
+                );
+            }
+            None => {
+                report!(WARN, qp, peer, %code, meaning, hint, "the peer terminated the connection");
+            }
+        }
+    }
+
+    /// perftest's ib_send_bw, for one, has credits where its own end is an RNIC, and waits for ever
+    /// for those of a peer that is none.
+    #[cold]
+    pub(super) fn report_other_device(&self, link: Option<&Link>) {
+        let peer = link.map(|link| tracing::field::display(link.stream().ends().name()));
+        let (here, there) = match self.engine.options.personality {
+            Personality::Iwarp => ("iwarp", "roce"),
+            Personality::Roce => ("roce", "iwarp"),
+        };
+        report!(
+            burst 1,
+            WARN,
+            peer,
+            "the device is {here} here and {there} at the peer: where the programs do not \
+             understand each other, give both ends the same --personality"
+        );
+    }
+
+    /// What to try when a Send found no receive, which over InfiniBand would have waited.
+    fn hint_on_receives(&self, here: bool) -> Option<&'static str> {
+        match (here, self.engine.options.personality) {
+            (true, Personality::Iwarp) => Some(
+                "a message came before its receive was posted: try --personality roce \
+                 (IWARP_PERSONALITY=roce), with which messages wait",
+            ),
+            (true, Personality::Roce) => None,
+            (false, _) => Some(
+                "a message came before the peer had posted its receive: try --personality roce \
+                 (IWARP_PERSONALITY=roce) there, with which messages wait",
+            ),
+        }
+    }
+
+    /// Once for each stream, which has ended by it.
+    pub(super) fn report_bad_address(&self, addr: u64, remote: bool, program: &Program) {
+        let qp = self.id();
+        let whose = if remote { "the peer's access to" } else { "a request of the program's with" };
+        report!(
+            WARN,
+            "queue pair {qp:#08x}: {whose} address {addr:#x} failed, as the memory was unmapped, \
+             protected or truncated while it was registered: connection terminated",
+        );
+        match remote {
+            true => self.report_access_error(program),
+            false => self.report_fatal(program),
+        }
+    }
+
+    /// The peer wanted what it may not or cannot have.
+    pub(super) fn report_access_error(&self, program: &Program) {
+        if !program.gone {
+            self.events.push(AsyncEvent::QpAccessError { qp: self.id() });
+        }
+    }
+
+    /// Says what the program is told where a queue pair that speaks RoCE v2 ends by what this end
+    /// found.
+    #[cold]
+    pub(super) fn report_refusal(&self, reason: Reason, program: &Program) {
+        let qp = self.id();
+        let event = match reason {
+            reasons::INVALID_REQUEST => AsyncEvent::QpRequestError { qp },
+            reasons::REMOTE_ACCESS => AsyncEvent::QpAccessError { qp },
+            // A work request tells of it.
+            reasons::BAD_RESPONSE | reasons::LOCAL_MEMORY => return,
+            _ => return self.report_fatal(program),
+        };
+        if !program.gone {
+            self.events.push(event);
+        }
+    }
+
+    pub(super) fn report_fatal(&self, program: &Program) {
+        if !program.gone {
+            self.events.push(AsyncEvent::QpFatal { qp: self.id() });
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! A datagram port that many queue pairs share: who reads it ([`receive`]) and who writes it
+//! ([`send`]), and which multicast groups it has joined ([`groups`]).
+//!
+//! It is a member of the poll groups of all queue pairs that it serves, so whatever thread drives
+//! one of them moves the packets of all: the port cannot say whose a packet is before it is read.
+
+mod groups;
+mod numbers;
+mod receive;
+mod send;
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Weak};
+
+use iwarp_mem::OutOfMemory;
+use iwarp_os::{Interest, PerProcess, Ready};
+use iwarp_roce::cm::MAD_LEN;
+use iwarp_roce::wire::Path;
+
+use self::groups::Groups;
+use self::receive::Rx;
+use self::send::{Tx, Waiting};
+use crate::engine::Engine;
+use crate::engine::counted::Counted;
+use crate::engine::endpoint::Endpoint;
+use crate::engine::group::{Awaited, Group, Member, Memberships};
+use crate::engine::gsi::{Care, Gsi};
+use crate::engine::link::{LinkWaker, ready_of};
+use crate::engine::poll_set::By;
+use crate::engine::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
+use crate::engine::token::Token;
+use crate::port::{Clock, DatagramPort, Descriptors, Shared};
+use crate::report;
+
+/// The port has no room.
+const BLOCKED: u32 = 1;
+/// The poll groups wait for room.
+const AWAITS_ROOM: u32 = 2;
+/// Queue pairs wait for the pace.
+const PACED: u32 = 4;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Mux {
+    port: Box<dyn DatagramPort>,
+    /// Queue pair 1, and what else the process has of the port.
+    gsi: Arc<Gsi>,
+    clock: Clock,
+    counted: Counted,
+    rx: Token<Rx>,
+    tx: Token<Tx>,
+    /// Queue pairs that have something to send.
+    waiting: Waiting,
+    /// Whose packets these are, by number.
+    queue_pairs: Mutex<HashMap<u32, Weak<Endpoint>>>,
+    groups: Groups,
+    flags: AtomicU32,
+    /// Of a port without a descriptor.
+    waker: Option<Arc<LinkWaker>>,
+    memberships: Memberships,
+    /// How many queue pairs have brought it into a group, by the number of the group.
+    users: Mutex<HashMap<u64, usize>>,
+}
+
+/// Where a device keeps the one that it uses, from the first queue pair on that needs it.
+#[derive(Debug, Default)]
+pub(crate) struct MuxPlace {
+    used: Mutex<Option<Used>>,
+    /// None could be had, which takes its time to find out.
+    failed: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Used {
+    mux: Arc<Mux>,
+    _care: Care,
+    /// Reads a port whose share has nothing but the port to hear from, also where no queue pair does.
+    group: Option<Arc<Group>>,
+}
+
+impl Used {
+    fn new(mux: Arc<Mux>, engine: &Engine) -> io::Result<Self> {
+        let care = Care::new(&mux.gsi, &engine.worker)?;
+        let mut used = Self { mux, _care: care, group: None };
+        if !used.mux.gsi.hears() {
+            let group = Group::new(&engine.worker, engine.options.without)?;
+            used.mux.enter(&group)?;
+            used.group = Some(group);
+        }
+        Ok(used)
+    }
+}
+
+impl Drop for Used {
+    fn drop(&mut self) {
+        if let Some(group) = &self.group {
+            self.mux.exit(group);
+        }
+    }
+}
+
+/// The one of all devices of this process, where the port is shared by processes.
+static OF_PROCESS: PerProcess<Mutex<Weak<Mux>>> = PerProcess::new();
+
+impl MuxPlace {
+    /// The one there is, or another that is opened. May wait for some seconds then.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` where the device has no datagrams; those of taking a share of the port, which
+    /// are told the user as well.
+    pub(crate) fn open(&self, engine: &Engine) -> io::Result<Arc<Mux>> {
+        self.try_open(engine).inspect_err(|error| {
+            report!(burst 1, WARN, "no UD or UC queue pair can be made, nor RC over RoCE v2: {error}");
+        })
+    }
+
+    /// Likewise, for those that do without where there is none: they try once.
+    pub(crate) fn open_if_any(&self, engine: &Engine) -> Option<Arc<Mux>> {
+        if self.failed.load(Ordering::Relaxed) {
+            return None;
+        }
+        let opened = self.try_open(engine);
+        if let Err(error) = &opened {
+            self.failed.store(true, Ordering::Relaxed);
+            report!(burst 1, INFO, "RC queue pairs speak iWARP only: {error}");
+        }
+        opened.ok()
+    }
+
+    fn try_open(&self, engine: &Engine) -> io::Result<Arc<Mux>> {
+        let mut place = self.used.lock();
+        if let Some(used) = &*place {
+            return Ok(Arc::clone(&used.mux));
+        }
+        let network = engine.datagrams.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+        // One without threads lives in a time of its own.
+        let mux = if network.is_of_process() && engine.clock.as_manual().is_none() {
+            let mut of_process = OF_PROCESS.get().lock();
+            match of_process.upgrade() {
+                Some(mux) => mux,
+                None => {
+                    let opened = Mux::of(engine)?;
+                    *of_process = Arc::downgrade(&opened);
+                    opened
+                }
+            }
+        } else {
+            Mux::of(engine)?
+        };
+        *place = Some(Used::new(Arc::clone(&mux), engine)?);
+        Ok(mux)
+    }
+}
+
+impl Awaited for Mux {
+    fn descriptors(&self) -> Descriptors<'_> {
+        self.port.descriptors()
+    }
+
+    fn waker(&self) -> Option<&LinkWaker> {
+        self.waker.as_deref()
+    }
+
+    fn interest(&self) -> Interest {
+        match self.flags.load(Ordering::Relaxed) & AWAITS_ROOM {
+            0 => Interest::READ,
+            _ => Interest::READ | Interest::WRITE,
+        }
+    }
+}
+
+impl Mux {
+    fn of(engine: &Engine) -> io::Result<Arc<Self>> {
+        Ok(Self::new(engine.open_datagrams()?, engine.clock.clone()))
+    }
+
+    fn new((port, share): Shared, clock: Clock) -> Arc<Self> {
+        Arc::new(Self {
+            gsi: Arc::new(Gsi::new(share)),
+            waker: LinkWaker::of_datagrams(&*port),
+            tx: Token::new(Tx::new(&*port)),
+            clock,
+            counted: Counted::open(),
+            port,
+            rx: Token::new(Rx::new()),
+            waiting: Waiting::default(),
+            queue_pairs: Mutex::default(),
+            groups: Groups::default(),
+            flags: AtomicU32::new(0),
+            memberships: Memberships::default(),
+            users: Mutex::default(),
+        })
+    }
+
+    /// Queue pair 1.
+    pub(crate) const fn gsi(&self) -> &Arc<Gsi> {
+        &self.gsi
+    }
+
+    /// Sends a management datagram from queue pair 1, now or when there is room. It leaves from this
+    /// port, whatever source port the path has.
+    pub(crate) fn send_mad(self: &Arc<Self>, path: &Path, mad: &[u8; MAD_LEN]) {
+        self.gsi.push(path, mad);
+        if self.users.lock().is_empty() {
+            // Nobody would notice that there is room.
+            self.end_blocking();
+        }
+        self.transmit_waiting();
+    }
+
+    pub(crate) const fn memberships(&self) -> &Memberships {
+        &self.memberships
+    }
+
+    /// From now on packets for the queue pair are handed to it, by whatever thread drives its poll
+    /// groups.
+    pub(crate) fn serve(self: &Arc<Self>, endpoint: &Arc<Endpoint>) -> io::Result<()> {
+        {
+            let mut queue_pairs = self.queue_pairs.lock();
+            queue_pairs.try_reserve(1).map_err(|_| OutOfMemory)?;
+            queue_pairs.insert(endpoint.id(), Arc::downgrade(endpoint));
+        }
+        for group in endpoint.groups() {
+            if let Err(error) = self.enter(group) {
+                self.forget(endpoint);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn enter(self: &Arc<Self>, group: &Arc<Group>) -> io::Result<()> {
+        let mut users = self.users.lock();
+        users.try_reserve(1).map_err(|_| OutOfMemory)?;
+        self.memberships.join(group, &Member::Datagrams(Arc::clone(self)), || false)?;
+        *users.entry(group.id()).or_default() += 1;
+        Ok(())
+    }
+
+    /// The queue pair gets no packets any more.
+    pub(crate) fn forget(&self, endpoint: &Endpoint) {
+        self.queue_pairs.lock().remove(&endpoint.id());
+        endpoint.groups().into_iter().for_each(|group| self.exit(group));
+    }
+
+    fn exit(&self, group: &Arc<Group>) {
+        let mut users = self.users.lock();
+        let Some(count) = users.get_mut(&group.id()) else { return };
+        *count -= 1;
+        if *count == 0 {
+            users.remove(&group.id());
+            self.memberships.leave_one(group, self);
+        }
+    }
+
+    /// The queue pair of a number.
+    fn queue_pair(&self, number: u32) -> Option<Arc<Endpoint>> {
+        self.queue_pairs.lock().get(&number)?.upgrade()
+    }
+
+    /// What the port is ready for, of what it is waited for; `None`: nothing.
+    pub(crate) fn readiness(&self, token: u64) -> Option<Ready> {
+        ready_of(self.port.readiness(), self.interest(), token)
+    }
+
+    /// Something is ready.
+    pub(crate) fn ready(self: &Arc<Self>, ready: Ready, _: By) {
+        if ready.writable {
+            self.end_blocking();
+            self.transmit_waiting();
+            if self.awaits_in_vain() {
+                self.update_interest();
+            }
+        }
+        if ready.readable || ready.error || ready.hangup {
+            self.receive();
+        }
+    }
+
+    /// Receives what is there. False when nothing is.
+    #[inline]
+    pub(crate) fn attempt(self: &Arc<Self>, _: By) -> bool {
+        self.transmit_paced();
+        self.receive()
+    }
+
+    /// Whether an attempt finds out all that the epoll would report. Not where packets wait for
+    /// room.
+    #[inline]
+    pub(crate) fn can_be_tried(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & BLOCKED == 0
+    }
+
+    /// The epoll reports room, and nobody wants to know.
+    #[inline]
+    pub(crate) fn awaits_in_vain(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & (AWAITS_ROOM | BLOCKED) == AWAITS_ROOM
+    }
+
+    /// Tells the poll groups what to wait for.
+    pub(crate) fn update_interest(&self) {
+        self.memberships.update(self, || {
+            // One read-modify-write: a thread that is blocked from now on sees the result, or this
+            // sees its mark.
+            let follow = |flags| match flags & BLOCKED {
+                0 => Some(flags & !AWAITS_ROOM),
+                _ => Some(flags | AWAITS_ROOM),
+            };
+            let _ = self.flags.fetch_update(Ordering::AcqRel, Ordering::Acquire, follow);
+        });
+    }
+
+    fn end_blocking(&self) {
+        self.flags.fetch_and(!BLOCKED, Ordering::AcqRel);
+    }
+
+    /// Nothing is sent until there is room.
+    fn await_room(&self) {
+        let before = self.flags.fetch_or(BLOCKED, Ordering::AcqRel);
+        if before & AWAITS_ROOM == 0 {
+            self.update_interest();
+        }
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.flags.load(Ordering::Acquire) & BLOCKED != 0
+    }
+}

@@ -1,0 +1,244 @@
+//! How long a program that polls an empty queue keeps its CPU.
+//!
+//! Its peer may need that CPU: then every poll that finds nothing is better a yield. How long a
+//! yield takes tells whether another thread wanted the CPU. Where several yields in a row were
+//! taken up and brought nothing, or one took milliseconds, because some other program had the CPU,
+//! the caller had better sleep for a moment: a thread that sleeps gets the CPU back as soon as
+//! something has come.
+//!
+//! Kept by the driver of a poll group, which each such poll becomes.
+
+use std::time::Duration;
+
+use super::Behaviours;
+use super::table::{HABIT, LEASE, LOOP, PAUSE, PENALTY, TAKEN};
+
+/// A yield that takes less was taken up by no other thread, whatever the shortest was.
+const UNTAKEN: u64 = LEASE / 250;
+/// A yield that takes more was taken up by a thread that is not answering.
+const LONG: u64 = LEASE;
+/// How often the time of a sleep doubles, where completions come in another way than from what it
+/// waits for.
+const DOUBLINGS: u32 = HABIT;
+
+/// What a caller does whose poll has found nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Rest {
+    /// It polls again.
+    None,
+    /// It moves what is ready for others.
+    Lend,
+    /// It does that, and where there was nothing gives its CPU to another thread.
+    Yield,
+    /// Likewise, or where there are no others sleeps until something comes, or for so long.
+    Sleep(Duration),
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    /// Polls in a row that found nothing.
+    empty: u32,
+    /// Polls that have found something, as of the last that did not.
+    found: u32,
+    /// How many are enough.
+    polls: u32,
+    least: u32,
+    /// The shortest yield.
+    shortest: u64,
+    /// Yields in a row that were taken up, and after which nothing had come.
+    in_vain: u32,
+    /// Rests for which it still sleeps.
+    wary: u32,
+    /// Sleeps in a row that were in vain.
+    overslept: u32,
+    without: Behaviours,
+}
+
+impl Backoff {
+    pub(crate) fn new(without: Behaviours) -> Self {
+        // With one CPU there is no doubt.
+        let alone = iwarp_os::clock::cpus() == 1;
+        Self {
+            empty: 0,
+            found: 0,
+            polls: if alone { 0 } else { LOOP },
+            least: u32::from(!alone),
+            shortest: LONG,
+            in_vain: 0,
+            wary: 0,
+            overslept: 0,
+            without,
+        }
+    }
+
+    /// A poll has moved something.
+    pub(crate) const fn moved(&mut self) {
+        self.empty = 0;
+        self.in_vain = 0;
+    }
+
+    /// A poll has found nothing. `found`: how many have found something so far.
+    pub(crate) fn found_nothing(&mut self, found: u32) -> Rest {
+        if std::mem::replace(&mut self.found, found) != found {
+            self.moved();
+        }
+        let empty = self.empty;
+        self.empty = empty.saturating_add(1);
+        if empty >= self.polls {
+            self.rest()
+        } else if empty >= LOOP {
+            Rest::Lend
+        } else {
+            Rest::None
+        }
+    }
+
+    fn rest(&mut self) -> Rest {
+        if self.wary > 0 {
+            self.wary -= 1;
+            return self.sleep();
+        }
+        if self.in_vain < HABIT {
+            return Rest::Yield;
+        }
+        // Then a yield is tried again, which tells whether the CPU is still wanted.
+        self.in_vain = HABIT - 1;
+        self.sleep()
+    }
+
+    fn sleep(&self) -> Rest {
+        Rest::Sleep(Duration::from_nanos(PAUSE) * (1 << self.overslept))
+    }
+
+    /// It has slept. Whether something came.
+    pub(crate) fn has_slept(&mut self, came: bool) {
+        self.overslept = if came { 0 } else { (self.overslept + 1).min(DOUBLINGS) };
+    }
+
+    /// A yield took so many nanoseconds.
+    pub(crate) fn has_yielded(&mut self, took: u64) {
+        if self.without.contains(Behaviours::BACKOFF) {
+            return;
+        }
+        self.shortest = self.shortest.min(took);
+        if took < UNTAKEN.max(TAKEN * self.shortest) {
+            self.in_vain = 0;
+            if self.least > 0 {
+                self.polls = (self.polls + 1).min(LOOP);
+            }
+            return;
+        }
+        self.in_vain = self.in_vain.saturating_add(1);
+        self.polls = (self.polls / 2).max(self.least);
+        if took >= LONG {
+            self.wary = PENALTY;
+        }
+    }
+}
+
+#[cfg(all(test, not(model)))]
+mod tests {
+    use super::*;
+
+    const NAP: Rest = Rest::Sleep(Duration::from_nanos(PAUSE));
+
+    fn backoff() -> Backoff {
+        Backoff { polls: LOOP, least: 1, shortest: 300, ..Backoff::new(Behaviours::empty()) }
+    }
+
+    /// Polls that find nothing until the caller is to do something, and what that is.
+    fn until_rest(backoff: &mut Backoff) -> (u32, Rest) {
+        (1..)
+            .find_map(|polls| match backoff.found_nothing(backoff.found) {
+                Rest::None => None,
+                rest => Some((polls, rest)),
+            })
+            .expect("some time")
+    }
+
+    #[test]
+    fn a_peer_on_the_same_cpu_gets_it_at_once() {
+        let mut backoff = backoff();
+        assert_eq!(until_rest(&mut backoff), (LOOP + 1, Rest::Yield));
+        for _ in 0..10 {
+            assert_eq!(until_rest(&mut backoff).1, Rest::Yield);
+            backoff.has_yielded(8_000);
+            backoff.moved();
+        }
+        assert_eq!(until_rest(&mut backoff), (2, Rest::Yield));
+        // It has gone elsewhere.
+        (0..LOOP).for_each(|_| backoff.has_yielded(300));
+        backoff.moved();
+        assert_eq!(until_rest(&mut backoff), (LOOP + 1, Rest::Yield));
+    }
+
+    #[test]
+    fn among_many_that_want_the_cpu_one_sleeps() {
+        let mut backoff = backoff();
+        for _ in 0..HABIT {
+            assert_eq!(until_rest(&mut backoff).1, Rest::Yield);
+            backoff.has_yielded(8_000);
+        }
+        assert_eq!(until_rest(&mut backoff).1, NAP);
+        // Are they still there?
+        assert_eq!(until_rest(&mut backoff).1, Rest::Yield);
+        backoff.has_yielded(8_000);
+        assert_eq!(until_rest(&mut backoff).1, NAP);
+        backoff.moved();
+        assert_eq!(until_rest(&mut backoff).1, Rest::Yield);
+    }
+
+    #[test]
+    fn a_thread_that_takes_the_cpu_for_long_gets_it_seldom() {
+        let mut backoff = backoff();
+        backoff.has_yielded(3_000_000);
+        for _ in 0..PENALTY {
+            assert_eq!(until_rest(&mut backoff).1, NAP);
+            backoff.moved();
+        }
+        assert_eq!(until_rest(&mut backoff).1, Rest::Yield);
+    }
+
+    #[test]
+    fn a_caller_that_sleeps_in_vain_sleeps_longer() {
+        let mut backoff = backoff();
+        backoff.has_yielded(3_000_000);
+        for doubling in [0, 1, 2, 3, 4, 4] {
+            let time = Duration::from_nanos(PAUSE << doubling);
+            assert_eq!(until_rest(&mut backoff).1, Rest::Sleep(time));
+            backoff.has_slept(false);
+        }
+        backoff.has_slept(true);
+        assert_eq!(until_rest(&mut backoff).1, NAP);
+    }
+
+    #[test]
+    fn slow_system_calls_are_not_a_peer() {
+        let mut backoff = Backoff { shortest: LONG, ..backoff() };
+        (0..10).for_each(|_| backoff.has_yielded(15_000));
+        assert_eq!(until_rest(&mut backoff), (LOOP + 1, Rest::Yield));
+    }
+
+    #[test]
+    fn with_one_cpu_there_is_nothing_to_learn() {
+        let mut backoff = Backoff { polls: 0, least: 0, ..backoff() };
+        (0..LOOP).for_each(|_| backoff.has_yielded(300));
+        assert_eq!(until_rest(&mut backoff), (1, Rest::Yield));
+    }
+
+    #[test]
+    fn a_poll_that_finds_something_ends_the_count() {
+        let mut backoff = backoff();
+        (0..LOOP).for_each(|_| assert_eq!(backoff.found_nothing(5), Rest::None));
+        assert_eq!(backoff.found_nothing(6), Rest::None);
+        assert_eq!(until_rest(&mut backoff), (LOOP, Rest::Yield));
+    }
+
+    #[test]
+    fn without_it_a_caller_yields_after_many_polls() {
+        let mut backoff = Backoff { without: Behaviours::BACKOFF, ..backoff() };
+        (0..10).for_each(|_| backoff.has_yielded(3_000_000));
+        assert_eq!(until_rest(&mut backoff), (LOOP + 1, Rest::Yield));
+    }
+}

@@ -1,0 +1,32 @@
+//! Policies: what the engine learns of a program by watching it, and what it makes of that.
+//!
+//! A policy is a plain structure without locks and atomics. The thread that owns it at that moment, as it holds a
+//! lock or a token anyway, tells it what has happened, and takes its advice. It moves no octets and
+//! wakes nobody: where its advice is bad, time is lost, and nothing else. Mechanisms see to that, so
+//! every policy can be switched off ([`Behaviours`]).
+//!
+//! ```text
+//!   table      the constants of all policies, and what each of them earns
+//!   habits     what a program does with one queue pair; kept under its core's lock
+//!   gather       posts that go out together
+//!   awaiting     programs that await an answer by spinning on memory
+//!   piggyback    acknowledgements that go out with the program's next message
+//!   penalty      for how long either is not done again
+//!   backoff    when a caller that polls an empty queue gives up its CPU; kept by the driver
+//!   polls      how often callers have polled, for the others to read: one word
+//! ```
+//!
+//! The worker's policy stands beside its mechanism (`handover/watcher.rs`), and has its constants
+//! from the same table.
+
+mod awaiting;
+pub(crate) mod backoff;
+mod behaviours;
+mod gather;
+pub(crate) mod habits;
+mod penalty;
+mod piggyback;
+pub(crate) mod polls;
+pub(crate) mod table;
+
+pub use self::behaviours::Behaviours;

@@ -1,0 +1,63 @@
+//! For how long what turned out badly is not done again.
+
+use super::table::PENALTY;
+
+/// What was learned of one thing that is tried now and then.
+#[derive(Debug)]
+pub(super) struct Penalty {
+    /// Times to come that it is left out.
+    left: u32,
+    /// How many it will be when it turns out badly again.
+    next: u32,
+}
+
+impl Penalty {
+    pub(super) const fn new() -> Self {
+        Self { left: 0, next: PENALTY }
+    }
+
+    /// It could be done now. Whether it is left out, which counts.
+    pub(super) const fn applies(&mut self) -> bool {
+        let applies = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        applies
+    }
+
+    /// It was done, and turned out badly or well.
+    pub(super) fn judge(&mut self, badly: bool) {
+        if badly {
+            self.left = self.next;
+            self.next = self.next.saturating_mul(4);
+        } else {
+            self.next = (self.next / 2).max(PENALTY);
+        }
+    }
+}
+
+#[cfg(all(test, not(model)))]
+mod tests {
+    use super::*;
+
+    /// Times that it is left out.
+    fn left_out(penalty: &mut Penalty) -> u32 {
+        (0..).take_while(|_| penalty.applies()).count() as u32
+    }
+
+    #[test]
+    fn what_turns_out_badly_gets_rare_and_what_turns_out_well_comes_back() {
+        let mut penalty = Penalty::new();
+        assert_eq!(left_out(&mut penalty), 0);
+        for times in [1, 4, 16] {
+            penalty.judge(true);
+            assert_eq!(left_out(&mut penalty), times * PENALTY);
+        }
+        (0..3).for_each(|_| penalty.judge(false));
+        penalty.judge(true);
+        assert_eq!(left_out(&mut penalty), 8 * PENALTY);
+        (0..20).for_each(|_| penalty.judge(false));
+        penalty.judge(true);
+        assert_eq!(left_out(&mut penalty), PENALTY);
+        (0..40).for_each(|_| penalty.judge(true));
+        assert_eq!(penalty.next, u32::MAX);
+    }
+}

@@ -1,0 +1,38 @@
+//! The constants of all policies. Times are in nanoseconds. `BENCHMARKS.md` ("What each behaviour
+//! earns") has what is measured with a behaviour and without.
+
+/// Rounds in a row that show the same, before it is taken for the program's habit.
+pub(crate) const HABIT: u32 = 4;
+
+/// Looks in a row that are still few. Those that find a caller in the same call, presumably without
+/// a CPU, before the worker steps in: bounded, as that thread may have been killed. Those for an
+/// answer, before the CPU is offered to others. Completion queues that an idle poller looks at in
+/// turn.
+pub(crate) const FEW: u32 = 16;
+
+/// Polls or looks in a row, before a program counts as one that polls all the time: its stream is
+/// silenced, its CPU may be somebody else's, a longer lease is tried for it.
+pub(crate) const LOOP: u32 = 64;
+
+/// Times that something is left out after it turned out badly; four times as many with each time
+/// more, half as many with each time that it turned out well.
+pub(crate) const PENALTY: u32 = 256;
+
+/// Posts that wait for each other at most.
+pub(crate) const BATCH: u32 = 32;
+
+/// Time between two posts at most, for the second to be one of many.
+pub(crate) const QUICK: u64 = 50_000;
+
+/// A yield that takes more than so many times the shortest was taken up by another thread.
+pub(crate) const TAKEN: u64 = 4;
+
+/// How long a caller thread stays away from its program without something having come: in a post
+/// that awaits an answer, or asleep in a poll.
+pub(crate) const PAUSE: u64 = 100_000;
+
+/// How long one poll keeps the worker away at most.
+pub(crate) const LEASE: u64 = 500_000;
+
+/// The shortest lease, for programs that stop polling and wait for something by other means.
+pub(crate) const SHORT_LEASE: u64 = 8_000;

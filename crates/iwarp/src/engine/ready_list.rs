@@ -1,0 +1,167 @@
+//! Streams without a descriptor that are ready: what an epoll is for the others.
+//!
+//! Ports put their streams here, the driver takes them out, asks each what is ready, and puts those
+//! back that still are: so it is level-triggered, as the epoll is. A thread that sleeps on the epoll
+//! is woken by a *bell* in it, which rings while it may be needed and something is in the list. It is
+//! *hushed* while callers poll and no thread needs the epoll, as a stream with a descriptor is
+//! silenced.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+
+use iwarp_mem::OutOfMemory;
+
+use crate::engine::sync::{AtomicBool, Mutex, Ordering};
+use crate::flaw::{self, Flaw};
+
+/// What wakes the threads that sleep.
+pub(crate) trait Bell {
+    /// From now on it does.
+    fn ring(&self);
+    /// It does no more.
+    fn silence(&self);
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct ReadyList<B> {
+    /// A stream may be in the list. What a driver misses because it reads this without the lock, the
+    /// next one finds, and before a thread sleeps it looks with the lock.
+    any: AtomicBool,
+    /// No thread sleeps that would have to be woken. Written with the lock.
+    is_hushed: AtomicBool,
+    state: Mutex<State>,
+    bell: B,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The streams by their tokens, and whether each is in the list.
+    streams: HashMap<u64, bool>,
+    /// Has room for all of them.
+    list: VecDeque<u64>,
+    rings: bool,
+    /// Threads that sleep on the epoll for a moment, of which nothing else tells.
+    sleepers: u32,
+}
+
+impl<B: Bell> ReadyList<B> {
+    /// An empty one.
+    pub(crate) fn new(bell: B) -> Self {
+        let (any, is_hushed) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { any, is_hushed, state: Mutex::new(State::default()), bell }
+    }
+
+    pub(crate) const fn bell(&self) -> &B {
+        &self.bell
+    }
+
+    /// Adds a stream, which is in the list from the beginning.
+    pub(crate) fn add(&self, token: u64) -> io::Result<()> {
+        let mut state = self.state.lock();
+        let most = state.streams.len() + 1;
+        let more = most.saturating_sub(state.list.len());
+        state.list.try_reserve(more).map_err(|_| OutOfMemory)?;
+        state.streams.try_reserve(1).map_err(|_| OutOfMemory)?;
+        state.streams.insert(token, false);
+        drop(state);
+        self.put(token);
+        Ok(())
+    }
+
+    /// Removes a stream.
+    pub(crate) fn remove(&self, token: u64) {
+        let mut state = self.state.lock();
+        if state.streams.remove(&token) == Some(true) {
+            state.list.retain(|other| *other != token);
+            self.settle(&mut state);
+        }
+    }
+
+    /// A stream may be ready.
+    pub(crate) fn put(&self, token: u64) {
+        let mut state = self.state.lock();
+        let State { streams, list, .. } = &mut *state;
+        let Some(is_in) = streams.get_mut(&token) else { return };
+        if !std::mem::replace(is_in, true) {
+            list.push_back(token);
+            self.any.store(true, Ordering::Relaxed);
+            self.settle(&mut state);
+        }
+    }
+
+    /// How many streams are in the list.
+    pub(crate) fn len(&self) -> usize {
+        if self.any.load(Ordering::Relaxed) { self.state.lock().list.len() } else { 0 }
+    }
+
+    /// Takes the one out that is there for longest. What it is ready for is to be asked afterwards:
+    /// what begins later puts it in again.
+    pub(crate) fn take(&self) -> Option<u64> {
+        let mut state = self.state.lock();
+        let token = state.list.pop_front()?;
+        if let Some(is_in) = state.streams.get_mut(&token) {
+            *is_in = false;
+        }
+        self.settle(&mut state);
+        Some(token)
+    }
+
+    /// A thread is about to sleep until the epoll reports something. Whatever
+    /// [`Self::hush`] asks says so by now.
+    pub(crate) fn listen(&self) {
+        if flaw::is(Flaw::StaysSilenced) {
+            return;
+        }
+        let mut state = self.state.lock();
+        self.set_hushed(&mut state, false);
+    }
+
+    /// A thread is about to sleep on the epoll for a moment, until [`Self::has_slept`].
+    pub(crate) fn will_sleep(&self) {
+        self.state.lock().sleepers += 1;
+        self.listen();
+    }
+
+    /// See [`Self::will_sleep`].
+    pub(crate) fn has_slept(&self) {
+        self.state.lock().sleepers -= 1;
+    }
+
+    /// The bell need not ring, if no thread sleeps or is about to.
+    pub(crate) fn hush(&self, is_needless: impl Fn() -> bool) {
+        if self.is_hushed.load(Ordering::Relaxed) || !is_needless() {
+            return;
+        }
+        let mut state = self.state.lock();
+        // Asked with the lock: a thread that goes to sleep says so before it takes it.
+        if state.sleepers == 0 && is_needless() {
+            self.set_hushed(&mut state, true);
+        }
+    }
+
+    fn set_hushed(&self, state: &mut State, hushed: bool) {
+        self.is_hushed.store(hushed, Ordering::Relaxed);
+        self.settle(state);
+    }
+
+    /// Has the bell ring or not, and the flag say what is so.
+    fn settle(&self, state: &mut State) {
+        let any = !state.list.is_empty();
+        if !any {
+            self.any.store(false, Ordering::Relaxed);
+        }
+        let rings = any && !self.is_hushed.load(Ordering::Relaxed);
+        if rings == std::mem::replace(&mut state.rings, rings) {
+            return;
+        }
+        if !rings {
+            self.bell.silence();
+        } else if !flaw::is(Flaw::WakeLost) {
+            self.bell.ring();
+        }
+    }
+}
+
+#[cfg(all(test, not(model)))]
+mod tests;

@@ -1,0 +1,66 @@
+//! A burst on its way to a port.
+
+use std::io;
+
+use iwarp_roce::wire::Burst;
+
+use super::{DatagramPort, Place, Sent};
+
+/// Packets that a port has not taken yet: kept in order, and no more of them than one burst has.
+#[derive(Debug)]
+pub struct Outbox {
+    burst: Burst,
+    budget: usize,
+    place: Place,
+    waiting: bool,
+}
+
+impl Outbox {
+    /// An empty one to that port, for bursts of `budget` octets, give or take a packet.
+    pub fn new(port: &dyn DatagramPort, budget: usize) -> Self {
+        let burst = Burst::new(port.numbering(), budget);
+        Self { burst, budget, place: Place::default(), waiting: false }
+    }
+
+    /// Where packets are put; `None` while the port is full and some wait for it.
+    pub fn fill(&mut self, port: &dyn DatagramPort) -> Option<&mut Burst> {
+        if self.waiting {
+            return None;
+        }
+        if self.burst.is_empty() && self.burst.numbering() != port.numbering() {
+            self.burst = Burst::new(port.numbering(), self.budget);
+        }
+        Some(&mut self.burst)
+    }
+
+    /// Whether there is nothing in it.
+    pub const fn is_empty(&self) -> bool {
+        self.burst.is_empty()
+    }
+
+    /// How many trains the port has taken or lost of those in it.
+    pub const fn trains_taken(&self) -> usize {
+        self.place.trains
+    }
+
+    /// Gives the port what it takes. After [`Sent::TooLong`] there may be more to give.
+    ///
+    /// # Errors
+    ///
+    /// Where the port is gone; then the outbox is empty.
+    pub fn flush(&mut self, port: &dyn DatagramPort) -> io::Result<Sent> {
+        let sent = port.send(&self.burst, &mut self.place);
+        self.waiting = matches!(sent, Ok(Sent::Full));
+        if matches!(sent, Ok(Sent::All) | Err(_)) {
+            self.lose();
+        }
+        sent
+    }
+
+    /// Drops what is in it, as a network does.
+    pub fn lose(&mut self) {
+        self.burst.clear();
+        self.place = Place::default();
+        self.waiting = false;
+    }
+}

@@ -1,0 +1,108 @@
+//! Why a process gets no share of the port.
+
+use std::io;
+use std::net::SocketAddr;
+
+use iwarp_os::socket::is_shortage;
+use thiserror::Error;
+
+use super::home::too_many_passed;
+
+/// Why a process cannot share the port: there is no UD and no UC for it then, and no RC over RoCE v2.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ShareError {
+    /// The port belongs to a socket that shares it with nobody.
+    #[error(
+        "UDP port {addr} is in use by another user, by a program that does not share it, or by the \
+         kernel's RoCE driver (rxe): stop that, or go to another network namespace"
+    )]
+    Taken {
+        /// Address and port.
+        addr: SocketAddr,
+    },
+    /// Another user's process has the name by which this user's would find each other.
+    #[error(
+        "a process of user {user} has the name by which processes of this user share UDP port \
+         {addr}: stop that, or go to another network namespace"
+    )]
+    Foreign {
+        /// Address and port.
+        addr: SocketAddr,
+        /// That user's id, as our user namespace knows it.
+        user: u32,
+    },
+    /// Processes share the port, or pretend to, and none of them answers.
+    #[error("the process that shares out UDP port {addr} does not answer; it may be stopped")]
+    Silent {
+        /// Address and port.
+        addr: SocketAddr,
+    },
+    /// There are as many processes as there can be.
+    #[error(
+        "as many processes as can be (63 as a rule) share UDP port {addr} already: end one, or go to \
+         another network namespace"
+    )]
+    Full {
+        /// Address and port.
+        addr: SocketAddr,
+    },
+    /// The processes that share the port speak another version of what members say.
+    #[error("the processes that share UDP port {addr} use another version of this library")]
+    Version {
+        /// Address and port.
+        addr: SocketAddr,
+    },
+    /// The address is none that a share can have: multicast, port 0.
+    #[error("no port can be shared at {addr}")]
+    Address {
+        /// Address and port.
+        addr: SocketAddr,
+    },
+    /// Descriptors or memory are short: here, with the broker, or of what the user may have on
+    /// its way between processes.
+    #[error("descriptors or memory are too short to share UDP port {addr}")]
+    Shortage {
+        /// Address and port.
+        addr: SocketAddr,
+        /// What the system said, if it was this process's.
+        source: Option<io::Error>,
+    },
+    /// The system refuses: the address is not there, a sandbox forbids a call.
+    #[error("UDP port {addr} cannot be shared: {source}")]
+    System {
+        /// Address and port.
+        addr: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// With the error's text, and the kind that a program gets as an errno.
+impl From<ShareError> for io::Error {
+    fn from(error: ShareError) -> Self {
+        let kind = match &error {
+            ShareError::Taken { .. } | ShareError::Foreign { .. } | ShareError::Version { .. } => {
+                io::ErrorKind::AddrInUse
+            }
+            ShareError::Silent { .. } => io::ErrorKind::TimedOut,
+            ShareError::Full { .. } => io::ErrorKind::WouldBlock,
+            ShareError::Address { .. } => io::ErrorKind::InvalidInput,
+            ShareError::Shortage { .. } => io::ErrorKind::OutOfMemory,
+            ShareError::System { source, .. } => source.kind(),
+        };
+        Self::new(kind, error)
+    }
+}
+
+impl ShareError {
+    pub(super) fn of(addr: SocketAddr, error: io::Error) -> Self {
+        if is_shortage(&error) || too_many_passed(&error) {
+            Self::Shortage { addr, source: Some(error) }
+        } else if error.kind() == io::ErrorKind::AddrInUse {
+            Self::Taken { addr }
+        } else {
+            Self::System { addr, source: error }
+        }
+    }
+}

@@ -1,0 +1,617 @@
+//! A process's share of the port.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::ops::RangeInclusive;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use iwarp_os::unix::{SeqListener, SeqSocket};
+use iwarp_os::{Epoll, Events, FdPlace, Interest, ProcessOwned, clock};
+
+use super::broker::{self, Broker, INBOX, Listening};
+use super::error::ShareError;
+use super::home::{Home, broker_name, claims};
+use super::numbers::{self, Numbers};
+use super::protocol::{Answer, Mad, ROOM, Refusal, Request, Slot, VERSION};
+use super::route::id_in;
+
+/// A share of a UDP port: a socket for a 63rd of the queue pair numbers, those numbers, and messages of
+/// the connection manager.
+///
+/// It has no thread. Its owner calls [`Self::turn`] whenever the [descriptor](Self::descriptor) is
+/// readable or [`Self::next_timeout`] has passed; every turn is short and waits for nothing. If that
+/// process happens to be the broker, this does the broker's work too. In a forked child it is dead,
+/// and every call says `ENODEV`.
+#[derive(Debug)]
+pub struct Member {
+    inner: ProcessOwned<Inner>,
+}
+
+/// In a member's poll set.
+const LINK: u64 = 0;
+/// What is done in one turn at most.
+const MESSAGES: usize = 64;
+const EVENTS: usize = 32;
+/// Requests that the broker has not taken yet.
+const UNSENT: usize = 4096;
+/// How long joining takes at most.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the port may be in use without a sign of a group: processes that end, or begin, at
+/// this moment.
+const DOUBT: Duration = Duration::from_millis(300);
+/// Between tries to find the broker: at first, at most, and where something is amiss.
+const QUICK: Duration = Duration::from_millis(1);
+const SLOW: Duration = Duration::from_millis(100);
+const AMISS: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+struct Inner {
+    addr: SocketAddr,
+    user: u32,
+    epoll: Epoll,
+    events: Events,
+    role: Role,
+    /// `None` until there is a slot.
+    share: Option<Share>,
+    services: BTreeMap<u64, Listening>,
+    inbox: VecDeque<Mad>,
+    /// Services of this process wait until it, as the broker, may grant them.
+    asks: bool,
+    /// The port has been in use since then, and no group seen.
+    doubt: Option<Duration>,
+    /// A socket has had the broker's name since then, and does not listen.
+    mute: Option<Duration>,
+    /// What stands in the way of finding the broker was told.
+    told: bool,
+}
+
+#[derive(Debug)]
+struct Share {
+    home: Home,
+    numbers: Numbers,
+}
+
+#[derive(Debug)]
+enum Role {
+    /// Has no broker; tries at that time, and then after so long.
+    Seeking(Duration, Duration),
+    /// Has one.
+    Linked(Link),
+    /// Is it.
+    Broker(Box<Broker>),
+}
+
+#[derive(Debug)]
+struct Link {
+    socket: SeqSocket,
+    welcome: bool,
+    unsent: VecDeque<Request>,
+}
+
+impl Member {
+    /// Takes a share of the port at `addr`, that of `::` for IPv4 as well. Waits for the broker, if
+    /// that is another process, 5 s at most. A process has one share of an address: a second one
+    /// would wait for a broker that may be the first, which does not turn meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// See [`ShareError`]; its text is for the user.
+    pub fn join(addr: SocketAddr) -> Result<Self, ShareError> {
+        let addr = plain(addr);
+        let ip = addr.ip();
+        if ip.is_multicast() || addr.port() == 0 {
+            return Err(ShareError::Address { addr });
+        }
+        let mut inner = Inner::new(addr).map_err(|error| ShareError::of(addr, error))?;
+        let deadline = clock::now() + PATIENCE;
+        loop {
+            inner.turn(clock::now())?;
+            if inner.share.is_some() {
+                return Ok(Self { inner: ProcessOwned::new(inner) });
+            }
+            let now = clock::now();
+            if now >= deadline {
+                return Err(ShareError::Silent { addr });
+            }
+            inner.wait(deadline - now);
+        }
+    }
+
+    /// What becomes readable when there is something to do.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` in a forked child, as everywhere.
+    pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
+        Ok(self.inner.check()?.epoll.as_fd())
+    }
+
+    /// Does what there is to do.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`.
+    pub fn turn(&mut self, now: Duration) -> io::Result<()> {
+        // What is amiss after joining is told where it is found.
+        let _ = self.alive()?.turn(now);
+        Ok(())
+    }
+
+    /// When [`Self::turn`] is to be called although nothing has come, by [`clock::now`].
+    pub fn next_timeout(&self) -> Option<Duration> {
+        self.inner.alive()?.next_timeout()
+    }
+
+    /// Does what there is to do until `done` says so, and whether it did within `patience`. For
+    /// owners without a loop of their own.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`.
+    pub fn drive(
+        &mut self,
+        patience: Duration,
+        mut done: impl FnMut(&mut Self) -> bool,
+    ) -> io::Result<bool> {
+        let deadline = clock::now() + patience;
+        loop {
+            self.turn(clock::now())?;
+            if done(self) {
+                return Ok(true);
+            }
+            let now = clock::now();
+            if now >= deadline {
+                return Ok(false);
+            }
+            self.alive()?.wait(deadline - now);
+        }
+    }
+
+    /// The socket that packets come to and go out from: the slot's at the shared port. Non-blocking,
+    /// and with no options set but those that receiving needs. It can be taken once.
+    pub fn take_socket(&mut self) -> Option<OwnedFd> {
+        Some(self.inner.alive_mut()?.share.as_mut()?.home.data.take()?.into())
+    }
+
+    /// TCP ports of this process's, in a manner of speaking: a queue pair number that begins with
+    /// one is in the slot, and none of those that [`Self::allocate_qpn`] gives.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`.
+    pub fn ports(&self) -> io::Result<RangeInclusive<u16>> {
+        let Slot { number, bits } = self.share()?.slot();
+        Ok(numbers::ports(number, bits))
+    }
+
+    /// A queue pair number whose packets come to this process.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory` where all (2^17) are in use, `ENODEV`.
+    pub fn allocate_qpn(&mut self) -> io::Result<u32> {
+        self.share_mut()?.numbers.allocate()
+    }
+
+    /// Gives a number back. It rests as long as others can be had.
+    pub fn free_qpn(&mut self, number: u32) {
+        if let Ok(share) = self.share_mut() {
+            share.numbers.free(number);
+        }
+    }
+
+    /// A communication id for the connection manager, or a request id of SIDR: answers that name it
+    /// come to this process. Drawn at random; its owner sees to it that none is used twice.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSYS` where the system has no random numbers, `ENODEV`.
+    pub fn draw_comm_id(&self) -> io::Result<u32> {
+        let home = &self.share()?.home;
+        Ok(id_in(home.slot, home.bits, getrandom::u32()?))
+    }
+
+    /// Asks for the REQs and SIDR_REQs that name a service. [`Self::listening`] says how it went.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`.
+    pub fn listen(&mut self, service: u64) -> io::Result<Listening> {
+        self.alive().map(|inner| inner.listen(service))
+    }
+
+    /// How far it is with a service; `None` if it was not asked for.
+    pub fn listening(&self, service: u64) -> Option<Listening> {
+        self.inner.alive()?.services.get(&service).copied()
+    }
+
+    /// Gives a service back.
+    pub fn unlisten(&mut self, service: u64) {
+        if let Some(inner) = self.inner.alive_mut() {
+            inner.unlisten(service);
+        }
+    }
+
+    /// The next packet for QP 1 that is this process's. Answers go out by the sockets.
+    pub fn next_mad(&mut self) -> Option<Mad> {
+        self.inner.alive_mut()?.inbox.pop_front()
+    }
+
+    /// Whether this process does the broker's work now.
+    pub fn is_broker(&self) -> bool {
+        self.inner.alive().is_some_and(|inner| matches!(inner.role, Role::Broker(_)))
+    }
+
+    /// Whether there is a broker that knows of this member.
+    pub fn has_broker(&self) -> bool {
+        self.inner.alive().is_some_and(|inner| match &inner.role {
+            Role::Broker(_) => true,
+            Role::Linked(link) => link.welcome,
+            Role::Seeking(..) => false,
+        })
+    }
+
+    fn alive(&mut self) -> io::Result<&mut Inner> {
+        const ENODEV: i32 = 19;
+        self.inner.alive_mut().ok_or_else(|| io::Error::from_raw_os_error(ENODEV))
+    }
+
+    fn share(&self) -> io::Result<&Share> {
+        self.inner.check()?.share.as_ref().ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    fn share_mut(&mut self) -> io::Result<&mut Share> {
+        self.alive()?.share.as_mut().ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+}
+
+impl Inner {
+    fn new(addr: SocketAddr) -> io::Result<Self> {
+        Ok(Self {
+            addr,
+            user: iwarp_os::owner::own_users()[0],
+            epoll: Epoll::new(FdPlace::Internal)?,
+            events: Events::with_capacity(EVENTS),
+            role: Role::Seeking(Duration::ZERO, QUICK),
+            share: None,
+            services: BTreeMap::new(),
+            inbox: VecDeque::new(),
+            asks: false,
+            doubt: None,
+            mute: None,
+            told: false,
+        })
+    }
+
+    fn turn(&mut self, now: Duration) -> Result<(), ShareError> {
+        // A wait that is interrupted has found nothing.
+        let _ = self.epoll.wait(&mut self.events, Some(Duration::ZERO));
+        let Self { epoll, events, role, share, inbox, services, asks, .. } = self;
+        match (role, share) {
+            (Role::Broker(broker), Some(Share { home, .. })) => {
+                for ready in events.iter() {
+                    match ready.token {
+                        broker::LISTENER => broker.accept(epoll, now),
+                        broker::GSI => broker.pass(home, inbox, epoll),
+                        connection => broker.serve(connection, home, epoll),
+                    }
+                }
+                broker.tick(home, epoll, now);
+                if *asks && !broker.awaits() {
+                    *asks = false;
+                    let asked = services.iter_mut().filter(|(_, how)| **how == Listening::Asked);
+                    asked.for_each(|(service, listening)| *listening = broker.listen(*service));
+                }
+                Ok(())
+            }
+            (Role::Linked(_), _) if events.is_empty() => Ok(()),
+            (Role::Linked(_), _) => self.hear(now),
+            (Role::Seeking(next, _), _) if *next <= now => self.seek(now),
+            _ => Ok(()),
+        }
+    }
+
+    fn next_timeout(&self) -> Option<Duration> {
+        match &self.role {
+            Role::Seeking(next, _) => Some(*next),
+            Role::Linked(_) => None,
+            Role::Broker(broker) => broker.next_timeout(),
+        }
+    }
+
+    /// Until there is something to do, or that time has passed.
+    fn wait(&self, most: Duration) {
+        let due = self.next_timeout().map(|next| next.saturating_sub(clock::now()));
+        let timeout = due.map_or(most, |due| due.min(most));
+        // Rounded up: what is due is then due.
+        let timeout = timeout + Duration::from_micros(1);
+        let _ = iwarp_os::poll::wait_readable([self.epoll.as_fd()], Some(timeout));
+    }
+
+    /// Looks for the broker, or becomes it.
+    fn seek(&mut self, now: Duration) -> Result<(), ShareError> {
+        let name = broker_name(self.addr, self.user);
+        let result = match SeqSocket::connect(&name) {
+            Ok(socket) => self.introduce(socket, now),
+            Err(error) => match error.kind() {
+                io::ErrorKind::ConnectionRefused => self.succeed(&name, now),
+                // Too many want to speak to it.
+                io::ErrorKind::WouldBlock => Ok(()),
+                _ => Err(ShareError::of(self.addr, error)),
+            },
+        };
+        if let Role::Seeking(next, pause) = &mut self.role {
+            *next = now + *pause;
+            *pause = (*pause * 2).min(SLOW);
+        }
+        self.settle(result, now)
+    }
+
+    /// What is wrong ends joining. Later it is told, once, and the share lives on without a broker.
+    fn settle(&mut self, result: Result<(), ShareError>, now: Duration) -> Result<(), ShareError> {
+        let Err(error) = result else { return Ok(()) };
+        if self.share.is_none() {
+            return Err(error);
+        }
+        self.lose(now + AMISS);
+        if !std::mem::replace(&mut self.told, true) {
+            crate::report!(WARN, "new connections by RoCE's connection manager wait: {error}");
+        }
+        Ok(())
+    }
+
+    fn introduce(&mut self, socket: SeqSocket, now: Duration) -> Result<(), ShareError> {
+        let addr = self.addr;
+        let failed = |error| ShareError::of(addr, error);
+        let user = socket.peer_user().map_err(failed)?;
+        if user != self.user {
+            return Err(ShareError::Foreign { addr: self.addr, user });
+        }
+        let had = self.share.as_ref().map(|share| share.slot());
+        let hello = Request::Hello { version: VERSION, had }.encode();
+        if socket.send(&hello, &[]).is_err() {
+            // It has ended this moment.
+            return Ok(());
+        }
+        self.epoll.add(&socket, LINK, Interest::READ).map_err(failed)?;
+        self.role = Role::Linked(Link { socket, welcome: false, unsent: VecDeque::new() });
+        self.hear(now)
+    }
+
+    /// No process listens under the name: this one may.
+    fn succeed(&mut self, name: &[u8], now: Duration) -> Result<(), ShareError> {
+        let addr = self.addr;
+        let failed = |error| ShareError::of(addr, error);
+        let others = claims(self.addr, self.user);
+        // Members of a group are there: one of them takes the name.
+        if self.share.is_none() && others != 0 {
+            return Ok(());
+        }
+        let listener = match SeqListener::bind(name) {
+            // It will listen in a moment, if it is a member.
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                let since = *self.mute.get_or_insert(now);
+                let over = now >= since + PATIENCE;
+                return if over { Err(ShareError::Silent { addr }) } else { Ok(()) };
+            }
+            listener => listener.map_err(failed)?,
+        };
+        let taken = match &self.share {
+            Some(share) => others & !(1 << share.home.slot),
+            None => match Home::found(self.addr, self.user) {
+                Ok(home) => {
+                    self.settle_in(home);
+                    0
+                }
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                    let since = *self.doubt.get_or_insert(now);
+                    let over = now >= since + DOUBT;
+                    return if over { Err(failed(error)) } else { Ok(()) };
+                }
+                Err(error) => return Err(failed(error)),
+            },
+        };
+        let Some(share) = &self.share else { return Ok(()) };
+        let granted =
+            self.services.iter().filter(|(_, listening)| **listening == Listening::Granted);
+        let granted = granted.map(|(service, _)| *service);
+        let broker =
+            Broker::new(listener, &share.home, taken, granted, &self.epoll, now).map_err(failed)?;
+        self.role = Role::Broker(Box::new(broker));
+        self.asks = true;
+        self.told = false;
+        self.mute = None;
+        Ok(())
+    }
+
+    /// Takes possession of a slot.
+    fn settle_in(&mut self, home: Home) {
+        if let Some(data) = &home.data {
+            broker::empty(data);
+        }
+        let numbers = Numbers::new(home.slot, home.bits);
+        self.share = Some(Share { home, numbers });
+    }
+
+    /// Takes what the broker says, and says what there was no room for.
+    fn hear(&mut self, now: Duration) -> Result<(), ShareError> {
+        for _ in 0..MESSAGES {
+            let Role::Linked(link) = &mut self.role else { return Ok(()) };
+            let mut room = [0; ROOM];
+            // Descriptors come with the first welcome, and are closed otherwise.
+            let heard = if self.share.is_none() {
+                link.socket.recv_passed(&mut room)
+            } else {
+                link.socket.recv(&mut room).map(|len| (len, Vec::new()))
+            };
+            let (len, passed) = match heard {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Ok(heard) => heard,
+                Err(_) => (0, Vec::new()),
+            };
+            let Some(answer) = Answer::parse(&room[..len]) else {
+                self.lose(now);
+                return Ok(());
+            };
+            let result = self.take(answer, passed, now);
+            if result.is_err() {
+                return self.settle(result, now);
+            }
+        }
+        self.flush(now);
+        Ok(())
+    }
+
+    fn take(
+        &mut self,
+        answer: Answer,
+        passed: Vec<OwnedFd>,
+        now: Duration,
+    ) -> Result<(), ShareError> {
+        match answer {
+            Answer::Welcome(slot) => self.enter(slot, passed, now)?,
+            Answer::Refused { reason, .. } => {
+                let addr = self.addr;
+                return Err(match reason {
+                    Refusal::Version => ShareError::Version { addr },
+                    Refusal::Full => ShareError::Full { addr },
+                    Refusal::Shortage => ShareError::Shortage { addr, source: None },
+                    Refusal::Slot => ShareError::Silent { addr },
+                });
+            }
+            Answer::Listening { service, granted } => {
+                if let Some(listening) = self.services.get_mut(&service) {
+                    if *listening == Listening::Granted && !granted {
+                        crate::report!(
+                            WARN,
+                            service,
+                            "another process has taken a service of the connection manager"
+                        );
+                    }
+                    *listening = if granted { Listening::Granted } else { Listening::Taken };
+                }
+            }
+            Answer::Mad(mad) => {
+                if self.inbox.len() < INBOX {
+                    self.inbox.push_back(mad);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The broker knows of this member now.
+    fn enter(&mut self, slot: Slot, passed: Vec<OwnedFd>, now: Duration) -> Result<(), ShareError> {
+        match &self.share {
+            None => {
+                let Some(home) = Home::received(self.addr, slot, passed) else {
+                    // Without room in the table of descriptors they do not come.
+                    return Err(ShareError::Shortage { addr: self.addr, source: None });
+                };
+                self.settle_in(home);
+            }
+            Some(share) if share.slot() == slot => {}
+            Some(_) => {
+                self.lose(now + AMISS);
+                return Ok(());
+            }
+        }
+        self.told = false;
+        self.mute = None;
+        let Role::Linked(link) = &mut self.role else { return Ok(()) };
+        link.welcome = true;
+        link.unsent.extend(self.services.iter().filter_map(|(service, listening)| {
+            let again = match listening {
+                Listening::Asked => false,
+                Listening::Granted => true,
+                Listening::Taken => return None,
+            };
+            Some(Request::Listen { service: *service, again })
+        }));
+        link.unsent.push_back(Request::Settled);
+        Ok(())
+    }
+
+    fn listen(&mut self, service: u64) -> Listening {
+        if let Some(listening @ (Listening::Asked | Listening::Granted)) =
+            self.services.get(&service)
+        {
+            return *listening;
+        }
+        let listening = match &mut self.role {
+            Role::Broker(broker) => broker.listen(service),
+            _ => Listening::Asked,
+        };
+        self.services.insert(service, listening);
+        self.asks |= listening == Listening::Asked;
+        self.say(Request::Listen { service, again: false });
+        listening
+    }
+
+    fn unlisten(&mut self, service: u64) {
+        if self.services.remove(&service).is_some_and(|listening| listening != Listening::Taken) {
+            if let Role::Broker(broker) = &mut self.role {
+                broker.unlisten(service);
+            }
+            self.say(Request::Unlisten { service });
+        }
+    }
+
+    /// Tells the broker, if it is another process and knows of this one; else it will be told all.
+    fn say(&mut self, request: Request) {
+        if let Role::Linked(link) = &mut self.role
+            && link.welcome
+        {
+            link.unsent.push_back(request);
+            if link.unsent.len() > UNSENT {
+                // A broker that does not read. The next one is told only what counts then.
+                return self.lose(clock::now());
+            }
+            self.flush(clock::now());
+        }
+    }
+
+    fn flush(&mut self, now: Duration) {
+        let Role::Linked(link) = &mut self.role else { return };
+        let mut interest = Interest::READ;
+        while let Some(request) = link.unsent.front() {
+            match link.socket.send(&request.encode(), &[]) {
+                Ok(()) => drop(link.unsent.pop_front()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    interest = Interest::READ | Interest::WRITE;
+                    break;
+                }
+                Err(_) => return self.lose(now),
+            }
+        }
+        // Cannot fail of a member of the set.
+        let _ = self.epoll.modify(&link.socket, LINK, interest);
+    }
+
+    /// The broker has ended, or is none; looks for another at `next`.
+    fn lose(&mut self, next: Duration) {
+        if let Role::Linked(link) = &self.role {
+            // A forked child may have the file open.
+            let _ = self.epoll.delete(&link.socket);
+        }
+        self.role = Role::Seeking(next, QUICK);
+    }
+}
+
+impl Share {
+    fn slot(&self) -> Slot {
+        Slot { number: self.home.slot, bits: self.home.bits }
+    }
+}
+
+/// The address as sockets have it: IPv4 as such, and of IPv6 nothing but address, port and scope.
+fn plain(addr: SocketAddr) -> SocketAddr {
+    match (addr.ip().to_canonical(), addr) {
+        (IpAddr::V6(ip), SocketAddr::V6(from)) => {
+            SocketAddrV6::new(ip, addr.port(), 0, from.scope_id()).into()
+        }
+        (ip, _) => SocketAddr::new(ip, addr.port()),
+    }
+}

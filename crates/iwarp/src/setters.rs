@@ -1,0 +1,31 @@
+//! Setters of public structures whose fields may become more.
+
+/// Chained setters named after their fields, for a structure that is `#[non_exhaustive]`. One
+/// marked `into` takes whatever becomes the field's type.
+macro_rules! setters {
+    () => {};
+    (into $field:ident: $type:ty, $($rest:tt)*) => {
+        #[doc = concat!(
+            "Sets [`", stringify!($field), "`](#structfield.", stringify!($field), ")."
+        )]
+        #[must_use]
+        pub fn $field(mut self, $field: impl Into<$type>) -> Self {
+            self.$field = $field.into();
+            self
+        }
+        $crate::setters::setters! { $($rest)* }
+    };
+    ($field:ident: $type:ty, $($rest:tt)*) => {
+        #[doc = concat!(
+            "Sets [`", stringify!($field), "`](#structfield.", stringify!($field), ")."
+        )]
+        #[must_use]
+        pub fn $field(mut self, $field: $type) -> Self {
+            self.$field = $field;
+            self
+        }
+        $crate::setters::setters! { $($rest)* }
+    };
+}
+
+pub(crate) use setters;
