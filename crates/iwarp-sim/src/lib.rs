@@ -4,7 +4,7 @@
 //! delay, stop, break and corrupt. One stream of decisions drives everything, so a seed names a
 //! run. The [`wire`] is read a second time by code of its own, and a [`model`] of each end says
 //! what may be sent, where every octet has to go and which completion is due. The module `engine`
-//! does the same to the whole library.
+//! does the same to the whole library, and [`roce`] to the queue pairs of RoCE v2.
 
 #![forbid(unsafe_code)]
 
@@ -12,13 +12,16 @@ pub mod bank;
 pub mod choice;
 #[cfg(feature = "engine")]
 pub mod engine;
+mod failure;
 pub mod host;
 pub mod hostile;
 pub mod model;
 pub mod net;
 pub mod ops;
+pub mod roce;
 pub mod run;
 pub mod wire;
 
+pub use failure::Failure;
 pub use host::Flaw;
-pub use run::{Failure, Mode, Options, Summary, run_from_bytes, run_seed};
+pub use run::{Mode, Options, Summary, run_from_bytes, run_seed};

@@ -103,7 +103,7 @@ impl Posted {
                 }
             }
             SendOp::Atomic { .. } => 0xa,
-            SendOp::Bind(_) | SendOp::LocalInvalidate(_) => 0xff,
+            _ => 0xff,
         }
     }
 }

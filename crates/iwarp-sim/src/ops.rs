@@ -73,7 +73,7 @@ pub fn post_recv(net: &mut Net, e: usize, rng: &mut Choices<'_>) -> Verdict {
         }
         return net.look_again(e);
     }
-    let result = end.qp.borrow_mut().post_recv(&RecvRequest { wr_id, sges: &sges });
+    let result = end.qp.borrow_mut().post_recv(&RecvRequest::new(wr_id, &sges));
     match result {
         Ok(()) => {
             end.host.model.borrow_mut().recvs.push(PostedRecv { wr_id, sges });
@@ -144,16 +144,12 @@ pub fn post_send(net: &mut Net, e: usize, rng: &mut Choices<'_>, wrong: bool) ->
     );
     posted.signaled = changes_something || !rng.one_in(4);
     posted.fence |= rng.one_in(10);
-    let request = SendRequest {
-        wr_id: posted.wr_id,
-        op: posted.op,
-        payload: match &posted.inline {
-            Some(octets) => Payload::Inline(octets),
-            None => Payload::Sges(&posted.sges),
-        },
-        signaled: posted.signaled,
-        fence: posted.fence,
+    let payload = match &posted.inline {
+        Some(octets) => Payload::Inline(octets),
+        None => Payload::Sges(&posted.sges),
     };
+    let mut request = SendRequest::new(posted.wr_id, posted.op, payload);
+    (request.signaled, request.fence) = (posted.signaled, posted.fence);
     let max = end.qp.borrow().config().max_send_wr;
     let result = end.qp.borrow_mut().post_send(&request);
     match result {
@@ -175,13 +171,7 @@ pub fn post_nothing(net: &mut Net, e: usize) -> Verdict {
     let mut posted = Posted::new(end.next_wr, op, Vec::new(), None);
     posted.signaled = false;
     end.next_wr += 1;
-    let request = SendRequest {
-        wr_id: posted.wr_id,
-        op,
-        payload: Payload::Sges(&[]),
-        signaled: false,
-        fence: false,
-    };
+    let request = SendRequest::new(posted.wr_id, op, Payload::Sges(&[]));
     if end.is_up() && end.qp.borrow_mut().post_send(&request).is_ok() {
         end.host.model.borrow_mut().sends.push(posted);
     }

@@ -1,7 +1,6 @@
 //! Runs: a seed, or octets, decide about ends, operations, links and mishaps; the oracle judges.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use iwarp_types::{QpState, Time};
 
 use crate::bank::{Bank, COMPACT, LARGE, Role};
 use crate::choice::Choices;
+use crate::failure::{Failure, verdict};
 use crate::host::Flaw;
 use crate::hostile;
 use crate::net::{End, Net, Tolerance, accessor};
@@ -70,32 +70,6 @@ pub struct Summary {
     /// A digest of everything that happened: the same seed gives the same.
     pub digest: u64,
 }
-
-/// A rule was broken.
-#[derive(Clone, Debug)]
-pub struct Failure {
-    /// Seed of the run, where it had one.
-    pub seed: u64,
-    /// Step.
-    pub step: u64,
-    /// Kind of life.
-    pub mode: Option<Mode>,
-    /// Which rule.
-    pub why: String,
-    /// What happened last, if it was recorded.
-    pub trace: Vec<String>,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for line in &self.trace {
-            writeln!(f, "  {line}")?;
-        }
-        write!(f, "seed {}, step {}, {:?}: {}", self.seed, self.step, self.mode, self.why)
-    }
-}
-
-impl std::error::Error for Failure {}
 
 /// Runs `seed`. On failure the run is repeated with a record of what happened.
 pub fn run_seed(seed: u64, options: &Options) -> Result<Summary, Failure> {
@@ -229,24 +203,12 @@ impl<'a> Run<'a> {
         seed: u64,
         result: std::thread::Result<Result<(), String>>,
     ) -> Result<Summary, Failure> {
-        let why = match result {
-            Ok(Ok(())) => return Ok(self.summary),
-            Ok(Err(why)) => why,
-            Err(panic) => {
-                let text = panic
-                    .downcast_ref::<String>()
-                    .cloned()
-                    .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-                format!("panic: {}", text.unwrap_or_default())
-            }
-        };
-        Err(Failure {
-            seed,
-            step: self.summary.steps,
-            mode: self.mode,
-            why,
-            trace: self.trace.into(),
-        })
+        verdict(result).map_err(|why| {
+            let mode = self.mode.map_or("no life".to_owned(), |mode| format!("{mode:?}"));
+            let place = Some(format!("step {}, {mode}", self.summary.steps));
+            Failure { seed, place, why, trace: self.trace.into() }
+        })?;
+        Ok(self.summary)
     }
 
     fn go(&mut self) -> Result<(), String> {

@@ -141,12 +141,10 @@ impl End {
         let queues = [0, 1].map(|_| choices.below(host.queues.len() as u64) as usize);
         let [send, recv] = queues.map(|queue| &host.queues[queue].cq);
         let pool = host.pool.as_ref().filter(|_| choices.below(2) == 0);
-        let attributes = QueuePairAttributes {
-            srq: pool.map(|pool| &pool.srq),
-            max_send_wr: choices.pick(&[4, 16, 64]),
-            max_recv_wr: choices.pick(&[4, 16, 64]),
-            ..QueuePairAttributes::new(send, recv)
-        };
+        let attributes = QueuePairAttributes::new(send, recv)
+            .srq(pool.map(|pool| &pool.srq))
+            .max_send_wr(choices.pick(&[4, 16, 64]))
+            .max_recv_wr(choices.pick(&[4, 16, 64]));
         let made = if by_number {
             host.pd.create_addressable_qp(&attributes)
         } else {
@@ -223,7 +221,7 @@ impl End {
         let id = self.next_id(true);
         let sges = [self.memory.sge(RECV + slot * SLOT, SLOT)];
         let Some(qp) = &self.qp else { return Err("no queue pair".to_owned()) };
-        let posted = qp.post_recv(&RecvRequest { wr_id: id, sges: &sges });
+        let posted = qp.post_recv(&RecvRequest::new(id, &sges));
         self.receives.push_back(Receive { id, slot });
         posted.map_err(|error| format!("a receive is refused: {error}"))?;
         Ok(format!("post_recv {id}"))
@@ -344,7 +342,8 @@ impl End {
             (false, 5) => Payload::Sges(&[]),
             (false, _) => Payload::Sges(&sges),
         };
-        let request = SendRequest { wr_id: id, op, payload, signaled, fence };
+        let mut request = SendRequest::new(id, op, payload);
+        (request.signaled, request.fence) = (signaled, fence);
         // Before the call: it may receive, or complete this very request.
         self.sends.push_back(Sent { id, signaled, slot: Some(slot), fetches });
         self.messages.extend(message);
@@ -368,8 +367,7 @@ impl End {
         self.writes[0] = Some(written);
         let to = remote.base.advanced(WRITTEN as u64);
         let op = SendOp::Write { stag: remote.stag, to };
-        let payload = Payload::Inline(&octets);
-        let request = SendRequest { wr_id: id, op, payload, signaled: true, fence: false };
+        let request = SendRequest::new(id, op, Payload::Inline(&octets)).signaled();
         let fetches = Fetches::Nothing;
         self.sends.push_back(Sent { id, signaled: true, slot: Some(slot), fetches });
         let Some(qp) = &self.qp else { return Err("no queue pair".to_owned()) };

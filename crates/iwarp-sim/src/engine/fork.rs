@@ -1,7 +1,7 @@
 //! A forked child has dead objects: what it calls does nothing to the parent's connections.
 
 use iwarp::flaw::Flaw;
-use iwarp::{Payload, QpState, RecvRequest, SendOp, SendRequest};
+use iwarp::{Payload, QpState, RecvRequest, SendRequest};
 use iwarp_os::fork::pretend_child;
 
 use super::run::Run;
@@ -21,12 +21,10 @@ impl Run<'_> {
         let child = (self.flaw != Flaw::ForkUnchecked).then(pretend_child);
         let is_refused = match call {
             0 => {
-                let op = SendOp::Send { solicited: false, invalidate: None };
                 let payload = Payload::Inline(b"child");
-                qp.post_send(&SendRequest { wr_id: 0, op, payload, signaled: true, fence: false })
-                    .is_err()
+                qp.post_send(&SendRequest::send(0, payload).signaled()).is_err()
             }
-            1 => qp.post_recv(&RecvRequest { wr_id: 1, sges: &[] }).is_err(),
+            1 => qp.post_recv(&RecvRequest::new(1, &[])).is_err(),
             2 => queue.poll(&mut Vec::new(), 64) == 0,
             3 => qp.modify(QpState::Err).is_err(),
             4 => host.channel.try_next().is_none(),

@@ -56,16 +56,16 @@ impl Common {
             spared: 24,
             ..Faults::seeded(seed)
         });
-        let options = Options {
-            personality: choices.pick(&[Personality::Iwarp, Personality::Roce]),
-            crc: choices.below(2) == 0,
-            markers: choices.one_in(8),
-            peer_to_peer: choices.one_in(4),
-            workers: choices.pick(&[1, 1, 2]),
-            mulpdu: choices.pick(&[None, Some(60_000)]),
-            ..Options::default()
-        };
+        let options = Options::new()
+            .personality(choices.pick(&[Personality::Iwarp, Personality::Roce]))
+            .crc(choices.below(2) == 0)
+            .markers(choices.one_in(8))
+            .peer_to_peer(choices.one_in(4))
+            .workers(choices.pick(&[1, 1, 2]))
+            .mulpdu(choices.pick(&[None, Some(60_000)]));
         let network = MemoryNetwork::new().with_capacity(capacity);
+        // Streams without a descriptor are woken, others are in an epoll.
+        let network = if choices.below(2) == 0 { network } else { network.with_descriptors() };
         Self { network, faults, options }
     }
 
@@ -88,7 +88,7 @@ impl Host {
             Some(faults) => faults.around(host),
             None => host,
         };
-        let platform = Platform { network, clock: Clock::from(clock.clone()) };
+        let platform = Platform { network, clock: Clock::from(clock.clone()), datagrams: None };
         let (device, turns) =
             Device::turned(common.options.clone(), platform).expect("a device can be opened");
         let channel = device.create_comp_channel().expect("descriptors");

@@ -31,8 +31,6 @@ mod run;
 mod settle;
 mod stage;
 
-use std::fmt;
-
 #[cfg(feature = "flaws")]
 pub use iwarp::flaw::Flaw;
 pub use run::run_seed;
@@ -86,25 +84,5 @@ impl Summary {
         self.completions += other.completions;
         self.pauses += other.pauses;
         self.digest = self.digest.rotate_left(1) ^ other.digest;
-    }
-}
-
-/// A rule that was broken.
-#[derive(Clone, Debug)]
-pub struct Failure {
-    /// In which run.
-    pub seed: u64,
-    /// What was wrong.
-    pub why: String,
-    /// What had happened last.
-    pub trace: Vec<String>,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for line in &self.trace {
-            writeln!(f, "  {line}")?;
-        }
-        write!(f, "seed {}: {}", self.seed, self.why)
     }
 }

@@ -35,7 +35,7 @@ impl Pool {
         // Before the call, which may deliver to it.
         self.posted.push(Receive { id, slot });
         let sges = [self.memory.sge(slot * SLOT, SLOT)];
-        let posted = self.srq.post(&RecvRequest { wr_id: id, sges: &sges });
+        let posted = self.srq.post(&RecvRequest::new(id, &sges));
         posted.map_err(|error| format!("a shared receive is refused: {error}"))?;
         Ok(format!("posts shared receive {id}"))
     }

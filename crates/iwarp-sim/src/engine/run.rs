@@ -12,8 +12,9 @@ use super::end::{End, What};
 use super::host::{Common, Host};
 use super::settle::Stands;
 use super::stage::Stage;
-use super::{Failure, Options, Summary};
+use super::{Options, Summary};
 use crate::choice::Choices;
+use crate::failure::{Failure, verdict};
 
 /// A connection is up by then.
 const CONNECTED: Duration = Duration::from_secs(20);
@@ -50,14 +51,10 @@ pub fn run_seed(seed: u64, options: &Options) -> Result<Summary, Failure> {
     let outcome = catch_unwind(AssertUnwindSafe(|| run.all(options.steps)));
     // In whatever state it is: nothing of it is looked at any more.
     CompletionChannel::stop_looking();
-    let outcome = outcome.unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        Err(format!("panic: {}", text.unwrap_or_default()))
-    });
     let trace = run.stage.trace();
     let (turns, pauses) = run.stage.counts();
-    outcome.map_err(|why| Failure { seed, why, trace }).map(|steps| Summary {
+    let failed = |why| Failure { seed, place: None, why, trace };
+    verdict(outcome).map_err(failed).map(|steps| Summary {
         steps,
         turns,
         pauses,
@@ -149,15 +146,7 @@ impl Run<'_> {
                 let [own, peer] = [&couple.ends[which], &couple.ends[1 - which]];
                 let [addr, gid] = [own, peer].map(|end| self.hosts[end.host].addr);
                 let (Some(qp), Some(to)) = (&own.qp, &peer.qp) else { continue };
-                let peer = Peer {
-                    local: addr,
-                    gid,
-                    scope: 0,
-                    qpn: to.number(),
-                    psn: to.psn(),
-                    ird: 16,
-                    ord: 16,
-                };
+                let peer = Peer::at(addr, gid, to.number(), to.psn());
                 let done = qp
                     .modify(QpState::Init)
                     .and_then(|()| qp.connect_to(&peer))
@@ -190,7 +179,7 @@ impl Run<'_> {
             match (event.kind, who) {
                 (EventKind::AddressResolved, Some((number, which))) => {
                     let private_data = vec![number as u8];
-                    let params = ConnectParams { private_data, ..ConnectParams::default() };
+                    let params = ConnectParams::new().private_data(private_data);
                     let Some(qp) = &self.couples[number].ends[which].qp else { continue };
                     event.id.connect(qp, &params).map_err(|error| error.to_string())?;
                 }

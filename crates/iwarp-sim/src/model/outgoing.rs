@@ -324,7 +324,7 @@ impl Model {
                     && op == posted;
                 demand!(same, "Atomic Request differs from what was posted");
             }
-            SendOp::Bind(_) | SendOp::LocalInvalidate(_) => {}
+            _ => {}
         }
         Ok(())
     }

@@ -108,7 +108,7 @@ fn a_failure_is_replayed_with_its_trace() {
     let failure = (0..20).find_map(|seed| run_seed(seed, &options).err()).expect("a failure");
     assert!(!failure.trace.is_empty());
     let again = run_seed(failure.seed, &options).expect_err("the same failure");
-    assert_eq!((failure.step, failure.why, failure.trace), (again.step, again.why, again.trace));
+    assert_eq!((failure.place, failure.why, failure.trace), (again.place, again.why, again.trace));
 }
 
 #[test]

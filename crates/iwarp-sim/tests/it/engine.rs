@@ -68,6 +68,11 @@ fn a_stream_that_stays_silenced_is_found() {
 }
 
 #[test]
+fn a_wake_up_that_a_port_without_descriptor_loses_is_found() {
+    finds(Flaw::WakeLost, "all workers sleep");
+}
+
+#[test]
 fn a_fork_check_that_is_left_out_is_found() {
     finds(Flaw::ForkUnchecked, "forked child");
 }
