@@ -7,13 +7,13 @@
 use std::ffi::c_int;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Once;
 
 use iwarp::verbs::{OpenError, OutOfMemory, RegisterError, afford};
 use iwarp::{Log, PostError};
 use iwarp_os::cancel::put_off;
 
 use crate::log;
+pub(crate) use crate::log::Once;
 pub use crate::log::say;
 
 /// An error number of the system.
@@ -26,6 +26,8 @@ pub const UNSUPPORTED: Errno = Errno(libc::EOPNOTSUPP);
 pub const INVALID: Errno = Errno(libc::EINVAL);
 /// There is no memory for it.
 pub const OUT_OF_MEMORY: Errno = Errno(libc::ENOMEM);
+/// There is no such object, or not any more.
+pub const UNKNOWN: Errno = Errno(libc::ENOENT);
 /// Something else still uses the object.
 pub const BUSY: Errno = Errno(libc::EBUSY);
 
@@ -61,6 +63,7 @@ impl From<RegisterError> for Errno {
             RegisterError::Exhausted | RegisterError::OutOfMemory => libc::ENOMEM,
             RegisterError::NoEntropy => libc::EIO,
             RegisterError::WindowsBound => libc::EBUSY,
+            _ => libc::EIO,
         })
     }
 }
@@ -151,7 +154,7 @@ pub fn on_data_path<R>(f: impl FnOnce() -> Result<R, Errno>) -> Result<R, Errno>
 pub fn prepare() {
     static ONCE: Once = Once::new();
 
-    ONCE.call_once(|| {
+    if ONCE.first() {
         std::panic::set_hook(Box::new(|info| {
             let payload = info.payload();
             let what = payload.downcast_ref::<&str>().copied();
@@ -161,7 +164,7 @@ pub fn prepare() {
             say(Log::Error, format_args!("internal error: {what} ({place}); please report it"));
         }));
         log::listen();
-    });
+    }
 }
 
 #[cfg(test)]

@@ -2,10 +2,11 @@
 
 use std::fmt::Arguments;
 use std::io::{self, Write as _};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use iwarp::{Log, Options, report};
 use iwarp_os::cancel::put_off;
+use once_cell::race::OnceBox;
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -13,8 +14,9 @@ use tracing::{Event, Level, Metadata, Subscriber};
 /// How much the user wants to know. What makes no sense counts as nothing said: opening the device
 /// complains about it.
 fn wanted() -> Log {
-    static LOG: OnceLock<Log> = OnceLock::new();
-    *LOG.get_or_init(|| Options::from_env().map_or(Log::default(), |options| options.log))
+    static LOG: OnceBox<Log> = OnceBox::new();
+    let read = || Options::from_env().map_or(Log::default(), |options| options.log);
+    *LOG.get_or_init(|| Box::new(read()))
 }
 
 /// Writes a line, unless `IWARP_LOG` asks for less than `level`.
@@ -23,6 +25,28 @@ pub fn say(level: Log, line: Arguments<'_>) {
         // One call, so that lines of several threads do not mix. A closed standard error is fine.
         let line = format!("iwarp: {line}\n");
         let _ = put_off(|| io::stderr().write_all(line.as_bytes()));
+    }
+}
+
+/// What a user is told once. No thread waits for another that is telling it, which a forked child
+/// would do for ever.
+pub(crate) struct Once(AtomicBool);
+
+impl Once {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicBool::new(false))
+    }
+
+    /// Whether this is the first call.
+    pub(crate) fn first(&self) -> bool {
+        !self.0.swap(true, Ordering::Relaxed)
+    }
+
+    /// As [`say`], the first time.
+    pub(crate) fn say(&self, level: Log, line: Arguments<'_>) {
+        if self.first() {
+            say(level, line);
+        }
     }
 }
 
@@ -63,7 +87,7 @@ where
             Log::Error => LevelFilter::ERROR,
             Log::Warn => LevelFilter::WARN,
             Log::Info => LevelFilter::INFO,
-            Log::Debug => LevelFilter::TRACE,
+            _ => LevelFilter::TRACE,
         })
     }
 

@@ -3,10 +3,10 @@
 //! Calls that make something ask for room first and say `ENOMEM` where there is none
 //! ([`iwarp::verbs::afford`]); whatever is large may be refused at any time. What is left are small
 //! objects, which Rust cannot do without: an event, a timer, a line for the log, a node of a map.
-//! The worker makes some whatever the program does, and to fail would end the process. So those come
-//! out of the reserve when the system has nothing left. While some are there nothing new is made, so
-//! it lasts for what goes on meanwhile; only when the reserve is used up as well does an allocation
-//! that cannot fail end the process.
+//! The worker makes some whatever the program does, and to fail would end the process. So those
+//! come out of the reserve when the system has nothing left. While some are there nothing new is
+//! made, so it lasts for what goes on meanwhile; only when the reserve is used up as well does an
+//! allocation that cannot fail end the process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
@@ -102,7 +102,7 @@ impl Reserve {
     }
 }
 
-/// Where so many free blocks in a row begin.
+/// The first of so many free blocks in a row.
 fn first_row(free: u64, blocks: usize) -> Option<u32> {
     // Each round leaves the bits that begin a row one longer.
     let begins = (1..blocks).fold(free, |begins, _| begins & begins >> 1);
@@ -193,7 +193,7 @@ mod tests {
         held.sort_by_key(|(memory, _)| memory.addr());
         for (memory, layout) in &held {
             assert!(memory.addr().is_multiple_of(layout.align()));
-            // SAFETY: nobody else has it; that is what is tested.
+            // SAFETY: no other thread has it; that is what is tested.
             unsafe { memory.write_bytes(0x5a, layout.size()) };
         }
         for two in held.windows(2) {

@@ -179,6 +179,14 @@ pub struct ibv_parent_domain_init_attr {
 
 #[derive(Clone, Copy)]
 #[repr(C)]
+pub struct ibv_alloc_dm_attr {
+    pub length: usize,
+    pub log_align_req: u32,
+    pub comp_mask: u32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
 pub struct ibv_mr_init_attr {
     pub length: usize,
     pub access: c_int,

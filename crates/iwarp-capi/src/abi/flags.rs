@@ -34,7 +34,9 @@ pub const IBV_GID_TYPE_ROCE_V2: u32 = 2;
 
 pub const IBV_EVENT_CQ_ERR: c_uint = 0;
 pub const IBV_EVENT_QP_FATAL: c_uint = 1;
+pub const IBV_EVENT_QP_REQ_ERR: c_uint = 2;
 pub const IBV_EVENT_QP_ACCESS_ERR: c_uint = 3;
+pub const IBV_EVENT_COMM_EST: c_uint = 4;
 pub const IBV_EVENT_SQ_DRAINED: c_uint = 5;
 pub const IBV_EVENT_SRQ_LIMIT_REACHED: c_uint = 15;
 pub const IBV_EVENT_QP_LAST_WQE_REACHED: c_uint = 16;
@@ -49,6 +51,7 @@ pub const IBV_WC_BIND_MW: c_uint = 5;
 pub const IBV_WC_LOCAL_INV: c_uint = 6;
 pub const IBV_WC_RECV: c_uint = 1 << 7;
 pub const IBV_WC_RECV_RDMA_WITH_IMM: c_uint = IBV_WC_RECV + 1;
+pub const IBV_WC_GRH: c_uint = 1;
 pub const IBV_WC_WITH_IMM: c_uint = 1 << 1;
 pub const IBV_WC_WITH_INV: c_uint = 1 << 3;
 
@@ -69,12 +72,29 @@ pub const IBV_ACCESS_HUGETLB: c_uint = 1 << 7;
 pub const IBV_ACCESS_OPTIONAL_FIRST: c_uint = 1 << 20;
 pub const IBV_ACCESS_OPTIONAL_RANGE: c_uint = 0x3ff << 20;
 
+pub const IBV_ADVISE_MR_ADVICE_PREFETCH: c_uint = 0;
+pub const IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE: c_uint = 1;
+pub const IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT: c_uint = 2;
+/// The caller waits until it is done.
+pub const IBV_ADVISE_MR_FLAG_FLUSH: u32 = 1;
+
+pub const IBV_ODP_SUPPORT: u64 = 1;
+pub const IBV_ODP_SUPPORT_IMPLICIT: u64 = 1 << 1;
+pub const IBV_ODP_SUPPORT_SEND: u32 = 1;
+pub const IBV_ODP_SUPPORT_RECV: u32 = 1 << 1;
+pub const IBV_ODP_SUPPORT_WRITE: u32 = 1 << 2;
+pub const IBV_ODP_SUPPORT_READ: u32 = 1 << 3;
+pub const IBV_ODP_SUPPORT_ATOMIC: u32 = 1 << 4;
+pub const IBV_ODP_SUPPORT_SRQ_RECV: u32 = 1 << 5;
+
 pub const IBV_REREG_MR_CHANGE_TRANSLATION: u32 = 1;
 pub const IBV_REREG_MR_CHANGE_PD: u32 = 1 << 1;
 pub const IBV_REREG_MR_CHANGE_ACCESS: u32 = 1 << 2;
 pub const IBV_REREG_MR_FLAGS_SUPPORTED: u32 = 7;
-/// Nothing was done; the region is as it was.
+/// The arguments contradict each other.
 pub const IBV_REREG_MR_ERR_INPUT: i32 = -1;
+/// The device refuses.
+pub const IBV_REREG_MR_ERR_CMD: i32 = -4;
 
 pub const IBV_MW_TYPE_1: c_uint = 1;
 pub const IBV_MW_TYPE_2: c_uint = 2;
@@ -86,6 +106,7 @@ pub const IBV_SRQ_INIT_ATTR_TYPE: u32 = 1;
 pub const IBV_SRQ_INIT_ATTR_PD: u32 = 1 << 1;
 
 pub const IBV_QPT_RC: c_uint = 2;
+pub const IBV_QPT_UC: c_uint = 3;
 pub const IBV_QPT_UD: c_uint = 4;
 pub const IBV_QP_INIT_ATTR_PD: u32 = 1;
 pub const IBV_QP_INIT_ATTR_CREATE_FLAGS: u32 = 1 << 2;
@@ -130,6 +151,7 @@ pub const IBV_QPS_INIT: c_uint = 1;
 pub const IBV_QPS_RTR: c_uint = 2;
 pub const IBV_QPS_RTS: c_uint = 3;
 pub const IBV_QPS_SQD: c_uint = 4;
+pub const IBV_QPS_SQE: c_uint = 5;
 pub const IBV_QPS_ERR: c_uint = 6;
 
 pub const IBV_WR_RDMA_WRITE: c_uint = 0;

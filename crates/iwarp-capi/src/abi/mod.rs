@@ -1,12 +1,13 @@
 //! The structures and numbers of `infiniband/verbs.h`, as of rdma-core 64.
 //!
-//! Structures only ever grow, and whoever reads one that is longer than what the program knows
+//! Structures only ever grow, and a function that reads one longer than what the program knows
 //! goes by a size or a mask, so the newest layout serves old programs too. A test compares them
 //! with the header that is installed.
 //!
 //! Fields that change while the program can see the object are atomics where several of its threads
-//! may have the library change them at a time, and [`Cell`](std::cell::Cell)s where verbs leave it to
-//! the program that they do not. Nothing else is published by these numbers, so relaxed accesses do.
+//! may have the library change them at a time, and [`Cell`](std::cell::Cell)s where verbs leave it
+//! to the program that they do not. Nothing else is published by these numbers, so relaxed accesses
+//! do.
 
 #![allow(non_camel_case_types, reason = "these are the names of the C header")]
 #![allow(missing_docs, reason = "the fields are those of the header and mean what it says")]

@@ -29,6 +29,15 @@ pub struct ibv_mr {
 }
 
 #[repr(C)]
+pub struct ibv_dm {
+    pub context: *mut ibv_context,
+    pub memcpy_to_dm: Op,
+    pub memcpy_from_dm: Op,
+    pub comp_mask: u32,
+    pub handle: u32,
+}
+
+#[repr(C)]
 pub struct ibv_mw {
     pub context: *mut ibv_context,
     pub pd: *mut ibv_pd,

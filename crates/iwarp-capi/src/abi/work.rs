@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use super::{ibv_mr, ibv_mw};
+use super::{ibv_ah, ibv_mr, ibv_mw};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
@@ -52,12 +52,21 @@ pub struct atomic_wr {
     pub rkey: u32,
 }
 
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct ud_wr {
+    pub ah: *mut ibv_ah,
+    pub remote_qpn: u32,
+    pub remote_qkey: u32,
+}
+
 /// What an operation needs beside its local octets.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub union send_wr_target {
     pub rdma: rdma_wr,
     pub atomic: atomic_wr,
+    pub ud: ud_wr,
 }
 
 #[derive(Clone, Copy)]

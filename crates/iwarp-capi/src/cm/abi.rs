@@ -190,6 +190,20 @@ pub struct rdma_addrinfo {
     pub ai_next: *mut rdma_addrinfo,
 }
 
+/// What `rdma_join_multicast_ex` takes.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct rdma_cm_join_mc_attr_ex {
+    pub comp_mask: u32,
+    pub join_flags: u32,
+    pub addr: *const libc::sockaddr,
+}
+
+pub const RDMA_CM_JOIN_MC_ATTR_ADDRESS: u32 = 1;
+pub const RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS: u32 = 2;
+pub const RDMA_MC_JOIN_FLAG_FULLMEMBER: u32 = 0;
+pub const RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER: u32 = 1;
+
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_ece {

@@ -35,7 +35,7 @@ pub extern "C" fn rdma_getaddrinfo(
             return Err(INVALID);
         }
         let info = allocate()?;
-        // SAFETY: just allocated and zeroed; nobody else knows it.
+        // SAFETY: just allocated and zeroed; no other thread knows it.
         let filled = unsafe { fill(&mut *info, node, service, hints) };
         match filled {
             Ok(0) => *place = info,

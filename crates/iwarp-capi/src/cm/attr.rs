@@ -2,12 +2,16 @@
 
 use std::ffi::{c_int, c_uint};
 
+use iwarp::cm::{ConnectParams, UDP_QKEY};
+use iwarp::verbs::Gid;
+use iwarp::{AddressVector, DatagramAttributes};
+
 use super::abi::rdma_cm_id;
 use super::id::CmId;
 use super::{addr, device};
 use crate::abi::flags::*;
 use crate::abi::{ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp_attr};
-use crate::guard::{self, INVALID};
+use crate::guard::{self, Errno, INVALID};
 
 /// `IBV_ACCESS_REMOTE_WRITE`
 const REMOTE_WRITE: c_uint = 1 << 1;
@@ -35,9 +39,20 @@ pub extern "C" fn rdma_init_qp_attr(
         let (served, outstanding) = (state.responder_resources, state.initiator_depth);
         let timeout = state.ack_timeout.unwrap_or(DEFAULT_TIMEOUT);
         drop(state);
+        let depths = ConnectParams::new().ird(served.into()).ord(outstanding.into());
+        if let Some(known) = id.id.packet_attributes(&depths) {
+            let set = of_packets(id, attr, &known.datagram(), timeout)?;
+            *mask = (IBV_QP_STATE | set) as c_int;
+            return Ok(0);
+        }
         let target = attr.qp_state;
         *attr = ibv_qp_attr { qp_state: target, ..ibv_qp_attr::default() };
         let set = match target {
+            // Whatever the step, the kernel says this of datagrams.
+            _ if id.has_datagrams() => {
+                (attr.port_num, attr.qkey) = (device::PORT, UDP_QKEY);
+                IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY
+            }
             IBV_QPS_INIT => {
                 attr.port_num = device::PORT;
                 attr.qp_access_flags = REMOTE_WRITE | REMOTE_READ;
@@ -71,8 +86,66 @@ pub extern "C" fn rdma_init_qp_attr(
     })
 }
 
+/// What the ends of a connection over RoCE v2 have agreed on.
+fn of_packets(
+    id: &CmId,
+    attr: &mut ibv_qp_attr,
+    known: &DatagramAttributes,
+    timeout: u8,
+) -> Result<u32, Errno> {
+    let target = attr.qp_state;
+    *attr = ibv_qp_attr { qp_state: target, ..ibv_qp_attr::default() };
+    Ok(match target {
+        IBV_QPS_INIT => {
+            attr.port_num = device::PORT;
+            // The numbers are the same.
+            attr.qp_access_flags = known.access.bits();
+            IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS
+        }
+        IBV_QPS_RTR => {
+            attr.ah_attr = known.address.map(|way| handle_attr(id, &way)).unwrap_or_default();
+            attr.path_mtu = known.path_mtu.trailing_zeros() - 7;
+            (attr.dest_qp_num, attr.rq_psn) = (known.dest_qp, known.rq_psn);
+            attr.max_dest_rd_atomic = known.max_dest_rd_atomic;
+            attr.min_rnr_timer = known.min_rnr_timer;
+            IBV_QP_AV
+                | IBV_QP_PATH_MTU
+                | IBV_QP_DEST_QPN
+                | IBV_QP_RQ_PSN
+                | IBV_QP_MAX_DEST_RD_ATOMIC
+                | IBV_QP_MIN_RNR_TIMER
+        }
+        IBV_QPS_RTS => {
+            attr.timeout = if timeout == DEFAULT_TIMEOUT { known.timeout } else { timeout };
+            (attr.retry_cnt, attr.rnr_retry) = (known.retry_count, known.rnr_retry);
+            (attr.sq_psn, attr.max_rd_atomic) = (known.sq_psn, known.max_rd_atomic);
+            IBV_QP_SQ_PSN
+                | IBV_QP_TIMEOUT
+                | IBV_QP_RETRY_CNT
+                | IBV_QP_RNR_RETRY
+                | IBV_QP_MAX_QP_RD_ATOMIC
+        }
+        _ => return Err(INVALID),
+    })
+}
+
 /// Some 4 s: 4.096 µs times 2^20.
 const DEFAULT_TIMEOUT: u8 = 20;
+
+/// A way, as programs have it that make address handles.
+pub(super) fn handle_attr(id: &CmId, way: &AddressVector) -> ibv_ah_attr {
+    let grh = ibv_global_route {
+        dgid: ibv_gid { raw: Gid::raw_of(way.destination) },
+        flow_label: way.flow_label,
+        sgid_index: device::gid_index(id, &Gid::raw_of(way.source)).unwrap_or(0),
+        hop_limit: if way.hop_limit == 0 { HOP_LIMIT } else { way.hop_limit },
+        traffic_class: way.traffic_class,
+    };
+    ibv_ah_attr { grh, is_global: 1, port_num: device::PORT, ..ibv_ah_attr::default() }
+}
+
+/// How far packets go where nobody says it.
+const HOP_LIMIT: u8 = 64;
 
 /// The way to the peer, as RoCE has it.
 fn path(id: &CmId) -> ibv_ah_attr {

@@ -20,12 +20,12 @@ use crate::guard::{self, Errno, INVALID};
 ///
 /// Programs destroy channels in whose wait another thread sits (rping does, when it ends). A
 /// thread that may be cancelled can hold on to nothing, so this memory is never given back: it
-/// becomes another channel, and whoever waits knows by the serial number.
+/// becomes another channel, and a thread that waits knows by the serial number.
 #[repr(C)]
 pub struct CmChannel {
     abi: rdma_event_channel,
     live: ProcessOwned<Mutex<Option<Live>>>,
-    /// Which thread has destroyed it.
+    /// The thread that has destroyed it.
     destroyer: AtomicUsize,
 }
 
@@ -87,9 +87,9 @@ impl CmChannel {
         Ok((live.channel.clone(), live.serial))
     }
 
-    /// Whether another thread has destroyed it. Then whoever comes to wait is a moment too late for
-    /// what it was about to do: rping's thread for events is back from the last one while its main
-    /// thread ends the program, and would end it with an error of its own (`cm_thread`).
+    /// Whether another thread has destroyed it. Then a thread that comes to wait is a moment too
+    /// late for what it was about to do: rping's thread for events is back from the last one while
+    /// its main thread ends the program, and would end it with an error of its own (`cm_thread`).
     ///
     /// # Safety
     ///
@@ -132,7 +132,7 @@ static UNUSED: PerProcess<Mutex<Vec<Unused>>> = PerProcess::new();
 
 struct Unused(*mut CmChannel);
 
-// SAFETY: nobody uses it but whoever takes it out.
+// SAFETY: only the thread that takes it out uses it.
 unsafe impl Send for Unused {}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use iwarp::cm::{ConnectParams, ConnectionState};
+use iwarp::cm::{ConnectParams, ConnectionState, UDP_QKEY};
 use iwarp::{CompletionQueue, QueuePair, QueuePairAttributes};
 
 use super::abi::{RDMA_MAX_DEPTH, rdma_cm_id, rdma_conn_param};
@@ -22,11 +22,7 @@ impl Carrier {
     fn new() -> Result<Self, Errno> {
         let device = device::device()?;
         let cq = device.create_cq(1, None)?;
-        let attributes = QueuePairAttributes {
-            max_send_wr: 1,
-            max_recv_wr: 1,
-            ..QueuePairAttributes::new(&cq, &cq)
-        };
+        let attributes = QueuePairAttributes::new(&cq, &cq).max_send_wr(1).max_recv_wr(1);
         let queue_pair = device.alloc_pd().create_qp(&attributes)?;
         Ok(Self { queue_pair, _cq: cq })
     }
@@ -87,28 +83,35 @@ fn check(id: &CmId, param: Option<&rdma_conn_param>) -> Result<(), Errno> {
     Ok(())
 }
 
+impl CmId {
+    /// What the program wants the peer's to know.
+    fn take_private_data(&self, param: Option<&rdma_conn_param>) -> Vec<u8> {
+        let mut octets = std::mem::take(&mut self.state().connect_data);
+        if let Some(param) = param
+            && !param.private_data.is_null()
+        {
+            let (data, len) = (param.private_data.cast::<u8>(), param.private_data_len.into());
+            // SAFETY: the program says that so many octets are there.
+            octets.extend_from_slice(unsafe { std::slice::from_raw_parts(data, len) });
+        }
+        octets
+    }
+}
+
 /// What the program says to the peer.
 fn params(id: &CmId, param: Option<&rdma_conn_param>) -> ConnectParams {
+    let private_data = id.take_private_data(param);
     let mut state = id.state();
     let chosen = |depth: Option<u8>, fallback: u8| {
         u16::from(depth.filter(|depth| *depth != RDMA_MAX_DEPTH).unwrap_or(fallback))
     };
-    let mut private_data = std::mem::take(&mut state.connect_data);
     if let Some(param) = param {
-        let len = usize::from(param.private_data_len);
-        if !param.private_data.is_null() && len > 0 {
-            // SAFETY: the program says that so many octets are there.
-            let octets =
-                unsafe { std::slice::from_raw_parts(param.private_data.cast::<u8>(), len) };
-            private_data.extend_from_slice(octets);
-        }
         state.qp_num = param.qp_num;
     }
-    ConnectParams {
-        private_data,
-        ird: chosen(param.map(|param| param.responder_resources), state.responder_resources),
-        ord: chosen(param.map(|param| param.initiator_depth), state.initiator_depth),
-    }
+    ConnectParams::new()
+        .private_data(private_data)
+        .ird(chosen(param.map(|param| param.responder_resources), state.responder_resources))
+        .ord(chosen(param.map(|param| param.initiator_depth), state.initiator_depth))
 }
 
 /// `rdma_connect`; ends in `RDMA_CM_EVENT_ESTABLISHED`, `..._REJECTED`, `..._UNREACHABLE` or
@@ -121,7 +124,11 @@ pub extern "C-unwind" fn rdma_connect(
     let begun = guard::minus_one(|| {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
-        id.connected_only()?;
+        if id.has_datagrams() {
+            let octets = id.take_private_data(param);
+            id.id.ask(&octets)?;
+            return Ok(0);
+        }
         check(id, param)?;
         let (served, outstanding) = device::depths()?;
         let mut state = id.state();
@@ -136,7 +143,8 @@ pub extern "C-unwind" fn rdma_connect(
 
 fn connect(id: &CmId, params: &ConnectParams) -> Result<(), Errno> {
     if id.qp.get().is_null() {
-        return Ok(id.id.connect_first(params)?);
+        let number = id.state().qp_num;
+        return Ok(id.id.connect_first_with(number, params)?);
     }
     with_queue_pair(id, |queue_pair| Ok(id.id.connect(queue_pair, params)?))
 }
@@ -152,6 +160,10 @@ pub extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
         if id.id.state() != ConnectionState::Responded {
             return Err(INVALID);
         }
+        if id.id.speaks_roce() {
+            id.id.use_number(id.state().qp_num, &ConnectParams::default())?;
+            return Ok(0);
+        }
         with_queue_pair(id, |queue_pair| Ok(id.id.establish(queue_pair)?))?;
         refresh_state(id);
         Ok(0)
@@ -163,9 +175,14 @@ pub extern "C-unwind" fn rdma_accept(
     id: *mut rdma_cm_id,
     param: Option<&rdma_conn_param>,
 ) -> c_int {
+    let mut done = false;
     let begun = guard::minus_one(|| {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
+        if id.has_datagrams() {
+            done = true;
+            return answer(id, param).map(|()| 0);
+        }
         check(id, param)?;
         let (served, outstanding) = device::depths()?;
         if id.id.state() != ConnectionState::Requested {
@@ -176,11 +193,28 @@ pub extern "C-unwind" fn rdma_accept(
         state.initiator_depth = state.initiator_depth.min(outstanding);
         drop(state);
         let params = params(id, param);
+        if id.id.speaks_roce() && id.qp.get().is_null() {
+            // The program has set up a queue pair of its own.
+            id.id.use_number(id.state().qp_num, &params)?;
+            return Ok(0);
+        }
         with_queue_pair(id, |queue_pair| Ok(id.id.accept(queue_pair, &params)?))?;
         refresh_state(id);
         Ok(0)
     });
-    if begun == 0 { complete(id) } else { begun }
+    if begun == 0 && !done { complete(id) } else { begun }
+}
+
+/// Tells a peer the queue pair of a datagram service: the id's own, or the one that the program
+/// names. No event follows.
+fn answer(id: &CmId, param: Option<&rdma_conn_param>) -> Result<(), Errno> {
+    let octets = id.take_private_data(param);
+    // SAFETY: the program's queue pair, or null.
+    let number = match unsafe { Qp::of(id.qp.get()) } {
+        Some(qp) => qp.number(),
+        None => param.ok_or(INVALID)?.qp_num,
+    };
+    Ok(id.id.answer_with(number, UDP_QKEY, &octets)?)
 }
 
 /// `rdma_reject`
@@ -223,6 +257,8 @@ pub extern "C-unwind" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
         match id.id.state() {
+            // There is nothing to end.
+            _ if id.has_datagrams() => return Err(INVALID),
             ConnectionState::Connected => id.id.disconnect(),
             // The program knows that already, and no event follows. What was posted may have outlived
             // the connection, and is flushed.

@@ -28,7 +28,7 @@ pub(super) fn device() -> Result<&'static Device, Errno> {
     Ok(context(0)?.device())
 }
 
-/// Where an address of this host is in the table of the id's device.
+/// The index of an address of this host in the table of the id's device.
 pub(super) fn gid_index(id: &CmId, gid: &[u8; 16]) -> Option<u8> {
     let verbs = id.verbs.get();
     if verbs.is_null() {
@@ -63,7 +63,7 @@ pub(super) fn enter(id: &CmId) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whoever names no protection domain uses this one of the context, which stays.
+/// A program that names no protection domain uses this one of the context, which stays.
 fn default_pd(context: &Context) -> Result<*mut ibv_pd, Errno> {
     static DEFAULT: PerProcess<Mutex<Vec<Default>>> = PerProcess::new();
 

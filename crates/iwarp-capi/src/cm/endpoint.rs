@@ -102,7 +102,7 @@ fn active(
             qp::create_qp(id, pd, attr)?;
         }
         if info.ai_connect_len > 0 && !info.ai_connect.is_null() {
-            // SAFETY: so many octets are there, says whoever made the list.
+            // SAFETY: the program that made the list says that so many bytes are there.
             let octets = unsafe {
                 std::slice::from_raw_parts(info.ai_connect.cast::<u8>(), info.ai_connect_len)
             };

@@ -1,5 +1,6 @@
 //! What happened, as the program is told.
 
+use std::ffi::c_void;
 use std::io;
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
@@ -9,9 +10,9 @@ use iwarp::cm::{ConnectError, Event, EventKind, Id, StartupError};
 
 use super::abi::*;
 use super::channel::{CmChannel, CmEvent};
-use super::connect;
-use super::device;
 use super::id::{CmId, Resolution, Shared};
+use super::{attr, connect, device, multicast};
+use crate::abi::ibv_ah_attr;
 use crate::guard::Errno;
 
 /// Reasons of the InfiniBand connection manager for a REJ.
@@ -30,6 +31,24 @@ struct Told {
     responder_resources: u8,
     initiator_depth: u8,
     argument: Option<u64>,
+    /// Of ids for datagrams.
+    datagrams: Option<Datagrams>,
+}
+
+/// Where datagrams go.
+#[derive(Clone, Copy)]
+struct Datagrams {
+    ah_attr: ibv_ah_attr,
+    qp_num: u32,
+    qkey: u32,
+    /// In place of private data.
+    context: *const c_void,
+}
+
+impl Default for Datagrams {
+    fn default() -> Self {
+        Self { ah_attr: ibv_ah_attr::default(), qp_num: 0, qkey: 0, context: null() }
+    }
 }
 
 impl Told {
@@ -41,19 +60,26 @@ impl Told {
             responder_resources: 0,
             initiator_depth: 0,
             argument: None,
+            datagrams: None,
         }
     }
 }
 
-/// Makes the program's event; `None` where nobody is to be told, as the id is being destroyed.
+/// Makes the program's event; `None` where it is not to be told, as the id is being destroyed.
 pub(super) fn convert(event: Event) -> Option<*mut rdma_cm_event> {
-    let Event { id, listener, kind } = event;
-    if let EventKind::ConnectRequest { private_data, ird, ord } = kind {
-        return request(id, &listener?, private_data, ird, ord);
+    let Event { id, listener, kind, .. } = event;
+    match kind {
+        EventKind::ConnectRequest { private_data, ird, ord, .. } => {
+            return request(id, &listener?, private_data, Some((ird, ord)));
+        }
+        EventKind::ServiceRequest { private_data, .. } => {
+            return request(id, &listener?, private_data, None);
+        }
+        _ => {}
     }
     let (owner, this) = find(&id)?;
     // SAFETY: not destroyed before the event that `find` counts is acknowledged.
-    let this = unsafe { &*this };
+    let this = unsafe { CmId::of(this) }.ok()?;
     match tell(this, kind) {
         Some(told) => Some(made(owner, this.as_abi(), null_mut(), told)),
         None => {
@@ -64,38 +90,44 @@ pub(super) fn convert(event: Event) -> Option<*mut rdma_cm_event> {
 }
 
 /// The program's id, which stays until the event is acknowledged.
-fn find(id: &Id) -> Option<(Arc<Shared>, *mut CmId)> {
+fn find(id: &Id) -> Option<(Arc<Shared>, *mut rdma_cm_id)> {
     let owner = id.context()?.downcast::<Shared>().ok()?;
     let this = owner.hand_out()?;
     Some((owner, this))
 }
 
-/// Somebody wants to connect: there is a new id.
+/// A peer wants to connect, or, where it says nothing of Reads, to know the queue pair of a datagram
+/// service: there is a new id.
 fn request(
     id: Id,
     listener: &Id,
     private_data: Vec<u8>,
-    ird: Option<u16>,
-    ord: Option<u16>,
+    depths: Option<(Option<u16>, Option<u16>)>,
 ) -> Option<*mut rdma_cm_event> {
     let (owner, listener) = find(listener)?;
     // SAFETY: as in `convert`.
-    let listener = unsafe { &*listener };
+    let listener = unsafe { CmId::of(listener) }.ok()?;
     match new_id(id, listener) {
         Ok(new) => {
             let (served, outstanding) = device::depths().unwrap_or((0, 0));
             let mut told = Told::new(RDMA_CM_EVENT_CONNECT_REQUEST, 0);
-            // What the peer has outstanding is what is to be served here, and the other way round
-            // (rdma_get_cm_event(3)). MPA revision 1 does not say.
-            told.responder_resources = ord.map_or(served, depth);
-            told.initiator_depth = ird.map_or(outstanding, depth);
+            match depths {
+                // What the peer has outstanding is what is to be served here, and the other way
+                // round (rdma_get_cm_event(3)). MPA revision 1 does not say.
+                Some((ird, ord)) => {
+                    told.responder_resources = ord.map_or(served, depth);
+                    told.initiator_depth = ird.map_or(outstanding, depth);
+                }
+                None => told.datagrams = Some(Datagrams::default()),
+            }
             told.private_data = private_data;
             // SAFETY: just made.
-            let mut state = unsafe { &*new }.state();
-            state.responder_resources = told.responder_resources;
-            state.initiator_depth = told.initiator_depth;
-            drop(state);
-            Some(made(owner, new.cast(), listener.as_abi(), told))
+            if let Ok(new) = unsafe { CmId::of(new) } {
+                let mut state = new.state();
+                state.responder_resources = told.responder_resources;
+                state.initiator_depth = told.initiator_depth;
+            }
+            Some(made(owner, new, listener.as_abi(), told))
         }
         Err(error) => {
             iwarp::report!(WARN, ?error, "a connection request is dropped");
@@ -105,7 +137,7 @@ fn request(
     }
 }
 
-fn new_id(id: Id, listener: &CmId) -> Result<*mut CmId, Errno> {
+fn new_id(id: Id, listener: &CmId) -> Result<*mut rdma_cm_id, Errno> {
     // Requests at a synchronous id make synchronous ids.
     let sync = listener.state().sync;
     let channel = if sync { CmChannel::create()? } else { listener.channel.get() };
@@ -115,7 +147,7 @@ fn new_id(id: Id, listener: &CmId) -> Result<*mut CmId, Errno> {
     }
     let new = CmId::make(id, channel, listener.context.get(), listener.ps, listener.qp_type);
     // SAFETY: just made.
-    let this = unsafe { &*new };
+    let this = unsafe { CmId::of(new)? };
     this.state().sync = sync;
     device::enter(this)?;
     this.show_addresses();
@@ -149,7 +181,7 @@ fn tell(this: &CmId, kind: EventKind) -> Option<Told> {
             (told.responder_resources, told.initiator_depth) = (depth(ird), depth(ord));
             told
         }
-        EventKind::Responded { private_data, ird, ord } => {
+        EventKind::Responded { private_data, ird, ord, .. } => {
             this.show_addresses();
             let mut told = Told::new(RDMA_CM_EVENT_CONNECT_RESPONSE, 0);
             told.private_data = private_data;
@@ -159,9 +191,12 @@ fn tell(this: &CmId, kind: EventKind) -> Option<Told> {
         EventKind::AddressError(error) => {
             Told::new(RDMA_CM_EVENT_ADDR_ERROR, -Errno::from(error).0)
         }
-        EventKind::Rejected { private_data, ird, ord } => {
-            let status =
-                if device::is_infiniband() { REJ_CONSUMER_DEFINED } else { -libc::ECONNREFUSED };
+        EventKind::Rejected { private_data, ird, ord, reason, .. } => {
+            let status = match reason {
+                Some(reason) => reason.into(),
+                None if device::is_infiniband() => REJ_CONSUMER_DEFINED,
+                None => -libc::ECONNREFUSED,
+            };
             let mut told = failed(this, RDMA_CM_EVENT_REJECTED, status);
             told.private_data = private_data;
             told.responder_resources = ord.map_or(0, depth);
@@ -186,6 +221,28 @@ fn tell(this: &CmId, kind: EventKind) -> Option<Told> {
             connect::refresh_state(this);
             Told::new(RDMA_CM_EVENT_DISCONNECTED, 0)
         }
+        EventKind::TimewaitExit => Told::new(RDMA_CM_EVENT_TIMEWAIT_EXIT, 0),
+        EventKind::ServiceFound { private_data, address, qp, qkey, .. } => {
+            let mut told = Told::new(RDMA_CM_EVENT_ESTABLISHED, 0);
+            told.private_data = private_data;
+            let ah_attr = attr::handle_attr(this, &address);
+            told.datagrams = Some(Datagrams { ah_attr, qp_num: qp, qkey, ..Datagrams::default() });
+            told
+        }
+        EventKind::ServiceRefused { status, .. } => {
+            Told::new(RDMA_CM_EVENT_UNREACHABLE, status.into())
+        }
+        EventKind::MulticastJoined { group, address, qp, qkey, .. } => {
+            let (context, attached) = multicast::joined(this, group)?;
+            let (event, status) = match attached {
+                Ok(()) => (RDMA_CM_EVENT_MULTICAST_JOIN, 0),
+                Err(Errno(error)) => (RDMA_CM_EVENT_MULTICAST_ERROR, -error),
+            };
+            let mut told = Told::new(event, status);
+            let ah_attr = attr::handle_attr(this, &address);
+            told.datagrams = Some(Datagrams { ah_attr, qp_num: qp, qkey, context });
+            told
+        }
         EventKind::User { status, argument: ADDRINFO_RESOLVED } => {
             debug_assert!(matches!(this.state().addrinfo, Resolution::Done(_)));
             Told::new(RDMA_CM_EVENT_ADDRINFO_RESOLVED, status)
@@ -200,7 +257,7 @@ fn tell(this: &CmId, kind: EventKind) -> Option<Told> {
     })
 }
 
-/// Nobody answers, or nobody wants to: told as the kernel's iWARP connection manager tells it,
+/// The peer does not answer, or refuses: told as the kernel's iWARP connection manager tells it,
 /// and where the device looks like InfiniBand with the reasons known there.
 fn refused(this: &CmId, error: &io::Error) -> Told {
     let errno = Errno::from(io::Error::from(error.kind()));
@@ -249,9 +306,18 @@ fn made(
     let data = if private_data.is_empty() { null() } else { private_data.as_ptr().cast() };
     // SAFETY: numbers and nullable pointers.
     let mut param: rdma_cm_event_param = unsafe { std::mem::zeroed() };
-    match told.argument {
-        Some(argument) => param.arg = argument,
-        None => {
+    match (told.argument, told.datagrams) {
+        (Some(argument), _) => param.arg = argument,
+        (None, Some(Datagrams { ah_attr, qp_num, qkey, context })) => {
+            param.ud = rdma_ud_param {
+                private_data: if context.is_null() { data } else { context },
+                private_data_len: private_data.len() as u8,
+                ah_attr,
+                qp_num,
+                qkey,
+            };
+        }
+        (None, None) => {
             param.conn = rdma_conn_param {
                 private_data: data,
                 private_data_len: private_data.len() as u8,

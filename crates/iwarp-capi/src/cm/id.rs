@@ -5,13 +5,12 @@ use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_int, c_uint, c_void};
 use std::net::SocketAddr;
 use std::ops::Deref;
-use std::ptr::null_mut;
+use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use iwarp::Log;
-use iwarp::cm::Id;
-use iwarp_os::{ForkGeneration, ProcessOwned};
+use iwarp::cm::{Id, PortSpace};
+use iwarp_os::ProcessOwned;
 
 use super::abi::{
     RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, ibv_ece, ibv_sa_path_rec, rdma_addr,
@@ -19,19 +18,26 @@ use super::abi::{
 };
 use super::channel::{CmChannel, complete, release_event};
 use super::connect::Carrier;
+use super::multicast::Joined;
 use super::{addr, device};
 use crate::abi::flags::{IBV_QPT_RC, IBV_QPT_UD};
 use crate::abi::{ibv_gid, ibv_qp_init_attr};
-use crate::guard::{self, Errno, INVALID, UNSUPPORTED};
+use crate::guard::{self, Errno, INVALID};
 
-/// An id as the program has it, and what is ours behind it.
+/// An id as the program has it, and what is ours behind it, which a forked child cannot reach.
 #[repr(C)]
-pub struct CmId {
+struct Handle {
     abi: rdma_cm_id,
+    own: ProcessOwned<CmId>,
+}
+
+/// What is ours of an id.
+pub struct CmId {
+    /// The program's part, beside this one in the same [`Handle`].
+    abi: NonNull<rdma_cm_id>,
     pub(super) id: Id,
     pub(super) shared: Arc<Shared>,
     state: Mutex<State>,
-    process: ForkGeneration,
 }
 
 /// What a step needs to know of those before it.
@@ -42,7 +48,7 @@ pub(super) struct State {
     /// it open.
     pub(super) responder_resources: u8,
     pub(super) initiator_depth: u8,
-    /// What goes before the program's private data when connecting.
+    /// Bytes that go before the program's private data when connecting.
     pub(super) connect_data: Vec<u8>,
     /// How queue pairs of connections that come in are made.
     pub(super) qp_init_attr: Option<ibv_qp_init_attr>,
@@ -54,6 +60,8 @@ pub(super) struct State {
     pub(super) local_ece: ibv_ece,
     pub(super) remote_ece: ibv_ece,
     pub(super) addrinfo: Resolution,
+    /// The multicast groups that it has joined.
+    pub(super) groups: Vec<Joined>,
     /// The route's, where there is one.
     path: Option<Box<ibv_sa_path_rec>>,
 }
@@ -66,7 +74,7 @@ pub(super) enum Resolution {
 
 /// What events and their acknowledgement need of an id, which may be gone.
 pub(super) struct Shared {
-    id: AtomicPtr<CmId>,
+    id: AtomicPtr<rdma_cm_id>,
     events: ProcessOwned<Events>,
 }
 
@@ -97,7 +105,7 @@ impl Shared {
 
     /// The id, which stays until an event that is to be made is acknowledged; `None` when it is
     /// being destroyed, or this is a forked child.
-    pub(super) fn hand_out(&self) -> Option<*mut CmId> {
+    pub(super) fn hand_out(&self) -> Option<*mut rdma_cm_id> {
         let mut count = self.events.alive()?.count();
         if count.gone {
             return None;
@@ -135,7 +143,8 @@ impl Deref for CmId {
     type Target = rdma_cm_id;
 
     fn deref(&self) -> &rdma_cm_id {
-        &self.abi
+        // SAFETY: made with this, in one allocation, and never moved out of it.
+        unsafe { self.abi.as_ref() }
     }
 }
 
@@ -147,7 +156,7 @@ impl CmId {
         context: *mut c_void,
         ps: c_uint,
         qp_type: c_uint,
-    ) -> *mut Self {
+    ) -> *mut rdma_cm_id {
         let abi = rdma_cm_id {
             verbs: Cell::new(null_mut()),
             channel: Cell::new(channel),
@@ -189,23 +198,28 @@ impl CmId {
             local_ece: NO_ECE,
             remote_ece: NO_ECE,
             addrinfo: Resolution::None,
+            groups: Vec::new(),
             path: None,
         };
         let shared = Shared::new();
         of.set_context(Arc::clone(&shared) as Arc<dyn Any + Send + Sync>);
-        let made = Box::into_raw(Box::new(Self {
-            abi,
+        let own = Self {
+            abi: NonNull::dangling(),
             id: of,
             shared: Arc::clone(&shared),
             state: Mutex::new(state),
-            process: ForkGeneration::new(),
-        }));
+        };
+        let handle = Box::leak(Box::new(Handle { abi, own: ProcessOwned::new(own) }));
+        let made = NonNull::from(&mut *handle).cast();
+        if let Some(own) = handle.own.alive_mut() {
+            own.abi = made;
+        }
+        let made = made.as_ptr();
         shared.id.store(made, Ordering::Release);
         made
     }
 
-    /// The id behind a pointer that the program has. Nothing else makes one of such a pointer, as a
-    /// forked child must not get there.
+    /// The id behind a pointer that the program has.
     ///
     /// # Errors
     ///
@@ -216,36 +230,21 @@ impl CmId {
     /// The pointer is null or of an id that is not destroyed.
     pub(super) unsafe fn of<'a>(id: *mut rdma_cm_id) -> Result<&'a Self, Errno> {
         // SAFETY: the caller's promise; `abi` is the first field.
-        let id = unsafe { id.cast::<Self>().as_ref() }.ok_or(INVALID)?;
-        // A forked child has a copy of the memory, and no connections.
-        if id.process.forked() { Err(Errno(libc::EBADF)) } else { Ok(id) }
+        let handle = unsafe { id.cast::<Handle>().as_ref() }.ok_or(INVALID)?;
+        handle.own.alive().ok_or(Errno(libc::EBADF))
     }
 
-    pub(super) fn as_abi(&self) -> *mut rdma_cm_id {
-        (&raw const self.abi).cast_mut()
+    pub(super) const fn as_abi(&self) -> *mut rdma_cm_id {
+        self.abi.as_ptr()
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Refuses what only makes sense for connections.
-    pub(super) fn connected_only(&self) -> Result<(), Errno> {
-        static ONCE: Once = Once::new();
-
-        if self.ps != RDMA_PS_UDP && self.ps != RDMA_PS_IPOIB {
-            return Ok(());
-        }
-        ONCE.call_once(|| {
-            guard::say(
-                Log::Error,
-                format_args!(
-                    "this program wants datagrams (port space {}); iWARP has connections only",
-                    if self.ps == RDMA_PS_UDP { "RDMA_PS_UDP" } else { "RDMA_PS_IPOIB" },
-                ),
-            );
-        });
-        Err(UNSUPPORTED)
+    /// Whether it is for datagrams, not for connections.
+    pub(super) fn has_datagrams(&self) -> bool {
+        self.qp_type == IBV_QPT_UD
     }
 
     /// Has the program see the addresses that the id has.
@@ -311,14 +310,21 @@ pub(super) fn create(
     context: *mut c_void,
     ps: c_uint,
     qp_type: c_uint,
-) -> Result<*mut CmId, Errno> {
+) -> Result<*mut rdma_cm_id, Errno> {
     if ![RDMA_PS_TCP, RDMA_PS_UDP, RDMA_PS_IPOIB, RDMA_PS_IB].contains(&ps) {
         return Err(Errno(libc::EPROTONOSUPPORT));
     }
     let sync = channel.is_null();
     let channel = if sync { CmChannel::create()? } else { channel };
     // SAFETY: the program's channel, which it has not destroyed, or the one just made.
-    let id = match unsafe { CmChannel::of(channel) }.and_then(|channel| Ok(Id::new(&channel)?)) {
+    let made = unsafe { CmChannel::of(channel) }.and_then(|channel| {
+        let id = match space(ps).filter(|_| qp_type == IBV_QPT_UD) {
+            Some(space) => Id::for_datagrams(&channel, space)?,
+            None => Id::new(&channel)?,
+        };
+        Ok(id)
+    });
+    let id = match made {
         Ok(id) => id,
         Err(error) => {
             if sync {
@@ -330,8 +336,18 @@ pub(super) fn create(
     };
     let made = CmId::make(id, channel, context, ps, qp_type);
     // SAFETY: just made.
-    unsafe { &*made }.state().sync = sync;
+    unsafe { CmId::of(made)? }.state().sync = sync;
     Ok(made)
+}
+
+/// The port space of datagram services.
+fn space(ps: c_uint) -> Option<PortSpace> {
+    match ps {
+        RDMA_PS_UDP => Some(PortSpace::Udp),
+        RDMA_PS_IPOIB => Some(PortSpace::Ipoib),
+        RDMA_PS_IB => Some(PortSpace::Ib),
+        _ => None,
+    }
 }
 
 /// `rdma_create_id`
@@ -346,7 +362,7 @@ pub extern "C" fn rdma_create_id(
         let place = id.ok_or(INVALID)?;
         let datagram = ps == RDMA_PS_UDP || ps == RDMA_PS_IPOIB;
         let qp_type = if datagram { IBV_QPT_UD } else { IBV_QPT_RC };
-        *place = create(channel, context, ps, qp_type)?.cast();
+        *place = create(channel, context, ps, qp_type)?;
         Ok(0)
     })
 }
@@ -369,9 +385,9 @@ pub extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
         let sync = this.state().sync;
         // SAFETY: made by `CmId::make`; no event leads to it any more, and the program promises
         // not to use it any more.
-        drop(unsafe { Box::from_raw(id.cast::<CmId>()) });
+        drop(unsafe { Box::from_raw(id.cast::<Handle>()) });
         if sync {
-            // SAFETY: the id's own, which nobody else knows.
+            // SAFETY: the id's own, which the program does not know.
             unsafe { CmChannel::destroy(channel) };
         }
         Ok(0)
@@ -391,14 +407,13 @@ pub extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *const libc::sockadd
     guard::minus_one(|| {
         // SAFETY: the program's id and address.
         let (id, addr) = unsafe { (CmId::of(id)?, addr::read(addr)?) };
-        id.connected_only()?;
         id.id.bind(addr).map_err(Errno::from).map_err(|error| match error {
             // The kernel's word for a port that some address has, where all are wanted.
             Errno(libc::EADDRINUSE) if addr.ip().is_unspecified() => Errno(libc::EADDRNOTAVAIL),
             error => error,
         })?;
-        // To the kernel loopback is any address: no device yet. libfabric relies on that to tell its
-        // users real addresses.
+        // To the kernel loopback is any address: no device yet. libfabric relies on that to tell
+        // its users real addresses.
         if !addr.ip().is_unspecified() && !addr.ip().is_loopback() {
             device::enter(id)?;
         }
@@ -417,7 +432,6 @@ pub extern "C-unwind" fn rdma_resolve_addr(
     let begun = guard::minus_one(|| {
         // SAFETY: the program's id and addresses.
         let (id, dst) = unsafe { (CmId::of(id)?, addr::read(dst)?) };
-        id.connected_only()?;
         // SAFETY: likewise.
         let src = if src.is_null() { None } else { Some(unsafe { addr::read(src)? }) };
         resolve_addr(id, src, dst)?;
@@ -450,7 +464,6 @@ pub extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
     guard::minus_one(|| {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
-        id.connected_only()?;
         id.id.listen(u32::try_from(backlog).unwrap_or(0))?;
         id.show_addresses();
         Ok(0)
@@ -478,7 +491,7 @@ pub(super) fn migrate(id: &CmId, channel: *mut rdma_event_channel) -> Result<(),
     id.id.migrate(&unsafe { CmChannel::of(channel)? });
     if was_sync {
         release_event(id);
-        // SAFETY: the id's own, which nobody else knows.
+        // SAFETY: the id's own, which the program does not know.
         unsafe { CmChannel::destroy(id.channel.get()) };
     }
     id.state().sync = sync;

@@ -9,6 +9,7 @@
 //!   qp, attr             queue pairs of ids, and values for those of the program's own
 //!   endpoint             rdma_create_ep and its kin
 //!   addrinfo             rdma_getaddrinfo
+//!   multicast            joining and leaving groups
 //!   option               options, and what this device does not have
 //!   rsocket              the one function of rsocket.h that works on ordinary descriptors
 //! ```
@@ -27,6 +28,7 @@ pub mod device;
 pub mod endpoint;
 mod event;
 pub mod id;
+pub mod multicast;
 pub mod option;
 pub mod qp;
 pub mod rsocket;

@@ -1,5 +1,4 @@
-//! Options of ids; extended connection establishment, user events, and multicast, which there is
-//! none of.
+//! Options of ids; extended connection establishment, and user events.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -8,7 +7,7 @@ use super::abi::{
     RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_TOS, ibv_ece, rdma_cm_id,
 };
 use super::id::CmId;
-use crate::guard::{self, Errno, INVALID, UNSUPPORTED};
+use crate::guard::{self, Errno, INVALID};
 
 /// The largest exponent of a timeout.
 const MAX_TIMEOUT: u8 = 31;
@@ -105,37 +104,4 @@ pub extern "C" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: Option<&mut ibv_
         *ece = id.state().remote_ece;
         Ok(0)
     })
-}
-
-/// `rdma_join_multicast`, `rdma_join_multicast_ex` and `rdma_leave_multicast`.
-fn no_multicast(id: *mut rdma_cm_id) -> c_int {
-    guard::minus_one(|| {
-        // SAFETY: the program's id.
-        let id = unsafe { CmId::of(id)? };
-        id.connected_only()?;
-        Err(UNSUPPORTED)
-    })
-}
-
-/// `rdma_join_multicast`
-pub extern "C" fn rdma_join_multicast(
-    id: *mut rdma_cm_id,
-    _addr: *const libc::sockaddr,
-    _context: *mut c_void,
-) -> c_int {
-    no_multicast(id)
-}
-
-/// `rdma_join_multicast_ex`
-pub extern "C" fn rdma_join_multicast_ex(
-    id: *mut rdma_cm_id,
-    _attr: *const c_void,
-    _context: *mut c_void,
-) -> c_int {
-    no_multicast(id)
-}
-
-/// `rdma_leave_multicast`
-pub extern "C" fn rdma_leave_multicast(id: *mut rdma_cm_id, _addr: *const libc::sockaddr) -> c_int {
-    no_multicast(id)
 }

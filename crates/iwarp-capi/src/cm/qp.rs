@@ -3,17 +3,23 @@
 use std::ffi::c_int;
 use std::ptr::null_mut;
 
+use iwarp::cm::UDP_QKEY;
+
 use super::abi::rdma_cm_id;
+use super::device;
 use super::id::CmId;
 use crate::abi::flags::{
-    IBV_QP_INIT_ATTR_PD, IBV_QPS_INIT, IBV_QPT_RC, IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE,
-    IBV_SRQT_BASIC,
+    IBV_QP_INIT_ATTR_PD, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_SQ_PSN, IBV_QP_STATE,
+    IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_RC, IBV_QPT_UD, IBV_SRQ_INIT_ATTR_PD,
+    IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQT_BASIC,
 };
 use crate::abi::{
-    ibv_cq, ibv_pd, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq_init_attr, ibv_srq_init_attr_ex,
+    ibv_cq, ibv_pd, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq_init_attr,
+    ibv_srq_init_attr_ex,
 };
 use crate::guard::{self, Errno, INVALID, UNSUPPORTED};
-use crate::verbs::{Context, channel, cq, qp, srq};
+use crate::verbs::qp::Qp;
+use crate::verbs::{Context, channel, cq, modify, qp, srq};
 
 /// `rdma_create_qp`: completion queues and channels that the program does not give are made too.
 pub extern "C" fn rdma_create_qp(
@@ -58,7 +64,6 @@ pub extern "C" fn rdma_create_qp_ex(
 }
 
 fn create_qp_ex(id: &CmId, attr: &mut ibv_qp_init_attr_ex) -> Result<(), Errno> {
-    id.connected_only()?;
     if !id.qp.get().is_null() {
         return Err(INVALID);
     }
@@ -77,8 +82,10 @@ fn create_qp_ex(id: &CmId, attr: &mut ibv_qp_init_attr_ex) -> Result<(), Errno> 
     if clash(id.recv_cq.get(), attr.recv_cq) || clash(id.send_cq.get(), attr.send_cq) {
         return Err(INVALID);
     }
-    if attr.qp_type != IBV_QPT_RC {
-        return Err(UNSUPPORTED);
+    match (attr.qp_type, id.has_datagrams()) {
+        (IBV_QPT_RC, false) | (IBV_QPT_UD, true) => {}
+        (IBV_QPT_RC | IBV_QPT_UD, _) => return Err(INVALID),
+        _ => return Err(UNSUPPORTED),
     }
     let needed = |mine: bool, given: bool, size: u32| if mine || given { 0 } else { size };
     let send = needed(!id.send_cq.get().is_null(), !attr.send_cq.is_null(), attr.cap.max_send_wr);
@@ -96,9 +103,31 @@ fn create_qp_ex(id: &CmId, attr: &mut ibv_qp_init_attr_ex) -> Result<(), Errno> 
     let made = qp::create_managed(context, attr).inspect_err(|_| destroy_cqs(id))?;
     // SAFETY: just made.
     let made = unsafe { &*made };
-    made.show_state(IBV_QPS_INIT);
+    if id.has_datagrams() {
+        raise(made).inspect_err(|_| {
+            qp::ibv_destroy_qp(made.as_abi().cast());
+            destroy_cqs(id);
+        })?;
+    } else {
+        made.show_state(IBV_QPS_INIT);
+    }
     id.pd.set(attr.pd);
     id.qp.set(made.as_abi());
+    Ok(())
+}
+
+/// Takes a queue pair for datagrams to where they can be sent.
+fn raise(qp: &Qp) -> Result<(), Errno> {
+    let attr = ibv_qp_attr { port_num: device::PORT, qkey: UDP_QKEY, ..ibv_qp_attr::default() };
+    let steps = [
+        (IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY),
+        (IBV_QPS_RTR, 0),
+        (IBV_QPS_RTS, IBV_QP_SQ_PSN),
+    ];
+    for (qp_state, mask) in steps {
+        let attr = ibv_qp_attr { qp_state, ..attr };
+        modify::modify(qp, &attr, IBV_QP_STATE | mask)?;
+    }
     Ok(())
 }
 

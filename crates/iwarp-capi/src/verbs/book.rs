@@ -27,8 +27,15 @@ pub(crate) struct Book(ProcessOwned<Pages>);
 
 #[derive(Debug, Default)]
 struct Pages {
-    entries: Mutex<HashMap<Key, Entry>>,
+    entries: Mutex<Entries>,
     acknowledged: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    of: HashMap<Key, Entry>,
+    /// Threads that wait for acknowledgements: to wake none costs a system call as well.
+    striking: u32,
 }
 
 impl Default for Book {
@@ -52,20 +59,20 @@ impl Book {
     /// `ENOMEM`; `ENODEV` in a forked child.
     pub(crate) fn prepare(&self) -> io::Result<()> {
         let Self(pages) = self;
-        Ok(pages.check()?.entries().try_reserve(ROOM).map_err(|_| OutOfMemory)?)
+        Ok(pages.check()?.entries().of.try_reserve(ROOM).map_err(|_| OutOfMemory)?)
     }
 
     /// From now on events about `key` are about the object at this address.
     pub(crate) fn enter(&self, key: Key, object: usize) {
         if let Some(pages) = self.0.alive() {
-            pages.entries().insert(key, Entry { object, pending: 0 });
+            pages.entries().of.insert(key, Entry { object, pending: 0 });
         }
     }
 
     /// The object that an event is about; it must be acknowledged. `None` when it is gone.
     pub(crate) fn hand_out(&self, key: Key) -> Option<usize> {
         let mut entries = self.0.alive()?.entries();
-        let entry = entries.get_mut(&key)?;
+        let entry = entries.of.get_mut(&key)?;
         entry.pending += 1;
         Some(entry.object)
     }
@@ -73,16 +80,19 @@ impl Book {
     /// Calls `f` with the object, which is not struck off meanwhile.
     pub(crate) fn with<R>(&self, key: Key, f: impl FnOnce(usize) -> R) -> Option<R> {
         let entries = self.0.alive()?.entries();
-        Some(f(entries.get(&key)?.object))
+        Some(f(entries.of.get(&key)?.object))
     }
 
     /// `count` events were acknowledged.
     pub(crate) fn acknowledge(&self, key: Key, count: u32) {
         let Some(pages) = self.0.alive() else { return };
-        if let Some(entry) = pages.entries().get_mut(&key) {
+        let mut entries = pages.entries();
+        if let Some(entry) = entries.of.get_mut(&key) {
             entry.pending = entry.pending.saturating_sub(count);
         }
-        pages.acknowledged.notify_all();
+        if entries.striking > 0 {
+            pages.acknowledged.notify_all();
+        }
     }
 
     /// Waits until every event about `key` that was handed out is acknowledged, and has no more
@@ -90,15 +100,17 @@ impl Book {
     pub(crate) fn strike(&self, key: Key) {
         let Some(pages) = self.0.alive() else { return };
         let mut entries = pages.entries();
-        while entries.get(&key).is_some_and(|entry| entry.pending > 0) {
+        entries.striking += 1;
+        while entries.of.get(&key).is_some_and(|entry| entry.pending > 0) {
             entries = pages.acknowledged.wait(entries).unwrap_or_else(PoisonError::into_inner);
         }
-        entries.remove(&key);
+        entries.striking -= 1;
+        entries.of.remove(&key);
     }
 }
 
 impl Pages {
-    fn entries(&self) -> MutexGuard<'_, HashMap<Key, Entry>> {
+    fn entries(&self) -> MutexGuard<'_, Entries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

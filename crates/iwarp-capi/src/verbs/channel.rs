@@ -28,7 +28,7 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// What it is to the library.
+    /// The library's completion channel.
     pub(crate) fn channel(&self) -> &CompletionChannel {
         &self.channel
     }
@@ -49,23 +49,25 @@ impl Channel {
         self.abi.refcnt.fetch_add(1, Relaxed);
     }
 
-    /// It will be gone: waits for its acknowledgements, and drops what nobody has taken.
+    /// Prepares for its end: waits for its acknowledgements, and drops events not taken.
     pub(crate) fn strike(&self, number: u64) {
         self.book.strike(Key::Cq(number));
         self.channel.discard(number);
         self.abi.refcnt.fetch_sub(1, Relaxed);
     }
 
-    /// An event that is there, or what to wait for.
-    fn next(&self, may_wait: bool) -> Result<Next, Errno> {
+    /// An event that is there, or what to wait for; `waited`: the program's call has waited
+    /// already.
+    fn next(&self, waited: bool) -> Result<Next, Errno> {
         loop {
-            let number = if may_wait {
-                match self.channel.look()? {
+            let ready = if waited { None } else { self.channel.try_next() };
+            let number = match ready {
+                Some(number) => number,
+                None if !waited && is_nonblocking(self.abi.fd) => return Err(Errno(libc::EAGAIN)),
+                None => match self.channel.look()? {
                     Look::Event(number) => number,
                     Look::Nothing(fd) => return Ok(Next::Wait(fd)),
-                }
-            } else {
-                self.channel.try_next().ok_or(Errno(libc::EAGAIN))?
+                },
             };
             // One of a queue that is gone is passed over.
             if let Some(cq) = self.book.hand_out(Key::Cq(number)) {
@@ -126,8 +128,9 @@ pub extern "C-unwind" fn ibv_get_cq_event(
     cq: &mut *mut ibv_cq,
     cq_context: &mut *mut c_void,
 ) -> c_int {
+    let mut waited = false;
     loop {
-        let next = guard::call(|| channel.next(!is_nonblocking(channel.abi.fd)));
+        let next = guard::call(|| channel.next(waited));
         let fd = match next {
             Ok(Next::Event(address)) => {
                 *cq = std::ptr::with_exposed_provenance_mut(address);
@@ -151,6 +154,7 @@ pub extern "C-unwind" fn ibv_get_cq_event(
             set_errno(error);
             return -1;
         }
+        waited = true;
     }
 }
 

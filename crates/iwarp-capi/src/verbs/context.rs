@@ -2,31 +2,38 @@
 
 use std::ffi::c_int;
 use std::mem::{offset_of, size_of};
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use iwarp::{Device, Log, Options};
 use iwarp_os::PerProcess;
 
+use super::ah::Handles;
 use super::book::Book;
-use super::{cq_ex, list, mr, mw, pd, poll, post, qp, query, srq};
+use super::imports::Imports;
+use super::object::Counts;
+use super::{advise, cq_ex, dm, list, mr, mw, pd, poll, post, qp, query, srq};
 use crate::abi::{Op, Plain, ibv_context, ibv_context_ops, ibv_device, verbs_context_head};
 use crate::guard::{self, Errno};
 
-/// A context that a program has open. Many can be open; they share one engine. The program's pointer
-/// holds it, and so does each object that was made with it.
+/// A context that a program has open. Many can be open; they share one engine. The program's
+/// pointer holds it, and so does each object that was made with it.
 #[repr(C)]
 pub struct Context {
     abi: ibv_context,
     device: Device,
     /// Which asynchronous events were handed out.
     pub(crate) book: Arc<Book>,
+    /// Its address handles.
+    pub(crate) handles: Handles,
     own: Weak<Whole>,
     /// The program has closed it; objects of it may be left.
     closed: AtomicBool,
-    next_handle: AtomicU32,
-    /// A descriptor that programs may look at; it says and does nothing.
+    imports: Arc<Imports>,
+    /// How many objects it has.
+    pub(crate) counts: Arc<Counts>,
+    /// A descriptor that programs may look at, and by which the context can be imported.
     _cmd_fd: OwnedFd,
 }
 
@@ -39,7 +46,14 @@ struct Whole {
 
 /// Keeps a context for an object of it, also after the program has closed it.
 pub(crate) struct Held {
-    _whole: Arc<Whole>,
+    whole: Arc<Whole>,
+}
+
+impl Held {
+    /// The context.
+    pub(crate) fn get(&self) -> &Context {
+        &self.whole.context
+    }
 }
 
 const _: () = assert!(offset_of!(Whole, context) == size_of::<verbs_context_head>());
@@ -47,7 +61,20 @@ const _: () = assert!(offset_of!(Whole, context) == size_of::<verbs_context_head
 impl Context {
     fn open(device: *mut ibv_device) -> Result<Arc<Whole>, Errno> {
         let own = engine()?.named_sibling(list::place(device))?;
-        let cmd_fd = own.async_fd().try_clone_to_owned()?;
+        let (imports, token) = Imports::new(list::place(device))?;
+        let cmd_fd = match token {
+            Some(token) => token,
+            None => own.async_fd().try_clone_to_owned()?,
+        };
+        Ok(Self::with(device, own, imports, cmd_fd))
+    }
+
+    fn with(
+        device: *mut ibv_device,
+        own: Device,
+        imports: Arc<Imports>,
+        cmd_fd: OwnedFd,
+    ) -> Arc<Whole> {
         let abi = ibv_context {
             device,
             ops: ops(),
@@ -58,18 +85,20 @@ impl Context {
             abi_compat: std::ptr::without_provenance_mut(usize::MAX),
             ..ibv_context::zeroed()
         };
-        Ok(Arc::new_cyclic(|whole| {
+        Arc::new_cyclic(|whole| {
             let context = Self {
                 abi,
                 device: own,
                 book: Arc::default(),
+                handles: Handles::default(),
                 own: Weak::clone(whole),
                 closed: AtomicBool::new(false),
-                next_handle: AtomicU32::new(1),
+                imports,
+                counts: Arc::default(),
                 _cmd_fd: cmd_fd,
             };
             Whole { head: head(), context }
-        }))
+        })
     }
 
     /// For an object that points to it.
@@ -78,7 +107,7 @@ impl Context {
     ///
     /// `EINVAL` where it is being freed, which no right program sees.
     pub(crate) fn hold(&self) -> Result<Held, Errno> {
-        Ok(Held { _whole: self.own.upgrade().ok_or(guard::INVALID)? })
+        Ok(Held { whole: self.own.upgrade().ok_or(guard::INVALID)? })
     }
 
     /// The pointer that the program knows it by.
@@ -106,13 +135,18 @@ impl Context {
         &self.device
     }
 
-    /// A number for an object.
+    /// Its objects that can be imported.
+    pub(crate) fn imports(&self) -> &Imports {
+        &self.imports
+    }
+
+    /// A number for an object that cannot.
     pub(crate) fn next_handle(&self) -> u32 {
-        self.next_handle.fetch_add(1, Ordering::Relaxed)
+        self.imports.next_handle()
     }
 }
 
-/// The one engine of this process, which stays once somebody has opened it.
+/// The one engine of this process, which stays once the program has opened a device.
 pub(crate) fn engine() -> Result<Device, Errno> {
     static ENGINE: PerProcess<Mutex<Option<Device>>> = PerProcess::new();
 
@@ -180,6 +214,26 @@ pub extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
     guard::object(|| Ok(hand_out(Context::open(device)?).cast()))
 }
 
+/// `ibv_import_device`: another context of the same objects, by a duplicate of a context's `cmd_fd`,
+/// which it owns from then on. Contexts of other processes cannot be had: their objects are there
+/// and nowhere else.
+pub extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
+    guard::prepare();
+    guard::object(|| {
+        if cmd_fd < 0 {
+            return Err(Errno(libc::EBADF));
+        }
+        // SAFETY: the program passes a descriptor that stays open during the call; one that is not
+        // open makes a system call fail.
+        let imports = Imports::of(unsafe { BorrowedFd::borrow_raw(cmd_fd) })?;
+        let device = list::devices()?.get(imports.place()).ok_or(guard::INVALID)?.as_abi();
+        let own = engine()?.named_sibling(imports.place())?;
+        // SAFETY: the program gives it away where this succeeds, and nothing fails from here on.
+        let cmd_fd = unsafe { OwnedFd::from_raw_fd(cmd_fd) };
+        Ok(hand_out(Context::with(device, own, imports, cmd_fd)).cast())
+    })
+}
+
 /// What the program gets: a pointer to the part that it knows, which holds all of it.
 fn hand_out(whole: Arc<Whole>) -> *mut Context {
     let whole = Arc::into_raw(whole);
@@ -187,7 +241,7 @@ fn hand_out(whole: Arc<Whole>) -> *mut Context {
     unsafe { (&raw const (*whole).context).cast_mut() }
 }
 
-/// `ibv_close_device`. Objects that are left point to the context: they work on, and the last to be
+/// `ibv_close_device`. Imports that are left point to the context: they work on, and the last to be
 /// destroyed frees it. Whether there are any a program is not told, here or with rdma-core.
 pub extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     guard::minus_one(|| {
@@ -223,7 +277,10 @@ fn head() -> verbs_context_head {
     verbs_context_head {
         reg_mr_ex: mr::ibv_reg_mr_ex as Op,
         query_port: query::query_port as Op,
-        advise_mr: std::ptr::null(),
+        advise_mr: advise::advise_mr as Op,
+        reg_dm_mr: dm::reg_dm_mr as Op,
+        alloc_dm: dm::alloc_dm as Op,
+        free_dm: dm::free_dm as Op,
         alloc_parent_domain: pd::alloc_parent_domain as Op,
         alloc_td: pd::alloc_td as Op,
         dealloc_td: pd::dealloc_td as Op,

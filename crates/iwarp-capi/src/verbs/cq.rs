@@ -9,6 +9,7 @@ use iwarp::{AsyncEvent, CompletionQueue, WorkCompletion};
 use super::book::Key;
 use super::channel::Channel;
 use super::context::Held;
+use super::object::{Kind, Object};
 use super::{Context, Life, cq_ex};
 use crate::abi::flags::IBV_WC_STANDARD_FLAGS;
 use crate::abi::{Plain, ibv_cq, ibv_cq_ex};
@@ -18,6 +19,7 @@ use crate::guard::{self, BUSY, Errno, INVALID};
 #[repr(C)]
 pub struct Cq {
     pub(crate) abi: ibv_cq_ex,
+    object: Object,
     queue: CompletionQueue,
     /// The completion that is looked at with the functions of `ibv_cq_ex`.
     pub(crate) current: UnsafeCell<Option<WorkCompletion>>,
@@ -52,7 +54,7 @@ impl Cq {
         unsafe { cq.cast::<Self>().as_ref() }
     }
 
-    /// What it is to the library.
+    /// The library's completion queue.
     pub fn queue(&self) -> &CompletionQueue {
         &self.queue
     }
@@ -61,6 +63,15 @@ impl Cq {
     pub(crate) fn context(&self) -> &Context {
         // SAFETY: the context stays for as long as its objects are.
         unsafe { Context::of(self.abi.base.context) }
+    }
+
+    /// Whether it is what it was made as.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT`
+    pub(crate) fn check(&self) -> Result<(), Errno> {
+        self.object.check(self.abi.base.context, self.abi.base.handle)
     }
 
     /// The channel it raises events on.
@@ -84,7 +95,7 @@ pub(crate) fn create(context: &Context, wanted: &Wanted) -> Result<*mut Cq, Errn
     if let Some(channel) = channel {
         channel.prepare()?;
     }
-    let held = context.hold()?;
+    let (held, object) = (context.hold()?, Object::new(context, Kind::Cq)?);
     let depth = wanted.cqe as usize;
     let queue = context.device().create_cq(depth, channel.map(Channel::channel))?;
     let number = queue.number();
@@ -92,11 +103,12 @@ pub(crate) fn create(context: &Context, wanted: &Wanted) -> Result<*mut Cq, Errn
     abi.base.context = context.as_abi();
     abi.base.channel = wanted.channel.cast();
     abi.base.cq_context = wanted.cq_context;
-    abi.base.handle = context.next_handle();
+    abi.base.handle = object.handle();
     abi.base.cqe = AtomicI32::new(c_int::try_from(wanted.cqe).map_err(|_| INVALID)?);
     cq_ex::fill(&mut abi, wanted.wc_flags);
     let cq = Box::into_raw(Box::new(Cq {
         abi,
+        object,
         queue,
         current: UnsafeCell::new(None),
         life: Life::default(),
@@ -141,6 +153,7 @@ pub extern "C" fn ibv_create_cq(
 /// `ibv_resize_cq`
 pub extern "C" fn ibv_resize_cq(cq: &Cq, cqe: c_int) -> c_int {
     guard::errno(|| {
+        cq.check()?;
         let depth = usize::try_from(cqe).map_err(|_| INVALID)?;
         if depth > cq.context().device().attributes().max_cqe as usize {
             return Err(INVALID);
@@ -156,6 +169,7 @@ pub extern "C" fn ibv_destroy_cq(cq: *mut Cq) -> c_int {
     guard::errno(|| {
         // SAFETY: the program has it from a function of this library.
         let object = unsafe { &*cq };
+        object.check()?;
         if object.life.in_use() {
             return Err(BUSY);
         }

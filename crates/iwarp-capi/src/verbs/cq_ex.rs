@@ -64,9 +64,9 @@ pub(crate) fn fill(abi: &mut ibv_cq_ex, wc_flags: u64) {
     abi.read_byte_len = asked(1, read_byte_len as Op);
     abi.read_imm_data = asked(1 << 1, read_imm_data as Op);
     abi.read_qp_num = asked(1 << 2, read_qp_num as Op);
-    abi.read_src_qp = asked(1 << 3, read_zero_u32 as Op);
+    abi.read_src_qp = asked(1 << 3, read_src_qp as Op);
     abi.read_slid = asked(1 << 4, read_zero_u32 as Op);
-    abi.read_sl = asked(1 << 5, read_zero_u8 as Op);
+    abi.read_sl = asked(1 << 5, read_sl as Op);
     abi.read_dlid_path_bits = asked(1 << 6, read_zero_u8 as Op);
 }
 
@@ -135,6 +135,15 @@ extern "C" fn read_qp_num(cq: &Cq) -> u32 {
     cq.field(|wc| wc.qp_num)
 }
 
+extern "C" fn read_src_qp(cq: &Cq) -> u32 {
+    cq.field(|wc| wc.src_qp)
+}
+
+extern "C" fn read_sl(cq: &Cq) -> u8 {
+    cq.field(|wc| wc.sl)
+}
+
+/// Ethernet has no LIDs.
 extern "C" fn read_zero_u32(_: &Cq) -> u32 {
     0
 }

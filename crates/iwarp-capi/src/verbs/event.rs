@@ -21,6 +21,8 @@ fn describe(event: AsyncEvent) -> Option<(Key, c_uint)> {
     Some(match event {
         AsyncEvent::CqError { cq } => (Key::Cq(cq), IBV_EVENT_CQ_ERR),
         AsyncEvent::QpFatal { qp } => (Key::Qp(qp), IBV_EVENT_QP_FATAL),
+        AsyncEvent::QpRequestError { qp } => (Key::Qp(qp), IBV_EVENT_QP_REQ_ERR),
+        AsyncEvent::CommunicationEstablished { qp } => (Key::Qp(qp), IBV_EVENT_COMM_EST),
         AsyncEvent::QpAccessError { qp } => (Key::Qp(qp), IBV_EVENT_QP_ACCESS_ERR),
         AsyncEvent::SendQueueDrained { qp } => (Key::Qp(qp), IBV_EVENT_SQ_DRAINED),
         AsyncEvent::LastReceiveReached { qp } => (Key::Qp(qp), IBV_EVENT_QP_LAST_WQE_REACHED),
@@ -33,11 +35,8 @@ fn describe(event: AsyncEvent) -> Option<(Key, c_uint)> {
 impl Context {
     /// An event about an object that still is.
     fn next_event(&self) -> Result<Option<(usize, c_uint)>, Errno> {
-        if self.device().is_inherited() {
-            return Err(Errno(libc::ENODEV));
-        }
         loop {
-            let Some(event) = self.device().poll_async_event() else { return Ok(None) };
+            let Some(event) = self.device().poll_async_event()? else { return Ok(None) };
             let Some((key, event_type)) = describe(event) else { continue };
             if let Some(object) = self.book.hand_out(key) {
                 return Ok(Some((object, event_type)));
@@ -95,7 +94,9 @@ pub extern "C" fn ibv_ack_async_event(event: &ibv_async_event) {
                 (srq.context(), Key::Srq(srq.queue().number()), &srq.abi.events_completed)
             }
             IBV_EVENT_QP_FATAL
+            | IBV_EVENT_QP_REQ_ERR
             | IBV_EVENT_QP_ACCESS_ERR
+            | IBV_EVENT_COMM_EST
             | IBV_EVENT_SQ_DRAINED
             | IBV_EVENT_QP_LAST_WQE_REACHED => {
                 // SAFETY: likewise.

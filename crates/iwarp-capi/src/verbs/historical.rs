@@ -2,11 +2,10 @@
 //! are shown no device; whatever else they may call fails.
 
 use std::ffi::{c_int, c_void};
-use std::sync::Once;
 
 use iwarp::Log;
 
-use crate::guard;
+use crate::guard::{self, Once};
 
 /// `ibv_get_device_list@IBVERBS_1.0`: an empty list.
 pub extern "C" fn ibv_get_device_list(num_devices: Option<&mut c_int>) -> *mut *mut c_void {
@@ -37,8 +36,6 @@ pub extern "C" fn ibv_get_device_guid(_: *mut c_void) -> u64 {
 pub(super) fn tell() {
     static ONCE: Once = Once::new();
 
-    ONCE.call_once(|| {
-        let line = "this program was linked to libibverbs 1.0 (before 2007): link it anew";
-        guard::say(Log::Error, format_args!("{line}"));
-    });
+    let line = "this program was linked to libibverbs 1.0 (before 2007): link it anew";
+    ONCE.say(Log::Error, format_args!("{line}"));
 }

@@ -1,15 +1,15 @@
 //! The list of devices: one, which is always there, or those that the user has named.
 
 use std::ffi::{CStr, c_char, c_int};
-use std::sync::OnceLock;
 
-use iwarp::{Log, NamedDevice, Options, Personality};
+use iwarp::{Log, NamedDevice, OptionError, Options, Personality};
+use once_cell::race::OnceBox;
 
 use crate::abi::flags::{IBV_NODE_CA, IBV_NODE_RNIC, IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP};
 use crate::abi::{Plain, ibv_device};
-use crate::guard::{self, Errno, INVALID};
+use crate::guard::{self, Errno, INVALID, Once};
 
-/// Where the system would keep what is known about devices.
+/// The folder in which the system would keep what is known about devices.
 pub(crate) const FOLDER: &str = "/sys/class/infiniband/";
 
 /// A device, as a program sees it.
@@ -40,31 +40,48 @@ impl Listed {
 ///
 /// `EINVAL` where a variable `IWARP_...` makes no sense; the user is told which.
 pub(crate) fn devices() -> Result<&'static [Listed], Errno> {
-    static DEVICES: OnceLock<Result<Vec<Listed>, Errno>> = OnceLock::new();
+    static DEVICES: List = List::new();
 
     guard::prepare();
-    let listed = DEVICES.get_or_init(|| match Options::for_any_program().with_env() {
-        Ok(options) => {
-            let devices = options.devices();
-            let devices = devices.iter().enumerate();
-            let listed = devices.map(|(place, named)| describe(options.personality, place, named));
-            Ok(listed.collect())
-        }
-        Err(error) => {
-            guard::say(Log::Error, format_args!("{error}"));
-            Err(INVALID)
-        }
-    });
-    listed.as_deref().map_err(|error| *error)
+    DEVICES.get(|| Options::for_any_program().with_env())
 }
 
-/// Where a device stands among them; that of the first one for a pointer to none.
+/// The devices, listed by the thread that is the first to be done with it. None waits for another:
+/// the pointers must be the same in a forked child, which may find its parent in the midst of it.
+struct List(OnceBox<Result<Vec<Listed>, OptionError>>);
+
+impl List {
+    const fn new() -> Self {
+        Self(OnceBox::new())
+    }
+
+    fn get(
+        &'static self,
+        options: impl FnOnce() -> Result<Options, OptionError>,
+    ) -> Result<&'static [Listed], Errno> {
+        static COMPLAINED: Once = Once::new();
+
+        let listed = self.0.get_or_init(|| Box::new(options().map(|options| list(&options))));
+        listed.as_deref().map_err(|error| {
+            COMPLAINED.say(Log::Error, format_args!("{error}"));
+            INVALID
+        })
+    }
+}
+
+fn list(options: &Options) -> Vec<Listed> {
+    let devices = options.visible_devices();
+    let numbered = devices.iter().enumerate();
+    numbered.map(|(place, named)| describe(options.personality, place, named)).collect()
+}
+
+/// The place of a device among them; that of the first one for a pointer to none.
 pub(crate) fn place(device: *const ibv_device) -> usize {
     let devices = devices().unwrap_or_default();
     devices.iter().position(|listed| std::ptr::eq(listed.as_abi(), device)).unwrap_or(0)
 }
 
-/// Where the device of this name stands.
+/// The place of the device of this name.
 pub(crate) fn place_of_name(name: &str) -> Option<usize> {
     let same = |listed: &Listed| {
         // SAFETY: `write_str` has ended it with a NUL.
@@ -76,8 +93,8 @@ pub(crate) fn place_of_name(name: &str) -> Option<usize> {
 fn describe(personality: Personality, place: usize, named: &NamedDevice) -> Listed {
     let mut device = ibv_device::zeroed();
     let (node, transport) = match personality {
-        Personality::Iwarp => (IBV_NODE_RNIC, IBV_TRANSPORT_IWARP),
         Personality::Roce => (IBV_NODE_CA, IBV_TRANSPORT_IB),
+        _ => (IBV_NODE_RNIC, IBV_TRANSPORT_IWARP),
     };
     (device.node_type, device.transport_type) = (node, transport);
     write_str(&mut device.name, &named.name);
@@ -136,7 +153,7 @@ impl Listing {
         while !unsafe { list.add(length - 1).read() }.is_null() {
             length += 1;
         }
-        // SAFETY: of this length, and nobody uses it any more.
+        // SAFETY: of this length, and the program uses it no longer.
         drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(list, length)) });
     }
 }
@@ -154,4 +171,51 @@ pub extern "C" fn ibv_get_device_guid(device: &ibv_device) -> u64 {
 /// `ibv_get_device_index`
 pub extern "C" fn ibv_get_device_index(device: &ibv_device) -> c_int {
     guard::value(0, || c_int::try_from(place(device)).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use super::*;
+
+    /// The program forks while another thread of it asks for the devices for the first time.
+    #[test]
+    fn a_child_does_not_wait_for_a_thread_that_it_has_not() {
+        static DEVICES: List = List::new();
+        let (began, begun) = channel();
+        let (forked, go_on) = channel();
+        let asking = thread::spawn(move || {
+            DEVICES.get(|| {
+                began.send(()).unwrap();
+                go_on.recv().unwrap();
+                Ok(Options::for_any_program())
+            })
+        });
+        begun.recv().unwrap();
+        // SAFETY: the child keeps to what a child of a program with threads may do, memory of the C
+        // library's included, and leaves by `_exit`.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: as above. The signal ends a child that waits for ever.
+            unsafe { libc::alarm(10) };
+            let count = DEVICES.get(|| Ok(Options::for_any_program())).map_or(0, <[_]>::len);
+            // SAFETY: as above.
+            unsafe { libc::_exit(count as c_int) };
+        }
+        forked.send(()).unwrap();
+        let mut status = 0;
+        // SAFETY: writes to `status`.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert!(
+            libc::WIFEXITED(status),
+            "the child was ended by signal {}",
+            libc::WTERMSIG(status)
+        );
+        assert_eq!(libc::WEXITSTATUS(status), 1);
+        let devices = asking.join().unwrap().unwrap();
+        let again = DEVICES.get(|| panic!("they are known")).unwrap();
+        assert!(std::ptr::eq(devices, again));
+    }
 }

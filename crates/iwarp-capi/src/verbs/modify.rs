@@ -4,15 +4,16 @@ use std::ffi::{c_int, c_uint};
 use std::sync::atomic::Ordering::Relaxed;
 
 use iwarp::verbs::{Gid, ModifyError};
-use iwarp::{Access, Peer, Personality, QpState, Retry};
+use iwarp::{Access, Peer, Personality, QpState, QpType, Retry};
 
+use super::datagram;
 use super::qp::{Qp, no_such_type};
 use crate::abi::flags::*;
 use crate::abi::{ibv_qp_attr, ibv_qp_init_attr};
 use crate::guard::{self, Errno, INVALID, UNSUPPORTED};
 
 /// Every attribute that the header of a reliable connected queue pair has.
-const KNOWN: u32 = (IBV_QP_DEST_QPN << 1) - 1;
+pub(super) const KNOWN: u32 = (IBV_QP_DEST_QPN << 1) - 1;
 
 fn number(state: QpState) -> c_uint {
     match state {
@@ -21,18 +22,20 @@ fn number(state: QpState) -> c_uint {
         QpState::Rtr => IBV_QPS_RTR,
         QpState::Rts => IBV_QPS_RTS,
         QpState::Sqd => IBV_QPS_SQD,
+        QpState::Sqe => IBV_QPS_SQE,
         // None has another.
         _ => IBV_QPS_ERR,
     }
 }
 
-fn state(number: c_uint) -> Result<QpState, Errno> {
+pub(super) fn state(number: c_uint) -> Result<QpState, Errno> {
     Ok(match number {
         IBV_QPS_RESET => QpState::Reset,
         IBV_QPS_INIT => QpState::Init,
         IBV_QPS_RTR => QpState::Rtr,
         IBV_QPS_RTS => QpState::Rts,
         IBV_QPS_SQD => QpState::Sqd,
+        IBV_QPS_SQE => QpState::Sqe,
         IBV_QPS_ERR => QpState::Err,
         _ => return Err(INVALID),
     })
@@ -62,7 +65,7 @@ fn required(from: QpState, to: QpState) -> u32 {
 }
 
 /// Whether the values that are set are in range.
-fn check_values(qp: &Qp, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
+pub(super) fn check_values(qp: &Qp, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
     let has = |flag| mask & flag != 0;
     let limits = qp.context().device().attributes();
     let wrong = has(IBV_QP_PORT) && attr.port_num != 1
@@ -86,7 +89,7 @@ fn check_values(qp: &Qp, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
 }
 
 /// Takes over what is set.
-fn store(to: &mut ibv_qp_attr, from: &ibv_qp_attr, mask: u32) {
+pub(super) fn store(to: &mut ibv_qp_attr, from: &ibv_qp_attr, mask: u32) {
     macro_rules! take {
         ($($flag:ident => $($field:ident),+;)*) => {
             $(if mask & $flag != 0 { $(to.$field = from.$field;)+ })*
@@ -180,7 +183,7 @@ impl Qp {
 /// How patient the program is.
 fn retry(attr: &ibv_qp_attr) -> Retry {
     let timeout = (attr.timeout != 0).then(|| Retry::local_ack_timeout(attr.timeout));
-    Retry { timeout, count: attr.retry_cnt }
+    Retry::new(timeout, attr.retry_cnt)
 }
 
 /// Whom the program names when it takes the queue pair to RTR.
@@ -205,20 +208,31 @@ fn step(qp: &Qp, from: QpState, to: QpState, mask: u32) -> Result<(), Errno> {
         if mask & (IBV_QP_AV | IBV_QP_DEST_QPN) != IBV_QP_AV | IBV_QP_DEST_QPN {
             return Err(INVALID);
         }
-        let peer = peer(qp, &*qp.attr()?)?;
+        let attr = *qp.attr()?;
+        let peer = peer(qp, &attr)?;
+        datagram::tell_reliable(qp, &attr)?;
         return Ok(qp.queue_pair.connect_to(&peer)?);
     }
     if (from, to) == (QpState::Rtr, QpState::Rts) {
         let attr = *qp.attr()?;
+        datagram::tell_reliable(qp, &attr)?;
         qp.queue_pair.set_psn(attr.sq_psn);
         qp.queue_pair.set_retry(retry(&attr));
     }
     Ok(qp.queue_pair.modify(to)?)
 }
 
-fn modify(qp: &Qp, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
+/// As `ibv_modify_qp`.
+///
+/// # Errors
+///
+/// As there.
+pub fn modify(qp: &Qp, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
     if qp.is_mere_number() {
         return Err(no_such_type(qp.init.qp_type));
+    }
+    if qp.kind != QpType::Rc {
+        return datagram::modify(qp, attr, mask);
     }
     let from = qp.state();
     if mask & IBV_QP_RATE_LIMIT != 0 {
@@ -246,16 +260,16 @@ fn modify(qp: &Qp, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
         store(&mut *qp.attr()?, attr, mask);
         return Ok(());
     }
+    let strict = qp.context().device().personality() == Personality::Roce && !qp.is_managed();
+    if !from.may_become(to) || strict && mask & required(from, to) != required(from, to) {
+        return Err(INVALID);
+    }
     // The connection manager says to programs that bring their own queue pair what to set, and it
     // knows no number of the peer's.
     if (from, to) == (QpState::Init, QpState::Rtr)
         && (mask & IBV_QP_DEST_QPN == 0 || attr.dest_qp_num == 0)
     {
         qp.set_managed();
-    }
-    let strict = qp.context().device().personality() == Personality::Roce && !qp.is_managed();
-    if !from.may_become(to) || strict && mask & required(from, to) != required(from, to) {
-        return Err(INVALID);
     }
     store(&mut *qp.attr()?, attr, mask);
     let only_noted = qp.is_managed()
@@ -282,7 +296,10 @@ fn restrict(qp: &Qp, attr: &ibv_qp_attr, mask: u32) {
 
 /// `ibv_modify_qp`
 pub extern "C" fn ibv_modify_qp(qp: &Qp, attr: &ibv_qp_attr, mask: c_int) -> c_int {
-    guard::errno(|| modify(qp, attr, mask.cast_unsigned()))
+    guard::errno(|| {
+        qp.check()?;
+        modify(qp, attr, mask.cast_unsigned())
+    })
 }
 
 /// `ibv_query_qp`
@@ -293,6 +310,7 @@ pub extern "C" fn ibv_query_qp(
     init: &mut ibv_qp_init_attr,
 ) -> c_int {
     guard::errno(|| {
+        qp.check()?;
         let state = qp.refreshed_state();
         *attr = *qp.attr()?;
         attr.qp_state = state;

@@ -4,20 +4,75 @@ use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 
-use iwarp::{Access, MemoryRegion};
+use iwarp::{Access, MemoryRegion, Stag};
 
+use super::Life;
+use super::dmabuf::{self, Mapping};
+use super::object::{Kind, Object};
 use super::pd::Pd;
 use crate::abi::flags::*;
 use crate::abi::{ibv_mr, ibv_mr_init_attr};
-use crate::guard::{self, BUSY, Errno, INVALID, UNSUPPORTED};
+use crate::guard::{self, Errno, INVALID, UNKNOWN, UNSUPPORTED};
 
 /// A memory region.
 #[repr(C)]
 pub struct Mr {
     abi: ibv_mr,
+    object: Object,
     /// Taken when it is deregistered.
-    region: RefCell<Option<MemoryRegion>>,
+    registered: RefCell<Option<Registered>>,
     pd: RefCell<Arc<Pd>>,
+}
+
+struct Registered {
+    region: MemoryRegion,
+    /// The memory that it is of, where that is not the program's.
+    backing: Option<Box<Backing>>,
+}
+
+/// Memory of a region that is not the program's.
+pub(crate) enum Backing {
+    /// The device's, which stays meanwhile.
+    Device(#[expect(dead_code, reason = "held")] Life),
+    /// A file's, which is mapped meanwhile.
+    File(#[expect(dead_code, reason = "held")] Mapping),
+    /// It was imported: another object knows.
+    Elsewhere,
+}
+
+impl Mr {
+    /// The object that the program gets.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` where the domain is being freed, `ENOMEM` where there are as many regions as there can
+    /// be.
+    pub(crate) fn make(
+        pd: &Pd,
+        addr: *mut c_void,
+        region: MemoryRegion,
+        backing: Option<Backing>,
+    ) -> Result<*mut Self, Errno> {
+        let held = pd.hold().ok_or(INVALID)?;
+        let key = region.lkey().0;
+        // No two regions of a device have the same.
+        let object = Object::with_handle(pd.context(), Kind::Mr, key)?;
+        let backing = backing.map(Box::new);
+        Ok(Box::into_raw(Box::new(Self {
+            abi: ibv_mr {
+                context: pd.context().as_abi(),
+                pd: Cell::new(pd.as_abi()),
+                addr: Cell::new(addr),
+                length: Cell::new(region.len()),
+                handle: key,
+                lkey: key,
+                rkey: key,
+            },
+            object,
+            registered: RefCell::new(Some(Registered { region, backing })),
+            pd: RefCell::new(held),
+        })))
+    }
 }
 
 /// What the flags of the header ask for. Bits of the optional range are hints, and huge pages
@@ -26,9 +81,6 @@ pub(crate) fn access(flags: c_uint) -> Result<Access, Errno> {
     const RIGHTS: c_uint = Access::all().bits();
     const IGNORED: c_uint = IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;
 
-    if flags & IBV_ACCESS_ON_DEMAND != 0 {
-        return Err(UNSUPPORTED);
-    }
     if flags & !(RIGHTS | IGNORED) != 0 {
         return Err(if flags & !0x3fff_ffff != 0 { INVALID } else { UNSUPPORTED });
     }
@@ -43,24 +95,21 @@ fn register(
     iova: u64,
     flags: c_uint,
 ) -> Result<*mut Mr, Errno> {
+    pd.check()?;
     let access = access(flags)?;
-    let held = pd.hold().ok_or(INVALID)?;
-    // SAFETY: the program promises to keep the memory until it deregisters it, and its peers'
-    // accesses are its own affair (ibv_reg_mr(3)).
-    let region = unsafe { pd.domain().register_raw_at(addr.cast(), length, iova, access)? };
-    Ok(Box::into_raw(Box::new(Mr {
-        abi: ibv_mr {
-            context: pd.context().as_abi(),
-            pd: Cell::new(pd.as_abi()),
-            addr: Cell::new(addr),
-            length: Cell::new(length),
-            handle: pd.context().next_handle(),
-            lkey: region.lkey().0,
-            rkey: region.rkey().0,
-        },
-        region: RefCell::new(Some(region)),
-        pd: RefCell::new(held),
-    })))
+    let everything = addr.is_null() && length == usize::MAX;
+    let region = if everything && access.contains(Access::ON_DEMAND) {
+        if iova != 0 || access.contains(Access::ZERO_BASED) {
+            return Err(INVALID);
+        }
+        // SAFETY: the program promises to name only what is its own to be accessed.
+        unsafe { pd.domain().register_everything(access)? }
+    } else {
+        // SAFETY: the program promises to keep the memory until it deregisters it, and its peers'
+        // accesses are its own affair (ibv_reg_mr(3)).
+        unsafe { pd.domain().register_raw_at(addr.cast(), length, iova, access)? }
+    };
+    Mr::make(pd, addr, region, None)
 }
 
 /// `ibv_reg_mr`
@@ -95,21 +144,32 @@ pub extern "C" fn ibv_reg_mr_iova2(
 pub extern "C" fn ibv_reg_mr_ex(pd: &Pd, init: &ibv_mr_init_attr) -> *mut Mr {
     const IOVA: u64 = 1;
     const ADDR: u64 = 1 << 1;
+    const FD: u64 = 1 << 2;
+    const FD_OFFSET: u64 = 1 << 3;
 
     guard::object(|| {
-        if init.comp_mask & !(IOVA | ADDR) != 0 {
+        let has = |field| init.comp_mask & field != 0;
+        if init.comp_mask & !(IOVA | ADDR | FD | FD_OFFSET) != 0 {
             return Err(UNSUPPORTED);
         }
-        if init.comp_mask & ADDR == 0 {
-            return Err(INVALID);
+        let access = init.access.cast_unsigned();
+        match (has(ADDR), has(FD)) {
+            (true, false) if !has(FD_OFFSET) => {
+                let iova = if has(IOVA) { init.iova } else { init.addr.addr() as u64 };
+                register(pd, init.addr, init.length, iova, access)
+            }
+            // By an address and a descriptor: the memory of one as it is mapped at the other.
+            (_, true) if has(FD_OFFSET) => {
+                let iova = if has(IOVA) { init.iova } else { init.fd_offset };
+                dmabuf::register(pd, init.fd_offset, init.length, iova, init.fd, access)
+            }
+            _ => Err(INVALID),
         }
-        let iova = if init.comp_mask & IOVA != 0 { init.iova } else { init.addr.addr() as u64 };
-        register(pd, init.addr, init.length, iova, init.access.cast_unsigned())
     })
 }
 
-/// `ibv_rereg_mr`: 0, or a negative number that says whether the old region still is; `errno` says
-/// why.
+/// `ibv_rereg_mr`: 0, or a negative number that says who refuses, and `errno` says why. The region is
+/// as it was then.
 pub extern "C" fn ibv_rereg_mr(
     mr: &Mr,
     flags: c_int,
@@ -118,11 +178,17 @@ pub extern "C" fn ibv_rereg_mr(
     length: usize,
     access: c_int,
 ) -> c_int {
+    let has = |flag: u32| flags.cast_unsigned() & flag != 0;
+    let moved = has(IBV_REREG_MR_CHANGE_TRANSLATION);
+    let wrong = flags == 0
+        || has(!IBV_REREG_MR_FLAGS_SUPPORTED)
+        || moved && (length == 0 || addr.is_null())
+        || access != 0 && !has(IBV_REREG_MR_CHANGE_ACCESS);
     let result = guard::call(|| {
-        let has = |flag: u32| flags.cast_unsigned() & flag != 0;
-        if flags == 0 || flags.cast_unsigned() & !IBV_REREG_MR_FLAGS_SUPPORTED != 0 {
+        if wrong {
             return Err(INVALID);
         }
+        mr.object.check(mr.abi.context, mr.abi.handle)?;
         let to_pd = if has(IBV_REREG_MR_CHANGE_PD) { Some(pd.ok_or(INVALID)?) } else { None };
         if to_pd.is_some_and(|pd| pd.context().as_abi() != mr.abi.context) {
             return Err(INVALID);
@@ -132,13 +198,15 @@ pub extern "C" fn ibv_rereg_mr(
         } else {
             None
         };
-        let moved = has(IBV_REREG_MR_CHANGE_TRANSLATION);
-        if moved && (length == 0 || addr.is_null()) {
-            return Err(INVALID);
-        }
         let translation = moved.then_some((addr.cast(), length, addr.addr() as u64));
-        let mut region = mr.region.borrow_mut();
-        let region = region.as_mut().ok_or(INVALID)?;
+        let mut registered = mr.registered.borrow_mut();
+        let Registered { region, backing } = registered.as_mut().ok_or(INVALID)?;
+        match backing.as_deref() {
+            // A device has its own for as long as it has it registered.
+            Some(Backing::Device(_)) => return Err(INVALID),
+            Some(Backing::File(_) | Backing::Elsewhere) if moved => return Err(INVALID),
+            _ => {}
+        }
         let held = to_pd.map(|pd| pd.hold().ok_or(INVALID)).transpose()?;
         // SAFETY: as with registering.
         unsafe { region.reregister(to_pd.map(Pd::domain), translation, rights)? };
@@ -156,7 +224,7 @@ pub extern "C" fn ibv_rereg_mr(
         Ok(()) => 0,
         Err(error) => {
             guard::set_errno(error);
-            IBV_REREG_MR_ERR_INPUT
+            if wrong { IBV_REREG_MR_ERR_INPUT } else { IBV_REREG_MR_ERR_CMD }
         }
     }
 }
@@ -166,14 +234,34 @@ pub extern "C" fn ibv_dereg_mr(mr: *mut Mr) -> c_int {
     guard::errno(|| {
         // SAFETY: the program has it from a function of this module.
         let object = unsafe { &*mr };
-        let region = object.region.take().ok_or(INVALID)?;
-        if let Err((region, _)) = region.deregister() {
+        object.object.check(object.abi.context, object.abi.handle)?;
+        let Registered { region, backing } = object.registered.take().ok_or(INVALID)?;
+        if let Err((region, error)) = region.deregister() {
             // Memory windows are bound to it.
-            object.region.replace(Some(region));
-            return Err(BUSY);
+            object.registered.replace(Some(Registered { region, backing }));
+            return Err(error.into());
         }
         // SAFETY: made by `Box::into_raw`, and destroyed once.
         drop(unsafe { Box::from_raw(mr) });
         Ok(())
     })
+}
+
+/// `ibv_import_mr`: where the memory is, another context does not know.
+pub extern "C" fn ibv_import_mr(pd: &Pd, handle: u32) -> *mut Mr {
+    guard::object(|| {
+        let region = pd.domain().adopt(Stag(handle)).map_err(|_| UNKNOWN)?;
+        Mr::make(pd, std::ptr::null_mut(), region, Some(Backing::Elsewhere))
+    })
+}
+
+/// `ibv_unimport_mr`: the region stays registered.
+pub extern "C" fn ibv_unimport_mr(mr: *mut Mr) {
+    guard::value((), || {
+        // SAFETY: the program has it from `ibv_import_mr`, and gives it up once.
+        let mr = unsafe { Box::from_raw(mr) };
+        if let Some(Registered { region, .. }) = mr.registered.take() {
+            region.disown();
+        }
+    });
 }

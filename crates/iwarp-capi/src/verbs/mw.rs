@@ -7,6 +7,7 @@ use iwarp::verbs::WindowType;
 use iwarp::{MemoryWindow, Stag};
 
 use super::Life;
+use super::object::{Kind, Object};
 use super::pd::Pd;
 use super::post;
 use super::qp::Qp;
@@ -18,9 +19,10 @@ use crate::guard::{self, UNSUPPORTED};
 #[repr(C)]
 pub(crate) struct Mw {
     abi: ibv_mw,
+    object: Object,
     window: MemoryWindow,
-    /// The key it has, or will have once the work requests that were posted are done. What the
-    /// program sees only follows for windows of type 1.
+    /// The key it has, or will have once the work requests that were posted are done. The program
+    /// sees it too, in what is its own to write to.
     present: Cell<Stag>,
     _pd: Life,
 }
@@ -30,18 +32,25 @@ impl Mw {
         self.present.get()
     }
 
+    /// The key that a bind gives it. Of what a program asks for, the last eight bits count; the
+    /// others are the window's place, as every device has it.
+    pub(crate) fn key(&self, asked: u32) -> Stag {
+        const CHOSEN: u32 = 0xff;
+
+        Stag(self.present().0 & !CHOSEN | asked & CHOSEN)
+    }
+
     /// A bind under this key was posted.
     pub(crate) fn bound_as(&self, stag: Stag) {
         self.present.set(stag);
-        if self.abi.r#type == IBV_MW_TYPE_1 {
-            self.abi.rkey.set(stag.0);
-        }
+        self.abi.rkey.set(stag.0);
     }
 }
 
 /// `ibv_alloc_mw`
 pub(crate) extern "C" fn alloc_mw(pd: &Pd, kind: c_uint) -> *mut Mw {
     guard::object(|| {
+        pd.check()?;
         let window_type = match kind {
             IBV_MW_TYPE_1 => WindowType::One,
             IBV_MW_TYPE_2 => WindowType::TwoB,
@@ -49,14 +58,16 @@ pub(crate) extern "C" fn alloc_mw(pd: &Pd, kind: c_uint) -> *mut Mw {
         };
         let window = pd.domain().allocate_window(window_type)?;
         let stag = window.stag();
+        let object = Object::new(pd.context(), Kind::Mw)?;
         Ok(Box::into_raw(Box::new(Mw {
             abi: ibv_mw {
                 context: pd.context().as_abi(),
                 pd: pd.as_abi(),
                 rkey: Cell::new(stag.0),
-                handle: pd.context().next_handle(),
+                handle: object.handle(),
                 r#type: kind,
             },
+            object,
             window,
             present: Cell::new(stag),
             _pd: pd.life.clone(),
@@ -75,7 +86,10 @@ pub(crate) extern "C" fn bind_mw(qp: &Qp, mw: &Mw, bind: &ibv_mw_bind) -> c_int 
 /// `ibv_dealloc_mw`
 pub(crate) extern "C" fn dealloc_mw(mw: *mut Mw) -> c_int {
     guard::errno(|| {
-        // SAFETY: the program has it from `ibv_alloc_mw`, and destroys it once.
+        // SAFETY: the program has it from `ibv_alloc_mw`.
+        let object = unsafe { &*mw };
+        object.object.check(object.abi.context, object.abi.handle)?;
+        // SAFETY: made by `Box::into_raw`, and destroyed once.
         drop(unsafe { Box::from_raw(mw) });
         Ok(())
     })

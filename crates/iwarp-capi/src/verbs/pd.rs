@@ -3,18 +3,21 @@
 use std::ffi::c_int;
 use std::sync::{Arc, Weak};
 
-use iwarp::ProtectionDomain;
+use iwarp::{Personality, ProtectionDomain};
 
 use super::context::Held;
+use super::imports::Importable;
+use super::object::{Kind, Object};
 use super::{Context, Life};
 use crate::abi::{ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr};
 use crate::guard::{self, BUSY, Errno, INVALID, UNSUPPORTED};
 
-/// A protection domain, or a parent domain: another name of one. The program's pointer holds it, and
-/// so does each of its memory regions.
+/// A protection domain, or a parent domain: another name of one. The program's pointer holds it,
+/// and so does each of its memory regions.
 #[repr(C)]
 pub struct Pd {
     abi: ibv_pd,
+    object: Object,
     domain: ProtectionDomain,
     own: Weak<Self>,
     /// Held by the objects that were made with it, but for its memory regions.
@@ -41,9 +44,23 @@ impl Pd {
         unsafe { pd.cast::<Self>().as_ref() }
     }
 
-    /// What it is to the library.
+    /// Whether a memory region is its, which holds it as the program's pointer does.
+    fn has_regions(&self) -> bool {
+        self.own.strong_count() > 1
+    }
+
+    /// The library's protection domain.
     pub fn domain(&self) -> &ProtectionDomain {
         &self.domain
+    }
+
+    /// Whether it is what it was made as.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT`
+    pub(crate) fn check(&self) -> Result<(), Errno> {
+        self.object.check(self.abi.context, self.abi.handle)
     }
 
     /// For a memory region, whose domain it is also after the program has deallocated it.
@@ -63,9 +80,21 @@ fn make(
     domain: ProtectionDomain,
     of: [Option<Life>; 2],
 ) -> Result<*mut Pd, Errno> {
+    let object = Object::new(context, Kind::Pd)?;
+    context.imports().enter(object.handle(), Importable::Domain(domain.clone()))?;
+    with_object(context, domain, of, object)
+}
+
+fn with_object(
+    context: &Context,
+    domain: ProtectionDomain,
+    of: [Option<Life>; 2],
+    object: Object,
+) -> Result<*mut Pd, Errno> {
     let held = context.hold()?;
     let pd = Arc::new_cyclic(|own| Pd {
-        abi: ibv_pd { context: context.as_abi(), handle: context.next_handle() },
+        abi: ibv_pd { context: context.as_abi(), handle: object.handle() },
+        object,
         domain,
         own: Weak::clone(own),
         life: Life::default(),
@@ -80,18 +109,40 @@ pub extern "C" fn ibv_alloc_pd(context: &Context) -> *mut Pd {
     guard::object(|| make(context, context.device().alloc_pd(), [None, None]))
 }
 
-/// `ibv_dealloc_pd`, for parent domains too. Memory regions keep it for as long as they exist, rather
-/// than have this fail: perftest forgets a region of its own, and would fail at its very end.
+/// `ibv_dealloc_pd`, for parent domains too. An RNIC's is kept by its memory regions instead of being
+/// in use: `ib_send_bw` forgets a region of its own where it connects by itself, which it cannot on
+/// an RNIC of anybody else's, and would fail at its very end.
 pub extern "C" fn ibv_dealloc_pd(pd: *mut Pd) -> c_int {
     guard::errno(|| {
         // SAFETY: the program has it from a function of this module.
-        if unsafe { &*pd }.life.in_use() {
+        let object = unsafe { &*pd };
+        object.check()?;
+        let is_rnic = object.context().device().personality() == Personality::Iwarp;
+        if object.life.in_use() || (object.has_regions() && !is_rnic) {
             return Err(BUSY);
         }
+        object.context().imports().leave(object.abi.handle);
         // SAFETY: made by `Arc::into_raw`, and deallocated once.
         drop(unsafe { Arc::from_raw(pd) });
         Ok(())
     })
+}
+
+/// `ibv_import_pd`
+pub extern "C" fn ibv_import_pd(context: &Context, handle: u32) -> *mut Pd {
+    guard::object(|| {
+        let domain = context.imports().domain(handle)?;
+        let object = Object::with_handle(context, Kind::Pd, handle)?;
+        with_object(context, domain, [None, None], object)
+    })
+}
+
+/// `ibv_unimport_pd`: the domain stays, and what was made with it here.
+pub extern "C" fn ibv_unimport_pd(pd: *mut Pd) {
+    guard::value((), || {
+        // SAFETY: the program has it from `ibv_import_pd`, and gives it up once.
+        drop(unsafe { Arc::from_raw(pd) });
+    });
 }
 
 /// Frees an object that nothing uses any more.

@@ -2,12 +2,12 @@
 
 use std::ffi::{c_int, c_uint};
 
-use iwarp::{WcOp, WcStatus, WorkCompletion};
+use iwarp::{SourceQp, WcOp, WcStatus, WorkCompletion};
 
 use super::cq::Cq;
 use crate::abi::flags::*;
 use crate::abi::ibv_wc;
-use crate::guard;
+use crate::guard::{self, INVALID};
 
 /// `ibv_poll_cq`: how many completions were taken, or -1.
 pub(crate) extern "C" fn poll_cq(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
@@ -25,9 +25,11 @@ pub(crate) extern "C" fn poll_cq(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -
     taken.map_or(-1, |taken| taken as c_int)
 }
 
-/// `ibv_req_notify_cq`
+/// `ibv_req_notify_cq`: refused where no event could be seen.
 pub(crate) extern "C" fn req_notify_cq(cq: &Cq, solicited_only: c_int) -> c_int {
     guard::errno(|| {
+        cq.check()?;
+        cq.channel().ok_or(INVALID)?;
         cq.queue().request_notify(solicited_only != 0);
         Ok(())
     })
@@ -47,15 +49,31 @@ pub(crate) fn convert(completion: &WorkCompletion) -> ibv_wc {
     if completion.status != WcStatus::Success {
         return wc;
     }
+    // Nothing tells the sender on a connection.
+    wc.src_qp = completion.source_qp.map_or(0, SourceQp::get);
+    wc.wc_flags = if completion.source_qp.is_some() { IBV_WC_GRH } else { 0 };
+    wc.sl = kind_of_packet(completion);
     if let Some(immediate) = completion.immediate_word() {
-        wc.wc_flags = IBV_WC_WITH_IMM;
+        wc.wc_flags |= IBV_WC_WITH_IMM;
         // As the sender's program had it in its memory.
         wc.imm_data = u32::from_ne_bytes(immediate);
     } else if let Some(stag) = completion.invalidated {
-        wc.wc_flags = IBV_WC_WITH_INV;
+        wc.wc_flags |= IBV_WC_WITH_INV;
         wc.imm_data = stag.0;
     }
     wc
+}
+
+/// What a RoCE card tells in place of the service level: that a datagram came by UDP, and over which
+/// IP (RoCE v2 annex, A17.4.5.1). UCX up to 1.13 finds the address by it.
+pub(crate) fn kind_of_packet(completion: &WorkCompletion) -> u8 {
+    const BY_UDP: u8 = 1 << 3;
+
+    match completion.source_qp.map(SourceQp::is_over_ipv4) {
+        None => 0,
+        Some(false) => BY_UDP | 1,
+        Some(true) => BY_UDP | 2,
+    }
 }
 
 fn opcode(op: WcOp) -> c_uint {

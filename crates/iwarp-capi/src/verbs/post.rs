@@ -4,8 +4,8 @@ use std::ffi::{c_int, c_uint};
 use std::mem::{MaybeUninit, offset_of};
 
 use iwarp::{
-    Access, AtomicOp, Bind, Payload, PostError, RecvRequest, SendOp, SendRequest, Sge, Stag,
-    TaggedOffset,
+    Access, AtomicOp, Bind, Destination, Payload, PostError, QpType, RecvRequest, SendOp,
+    SendRequest, Sge, Stag, TaggedOffset,
 };
 
 use super::mr;
@@ -115,7 +115,7 @@ fn op(wr: &ibv_send_wr) -> Result<SendOp, Errno> {
         IBV_WR_BIND_MW => {
             // SAFETY: the program passes a window of its own.
             let mw = unsafe { wr.bind_mw.mw.cast::<Mw>().as_ref() }.ok_or(INVALID)?;
-            bind_op(mw, Stag(wr.bind_mw.rkey), &wr.bind_mw.bind_info)?
+            bind_op(mw, mw.key(wr.bind_mw.rkey), &wr.bind_mw.bind_info)?
         }
         _ => return Err(UNSUPPORTED),
     })
@@ -162,7 +162,7 @@ unsafe fn note_bind(wr: &ibv_send_wr) {
     if wr.opcode == IBV_WR_BIND_MW {
         // SAFETY: the caller's promise.
         if let Some(mw) = unsafe { wr.bind_mw.mw.cast::<Mw>().as_ref() } {
-            mw.bound_as(Stag(wr.bind_mw.rkey));
+            mw.bound_as(mw.key(wr.bind_mw.rkey));
         }
     }
 }
@@ -177,13 +177,9 @@ pub(crate) fn bind(
     info: &ibv_mw_bind_info,
 ) -> Result<(), Errno> {
     let flags = Flags(flags);
-    let request = SendRequest {
-        wr_id,
-        op: bind_op(mw, new_stag, info)?,
-        payload: Payload::Sges(&[]),
-        signaled: qp.signal_all || flags.has(IBV_SEND_SIGNALED),
-        fence: flags.has(IBV_SEND_FENCE),
-    };
+    let mut request = SendRequest::new(wr_id, bind_op(mw, new_stag, info)?, Payload::NONE);
+    request.signaled = qp.signal_all || flags.has(IBV_SEND_SIGNALED);
+    request.fence = flags.has(IBV_SEND_FENCE);
     qp.queue_pair.post_send(&request)?;
     mw.bound_as(new_stag);
     Ok(())
@@ -203,7 +199,7 @@ unsafe fn request<'a>(
     let flags = Flags(wr.send_flags);
     let payload = match wr.opcode {
         // These have no local octets, whatever the list says.
-        IBV_WR_LOCAL_INV | IBV_WR_BIND_MW => Payload::Sges(&[]),
+        IBV_WR_LOCAL_INV | IBV_WR_BIND_MW => Payload::NONE,
         _ => {
             // SAFETY: the caller's promise.
             let sges = unsafe { sges(wr.sg_list, wr.num_sge)? };
@@ -223,13 +219,10 @@ unsafe fn request<'a>(
             }
         }
     };
-    Ok(Some(SendRequest {
-        wr_id: wr.wr_id,
-        op: op(wr)?,
-        payload,
-        signaled: qp.signal_all || flags.has(IBV_SEND_SIGNALED),
-        fence: flags.has(IBV_SEND_FENCE),
-    }))
+    let mut request = SendRequest::new(wr.wr_id, op(wr)?, payload);
+    request.signaled = qp.signal_all || flags.has(IBV_SEND_SIGNALED);
+    request.fence = flags.has(IBV_SEND_FENCE);
+    Ok(Some(request))
 }
 
 /// Ends a call that posts: where something was refused, says which request it was.
@@ -273,7 +266,8 @@ unsafe fn send_list(qp: &Qp, first: *mut ibv_send_wr) -> Result<(), (*mut ibv_se
         // SAFETY: the caller's promise.
         let request = unsafe { request(qp, wr, &mut inline) };
         let request = request.and_then(|request| request.ok_or(INVALID));
-        let posted = request.and_then(|request| Ok(qp.queue_pair.post_send(&request)?));
+        // SAFETY: the caller's promise.
+        let posted = request.and_then(|request| unsafe { post_one(qp, wr, &request) });
         posted.map_err(|error| (first, error))?;
         // SAFETY: the caller's promise.
         unsafe { note_bind(wr) };
@@ -327,12 +321,78 @@ unsafe fn send_some(
     }
     // SAFETY: so many were written.
     let requests = unsafe { std::slice::from_raw_parts(requests.as_ptr().cast(), count) };
-    post_sends(qp, requests).map_err(|(number, error)| (from[number], error))?;
+    // SAFETY: the caller's promise.
+    let posted = unsafe { post_some(qp, &from[..count], requests) };
+    posted.map_err(|(number, error)| (from[number], error))?;
     if count > 0 {
         // SAFETY: the caller's promise.
         unsafe { note_bind(&*from[count - 1]) };
     }
     refused.map_or(Ok(at), Err)
+}
+
+/// Posts a request that was made of `wr`.
+///
+/// # Safety
+///
+/// As [`post_datagrams`].
+unsafe fn post_one(qp: &Qp, wr: &ibv_send_wr, request: &SendRequest<'_>) -> Result<(), Errno> {
+    if qp.kind == QpType::Ud {
+        let (from, requests) = (std::ptr::from_ref(wr).cast_mut(), std::slice::from_ref(request));
+        // SAFETY: the caller's promise.
+        return unsafe { post_datagrams(qp, &[from], requests) }.map_err(|(_, error)| error);
+    }
+    Ok(qp.queue_pair.post_send(request)?)
+}
+
+/// Posts requests that were made of those of `from`.
+///
+/// # Safety
+///
+/// As [`post_datagrams`].
+unsafe fn post_some(
+    qp: &Qp,
+    from: &[*mut ibv_send_wr],
+    requests: &[SendRequest<'_>],
+) -> Result<(), (usize, Errno)> {
+    if qp.kind == QpType::Ud {
+        // SAFETY: the caller's promise.
+        return unsafe { post_datagrams(qp, from, requests) };
+    }
+    post_sends(qp, requests)
+}
+
+/// Posts requests with the destinations that their originals name. A handle that is none, or of
+/// another domain, leaves a request without one: the queue pair knows what becomes of it.
+///
+/// # Safety
+///
+/// There are as many originals as requests, and they are the program's.
+#[inline(never)]
+unsafe fn post_datagrams(
+    qp: &Qp,
+    from: &[*mut ibv_send_wr],
+    requests: &[SendRequest<'_>],
+) -> Result<(), (usize, Errno)> {
+    let mut destinations = [None::<Destination>; BATCH];
+    {
+        let known = qp.context().handles.known();
+        for (destination, wr) in destinations.iter_mut().zip(from) {
+            // SAFETY: the caller's promise. All parts of the union are numbers and pointers that are
+            // not followed.
+            let ud = unsafe { (**wr).wr.ud };
+            *destination = known.as_ref().and_then(|known| {
+                known.destination(qp.domain, ud.ah, ud.remote_qpn, ud.remote_qkey)
+            });
+        }
+    }
+    let Some(first) = requests.first() else { return Ok(()) };
+    let mut addressed = [*first; BATCH];
+    for ((to, request), destination) in addressed.iter_mut().zip(requests).zip(&destinations) {
+        *to = *request;
+        to.destination = destination.as_ref();
+    }
+    post_sends(qp, &addressed[..requests.len()])
 }
 
 pub(crate) fn post_sends(qp: &Qp, requests: &[SendRequest<'_>]) -> Result<(), (usize, Errno)> {
@@ -376,7 +436,7 @@ unsafe fn receive_list(
 ) -> Result<(), (*mut ibv_recv_wr, Errno)> {
     let mut at = first;
     while !at.is_null() {
-        let mut requests = [RecvRequest { wr_id: 0, sges: &[] }; BATCH];
+        let mut requests = [RecvRequest::new(0, &[]); BATCH];
         let mut from = [std::ptr::null_mut(); BATCH];
         let mut count = 0;
         let mut refused = None;
@@ -386,7 +446,7 @@ unsafe fn receive_list(
         {
             // SAFETY: the caller's promise.
             match unsafe { sges(wr.sg_list, wr.num_sge) } {
-                Ok(sges) => requests[count] = RecvRequest { wr_id: wr.wr_id, sges },
+                Ok(sges) => requests[count] = RecvRequest::new(wr.wr_id, sges),
                 Err(error) => {
                     refused = Some((at, error));
                     break;

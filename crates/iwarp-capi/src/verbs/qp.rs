@@ -1,16 +1,23 @@
 //! Queue pairs.
 
 use std::ffi::{c_int, c_uint};
+use std::io;
+use std::net::IpAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use iwarp::{AsyncEvent, Log, Personality, QpState, QueuePair, QueuePairAttributes};
+use iwarp::{
+    AsyncEvent, DatagramAttributes, Log, Personality, QpState, QpType, QueuePair,
+    QueuePairAttributes,
+};
 use iwarp_os::ProcessOwned;
 
 use super::book::Key;
 use super::context::in_shared;
 use super::cq::Cq;
+use super::datagram::kind;
+use super::object::{Kind, Object};
 use super::pd::Pd;
 use super::srq::Srq;
 use super::wr::{self, Builder};
@@ -19,19 +26,28 @@ use crate::abi::flags::*;
 use crate::abi::{
     Plain, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
 };
-use crate::guard::{self, Errno, INVALID, UNSUPPORTED};
+use crate::guard::{self, BUSY, Errno, INVALID, Once, UNSUPPORTED};
 
 /// A queue pair.
 #[repr(C)]
 pub struct Qp {
     pub(crate) abi: ibv_qp_ex,
+    object: Object,
     pub(crate) queue_pair: QueuePair,
+    /// Its type; RC where it is a mere number.
+    pub(crate) kind: QpType,
+    /// Number of its protection domain.
+    pub(crate) domain: u32,
     /// How it was made.
     pub(crate) init: ibv_qp_init_attr,
     /// Every request raises a completion.
     pub(crate) signal_all: bool,
     /// What the program has set, and what it reads back.
     attr: ProcessOwned<Mutex<ibv_qp_attr>>,
+    /// What the library was told of one over datagrams.
+    told: ProcessOwned<Mutex<DatagramAttributes>>,
+    /// The multicast groups that it is attached to.
+    groups: ProcessOwned<Mutex<Vec<IpAddr>>>,
     /// The connection manager makes its connection.
     managed: AtomicBool,
     /// The operations of `ibv_qp_ex` that it was made for; 0 where it was not made for any.
@@ -59,7 +75,7 @@ impl Qp {
         unsafe { qp.cast::<Self>().as_ref() }
     }
 
-    /// What it is to the library.
+    /// The library's queue pair.
     pub fn queue_pair(&self) -> &QueuePair {
         &self.queue_pair
     }
@@ -71,13 +87,22 @@ impl Qp {
 
     /// Whether it is there for its number only and never leaves the state it was made in.
     pub fn is_mere_number(&self) -> bool {
-        self.init.qp_type == IBV_QPT_UD
+        self.init.qp_type == IBV_QPT_UD && self.kind != QpType::Ud
     }
 
     /// The context it belongs to.
     pub fn context(&self) -> &Context {
         // SAFETY: the context stays for as long as its objects are.
         unsafe { Context::of(self.abi.base.context) }
+    }
+
+    /// Whether it is what it was made as.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT`
+    pub(crate) fn check(&self) -> Result<(), Errno> {
+        self.object.check(self.abi.base.context, self.abi.base.handle)
     }
 
     /// From now on the connection manager connects it, so that changing its state to RTR does not.
@@ -99,6 +124,16 @@ impl Qp {
     pub fn attr(&self) -> Result<MutexGuard<'_, ibv_qp_attr>, Errno> {
         Ok(self.attr.check()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
+
+    /// What the library was told of one over datagrams; `ENODEV` in a forked child.
+    pub(super) fn told(&self) -> Result<MutexGuard<'_, DatagramAttributes>, Errno> {
+        Ok(self.told.check()?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The multicast groups that it is attached to; `ENODEV` in a forked child.
+    pub(super) fn groups(&self) -> Result<MutexGuard<'_, Vec<IpAddr>>, Errno> {
+        Ok(self.groups.check()?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 /// Octets of inline data that every queue pair takes.
@@ -112,20 +147,27 @@ fn create(
     managed: bool,
 ) -> Result<*mut Qp, Errno> {
     let context = pd.context();
+    let mut kind = match kind(init.qp_type) {
+        // The connection manager makes no connections of that type.
+        Some(kind) if kind != QpType::Uc || !managed => kind,
+        _ => return Err(no_such_type(init.qp_type)),
+    };
     // UCX's connection manager makes a datagram queue pair to have a number that nothing else has,
-    // and does nothing with it. Whoever wants datagrams learns at the next step that there are none.
-    let mere_number = init.qp_type == IBV_QPT_UD
+    // and does nothing with it: that is no reason to fail where the port for datagrams is somebody
+    // else's. A program that wants datagrams learns it at the next step.
+    let may_be_mere = kind == QpType::Ud
         && send_ops == 0
         && !managed
         && context.device().personality() == Personality::Roce;
-    if init.qp_type != IBV_QPT_RC && !mere_number {
-        return Err(no_such_type(init.qp_type));
-    }
     context.book.prepare()?;
     // SAFETY: the program passes queues of its own.
     let (send_cq, recv_cq, srq) =
         unsafe { (Cq::of(init.send_cq), Cq::of(init.recv_cq), Srq::of(init.srq)) };
     let (send_cq, recv_cq) = (send_cq.ok_or(INVALID)?, recv_cq.ok_or(INVALID)?);
+    pd.check()?;
+    send_cq.check()?;
+    recv_cq.check()?;
+    srq.map_or(Ok(()), Srq::check)?;
     // As the kernel has it, where objects are known by numbers of one context.
     let own = [send_cq.context(), recv_cq.context()].map(|its| its.is(context));
     if own.contains(&false) || srq.is_some_and(|srq| !srq.context().is(context)) {
@@ -153,13 +195,20 @@ fn create(
     attributes.max_send_sge = cap.max_send_sge as usize;
     attributes.max_recv_sge = cap.max_recv_sge as usize;
     attributes.max_inline = cap.max_inline_data as usize;
-    let queue_pair = if mere_number {
-        let queue_pair = pd.domain().create_qp(&attributes)?;
-        // Where nothing can be posted. Any state may become this one.
-        let _ = queue_pair.modify(QpState::Reset);
-        queue_pair
-    } else if managed {
-        pd.domain().create_qp(&attributes)?
+    attributes.qp_type = kind;
+    let object = Object::new(context, Kind::Qp)?;
+    let queue_pair = if managed || kind != QpType::Rc {
+        match pd.domain().create_qp(&attributes) {
+            Err(error) if may_be_mere && is_for_want_of_port(&error) => {
+                kind = QpType::Rc;
+                attributes.qp_type = kind;
+                let queue_pair = pd.domain().create_qp(&attributes)?;
+                // Where nothing can be posted. Any state may become this one.
+                let _ = queue_pair.modify(QpState::Reset);
+                queue_pair
+            }
+            made => made?,
+        }
     } else {
         pd.domain().create_addressable_qp(&attributes).inspect_err(say_no_port)?
     };
@@ -171,20 +220,25 @@ fn create(
     abi.base.send_cq = send_cq.as_abi();
     abi.base.recv_cq = recv_cq.as_abi();
     abi.base.srq = init.srq;
-    abi.base.handle = context.next_handle();
+    abi.base.handle = object.handle();
     abi.base.qp_num = number;
     abi.base.qp_type = init.qp_type;
     // As every device's; asking for the state tells an RNIC's truth.
     abi.base.state = AtomicU32::new(IBV_QPS_RESET);
-    wr::fill(&mut abi, send_ops);
+    wr::fill(&mut abi, kind, send_ops);
     let attr = ibv_qp_attr { cap: init.cap, port_num: 1, ..ibv_qp_attr::default() };
     let qp = Box::into_raw(Box::new(Qp {
         abi,
+        object,
         queue_pair,
+        kind,
+        domain: pd.domain().id().0,
         init: *init,
         signal_all: init.sq_sig_all != 0,
         attr: ProcessOwned::new(Mutex::new(attr)),
-        managed: AtomicBool::new(managed),
+        told: ProcessOwned::new(Mutex::default()),
+        groups: ProcessOwned::new(Mutex::default()),
+        managed: AtomicBool::new(managed && kind == QpType::Rc),
         send_ops,
         builder: Builder::default(),
         _pd: pd.life.clone(),
@@ -197,19 +251,25 @@ fn create(
 }
 
 /// Tells the user why there is no queue pair number left.
-fn say_no_port(error: &std::io::Error) {
-    if error.kind() != std::io::ErrorKind::OutOfMemory {
+fn say_no_port(error: &io::Error) {
+    if error.kind() != io::ErrorKind::OutOfMemory {
         guard::say(Log::Warn, format_args!("no TCP port for a queue pair: {error}"));
     }
 }
 
+/// Whether the port for datagrams cannot be had. The library has told the user why.
+fn is_for_want_of_port(error: &io::Error) -> bool {
+    use io::ErrorKind::{AddrInUse, PermissionDenied, TimedOut, WouldBlock};
+
+    matches!(error.kind(), AddrInUse | PermissionDenied | TimedOut | WouldBlock)
+}
+
 /// The error where a program wants a queue pair that is none of ours; tells the user once.
 pub(crate) fn no_such_type(qp_type: c_uint) -> Errno {
-    use std::sync::Once;
     static ONCE: Once = Once::new();
 
     let name = match qp_type {
-        3 => "unreliable connected (UC)",
+        IBV_QPT_UC => "unreliable connected (UC)",
         IBV_QPT_UD => "datagram (UD)",
         8 => "raw packet",
         9 | 10 => "XRC",
@@ -217,18 +277,14 @@ pub(crate) fn no_such_type(qp_type: c_uint) -> Errno {
     };
     // UCX takes them to set others up, unless it is told twice not to. The user has to know what
     // that is called, as it gives up with "Invalid parameter".
-    let instead = match qp_type {
-        IBV_QPT_UD => "; a program with UCX does without them by UCX_TLS=^ud,ud:aux",
-        _ => "",
+    let why = match qp_type {
+        IBV_QPT_UC | IBV_QPT_UD => {
+            "not here, or not without the UDP port of RoCE v2 (4791); a program with UCX does without \
+             them by UCX_TLS=^ud,ud:aux"
+        }
+        _ => "there are RC, UC and UD ones only",
     };
-    ONCE.call_once(|| {
-        guard::say(
-            Log::Warn,
-            format_args!(
-                "no {name} queue pairs: iWARP has reliable connected ones (RC) only{instead}"
-            ),
-        );
-    });
+    ONCE.say(Log::Warn, format_args!("no {name} queue pairs: {why}"));
     UNSUPPORTED
 }
 
@@ -265,7 +321,7 @@ fn create_ex(
     let has = |flag| init.comp_mask & flag != 0;
     let send_ops = if has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) { init.send_ops_flags } else { 0 };
     let flags = if has(IBV_QP_INIT_ATTR_CREATE_FLAGS) { init.create_flags } else { 0 };
-    if init.comp_mask & !MASK != 0 || flags != 0 || send_ops & !wr::SUPPORTED != 0 {
+    if init.comp_mask & !MASK != 0 || flags != 0 || send_ops & !wr::supported(init.qp_type) != 0 {
         return Err(UNSUPPORTED);
     }
     if !has(IBV_QP_INIT_ATTR_PD) {
@@ -286,10 +342,10 @@ fn create_ex(
 /// The queue pair with this number, if it was made with a context that connection manager ids
 /// have and can be connected.
 pub fn by_number(number: u32) -> Option<*mut ibv_qp> {
-    with_number(number, |qp| (!qp.is_mere_number()).then(|| qp.as_abi()))?
+    with_number(number, |qp| (qp.init.qp_type == IBV_QPT_RC).then(|| qp.as_abi()))?
 }
 
-/// Calls `f` with the queue pair of this number, which nobody destroys meanwhile.
+/// Calls `f` with the queue pair of this number, which is not destroyed meanwhile.
 pub(crate) fn with_number<R>(number: u32, f: impl FnOnce(&Qp) -> R) -> Option<R> {
     let mut f = Some(f);
     in_shared(|context| {
@@ -317,16 +373,22 @@ pub extern "C" fn ibv_query_qp_data_in_order(_: &Qp, _opcode: c_uint, flags: u32
 }
 
 /// `ibv_destroy_qp`: waits until the events about it that the program has are acknowledged. What
-/// was posted still goes out, in the background.
+/// was posted still goes out, in the background. Refused while it is attached to a multicast group.
 pub extern "C" fn ibv_destroy_qp(qp: *mut Qp) -> c_int {
     guard::errno(|| {
         // SAFETY: the program has it from a function of this library.
         let object = unsafe { &*qp };
+        object.check()?;
+        if object.groups().is_ok_and(|groups| !groups.is_empty()) {
+            return Err(BUSY);
+        }
         let (number, context) = (object.number(), object.context());
         context.book.strike(Key::Qp(number));
         context.device().discard_async_events(|event| match event {
             AsyncEvent::QpFatal { qp }
             | AsyncEvent::QpAccessError { qp }
+            | AsyncEvent::QpRequestError { qp }
+            | AsyncEvent::CommunicationEstablished { qp }
             | AsyncEvent::SendQueueDrained { qp }
             | AsyncEvent::LastReceiveReached { qp } => *qp == number,
             _ => false,
@@ -339,8 +401,8 @@ pub extern "C" fn ibv_destroy_qp(qp: *mut Qp) -> c_int {
 }
 
 impl Qp {
-    /// Drops its completions that nobody has taken: as with other devices, a program that destroys
-    /// or resets a queue pair sees nothing of it afterwards.
+    /// Drops its completions that the program has not taken: as with other devices, a program that
+    /// destroys or resets a queue pair sees nothing of it afterwards.
     pub(crate) fn forget_completions(&self) {
         for cq in [self.abi.base.send_cq, self.abi.base.recv_cq] {
             // SAFETY: the queues stay while this holds their lives.

@@ -9,10 +9,11 @@ use iwarp::verbs::Gid;
 use super::Context;
 use super::context::engine;
 use super::list::write_str;
+use super::{ah, dm, multicast};
 use crate::abi::flags::*;
 use crate::abi::{
-    Plain, ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_port_attr,
-    ibv_values_ex,
+    Plain, ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_odp_caps,
+    ibv_port_attr, ibv_values_ex,
 };
 use crate::guard::{self, Errno, INVALID};
 
@@ -78,12 +79,17 @@ fn attributes(context: &Context) -> ibv_device_attr {
         max_pkeys: limits.max_pkeys,
         local_ca_ack_delay: limits.local_ca_ack_delay,
         phys_port_cnt: limits.phys_port_cnt,
+        max_ah: int(ah::MAX),
+        max_mcast_grp: int(multicast::MAX_GROUPS),
+        max_mcast_qp_attach: int(multicast::MAX_GROUPS),
+        max_total_mcast_qp_attach: int(multicast::MAX_GROUPS),
         ..ibv_device_attr::zeroed()
     };
     if context.device().personality() == Personality::Roce {
         attr.device_cap_flags |= IBV_DEVICE_RC_RNR_NAK_GEN;
-        // Ours are atomic toward the processors as well (`iwarp_mem`), but that is more than network
-        // adapters have, and programs for them want to hear their word (UCX takes no other).
+        // Ours are atomic toward the processors as well (`iwarp_mem`), but that is more than
+        // network adapters have, and programs for them want to hear their word (UCX takes no
+        // other).
         attr.atomic_cap = IBV_ATOMIC_HCA;
     }
     write_str(&mut attr.fw_ver, limits.fw_ver);
@@ -92,18 +98,17 @@ fn attributes(context: &Context) -> ibv_device_attr {
 
 fn port(context: &Context) -> Result<ibv_port_attr, Errno> {
     let gids = context.device().gids()?;
-    let mtu = gids.first().and_then(|gid| gid.mtu).unwrap_or(1500);
     Ok(ibv_port_attr {
         state: IBV_PORT_ACTIVE,
         max_mtu: mtu_number(u32::MAX),
-        active_mtu: mtu_number(mtu),
+        active_mtu: active_mtu(&gids),
         gid_tbl_len: shown(&gids).last().map_or(0, |last| int(last.index as u32 + 1)),
         port_cap_flags: IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
         max_msg_sz: context.device().attributes().max_msg_sz,
         pkey_tbl_len: 1,
         lid: context.device().lid()?,
         max_vl_num: 1,
-        // Nobody knows; 4 lanes of 10 Gbit/s by their numbers in the header.
+        // Not known; 4 lanes of 10 Gbit/s by their numbers in the header.
         active_width: 2,
         active_speed: 4,
         // Link up.
@@ -112,6 +117,16 @@ fn port(context: &Context) -> Result<ibv_port_attr, Errno> {
         flags: GRH_REQUIRED,
         ..ibv_port_attr::zeroed()
     })
+}
+
+/// The MTU of the interface whose address comes first.
+fn active_mtu(gids: &[Gid]) -> u32 {
+    mtu_number(gids.first().and_then(|gid| gid.mtu).unwrap_or(1500))
+}
+
+/// Octets of the longest message that is one packet, as `ibv_query_port` tells it by `active_mtu`.
+pub(super) fn path_octets(context: &Context) -> Result<u32, Errno> {
+    Ok(128 << active_mtu(&context.device().gids()?))
 }
 
 /// The number of the largest InfiniBand MTU that packets of `mtu` octets could carry with their
@@ -166,6 +181,8 @@ pub(crate) extern "C" fn query_device_ex(
         let attributes = ibv_device_attr_ex {
             orig_attr: attributes(context),
             device_cap_flags_ex: u64::from(attributes(context).device_cap_flags),
+            odp_caps: odp_caps(),
+            max_dm_size: dm::MAX as u64,
             phys_port_cnt_ex: PORT,
             ..ibv_device_attr_ex::zeroed()
         };
@@ -173,6 +190,19 @@ pub(crate) extern "C" fn query_device_ex(
         unsafe { write_prefix(attr, size, &attributes) };
         Ok(())
     })
+}
+
+/// Memory on demand serves whatever reaches memory: an access finds out for itself what is there.
+fn odp_caps() -> ibv_odp_caps {
+    const MESSAGES: u32 = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
+    const CONNECTED: u32 = MESSAGES | IBV_ODP_SUPPORT_WRITE;
+
+    ibv_odp_caps {
+        general_caps: IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT,
+        rc_odp_caps: CONNECTED | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC,
+        uc_odp_caps: CONNECTED,
+        ud_odp_caps: MESSAGES,
+    }
 }
 
 /// `ibv_query_rt_values_ex`
@@ -231,8 +261,8 @@ fn entry(context: &Context, gid: &Gid) -> ibv_gid_entry {
         gid_index: gid.index as u32,
         port_num: PORT,
         gid_type: match context.device().personality() {
-            Personality::Iwarp => IBV_GID_TYPE_IB,
             Personality::Roce => IBV_GID_TYPE_ROCE_V2,
+            _ => IBV_GID_TYPE_IB,
         },
         ndev_ifindex: gid.interface_index,
     }
@@ -240,7 +270,7 @@ fn entry(context: &Context, gid: &Gid) -> ibv_gid_entry {
 
 /// The entries that a program sees who looks through the table: without loopback addresses, where
 /// there are others. Network adapters have none, and some programs take the last entry of a kind.
-/// Whoever has the place of one from the connection manager may use it all the same.
+/// A program that has the place of one from the connection manager may use it all the same.
 fn shown(gids: &[Gid]) -> Vec<&Gid> {
     let others: Vec<&Gid> = gids.iter().filter(|gid| !gid.addr.is_loopback()).collect();
     if others.is_empty() { gids.iter().collect() } else { others }
@@ -331,8 +361,8 @@ pub extern "C" fn ibv_query_gid_type(
         check_port(port_num.into())?;
         find(context, index as usize)?;
         *gid_type = match context.device().personality() {
-            Personality::Iwarp => IBV_GID_TYPE_SYSFS_IB_ROCE_V1,
             Personality::Roce => IBV_GID_TYPE_SYSFS_ROCE_V2,
+            _ => IBV_GID_TYPE_SYSFS_IB_ROCE_V1,
         };
         Ok(0)
     })

@@ -6,6 +6,7 @@ use std::ffi::{c_int, c_uint};
 use iwarp::{AsyncEvent, SharedReceiveQueue};
 
 use super::book::Key;
+use super::object::{Kind, Object};
 use super::pd::Pd;
 use super::{Context, Life};
 use crate::abi::flags::*;
@@ -16,6 +17,7 @@ use crate::guard::{self, BUSY, Errno, INVALID, UNSUPPORTED};
 #[repr(C)]
 pub struct Srq {
     pub(crate) abi: ibv_srq,
+    object: Object,
     queue: SharedReceiveQueue,
     max_wr: Cell<u32>,
     max_sge: u32,
@@ -40,9 +42,18 @@ impl Srq {
         unsafe { srq.cast::<Self>().as_ref() }
     }
 
-    /// What it is to the library.
+    /// The library's shared receive queue.
     pub fn queue(&self) -> &SharedReceiveQueue {
         &self.queue
+    }
+
+    /// Whether it is what it was made as.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT`
+    pub(crate) fn check(&self) -> Result<(), Errno> {
+        self.object.check(self.abi.context, self.abi.handle)
     }
 
     pub(crate) fn context(&self) -> &Context {
@@ -52,6 +63,7 @@ impl Srq {
 }
 
 fn create(pd: &Pd, init: &mut ibv_srq_init_attr) -> Result<*mut Srq, Errno> {
+    pd.check()?;
     let context = pd.context();
     let limits = context.device().attributes();
     let attr = &mut init.attr;
@@ -59,6 +71,7 @@ fn create(pd: &Pd, init: &mut ibv_srq_init_attr) -> Result<*mut Srq, Errno> {
         return Err(INVALID);
     }
     context.book.prepare()?;
+    let object = Object::new(context, Kind::Srq)?;
     attr.max_sge = attr.max_sge.max(1);
     attr.srq_limit = 0;
     let queue = pd.domain().create_srq(attr.max_wr as usize, attr.max_sge as usize);
@@ -67,9 +80,10 @@ fn create(pd: &Pd, init: &mut ibv_srq_init_attr) -> Result<*mut Srq, Errno> {
     abi.context = context.as_abi();
     abi.srq_context = init.srq_context;
     abi.pd = pd.as_abi();
-    abi.handle = context.next_handle();
+    abi.handle = object.handle();
     let srq = Box::into_raw(Box::new(Srq {
         abi,
+        object,
         queue,
         max_wr: Cell::new(attr.max_wr),
         max_sge: attr.max_sge,
@@ -114,6 +128,7 @@ pub(crate) extern "C" fn create_srq_ex(
 /// `ibv_modify_srq`
 pub extern "C" fn ibv_modify_srq(srq: &Srq, attr: &ibv_srq_attr, mask: c_int) -> c_int {
     guard::errno(|| {
+        srq.check()?;
         let mask: c_uint = mask.cast_unsigned();
         if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
             return Err(INVALID);
@@ -135,6 +150,7 @@ pub extern "C" fn ibv_modify_srq(srq: &Srq, attr: &ibv_srq_attr, mask: c_int) ->
 /// `ibv_query_srq`
 pub extern "C" fn ibv_query_srq(srq: &Srq, attr: &mut ibv_srq_attr) -> c_int {
     guard::errno(|| {
+        srq.check()?;
         attr.max_wr = srq.max_wr.get();
         attr.max_sge = srq.max_sge;
         attr.srq_limit = srq.queue.limit() as u32;
@@ -147,6 +163,7 @@ pub extern "C" fn ibv_destroy_srq(srq: *mut Srq) -> c_int {
     guard::errno(|| {
         // SAFETY: the program has it from a function of this library.
         let object = unsafe { &*srq };
+        object.check()?;
         if object.life.in_use() {
             return Err(BUSY);
         }

@@ -123,6 +123,7 @@ mod tests {
         assert_eq!(read(dir, c"ports/1/nonsense", 64).0, -1);
         assert_eq!(read(dir, c"node_guid", 64).0, 19);
         assert_eq!(read(dir, c"ports/1/gids/0", 64).0, 39);
+        assert_eq!(read(dir, c"ports/1/link_layer", 64), (8, "Ethernet".to_owned()));
         assert_eq!(read(dir, c"ports/1/gid_attrs/types/0", 64), (7, "RoCE v2".to_owned()));
         assert!(read(dir, c"ports/1/gid_attrs/ndevs/0", 64).0 > 0);
         assert_eq!(read(c"/sys/class/infiniband/other0", c"board_id", 64).0, -1);

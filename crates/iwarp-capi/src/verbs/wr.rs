@@ -2,22 +2,38 @@
 //! operation and its octets, complete.
 
 use std::cell::UnsafeCell;
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use iwarp::{Payload, SendOp, SendRequest, Sge, Stag, TaggedOffset};
-use iwarp_os::ForkGeneration;
+use iwarp::{Destination, Payload, QpType, SendOp, SendRequest, Sge, Stag, TaggedOffset};
+use iwarp_os::ProcessOwned;
 
 use super::mw::Mw;
 use super::post::{self, Flags};
 use super::qp::Qp;
 use crate::abi::flags::*;
-use crate::abi::{Op, ibv_data_buf, ibv_mw_bind_info, ibv_qp_ex, ibv_sge};
+use crate::abi::{Op, ibv_ah, ibv_data_buf, ibv_mw_bind_info, ibv_qp_ex, ibv_sge};
 use crate::guard::{self, Errno, INVALID, OUT_OF_MEMORY, UNSUPPORTED, set_errno};
 
-/// The operations that a queue pair can be made for.
-pub(crate) const SUPPORTED: u64 = IBV_QP_EX_WITH_RDMA_WRITE
+/// The operations that a queue pair of a type can be made for.
+pub(crate) const fn supported(qp_type: c_uint) -> u64 {
+    const DATAGRAM: u64 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+    const UNRELIABLE: u64 = DATAGRAM
+        | IBV_QP_EX_WITH_RDMA_WRITE
+        | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
+        | IBV_QP_EX_WITH_LOCAL_INV
+        | IBV_QP_EX_WITH_BIND_MW;
+
+    match qp_type {
+        IBV_QPT_UD => DATAGRAM,
+        IBV_QPT_UC => UNRELIABLE,
+        _ => RELIABLE,
+    }
+}
+
+const RELIABLE: u64 = IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
     | IBV_QP_EX_WITH_SEND
     | IBV_QP_EX_WITH_SEND_WITH_IMM
@@ -28,18 +44,26 @@ pub(crate) const SUPPORTED: u64 = IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_BIND_MW
     | IBV_QP_EX_WITH_SEND_WITH_INV;
 
-/// Requests between their beginning and their completion. Storage is kept for the next time.
-#[derive(Debug, Default)]
+/// Requests between their beginning and their completion, in the process that made the queue pair.
+/// A forked child, whose parent may have been between the two, assembles nothing.
+#[derive(Debug)]
 pub(crate) struct Builder {
-    /// Some thread is between `wr_start` and `wr_complete`.
+    place: ProcessOwned<Place>,
+    /// Some thread of the process is between `wr_start` and `wr_complete`.
     taken: AtomicBool,
-    list: UnsafeCell<List>,
-    process: ForkGeneration,
+    /// The place's list meanwhile; null otherwise.
+    open: AtomicPtr<List>,
 }
+
+/// Where requests are put together. Storage is kept for the next time.
+#[derive(Debug, Default)]
+struct Place(UnsafeCell<List>);
 
 #[derive(Debug, Default)]
 struct List {
     requests: Vec<Pending>,
+    /// Whom they are for, one for each where the queue pair is of the type UD; else none.
+    destinations: Vec<Option<Destination>>,
     sges: Vec<Sge>,
     inline: Vec<u8>,
     /// What is wrong with one of them.
@@ -63,43 +87,67 @@ enum Octets {
     Inline(Range<usize>),
 }
 
+impl Default for Builder {
+    fn default() -> Self {
+        let (place, open) = (ProcessOwned::new(Place::default()), AtomicPtr::new(null_mut()));
+        Self { place, taken: AtomicBool::new(false), open }
+    }
+}
+
 impl Builder {
     fn start(&self) {
+        let Some(place) = self.place.alive() else {
+            // The parent may have forked after its `wr_start`.
+            return self.open.store(null_mut(), Ordering::Relaxed);
+        };
         while self.taken.swap(true, Ordering::Acquire) {
-            if self.process.forked() {
-                // Another thread of the parent's was at it. Nothing can be posted here, but what is
-                // put together must be whole; what was there is left as it is.
-                std::mem::forget(std::mem::take(self.list()));
-                break;
-            }
             iwarp_os::clock::yield_now();
         }
-        let list = self.list();
+        self.open.store(place.0.get(), Ordering::Relaxed);
+        let Some(list) = self.list() else { return };
         list.requests.clear();
+        list.destinations.clear();
         list.sges.clear();
         list.inline.clear();
         list.error = None;
     }
 
     fn end(&self) {
+        self.open.store(null_mut(), Ordering::Relaxed);
         self.taken.store(false, Ordering::Release);
     }
 
+    /// The list of the thread that has started; `None` where none has, as in a forked child.
+    #[inline]
     #[expect(clippy::mut_from_ref, reason = "only the thread that has started gets here")]
-    fn list(&self) -> &mut List {
+    fn list(&self) -> Option<&mut List> {
         // SAFETY: only called between `start` and `end`, where a thread is alone, and each call
         // from C ends before the next.
-        unsafe { &mut *self.list.get() }
+        unsafe { self.open.load(Ordering::Relaxed).as_mut() }
+    }
+
+    /// Notes that one of the requests cannot be.
+    fn refuse(&self, error: Errno) {
+        if let Some(list) = self.list() {
+            list.error = Some(error);
+        }
     }
 }
 
 impl Qp {
     fn add(&self, op: SendOp, window: Option<(*const Mw, Stag)>) {
-        let list = self.builder.list();
+        let Some(list) = self.builder.list() else { return };
         let flags = Flags(self.abi.wr_flags.get());
         if list.requests.try_reserve(1).is_err() {
             list.error = Some(OUT_OF_MEMORY);
             return;
+        }
+        if self.kind == QpType::Ud {
+            if list.destinations.try_reserve(1).is_err() {
+                list.error = Some(OUT_OF_MEMORY);
+                return;
+            }
+            list.destinations.push(None);
         }
         list.requests.push(Pending {
             wr_id: self.abi.wr_id.get(),
@@ -121,7 +169,7 @@ impl Qp {
 
     /// Gives the request that was begun last its elements.
     fn set_sges(&self, sges: impl Iterator<Item = Sge>) {
-        let list = self.builder.list();
+        let Some(list) = self.builder.list() else { return };
         let start = list.sges.len();
         if list.sges.try_reserve(sges.size_hint().0).is_err() {
             list.error = Some(OUT_OF_MEMORY);
@@ -139,7 +187,7 @@ impl Qp {
 
     /// Gives the request that was begun last its octets.
     fn set_inline(&self, bufs: impl Iterator<Item = ibv_data_buf>) {
-        let list = self.builder.list();
+        let Some(list) = self.builder.list() else { return };
         let start = list.inline.len();
         for buf in bufs {
             let most = self.init.cap.max_inline_data as usize;
@@ -166,9 +214,23 @@ impl Qp {
         }
     }
 
+    /// Says whom the request that was begun last is for. What becomes of one whose handle is none,
+    /// the queue pair knows.
+    fn set_destination(&self, ah: *mut ibv_ah, qp: u32, qkey: u32) {
+        let Some(list) = self.builder.list() else { return };
+        match list.destinations.last_mut() {
+            Some(to) => {
+                let known = self.context().handles.known();
+                *to = known.and_then(|known| known.destination(self.domain, ah, qp, qkey));
+            }
+            None => list.error = Some(INVALID),
+        }
+    }
+
     fn complete(&self) -> Result<(), Errno> {
         const BATCH: usize = 16;
-        let List { requests, sges, inline, error } = self.builder.list();
+        let Some(list) = self.builder.list() else { return Err(Errno(libc::ENODEV)) };
+        let List { requests, destinations, sges, inline, error } = list;
         if let Some(error) = error {
             return Err(*error);
         }
@@ -176,23 +238,24 @@ impl Qp {
             // All or nothing.
             return Err(Errno(libc::ENOMEM));
         }
-        let as_request = |pending: &Pending| SendRequest {
-            wr_id: pending.wr_id,
-            op: pending.op,
-            payload: match &pending.octets {
+        let as_request = |at: usize, pending: &Pending| {
+            let payload = match &pending.octets {
                 Octets::Sges(range) => Payload::Sges(&sges[range.clone()]),
                 Octets::Inline(range) => Payload::Inline(&inline[range.clone()]),
-            },
-            signaled: pending.signaled,
-            fence: pending.fence,
+            };
+            let mut request = SendRequest::new(pending.wr_id, pending.op, payload);
+            (request.signaled, request.fence) = (pending.signaled, pending.fence);
+            request.destination = destinations.get(at).and_then(Option::as_ref);
+            request
         };
-        for pending in requests.chunks(BATCH) {
+        for (chunk, pending) in requests.chunks(BATCH).enumerate() {
+            let first = chunk * BATCH;
             let posted = match pending {
-                [one] => self.queue_pair.post_send(&as_request(one)).map_err(Errno::from),
+                [one] => self.queue_pair.post_send(&as_request(first, one)).map_err(Errno::from),
                 some => {
-                    let mut batch = [as_request(&some[0]); BATCH];
-                    for (to, from) in batch.iter_mut().zip(some) {
-                        *to = as_request(from);
+                    let mut batch = [as_request(first, &some[0]); BATCH];
+                    for (at, (to, from)) in batch.iter_mut().zip(some).enumerate() {
+                        *to = as_request(first + at, from);
                     }
                     post::post_sends(self, &batch[..some.len()]).map_err(|(_, error)| error)
                 }
@@ -208,7 +271,7 @@ impl Qp {
 }
 
 /// The functions that a program calls, those it asked for among the operations.
-pub(crate) fn fill(abi: &mut ibv_qp_ex, send_ops: u64) {
+pub(crate) fn fill(abi: &mut ibv_qp_ex, kind: QpType, send_ops: u64) {
     let asked = |flag: u64, function: Op| {
         if send_ops & flag != 0 { function } else { unsupported as Op }
     };
@@ -224,7 +287,8 @@ pub(crate) fn fill(abi: &mut ibv_qp_ex, send_ops: u64) {
     abi.wr_send_inv = asked(IBV_QP_EX_WITH_SEND_WITH_INV, wr_send_inv as Op);
     // Never null: programs do not look before they call.
     abi.wr_send_tso = unsupported as Op;
-    abi.wr_set_ud_addr = unsupported as Op;
+    let is_ud = kind == QpType::Ud;
+    abi.wr_set_ud_addr = if is_ud { wr_set_ud_addr as Op } else { unsupported as Op };
     abi.wr_set_xrc_srqn = unsupported as Op;
     abi.wr_atomic_write = unsupported as Op;
     abi.wr_flush = unsupported as Op;
@@ -267,7 +331,7 @@ extern "C" fn wr_abort(qp: &Qp) {
 
 /// Any operation that the queue pair was not made for. `wr_complete` reports it.
 extern "C" fn unsupported(qp: &Qp) {
-    qp.builder.list().error = Some(UNSUPPORTED);
+    qp.builder.refuse(UNSUPPORTED);
 }
 
 extern "C" fn wr_rdma_write(qp: &Qp, rkey: u32, remote_addr: u64) {
@@ -315,10 +379,15 @@ extern "C" fn wr_local_inv(qp: &Qp, invalidate_rkey: u32) {
 }
 
 extern "C" fn wr_bind_mw(qp: &Qp, mw: &Mw, rkey: u32, info: &ibv_mw_bind_info) {
-    assemble(|| match post::bind_op(mw, Stag(rkey), info) {
-        Ok(op) => qp.add(op, Some((mw, Stag(rkey)))),
-        Err(error) => qp.builder.list().error = Some(error),
+    let key = mw.key(rkey);
+    assemble(|| match post::bind_op(mw, key, info) {
+        Ok(op) => qp.add(op, Some((mw, key))),
+        Err(error) => qp.builder.refuse(error),
     });
+}
+
+extern "C" fn wr_set_ud_addr(qp: &Qp, ah: *mut ibv_ah, remote_qpn: u32, remote_qkey: u32) {
+    assemble(|| qp.set_destination(ah, remote_qpn, remote_qkey));
 }
 
 extern "C" fn wr_set_sge(qp: &Qp, lkey: u32, addr: u64, length: u32) {
@@ -329,7 +398,7 @@ extern "C" fn wr_set_sge(qp: &Qp, lkey: u32, addr: u64, length: u32) {
 extern "C" fn wr_set_sge_list(qp: &Qp, num_sge: usize, list: *const ibv_sge) {
     assemble(|| {
         if num_sge > qp.init.cap.max_send_sge as usize || (list.is_null() && num_sge > 0) {
-            qp.builder.list().error = Some(INVALID);
+            qp.builder.refuse(INVALID);
             return;
         }
         let list = if num_sge == 0 { std::ptr::dangling() } else { list };
@@ -350,7 +419,7 @@ extern "C" fn wr_set_inline_data(qp: &Qp, addr: *mut c_void, length: usize) {
 extern "C" fn wr_set_inline_data_list(qp: &Qp, num_buf: usize, list: *const ibv_data_buf) {
     assemble(|| {
         if list.is_null() && num_buf > 0 {
-            qp.builder.list().error = Some(INVALID);
+            qp.builder.refuse(INVALID);
             return;
         }
         let list = if num_buf == 0 { std::ptr::dangling() } else { list };

@@ -147,8 +147,10 @@ static void filled(void)
 	CHECK(ibv_destroy_cq(cq) == 0);
 	FILL(struct ibv_cq, new_cq(50000), ibv_destroy_cq);
 	FILL(struct ibv_mr, ibv_reg_mr(pd, a.buf, SIZE, 0), ibv_dereg_mr);
-	FILL(struct ibv_qp, new_qp(16, 16), ibv_destroy_qp);
 	/* Between what the others have left there may be no room for the first. */
+	unlimit();
+	limit(8 * MIB);
+	FILL(struct ibv_qp, new_qp(16, 16), ibv_destroy_qp);
 	unlimit();
 	limit(8 * MIB);
 	FILL(struct ibv_pd, ibv_alloc_pd(context), ibv_dealloc_pd);

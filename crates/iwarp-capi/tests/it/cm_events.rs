@@ -1,5 +1,5 @@
 //! What programs are told by the connection manager, in which order, on both kinds of device. The
-//! scenarios are in `c/cm_events.c`, `c/cm_lifetimes.c` and `c/cm_steps.c`.
+//! scenarios are in `c/cm_events.c`, `c/cm_lifetimes.c`, `c/cm_steps.c` and `c/cm_datagrams.c`.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -72,4 +72,12 @@ scenarios! { steps, "../c/cm_steps.c":
     what_there_is_not_fails_at_once = "unsupported",
     ids_share_one_context = "devices",
     a_client_connects_from_where_it_is_bound = "bound-source",
+}
+
+scenarios! { datagrams, "../c/cm_datagrams.c":
+    a_question_is_answered_and_a_datagram_follows = "order",
+    a_service_is_refused = "refuse",
+    a_queue_pair_for_datagrams_has_its_attributes = "attributes",
+    what_does_not_fit_a_service_fails = "wrong",
+    joining_a_group_is_an_event = "group",
 }

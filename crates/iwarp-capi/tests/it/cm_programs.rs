@@ -157,17 +157,71 @@ fn ucmatose_with_many_connections_that_migrate() {
     assert!(said.contains("return status 0"), "{said}");
 }
 
-/// Datagrams there are none: said at once, and said why.
+/// Runs a server and, until it has met it, a client: nothing shows that a program listens that no
+/// stream leads to.
+fn pair_without_streams(
+    (server, client): (&Path, &Path),
+    serving: &[&str],
+    connecting: &[&str],
+    env: &[(&str, &str)],
+) -> (String, String) {
+    thread::scope(|scope| {
+        let served = scope.spawn(|| support::run_program(server, serving, env, LIMIT));
+        let connected = loop {
+            let output = support::run_program(client, connecting, env, LIMIT);
+            if output.status.success() || served.is_finished() {
+                break output;
+            }
+        };
+        let served = served.join().unwrap();
+        let both = (said(&served), said(&connected));
+        let succeeded = served.status.success() && connected.status.success();
+        assert!(succeeded, "{env:?} {serving:?}: {}\n{connecting:?}: {}", both.0, both.1);
+        both
+    })
+}
+
+/// Covers: ROCE-170, ROCE-171
 #[test]
-fn programs_for_datagrams_fail_at_once() {
-    for (name, args) in
-        [("udaddy", &["-s", "127.0.0.1"][..]), ("mckey", &["-s", "-m", "239.0.0.1"][..])]
-    {
-        let program = program(name, "rdmacm-utils");
-        let output = support::run_program(&program, args, &[], Duration::from_secs(5));
-        assert!(!output.status.success());
-        let said = said(&output);
-        assert!(said.contains("this program wants datagrams"), "{said}");
+fn udaddy_on_either_device() {
+    let program = program("udaddy", "rdmacm-utils");
+    for personality in PERSONALITIES {
+        for addr in ["127.0.0.1", "::1"] {
+            let env = [("IWARP_PERSONALITY", personality)];
+            let programs = (&*program, &*program);
+            let (server, client) =
+                pair_without_streams(programs, &["-b", addr], &["-s", addr], &env);
+            for said in [server, client] {
+                assert!(said.contains("return status 0"), "{said}");
+            }
+        }
+    }
+}
+
+/// Programs over RoCE v2, whose connections are made by management datagrams.
+#[test]
+fn programs_over_roce() {
+    let env = [("IWARP_PERSONALITY", "roce"), ("IWARP_WIRE", "roce")];
+    for (server, client, options, addr) in [
+        ("rping", "rping", "-C 20 -V", "127.0.0.1"),
+        ("rping", "rping", "-C 20 -V -S 60000", "::1"),
+        ("rping", "rping", "-C 20 -V -q", "127.0.0.1"),
+        ("ucmatose", "ucmatose", "-c 10", "127.0.0.1"),
+        ("rdma_server", "rdma_client", "", "127.0.0.1"),
+    ] {
+        let port = free_port().to_string();
+        let [serving, connecting] = ["-s", "-c"].map(|role| {
+            let text = match (server, role) {
+                ("rping", _) => format!("{role} -a {addr} -p {port} {options}"),
+                (_, "-s") => format!("-p {port} {options}"),
+                _ => format!("-s {addr} -p {port} {options}"),
+            };
+            text.split_whitespace().map(String::from).collect::<Vec<_>>()
+        });
+        let [serving, connecting] =
+            [&serving, &connecting].map(|args| args.iter().map(|arg| &**arg).collect::<Vec<_>>());
+        let programs = [server, client].map(|name| program(name, "rdmacm-utils"));
+        pair_without_streams((&programs[0], &programs[1]), &serving, &connecting, &env);
     }
 }
 

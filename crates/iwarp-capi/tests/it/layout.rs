@@ -103,6 +103,8 @@ fn layouts() -> Vec<Layout> {
         same ibv_pd { context, handle }
         same ibv_td { context }
         same ibv_mr { context, pd, addr, length, handle, lkey, rkey }
+        same ibv_dm { context, memcpy_to_dm, memcpy_from_dm, comp_mask, handle }
+        same ibv_alloc_dm_attr { length, log_align_req, comp_mask }
         same ibv_mw { context, pd, rkey, handle, r#type }
         same ibv_ah { context, pd, handle }
         same ibv_comp_channel { context, fd, refcnt }

@@ -1,0 +1,137 @@
+//! Multicast groups of ids for datagrams.
+
+use std::ffi::{c_int, c_void};
+use std::net::IpAddr;
+
+use iwarp::verbs::Gid;
+
+use super::abi::{
+    RDMA_CM_JOIN_MC_ATTR_ADDRESS, RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS, RDMA_MC_JOIN_FLAG_FULLMEMBER,
+    RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, rdma_cm_id, rdma_cm_join_mc_attr_ex,
+};
+use super::addr;
+use super::channel::complete;
+use super::id::CmId;
+use crate::abi::ibv_gid;
+use crate::guard::{self, Errno, INVALID, UNSUPPORTED};
+use crate::verbs::multicast::{ibv_attach_mcast, ibv_detach_mcast};
+use crate::verbs::qp::Qp;
+
+/// A group that an id has joined, or is about to.
+#[derive(Debug)]
+pub(super) struct Joined {
+    group: IpAddr,
+    /// The program's; events have it.
+    context: *mut c_void,
+    /// Nothing is received from there.
+    sends_only: bool,
+    /// The id's queue pair gets what is sent to the group.
+    attached: bool,
+}
+
+// SAFETY: the context is the program's, which all its threads may use; nothing here looks at it.
+unsafe impl Send for Joined {}
+
+/// `rdma_join_multicast`; ends in `RDMA_CM_EVENT_MULTICAST_JOIN` or `..._MULTICAST_ERROR`.
+pub extern "C-unwind" fn rdma_join_multicast(
+    id: *mut rdma_cm_id,
+    addr: *const libc::sockaddr,
+    context: *mut c_void,
+) -> c_int {
+    join(id, addr, false, context)
+}
+
+/// `rdma_join_multicast_ex`
+pub extern "C-unwind" fn rdma_join_multicast_ex(
+    id: *mut rdma_cm_id,
+    attr: Option<&rdma_cm_join_mc_attr_ex>,
+    context: *mut c_void,
+) -> c_int {
+    const BOTH: u32 = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
+
+    let checked = guard::call(|| {
+        let attr = attr.ok_or(INVALID)?;
+        if attr.comp_mask & BOTH != BOTH || attr.comp_mask & !BOTH != 0 {
+            return Err(if attr.comp_mask & !BOTH != 0 { UNSUPPORTED } else { INVALID });
+        }
+        match attr.join_flags {
+            RDMA_MC_JOIN_FLAG_FULLMEMBER => Ok((attr.addr, false)),
+            RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER => Ok((attr.addr, true)),
+            _ => Err(INVALID),
+        }
+    });
+    match checked {
+        Ok((addr, sends_only)) => join(id, addr, sends_only, context),
+        Err(error) => {
+            guard::set_errno(error);
+            -1
+        }
+    }
+}
+
+fn join(
+    id: *mut rdma_cm_id,
+    addr: *const libc::sockaddr,
+    sends_only: bool,
+    context: *mut c_void,
+) -> c_int {
+    let begun = guard::minus_one(|| {
+        // SAFETY: the program's id and address.
+        let (id, group) = unsafe { (CmId::of(id)?, addr::read(addr)?.ip().to_canonical()) };
+        if !id.has_datagrams() || !group.is_multicast() {
+            return Err(INVALID);
+        }
+        let mut state = id.state();
+        if state.groups.iter().any(|joined| joined.group == group) {
+            return Err(Errno(libc::EADDRINUSE));
+        }
+        state.groups.push(Joined { group, context, sends_only, attached: false });
+        drop(state);
+        id.id.join(group).map_err(|error| {
+            id.state().groups.retain(|joined| joined.group != group);
+            Errno::from(error)
+        })?;
+        Ok(0)
+    });
+    if begun == 0 { complete(id) } else { begun }
+}
+
+/// A group is joined: its context, and whether the id's queue pair gets what is sent there. `None`
+/// where the program has left it already.
+pub(super) fn joined(id: &CmId, group: IpAddr) -> Option<(*mut c_void, Result<(), Errno>)> {
+    let mut state = id.state();
+    let joined = state.groups.iter_mut().find(|joined| joined.group == group)?;
+    let context = joined.context;
+    if joined.sends_only {
+        return Some((context, Ok(())));
+    }
+    // SAFETY: the id's own queue pair, or null.
+    let Some(qp) = (unsafe { Qp::of(id.qp.get()) }) else { return Some((context, Ok(()))) };
+    let gid = ibv_gid { raw: Gid::raw_of(group) };
+    let failed = ibv_attach_mcast(qp, &raw const gid, 0);
+    joined.attached = failed == 0;
+    Some((context, if failed == 0 { Ok(()) } else { Err(Errno(failed)) }))
+}
+
+/// `rdma_leave_multicast`
+pub extern "C" fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *const libc::sockaddr) -> c_int {
+    guard::minus_one(|| {
+        // SAFETY: the program's id and address.
+        let (id, group) = unsafe { (CmId::of(id)?, addr::read(addr)?.ip().to_canonical()) };
+        let left = {
+            let mut state = id.state();
+            let place = state.groups.iter().position(|joined| joined.group == group);
+            // As librdmacm says it.
+            state.groups.swap_remove(place.ok_or(Errno(libc::EADDRNOTAVAIL))?)
+        };
+        // SAFETY: the id's own queue pair, or null.
+        if let Some(qp) = unsafe { Qp::of(id.qp.get()) }.filter(|_| left.attached) {
+            let gid = ibv_gid { raw: Gid::raw_of(group) };
+            let failed = ibv_detach_mcast(qp, &raw const gid, 0);
+            if failed != 0 {
+                return Err(Errno(failed));
+            }
+        }
+        Ok(0)
+    })
+}

@@ -1,0 +1,57 @@
+//! Advice about memory regions: what will be used soon.
+
+use std::ffi::{c_int, c_uint};
+
+use iwarp::verbs::{Prefetch, PrefetchError};
+use iwarp::{Sge, Stag};
+
+use super::pd::Pd;
+use crate::abi::flags::*;
+use crate::abi::ibv_sge;
+use crate::guard::{self, Errno, INVALID, UNSUPPORTED};
+
+impl From<PrefetchError> for Errno {
+    fn from(error: PrefetchError) -> Self {
+        Self(match error {
+            PrefetchError::UnknownStag => libc::ENOENT,
+            PrefetchError::NotOnDemand => libc::EINVAL,
+            PrefetchError::NotPermitted => libc::EPERM,
+            PrefetchError::NotThere => libc::EFAULT,
+        })
+    }
+}
+
+/// `ibv_advise_mr`. All elements are checked before anything is done. Memory is brought by the
+/// caller's thread in any case; without `IBV_ADVISE_MR_FLAG_FLUSH` it is not told of what cannot be.
+pub(crate) extern "C" fn advise_mr(
+    pd: &Pd,
+    advice: c_uint,
+    flags: u32,
+    list: *const ibv_sge,
+    count: u32,
+) -> c_int {
+    guard::errno(|| {
+        let what = match advice {
+            IBV_ADVISE_MR_ADVICE_PREFETCH => Prefetch::Read,
+            IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE => Prefetch::Write,
+            IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT => Prefetch::NoFault,
+            _ => return Err(UNSUPPORTED),
+        };
+        if flags & !IBV_ADVISE_MR_FLAG_FLUSH != 0 || count == 0 || list.is_null() {
+            return Err(INVALID);
+        }
+        // SAFETY: the program passes as many elements.
+        let list = unsafe { std::slice::from_raw_parts(list, count as usize) };
+        let sges = || {
+            list.iter().map(|sge| Sge { addr: sge.addr, length: sge.length, lkey: Stag(sge.lkey) })
+        };
+        sges().try_for_each(|sge| pd.domain().check_advice(sge, what))?;
+        for sge in sges() {
+            let brought = pd.domain().prefetch(sge, what);
+            if flags & IBV_ADVISE_MR_FLAG_FLUSH != 0 {
+                brought?;
+            }
+        }
+        Ok(())
+    })
+}

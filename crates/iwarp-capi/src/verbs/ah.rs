@@ -1,0 +1,339 @@
+//! Address handles: ways to other hosts, for datagrams.
+
+use std::ffi::c_int;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
+use iwarp::verbs::Gid;
+use iwarp::wire::grh::{self, GRH_LEN, NoAnswer};
+use iwarp::{AddressVector, Destination, Peer};
+use iwarp_os::ProcessOwned;
+
+use super::pd::Pd;
+use super::{Context, Life};
+use crate::abi::flags::IBV_WC_GRH;
+use crate::abi::{ibv_ah, ibv_ah_attr, ibv_wc};
+use crate::guard::{self, Errno, INVALID, OUT_OF_MEMORY, UNKNOWN};
+
+/// Most of a context.
+pub(crate) const MAX: u32 = 1 << 20;
+
+/// Handles of the first chunk; a power of two.
+const FIRST: usize = 64;
+
+/// The only port.
+const PORT: u8 = 1;
+
+/// The address handles of a context.
+///
+/// Programs send to handles that they have destroyed, or never made (perftest's UD tests on an RNIC
+/// post a pointer that they have set to nothing). So what a handle stands for is not behind its
+/// pointer, but here: its address tells where, and no pointer of a program's is followed.
+#[derive(Debug)]
+pub(crate) struct Handles(ProcessOwned<RwLock<Table>>);
+
+#[derive(Debug, Default)]
+struct Table {
+    /// What the program's pointers point to, by number: each chunk has twice the room of the one
+    /// before. They are used again, and freed with the context: a pointer to a destroyed handle can
+    /// still be read.
+    chunks: Vec<*mut [ibv_ah]>,
+    /// What the handles stand for, by number.
+    entries: Vec<Option<Entry>>,
+    /// Those without a handle.
+    free: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    way: AddressVector,
+    /// Number of its protection domain.
+    domain: u32,
+    _pd: Life,
+}
+
+/// The address handles, while none is made or destroyed.
+pub(crate) struct Known<'a>(RwLockReadGuard<'a, Table>);
+
+// SAFETY: the pointers are written to while the table is locked for that, and are otherwise the
+// program's.
+unsafe impl Send for Table {}
+// SAFETY: as above.
+unsafe impl Sync for Table {}
+
+impl Default for Handles {
+    fn default() -> Self {
+        Self(ProcessOwned::new(RwLock::default()))
+    }
+}
+
+impl Handles {
+    /// What is known of handles; `None` in a forked child.
+    pub(crate) fn known(&self) -> Option<Known<'_>> {
+        let Self(table) = self;
+        Some(Known(table.alive()?.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    fn make(&self, pd: &Pd, way: AddressVector) -> Result<*mut ibv_ah, Errno> {
+        let Self(table) = self;
+        let mut table = table.check()?.write().unwrap_or_else(PoisonError::into_inner);
+        let entry = Entry { way, domain: pd.domain().id().0, _pd: pd.life.clone() };
+        let number = match table.free.pop() {
+            Some(number) => number,
+            None => table.grow()?,
+        };
+        let object = table.object(number as usize);
+        let (context, pd) = (pd.context().as_abi(), pd.as_abi());
+        // SAFETY: it is in a chunk, and no handle at the moment.
+        unsafe { object.write(ibv_ah { context, pd, handle: number }) };
+        table.entries[number as usize] = Some(entry);
+        Ok(object)
+    }
+
+    /// Nothing happens in a forked child, whose parent has the handle.
+    fn destroy(&self, ah: *mut ibv_ah) -> Result<(), Errno> {
+        let Self(table) = self;
+        let Some(table) = table.alive() else { return Ok(()) };
+        let mut table = table.write().unwrap_or_else(PoisonError::into_inner);
+        let number = table.number(ah).ok_or(UNKNOWN)?;
+        // SAFETY: it is one of those in the chunks.
+        if unsafe { &*ah }.handle != number {
+            // The program has spoilt it, which a kernel would notice.
+            return Err(UNKNOWN);
+        }
+        table.entries[number as usize] = None;
+        // There is room for each.
+        table.free.push(number);
+        Ok(())
+    }
+}
+
+impl Table {
+    fn grow(&mut self) -> Result<u32, Errno> {
+        let number = u32::try_from(self.entries.len()).ok().filter(|number| *number < MAX);
+        let number = number.ok_or(OUT_OF_MEMORY)?;
+        self.entries.try_reserve(1).map_err(|_| OUT_OF_MEMORY)?;
+        self.free.try_reserve(self.entries.len() + 1).map_err(|_| OUT_OF_MEMORY)?;
+        let (chunk, _) = place(number as usize);
+        if chunk == self.chunks.len() {
+            self.chunks.try_reserve(1).map_err(|_| OUT_OF_MEMORY)?;
+            let mut objects = Vec::new();
+            objects.try_reserve_exact(room(chunk)).map_err(|_| OUT_OF_MEMORY)?;
+            let (context, pd) = (std::ptr::null_mut(), std::ptr::null_mut());
+            objects.extend((0..room(chunk)).map(|_| ibv_ah { context, pd, handle: 0 }));
+            self.chunks.push(Box::into_raw(objects.into_boxed_slice()));
+        }
+        self.entries.push(None);
+        Ok(number)
+    }
+
+    /// Where the handle of this number is, or will be; its chunk exists.
+    fn object(&self, number: usize) -> *mut ibv_ah {
+        let (chunk, index) = place(number);
+        self.chunks[chunk].cast::<ibv_ah>().wrapping_add(index)
+    }
+
+    /// The number of a handle that is one, by its address alone.
+    fn number(&self, ah: *mut ibv_ah) -> Option<u32> {
+        let mut before = 0;
+        for (chunk, objects) in self.chunks.iter().enumerate() {
+            let offset = ah.addr().wrapping_sub(objects.addr());
+            let index = offset / size_of::<ibv_ah>();
+            if index < room(chunk) {
+                let number = before + index;
+                let exists = self.entries.get(number).is_some_and(Option::is_some);
+                return (exists && self.object(number) == ah).then_some(number as u32);
+            }
+            before += room(chunk);
+        }
+        None
+    }
+}
+
+/// Handles of a chunk.
+const fn room(chunk: usize) -> usize {
+    FIRST << chunk
+}
+
+/// The chunk of a handle, and its place there.
+const fn place(number: usize) -> (usize, usize) {
+    let chunk = (number / FIRST + 1).ilog2() as usize;
+    (chunk, number + FIRST - room(chunk))
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        for chunk in &self.chunks {
+            // SAFETY: made by `Box::into_raw`; the context is gone, and its handles with it.
+            drop(unsafe { Box::from_raw(*chunk) });
+        }
+    }
+}
+
+impl Known<'_> {
+    /// Whom a datagram of a queue pair in the numbered domain is for; `None` where the handle is
+    /// none, or of another domain.
+    pub(crate) fn destination(
+        &self,
+        domain: u32,
+        ah: *mut ibv_ah,
+        qp: u32,
+        qkey: u32,
+    ) -> Option<Destination> {
+        let Self(table) = self;
+        let entry = table.entries[table.number(ah)? as usize].as_ref()?;
+        // Programs that draw 32 bits leave it to the hardware to drop some.
+        let qp = qp & 0x00ff_ffff;
+        (entry.domain == domain).then_some(Destination { address: entry.way, qp, qkey })
+    }
+}
+
+/// The way that a program describes.
+///
+/// # Errors
+///
+/// `EINVAL` where the place in the GID table is empty, or its address is of another family than the
+/// destination.
+pub(super) fn way(context: &Context, attr: &ibv_ah_attr) -> Result<AddressVector, Errno> {
+    if attr.port_num != PORT {
+        return Err(INVALID);
+    }
+    let route = &attr.grh;
+    let (source, destination) = if attr.is_global != 0 {
+        let local = context.gid(route.sgid_index.into())?.ok_or(INVALID)?;
+        (local.addr, Gid::addr_of(route.dgid.raw).ok_or(INVALID)?)
+    } else if attr.dlid != 0 {
+        let peer = Peer::from_lid(context.device(), attr.dlid, 0, 0)?;
+        (peer.local, peer.gid)
+    } else {
+        return Err(INVALID);
+    };
+    if source.is_ipv4() != destination.is_ipv4() {
+        return Err(INVALID);
+    }
+    Ok(AddressVector {
+        flow_label: route.flow_label & 0x000f_ffff,
+        traffic_class: route.traffic_class,
+        hop_limit: route.hop_limit,
+        ..AddressVector::new(source, destination)
+    })
+}
+
+/// The way back to the sender of a datagram that was received.
+fn way_back(
+    context: &Context,
+    port_num: u8,
+    wc: &ibv_wc,
+    grh: *const [u8; GRH_LEN],
+) -> Result<ibv_ah_attr, Errno> {
+    let mut attr = ibv_ah_attr {
+        dlid: wc.slid,
+        sl: wc.sl,
+        src_path_bits: wc.dlid_path_bits,
+        port_num,
+        ..ibv_ah_attr::default()
+    };
+    if wc.wc_flags & IBV_WC_GRH == 0 {
+        return Ok(attr);
+    }
+    // SAFETY: the program passes the first octets of the receive, or null.
+    let grh = unsafe { grh.as_ref() }.ok_or(INVALID)?;
+    let back = grh::answer(grh).map_err(|no| match no {
+        NoAnswer::Foreign => Errno(libc::EPROTONOSUPPORT),
+        NoAnswer::Multicast => INVALID,
+    })?;
+    attr.is_global = 1;
+    attr.grh.sgid_index = context.gid_index(&Gid::raw_of(back.source)).ok_or(INVALID)?;
+    attr.grh.dgid.raw = Gid::raw_of(back.destination);
+    attr.grh.flow_label = back.flow_label;
+    attr.grh.hop_limit = back.hop_limit;
+    attr.grh.traffic_class = back.traffic_class;
+    Ok(attr)
+}
+
+fn create(pd: &Pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Errno> {
+    pd.check()?;
+    let context = pd.context();
+    context.handles.make(pd, way(context, attr)?)
+}
+
+/// `ibv_create_ah`
+pub extern "C" fn ibv_create_ah(pd: &Pd, attr: Option<&ibv_ah_attr>) -> *mut ibv_ah {
+    guard::object(|| create(pd, attr.ok_or(INVALID)?))
+}
+
+/// `ibv_create_ah_from_wc`
+pub extern "C" fn ibv_create_ah_from_wc(
+    pd: &Pd,
+    wc: Option<&ibv_wc>,
+    grh: *const [u8; GRH_LEN],
+    port_num: u8,
+) -> *mut ibv_ah {
+    guard::object(|| create(pd, &way_back(pd.context(), port_num, wc.ok_or(INVALID)?, grh)?))
+}
+
+/// `ibv_init_ah_from_wc`
+pub extern "C" fn ibv_init_ah_from_wc(
+    context: &Context,
+    port_num: u8,
+    wc: Option<&ibv_wc>,
+    grh: *const [u8; GRH_LEN],
+    attr: Option<&mut ibv_ah_attr>,
+) -> c_int {
+    guard::minus_one(|| {
+        *attr.ok_or(INVALID)? = way_back(context, port_num, wc.ok_or(INVALID)?, grh)?;
+        Ok(0)
+    })
+}
+
+/// `ibv_destroy_ah`: what was posted with it goes out all the same.
+pub extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
+    guard::errno(|| {
+        // SAFETY: the program passes the address of such a structure, whoever has made it, or null.
+        let context = unsafe { ah.as_ref() }.ok_or(INVALID)?.context;
+        if context.is_null() {
+            return Err(UNKNOWN);
+        }
+        // SAFETY: it is open, as it has the handle.
+        unsafe { Context::of(context) }.handles.destroy(ah)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_fill_one_chunk_after_the_other() {
+        assert_eq!((place(0), place(FIRST - 1)), ((0, 0), (0, FIRST - 1)));
+        assert_eq!((place(FIRST), place(3 * FIRST - 1)), ((1, 0), (1, 2 * FIRST - 1)));
+        assert_eq!(place(3 * FIRST), (2, 0));
+        let (chunk, index) = place(MAX as usize - 1);
+        assert!(index < room(chunk));
+    }
+
+    /// Nothing is read behind any of these.
+    #[test]
+    fn a_pointer_that_is_no_handle_is_not_followed() {
+        let entry = || Entry {
+            way: AddressVector::new([127, 0, 0, 1].into(), [127, 0, 0, 1].into()),
+            domain: 0,
+            _pd: Life::default(),
+        };
+        let mut table = Table::default();
+        for number in 0..FIRST as u32 + 2 {
+            assert_eq!(table.grow(), Ok(number));
+            table.entries[number as usize] = Some(entry());
+        }
+        let last = FIRST + 1;
+        for number in [0, 1, FIRST - 1, FIRST, last] {
+            assert_eq!(table.number(table.object(number)), Some(number as u32));
+        }
+        let (first, unused) = (table.object(0), table.object(last).wrapping_add(1));
+        for wild in [0, 1, 0x1234_5678, usize::MAX, first.addr() - 1, first.addr() + 1] {
+            assert_eq!(table.number(first.with_addr(wild)), None);
+        }
+        assert_eq!(table.number(unused), None);
+        table.entries[1] = None;
+        assert_eq!(table.number(table.object(1)), None);
+    }
+}

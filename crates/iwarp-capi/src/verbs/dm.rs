@@ -1,0 +1,156 @@
+//! Device memory: the library's own, which programs reach by copies and the network by regions.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::Arc;
+
+use iwarp::Buffer;
+
+use super::context::Held;
+use super::imports::Importable;
+use super::mr::{self, Backing, Mr};
+use super::pd::Pd;
+use super::{Context, Life};
+use crate::abi::flags::IBV_ACCESS_ON_DEMAND;
+use crate::abi::{Op, ibv_alloc_dm_attr, ibv_dm};
+use crate::guard::{self, BUSY, Errno, INVALID, OUT_OF_MEMORY, UNSUPPORTED};
+
+/// Octets that one piece may have. Adapters have some hundred KiB in all.
+pub(crate) const MAX: usize = 1 << 20;
+
+/// Copies and regions are of whole words, as adapters want it.
+const WORD: usize = 4;
+
+/// The highest alignment that a program may ask for, as its logarithm: what begins on a page is
+/// aligned to it.
+const MAX_ALIGNMENT: u32 = 12;
+
+/// The memory itself, which a context and those imported from it may share.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    buffer: Arc<Buffer>,
+    /// Held by regions.
+    life: Life,
+}
+
+/// A piece of device memory.
+#[repr(C)]
+pub struct Dm {
+    abi: ibv_dm,
+    memory: Arc<Memory>,
+    context: Held,
+}
+
+impl Dm {
+    fn make(context: &Context, memory: Arc<Memory>, handle: u32) -> Result<*mut Self, Errno> {
+        let abi = ibv_dm {
+            context: context.as_abi(),
+            memcpy_to_dm: memcpy_to_dm as Op,
+            memcpy_from_dm: memcpy_from_dm as Op,
+            comp_mask: 0,
+            handle,
+        };
+        Ok(Box::into_raw(Box::new(Self { abi, memory, context: context.hold()? })))
+    }
+
+    /// Where `length` octets at `offset` are.
+    fn part(&self, offset: u64, length: usize) -> Result<std::ops::Range<usize>, Errno> {
+        let start = usize::try_from(offset).map_err(|_| INVALID)?;
+        let end = start.checked_add(length).ok_or(INVALID)?;
+        let buffer = &self.memory.buffer;
+        let words = start.is_multiple_of(WORD) && length.is_multiple_of(WORD);
+        if words && end <= buffer.len() { Ok(start..end) } else { Err(INVALID) }
+    }
+}
+
+/// `ibv_alloc_dm`
+pub(crate) extern "C" fn alloc_dm(context: &Context, attr: &ibv_alloc_dm_attr) -> *mut Dm {
+    guard::object(|| {
+        if attr.comp_mask != 0 {
+            return Err(UNSUPPORTED);
+        }
+        if attr.length == 0 || attr.log_align_req > MAX_ALIGNMENT {
+            return Err(INVALID);
+        }
+        if attr.length > MAX {
+            return Err(OUT_OF_MEMORY);
+        }
+        let buffer = Arc::new(Buffer::try_new(attr.length)?);
+        let memory = Arc::new(Memory { buffer, life: Life::default() });
+        let handle = context.next_handle();
+        context.imports().enter(handle, Importable::Memory(Arc::downgrade(&memory)))?;
+        Dm::make(context, memory, handle)
+    })
+}
+
+/// `ibv_free_dm`: not while there are regions of it.
+pub(crate) extern "C" fn free_dm(dm: *mut Dm) -> c_int {
+    guard::errno(|| {
+        // SAFETY: the program has it from a function of this module.
+        let object = unsafe { &*dm };
+        if object.memory.life.in_use() {
+            return Err(BUSY);
+        }
+        object.context.get().imports().leave(object.abi.handle);
+        // SAFETY: made by `Box::into_raw`, and freed once.
+        drop(unsafe { Box::from_raw(dm) });
+        Ok(())
+    })
+}
+
+/// `ibv_memcpy_to_dm`
+extern "C" fn memcpy_to_dm(dm: &Dm, offset: u64, from: *const c_void, length: usize) -> c_int {
+    guard::errno(|| {
+        let part = dm.part(offset, length)?;
+        let to = dm.memory.buffer.as_mut_ptr().wrapping_add(part.start);
+        // SAFETY: within the buffer; the program has `length` octets at `from`, which are its own.
+        // An access by the network at the same time is the program's race.
+        unsafe { std::ptr::copy_nonoverlapping(from.cast(), to, length) };
+        Ok(())
+    })
+}
+
+/// `ibv_memcpy_from_dm`
+extern "C" fn memcpy_from_dm(to: *mut c_void, dm: &Dm, offset: u64, length: usize) -> c_int {
+    guard::errno(|| {
+        let part = dm.part(offset, length)?;
+        let from = dm.memory.buffer.as_mut_ptr().wrapping_add(part.start);
+        // SAFETY: as above, the other way round.
+        unsafe { std::ptr::copy_nonoverlapping(from, to.cast(), length) };
+        Ok(())
+    })
+}
+
+/// `ibv_reg_dm_mr`: addressed from 0, which the program has to say.
+pub(crate) extern "C" fn reg_dm_mr(
+    pd: &Pd,
+    dm: &Dm,
+    offset: u64,
+    length: usize,
+    access: c_uint,
+) -> *mut Mr {
+    guard::object(|| {
+        let access = mr::access(access)?;
+        let on_demand = access.bits() & IBV_ACCESS_ON_DEMAND != 0;
+        if on_demand || !access.contains(iwarp::Access::ZERO_BASED) {
+            return Err(INVALID);
+        }
+        let memory = &dm.memory;
+        let part = dm.part(offset, length)?;
+        let region = pd.domain().register_part(Arc::clone(&memory.buffer), part, access)?;
+        let backing = Backing::Device(memory.life.clone());
+        Mr::make(pd, std::ptr::null_mut(), region, Some(backing))
+    })
+}
+
+/// `ibv_import_dm`
+pub extern "C" fn ibv_import_dm(context: &Context, handle: u32) -> *mut Dm {
+    guard::object(|| Dm::make(context, context.imports().memory(handle)?, handle))
+}
+
+/// `ibv_unimport_dm`: the memory stays.
+pub extern "C" fn ibv_unimport_dm(dm: *mut Dm) {
+    guard::value((), || {
+        // SAFETY: the program has it from `ibv_import_dm`, and gives it up once.
+        drop(unsafe { Box::from_raw(dm) });
+    });
+}

@@ -1,0 +1,188 @@
+//! Regions of memory that is known by a descriptor: DMA-BUFs, as `/dev/udmabuf` and drivers export
+//! them.
+//!
+//! There is no device to map them for, so they are mapped into the process, which a driver may
+//! refuse: one of a GPU's memory often does.
+
+use std::ffi::c_int;
+use std::io;
+use std::mem::MaybeUninit;
+
+use iwarp::Access;
+
+use super::mr::{self, Backing, Mr};
+use super::pd::Pd;
+use crate::guard::{self, Errno, INVALID, UNSUPPORTED};
+
+/// The number of the file system that DMA-BUFs are on (`DMA_BUF_MAGIC`).
+const FILE_SYSTEM: libc::c_long = 0x444d_4142;
+
+/// A file that is mapped, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    start: *mut u8,
+    length: usize,
+}
+
+// SAFETY: memory belongs to no thread.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    /// Maps the pages of `length` octets at `offset`.
+    fn new(fd: c_int, offset: u64, length: usize, write: bool) -> io::Result<Self> {
+        let offset = i64::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let rights = if write { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+        // SAFETY: a new mapping where the system likes it.
+        let start = unsafe {
+            libc::mmap(std::ptr::null_mut(), length, rights, libc::MAP_SHARED, fd, offset)
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { start: start.cast(), length })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`; the region of it, which came before, is no more.
+        unsafe { libc::munmap(self.start.cast(), self.length) };
+    }
+}
+
+/// The octets of a DMA-BUF.
+///
+/// # Errors
+///
+/// `EBADF`; `EINVAL` where it is something else.
+fn size(fd: c_int) -> Result<u64, Errno> {
+    let mut about = MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: writes to `about`.
+    if unsafe { libc::fstatfs(fd, about.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error().into());
+    }
+    // SAFETY: it succeeded.
+    if unsafe { about.assume_init() }.f_type != FILE_SYSTEM {
+        return Err(INVALID);
+    }
+    // SAFETY: a DMA-BUF has no position that this could move, but tells its size.
+    u64::try_from(unsafe { libc::lseek(fd, 0, libc::SEEK_END) }).map_err(|_| INVALID)
+}
+
+/// Registers a part of a DMA-BUF.
+pub(super) fn register(
+    pd: &Pd,
+    offset: u64,
+    length: usize,
+    iova: u64,
+    fd: c_int,
+    access: u32,
+) -> Result<*mut Mr, Errno> {
+    let size = size(fd)?;
+    register_file(pd, offset, length, iova, fd, size, mr::access(access)?)
+}
+
+/// Registers a part of a file of `size` octets.
+fn register_file(
+    pd: &Pd,
+    offset: u64,
+    length: usize,
+    iova: u64,
+    fd: c_int,
+    size: u64,
+    access: Access,
+) -> Result<*mut Mr, Errno> {
+    // SAFETY: asks for a number.
+    let page = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).map_err(|_| INVALID)?;
+    let before = offset % page;
+    let end = offset.checked_add(length as u64).ok_or(INVALID)?;
+    // The kernel wants a program to see pages where the device sees them.
+    if length == 0 || end > size || iova % page != before || access.contains(Access::ON_DEMAND) {
+        return Err(INVALID);
+    }
+    // At most `size`, which is mapped.
+    let mapped = length.checked_add(before as usize).ok_or(INVALID)?;
+    let write = access.contains(Access::LOCAL_WRITE);
+    let mapping = Mapping::new(fd, offset - before, mapped, write).map_err(refused)?;
+    let addr = mapping.start.wrapping_add(before as usize);
+    // SAFETY: it stays mapped for as long as it is registered, and the program knows no address of
+    // it.
+    let region = unsafe { pd.domain().register_raw_at(addr, length, iova, access)? };
+    Mr::make(pd, std::ptr::null_mut(), region, Some(Backing::File(mapping)))
+}
+
+/// What it means that a file cannot be mapped.
+fn refused(error: io::Error) -> Errno {
+    match error.raw_os_error() {
+        // Its exporter does not let itself be mapped.
+        Some(libc::ENODEV | libc::ENOTTY | libc::ENXIO | libc::EINVAL) => UNSUPPORTED,
+        _ => error.into(),
+    }
+}
+
+/// `ibv_reg_dmabuf_mr`
+pub extern "C" fn ibv_reg_dmabuf_mr(
+    pd: &Pd,
+    offset: u64,
+    length: usize,
+    iova: u64,
+    fd: c_int,
+    access: c_int,
+) -> *mut Mr {
+    guard::object(|| register(pd, offset, length, iova, fd, access.cast_unsigned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::{AsRawFd, FromRawFd};
+
+    use super::*;
+    use crate::verbs::context::{ibv_close_device, ibv_open_device};
+    use crate::verbs::mr::ibv_dereg_mr;
+    use crate::verbs::pd::{ibv_alloc_pd, ibv_dealloc_pd};
+    use crate::verbs::{Context, list};
+
+    /// Not every kernel has DMA-BUFs: a file in memory stands for one.
+    #[test]
+    fn the_part_of_a_file_that_is_asked_for_is_registered() {
+        let device = list::devices().unwrap()[0].as_abi();
+        let context = ibv_open_device(device);
+        // SAFETY: just opened.
+        let pd = ibv_alloc_pd(unsafe { Context::of(context) });
+        // SAFETY: just made.
+        let domain = unsafe { &*pd };
+        let page = 4096;
+        // SAFETY: a new descriptor, whose owner is the file from then on.
+        let file = unsafe {
+            let fd = libc::memfd_create(c"pages".as_ptr(), libc::MFD_CLOEXEC);
+            assert!(fd >= 0);
+            File::from_raw_fd(fd)
+        };
+        file.set_len(4 * page).unwrap();
+        let fd = file.as_raw_fd();
+        let all = Access::LOCAL_WRITE | Access::REMOTE_READ;
+        let register =
+            |offset, length, iova| register_file(domain, offset, length, iova, fd, 4 * page, all);
+        for (offset, length, iova) in [
+            (0, 0, 0),
+            (0, 4 * 4096 + 1, 0),
+            (u64::MAX, 2, u64::MAX),
+            (100, 8, 0),
+            (4 * 4096, 1, 0),
+        ] {
+            assert_eq!(register(offset, length, iova).err(), Some(INVALID), "{offset} {length}");
+        }
+        let mr = register(4096 + 100, 4096, 100).unwrap();
+        assert_eq!(ibv_dereg_mr(mr), 0);
+        // A file that cannot be mapped, as a GPU's may be.
+        let (read, _write) = std::io::pipe().unwrap();
+        let refused = register_file(domain, 0, 8, 0, read.as_raw_fd(), 8, Access::LOCAL_READ);
+        assert_eq!(refused.err(), Some(UNSUPPORTED));
+        // A file that is no DMA-BUF.
+        assert_eq!(size(fd).err(), Some(INVALID));
+        assert_eq!(size(-1).err(), Some(Errno(libc::EBADF)));
+        assert_eq!(ibv_dealloc_pd(pd), 0);
+        assert_eq!(ibv_close_device(context), 0);
+    }
+}

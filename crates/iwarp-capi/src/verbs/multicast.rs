@@ -1,0 +1,82 @@
+//! Multicast groups.
+
+use std::ffi::c_int;
+use std::net::IpAddr;
+
+use iwarp::QpType;
+use iwarp::verbs::Gid;
+
+use super::qp::Qp;
+use crate::abi::ibv_gid;
+use crate::guard::{self, Errno, INVALID, OUT_OF_MEMORY};
+
+/// Groups, and queue pairs of one, that programs are told of. There is no limit here; the system's
+/// for IPv4 is 20 groups for each process by default (`net.ipv4.igmp_max_memberships`).
+pub(super) const MAX_GROUPS: u32 = 1024;
+
+/// The group that a GID names (`::ffff:a.b.c.d` or `ff..`); `EINVAL` where it names none.
+fn group_of(gid: Option<&[u8; 16]>) -> Result<IpAddr, Errno> {
+    let group = gid.and_then(|raw| Gid::addr_of(*raw));
+    group.filter(IpAddr::is_multicast).ok_or(INVALID)
+}
+
+/// Only datagram queue pairs are attached to groups.
+fn check_type(qp: &Qp) -> Result<(), Errno> {
+    if qp.kind == QpType::Ud { Ok(()) } else { Err(INVALID) }
+}
+
+fn attach(qp: &Qp, group: IpAddr) -> Result<(), Errno> {
+    let mut groups = qp.groups()?;
+    if groups.contains(&group) {
+        return Ok(());
+    }
+    groups.try_reserve(1).map_err(|_| OUT_OF_MEMORY)?;
+    qp.queue_pair.attach_multicast(group)?;
+    groups.push(group);
+    Ok(())
+}
+
+fn detach(qp: &Qp, group: IpAddr) -> Result<(), Errno> {
+    let mut groups = qp.groups()?;
+    let place = groups.iter().position(|attached| *attached == group).ok_or(INVALID)?;
+    qp.queue_pair.detach_multicast(group)?;
+    groups.swap_remove(place);
+    Ok(())
+}
+
+/// `ibv_attach_mcast`: to attach once more changes nothing. Ethernet has no LIDs.
+pub extern "C" fn ibv_attach_mcast(qp: &Qp, gid: *const ibv_gid, _lid: u16) -> c_int {
+    guard::errno(|| {
+        check_type(qp)?;
+        // SAFETY: the program passes a GID, which may be less aligned than ours, or null.
+        attach(qp, group_of(unsafe { gid.cast::<[u8; 16]>().as_ref() })?)
+    })
+}
+
+/// `ibv_detach_mcast`
+pub extern "C" fn ibv_detach_mcast(qp: &Qp, gid: *const ibv_gid, _lid: u16) -> c_int {
+    guard::errno(|| {
+        check_type(qp)?;
+        // SAFETY: likewise.
+        detach(qp, group_of(unsafe { gid.cast::<[u8; 16]>().as_ref() })?)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Covers: ROCE-127
+    #[test]
+    fn groups_are_mapped_addresses_and_those_of_ipv6() {
+        let raw = |addr: &str| Gid::raw_of(addr.parse().unwrap());
+        for group in ["224.1.2.3", "ff12::5"] {
+            let addr: IpAddr = group.parse().unwrap();
+            assert_eq!(group_of(Some(&raw(group))), Ok(addr));
+        }
+        for other in ["192.0.2.1", "2001:db8::1", "::"] {
+            assert_eq!(group_of(Some(&raw(other))), Err(INVALID), "{other}");
+        }
+        assert_eq!(group_of(None), Err(INVALID));
+    }
+}
