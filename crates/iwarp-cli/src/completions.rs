@@ -70,12 +70,12 @@ impl End {
     }
 
     fn post_payload(&self, wr_id: u64, op: SendOp, payload: Payload<'_>) -> Result<(), PostError> {
-        self.qp.post_send(&SendRequest { wr_id, op, payload, signaled: true, fence: false })
+        self.qp.post_send(&SendRequest::new(wr_id, op, payload).signaled())
     }
 
     /// Posts a receive.
     pub(crate) fn post_recv(&self, wr_id: u64, sge: Sge) -> Result<(), PostError> {
-        self.qp.post_recv(&RecvRequest { wr_id, sges: &[sge] })
+        self.qp.post_recv(&RecvRequest::new(wr_id, &[sge]))
     }
 
     /// Waits for the completion of a work request, however long it takes without a `timeout`.

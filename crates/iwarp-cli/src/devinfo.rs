@@ -25,7 +25,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     // As programs see it.
     let first = Device::open_with(Options::for_any_program())?;
-    for place in 0..first.options().devices().len() {
+    for place in 0..first.options().visible_devices().len() {
         show(&first.named_sibling(place)?, args)?;
     }
     Ok(())
@@ -116,8 +116,8 @@ fn limits(device: &Device) -> Vec<[String; 2]> {
 /// Name and number of the transport, as the verbs have them.
 const fn transport(personality: Personality) -> &'static str {
     match personality {
-        Personality::Iwarp => "iWARP (1)",
         Personality::Roce => "InfiniBand (0)",
+        _ => "iWARP (1)",
     }
 }
 

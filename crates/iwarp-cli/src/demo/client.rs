@@ -33,8 +33,6 @@ const INBOX: usize = 0;
 const OUTBOX: usize = 1024;
 const RESULT: usize = 2048;
 
-const SEND: SendOp = SendOp::Send { solicited: false, invalidate: None };
-
 /// Numbers of work requests; [`work`] makes those of the bandwidth measurements.
 const RECEIVE: u64 = 1;
 const OPERATION: u64 = 2;
@@ -123,7 +121,7 @@ impl Client {
         let message = ask.encode();
         self.end.post_recv(RECEIVE, self.small.sge(INBOX, MAX_MESSAGE))?;
         self.memory().write_at(OUTBOX, &message);
-        self.perform(SEND, OUTBOX, message.len())?;
+        self.perform(SendOp::SEND, OUTBOX, message.len())?;
         let received = self.end.wait(RECEIVE, Some(PATIENCE)).context("no answer")?;
         let mut answer = vec![0; received.byte_len as usize];
         self.memory().read_at(INBOX, &mut answer);
@@ -331,7 +329,7 @@ impl Client {
     fn round_trip(&mut self, number: u32) -> Result<Duration> {
         let start = Instant::now();
         self.end.post_recv(RECEIVE, self.small.sge(INBOX, PING))?;
-        self.end.post_inline(QUIET, SEND, &number.to_be_bytes())?;
+        self.end.post_inline(QUIET, SendOp::SEND, &number.to_be_bytes())?;
         let received = self.end.wait(RECEIVE, Some(PATIENCE)).context("ping-pong")?;
         let took = start.elapsed();
         let mut back = [0; PING];

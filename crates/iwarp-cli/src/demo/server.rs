@@ -35,9 +35,9 @@ pub(crate) fn serve(args: &ServerArgs) -> Result<()> {
     let mut stdout = std::io::stdout();
     writeln!(stdout, "listening {addr}")?;
     stdout.flush()?;
-    let incoming = listener.accept(Some(PATIENCE))?.context("nobody connected")?;
+    let incoming = listener.accept(Some(PATIENCE))?.context("no client connected")?;
     let where_it_is = Lent { stag: lent.rkey(), to: lent.base(), len: lent.len() as u64 };
-    let params = ConnectParams { private_data: where_it_is.encode(), ..ConnectParams::default() };
+    let params = ConnectParams::new().private_data(where_it_is.encode());
     let _connection = incoming.accept(&end.qp, &params)?;
     answer(&mut end, &message, memory)
 }
@@ -46,7 +46,6 @@ pub(crate) fn serve(args: &ServerArgs) -> Result<()> {
 fn answer(end: &mut End, message: &MemoryRegion, memory: &Buffer) -> Result<()> {
     let inbox = message.buffer().context("memory without a buffer")?;
     let mut octets = [0; MAX_MESSAGE];
-    let send = SendOp::Send { solicited: false, invalidate: None };
     loop {
         let received = match end.wait(RECEIVE, None) {
             Ok(received) => received,
@@ -58,7 +57,7 @@ fn answer(end: &mut End, message: &MemoryRegion, memory: &Buffer) -> Result<()> 
         // The next message may come as soon as this one is answered.
         end.post_recv(RECEIVE, message.whole())?;
         if len == PING {
-            end.post_inline(QUIET, send, &octets[..PING])?;
+            end.post_inline(QUIET, SendOp::SEND, &octets[..PING])?;
             continue;
         }
         let reply = match Ask::decode(&octets[..len])? {
@@ -70,7 +69,7 @@ fn answer(end: &mut End, message: &MemoryRegion, memory: &Buffer) -> Result<()> 
                 pattern::difference(memory, BULK, seed).unwrap_or_default().into_bytes()
             }
             Ask::Expect => {
-                end.post_inline(QUIET, send, &[])?;
+                end.post_inline(QUIET, SendOp::SEND, &[])?;
                 let mut data = expect_immediate(end.wait(RECEIVE, Some(PATIENCE))?)?;
                 end.post_recv(RECEIVE, message.whole())?;
                 data.reverse();
@@ -78,7 +77,7 @@ fn answer(end: &mut End, message: &MemoryRegion, memory: &Buffer) -> Result<()> 
                 continue;
             }
         };
-        end.post_inline(QUIET, send, &reply)?;
+        end.post_inline(QUIET, SendOp::SEND, &reply)?;
     }
 }
 

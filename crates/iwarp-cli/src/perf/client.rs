@@ -62,15 +62,19 @@ impl Client {
         };
         let mut here = None;
         let contender: Box<dyn Contender> = match spec.transport {
-            Transport::Tcp => {
-                if spec.kind == Kind::Dial {
-                    Box::new(TcpDial::calling(addr))
-                } else {
+            Transport::Tcp => match spec.kind {
+                Kind::Dial => Box::new(TcpDial::calling(addr)),
+                Kind::Fleet => {
+                    let fleet = Fleet::connect_tcp(spec, addr)?;
+                    here = fleet.congestion();
+                    Box::new(fleet)
+                }
+                Kind::Move | Kind::Crowd(_) => {
                     let tcp = Tcp::connect(spec, addr)?;
                     here = tcp.congestion();
                     Box::new(tcp)
                 }
-            }
+            },
             Transport::Iwarp { .. } => match spec.kind {
                 Kind::Dial => Box::new(RdmaDial::calling(rdma::device(spec)?, addr)?),
                 Kind::Fleet => Box::new(Fleet::connect(spec, addr)?),

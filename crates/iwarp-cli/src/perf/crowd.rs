@@ -99,14 +99,12 @@ impl Door {
 }
 
 fn attributes(cq: &CompletionQueue) -> QueuePairAttributes<'_> {
-    QueuePairAttributes {
-        max_send_wr: DEPTH,
-        max_recv_wr: DEPTH,
-        max_send_sge: 1,
-        max_recv_sge: 1,
-        max_inline: 0,
-        ..QueuePairAttributes::new(cq, cq)
-    }
+    QueuePairAttributes::new(cq, cq)
+        .max_send_wr(DEPTH)
+        .max_recv_wr(DEPTH)
+        .max_send_sge(1)
+        .max_recv_sge(1)
+        .max_inline(0)
 }
 
 fn await_event(channel: &EventChannel, wanted: impl Fn(&EventKind) -> bool) -> Result<()> {

@@ -9,17 +9,37 @@ use anyhow::{Result, anyhow};
 
 use super::rdma::Rdma;
 use super::task::{Contender, Side, Spec, Task, Times};
+use super::tcp::Tcp;
 
-/// The clients. Their connections are served as one contender.
-pub(super) struct Fleet {
-    members: Vec<Rdma>,
+/// The clients.
+pub(super) struct Fleet<M> {
+    members: Vec<M>,
 }
 
-impl Fleet {
-    pub(super) fn connect(spec: &Spec, addr: SocketAddr) -> Result<Self> {
+impl<M> Fleet<M> {
+    fn new(spec: &Spec, member: impl Fn(&Spec) -> Result<M>) -> Result<Self> {
         let alone = Spec { connections: 1, ..spec.clone() };
-        let connect = |_| Rdma::connect(&alone, addr);
-        Ok(Self { members: (0..spec.connections).map(connect).collect::<Result<_>>()? })
+        let members = (0..spec.connections).map(|_| member(&alone)).collect::<Result<_>>()?;
+        Ok(Self { members })
+    }
+}
+
+impl Fleet<Rdma> {
+    /// Their connections are served as one contender.
+    pub(super) fn connect(spec: &Spec, addr: SocketAddr) -> Result<Self> {
+        Self::new(spec, |alone| Rdma::connect(alone, addr))
+    }
+}
+
+impl Fleet<Tcp> {
+    /// Their connections are served by a hub.
+    pub(super) fn connect_tcp(spec: &Spec, addr: SocketAddr) -> Result<Self> {
+        Self::new(spec, |alone| Tcp::connect(alone, addr))
+    }
+
+    /// Congestion control in force.
+    pub(super) fn congestion(&self) -> Option<String> {
+        self.members.first().and_then(Tcp::congestion)
     }
 }
 
@@ -28,7 +48,7 @@ fn share(task: &Task) -> Task {
     Task { connections: 1, count: task.each(), ..task.clone() }
 }
 
-impl Contender for Fleet {
+impl<M: Contender + Send> Contender for Fleet<M> {
     fn prepare(&mut self, task: &Task, side: Side) -> Result<()> {
         let share = share(task);
         self.members.iter_mut().try_for_each(|member| member.prepare(&share, side))
@@ -37,11 +57,11 @@ impl Contender for Fleet {
     /// From the moment when all threads are there until the last has done its part.
     fn measure(&mut self, task: &Task, _: &mut Times) -> Result<Duration> {
         let (share, barrier) = (share(task), Barrier::new(self.members.len() + 1));
+        let (share, barrier) = (&share, &barrier);
         std::thread::scope(|scope| {
             let start = |member| {
-                let (share, barrier): (&Task, &Barrier) = (&share, &barrier);
                 scope.spawn(move || {
-                    let member: &mut Rdma = member;
+                    let member: &mut M = member;
                     barrier.wait();
                     member.measure(share, &mut Times::new(1))
                 })

@@ -16,6 +16,7 @@ mod crowd;
 mod dial;
 mod fleet;
 mod flows;
+mod hub;
 mod octets;
 mod paper;
 mod patience;

@@ -51,7 +51,7 @@ pub(super) struct Selection {
     /// All lines of a transport use the same connections.
     pub(super) shared: bool,
     pub(super) congestion: Option<String>,
-    /// Where both processes run; some scenarios have places of their own.
+    /// The CPUs that both processes run on; some scenarios have places of their own.
     pub(super) places: Places,
 }
 

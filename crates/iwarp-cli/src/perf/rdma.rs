@@ -32,8 +32,8 @@ const BATCH: usize = 64;
 /// Work requests for credits, beside the depth.
 const SPARE: usize = 32;
 
-/// Where in the tail of an inbox, behind the messages, is what: how many of our Sends the peer has
-/// room for; what Atomics change; what they found.
+/// Offsets in the tail of an inbox, behind the messages: how many of our Sends the peer has room
+/// for; the bytes that Atomics change; the old values that they found.
 const CREDIT: usize = 0;
 const COUNTER: usize = 64;
 const FOUND: usize = 128;
@@ -44,7 +44,7 @@ const WORK: u64 = 1;
 const TOLD: u64 = 2;
 const RECEIVED: u64 = 3;
 
-pub(super) const SEND: SendOp = SendOp::Send { solicited: false, invalidate: None };
+pub(super) const SEND: SendOp = SendOp::SEND;
 
 /// All connections of a contender, with one completion queue.
 pub(super) struct Rdma {
@@ -126,7 +126,7 @@ impl Peer {
 pub(super) fn device(spec: &Spec) -> Result<Device> {
     let Transport::Iwarp { crc, markers } = spec.transport else { bail!("not RDMA") };
     let local_congestion = spec.congestion.clone();
-    let options = Options { crc, markers, local_congestion, ..Options::from_env()? };
+    let options = Options::from_env()?.crc(crc).markers(markers).local_congestion(local_congestion);
     Ok(Device::with_options(options)?)
 }
 
@@ -175,11 +175,9 @@ impl Rdma {
         let each = receives as usize + spec.max_depth + SPARE;
         let cq = device.create_cq(spec.connections * each, Some(&channel))?;
         let pd = device.alloc_pd();
-        let attributes = QueuePairAttributes {
-            max_send_wr: spec.max_depth + SPARE,
-            max_recv_wr: receives as usize,
-            ..QueuePairAttributes::new(&cq, &cq)
-        };
+        let attributes = QueuePairAttributes::new(&cq, &cq)
+            .max_send_wr(spec.max_depth + SPARE)
+            .max_recv_wr(receives as usize);
         let tail = spec.max_size.next_multiple_of(64);
         let ends = (0..spec.connections as u64).map(|number| {
             let end = End {
@@ -202,7 +200,7 @@ impl Rdma {
             };
             let sges = [end.inbox.sge(0, spec.max_size)];
             for _ in 0..receives {
-                end.qp.post_recv(&RecvRequest { wr_id: end.id(RECEIVED), sges: &sges })?;
+                end.qp.post_recv(&RecvRequest::new(end.id(RECEIVED), &sges))?;
             }
             Ok(end)
         });
@@ -322,7 +320,7 @@ impl End {
 
     fn params(&self, spec: &Spec, crowd_port: u16) -> ConnectParams {
         let reads = spec.max_depth.clamp(16, 128) as u16;
-        ConnectParams { private_data: Peer::encode(self, crowd_port), ird: reads, ord: reads }
+        ConnectParams::new().private_data(Peer::encode(self, crowd_port)).ird(reads).ord(reads)
     }
 
     fn connected(&mut self, connection: Connection) -> Result<()> {
@@ -361,7 +359,9 @@ impl End {
         n: usize,
     ) -> SendRequest<'a> {
         let wr_id = self.id((n as u64) << 8 | WORK);
-        SendRequest { wr_id, op, payload, signaled: n > 0, fence: false }
+        let mut request = SendRequest::new(wr_id, op, payload);
+        request.signaled = n > 0;
+        request
     }
 
     /// Posts work requests, all at once, as those of the round.
@@ -433,7 +433,7 @@ impl End {
             return Ok(());
         }
         let sges = [self.inbox.sge(0, self.tail)];
-        let request = RecvRequest { wr_id: self.id(RECEIVED), sges: &sges };
+        let request = RecvRequest::new(self.id(RECEIVED), &sges);
         self.qp.post_recvs(&[request; RECEIVE_LIST]).map_err(|(_, error)| error)?;
         self.used = 0;
         self.renewed += RECEIVE_LIST as u64;
@@ -443,7 +443,7 @@ impl End {
             let credit = self.renewed.to_be_bytes();
             let payload = Payload::Inline(&credit);
             let wr_id = self.id(TOLD);
-            self.qp.post_send(&SendRequest { wr_id, op, payload, signaled: true, fence: false })?;
+            self.qp.post_send(&SendRequest::new(wr_id, op, payload).signaled())?;
             self.telling += 1;
             self.told = self.renewed;
         }

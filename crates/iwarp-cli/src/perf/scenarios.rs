@@ -71,7 +71,9 @@ fn clients(plan: &mut Plan, selection: &Selection) {
     let depth = selection.depth.unwrap_or(BANDWIDTH_DEPTH);
     let most = sizes.iter().copied().max().unwrap_or(1);
     let mut fleets = Vec::new();
-    for transport in selection.transports() {
+    let mut transports = vec![Transport::Tcp];
+    transports.extend(selection.transports());
+    for transport in transports {
         for n in CLIENTS {
             let fleet = spec(&selection.anywhere(), transport, Kind::Fleet, n, most);
             fleets.push((transport, n, plan.contender(fleet)));
@@ -86,18 +88,31 @@ fn clients(plan: &mut Plan, selection: &Selection) {
                 _ => (Flow::Stream, Wait::Poll),
             };
             let mut alone = 0;
-            for &(transport, n, contender) in &fleets {
+            for (place, &(transport, n, contender)) in fleets.iter().enumerate() {
                 if n == 1 {
-                    alone = case.subjects.len();
+                    alone = place;
                 }
+                let is_tcp = transport == Transport::Tcp;
+                let (wait, server_wait) =
+                    if is_tcp { (Wait::Events, Wait::Events) } else { (Wait::Poll, server_wait) };
                 let task = Task {
                     server_wait,
                     connections: n,
-                    ..case_task(flow, op, Wait::Poll, size, depth, 1)
+                    ..case_task(flow, op, wait, size, depth, 1)
                 };
                 let clients = if n == 1 { "1 client" } else { &format!("{n} clients") };
-                let name = format!("{clients}{}", transport.suffix());
-                let baselines = if n == 1 { Vec::new() } else { vec![alone] };
+                let name = match is_tcp {
+                    true => format!("TCP, {clients}"),
+                    false => format!("{clients}{}", transport.suffix()),
+                };
+                let mut baselines = Vec::new();
+                if !is_tcp {
+                    // As many over raw TCP: these come first, in the same order.
+                    baselines.push(place % CLIENTS.len());
+                }
+                if n > 1 {
+                    baselines.push(alone);
+                }
                 case.subjects.push(Subject { name, transport, contender, task, baselines });
             }
             plan.cases.push(case);

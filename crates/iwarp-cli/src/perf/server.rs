@@ -10,6 +10,7 @@ use iwarp::cm::Listener;
 use super::control::{Answer, Ask, Control, GREETING, Hello, PATIENCE};
 use super::cpu::{self, Background, Usage};
 use super::dial::{RdmaDial, TcpDial};
+use super::hub::Hub;
 use super::patience::wait_for;
 use super::rdma::{self, Rdma};
 use super::task::{Contender, Flow, Kind, Side, Spec, Task, Transport};
@@ -117,12 +118,18 @@ impl Client {
             Transport::Tcp => {
                 let listener = TcpListener::bind(here)?;
                 self.control.send(&Answer::Listening(listener.local_addr()?.port()))?;
-                if spec.kind == Kind::Dial {
-                    Box::new(TcpDial::listening(listener))
-                } else {
-                    let tcp = Tcp::accept(spec, &listener)?;
-                    congestion = tcp.congestion();
-                    Box::new(tcp)
+                match spec.kind {
+                    Kind::Dial => Box::new(TcpDial::listening(listener)),
+                    Kind::Fleet => {
+                        let hub = Hub::accept(spec, &listener)?;
+                        congestion = hub.congestion();
+                        Box::new(hub)
+                    }
+                    Kind::Move | Kind::Crowd(_) => {
+                        let tcp = Tcp::accept(spec, &listener)?;
+                        congestion = tcp.congestion();
+                        Box::new(tcp)
+                    }
                 }
             }
             Transport::Iwarp { .. } => {

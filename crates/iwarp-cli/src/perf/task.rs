@@ -91,7 +91,8 @@ impl Places {
         Self { client: client.to_vec(), server: server.to_vec(), threads: false }
     }
 
-    /// Where the contender is made: threads stay where the one was that started them.
+    /// The CPUs on which the contender is made: threads stay on those of the thread that started
+    /// them.
     pub(super) fn of_threads(&self, side: Side) -> &[usize] {
         match side {
             _ if !self.threads => &[],

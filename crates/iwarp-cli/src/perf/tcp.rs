@@ -38,11 +38,7 @@ impl Tcp {
 
     /// The server's end.
     pub(super) fn accept(spec: &Spec, listener: &TcpListener) -> Result<Self> {
-        let accept = |_| -> Result<Stream> {
-            ensure!(wait_for(listener, PATIENCE)?, "no TCP connection came");
-            Stream::new(listener.accept()?.0, spec)
-        };
-        Ok(Self::new((0..spec.connections).map(accept).collect::<Result<_>>()?))
+        Ok(Self::new(accept(spec, listener)?))
     }
 
     fn new(streams: Vec<Stream>) -> Self {
@@ -51,7 +47,7 @@ impl Tcp {
 
     /// Congestion control in force.
     pub(super) fn congestion(&self) -> Option<String> {
-        self.streams.first().and_then(|stream| sockopt::tcp_congestion(&stream.socket).ok())
+        self.streams.first()?.congestion()
     }
 
     /// Sends each connection's share, and what is last from memory of its own.
@@ -198,8 +194,17 @@ impl Contender for Tcp {
     }
 }
 
+/// The server's ends of the connections.
+pub(super) fn accept(spec: &Spec, listener: &TcpListener) -> Result<Vec<Stream>> {
+    let accept = |_| -> Result<Stream> {
+        ensure!(wait_for(listener, PATIENCE)?, "no TCP connection came");
+        Stream::new(listener.accept()?.0, spec)
+    };
+    (0..spec.connections).map(accept).collect()
+}
+
 /// One connection.
-struct Stream {
+pub(super) struct Stream {
     socket: TcpStream,
     /// It never blocks, and its user tries again and again.
     spins: bool,
@@ -220,7 +225,16 @@ impl Stream {
         Ok(Self { socket, spins: false })
     }
 
-    fn set_spins(&mut self, spins: bool) -> Result<()> {
+    pub(super) const fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    /// Congestion control in force.
+    pub(super) fn congestion(&self) -> Option<String> {
+        sockopt::tcp_congestion(&self.socket).ok()
+    }
+
+    pub(super) fn set_spins(&mut self, spins: bool) -> Result<()> {
         if self.spins != spins {
             self.socket.set_nonblocking(spins)?;
             self.spins = spins;

@@ -82,8 +82,7 @@ impl Exchange {
     pub(crate) fn send(&mut self, lent: Option<Lent>) -> Result<()> {
         let octets = lent.map_or([0; MESSAGE], Lent::encode);
         self.messages.buffer().context("memory without a buffer")?.write_at(OUTBOX, &octets);
-        let op = SendOp::Send { solicited: false, invalidate: None };
-        self.end.post(SEND, op, self.messages.sge(OUTBOX, MESSAGE))?;
+        self.end.post(SEND, SendOp::SEND, self.messages.sge(OUTBOX, MESSAGE))?;
         self.end.wait(SEND, None).context("sending")?;
         Ok(())
     }

@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// Read depths of rping: one at a time.
 fn params() -> ConnectParams {
-    ConnectParams { private_data: Vec::new(), ird: 1, ord: 1 }
+    ConnectParams::new().ird(1).ord(1)
 }
 
 impl Args {

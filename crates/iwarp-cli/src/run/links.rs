@@ -23,6 +23,8 @@ pub(super) enum Content {
     Text(String),
     /// A library of these octets.
     Library(&'static [u8]),
+    /// A file that begins as so many octets of zero, and is written to.
+    Zeros(usize),
 }
 
 /// A directory that holds just these files; a name may have folders in it.
@@ -216,6 +218,7 @@ fn fill(directory: &Path, files: &[(String, Content)]) -> io::Result<()> {
             Content::Link(target) => symlink(target, path)?,
             Content::Text(text) => write(&path, text.as_bytes())?,
             Content::Library(octets) => write(&path, octets)?,
+            Content::Zeros(octets) => write(&path, &vec![0; *octets])?,
         }
     }
     Ok(())
@@ -233,6 +236,8 @@ fn holds(directory: &Path, files: &[(String, Content)]) -> bool {
             Content::Link(target) => fs::read_link(path).is_ok_and(|to| to == *target),
             Content::Text(text) => fs::read(path).is_ok_and(|found| found == text.as_bytes()),
             Content::Library(octets) => fs::read(path).is_ok_and(|found| found == *octets),
+            Content::Zeros(octets) => fs::symlink_metadata(path)
+                .is_ok_and(|it| it.is_file() && it.len() == *octets as u64),
         }
     })
 }

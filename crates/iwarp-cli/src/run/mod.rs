@@ -111,9 +111,6 @@ impl Switch {
     }
 }
 
-/// With which transports UCX may connect. By itself it sets its connections up by datagrams, which
-/// the device has not, and ends if it cannot.
-const UCX_TRANSPORTS: &str = "UCX_TLS";
 /// Exit statuses of commands that run others: env(1), nohup(1), timeout(1).
 const FAILED: u8 = 125;
 const CANNOT_RUN: u8 = 126;
@@ -166,9 +163,6 @@ fn prepare(args: &Args, located: &Located) -> Result<Command> {
     command.arg0(&args.program[0]).args(&args.program[1..]);
     command.env("LD_LIBRARY_PATH", in_front(libraries.directory(), "LD_LIBRARY_PATH"));
     command.envs(settings);
-    if env::var_os(UCX_TRANSPORTS).is_none() {
-        command.env(UCX_TRANSPORTS, "^ud,ud:aux");
-    }
     let mut preload = Vec::new();
     let bundled = is_on(args.bundled, bundled::by_default(located));
     if located.has_rpath() && !bundled {

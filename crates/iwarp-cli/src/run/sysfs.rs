@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use iwarp::{Gid, NamedDevice, Options, Personality};
+use iwarp::{COUNTER_NAMES, Gid, NamedDevice, Options, Personality};
 use iwarp_os::addr::{self, Interface, InterfaceAddr};
-use iwarp_os::guid;
+use iwarp_os::{board, guid};
 
 use super::links::{self, Content};
 
@@ -20,7 +20,8 @@ pub(super) fn tree(options: &Options) -> Result<PathBuf> {
     // Programs ask whether there is a connection manager, or want a character device that they may
     // open (UCX).
     tree.link("dev/infiniband/rdma_cm", "/dev/null");
-    for (place, device) in options.devices().iter().enumerate() {
+    tree.0.push(("counted/words".to_owned(), Content::Zeros(board::OCTETS)));
+    for (place, device) in options.visible_devices().iter().enumerate() {
         tree.link(format!("dev/infiniband/uverbs{place}"), "/dev/null");
         let mut table = addr::by_reach(&interfaces);
         if let Some(only) = &device.interface {
@@ -55,8 +56,8 @@ impl Tree {
     ) {
         let name = &device.name;
         let node_type = match personality {
-            Personality::Iwarp => "4: RNIC",
             Personality::Roce => "1: CA",
+            _ => "4: RNIC",
         };
         let interfaces = distinct(table);
         let hardware = format!("sys/devices/iwarp/{name}");
@@ -117,12 +118,13 @@ impl Tree {
         }
     }
 
-    /// What the kernel counts for an RDMA device is counted for the interfaces below it here.
+    /// What the kernel counts for an RDMA device is counted for the interfaces below it here, but
+    /// for what is RoCE's own: that all processes of this tree count, for all devices alike.
     fn counters(&mut self, device: &str, port: &str, interfaces: &[&Interface]) {
         for (kind, counter, divisor, counted) in COUNTED {
             let files: Vec<_> = interfaces
                 .iter()
-                .map(|interface| format!("/sys/class/net/{}/statistics/{counted}", interface.name))
+                .map(|interface| format!("/sys/class/net/{}/{counted}", interface.name))
                 .collect();
             let list = format!("{divisor}\n{}", files.join("\n"));
             self.text(format!("counted/{device}/ports/1/{kind}/{counter}"), &list);
@@ -134,6 +136,11 @@ impl Tree {
                 _ => self.text(format!("{port}/{kind}/{counter}"), "0"),
             }
         }
+        for (word, counter) in COUNTER_NAMES.iter().enumerate() {
+            let line = format!("1\n@{}", word * size_of::<u64>());
+            self.text(format!("counted/{device}/ports/1/hw_counters/{counter}"), &line);
+            self.text(format!("{port}/hw_counters/{counter}"), "0");
+        }
         for counter in ZERO {
             self.text(format!("{port}/counters/{counter}"), "0");
         }
@@ -141,33 +148,33 @@ impl Tree {
     }
 }
 
-/// Folder and name of a counter, the octets that it counts as one, and its name for an interface.
+/// Folder and name of a counter, the octets that it counts as one, and its file below an interface.
 ///
 /// Octets are words of four in `counters`, as InfiniBand has it (PortXmitData), and octets in
 /// `hw_counters`.
 const COUNTED: &[(&str, &str, u32, &str)] = &[
-    ("counters", "port_rcv_data", 4, "rx_bytes"),
-    ("counters", "port_xmit_data", 4, "tx_bytes"),
-    ("counters", "port_rcv_packets", 1, "rx_packets"),
-    ("counters", "port_xmit_packets", 1, "tx_packets"),
-    ("counters", "unicast_rcv_packets", 1, "rx_packets"),
-    ("counters", "unicast_xmit_packets", 1, "tx_packets"),
-    ("counters", "port_rcv_errors", 1, "rx_errors"),
-    ("counters", "port_xmit_discards", 1, "tx_dropped"),
-    ("hw_counters", "rx_bytes", 1, "rx_bytes"),
-    ("hw_counters", "tx_bytes", 1, "tx_bytes"),
-    ("hw_counters", "rx_pkts", 1, "rx_packets"),
-    ("hw_counters", "tx_pkts", 1, "tx_packets"),
+    ("counters", "port_rcv_data", 4, "statistics/rx_bytes"),
+    ("counters", "port_xmit_data", 4, "statistics/tx_bytes"),
+    ("counters", "port_rcv_packets", 1, "statistics/rx_packets"),
+    ("counters", "port_xmit_packets", 1, "statistics/tx_packets"),
+    ("counters", "unicast_rcv_packets", 1, "statistics/rx_packets"),
+    ("counters", "unicast_xmit_packets", 1, "statistics/tx_packets"),
+    ("counters", "multicast_rcv_packets", 1, "statistics/multicast"),
+    ("counters", "port_rcv_errors", 1, "statistics/rx_errors"),
+    ("counters", "port_xmit_discards", 1, "statistics/tx_dropped"),
+    ("counters", "link_downed", 1, "carrier_down_count"),
+    ("hw_counters", "rx_bytes", 1, "statistics/rx_bytes"),
+    ("hw_counters", "tx_bytes", 1, "statistics/tx_bytes"),
+    ("hw_counters", "rx_pkts", 1, "statistics/rx_packets"),
+    ("hw_counters", "tx_pkts", 1, "statistics/tx_packets"),
 ];
 
 /// Counters of InfiniBand's links, which nothing here increments.
 const ZERO: &[&str] = &[
     "VL15_dropped",
     "excessive_buffer_overrun_errors",
-    "link_downed",
     "link_error_recovery",
     "local_link_integrity_errors",
-    "multicast_rcv_packets",
     "multicast_xmit_packets",
     "port_rcv_constraint_errors",
     "port_rcv_remote_physical_errors",

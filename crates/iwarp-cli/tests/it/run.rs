@@ -127,17 +127,6 @@ fn a_program_finds_the_libraries_by_all_their_names() {
     }
 }
 
-/// UCX would set its connections up by datagrams.
-#[test]
-fn ucx_is_told_to_do_without_datagrams_unless_the_user_says_what_it_takes() {
-    let transports = |command: &mut Command| {
-        let output = command.args(["run", "sh", "-c", "echo $UCX_TLS"]).output();
-        stdout(&output.expect("the command runs")).trim().to_owned()
-    };
-    assert_eq!(transports(command(&[]).env_remove("UCX_TLS")), "^ud,ud:aux");
-    assert_eq!(transports(command(&[]).env("UCX_TLS", "tcp")), "tcp");
-}
-
 #[test]
 fn options_become_variables() {
     let script = "echo $IWARP_PERSONALITY $IWARP_CRC $IWARP_MARKERS $IWARP_LOG $IWARP_LINGER_MS";
@@ -480,6 +469,18 @@ fn counters_of_octets_are_in_words() {
     let numbers: Vec<u64> = text.lines().map(|line| line.parse().expect("a number")).collect();
     let [before, octets, after, later] = numbers[..] else { panic!("{text}{}", stderr(&output)) };
     assert!(before <= octets / 4 && octets / 4 <= after && octets <= later, "{text}");
+}
+
+/// Processes count on a file of the tree, the same for all runs that share it.
+#[test]
+fn counters_of_packets_are_what_processes_have_counted() {
+    let script = r"cd /sys/class/infiniband/counting/ports/1/hw_counters
+        printf '\007' | dd of=$IWARP_SYSFS/counted/words bs=1 seek=8 conv=notrunc status=none
+        cat rcvd_pkts /sys/class/infiniband/counting/ports/1/hw_counters/rcvd_pkts
+        ls | grep -c -x -e sent_pkts -e rx_icrc_encapsulated -e local_ack_timeout_err";
+    let output = run(&["--devices", "counting=lo", "--", "sh", "-c", script]);
+    // By a path from the folder it is the file that stands there for programs without the library.
+    assert_eq!(stdout(&output), "0\n7\n3\n", "{}", stderr(&output));
 }
 
 #[test]
