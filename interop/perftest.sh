@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 
 ROUNDS=${1:-7}
 IWARP=$(realpath "${IWARP:-target/release/iwarp}")
-LAB=iwarp-perftest-$$
+LAB=iwarp-$$-perftest
 WORK=$(mktemp -d)
 PERFTEST_PORT=18515
 QPERF_PORT=19765

@@ -199,6 +199,14 @@ fn a_counter_is_computed_when_it_is_opened() {
         let read = format!("getline line < \"{file}\"; print line");
         assert_eq!(text(&tree.run("awk", &[&format!("BEGIN {{ {read} }}")])), sum);
     }
+    // What all processes count on.
+    let words = [5_u64, 7, 1 << 40];
+    let octets: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    fs::write(tree.0.join("counted/words"), octets).expect("a file");
+    for (line, sum) in [("@8", "7\n"), ("@16\n@0", "1099511627781\n"), ("@24", "0\n")] {
+        fs::write(lists.join("port_rcv_data"), format!("1\n{line}\n")).expect("a file");
+        assert_eq!(text(&tree.run("cat", &[&file])), sum);
+    }
     let other = format!("/sys/class/infiniband/{counters}/port_rcv_errors");
     assert_eq!(text(&tree.run("cat", &[&other])), "0\n");
     // Who wants to write gets the file.

@@ -35,6 +35,7 @@ unsafe extern "C" {
     pub(super) fn getauxval(kind: c_ulong) -> c_ulong;
     pub(super) fn getenv(name: *const c_char) -> *mut c_char;
     pub(super) fn memmove(to: *mut c_void, from: *const c_void, length: usize) -> *mut c_void;
+    pub(super) fn pread(fd: c_int, to: *mut c_void, room: usize, at: c_long) -> isize;
     pub(super) fn pwrite(fd: c_int, from: *const c_void, length: usize, at: c_long) -> isize;
     pub(super) fn read(fd: c_int, to: *mut c_void, room: usize) -> isize;
     pub(super) fn strlen(text: *const c_char) -> usize;

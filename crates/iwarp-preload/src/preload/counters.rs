@@ -2,7 +2,8 @@
 //!
 //! Linux counts octets of an RDMA port in words of four, and those of a network interface one by
 //! one. So beside the tree there is, for each counter, a file with a number and, in lines of their
-//! own, the files of which it is the sum divided by that number.
+//! own, the files of which it is the sum divided by that number. A line `@8` stands for the number
+//! of eight octets at octet 8 of the file `words`, on which all processes count.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -130,12 +131,8 @@ fn evaluate(list: &[u8; LIST], length: usize) -> Option<u64> {
             // SAFETY: the line ends with a NUL, as octets behind the list are zero.
             divisor = Some(unsafe { number(line) });
         } else {
-            let mut text = [0; NUMBER];
-            // SAFETY: a string, and room for so many.
-            if unsafe { read_file(line, text.as_mut_ptr(), NUMBER - 1) }.is_some() {
-                // SAFETY: its last octet is zero still.
-                sum = sum.wrapping_add(unsafe { number(text.as_ptr()) });
-            }
+            // SAFETY: a string.
+            sum = sum.wrapping_add(unsafe { part(line) });
         }
         // SAFETY: as above.
         while unsafe { lines.as_ptr().add(at).read() } != 0 {
@@ -144,6 +141,45 @@ fn evaluate(list: &[u8; LIST], length: usize) -> Option<u64> {
         at = at.wrapping_add(1);
     }
     sum.checked_div(divisor?)
+}
+
+/// The number that a line stands for; 0 where there is none.
+///
+/// # Safety
+///
+/// It is a string.
+unsafe fn part(line: *const u8) -> u64 {
+    // SAFETY: a string has a first octet.
+    if unsafe { line.read() } == b'@' {
+        // SAFETY: the rest of the string.
+        return word(unsafe { number(line.wrapping_add(1)) }).unwrap_or(0);
+    }
+    let mut text = [0; NUMBER];
+    // SAFETY: a string, and room for so many.
+    match unsafe { read_file(line, text.as_mut_ptr(), NUMBER - 1) } {
+        // SAFETY: its last octet is zero still.
+        Some(_) => unsafe { number(text.as_ptr()) },
+        None => 0,
+    }
+}
+
+/// The number at an octet of the file that all processes count on.
+fn word(at: u64) -> Option<u64> {
+    let mut path = core::mem::MaybeUninit::<[u8; 2 * c::PATH_MAX]>::uninit();
+    let (start, room) = (path.as_mut_ptr().cast::<u8>(), 2 * c::PATH_MAX);
+    // SAFETY: two strings, into the room that there is.
+    unsafe {
+        let end = append(start, 0, room, tree()?.0)?;
+        append(start, end, room, c"/counted/words".as_ptr().cast())?;
+    }
+    // SAFETY: a string.
+    let fd = unsafe { open_file(start) }?;
+    let mut octets = [0_u8; 8];
+    // SAFETY: so many octets.
+    let read = unsafe { c::pread(fd, octets.as_mut_ptr().cast(), 8, at.try_into().ok()?) };
+    // SAFETY: just opened.
+    unsafe { c::close(fd) };
+    (read == 8).then_some(u64::from_ne_bytes(octets))
 }
 
 /// The number that a string begins with.
@@ -170,15 +206,23 @@ unsafe fn number(mut text: *const u8) -> u64 {
 ///
 /// `path` is a string, and `to` has `room` octets.
 unsafe fn read_file(path: *const u8, to: *mut u8, room: usize) -> Option<usize> {
-    let flags = c::O_RDONLY | c::O_CLOEXEC;
-    // SAFETY: the system call reads a string.
-    let fd = unsafe { c::syscall(c::SYS_OPENAT, c::AT_FDCWD, path, flags, 0) };
-    let fd = c_int::try_from(fd).ok().filter(|fd| *fd >= 0)?;
+    // SAFETY: the caller's promise.
+    let fd = unsafe { open_file(path) }?;
     // SAFETY: the caller's promise.
     let read = unsafe { c::read(fd, to.cast(), room) };
     // SAFETY: just opened.
     unsafe { c::close(fd) };
     usize::try_from(read).ok()
+}
+
+/// # Safety
+///
+/// `path` is a string.
+unsafe fn open_file(path: *const u8) -> Option<c_int> {
+    let flags = c::O_RDONLY | c::O_CLOEXEC;
+    // SAFETY: the system call reads a string.
+    let fd = unsafe { c::syscall(c::SYS_OPENAT, c::AT_FDCWD, path, flags, 0) };
+    c_int::try_from(fd).ok().filter(|fd| *fd >= 0)
 }
 
 /// A file in memory that holds the number as the kernel writes it.
