@@ -31,6 +31,11 @@ pub(crate) const TOOLS: &[Tool] = &[
     },
     Tool { program: "tcpdump", package: "tcpdump", steps: &["test", "e2e"] },
     Tool { program: "tshark", package: "tshark", steps: &["test", "e2e"] },
+    Tool {
+        program: "/usr/lib/python3/dist-packages/scapy/contrib/roce.py",
+        package: "python3-scapy",
+        steps: &["test"],
+    },
     Tool { program: "valgrind", package: "valgrind", steps: &["instructions"] },
     Tool {
         program: "setpriv",

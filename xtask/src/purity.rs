@@ -1,11 +1,11 @@
-//! The vocabulary and the protocol are `no_std` and without unsafe code, and without their default
+//! The vocabulary and the protocols are `no_std` and without unsafe code, and without their default
 //! features (which let the CRC ask the CPU what it can do) nothing they depend on uses std either.
 //!
 //! A target without std would show it best, but a toolchain seldom has one installed. What the
 //! compiler noted in the built crate shows it as well: the list of crates it refers to, through
 //! all its dependencies, may have `core` and `alloc` in it, not `std`.
 //!
-//! The library names its transport in one file only, so that everything else works over any.
+//! The library names each of its transports in one file only, so that everything else works over any.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::{messages, shell};
 
-const CRATES: [&str; 2] = ["iwarp-types", "iwarp-proto"];
+const CRATES: [&str; 3] = ["iwarp-types", "iwarp-proto", "iwarp-roce"];
 const HEAD: [&str; 2] = ["#![no_std]", "#![forbid(unsafe_code)]"];
 
 /// Whether there is something to check.
@@ -22,8 +22,10 @@ pub(crate) fn subject() -> PathBuf {
     head_of(CRATES[0])
 }
 
-/// The only file of the library that names the system's sockets.
-const TRANSPORT: &str = "port/tcp.rs";
+/// The only files of the library that name the system's sockets of a kind, each with words that are in
+/// the names of its types, ours or std's. Comments may speak of either.
+const TRANSPORTS: [(&str, &[&str]); 2] =
+    [("port/tcp.rs", &["Tcp"]), ("port/udp.rs", &["Udp", "DatagramSocket"])];
 
 /// Checks the heads of the crates, what the built crates refer to, and which file names the
 /// transport.
@@ -36,12 +38,14 @@ fn check_transport() -> Result<()> {
     let library = shell::root().join("crates/iwarp/src");
     let mut files = Vec::new();
     sources(&library, &mut files)?;
-    if !files.iter().any(|path| path.ends_with(TRANSPORT)) {
-        bail!("there is no {TRANSPORT} below {}", library.display());
-    }
-    for path in files.iter().filter(|path| !path.ends_with(TRANSPORT)) {
-        if let Some(line) = names_transport(&fs::read_to_string(path)?) {
-            bail!("{}:{line} names the transport, as only {TRANSPORT} may", path.display());
+    for (transport, words) in TRANSPORTS {
+        if !files.iter().any(|path| path.ends_with(transport)) {
+            bail!("there is no {transport} below {}", library.display());
+        }
+        for path in files.iter().filter(|path| !path.ends_with(transport)) {
+            if let Some(line) = names_transport(&fs::read_to_string(path)?, words) {
+                bail!("{}:{line} names the transport, as only {transport} may", path.display());
+            }
         }
     }
     Ok(())
@@ -60,9 +64,10 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// The first line that names a type of TCP's, ours or std's. Comments may speak of TCP.
-fn names_transport(source: &str) -> Option<usize> {
-    source.lines().position(|line| line.contains("Tcp")).map(|place| place + 1)
+/// The first line with one of the words.
+fn names_transport(source: &str, words: &[&str]) -> Option<usize> {
+    let names = |line: &str| words.iter().any(|word| line.contains(word));
+    source.lines().position(names).map(|place| place + 1)
 }
 
 fn head_of(name: &str) -> PathBuf {
@@ -134,8 +139,11 @@ mod tests {
 
     #[test]
     fn the_transport_is_found_where_it_is_named() {
-        assert_eq!(names_transport("// Over TCP.\nuse crate::port::Port;"), None);
-        assert_eq!(names_transport("use std::io;\nuse std::net::TcpStream;"), Some(2));
+        let [tcp, udp] = super::TRANSPORTS.map(|(_, words)| words);
+        assert_eq!(names_transport("// Over TCP.\nuse crate::port::Port;", tcp), None);
+        assert_eq!(names_transport("use std::io;\nuse std::net::TcpStream;", tcp), Some(2));
+        assert_eq!(names_transport("use std::net::TcpStream; // Over UDP.", udp), None);
+        assert_eq!(names_transport("use iwarp_os::DatagramSocket;", udp), Some(1));
     }
 
     #[test]

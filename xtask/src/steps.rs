@@ -127,7 +127,7 @@ pub(crate) const ALL: &[Step] = &[
     },
     Step {
         name: "sim",
-        about: "the simulator: protocol core, and the whole library",
+        about: "the simulator: protocol core, the whole library, and RoCE",
         absent: || absent_file(path("crates/iwarp-sim/src/main.rs")),
         run: sim,
     },
@@ -262,8 +262,9 @@ fn sim(settings: &Settings) -> Result<Outcome> {
     let with = ["run", "--release", "--package", "iwarp-sim", "--features", "flaws", "--"];
     shell::run(shell::cargo(with).args(["--seeds", &seeds, "--steps", &steps]))?;
     shell::run(shell::cargo(with).args(["--engine", "--seeds", &seeds]))?;
+    shell::run(shell::cargo(with).args(["--roce", "--seeds", &seeds]))?;
     Ok(Outcome::Passed(format!(
-        "{seeds} seeds of the protocol core, {steps} steps each, and of the whole library"
+        "{seeds} seeds of the protocol core, {steps} steps each, of the whole library, and of RoCE"
     )))
 }
 

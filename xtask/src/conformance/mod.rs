@@ -1,4 +1,4 @@
-//! `cargo xtask conformance`: which tests cover which requirement of the RFCs.
+//! `cargo xtask conformance`: which tests cover which requirement of the RFCs, and of RoCE v2.
 //!
 //! `conformance/requirements.csv` numbers the requirements, `conformance/exceptions.csv` gives
 //! the reason why one has no test, and tests name what they cover in a comment. Together they make
@@ -30,6 +30,9 @@ pub(crate) struct Args {
     /// Also fail when conformance/REPORT.md is not what would be written
     #[arg(long, conflicts_with = "write")]
     check: bool,
+    /// Take the lines out of conformance/exceptions.csv whose requirement is covered
+    #[arg(long, conflicts_with = "check")]
+    prune: bool,
     /// List every requirement that has neither test nor reason, not only the binding ones
     #[arg(long)]
     open: bool,
@@ -56,6 +59,9 @@ struct Comparison {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.prune {
+        println!("took out {} lines", prune()?);
+    }
     let comparison = compare()?;
     if args.write {
         fs::write(report_file(), report::render(&comparison))?;
@@ -93,6 +99,16 @@ fn finish(mut comparison: Comparison, with_report: bool) -> Result<String> {
         eprintln!("conformance: {problem}");
     }
     bail!("{} conformance problems; {summary}", comparison.problems.len());
+}
+
+/// Takes out the exceptions for single requirements that tests cover by now, and says how many.
+fn prune() -> Result<usize> {
+    let file = dir().join("exceptions.csv");
+    let covers = scan::tree(&shell::root())?.covers;
+    let before = fs::read_to_string(&file)?;
+    let after = table::without(&before, |id| covers.iter().any(|cover| cover.id == id));
+    fs::write(&file, &after)?;
+    Ok(before.lines().count() - after.lines().count())
 }
 
 fn dir() -> PathBuf {

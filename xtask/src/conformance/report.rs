@@ -52,6 +52,7 @@ fn render_rows(comparison: &Comparison, out: &mut String) {
     for document in documents {
         let title = match document {
             "hilland" => "Verbs draft (draft-hilland-rddp-verbs-00)".to_owned(),
+            "ROCE" => "RoCE v2 (from public sources and what peers do)".to_owned(),
             number => format!("RFC {number}"),
         };
         let _ = writeln!(out, "\n## {title}\n");

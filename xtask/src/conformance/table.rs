@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 pub(super) struct Requirement {
     /// Such as `MPA-5044-4.2-01`.
     pub(super) id: String,
-    /// The RFC's number.
+    /// The RFC's number, or a name.
     pub(super) document: String,
     /// `MUST`, `MUST NOT`, `SHOULD`, `SHOULD NOT`, `MAY`; `DEF` for a definition without a
     /// keyword, `low` for a keyword in lower case.
@@ -60,6 +60,12 @@ pub(super) fn exceptions(file: &Path) -> Result<Vec<Exception>> {
     Ok(read(file)?.into_iter().map(row).collect())
 }
 
+/// The text of `exceptions.csv` without the lines of these ids. A line is a row.
+pub(super) fn without(text: &str, is_covered: impl Fn(&str) -> bool) -> String {
+    let stays = |line: &&str| line.split_once(',').is_none_or(|(id, _)| !is_covered(id));
+    text.lines().filter(stays).flat_map(|line| [line, "\n"]).collect()
+}
+
 fn read<const N: usize>(file: &Path) -> Result<Vec<[String; N]>> {
     let mut reader = csv::Reader::from_path(file).with_context(|| format!("{}", file.display()))?;
     let mut rows = Vec::new();
@@ -70,4 +76,17 @@ fn read<const N: usize>(file: &Path) -> Result<Vec<[String; N]>> {
         rows.push(row.with_context(|| format!("{}: not {N} columns", file.display()))?);
     }
     Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without;
+
+    #[test]
+    fn lines_of_covered_requirements_go() {
+        let text = "id,reason\nA-1,\"because, and so\"\nA-2,never\nB-*,any\n";
+        let left = without(text, |id| ["A-2", "B-1"].contains(&id));
+        assert_eq!(left, "id,reason\nA-1,\"because, and so\"\nB-*,any\n");
+        assert_eq!(without(text, |_| false), text);
+    }
 }

@@ -15,8 +15,9 @@ use anyhow::{Result, bail};
 use crate::shell;
 use graph::Graph;
 
-/// A crate and its layers, the lowest first; names of modules that it does not have do no harm. A module has the layer of the longest name here that
-/// its path begins with; the root of the crate is above all of them.
+/// A crate and its layers, the lowest first; names of modules that it does not have do no harm. A
+/// module has the layer of the longest name here that its path begins with; the root of the crate
+/// is above all of them.
 ///
 /// Files of one layer may name each other in a circle. Where it was worth undoing that, `linear` is
 /// the layer, and what follows are the only ones in it that may still.
@@ -26,16 +27,27 @@ struct Crate {
     linear: Option<(&'static str, &'static [&'static str])>,
 }
 
-const CRATES: [Crate; 3] = [
+const CRATES: [Crate; 4] = [
     Crate {
         name: "iwarp-proto",
         layers: &[&["types"], &["mpa"], &["ddp"], &["rdmap"], &["qp"]],
         linear: None,
     },
     Crate {
+        name: "iwarp-roce",
+        layers: &[
+            &["wire"],
+            &["config", "core", "payload", "probe"],
+            &["work"],
+            &["rc", "uc", "ud", "cm"],
+            &["qp"],
+        ],
+        linear: None,
+    },
+    Crate {
         name: "iwarp",
         layers: &[
-            &["report", "flaw", "wire"],
+            &["report", "flaw", "wire", "setters"],
             &["port"],
             &["engine"],
             &["startup"],
@@ -48,7 +60,7 @@ const CRATES: [Crate; 3] = [
         // whose polls drive groups. A call through a trait for each poll would undo it.
         linear: Some((
             "engine",
-            &["engine::cq", "engine::endpoint", "engine::group", "engine::link"],
+            &["engine::cq", "engine::endpoint", "engine::group", "engine::link", "engine::mux"],
         )),
     },
     Crate {

@@ -209,7 +209,7 @@ those that are quick to install, and fails when something here does not work.
 client and a server, the server's is the same without the address. The commands are short on
 purpose: they show that a program works, not how fast it is. Success is an exit status of 0 of both
 processes, and where there is something to see, the right output. *Says no*: what the device cannot
-do, because RC is all that iWARP has, fails at once with the program's own error message. *Is told*:
+do fails at once with the program's own error message. *Is told*:
 a client that has lost its server fails within a second where that was killed, and within 30 s where
 nothing is heard of it any more (10 s where the program sets the queue pair's timeout).
 

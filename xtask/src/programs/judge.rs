@@ -13,6 +13,10 @@ use super::table::{Expect, Loss, Place, Row};
 /// How long a program may take to say no.
 const AT_ONCE: Duration = Duration::from_secs(8);
 
+/// Lines of what a program says that are shown where it fails: so many of its first, and of its
+/// last.
+const SHOWN: usize = 25;
+
 /// Runs both commands of a row.
 ///
 /// # Errors
@@ -32,7 +36,11 @@ pub(crate) fn run(lane: &Lane, row: &Row, place: Place) -> Result<()> {
             let said = fs::read(file).unwrap_or_default();
             let said = String::from_utf8_lossy(&said).into_owned();
             let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
-            for line in &lines[lines.len().saturating_sub(12)..] {
+            // A complaint comes first where the rest is kept in a buffer until the program ends.
+            for line in &lines[..lines.len().min(SHOWN)] {
+                text.push_str(&format!("\n    {who}: {line}"));
+            }
+            for line in &lines[lines.len().saturating_sub(SHOWN).max(SHOWN.min(lines.len()))..] {
                 text.push_str(&format!("\n    {who}: {line}"));
             }
         }

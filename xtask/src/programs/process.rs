@@ -11,6 +11,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 /// Octets that no program sends before it is at work.
 const AT_WORK: u64 = 50_000_000;
+/// RoCE v2's UDP port.
+pub(super) const ROCE: u16 = 4791;
 /// How often is looked whether something is so.
 pub(super) const LOOK: Duration = Duration::from_millis(4);
 
@@ -18,17 +20,22 @@ pub(super) const LOOK: Duration = Duration::from_millis(4);
 pub(crate) struct Process(pub(crate) Child);
 
 impl Process {
-    /// Waits until the server listens at `port` of its host.
+    /// Waits until the server listens at `port` of its host; where that is RoCE v2's, by UDP.
     pub(crate) fn listens(&mut self, port: u16, deadline: Instant) -> Result<()> {
         // Local address and port are the second word, the state the fourth; 0A is LISTEN
-        // (proc_net_tcp.txt of the kernel).
+        // (proc_net_tcp.txt of the kernel), and 07 a UDP socket without a peer.
+        let (files, state) = match port {
+            ROCE => (["net/udp", "net/udp6"], "07"),
+            _ => (["net/tcp", "net/tcp6"], "0A"),
+        };
         let suffix = format!(":{port:04X}");
         let listening = |line: &str| {
             let mut words = line.split_whitespace().skip(1);
-            words.next().is_some_and(|local| local.ends_with(&suffix)) && words.nth(1) == Some("0A")
+            words.next().is_some_and(|local| local.ends_with(&suffix))
+                && words.nth(1) == Some(state)
         };
         loop {
-            let tables = ["net/tcp", "net/tcp6"].map(|file| self.proc().join(file));
+            let tables = files.map(|file| self.proc().join(file));
             let read = |table| fs::read_to_string(table).unwrap_or_default();
             if self.has_arrived()
                 && tables.into_iter().any(|table| read(table).lines().any(listening))

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::crate_rows;
 use super::lab::Side;
+use super::process::ROCE;
 
 /// A line of the matrix.
 #[derive(Clone, Debug)]
@@ -145,6 +146,10 @@ fn ibverbs_utils() -> Vec<Row> {
     for options in ["-g 0", "-g 0 -e", "", "-g 0 -c -q 4"] {
         rows.push(same(&format!("ibv_srq_pingpong {options}"), 18515).shows("iters in"));
     }
+    for program in ["ibv_ud_pingpong -g 0", "ibv_ud_pingpong -g 0 -e", "ibv_uc_pingpong -g 0"] {
+        rows.push(same(program, 18515).shows("iters in"));
+        rows.push(same(program, 18515).iwarp().shows("iters in"));
+    }
     rows
 }
 
@@ -168,6 +173,16 @@ fn rdmacm_utils() -> Vec<Row> {
         pair("ucmatose -a 10", "ucmatose -s SERVER -a 10", 7471).shows("return status 0"),
         pair("rdma_server", "rdma_client -s SERVER", 7471).shows("rdma_client: end 0"),
         pair("rdma_xserver", "rdma_xclient -s SERVER", 7471).shows("rdma_xclient: end 0"),
+        datagrams("udaddy", "udaddy -s SERVER").shows("return status 0").fast(),
+        datagrams("udaddy", "udaddy -s SERVER").iwarp().shows("return status 0"),
+        datagrams("udaddy -c 3 -C 20 -S 1000", "udaddy -s SERVER -c 3 -C 20 -S 1000"),
+        datagrams("mckey -m 239.7.18.1 -b SERVER", "mckey -m 239.7.18.1 -b CLIENT -s")
+            .only(NETWORK)
+            .shows("return status 0"),
+        datagrams("mckey -m 239.7.18.1 -b SERVER", "mckey -m 239.7.18.1 -b CLIENT -s")
+            .only(NETWORK)
+            .iwarp()
+            .shows("return status 0"),
         pair("cmtime -c 50", "cmtime -s SERVER -c 50", 7471).shows("disconnect").stays(),
     ]
 }
@@ -215,6 +230,12 @@ fn perftest() -> Vec<Row> {
     let counting = same("ib_write_bw -n 200 -W counters/port_xmit_packets", 18515).sysfs();
     rows.push(counting.only(NETWORK).shows("port_xmit_packets="));
     rows.push(same("ib_send_bw -l 8 -n 200", 18515));
+    for program in ["ib_send_bw -c UD", "ib_send_bw -c UD -b", "ib_send_lat -c UD"] {
+        rows.push(same(&format!("{program} -n 200"), 18515));
+    }
+    for program in ["ib_send_bw", "ib_send_lat", "ib_write_bw", "ib_write_lat"] {
+        rows.push(same(&format!("{program} -c UC -n 200"), 18515));
+    }
     for program in ["ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_atomic_lat"] {
         rows.push(same(&format!("{program} -n 200"), 18515).iwarp());
         rows.push(same(&format!("{program} -n 200 -R"), 18515).iwarp().only(NETWORK));
@@ -264,6 +285,11 @@ fn libfabric() -> Vec<Row> {
         pingpong("-p verbs -e msg -c -I 50").iwarp().shows("50"),
         pingpong("-p verbs;ofi_rxm -e rdm -c -I 50").shows("50"),
         pingpong("-p verbs;ofi_rxm -e rdm -m tagged -S 1048576 -I 20").shows("20"),
+        alone("fi_info -p verbs").shows("FI_PROTO_IB_UD"),
+        pingpong("-p verbs -e dgram -c -I 50").shows("50"),
+        pingpong("-p verbs;ofi_rxd -e rdm -c -I 50").shows("50"),
+        pingpong("-e dgram -I 50").shows("50"),
+        pingpong("-I 50").shows("50"),
     ]
 }
 
@@ -280,10 +306,26 @@ fn ucx() -> Vec<Row> {
         let command = format!("ucx_perftest -d roce0:1 -x rc_verbs -n 1000 -t {test}{size}");
         rows.push(pair(&command, &format!("{command} SERVER"), 13337).sysfs());
     }
+    for test in ["am_lat", "am_bw"] {
+        let command = format!("ucx_perftest -d roce0:1 -x ud_verbs -n 1000 -t {test}");
+        rows.push(pair(&command, &format!("{command} SERVER"), 13337).sysfs());
+    }
+    // All transports that the device has, as UCX sets them up and picks them; it connects by UD. To
+    // it both hosts are one, so it is told to leave the memory alone that they share.
+    let tests = "tag_lat tag_bw tag_sync_lat ucp_put_lat ucp_put_bw ucp_get ucp_add ucp_fadd ucp_swap \
+        ucp_cswap stream_lat stream_bw ucp_am_lat ucp_am_bw";
+    for test in tests.split_whitespace() {
+        let server = "env UCX_TLS=ib,self UCX_LOG_LEVEL=info ucx_perftest";
+        let client = format!("{server} SERVER -n 500 -t {test}");
+        rows.push(pair(server, &client, 13337).sysfs().shows("rc_verbs/roce0:1"));
+    }
+    let plain = pair("ucx_perftest", "ucx_perftest SERVER -n 500 -t tag_lat", 13337);
+    rows.push(plain.sysfs().shows("Final:"));
     // A port for each: UCX cannot listen where connections linger. Its connection manager over TCP
-    // needs that transport to begin with, then it takes the fastest.
+    // needs that transport to begin with, then it takes the fastest. Left to itself it would listen
+    // by both at one port, where a device of ours listens by TCP, too.
     let mut port = 13_400;
-    for (cm, transports) in [("tcp", "rc_verbs,tcp"), ("rdmacm", "rc_verbs")] {
+    for (cm, transports) in [("tcp", "rc_verbs,tcp"), ("rdmacm", "rc_verbs"), ("rdmacm", "all")] {
         for kind in ["stream", "tag", "am"] {
             port += 1;
             let command = format!(
@@ -337,19 +379,7 @@ fn lost() -> Vec<Row> {
 }
 
 fn refused() -> Vec<Row> {
-    vec![
-        alone("udaddy -s SERVER").refused("not supported"),
-        alone("mckey -m 224.0.0.1 -b SERVER").refused("not supported"),
-        alone("ibv_ud_pingpong -g 0").refused("Failed to modify QP to INIT"),
-        alone("ibv_ud_pingpong -g 0").iwarp().refused("Couldn't create QP"),
-        alone("ibv_uc_pingpong -g 0").refused("Couldn't create QP"),
-        alone("ibv_xsrq_pingpong -g 0").refused("XRC"),
-        same("ib_send_bw -c UD", 18515).refused("Failed to modify QP"),
-        same("ib_send_bw -c UD", 18515).iwarp().refused("Failed to create QP"),
-        alone("udaddy -s SERVER").iwarp().refused("not supported"),
-        alone("env UCX_TLS=ud_verbs ucp_client_server -p 13411").sysfs().refused("no datagram"),
-        same("ib_write_bw -c UC", 18515).refused("Failed to create QP"),
-    ]
+    vec![alone("ibv_xsrq_pingpong -g 0").refused("XRC")]
 }
 
 /// A command by itself.
@@ -377,6 +407,11 @@ fn tidy(command: &str) -> String {
 /// A server, and a client when it listens.
 pub(super) fn pair(server: &str, client: &str, port: u16) -> Row {
     Row { server: tidy(server), port, places: EVERYWHERE, ..alone(client) }
+}
+
+/// A server of datagrams, and a client when it has RoCE v2's port.
+fn datagrams(server: &str, client: &str) -> Row {
+    pair(server, client, ROCE)
 }
 
 /// One command for both ends; the client's ends with the name of the server.

@@ -10,6 +10,7 @@ mod episode;
 mod faults;
 mod plan;
 mod resident;
+mod rough;
 mod table;
 mod traffic;
 mod watch;
@@ -17,8 +18,8 @@ mod wire;
 
 use std::fs;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -34,6 +35,7 @@ use episode::Stage;
 use plan::Episode;
 use resident::Resident;
 use table::Table;
+use watch::Watch;
 use wire::Wire;
 
 #[derive(clap::Args)]
@@ -53,6 +55,12 @@ pub(crate) struct Args {
     /// List the episodes that would come first, and exit
     #[arg(long, value_name = "NUMBER")]
     list: Option<usize>,
+    /// RC over RoCE v2 instead, while packets are lost, overtaken and repeated all the time
+    #[arg(long, conflicts_with_all = ["only", "list", "lanes"])]
+    roce: bool,
+    /// With --roce: so many of a hundred are lost, as many overtaken, as many repeated
+    #[arg(long, default_value_t = 5, requires = "roce")]
+    percent: u64,
     /// Take the last release build as it is
     #[arg(long)]
     no_build: bool,
@@ -82,7 +90,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         dist::build()?;
     }
     let length = Duration::from_secs_f64(args.minutes * 60.0);
-    soak(seed, args.lanes, length, args.only.as_deref()).map(|said| println!("\n{said}"))
+    let said = match args.roce {
+        true => rough::run(seed, args.percent, length),
+        false => soak(seed, args.lanes, length, args.only.as_deref()),
+    };
+    said.map(|said| println!("\n{said}"))
 }
 
 /// What the step of `cargo xtask test` does: the same episodes every time, so that no change fails
@@ -110,22 +122,14 @@ fn soak(seed: u64, lanes: usize, length: Duration, only: Option<&str>) -> Result
         .map(|(server, personality)| Resident::client(&lab.lanes[0], server, personality))
         .collect::<Result<_>>()?;
     let burners = burn(&lab, seed)?;
-    let watches: Vec<_> =
-        servers.iter().flatten().chain(&clients).map(Resident::shared_watch).collect();
+    let watches = shared_watches(servers.iter().flatten().chain(&clients));
 
     let table = Mutex::new(Table::default());
     let deadline = Instant::now() + length;
     let over = AtomicBool::new(false);
     let results: Vec<Result<()>> = thread::scope(|scope| {
         let (table, over) = (&table, &over);
-        scope.spawn(move || {
-            while !over.load(Ordering::Relaxed) {
-                for watch in &watches {
-                    watch.lock().expect("not poisoned").look();
-                }
-                thread::sleep(Duration::from_secs(1));
-            }
-        });
+        scope.spawn(move || Watch::look_at(&watches, over));
         // The first lane has no episodes.
         let stormy = lab.lanes.iter().zip(&wires).zip(&mut servers).enumerate().skip(1);
         let running: Vec<_> = stormy
@@ -148,6 +152,11 @@ fn soak(seed: u64, lanes: usize, length: Duration, only: Option<&str>) -> Result
     let table = table.into_inner().expect("not poisoned");
     results.into_iter().collect::<Result<()>>()?;
     conclude(table, servers, clients, wires)
+}
+
+/// For the thread that looks at all of them.
+fn shared_watches<'a>(all: impl Iterator<Item = &'a Resident>) -> Vec<Arc<Mutex<Watch>>> {
+    all.map(Resident::shared_watch).collect()
 }
 
 /// Servers of both kinds that have served a client.

@@ -16,6 +16,10 @@ use crate::programs::lab::{Lane, Side};
 use crate::programs::process::Process;
 use crate::programs::table::{Personality, Place};
 
+/// Of connections that speak RoCE v2 on a network that loses packets: an answer is waited for 33 ms
+/// at first (`RDMA_OPTION_ID_ACK_TIMEOUT`), so that most of the time packets are on their way.
+pub(super) const ROUGH: [(&str, &str); 2] = [("IWARP_WIRE", "roce"), ("ACK_TIMEOUT", "13")];
+
 /// Lines besides those for connections that are too many.
 const CHATTER: usize = 2000;
 
@@ -35,7 +39,8 @@ impl Resident {
         let port = if personality == Personality::Roce { 7002 } else { 7001 };
         let name = format!("lane {number}, {personality:?} server");
         let command = format!("traffic serve SERVER {port}");
-        let mut server = Self::start(lane, name, port, personality, Side::Server, &command)?;
+        let mut server =
+            Self::start(lane, name, port, personality, Side::Server, &SILENCE, &command)?;
         server.process.listens(port, Instant::now() + Duration::from_secs(20))?;
         Ok(server)
     }
@@ -44,7 +49,30 @@ impl Resident {
     pub(super) fn client(lane: &Lane, to: &Self, personality: Personality) -> Result<Self> {
         let name = to.name.replace("server", "client");
         let command = format!("traffic ask SERVER {} 1 3000 1 again", to.port);
-        Self::start(lane, name, to.port, personality, Side::Client, &command)
+        Self::start(lane, name, to.port, personality, Side::Client, &SILENCE, &command)
+    }
+
+    /// Starts a server of connections that speak RoCE v2. It listens when this returns.
+    pub(super) fn rough_server(lane: &Lane) -> Result<Self> {
+        let (name, port, kind) = ("server".to_owned(), 7002, Personality::Roce);
+        let command = format!("traffic serve SERVER {port}");
+        let mut server = Self::start(lane, name, port, kind, Side::Server, &ROUGH, &command)?;
+        let deadline = Instant::now() + Duration::from_secs(20);
+        // There is no port of TCP to look at.
+        while !server.text().contains("listening") {
+            ensure!(server.has_ended().is_none(), "no server:\n{}", server.text());
+            ensure!(Instant::now() < deadline, "the server does not listen:\n{}", server.text());
+            thread::sleep(Duration::from_millis(50));
+        }
+        Ok(server)
+    }
+
+    /// Starts a client of it, which connects on two threads again and again.
+    pub(super) fn rough_client(lane: &Lane, to: &Self, number: usize, seed: u64) -> Result<Self> {
+        let name = format!("client {number}");
+        let seed = seed.wrapping_add((number as u64) << 32);
+        let command = format!("traffic ask SERVER {} {seed} 100 2 again", to.port);
+        Self::start(lane, name, to.port, Personality::Roce, Side::Client, &ROUGH, &command)
     }
 
     fn start(
@@ -53,11 +81,12 @@ impl Resident {
         port: u16,
         personality: Personality,
         side: Side,
+        environment: &[(&str, &str)],
         text: &str,
     ) -> Result<Self> {
-        let output = lane.directory().join(format!("resident-{side:?}-{port}.txt"));
+        let output = lane.directory().join(format!("resident-{name}.txt").replace([' ', ','], "-"));
         let mut command = lane.command(side);
-        command.envs(SILENCE);
+        command.envs(environment.iter().copied());
         lane.run_with(&mut command, personality, false, Place::Network, text);
         let process = Process(lane.spawn(&mut command, &output).context(name.clone())?);
         let watch = Arc::new(Mutex::new(Watch::new(process.0.id())));

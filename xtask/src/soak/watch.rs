@@ -2,6 +2,9 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// The resources that a process holds at a moment.
@@ -42,6 +45,16 @@ impl Watch {
         let sample = look(&Path::new("/proc").join(self.pid.to_string()), self.start.elapsed())?;
         self.samples.push(sample);
         Some(sample)
+    }
+
+    /// Looks at all of them each second, until it is over.
+    pub(super) fn look_at(all: &[Arc<Mutex<Self>>], over: &AtomicBool) {
+        while !over.load(Ordering::Relaxed) {
+            for watch in all {
+                watch.lock().expect("not poisoned").look();
+            }
+            thread::sleep(Duration::from_secs(1));
+        }
     }
 
     /// Whether the last samples hold the same.

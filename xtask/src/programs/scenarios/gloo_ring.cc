@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <unistd.h>
+
 #include <gloo/allreduce_halving_doubling.h>
 #include <gloo/allreduce_ring.h>
 #include <gloo/allreduce_ring_chunked.h>
@@ -70,6 +72,10 @@ int main(int, char **argv)
 	store.set("done" + std::to_string(rank), {1});
 	for (int other = 0; other < size; other++)
 		store.wait({"done" + std::to_string(other)});
-	// The context is not destroyed either: ~Pair may wait for ever (docs/suites.md).
-	exit(0);
+	// Nobody leaves at all: gloo's thread ends the process where receives are flushed, as they are
+	// when the first peer has left. And ~Pair may wait for ever (docs/suites.md).
+	printf("rank %d: done\n", rank);
+	fflush(stdout);
+	for (;;)
+		pause();
 }

@@ -9,14 +9,16 @@ from lab import CLIENT, DEVICE, PLACE, SERVER, WHEELS, Program, check, compared,
 
 RANKS = 4
 PREFIX = f"{WHEELS}/local"
-# TCP is for the first messages, with which UCX sets up the others. That connections can be made by
-# datagrams is what UCX tries otherwise, and then ends.
-UCX = {"UCX_TLS": "rc_verbs,tcp,self", "UCX_LOG_LEVEL": "info", "UCX_PROTO_INFO": "y"}
+# TCP is for the first messages, with which UCX sets up the others; left to itself it sets them up by
+# datagrams, and processes of one host share memory beside.
+PLAIN = {"UCX_LOG_LEVEL": "info", "UCX_PROTO_INFO": "y"}
+UCX = {"UCX_TLS": "rc_verbs,tcp,self", **PLAIN}
 OFI = {"FI_PROVIDER": "verbs;ofi_rxm", "FI_LOG_LEVEL": "info"}
 # Else the processes of a host share memory and leave the device alone.
 MPICH = {"MPIR_CVAR_NOLOCAL": "1"}
 WAYS = {
-    "debian": ("mpich", {**MPICH, **UCX}, []),
+    "debian": ("mpich", {**MPICH, **PLAIN}, []),
+    "debian-ib": ("mpich", {**MPICH, **PLAIN, "UCX_TLS": "ib,self"}, []),
     "mpich-ucx": (None, {**MPICH, **UCX, "MPIR_CVAR_CH4_NETMOD": "ucx"}, []),
     "mpich-ofi": (None, {**MPICH, **OFI, "MPIR_CVAR_CH4_NETMOD": "ofi"}, []),
     "open-ucx": (None, UCX, ["--mca", "pml", "ucx"]),
@@ -27,7 +29,7 @@ WAYS = {
 
 def tools(name):
     """The compiler and the starter: Debian's, or those of a wheel."""
-    if name == "debian":
+    if name.startswith("debian"):
         return "/usr/bin/mpicc.mpich", "/usr/bin/mpiexec.hydra"
     return f"{PREFIX}/bin/mpicc", f"{PREFIX}/bin/mpiexec"
 
@@ -53,6 +55,7 @@ def start(name, env, options):
 def scenario():
     name = sys.argv[1]
     debian, env, options = WAYS[name]
+    ucx = "UCX_PROTO_INFO" in env
     if debian:
         package(debian)
     env = {"HOME": os.getcwd(), "TMPDIR": os.getcwd(), **env}
@@ -60,7 +63,7 @@ def scenario():
     said = start(name, env, options).ends(90)
     right = re.search(r"(\d+) ranks, (\d+) MiB: all is right", said)
     check(right and int(right[1]) == RANKS, "the processes do not say that all is right")
-    if "UCX_TLS" in env:
+    if ucx:
         check(f"rc_verbs/{DEVICE}" in said, "UCX does not say that it moves data by rc_verbs")
     else:
         check(f"domain: {DEVICE}" in said, "libfabric does not say that it takes the device")

@@ -7,7 +7,8 @@
  *
  * A line for each connection says how it ended and how much was verified. The one that asks exits
  * with the worst outcome of its threads; with `again` each goes on to its next connection, until
- * SIGTERM. `burn` takes CPU time away from the others, now and then.
+ * SIGTERM. ACK_TIMEOUT in the environment is how long RoCE v2 waits for an answer, 4.096 us shifted
+ * by it, seven times. `burn` takes CPU time away from the others, now and then.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -62,15 +63,35 @@ static void must(struct end *end, int result, const char *what)
 		give_up(end, REFUSED, "%s: %s", what, strerror(errno));
 }
 
-static void connect_and_ask(struct end *end)
+static struct rdma_conn_param parameters(void)
 {
 	struct rdma_conn_param param = { .responder_resources = 4, .initiator_depth = 4 };
+
+	if (getenv("ACK_TIMEOUT"))
+		param.retry_count = param.rnr_retry_count = 7;
+	return param;
+}
+
+static void set_timeout(struct end *end)
+{
+	const char *text = getenv("ACK_TIMEOUT");
+	uint8_t code = text ? atoi(text) : 0;
+
+	if (text)
+		must(end, rdma_set_option(end->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &code,
+					  sizeof code), "RDMA_OPTION_ID_ACK_TIMEOUT");
+}
+
+static void connect_and_ask(struct end *end)
+{
+	struct rdma_conn_param param = parameters();
 	struct hello hello = { MAGIC, end->agreed, { 0, 0 } };
 	struct rdma_cm_event event;
 
 	end->channel = rdma_create_event_channel();
 	must(end, !end->channel, "rdma_create_event_channel");
 	must(end, rdma_create_id(end->channel, &end->id, NULL, RDMA_PS_TCP), "rdma_create_id");
+	set_timeout(end);
 	must(end, rdma_resolve_addr(end->id, NULL, (struct sockaddr *)&server, 4000), "resolve");
 	expect(end, RDMA_CM_EVENT_ADDR_RESOLVED, NULL);
 	must(end, rdma_resolve_route(end->id, 4000), "rdma_resolve_route");
@@ -140,7 +161,7 @@ static int ask_all(int argc, char **argv)
 
 static void accept_and_answer(struct end *end)
 {
-	struct rdma_conn_param param = { .responder_resources = 4, .initiator_depth = 4 };
+	struct rdma_conn_param param = parameters();
 	struct lent lent;
 
 	end->channel = rdma_create_event_channel();
