@@ -148,7 +148,8 @@ fn close_if_ours(number: RawFd) {
 
 /// Moves a descriptor above those that `select()` can name, so that a program which uses it
 /// keeps the low numbers. Under a limit too low for that, into the upper half of what the limit
-/// allows; where there is no room either, the descriptor stays what it is.
+/// allows; where there is no room either, the descriptor stays what it is, as one does that is there
+/// already.
 ///
 /// Status flags (`O_NONBLOCK`) stay, close-on-exec is set. Membership in an epoll set does not
 /// move along: move first, then add.
@@ -157,17 +158,25 @@ pub fn high_fd(fd: OwnedFd) -> OwnedFd {
     static ROOMY: AtomicBool = AtomicBool::new(false);
 
     let usual = SELECT_RANGE as i32;
-    if ROOMY.load(Ordering::Relaxed)
-        && let Ok(moved) = rustix::io::fcntl_dupfd_cloexec(&fd, usual)
-    {
-        return moved;
+    let mut fd = fd;
+    if ROOMY.load(Ordering::Relaxed) {
+        match above(fd, usual) {
+            Ok(moved) => return moved,
+            Err(kept) => fd = kept,
+        }
     }
     let floor = floor_for(limit());
     ROOMY.store(floor == usual, Ordering::Relaxed);
-    match rustix::io::fcntl_dupfd_cloexec(&fd, floor) {
-        Ok(moved) => moved,
-        Err(_) => fd,
+    above(fd, floor).unwrap_or_else(|kept| kept)
+}
+
+fn above(fd: OwnedFd, floor: RawFd) -> Result<OwnedFd, OwnedFd> {
+    use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
+
+    if fd.as_raw_fd() >= floor && fcntl_setfd(&fd, FdFlags::CLOEXEC).is_ok() {
+        return Ok(fd);
     }
+    fcntl_dupfd_cloexec(&fd, floor).map_err(|_| fd)
 }
 
 /// How many descriptors this process may have: its soft limit.
@@ -210,6 +219,17 @@ mod tests {
         let mut value = [0; 8];
         assert_eq!(rustix::io::read(&moved, &mut value), Ok(8));
         assert_eq!(u64::from_ne_bytes(value), 7);
+    }
+
+    #[test]
+    fn a_descriptor_that_is_high_stays() {
+        let moved = high_fd(eventfd(7, EventfdFlags::NONBLOCK).unwrap());
+        let number = moved.as_raw_fd();
+        rustix::io::fcntl_setfd(&moved, rustix::io::FdFlags::empty()).unwrap();
+        let kept = high_fd(moved);
+        assert_eq!(kept.as_raw_fd(), number);
+        let flags = rustix::io::fcntl_getfd(&kept).unwrap();
+        assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
     }
 
     #[test]
