@@ -221,12 +221,21 @@ impl Guests {
         }
     }
 
-    /// Drops guests that were asked for a proof long ago.
-    pub(crate) fn expire(&mut self, tasks: &Tasks, now: Time) {
-        let late = |guest: &mut Guest| {
+    /// Drops guests that were asked for a proof long ago. Where this process has slept itself, a proof
+    /// may have come that nobody has looked at.
+    pub(crate) fn expire(&mut self, tasks: &Tasks, now: Time) -> Option<(Line, Negotiated)> {
+        let is_late = |guest: &&Guest| {
             matches!(guest.stage, Stage::Proving(_)) && now >= guest.since.plus(PATIENCE)
         };
-        self.list.extract_if(.., late).for_each(|guest| guest.go(tasks, "no proof came"));
+        while let Some(Guest { serial, .. }) = self.list.iter().find(is_late) {
+            let serial = *serial;
+            if let Moved::Proven(line, terms) = self.moved(tasks, serial) {
+                return Some((line, terms));
+            }
+            let left = self.list.extract_if(.., |guest| guest.serial == serial);
+            left.for_each(|guest| guest.go(tasks, "no proof came"));
+        }
+        None
     }
 
     /// All of them go.

@@ -21,6 +21,7 @@ use crate::port::Port;
 use crate::rendezvous::door::send_away;
 use crate::rendezvous::guest::{Guests, Moved, Proving, Waiting};
 use crate::rendezvous::introduction::{Answer, Introduction, Secret, reason};
+use crate::rendezvous::patience::{LOOK, Patience};
 use crate::rendezvous::proof::{Opening, Party, Side, TAG, Tries};
 use crate::rendezvous::question::Question;
 use crate::rendezvous::users::{self, Unwelcome};
@@ -39,7 +40,7 @@ const OUTDATED: Duration = Duration::from_millis(20);
 /// Pause after the first refusal, doubled after each further one.
 const FIRST_PAUSE: Duration = Duration::from_micros(250);
 /// The longest pause while work waits, and how often it is seen whether any does.
-const PAUSE: Duration = Duration::from_millis(500);
+const PAUSE: Duration = LOOK;
 /// How long an attempt of our own is put off while a guest is about to prove that it is the peer.
 const DEFERENCE: Duration = Duration::from_millis(200);
 
@@ -77,8 +78,8 @@ pub(super) struct Search {
     /// When to try next, where nothing is under way.
     next: Time,
     pause: Duration,
-    /// Since when work has been waiting.
-    waiting: Option<Time>,
+    /// How long work has been waiting.
+    patience: Patience,
     /// What became of the last attempt.
     failure: Option<String>,
     /// Where it is not known what the peer speaks.
@@ -179,7 +180,7 @@ impl Meeting {
             attempt: None,
             next: self.now().plus(STEP).plus(if leads { Duration::ZERO } else { PRECEDENCE }),
             pause: FIRST_PAUSE,
-            waiting: None,
+            patience: Patience::default(),
             failure: None,
             question: self.question(),
             timer: None,
@@ -326,13 +327,18 @@ impl Meeting {
             }
             Moved::Proven(line, terms) => (line, terms),
         };
+        self.admit(&mut state, line, &terms);
+    }
+
+    /// A guest has proven to be the peer.
+    fn admit(&self, state: &mut State, line: Line, terms: &Negotiated) {
         match operate(line, &self.engine().options) {
-            Ok(stream) => self.met(&mut state, stream, &terms),
+            Ok(stream) => self.met(state, stream, terms),
             Err(error) => {
                 if let Some(search) = &mut state.search {
                     search.failure = Some(error.to_string());
                 }
-                self.go_on(&mut state);
+                self.go_on(state);
             }
         }
     }
@@ -344,15 +350,19 @@ impl Meeting {
         let Some(search) = &mut state.search else { return };
         let now = self.now();
         let waits = self.endpoint.with(|core| core.outstanding().0 > 0);
-        search.waiting = if waits { search.waiting.or(Some(now)) } else { None };
-        let end = match (search.waiting, limit) {
-            (Some(since), Some(limit)) => Some(since.plus(limit)),
-            _ => None,
-        };
-        if end.is_some_and(|end| now >= end) {
+        let waited = search.patience.look(waits, now);
+        // A connection is under way, so somebody is there.
+        let is_met = state.guests.any_proving()
+            || search.attempt.as_ref().is_some_and(Attempt::is_connected);
+        let more = if is_met { self.engine().options.startup_timeout } else { Duration::ZERO };
+        let left = limit.filter(|_| waits).map(|limit| (limit + more).saturating_sub(waited));
+        if left.is_some_and(|left| left.is_zero()) {
             return self.give_up(state, &peer);
         }
-        state.guests.expire(self.tasks(), now);
+        let end = left.map(|left| now.plus(left));
+        if let Some((line, terms)) = state.guests.expire(self.tasks(), now) {
+            return self.admit(state, line, &terms);
+        }
         if search.attempt.as_ref().is_some_and(|attempt| now >= attempt.deadline) {
             self.failed(search, "no answer".to_owned());
         }
@@ -468,7 +478,9 @@ impl Meeting {
     }
 
     fn conclude(&self, state: &mut State, (line, terms, proof): (Line, Negotiated, [u8; TAG])) {
-        let sent = line.send(&proof);
+        // The peer does not wait for ever, and this process may have slept since it answered.
+        let is_there = if line.is_quiet() { Ok(()) } else { Err(closed()) };
+        let sent = is_there.and_then(|()| line.send(&proof));
         match sent.and_then(|()| operate(line, &self.engine().options)) {
             Ok(stream) => self.met(state, stream, &terms),
             Err(error) => {

@@ -8,6 +8,7 @@
 //! ```text
 //!   door          the port of 256 queue pairs: listens where one of them is in RTR or beyond
 //!   meeting       a queue pair's way to its peer: waits, connects, tries again, gives up
+//!   patience      how long work waits
 //!   guest         connections that have come, until they have proven whose they are
 //!   introduction  who wants whom, in the private data of MPA's start-up
 //!   proof         how the ends prove that they know each other
@@ -70,6 +71,7 @@ mod door;
 mod guest;
 mod introduction;
 mod meeting;
+mod patience;
 mod peer;
 mod proof;
 mod question;

@@ -60,6 +60,12 @@ impl Line {
         if sent < octets.len() { Err(io::ErrorKind::WriteZero.into()) } else { Ok(()) }
     }
 
+    /// Whether the other end keeps it open, and has said nothing that was not received.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let quiet = |error: io::Error| error.kind() == io::ErrorKind::WouldBlock;
+        self.receive(&mut [0]).is_err_and(quiet)
+    }
+
     /// What has come, but no more than there is room for; 0 is the end.
     pub(crate) fn receive(&self, room: &mut [u8]) -> io::Result<usize> {
         let mut came = self.port.recv(&mut [IoPartMut::new(room)])?;

@@ -186,6 +186,27 @@ fn a_peer_may_come_late() {
     assert_eq!(early.received(), b"late");
 }
 
+/// On a machine that stands still for long both ends stand still, and neither is to blame.
+#[test]
+fn a_machine_that_stood_still_is_waited_for() {
+    let model = Model::default();
+    let (place, clock) = (model.place(), &model.clock);
+    let (early, late) = place.ordered();
+    early.all_the_way(&late);
+    early.send(1, b"early");
+    for _ in 0..4 {
+        clock.jump(LEAST * 10);
+    }
+    assert_eq!(early.qp.state(), QpState::Rts);
+    late.init();
+    late.post_recv(1);
+    late.rtr(&early);
+    late.rts();
+    clock.advance(PAUSE);
+    assert_eq!(late.received(), b"early");
+    early.sent();
+}
+
 #[test]
 fn a_queue_pair_can_be_its_own_peer() {
     for (addr, personality) in [
