@@ -21,10 +21,10 @@ use crate::port::Port;
 use crate::rendezvous::door::send_away;
 use crate::rendezvous::guest::{Guests, Moved, Proving, Waiting};
 use crate::rendezvous::introduction::{Answer, Introduction, Secret, reason};
-use crate::rendezvous::patience::{LOOK, Patience};
 use crate::rendezvous::proof::{Opening, Party, Side, TAG, Tries};
 use crate::rendezvous::question::Question;
 use crate::rendezvous::users::{self, Unwelcome};
+use crate::rendezvous::wait::{LOOK, WaitedTime};
 use crate::rendezvous::{Peer, Rendezvous, Retry};
 use crate::report;
 use crate::startup::line::{Answering, Calling, Line, Served, operate};
@@ -79,7 +79,7 @@ pub(super) struct Search {
     next: Time,
     pause: Duration,
     /// How long work has been waiting.
-    patience: Patience,
+    waited: WaitedTime,
     /// What became of the last attempt.
     failure: Option<String>,
     /// Where it is not known what the peer speaks.
@@ -180,7 +180,7 @@ impl Meeting {
             attempt: None,
             next: self.now().plus(STEP).plus(if leads { Duration::ZERO } else { PRECEDENCE }),
             pause: FIRST_PAUSE,
-            patience: Patience::default(),
+            waited: WaitedTime::default(),
             failure: None,
             question: self.question(),
             timer: None,
@@ -350,7 +350,7 @@ impl Meeting {
         let Some(search) = &mut state.search else { return };
         let now = self.now();
         let waits = self.endpoint.with(|core| core.outstanding().0 > 0);
-        let waited = search.patience.look(waits, now);
+        let waited = search.waited.look(waits, now);
         // A connection is under way, so somebody is there.
         let is_met = state.guests.any_proving()
             || search.attempt.as_ref().is_some_and(Attempt::is_connected);

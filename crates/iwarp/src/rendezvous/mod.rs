@@ -8,7 +8,7 @@
 //! ```text
 //!   door          the port of 256 queue pairs: listens where one of them is in RTR or beyond
 //!   meeting       a queue pair's way to its peer: waits, connects, tries again, gives up
-//!   patience      how long work waits
+//!   wait          how long work waits
 //!   guest         connections that have come, until they have proven whose they are
 //!   introduction  who wants whom, in the private data of MPA's start-up
 //!   proof         how the ends prove that they know each other
@@ -71,11 +71,12 @@ mod door;
 mod guest;
 mod introduction;
 mod meeting;
-mod patience;
+
 mod peer;
 mod proof;
 mod question;
 mod users;
+mod wait;
 
 use std::collections::HashMap;
 use std::io;

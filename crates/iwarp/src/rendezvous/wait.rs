@@ -10,12 +10,12 @@ pub(super) const LOOK: Duration = Duration::from_millis(500);
 /// The time for which work has waited, as this process has seen it. A machine that stood still for
 /// seconds has kept the peer waiting as well, so its pause counts as one look.
 #[derive(Default)]
-pub(super) struct Patience {
+pub(super) struct WaitedTime {
     last: Option<Time>,
     spent: Duration,
 }
 
-impl Patience {
+impl WaitedTime {
     /// Looks, while work waits or while none does, and says for how long it has.
     pub(super) fn look(&mut self, waits: bool, now: Time) -> Duration {
         if waits {
@@ -39,20 +39,20 @@ mod tests {
 
     #[test]
     fn time_counts_from_when_work_waits() {
-        let mut patience = Patience::default();
+        let mut waited = WaitedTime::default();
         let looks = [(false, 0, 0), (true, 900, 0), (true, 1000, 100), (true, 1500, 600)];
         for (waits, now, spent) in looks {
-            assert_eq!(patience.look(waits, at(now)).as_millis(), spent, "{now}");
+            assert_eq!(waited.look(waits, at(now)).as_millis(), spent, "{now}");
         }
-        assert_eq!(patience.look(false, at(1600)), Duration::ZERO);
-        assert_eq!(patience.look(true, at(1700)), Duration::ZERO);
+        assert_eq!(waited.look(false, at(1600)), Duration::ZERO);
+        assert_eq!(waited.look(true, at(1700)), Duration::ZERO);
     }
 
     #[test]
     fn a_machine_that_stood_still_has_looked_once() {
-        let mut patience = Patience::default();
-        patience.look(true, at(1000));
-        assert_eq!(patience.look(true, at(61_000)), LOOK);
-        assert_eq!(patience.look(true, at(61_100)), LOOK + Duration::from_millis(100));
+        let mut waited = WaitedTime::default();
+        waited.look(true, at(1000));
+        assert_eq!(waited.look(true, at(61_000)), LOOK);
+        assert_eq!(waited.look(true, at(61_100)), LOOK + Duration::from_millis(100));
     }
 }
