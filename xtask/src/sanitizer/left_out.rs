@@ -46,6 +46,11 @@ const TESTS: &[(&str, &[Sanitizer], &str)] = &[
         "messages are lost there soon after a process has joined, in every other run: not understood",
     ),
     (
+        "memory_on_demand_comes_and_goes",
+        &[Thread],
+        "memory is accessed plainly there, so that races are seen, and has to be there",
+    ),
+    (
         "files_of_a_program_that_closed_our_descriptors",
         &[Thread],
         "leaves a worker for as long as the process lives, which counts as a leaked thread",
