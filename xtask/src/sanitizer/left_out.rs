@@ -41,11 +41,6 @@ const TESTS: &[(&str, &[Sanitizer], &str)] = &[
     ("system_calls_may_be_refused", BOTH, "refuses system calls that a sanitizer makes"),
     ("variables_do_not_count", BOTH, "has more rights than its user, so that no option counts"),
     (
-        "processes_share_the_port_and_lose_one_another",
-        &[Address],
-        "messages are lost there soon after a process has joined, in every other run: not understood",
-    ),
-    (
         "memory_on_demand_comes_and_goes",
         &[Thread],
         "memory is accessed plainly there, so that races are seen, and has to be there",

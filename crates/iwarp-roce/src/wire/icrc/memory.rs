@@ -11,7 +11,7 @@ use super::Identification;
 /// of the ICRC's bits still guard a packet.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Form {
-    /// Always 0: all 32 bits.
+    /// Always 0, until the kernel cuts packets from a send for the first time: 31 bits.
     Zero,
     /// The kernel numbers the packets that it cuts from one send: 25 bits.
     Small,
@@ -92,6 +92,9 @@ impl IdMemory {
     pub(super) fn admit(&mut self, pair: Pair, id: Identification, now: Time) -> bool {
         let peer = self.peer(pair);
         let mut form = peer.form(id, now);
+        if peer.admitted == Form::Zero && id == Identification::new(1) {
+            peer.widen(Form::Small);
+        }
         if form > peer.admitted {
             let agrees = peer.refused.is_some_and(|refused| near(refused, id, 0));
             peer.refused = (!agrees).then_some(id);
@@ -100,9 +103,7 @@ impl IdMemory {
             }
             // The counter begins anew there.
             (peer.last, form) = (None, Form::Near);
-            peer.admitted = Form::Any;
-            peer.run = peer.run.saturating_mul(2);
-            peer.begin_run();
+            peer.widen(Form::Any);
         }
         if form >= Form::Near {
             peer.advance(id, now);
@@ -157,6 +158,13 @@ impl Peer {
                 None => Form::Near,
             },
         }
+    }
+
+    /// Accepts a wider form, for longer than the narrower one has taken to be believed.
+    fn widen(&mut self, form: Form) {
+        self.admitted = form;
+        self.run = self.run.saturating_mul(2);
+        self.begin_run();
     }
 
     fn begin_run(&mut self) {

@@ -80,6 +80,23 @@ fn a_peer_whose_identifications_are_all_0_keeps_to_it() {
     assert_eq!(peer.sends_all([0; 10]), 10);
 }
 
+/// Datagrams that are sent one by one at first and several at a time later.
+///
+/// Covers: ROCE-030
+#[test]
+fn the_first_packets_of_one_send_are_not_lost() {
+    let mut peer = Peer::new();
+    assert_eq!(peer.sends_all([0; 64]), 64);
+    assert_eq!(peer.admitted(), Form::Zero);
+    assert_eq!(peer.sends_all([0, 1, 2, 3, 0, 1, 0, 1]), 8);
+    assert_eq!(peer.admitted(), Form::Small);
+    // After a longer run without, and again.
+    assert_eq!(peer.sends_all([0; 250]), 250);
+    assert_eq!(peer.admitted(), Form::Zero);
+    assert_eq!(peer.sends_all([0, 2]), 1);
+    assert_eq!(peer.sends_all([0, 1, 2]), 3);
+}
+
 /// Covers: ROCE-029, ROCE-030
 #[test]
 fn a_counter_may_go_on_but_not_jump() {
