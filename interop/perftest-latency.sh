@@ -9,13 +9,12 @@
 # iwarp-ibverbs -p iwarp-rdmacm` has made).
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. interop/measure.sh
 
 ROUNDS=${1:-5}
 WORK=$(mktemp -d)
 trap 'rm -rf "$WORK"' EXIT
-for program in ib_write_lat cc; do
-    command -v "$program" > /dev/null || { echo "missing: apt-get install perftest gcc libc6-dev" >&2; exit 1; }
-done
+need "perftest gcc libc6-dev" ib_write_lat cc
 cc -O2 -o "$WORK/tcp" interop/tcp-pingpong.c
 if [ -z "${LIBS:-}" ]; then
     LIBS=$WORK/lib
@@ -26,7 +25,7 @@ if [ -z "${LIBS:-}" ]; then
 fi
 
 # The typical time of a program whose server has CPU $1 and whose client has CPU $2.
-perftest() {
+typical() {
     local server=$1 client=$2 personality=$3
     shift 3
     local with=(env LD_LIBRARY_PATH="$LIBS" IWARP_PERSONALITY="$personality" IWARP_LOG=error)
@@ -46,14 +45,13 @@ for _ in $(seq "$ROUNDS"); do
     "$WORK/tcp" apart 5000 4 >> "$WORK/apart"
     taskset -c 0 "$WORK/tcp" block 5000 4 >> "$WORK/block-same"
     for personality in iwarp roce; do
-        perftest 0 1 $personality ib_write_lat -n 20000 >> "$WORK/write-$personality"
-        perftest 0 1 $personality ib_send_lat -n 20000 >> "$WORK/send-$personality"
-        perftest 0 1 $personality ib_send_lat -e -n 5000 >> "$WORK/events-$personality"
-        perftest 0 0 $personality ib_send_lat -e -n 5000 >> "$WORK/same-$personality"
+        typical 0 1 $personality ib_write_lat -n 20000 >> "$WORK/write-$personality"
+        typical 0 1 $personality ib_send_lat -n 20000 >> "$WORK/send-$personality"
+        typical 0 1 $personality ib_send_lat -e -n 5000 >> "$WORK/events-$personality"
+        typical 0 0 $personality ib_send_lat -e -n 5000 >> "$WORK/same-$personality"
     done
 done
 
-median() { sort -g "$WORK/$1" | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
 row() { printf '| %s | %s | %s |\n' "$1" "$(median "$2-iwarp")" "$(median "$2-roce")"; }
 echo "Raw TCP, half round trips in microseconds: spinning $(median spin)," \
     "blocking $(median apart), both ends on one CPU $(median block-same)"

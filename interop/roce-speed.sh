@@ -8,57 +8,16 @@
 # names the command (default: target/release/iwarp).
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. interop/measure.sh
 
 ROUNDS=${1:-5}
 IWARP=$(realpath "${IWARP:-target/release/iwarp}")
-LAB=iwarp-$$-roce-speed
+need "perftest qperf gcc libc6-dev zlib1g-dev" ib_send_lat qperf cc
 WORK=$(mktemp -d)
-PORT=18515
-QPERF_PORT=19765
-
-for program in ib_send_lat qperf cc; do
-    command -v "$program" > /dev/null \
-        || { echo "missing: apt-get install perftest qperf gcc libc6-dev zlib1g-dev" >&2; exit 1; }
-done
+lab iwarp-$$-roce-speed
 cc -O2 -o "$WORK/udp" interop/udp-yardstick.c -lz
-
-ip netns add "$LAB"
-cleanup() {
-    ip netns pids "$LAB" | xargs -r kill -9 2> /dev/null || true
-    ip netns del "$LAB"
-    rm -rf "$WORK"
-}
-trap cleanup EXIT
-inside() { ip netns exec "$LAB" "$@"; }
-ip -n "$LAB" link set lo up
-ip -n "$LAB" route replace local 127.0.0.1 dev lo table local proto kernel scope host \
-    src 127.0.0.1 congctl cubic
-inside qperf --listen_port $QPERF_PORT &
-
-listening() {
-    local port
-    port=$(printf ':%04X' "$1")
-    for _ in $(seq 400); do
-        inside grep -qs "$port 0\{8,32\}:0000 0A" /proc/net/tcp /proc/net/tcp6 && return
-        sleep 0.01
-    done
-    echo "nobody listens at port $1" >&2
-    return 1
-}
-
-# Field $1 of the last line of numbers that the client prints.
-perftest() {
-    local field=$1
-    shift
-    local run=("$IWARP" run --)
-    IWARP_WIRE=roce inside timeout 60 taskset -c 1 "${run[@]}" "$@" > "$WORK/server" 2>&1 &
-    local server=$!
-    listening $PORT
-    IWARP_WIRE=roce inside timeout 60 taskset -c 0 "${run[@]}" "$@" 127.0.0.1 > "$WORK/client" 2>&1 \
-        || { cat "$WORK/client" >&2; return 1; }
-    wait $server
-    awk -v field="$field" '$1 ~ /^[0-9]+$/ && NF >= 5 { value = $field } END { print value }' "$WORK/client"
-}
+SERVER=(env IWARP_WIRE=roce timeout 60 taskset -c 1 "$IWARP" run --)
+CLIENT=(env IWARP_WIRE=roce timeout 60 taskset -c 0 "$IWARP" run --)
 
 # Raw TCP in MiB/s.
 tcp() {
@@ -82,7 +41,6 @@ for _ in $(seq "$ROUNDS"); do
     done
 done
 
-median() { sort -g "$WORK/$1" | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
 ratio() { awk -v ours="$(median "$1")" -v theirs="$(median "$2")" 'BEGIN { printf "%.2f", ours / theirs }'; }
 echo "| What | ours | yardstick | x |"
 echo "|---|---|---|---|"

@@ -12,35 +12,14 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-static void check(int good, const char *what)
-{
-    if (!good) {
-        perror(what);
-        exit(1);
-    }
-}
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * 1e6 + time.tv_nsec / 1e3;
-}
-
-static int ascending(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-    return (left > right) - (left < right);
-}
+#include "yardstick.h"
 
 static void set_up(int fd, int spins)
 {
@@ -48,14 +27,6 @@ static void set_up(int fd, int spins)
     check(!setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one), "TCP_NODELAY");
     if (spins)
         check(!fcntl(fd, F_SETFL, O_NONBLOCK), "O_NONBLOCK");
-}
-
-static void stay_on(int cpu)
-{
-    cpu_set_t cpus;
-    CPU_ZERO(&cpus);
-    CPU_SET(cpu, &cpus);
-    check(!sched_setaffinity(0, sizeof cpus, &cpus), "sched_setaffinity");
 }
 
 static void receive(int fd, char *octets, size_t size)
@@ -115,8 +86,7 @@ int main(int argc, char **argv)
         receive(fd, octets, size);
         times[i] = (now() - start) / 2;
     }
-    qsort(times, count, sizeof *times, ascending);
-    printf("%.2f\n", times[count / 2]);
+    print_median(times, count);
     waitpid(child, NULL, 0);
     return 0;
 }

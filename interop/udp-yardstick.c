@@ -12,51 +12,22 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 #include <zlib.h>
+
+#include "yardstick.h"
 
 /* BTH 12, DETH 8, ICRC 4: what a UD packet has besides the message. */
 #define AROUND 24
 #define COVERED 60
 #define LIST 32
 #define LONGEST 4096
-
-static void check(int good, const char *what)
-{
-    if (!good) {
-        perror(what);
-        exit(1);
-    }
-}
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * 1e6 + time.tv_nsec / 1e3;
-}
-
-static int ascending(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-    return (left > right) - (left < right);
-}
-
-static void stay_on(int cpu)
-{
-    cpu_set_t cpus;
-    CPU_ZERO(&cpus);
-    CPU_SET(cpu, &cpus);
-    check(!sched_setaffinity(0, sizeof cpus, &cpus), "sched_setaffinity");
-}
 
 static int bound(struct sockaddr_in *addr)
 {
@@ -102,8 +73,7 @@ static void ping(int fd, const struct sockaddr_in *to, int with, int count, size
         receive(fd, with, octets);
         times[i] = (now() - start) / 2;
     }
-    qsort(times, count, sizeof *times, ascending);
-    printf("%.2f\n", times[count / 2]);
+    print_median(times, count);
 }
 
 static void lists(int fd, const struct sockaddr_in *to, int seconds, size_t octets)

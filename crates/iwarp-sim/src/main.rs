@@ -136,13 +136,7 @@ fn run_core(arguments: &Arguments, seeds: Range<u64>) -> ExitCode {
     let mut total = Summary::default();
     for seed in seeds.clone() {
         match run_seed(seed, &options) {
-            Ok(summary) => {
-                total.steps += summary.steps;
-                total.connections += summary.connections;
-                total.octets += summary.octets;
-                total.completions += summary.completions;
-                total.digest = total.digest.rotate_left(1) ^ summary.digest;
-            }
+            Ok(summary) => total.add(&summary),
             Err(failure) => {
                 eprintln!("{failure}");
                 let steps = options.steps;

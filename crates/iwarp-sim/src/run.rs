@@ -71,6 +71,17 @@ pub struct Summary {
     pub digest: u64,
 }
 
+impl Summary {
+    /// With what another run came to.
+    pub const fn add(&mut self, other: &Self) {
+        self.steps += other.steps;
+        self.connections += other.connections;
+        self.octets += other.octets;
+        self.completions += other.completions;
+        self.digest = self.digest.rotate_left(1) ^ other.digest;
+    }
+}
+
 /// Runs `seed`. On failure the run is repeated with a record of what happened.
 pub fn run_seed(seed: u64, options: &Options) -> Result<Summary, Failure> {
     let once = |record: bool| {

@@ -21,6 +21,7 @@
 //!   ring        bounded queues that keep their storage
 //!   receives    receive queues
 //!   address     where datagrams go
+//!   source      what counts as one peer
 //!   mock        registered memory in plain vectors, for tests and simulators (a feature)
 //! ```
 #![no_std]
@@ -47,6 +48,7 @@ mod reason;
 mod receives;
 mod request;
 mod ring;
+mod source;
 mod startup;
 mod state;
 
@@ -67,5 +69,6 @@ pub use request::{
     SendRequest,
 };
 pub use ring::Ring;
+pub use source::Source;
 pub use startup::{RtrTypes, StartupError, StartupFault};
 pub use state::{QpState, QpType, TransitionError};

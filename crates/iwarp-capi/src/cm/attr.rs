@@ -12,6 +12,7 @@ use super::{addr, device};
 use crate::abi::flags::*;
 use crate::abi::{ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp_attr};
 use crate::guard::{self, Errno, INVALID};
+use crate::verbs::modify;
 
 /// `IBV_ACCESS_REMOTE_WRITE`
 const REMOTE_WRITE: c_uint = 1 << 1;
@@ -56,28 +57,19 @@ pub extern "C" fn rdma_init_qp_attr(
             IBV_QPS_INIT => {
                 attr.port_num = device::PORT;
                 attr.qp_access_flags = REMOTE_WRITE | REMOTE_READ;
-                IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS
+                modify::OF_INIT
             }
             IBV_QPS_RTR => {
                 attr.ah_attr = path(id);
                 attr.path_mtu = PATH_MTU;
                 attr.max_dest_rd_atomic = served;
-                IBV_QP_AV
-                    | IBV_QP_PATH_MTU
-                    | IBV_QP_DEST_QPN
-                    | IBV_QP_RQ_PSN
-                    | IBV_QP_MAX_DEST_RD_ATOMIC
-                    | IBV_QP_MIN_RNR_TIMER
+                modify::OF_RTR
             }
             IBV_QPS_RTS => {
                 attr.timeout = timeout;
                 (attr.retry_cnt, attr.rnr_retry) = (7, 7);
                 attr.max_rd_atomic = outstanding;
-                IBV_QP_SQ_PSN
-                    | IBV_QP_TIMEOUT
-                    | IBV_QP_RETRY_CNT
-                    | IBV_QP_RNR_RETRY
-                    | IBV_QP_MAX_QP_RD_ATOMIC
+                modify::OF_RTS
             }
             _ => return Err(INVALID),
         };
@@ -100,7 +92,7 @@ fn of_packets(
             attr.port_num = device::PORT;
             // The numbers are the same.
             attr.qp_access_flags = known.access.bits();
-            IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS
+            modify::OF_INIT
         }
         IBV_QPS_RTR => {
             attr.ah_attr = known.address.map(|way| handle_attr(id, &way)).unwrap_or_default();
@@ -108,22 +100,13 @@ fn of_packets(
             (attr.dest_qp_num, attr.rq_psn) = (known.dest_qp, known.rq_psn);
             attr.max_dest_rd_atomic = known.max_dest_rd_atomic;
             attr.min_rnr_timer = known.min_rnr_timer;
-            IBV_QP_AV
-                | IBV_QP_PATH_MTU
-                | IBV_QP_DEST_QPN
-                | IBV_QP_RQ_PSN
-                | IBV_QP_MAX_DEST_RD_ATOMIC
-                | IBV_QP_MIN_RNR_TIMER
+            modify::OF_RTR
         }
         IBV_QPS_RTS => {
             attr.timeout = if timeout == DEFAULT_TIMEOUT { known.timeout } else { timeout };
             (attr.retry_cnt, attr.rnr_retry) = (known.retry_count, known.rnr_retry);
             (attr.sq_psn, attr.max_rd_atomic) = (known.sq_psn, known.max_rd_atomic);
-            IBV_QP_SQ_PSN
-                | IBV_QP_TIMEOUT
-                | IBV_QP_RETRY_CNT
-                | IBV_QP_RNR_RETRY
-                | IBV_QP_MAX_QP_RD_ATOMIC
+            modify::OF_RTS
         }
         _ => return Err(INVALID),
     })

@@ -41,25 +41,25 @@ pub(super) fn state(number: c_uint) -> Result<QpState, Errno> {
     })
 }
 
+/// What a reliable connected queue pair must be told on its way to INIT.
+pub const OF_INIT: u32 = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+/// The same of RTR.
+pub const OF_RTR: u32 = IBV_QP_AV
+    | IBV_QP_PATH_MTU
+    | IBV_QP_DEST_QPN
+    | IBV_QP_RQ_PSN
+    | IBV_QP_MAX_DEST_RD_ATOMIC
+    | IBV_QP_MIN_RNR_TIMER;
+/// The same of RTS.
+pub const OF_RTS: u32 =
+    IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+
 /// What InfiniBand asks for with each step of a reliable connected queue pair.
 fn required(from: QpState, to: QpState) -> u32 {
     match (from, to) {
-        (QpState::Reset, QpState::Init) => IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
-        (QpState::Init, QpState::Rtr) => {
-            IBV_QP_AV
-                | IBV_QP_PATH_MTU
-                | IBV_QP_DEST_QPN
-                | IBV_QP_RQ_PSN
-                | IBV_QP_MAX_DEST_RD_ATOMIC
-                | IBV_QP_MIN_RNR_TIMER
-        }
-        (QpState::Rtr, QpState::Rts) => {
-            IBV_QP_TIMEOUT
-                | IBV_QP_RETRY_CNT
-                | IBV_QP_RNR_RETRY
-                | IBV_QP_SQ_PSN
-                | IBV_QP_MAX_QP_RD_ATOMIC
-        }
+        (QpState::Reset, QpState::Init) => OF_INIT,
+        (QpState::Init, QpState::Rtr) => OF_RTR,
+        (QpState::Rtr, QpState::Rts) => OF_RTS,
         _ => 0,
     }
 }

@@ -5,23 +5,11 @@
 //! a few other addresses have their share on top.
 
 use alloc::collections::BTreeMap;
-use core::net::{IpAddr, Ipv6Addr};
+
+use iwarp_types::Source;
 
 /// The part of the places that further addresses may have on top, each.
 const SHARE: usize = 16;
-
-/// What counts as one peer: an address, or a network of IPv6 that one host may have to itself.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Source(IpAddr);
-
-impl Source {
-    pub(super) fn of(address: IpAddr) -> Self {
-        Self(match address.to_canonical() {
-            IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
-            address => address,
-        })
-    }
-}
 
 /// The places of a listener.
 #[derive(Debug)]
@@ -86,13 +74,5 @@ mod tests {
         assert!(crowd.is_empty());
         crowd.leave(of(1));
         assert!(crowd.is_empty());
-    }
-
-    #[test]
-    fn a_network_of_ipv6_is_one_source() {
-        let of = |text: &str| Source::of(text.parse().unwrap());
-        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:0:0:2"));
-        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
-        assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
     }
 }

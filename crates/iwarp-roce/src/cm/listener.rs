@@ -3,8 +3,10 @@
 use alloc::collections::BTreeMap;
 use core::net::IpAddr;
 
+use iwarp_types::Source;
+
 use super::call::{CallError, Listen};
-use super::crowd::{Crowd, Source};
+use super::crowd::Crowd;
 use super::event::ListenerId;
 use super::service::ServiceId;
 use crate::wire::Transport;

@@ -1,30 +1,16 @@
 //! The simulator of the whole library: nothing is found in it as it is, and what is planted in it is.
 
+use std::ops::Range;
+
 use iwarp_sim::engine::{Flaw, Options, Summary, run_seed};
 
-fn run(seeds: std::ops::Range<u64>) -> Summary {
-    let mut total = Summary::default();
-    for seed in seeds {
-        let summary = run_seed(seed, &Options::default());
-        total.add(&summary.unwrap_or_else(|failure| panic!("{failure}")));
-    }
-    total
+fn run(seeds: Range<u64>) -> Summary {
+    crate::run(seeds, |seed| run_seed(seed, &Options::default()), Summary::add)
 }
 
-/// Runs seeds until one finds the defect, in words of which `what` is a part.
 fn finds(flaw: Flaw, what: &str) {
-    const SEEDS: u64 = 300;
     let options = Options { flaw, ..Options::default() };
-    let mut verdicts = Vec::new();
-    for seed in 0..SEEDS {
-        let Err(failure) = run_seed(seed, &options) else { continue };
-        if failure.why.contains(what) {
-            println!("{flaw:?} is found by seed {seed}: {}", failure.why);
-            return;
-        }
-        verdicts.push(failure.why);
-    }
-    panic!("{flaw:?} is not found as {what:?} by {SEEDS} seeds but as {verdicts:#?}");
+    crate::finds(flaw, what, 300, |seed| run_seed(seed, &options));
 }
 
 #[test]

@@ -1,30 +1,17 @@
 //! The simulator of RoCE v2: nothing is found in it as it is, and what is planted in it is.
 
+use std::ops::Range;
+
 use iwarp_sim::roce::{Flaw, Kind, Options, Summary, run_from_bytes, run_seed};
 
-fn run(kind: Kind, seeds: std::ops::Range<u64>) -> Summary {
-    let mut total = Summary::default();
-    for seed in seeds {
-        let summary = run_seed(seed, &Options { kind: Some(kind), ..Options::default() });
-        total.add(&summary.unwrap_or_else(|failure| panic!("{failure}")));
-    }
-    total
+fn run(kind: Kind, seeds: Range<u64>) -> Summary {
+    let options = Options { kind: Some(kind), ..Options::default() };
+    crate::run(seeds, |seed| run_seed(seed, &options), Summary::add)
 }
 
-/// Runs seeds until one finds the defect, in words of which `what` is a part.
 fn finds(kind: Kind, flaw: Flaw, what: &str) {
-    const SEEDS: u64 = 100;
     let options = Options { flaw, kind: Some(kind), ..Options::default() };
-    let mut verdicts = Vec::new();
-    for seed in 0..SEEDS {
-        let Err(failure) = run_seed(seed, &options) else { continue };
-        if failure.why.contains(what) {
-            println!("{flaw:?} is found by seed {seed}: {}", failure.why);
-            return;
-        }
-        verdicts.push(failure.why);
-    }
-    panic!("{flaw:?} is not found as {what:?} by {SEEDS} seeds but as {verdicts:#?}");
+    crate::finds(flaw, what, 100, |seed| run_seed(seed, &options));
 }
 
 /// Covers: ROCE-109, ROCE-110, ROCE-111, ROCE-112

@@ -6,16 +6,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use iwarp_roce::cm::{
-    Answer, EventKind as News, Listen, RejectReason, Request, Resolve, Resolved, ServiceId,
+    Answer, EventKind as News, PortSpace, RejectReason, Request, Resolve, Resolved, ServiceId,
     SidrStatus, Unreachable,
 };
-use iwarp_roce::wire::{GSI_QP, Path, Transport, source_port};
+use iwarp_roce::wire::{GSI_QP, Path, source_port};
 use iwarp_types::{AddressVector, QpId, Time};
 
 use crate::cm::EventKind;
 use crate::cm::id::{IdCore, WeakId};
 use crate::cm::outgoing::{PATIENCE, PAUSES};
-use crate::engine::manager::{Communication, ConnectionManager, Host, Listening, Party};
+use crate::engine::manager::{Communication, ConnectionManager, Party};
 use crate::engine::now;
 use crate::engine::sync::Mutex;
 use crate::engine::timers::Alarm;
@@ -186,7 +186,7 @@ impl Ends {
 
 /// A question of a peer's that waits for the program's answer.
 pub(crate) struct Inquiry {
-    communication: Communication,
+    pub(crate) communication: Communication,
     pub(crate) local: SocketAddr,
     pub(crate) peer: SocketAddr,
 }
@@ -202,54 +202,16 @@ impl Inquiry {
     }
 }
 
-/// A datagram service that a program offers.
-pub(crate) struct Serving {
-    _listening: Listening,
-    _reception: Arc<Reception>,
-}
-
-impl Serving {
-    pub(crate) fn start(
-        manager: &Arc<ConnectionManager>,
-        id: WeakId,
-        local: SocketAddr,
-        service: ServiceId,
-        backlog: usize,
-    ) -> io::Result<Self> {
-        let address = Some(local.ip().to_canonical()).filter(|ip| !ip.is_unspecified());
-        let listen = Listen { service, address, transport: Transport::Ud, header: true, backlog };
-        let reception = Arc::new(Reception(id));
-        let host = Arc::downgrade(&reception);
-        Ok(Self { _listening: manager.listen(&listen, host)?, _reception: reception })
-    }
-}
-
-/// The program, which gets questions as events of its id.
-struct Reception(WeakId);
-
-impl Host for Reception {
-    fn requested(self: Arc<Self>, communication: Communication, request: Box<Request>) {
-        let Self(listener) = &*self;
-        let Request { path, service, peer, private_data, .. } = *request;
-        let port = service.port().map_or(0, |(_, port)| port);
-        let (address, its_port) = peer.unwrap_or((path.address.destination, 0));
-        let inquiry = Inquiry {
-            communication,
-            local: SocketAddr::new(path.address.source, port),
-            peer: SocketAddr::new(address, its_port),
-        };
-        let (private_data, address) = (private_data.to_vec(), path.address);
-        let mut waiting = Some(inquiry);
-        // Its last reference must not go under the lock.
-        let Some(of) = listener.upgrade() else { return };
-        let space = of.space();
-        listener.with_channel(|channel| {
-            let Some(inquiry) = waiting.take() else { return };
-            let id = IdCore::inquired(channel, inquiry, space);
-            let kind = EventKind::ServiceRequest { private_data, address };
-            channel.push_request(id, listener.clone(), kind);
-        });
-        // Outside of the lock: dropping it says no.
-        drop(waiting);
-    }
+/// A peer asks: the program gets it as an event of the id that offers the service.
+pub(crate) fn requested(listener: &WeakId, space: PortSpace, inquiry: Inquiry, request: &Request) {
+    let (private_data, address) = (request.private_data.to_vec(), request.path.address);
+    let mut waiting = Some(inquiry);
+    listener.with_channel(|channel| {
+        let Some(inquiry) = waiting.take() else { return };
+        let id = IdCore::inquired(channel, inquiry, space);
+        let kind = EventKind::ServiceRequest { private_data, address };
+        channel.push_request(id, listener.clone(), kind);
+    });
+    // Outside of the lock: dropping it says no.
+    drop(waiting);
 }

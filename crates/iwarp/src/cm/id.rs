@@ -2,6 +2,7 @@
 
 mod datagrams;
 mod exchange;
+mod service;
 
 use std::any::Any;
 use std::io;
@@ -14,13 +15,14 @@ pub use iwarp_roce::cm::PortSpace;
 use iwarp_types::Time;
 
 use crate::cm::channel::{ChannelCore, Mailbox};
-use crate::cm::datagrams::{Inquiry, Question, Serving};
+use crate::cm::datagrams::{Inquiry, Question};
 use crate::cm::incoming::{Accepting, Listening};
 use crate::cm::meanwhile::Meanwhile;
 pub use exchange::PacketAttributes;
 
 use crate::cm::outgoing::{By, Origin, Outgoing};
-use crate::cm::packets::{Exchange, Receiving, Step};
+use crate::cm::packets::{Exchange, Step};
+use crate::cm::service::Serving;
 use crate::cm::watch::{Connected, Watch};
 use crate::cm::{ConnectError, ConnectParams, EventChannel, EventKind};
 use crate::engine::Engine;
@@ -119,7 +121,7 @@ struct State {
     /// The port of an id whose ports are not TCP's ([`IdCore::has_own_ports`]).
     service_port: Option<ServicePort>,
     /// Of a listener for streams: takes connections over RoCE v2 as well.
-    receiving: Option<Receiving>,
+    beside: Option<Serving>,
     choices: Choices,
     context: Option<Arc<dyn Any + Send + Sync>>,
     phase: Phase,
@@ -153,13 +155,9 @@ enum Phase {
     Connected(Connected),
     /// The program knows of the end. What it had posted may outlive that.
     Over(Option<Connected>),
-    /// Over RoCE v2, connections come in here.
-    Receiving {
-        _receiving: Receiving,
-    },
     /// A connection over RoCE v2, being made or there.
     Exchanging(Arc<Exchange>),
-    /// A datagram service is offered.
+    /// A datagram service is offered, or connections over RoCE v2 come in here.
     Serving {
         _serving: Serving,
     },
@@ -246,9 +244,7 @@ impl Id {
         let Some(core) = self.core.alive() else { return ConnectionState::Idle };
         match core.state.lock().phase {
             Phase::Idle => ConnectionState::Idle,
-            Phase::Listening(_) | Phase::Serving { .. } | Phase::Receiving { .. } => {
-                ConnectionState::Listening
-            }
+            Phase::Listening(_) | Phase::Serving { .. } => ConnectionState::Listening,
             Phase::Exchanging(ref exchange) => match exchange.step() {
                 Step::Asked => ConnectionState::Connecting,
                 Step::Responded => ConnectionState::Responded,
@@ -319,7 +315,7 @@ impl Id {
         let Some(core) = self.core.alive() else { return };
         core.forget_events();
         let mut state = core.state.lock();
-        let reserved = (state.reserved.take(), state.service_port.take(), state.receiving.take());
+        let reserved = (state.reserved.take(), state.service_port.take(), state.beside.take());
         let phase = std::mem::take(&mut state.phase);
         drop(state);
         drop(reserved);
@@ -330,7 +326,6 @@ impl Id {
             Phase::Asking(question) => question.cancel(),
             Phase::Exchanging(exchange) => exchange.close(),
             Phase::Idle
-            | Phase::Receiving { .. }
             | Phase::Requested(_)
             | Phase::Responded(..)
             | Phase::Over(None)
@@ -380,7 +375,7 @@ impl Id {
     /// The thread that drives `accept_set` receives the connections, the worker without one.
     pub(crate) fn listen_at(&self, accept_set: Option<&AcceptSet>, backlog: u32) -> io::Result<()> {
         let core = self.core.check()?;
-        if core.kind.datagrams {
+        if core.has_own_ports() {
             return core.serve(backlog as usize);
         }
         let mut state = core.state.lock();
@@ -388,17 +383,6 @@ impl Id {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
-        if core.has_own_ports() {
-            if state.service_port.is_none() {
-                let local = state.local.unwrap_or(any);
-                core.take_port(&mut state, local)?;
-            }
-            let local = state.local.unwrap_or(any);
-            drop(state);
-            let receiving = core.receive_requests(local, backlog as usize)?;
-            core.state.lock().phase = Phase::Receiving { _receiving: receiving };
-            return Ok(());
-        }
         let reserved = match state.reserved.take() {
             Some(reserved) => reserved,
             None => state.choices.reserve(core.network(), state.local.unwrap_or(any))?,
@@ -418,8 +402,8 @@ impl Id {
         let listening = Listening::start(acceptor, backlog as usize, core.downgrade(), accept_set)?;
         state.phase = Phase::Listening(listening);
         drop(state);
-        let receiving = core.receive_requests_too(local, backlog as usize);
-        core.state.lock().receiving = receiving;
+        let beside = core.serve_beside(local, backlog as usize);
+        core.state.lock().beside = beside;
         Ok(())
     }
 
@@ -827,7 +811,6 @@ impl Drop for IdCore {
                 self.engine.worker.soon(Box::new(move || exchange.close()));
             }
             Phase::Idle
-            | Phase::Receiving { .. }
             | Phase::Requested(_)
             | Phase::Responded(..)
             | Phase::Connected(_)

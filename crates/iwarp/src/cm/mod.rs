@@ -12,6 +12,7 @@ mod incoming;
 mod meanwhile;
 mod outgoing;
 mod packets;
+mod service;
 mod watch;
 
 pub use blocking::{Connection, Incoming, Listener, connect};

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use iwarp_roce::Attributes;
 use iwarp_roce::cm::{
-    Accept, Connect, EventKind as News, Listen, Parameters, RejectReason, Request, Response,
-    ServiceId,
+    Accept, Connect, EventKind as News, Parameters, RejectReason, Request, Response, ServiceId,
 };
 use iwarp_roce::wire::{Mtu, PORT, Transport};
 use iwarp_types::{QpId, QpState};
@@ -19,7 +18,7 @@ use crate::cm::id::{IdCore, WeakId};
 use crate::cm::{ConnectParams, EventKind};
 use crate::engine::endpoint::{Ended, Endpoint, Observer};
 use crate::engine::live;
-use crate::engine::manager::{Communication, ConnectionManager, Host, Listening, Party};
+use crate::engine::manager::{Communication, ConnectionManager, Party};
 use crate::engine::sync::Mutex;
 use crate::engine::timers::Alarm;
 
@@ -508,59 +507,31 @@ fn parameters(params: &ConnectParams) -> Parameters {
     Parameters { responder_resources, initiator_depth, ..Parameters::default() }
 }
 
-/// A listener for connections over RoCE v2.
-pub(crate) struct Receiving {
-    _listening: Listening,
-    _reception: Arc<Reception>,
-}
-
-impl Receiving {
-    pub(crate) fn start(
-        manager: &Arc<ConnectionManager>,
-        id: WeakId,
-        local: SocketAddr,
-        service: ServiceId,
-        backlog: usize,
-    ) -> io::Result<Self> {
-        let address = Some(local.ip().to_canonical()).filter(|ip| !ip.is_unspecified());
-        let listen = Listen { service, address, transport: Transport::Rc, header: true, backlog };
-        let reception = Arc::new(Reception(id));
-        let host = Arc::downgrade(&reception);
-        Ok(Self { _listening: manager.listen(&listen, host)?, _reception: reception })
-    }
-}
-
-/// The program, which gets requests as events of its id.
-struct Reception(WeakId);
-
-impl Host for Reception {
-    fn requested(self: Arc<Self>, communication: Communication, request: Box<Request>) {
-        let Self(listener) = &*self;
-        let Request { path, service, peer, private_data, .. } = *request;
-        // Its last reference must not go under the lock.
-        let Some(_listener) = listener.upgrade() else { return };
-        let port = service.port().map_or(0, |(_, port)| port);
-        let (address, its_port) = peer.unwrap_or((path.address.destination, 0));
-        let local = SocketAddr::new(path.address.source, port);
-        let peer = SocketAddr::new(address, its_port);
-        let communication = Arc::new(communication);
-        // What the peer has under way is served here, and the other way round.
-        let ird = Some(request.initiator_depth.into());
-        let ord = Some(request.responder_resources.into());
-        let private_data = private_data.to_vec();
-        let mut exchange = None;
-        listener.with_channel(|channel| {
-            let id = IdCore::asked(channel, local, peer, |id| {
-                let made = Exchange::new(id, None, Step::Requested, None);
-                made.state.lock().communication = Some(Arc::clone(&communication));
-                exchange = Some(Arc::clone(&made));
-                made
-            });
-            let kind = EventKind::ConnectRequest { private_data, ird, ord };
-            channel.push_request(id, listener.clone(), kind);
+/// A peer asks for a connection: the program gets it as an event of the id that listens.
+pub(crate) fn requested(
+    listener: &WeakId,
+    communication: Communication,
+    local: SocketAddr,
+    peer: SocketAddr,
+    request: &Request,
+) {
+    let communication = Arc::new(communication);
+    // What the peer has under way is served here, and the other way round.
+    let ird = Some(request.initiator_depth.into());
+    let ord = Some(request.responder_resources.into());
+    let private_data = request.private_data.to_vec();
+    let mut exchange = None;
+    listener.with_channel(|channel| {
+        let id = IdCore::asked(channel, local, peer, |id| {
+            let made = Exchange::new(id, None, Step::Requested, None);
+            made.state.lock().communication = Some(Arc::clone(&communication));
+            exchange = Some(Arc::clone(&made));
+            made
         });
-        if let Some(exchange) = exchange {
-            communication.introduce(exchange.as_party());
-        }
+        let kind = EventKind::ConnectRequest { private_data, ird, ord };
+        channel.push_request(id, listener.clone(), kind);
+    });
+    if let Some(exchange) = exchange {
+        communication.introduce(exchange.as_party());
     }
 }

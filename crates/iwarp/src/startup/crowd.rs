@@ -10,9 +10,9 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Weak};
+
+use iwarp_types::Source;
 
 use crate::engine::sync::Mutex;
 
@@ -32,31 +32,6 @@ pub(crate) trait Guest: Send + Sync {
 
     /// Looks whether its Request has come, as that of a later connection has.
     fn look(&self);
-}
-
-/// What counts as one peer: an address, or a network of IPv6 that one host may have to itself.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct Source(IpAddr);
-
-impl Source {
-    pub(crate) fn of(ip: IpAddr) -> Self {
-        match ip.to_canonical() {
-            IpAddr::V6(ip) => {
-                let network = ip.to_bits() >> 64 << 64;
-                Self(Ipv6Addr::from_bits(network).into())
-            }
-            ip => Self(ip),
-        }
-    }
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            IpAddr::V4(ip) => write!(f, "{ip}"),
-            IpAddr::V6(ip) => write!(f, "{ip}/64"),
-        }
-    }
 }
 
 /// See the [module](self).
@@ -241,6 +216,7 @@ impl Drop for Place {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
@@ -336,15 +312,5 @@ mod tests {
         assert!(enter(&crowd, 3).is_none());
         drop(second);
         assert!(enter(&crowd, 3).is_some());
-    }
-
-    #[test]
-    fn a_network_of_ipv6_is_one_source() {
-        let of = |text: &str| Source::of(text.parse().unwrap());
-        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:0:0:2"));
-        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
-        assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
-        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
-        assert_eq!(of("2001:db8::1").to_string(), "2001:db8::/64");
     }
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use iwarp_os::socket::is_shortage;
 use iwarp_os::{Interest, Ready};
 use iwarp_proto::mpa::startup::{Config, Request, Responder};
+use iwarp_types::Source;
 
 use crate::engine::Engine;
 use crate::engine::accept_set::AcceptSet;
@@ -20,7 +21,7 @@ use crate::engine::tasks::{Task, Tasks};
 use crate::engine::timers::Alarm;
 use crate::port::{Acceptor, Port};
 use crate::report;
-use crate::startup::crowd::{Crowd, Guest, Place, Source, Victim};
+use crate::startup::crowd::{Crowd, Guest, Place, Victim};
 use crate::startup::line::{Answering, Called};
 
 /// Connections taken in one go where many come, before others get their turn.

@@ -420,11 +420,7 @@ fn a_request_with_the_id_of_a_rep_is_dropped() {
 #[test]
 fn a_connection_may_be_ended_before_it_is_ready() {
     let mut scene = Scene::new();
-    let (a, b) = scene.requested();
-    scene.accept(b);
-    let rep = scene.lose(B).remove(0);
-    scene.give(A, &rep);
-    scene.response();
+    let (a, _, rep) = scene.responded_by();
     scene.disconnect(A, a);
     assert!(matches!(scene.event(A).kind, EventKind::Disconnected { .. }));
     scene.lose(A);

@@ -264,11 +264,7 @@ fn a_rep_is_sent_again_until_its_retries_are_used_up() {
 #[test]
 fn a_repeated_rep_gets_its_rtu_again() {
     let mut scene = Scene::new();
-    let (a, b) = scene.requested();
-    scene.accept(b);
-    let rep = scene.lose(B).remove(0);
-    scene.give(A, &rep);
-    scene.response();
+    let (a, _, rep) = scene.responded_by();
     scene.give(A, &rep);
     assert!(scene.events(A).is_empty() && scene.lose(A).is_empty());
     scene.ends[A].ready(a, b"now").unwrap();
@@ -329,11 +325,7 @@ fn a_slow_program_s_peer_is_asked_for_time() {
     assert_eq!(scene.sent(), "a REQ, b MRA 24, b MRA 24, b REP");
     // The initiator's program may be slow as well.
     let mut scene = Scene::new();
-    let (a, b) = scene.requested();
-    scene.accept(b);
-    let rep = scene.lose(B).remove(0);
-    scene.give(A, &rep);
-    scene.response();
+    let (a, _, rep) = scene.responded_by();
     scene.now = scene.now.plus(half);
     let now = scene.now;
     scene.ends[A].advance(now);

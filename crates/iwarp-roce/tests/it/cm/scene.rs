@@ -202,11 +202,18 @@ impl Scene {
 
     /// The ids of a connection whose REP has come.
     pub(crate) fn responded(&mut self) -> (CommId, CommId) {
+        let (a, b, _) = self.responded_by();
+        (a, b)
+    }
+
+    /// Likewise, and the REP.
+    pub(crate) fn responded_by(&mut self) -> (CommId, CommId, Mad) {
         let (a, b) = self.requested();
         self.accept(b);
-        self.settle();
+        let rep = self.lose(B).remove(0);
+        self.give(A, &rep);
         self.response();
-        (a, b)
+        (a, b, rep)
     }
 
     /// The ids of an established connection.

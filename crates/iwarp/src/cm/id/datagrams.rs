@@ -1,7 +1,7 @@
 //! Ids for datagram services (`RDMA_PS_UDP`).
 
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use iwarp_roce::cm::{ServiceId, UDP_QKEY};
@@ -10,10 +10,8 @@ use iwarp_types::AddressVector;
 
 use super::{Id, IdCore, Kind, Phase, PortSpace, State};
 use crate::cm::channel::ChannelCore;
-use crate::cm::datagrams::{Ends, Inquiry, Question, Serving};
+use crate::cm::datagrams::{Ends, Inquiry, Question};
 use crate::cm::{EventChannel, EventKind};
-use crate::engine::manager::ConnectionManager;
-use crate::engine::sync::Guard;
 use crate::verbs::QueuePair;
 
 impl Id {
@@ -126,14 +124,6 @@ impl IdCore {
         Self::on(channel, Kind { space, datagrams: true }, state)
     }
 
-    pub(crate) const fn space(&self) -> PortSpace {
-        self.kind.space
-    }
-
-    pub(super) fn manager(&self) -> io::Result<Arc<ConnectionManager>> {
-        self.engine.connection_manager(&self.mux)
-    }
-
     /// The question has its answer: the id is where it says, and the program is told.
     pub(crate) fn answered(self: &Arc<Self>, question: &Arc<Question>, kind: EventKind) {
         let phase = match kind {
@@ -167,62 +157,5 @@ impl IdCore {
                 Err(io::ErrorKind::InvalidInput.into())
             }
         }
-    }
-
-    /// Whether its ports are those of a port space of the connection manager's, as on a RoCE card,
-    /// and not TCP's: no stream is made or taken.
-    pub(super) fn has_own_ports(&self) -> bool {
-        self.kind.datagrams || self.speaks_roce()
-    }
-
-    /// Takes the port of an address in the id's port space.
-    pub(super) fn take_port(
-        &self,
-        state: &mut Guard<'_, State>,
-        addr: SocketAddr,
-    ) -> io::Result<()> {
-        // An address that is not this host's is noticed here, as with connections.
-        let ip = addr.ip();
-        if !ip.is_unspecified() && !ip.is_loopback() && !self.is_own(ip) {
-            return Err(io::ErrorKind::AddrNotAvailable.into());
-        }
-        let shares = state.choices.share_address;
-        let port = self.engine.service_ports.take(self.kind.space, addr, shares)?;
-        let mut local = addr;
-        local.set_port(port.number());
-        state.local = Some(local);
-        state.source = state.local;
-        state.service_port = Some(port);
-        Ok(())
-    }
-
-    /// Whether an address is this host's.
-    fn is_own(&self, ip: IpAddr) -> bool {
-        self.network().source_for(SocketAddr::new(ip, 0)).is_ok_and(|source| source == ip)
-    }
-
-    /// Offers a datagram service.
-    pub(super) fn serve(self: &Arc<Self>, backlog: usize) -> io::Result<()> {
-        let manager = self.manager()?;
-        let mut state = self.state.lock();
-        if !matches!(state.phase, Phase::Idle) {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
-        let local = state.local.unwrap_or(any);
-        if state.service_port.is_none() {
-            self.take_port(&mut state, local)?;
-        }
-        let local = state.local.unwrap_or(local);
-        drop(state);
-        let service = ServiceId::new(self.kind.space, local.port());
-        let backlog = self.engine.options.max_pending.max(backlog);
-        let serving = Serving::start(&manager, self.downgrade(), local, service, backlog)?;
-        let mut state = self.state.lock();
-        if !matches!(state.phase, Phase::Idle) {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        state.phase = Phase::Serving { _serving: serving };
-        Ok(())
     }
 }

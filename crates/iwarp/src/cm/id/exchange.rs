@@ -11,7 +11,7 @@ use super::{CONNECTIONS, Id, IdCore, Phase, State, WeakId};
 use crate::cm::ConnectParams;
 use crate::cm::channel::ChannelCore;
 use crate::cm::datagrams::Ends;
-use crate::cm::packets::{Exchange, Receiving};
+use crate::cm::packets::Exchange;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::options::Wire;
 use crate::verbs::DatagramAttributes;
@@ -190,31 +190,5 @@ impl IdCore {
             drop(state);
             drop(before);
         }
-    }
-
-    /// Takes connections beside those over streams, where that can be.
-    pub(super) fn receive_requests_too(
-        self: &Arc<Self>,
-        local: SocketAddr,
-        backlog: usize,
-    ) -> Option<Receiving> {
-        if self.engine.options.spoken() != Wire::Auto {
-            return None;
-        }
-        self.mux.open_if_any(&self.engine)?;
-        self.receive_requests(local, backlog)
-            .inspect_err(|error| tracing::debug!(%error, %local, "no connections over RoCE v2"))
-            .ok()
-    }
-
-    /// Takes connections at the port of the local address, which is this id's.
-    pub(super) fn receive_requests(
-        self: &Arc<Self>,
-        local: SocketAddr,
-        backlog: usize,
-    ) -> io::Result<Receiving> {
-        let service = ServiceId::new(PortSpace::CONNECTIONS, local.port());
-        let backlog = self.engine.options.max_pending.max(backlog);
-        Receiving::start(&self.manager()?, self.downgrade(), local, service, backlog)
     }
 }

@@ -71,8 +71,15 @@ impl Endpoint {
     }
 
     /// Reports those that wait.
-    #[cold]
+    #[inline]
     pub(crate) fn hand_on_postponed(&self) {
+        if self.postpones() {
+            self.report_postponed();
+        }
+    }
+
+    #[cold]
+    fn report_postponed(&self) {
         let mut locked = self.core.lock();
         self.postpones.store(false, Ordering::Relaxed);
         let mut completions = std::mem::take(&mut locked.program.postponed.completions);

@@ -80,9 +80,7 @@ impl Link {
         let endpoint = &*self.endpoint;
         let memory = &*endpoint.engine.memory;
         let mut disposition = None;
-        if endpoint.postpones() {
-            endpoint.hand_on_postponed();
-        }
+        endpoint.hand_on_postponed();
         while !self.flags.has(WRITE_BLOCKED | WRITE_ENDED) {
             if tx.out.is_none() {
                 tx.out = endpoint.engine.pool.transmit();
@@ -99,9 +97,7 @@ impl Link {
                 tx.outgoing.taken(endpoint, out, n)
             });
             self.writing.store(false, Ordering::Release);
-            if endpoint.postpones() {
-                endpoint.hand_on_postponed();
-            }
+            endpoint.hand_on_postponed();
             let taken = match taken {
                 Ok(taken) => taken,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -166,10 +162,7 @@ impl Link {
     /// Reports the receives that have waited, or leaves them to the thread that sends.
     #[inline]
     pub(super) fn hand_on_postponed(self: &Arc<Self>) {
-        if !self.endpoint.postpones() {
-            return;
-        }
-        if self.is_writing() {
+        if self.endpoint.postpones() && self.is_writing() {
             // Whoever has the token looks for them once more.
             self.tx.request(|tx| self.transmit_some(tx));
         } else {

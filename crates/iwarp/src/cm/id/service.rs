@@ -1,0 +1,118 @@
+//! Ids with ports of the connection manager's own: what datagram services and connections over
+//! RoCE v2 have in common.
+
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use iwarp_roce::cm::{Listen, ServiceId};
+use iwarp_roce::wire::Transport;
+
+use super::{IdCore, Phase, PortSpace, State};
+use crate::cm::service::Serving;
+use crate::engine::manager::ConnectionManager;
+use crate::engine::options::Wire;
+use crate::engine::sync::Guard;
+
+impl IdCore {
+    pub(crate) const fn space(&self) -> PortSpace {
+        self.kind.space
+    }
+
+    /// Whether it is for a datagram service, not for connections.
+    pub(crate) const fn has_datagrams(&self) -> bool {
+        self.kind.datagrams
+    }
+
+    pub(super) fn manager(&self) -> io::Result<Arc<ConnectionManager>> {
+        self.engine.connection_manager(&self.mux)
+    }
+
+    /// Whether its ports are those of a port space of the connection manager's, as on a RoCE card,
+    /// and not TCP's: no stream is made or taken.
+    pub(super) fn has_own_ports(&self) -> bool {
+        self.kind.datagrams || self.speaks_roce()
+    }
+
+    /// Takes the port of an address in the id's port space.
+    pub(super) fn take_port(
+        &self,
+        state: &mut Guard<'_, State>,
+        addr: SocketAddr,
+    ) -> io::Result<()> {
+        // An address that is not this host's is noticed here, as with connections.
+        let ip = addr.ip();
+        if !ip.is_unspecified() && !ip.is_loopback() && !self.is_own(ip) {
+            return Err(io::ErrorKind::AddrNotAvailable.into());
+        }
+        let shares = state.choices.share_address;
+        let port = self.engine.service_ports.take(self.kind.space, addr, shares)?;
+        let mut local = addr;
+        local.set_port(port.number());
+        state.local = Some(local);
+        state.source = state.local;
+        state.service_port = Some(port);
+        Ok(())
+    }
+
+    /// Whether an address is this host's.
+    fn is_own(&self, ip: IpAddr) -> bool {
+        self.network().source_for(SocketAddr::new(ip, 0)).is_ok_and(|source| source == ip)
+    }
+
+    /// Offers a datagram service, or takes connections over RoCE v2.
+    pub(super) fn serve(self: &Arc<Self>, backlog: usize) -> io::Result<()> {
+        let manager = self.manager()?;
+        let mut state = self.state.lock();
+        if !matches!(state.phase, Phase::Idle) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
+        let local = state.local.unwrap_or(any);
+        if state.service_port.is_none() {
+            self.take_port(&mut state, local)?;
+        }
+        let local = state.local.unwrap_or(local);
+        drop(state);
+        let serving = self.offer(&manager, local, backlog)?;
+        let mut state = self.state.lock();
+        if !matches!(state.phase, Phase::Idle) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        state.phase = Phase::Serving { _serving: serving };
+        Ok(())
+    }
+
+    /// Takes connections over RoCE v2 beside those over streams, where that can be.
+    pub(super) fn serve_beside(
+        self: &Arc<Self>,
+        local: SocketAddr,
+        backlog: usize,
+    ) -> Option<Serving> {
+        if self.engine.options.spoken() != Wire::Auto {
+            return None;
+        }
+        self.mux.open_if_any(&self.engine)?;
+        self.manager()
+            .and_then(|manager| self.offer(&manager, local, backlog))
+            .inspect_err(|error| tracing::debug!(%error, %local, "no connections over RoCE v2"))
+            .ok()
+    }
+
+    /// Has peers ask at the port of the local address, which is this id's.
+    fn offer(
+        self: &Arc<Self>,
+        manager: &Arc<ConnectionManager>,
+        local: SocketAddr,
+        backlog: usize,
+    ) -> io::Result<Serving> {
+        let listen = Listen {
+            service: ServiceId::new(self.kind.space, local.port()),
+            address: Some(local.ip().to_canonical()).filter(|ip| !ip.is_unspecified()),
+            transport: if self.kind.datagrams { Transport::Ud } else { Transport::Rc },
+            header: true,
+            backlog: self.engine.options.max_pending.max(backlog),
+        };
+        Serving::start(manager, self.downgrade(), &listen)
+    }
+}
