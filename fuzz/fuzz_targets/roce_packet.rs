@@ -50,7 +50,7 @@ fn path(control: u8) -> Path {
 /// The octets as a datagram: its ICRC is seldom right.
 fn as_it_is(path: &Path, datagram: &[u8]) {
     let mut counters = Counters::default();
-    let received = receive(path, datagram, NOW, &mut IdMemory::new(1), &mut counters);
+    let received = receive(path, datagram, NOW, &mut IdMemory::new(1).unwrap(), &mut counters);
     let dropped = counters.bad_icrc + counters.malformed;
     assert_eq!((counters.rcvd_pkts, dropped), (1, u64::from(received.is_none())));
 }
@@ -59,7 +59,7 @@ fn as_it_is(path: &Path, datagram: &[u8]) {
 fn sealed(path: &Path, id: Identification, octets: &[u8], bit: usize) {
     let mut datagram = octets.to_vec();
     datagram.extend(icrc::of(path, id, octets));
-    let (mut ids, mut counters) = (IdMemory::new(1), Counters::default());
+    let (mut ids, mut counters) = (IdMemory::new(1).unwrap(), Counters::default());
     let received = receive(path, &datagram, NOW, &mut ids, &mut counters);
     assert_eq!(counters.bad_icrc, 0);
     if let Some(Received::Packet(packet)) = received {
@@ -76,7 +76,7 @@ fn sealed(path: &Path, id: Identification, octets: &[u8], bit: usize) {
     let bit = bit % (8 * datagram.len());
     datagram[bit / 8] ^= 1 << (bit % 8);
     if path.address.source.is_ipv6() && bit / 8 != 4 {
-        assert!(icrc::verify(path, &datagram, NOW, &mut IdMemory::new(1)).is_err());
+        assert!(icrc::verify(path, &datagram, NOW, &mut IdMemory::new(1).unwrap()).is_err());
     }
 }
 

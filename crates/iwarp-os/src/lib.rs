@@ -12,6 +12,7 @@
 //!   slots    one UDP port for several processes   unix     messages and descriptors between those
 //!   token    descriptors that stand for something
 //!   board    numbers that processes count together
+//!   watch    have interfaces or addresses changed?
 //!   clock, ticks, guid, exit, environment
 //! ```
 //!
@@ -48,6 +49,7 @@ pub mod thread;
 pub mod ticks;
 pub mod token;
 pub mod unix;
+pub mod watch;
 
 pub use addr::{Interface, InterfaceAddr};
 pub use datagram::DatagramSocket;
@@ -57,3 +59,4 @@ pub use owned::ProcessOwned;
 pub use part::{IoPart, IoPartMut};
 pub use poll::{Epoll, EventFd, EventFdKind, Events, Interest, Ready};
 pub use socket::{Ipv6Listen, Keepalive, Sharing, Spare, TcpSocket, Vitals};
+pub use watch::AddressWatch;

@@ -107,7 +107,7 @@ impl SlotReader {
     /// Shortages; those of [`DatagramSocket::adopt`].
     pub fn new(socket: &SlotSocket, pieces: usize) -> io::Result<Self> {
         let socket = DatagramSocket::adopt(socket.as_fd().try_clone_to_owned()?)?;
-        Ok(Self { socket, arrived: ReceiveBatch::new(pieces) })
+        Ok(Self { socket, arrived: ReceiveBatch::new(pieces)? })
     }
 
     /// Receives what is there, in one call.

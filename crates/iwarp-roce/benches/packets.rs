@@ -95,7 +95,7 @@ fn verify(criterion: &mut Criterion) {
     for (name, number) in [("id 0", 0), ("id counted", 0x1234)] {
         for size in SIZES {
             let datagram = datagram(size, number);
-            let mut ids = IdMemory::new(1024);
+            let mut ids = IdMemory::new(1024).unwrap();
             group.bench_function(BenchmarkId::new(name, size), |b| {
                 b.iter(|| icrc::verify(&path(), black_box(&datagram), NOW, &mut ids).is_ok());
             });

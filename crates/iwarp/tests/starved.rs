@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use iwarp::cm::{ConnectParams, Listener, connect};
 use iwarp::{
-    Device, MemoryRegion, Options, Payload, Personality, PostError, QueuePairAttributes,
+    Device, MemoryRegion, Options, Payload, Personality, PostError, QpType, QueuePairAttributes,
     RecvRequest, SendOp, SendRequest, WcStatus,
 };
 
@@ -200,6 +200,30 @@ fn queue_pairs_are_made_or_refused() {
             assert_usable(&device, &device);
         });
     }
+}
+
+/// The first of them opens the port that all share, and the last closes it.
+#[test]
+fn queue_pairs_over_datagrams_are_made_or_refused() {
+    starve(|starving| {
+        let options = Options::new().personality(Personality::Roce);
+        let device = Device::with_options(options).unwrap();
+        let cq = device.create_cq(16, None).unwrap();
+        let pd = device.alloc_pd();
+        let make = |qp_type| pd.create_qp(&QueuePairAttributes::new(&cq, &cq).qp_type(qp_type));
+        let types = [QpType::Ud, QpType::Uc, QpType::Rc];
+        let hungry = starving();
+        let made = types.map(make);
+        drop(hungry);
+        for error in made.iter().filter_map(|made| made.as_ref().err()) {
+            assert_eq!(error.kind(), std::io::ErrorKind::OutOfMemory, "{error}");
+        }
+        for qp_type in types {
+            make(qp_type).unwrap();
+        }
+        drop(made);
+        assert_usable(&device, &device);
+    });
 }
 
 #[test]

@@ -97,7 +97,7 @@ fn attributes(context: &Context) -> ibv_device_attr {
 }
 
 fn port(context: &Context) -> Result<ibv_port_attr, Errno> {
-    let gids = context.device().gids()?;
+    let gids = context.device().gid_table()?;
     Ok(ibv_port_attr {
         state: IBV_PORT_ACTIVE,
         max_mtu: mtu_number(u32::MAX),
@@ -126,7 +126,7 @@ fn active_mtu(gids: &[Gid]) -> u32 {
 
 /// Octets of the longest message that is one packet, as `ibv_query_port` tells it by `active_mtu`.
 pub(super) fn path_octets(context: &Context) -> Result<u32, Errno> {
-    Ok(128 << active_mtu(&context.device().gids()?))
+    Ok(128 << active_mtu(&context.device().gid_table()?))
 }
 
 /// The number of the largest InfiniBand MTU that packets of `mtu` octets could carry with their
@@ -278,11 +278,11 @@ fn shown(gids: &[Gid]) -> Vec<&Gid> {
 
 /// The entry of a place in the table; `None` when it is empty.
 fn find(context: &Context, index: usize) -> Result<Option<Gid>, Errno> {
-    let gids = context.device().gids()?;
+    let gids = context.device().gid_table()?;
     if gids.last().is_none_or(|last| index > last.index) {
         return Err(INVALID);
     }
-    Ok(gids.into_iter().find(|gid| gid.index == index))
+    Ok(gids.iter().find(|gid| gid.index == index).cloned())
 }
 
 /// `ibv_query_gid`: an empty place reads as zeros.
@@ -335,7 +335,7 @@ pub extern "C" fn _ibv_query_gid_table(
         if flags != 0 {
             return Err(guard::UNSUPPORTED);
         }
-        let gids = context.device().gids()?;
+        let gids = context.device().gid_table()?;
         let gids = shown(&gids);
         if gids.len() > max_entries {
             return Err(INVALID);
@@ -399,13 +399,14 @@ unsafe impl Plain for ibv_gid_entry {}
 impl Context {
     /// The place of an address in the GID table.
     pub fn gid_index(&self, raw: &[u8; 16]) -> Option<u8> {
-        let gids = self.device().gids().ok()?;
+        let gids = self.device().gid_table().ok()?;
         u8::try_from(gids.iter().find(|entry| entry.raw == *raw)?.index).ok()
     }
 
     /// The address that a program means by a place in the GID table.
     pub(crate) fn gid(&self, index: usize) -> io::Result<Option<Gid>> {
-        Ok(self.device().gids()?.into_iter().find(|gid| gid.index == index))
+        let gids = self.device().gid_table()?;
+        Ok(gids.iter().find(|gid| gid.index == index).cloned())
     }
 }
 

@@ -79,10 +79,43 @@ static struct ibv_qp *new_qp(uint32_t send, uint32_t receive)
 	return ibv_create_qp(pd, &init);
 }
 
+static struct ibv_qp *new_datagram_qp(struct ibv_cq *cq)
+{
+	struct ibv_qp_init_attr init = {
+		.send_cq = cq, .recv_cq = cq, .cap = { 16, 16, 1, 1, 0 }, .qp_type = IBV_QPT_UD,
+	};
+
+	errno = 0;
+	return ibv_create_qp(pd, &init);
+}
+
 static struct ibv_cq *new_cq(int cqe)
 {
 	errno = 0;
 	return ibv_create_cq(context, cqe, NULL, NULL, 0);
+}
+
+/* The first queue pair over datagrams opens the port that all of them share, which takes more
+ * memory than any: with less than that it is refused. The last one closes it. */
+static void port(void)
+{
+	struct ibv_cq *cq = new_cq(100);
+	int refused = 0, made = 0;
+
+	CHECK(cq);
+	for (size_t more = 0; more <= 4 * MIB; more += MIB / 16) {
+		struct ibv_qp *qp;
+
+		limit(more);
+		qp = new_datagram_qp(cq);
+		CHECK(qp || errno == ENOMEM);
+		refused += !qp;
+		made += qp != NULL;
+		unlimit();
+		CHECK(!qp || ibv_destroy_qp(qp) == 0);
+	}
+	CHECK(refused && made);
+	CHECK(ibv_destroy_cq(cq) == 0);
 }
 
 /* No number that a program asks for costs memory before it is refused or used. */
@@ -153,6 +186,9 @@ static void filled(void)
 	FILL(struct ibv_qp, new_qp(16, 16), ibv_destroy_qp);
 	unlimit();
 	limit(8 * MIB);
+	FILL(struct ibv_qp, new_datagram_qp(a.cq), ibv_destroy_qp);
+	unlimit();
+	limit(8 * MIB);
 	FILL(struct ibv_pd, ibv_alloc_pd(context), ibv_dealloc_pd);
 	unlimit();
 	AGAIN(new_cq(50000), ibv_destroy_cq);
@@ -216,6 +252,7 @@ static void nothing_left(void)
 	/* New things are refused, also small ones. */
 	CHECK(!new_cq(1) && errno == ENOMEM);
 	CHECK(!new_qp(1, 1) && errno == ENOMEM);
+	CHECK(!new_datagram_qp(a.cq) && errno == ENOMEM);
 	CHECK(!ibv_alloc_pd(context) && errno == ENOMEM);
 	CHECK(!ibv_create_comp_channel(context) && errno == ENOMEM);
 	unlimit();
@@ -257,6 +294,7 @@ static void all_is_well(void)
 int main(void)
 {
 	open_context();
+	port();
 	make(&a, NULL);
 	make(&b, NULL);
 	absurd_sizes();

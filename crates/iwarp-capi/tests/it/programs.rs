@@ -80,6 +80,13 @@ fn datagrams_are_sent_in_every_way_of_posting() {
     support::run("datagram_data_roce", &source!("datagram_data.c"), &[ROCE]);
 }
 
+/// Covers: ROCE-137
+#[test]
+fn addresses_that_come_and_go_are_known_at_once() {
+    support::run("addresses", &source!("addresses.c"), &[]);
+    support::run("addresses_roce", &source!("addresses.c"), &[ROCE]);
+}
+
 /// Two names for one device, the second with the addresses of one interface.
 #[test]
 fn the_user_names_devices_and_gives_them_interfaces() {

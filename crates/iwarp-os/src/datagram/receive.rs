@@ -5,9 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::ptr;
 
-use super::DatagramSocket;
+use iwarp_mem::OutOfMemory;
+
 use super::control::{self, NAME, space};
 use super::send::empty_headers;
+use super::{DatagramSocket, filled};
 
 /// What has come in one piece: a packet, or several of one train.
 #[derive(Clone, Copy, Debug)]
@@ -67,12 +69,16 @@ struct Slot {
 impl ReceiveBatch {
     /// One for so many pieces in one call, at least one; each has room for the longest. Pages that
     /// nothing has come to take no memory.
-    pub fn new(pieces: usize) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory`.
+    pub fn new(pieces: usize) -> Result<Self, OutOfMemory> {
         let pieces = pieces.max(1);
         let mut batch = Self {
-            octets: vec![0; pieces * (MOST + SHIFT)].into(),
-            slots: (0..pieces).map(|_| Slot::empty()).collect(),
-            headers: empty_headers(pieces),
+            octets: iwarp_mem::zeroed(pieces * (MOST + SHIFT))?.into(),
+            slots: filled(pieces, Slot::empty)?,
+            headers: empty_headers(pieces)?,
             filled: 0,
             local: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
             damaged: 0,
@@ -87,7 +93,7 @@ impl ReceiveBatch {
             header.msg_control = slot.control.as_mut_ptr().cast();
             reset(header);
         }
-        batch
+        Ok(batch)
     }
 
     /// What the last call brought, in order. What came with something cut off is left out, as one
@@ -284,9 +290,9 @@ mod tests {
             hop_limit: None,
             flow_label: 0,
         };
-        let mut batch = ReceiveBatch::new(2);
+        let mut batch = ReceiveBatch::new(2).unwrap();
         let mut whole = |damaged| {
-            from.send(&mut SendBatch::new(2), [message; 2]).unwrap();
+            from.send(&mut SendBatch::new(2).unwrap(), [message; 2]).unwrap();
             let came = to.receive(&mut batch).unwrap();
             assert_eq!((came, batch.damaged()), (2, damaged));
             batch.arrivals().count()

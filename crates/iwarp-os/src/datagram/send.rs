@@ -5,8 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::ptr;
 
+use iwarp_mem::OutOfMemory;
+
 use super::control::{NAME, Writer, put_name, space};
-use super::{DatagramSocket, Glimpse};
+use super::{DatagramSocket, Glimpse, filled};
 
 /// The most packets that every system cuts from one message.
 pub const MAX_SEGMENTS: usize = 64;
@@ -94,15 +96,18 @@ struct Slot {
 
 impl SendBatch {
     /// One for so many messages in one call, at least one. They are what one system call takes.
-    pub fn new(messages: usize) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory`.
+    pub fn new(messages: usize) -> Result<Self, OutOfMemory> {
         let slot = || Slot {
             name: [0; NAME],
             iov: libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 },
             control: [0; CONTROL],
         };
         let messages = messages.max(1);
-        let slots = (0..messages).map(|_| slot()).collect();
-        Self { slots, headers: empty_headers(messages) }
+        Ok(Self { slots: filled(messages, slot)?, headers: empty_headers(messages)? })
     }
 }
 
@@ -113,9 +118,9 @@ impl std::fmt::Debug for SendBatch {
 }
 
 /// Headers of messages with nothing in them.
-pub(super) fn empty_headers(messages: usize) -> Box<[libc::mmsghdr]> {
+pub(super) fn empty_headers(messages: usize) -> Result<Box<[libc::mmsghdr]>, OutOfMemory> {
     // SAFETY: plain data, for which all zeros is a value.
-    (0..messages).map(|_| unsafe { std::mem::zeroed() }).collect()
+    filled(messages, || unsafe { std::mem::zeroed() })
 }
 
 impl DatagramSocket {
@@ -174,7 +179,7 @@ impl DatagramSocket {
 
     /// Sends one message and asks for its headers as they left.
     pub(super) fn send_watched(&self, message: &Outgoing<'_>) -> io::Result<()> {
-        let mut batch = SendBatch::new(1);
+        let mut batch = SendBatch::new(1).unwrap();
         let header = &mut batch.headers[0];
         self.fill(&mut batch.slots[0], header, message, true);
         // SAFETY: as in `send`.

@@ -51,7 +51,7 @@ fn train<'a>(
 
 /// Sends one.
 fn send(from: &DatagramSocket, message: Outgoing<'_>) {
-    assert_eq!(from.send(&mut SendBatch::new(1), [message]).unwrap(), 1);
+    assert_eq!(from.send(&mut SendBatch::new(1).unwrap(), [message]).unwrap(), 1);
 }
 
 /// What has come of a packet.
@@ -67,7 +67,7 @@ struct Got {
 /// So many packets, as they come.
 fn receive(socket: &DatagramSocket, count: usize) -> Vec<Got> {
     let mut got = Vec::new();
-    let mut batch = ReceiveBatch::new(4);
+    let mut batch = ReceiveBatch::new(4).unwrap();
     while got.len() < count {
         let there = wait_readable([socket.as_fd()], Some(LIMIT)).unwrap();
         assert_eq!(there, [true], "{socket:?} has {} packets", got.len());
@@ -88,7 +88,7 @@ fn receive(socket: &DatagramSocket, count: usize) -> Vec<Got> {
 
 fn has_nothing(socket: &DatagramSocket) {
     assert!(!socket.has_input().unwrap());
-    let error = socket.receive(&mut ReceiveBatch::new(1)).unwrap_err();
+    let error = socket.receive(&mut ReceiveBatch::new(1).unwrap()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WouldBlock);
 }
 
@@ -113,7 +113,7 @@ fn trains_and_single_packets_pass_loopback() {
                 ..train(&from, to.local_addr(), &octets, 1000)
             };
             let short = message(&from, to.local_addr(), b"short");
-            let sent = from.send(&mut SendBatch::new(8), [long, short, long]).unwrap();
+            let sent = from.send(&mut SendBatch::new(8).unwrap(), [long, short, long]).unwrap();
             assert_eq!(sent, 3);
             let got = receive(&to, 13);
             let mut expected: Vec<_> = octets.chunks(1000).map(<[u8]>::to_vec).collect();
@@ -136,7 +136,7 @@ fn trains_and_single_packets_pass_loopback() {
 fn calls_take_what_goes_into_a_batch() {
     let (from, to) = (bound(V4), bound(V4));
     let texts: Vec<[u8; 1]> = (0..10).map(|n| [n]).collect();
-    let mut batch = SendBatch::new(4);
+    let mut batch = SendBatch::new(4).unwrap();
     let mut sent = 0;
     while sent < texts.len() {
         let rest = texts[sent..].iter().map(|text| message(&from, to.local_addr(), text));
@@ -166,7 +166,7 @@ fn a_message_goes_from_the_address_that_it_says() {
     assert_eq!(receive(&all, 1)[0].destination, SocketAddr::new(ip("127.0.0.3"), port));
     // From an address that is not this host's nothing goes, and what is behind it does.
     let foreign = Outgoing { source: ip("192.0.2.1"), ..message(&one, to.local_addr(), b"z") };
-    let refusal = one.send(&mut SendBatch::new(2), [foreign]).unwrap_err();
+    let refusal = one.send(&mut SendBatch::new(2).unwrap(), [foreign]).unwrap_err();
     assert!(matches!(refusal, Refusal::Lost(_)), "{refusal:?}");
 }
 
@@ -213,8 +213,8 @@ fn packets_without_a_checksum_are_let_in() {
         assert_eq!(receive(&to, 1)[0].octets, b"unchecked");
         // The system cuts no packets that have none.
         let octets = [0; 300];
-        let refused =
-            from.send(&mut SendBatch::new(1), [train(&from, to.local_addr(), &octets, 100)]);
+        let refused = from
+            .send(&mut SendBatch::new(1).unwrap(), [train(&from, to.local_addr(), &octets, 100)]);
         assert!(matches!(refused, Err(Refusal::Segmenting)), "{refused:?}");
         has_nothing(&to);
     }
@@ -294,7 +294,7 @@ fn merging_can_be_switched_off() {
     let octets = [5; 500];
     let count = |to: &DatagramSocket| {
         send(&from, train(&from, to.local_addr(), &octets, 100));
-        let mut batch = ReceiveBatch::new(8);
+        let mut batch = ReceiveBatch::new(8).unwrap();
         to.receive(&mut batch).unwrap()
     };
     assert_eq!(count(&to), 1);
@@ -445,8 +445,10 @@ fn a_socket_of_both_families_is_one_of_either() {
             assert_eq!(numbers, [0, 0, 1, 2, 3]);
         }
         let long = [0; 1500];
-        let refused = from
-            .send(&mut SendBatch::new(1), [Outgoing { octets: &long, segment: 1500, ..described }]);
+        let refused = from.send(
+            &mut SendBatch::new(1).unwrap(),
+            [Outgoing { octets: &long, segment: 1500, ..described }],
+        );
         assert!(matches!(refused, Err(Refusal::TooLong)), "{refused:?}");
         // A group, by an interface that the message names.
         from.send_to_groups(5, false).unwrap();
@@ -483,7 +485,7 @@ fn packets_that_are_too_long_are_told() {
         };
         for discovery in [Discovery::Routers, Discovery::Interface] {
             from.set_discovery(discovery).unwrap();
-            let mut batch = SendBatch::new(2);
+            let mut batch = SendBatch::new(2).unwrap();
             too_long(from.send(&mut batch, [message(&from, to.local_addr(), &octets[..1500])]));
             // An older system does not say what of a train it minds.
             let refused = from.send(&mut batch, [train(&from, to.local_addr(), &octets, 1500)]);
@@ -500,7 +502,7 @@ fn packets_that_are_too_long_are_told() {
         let packet = message(&from, to.local_addr(), &octets[..1400]);
         send(&from, packet);
         from.set_discovery(Discovery::Routers).unwrap();
-        too_long(from.send(&mut SendBatch::new(1), [packet]));
+        too_long(from.send(&mut SendBatch::new(1).unwrap(), [packet]));
     }
 }
 
@@ -574,7 +576,7 @@ fn a_full_send_buffer_is_told_and_nothing_taken_is_lost() {
     let epoll = Epoll::new(FdPlace::Internal).unwrap();
     epoll.add(&from, 0, Interest::WRITE).unwrap();
     let mut events = Events::with_capacity(1);
-    let (mut batch, mut full, mut next) = (SendBatch::new(8), 0, 0_u32);
+    let (mut batch, mut full, mut next) = (SendBatch::new(8).unwrap(), 0, 0_u32);
     let mut received = Vec::new();
     while next < 400 {
         let packets: Vec<_> =

@@ -5,3 +5,4 @@ mod guard;
 mod hosts;
 mod poll;
 mod socket;
+mod watch;

@@ -337,7 +337,7 @@ mod tests {
         assert_eq!(octets[12..28], [0; 16]);
         let mut counters = Counters::default();
         let received =
-            receive(way, octets, Default::default(), &mut IdMemory::new(4), &mut counters);
+            receive(way, octets, Default::default(), &mut IdMemory::new(4).unwrap(), &mut counters);
         assert_eq!(received, Some(Received::Congestion { qp: 0x12_3456 }));
     }
 

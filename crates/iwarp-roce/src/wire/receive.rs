@@ -108,7 +108,7 @@ mod tests {
     /// Takes one datagram with nothing before it.
     fn take<'a>(path: &Path, datagram: &'a [u8]) -> (Option<Received<'a>>, Counters) {
         let mut counters = Counters::default();
-        let received = receive(path, datagram, NOW, &mut IdMemory::new(4), &mut counters);
+        let received = receive(path, datagram, NOW, &mut IdMemory::new(4).unwrap(), &mut counters);
         assert_eq!(counters.rcvd_pkts, 1);
         (received, counters)
     }

@@ -30,7 +30,7 @@ fn frames() -> Vec<(Time, Frame)> {
 /// Covers: ROCE-021, ROCE-029, ROCE-030
 #[test]
 fn every_packet_of_the_kernels_is_good() {
-    let (mut ids, mut counters) = (IdMemory::new(64), Counters::default());
+    let (mut ids, mut counters) = (IdMemory::new(64).unwrap(), Counters::default());
     let mut numbered = 0;
     for (now, frame) in frames() {
         let (octets, found) = frame.datagram.split_last_chunk().unwrap();

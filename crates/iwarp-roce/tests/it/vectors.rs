@@ -48,7 +48,7 @@ fn every_icrc_is_computed() {
 #[test]
 fn every_icrc_is_verified_without_the_identification() {
     for (vector, name, frame) in vectors() {
-        let mut ids = IdMemory::new(1);
+        let mut ids = IdMemory::new(1).unwrap();
         let verified = icrc::verify(&frame.path, &frame.datagram, NOW, &mut ids);
         assert_eq!(verified.is_ok(), vector["icrc_ok"].as_bool().unwrap(), "{name}");
     }
@@ -144,7 +144,7 @@ fn every_packet_is_built_again() {
 fn every_packet_comes_in_or_is_counted() {
     let (mut counters, mut packets, mut notifications) = (Counters::default(), 0, 0);
     for (_, name, frame) in vectors() {
-        let mut ids = IdMemory::new(1);
+        let mut ids = IdMemory::new(1).unwrap();
         match receive(&frame.path, &frame.datagram, NOW, &mut ids, &mut counters) {
             Some(Received::Packet(packet)) => {
                 assert_eq!(Ok(packet), Packet::parse(&frame.datagram[..frame.datagram.len() - 4]));

@@ -2,9 +2,9 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use iwarp_os::addr;
+use iwarp_os::{AddressWatch, addr};
 use iwarp_types::gid;
 
 /// An entry of the GID table.
@@ -46,42 +46,70 @@ pub(crate) fn first_v4(gids: &[Gid]) -> Option<(&Gid, Ipv4Addr)> {
     })
 }
 
-/// What the device has told so far. A place is never given to another address.
+/// The addresses of a device, with their places.
+///
+/// It is as the host is at each moment, though programs ask for it often (for each address handle):
+/// it is read again when the system has told of a change, and each time where the system tells
+/// nobody. It is that of the network namespace in which it was asked for first.
 #[derive(Debug, Default)]
 pub(crate) struct GidTable {
-    places: Mutex<Vec<(IpAddr, u32)>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// What was told so far. A place is never given to another address.
+    places: Vec<(IpAddr, u32)>,
+    /// What was read last, where `watch` notices what changes.
+    known: Option<Arc<[Gid]>>,
+    watch: Option<AddressWatch>,
 }
 
 impl GidTable {
     /// The addresses of this moment, each with its place: those of all interfaces, or of `only`.
-    pub(crate) fn read(&self, only: Option<&str>) -> io::Result<Vec<Gid>> {
-        let interfaces = addr::interfaces()?;
-        let mut now: Vec<_> = addr::by_reach(&interfaces)
-            .into_iter()
-            .filter(|(_, interface)| only.is_none_or(|only| interface.name == only))
-            .map(|(addr, interface)| {
-                (addr.ip, interface.index, interface.name.as_str(), interface.mtu)
-            })
-            .collect();
-        if now.is_empty() && only.is_none() {
-            // Connections within the process need no interface.
-            now.push((Ipv4Addr::LOCALHOST.into(), 0, "lo", None));
+    pub(crate) fn read(&self, only: Option<&str>) -> io::Result<Arc<[Gid]>> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let State { places, known, watch } = &mut *state;
+        // Before they are read: what changes meanwhile is noticed next time.
+        if watch.is_none() {
+            *watch = AddressWatch::new().ok();
         }
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut gids: Vec<_> = now
-            .into_iter()
-            .map(|(addr, interface_index, interface, mtu)| Gid {
-                index: place(&mut places, (addr, interface_index)),
-                addr,
-                raw: Gid::raw_of(addr),
-                interface: interface.to_owned(),
-                interface_index,
-                mtu,
-            })
-            .collect();
-        gids.sort_by_key(|gid| gid.index);
+        if watch.as_ref().is_none_or(AddressWatch::take_changes) {
+            *known = None;
+        }
+        if let Some(known) = known {
+            return Ok(Arc::clone(known));
+        }
+        let gids = read(places, only)?;
+        *known = watch.is_some().then(|| Arc::clone(&gids));
         Ok(gids)
     }
+}
+
+fn read(places: &mut Vec<(IpAddr, u32)>, only: Option<&str>) -> io::Result<Arc<[Gid]>> {
+    let interfaces = addr::interfaces()?;
+    let mut now: Vec<_> = addr::by_reach(&interfaces)
+        .into_iter()
+        .filter(|(_, interface)| only.is_none_or(|only| interface.name == only))
+        .map(|(addr, interface)| (addr.ip, interface.index, interface.name.as_str(), interface.mtu))
+        .collect();
+    if now.is_empty() && only.is_none() {
+        // Connections within the process need no interface.
+        now.push((Ipv4Addr::LOCALHOST.into(), 0, "lo", None));
+    }
+    let mut gids: Vec<_> = now
+        .into_iter()
+        .map(|(addr, interface_index, interface, mtu)| Gid {
+            index: place(places, (addr, interface_index)),
+            addr,
+            raw: Gid::raw_of(addr),
+            interface: interface.to_owned(),
+            interface_index,
+            mtu,
+        })
+        .collect();
+    gids.sort_by_key(|gid| gid.index);
+    Ok(gids.into())
 }
 
 fn place(places: &mut Vec<(IpAddr, u32)>, address: (IpAddr, u32)) -> usize {
@@ -144,6 +172,17 @@ mod tests {
         let gids = GidTable::default().read(Some("lo")).unwrap();
         assert!(gids.iter().enumerate().all(|(place, gid)| gid.index == place), "{gids:?}");
         assert!(gids.iter().all(|gid| gid.interface == "lo"), "{gids:?}");
-        assert_eq!(GidTable::default().read(Some("no such interface")).unwrap(), []);
+        assert_eq!(GidTable::default().read(Some("no such interface")).unwrap().len(), 0);
+    }
+
+    /// Other tests may change something of this host meanwhile, but not each time.
+    #[test]
+    fn the_table_is_not_read_again_while_nothing_changes() {
+        if AddressWatch::new().is_err() {
+            return;
+        }
+        let table = GidTable::default();
+        let same = |_| Arc::ptr_eq(&table.read(None).unwrap(), &table.read(None).unwrap());
+        assert!((0..1000).any(same));
     }
 }

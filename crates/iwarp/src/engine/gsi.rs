@@ -13,6 +13,7 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use iwarp_mem::OutOfMemory;
 use iwarp_os::{Interest, Ready};
 use iwarp_roce::cm::{MAD_LEN, gsi_header, gsi_payload};
 use iwarp_roce::wire::icrc::IdMemory;
@@ -69,16 +70,17 @@ impl fmt::Debug for Gsi {
 }
 
 impl Gsi {
-    pub(super) fn new(share: Box<dyn DatagramShare>) -> Self {
-        Self {
+    pub(super) fn new(share: Box<dyn DatagramShare>) -> Result<Self, OutOfMemory> {
+        let ids = IdMemory::new(PEERS).map_err(|_| OutOfMemory)?;
+        Ok(Self {
             share: Mutex::new(share),
             asked: Mutex::default(),
             handler: Mutex::new(None),
-            checks: Mutex::new(Checks { ids: IdMemory::new(PEERS), counters: Counters::default() }),
+            checks: Mutex::new(Checks { ids, counters: Counters::default() }),
             outgoing: Mutex::default(),
             psn: AtomicU32::new(0),
             carers: Mutex::default(),
-        }
+        })
     }
 
     /// The handler. All devices that use the port have the same one: `make` is called if there is

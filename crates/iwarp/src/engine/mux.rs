@@ -123,7 +123,9 @@ impl MuxPlace {
         }
         let opened = self.try_open(engine);
         if let Err(error) = &opened {
-            self.failed.store(true, Ordering::Relaxed);
+            // What is short at this moment need not be next time, and that is soon found out.
+            let for_good = error.kind() != io::ErrorKind::OutOfMemory;
+            self.failed.store(for_good, Ordering::Relaxed);
             report!(burst 1, INFO, "RC queue pairs speak iWARP only: {error}");
         }
         opened.ok()
@@ -173,25 +175,25 @@ impl Awaited for Mux {
 
 impl Mux {
     fn of(engine: &Engine) -> io::Result<Arc<Self>> {
-        Ok(Self::new(engine.open_datagrams()?, engine.clock.clone()))
+        Ok(Self::new(engine.open_datagrams()?, engine.clock.clone())?)
     }
 
-    fn new((port, share): Shared, clock: Clock) -> Arc<Self> {
-        Arc::new(Self {
-            gsi: Arc::new(Gsi::new(share)),
+    fn new((port, share): Shared, clock: Clock) -> Result<Arc<Self>, OutOfMemory> {
+        Ok(Arc::new(Self {
+            gsi: Arc::new(Gsi::new(share)?),
             waker: LinkWaker::of_datagrams(&*port),
             tx: Token::new(Tx::new(&*port)),
             clock,
             counted: Counted::open(),
             port,
-            rx: Token::new(Rx::new()),
+            rx: Token::new(Rx::new()?),
             waiting: Waiting::default(),
             queue_pairs: Mutex::default(),
             groups: Groups::default(),
             flags: AtomicU32::new(0),
             memberships: Memberships::default(),
             users: Mutex::default(),
-        })
+        }))
     }
 
     /// Queue pair 1.

@@ -189,8 +189,8 @@ impl UdpPort {
         Ok(Self {
             socket,
             interfaces: Mutex::default(),
-            sending: Mutex::new(SendBatch::new(MESSAGES)),
-            receiving: Mutex::new(ReceiveBatch::new(PIECES)),
+            sending: Mutex::new(SendBatch::new(MESSAGES)?),
+            receiving: Mutex::new(ReceiveBatch::new(PIECES)?),
             settings: *settings,
             segments: AtomicBool::new(segments),
             counts: Counts::default(),
@@ -445,14 +445,14 @@ impl DatagramPort for UdpPort {
         let octets = [7; 2 * TEST_SEGMENT + 1];
         let train = from.outgoing(&path, &octets, TEST_SEGMENT);
         let segments = self.segments.load(Ordering::Relaxed)
-            && from.socket.send(&mut SendBatch::new(1), [train]).is_ok();
+            && from.socket.send(&mut SendBatch::new(1)?, [train]).is_ok();
         let merges = segments && {
             let sizes = to.try_receive(3)?;
             sizes.len() == 3 && to.socket.merges()
         };
         from.socket.set_checksums(false)?;
         let alone = from.outgoing(&path, b"unchecked", usize::MAX);
-        let unchecked = from.socket.send(&mut SendBatch::new(1), [alone]).is_ok()
+        let unchecked = from.socket.send(&mut SendBatch::new(1)?, [alone]).is_ok()
             && to.try_receive(1)?.len() == 1;
         let (receive_buffer, send_buffer) = (buffers.receive, buffers.send);
         let findings =

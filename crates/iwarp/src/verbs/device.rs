@@ -311,6 +311,16 @@ impl Device {
     ///
     /// Those of asking the system; `ENODEV` in a forked child.
     pub fn gids(&self) -> io::Result<Vec<Gid>> {
+        Ok(self.gid_table()?.to_vec())
+    }
+
+    /// [`Self::gids`] without a copy, for programs that ask often: a system call, where no address has
+    /// changed since.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn gid_table(&self) -> io::Result<Arc<[Gid]>> {
         let table = &self.core.check()?.shared.tables[self.place];
         table.read(self.named().interface.as_deref())
     }
@@ -337,7 +347,7 @@ impl Device {
     ///
     /// As [`Self::gids`].
     pub fn lid(&self) -> io::Result<u16> {
-        let gids = self.gids()?;
+        let gids = self.gid_table()?;
         Ok(first_v4(&gids).map_or(0, |(_, addr)| addr.to_bits() as u16))
     }
 
@@ -461,7 +471,7 @@ impl Peer {
     ///
     /// `AddrNotAvailable` on a host without IPv4; those of asking for the addresses.
     pub fn from_lid(device: &Device, lid: u16, qpn: u32, psn: u32) -> io::Result<Self> {
-        let gids = device.gids()?;
+        let gids = device.gid_table()?;
         let (gid, own) = first_v4(&gids).ok_or(io::ErrorKind::AddrNotAvailable)?;
         let [a, b, ..] = own.octets();
         let [c, d] = lid.to_be_bytes();

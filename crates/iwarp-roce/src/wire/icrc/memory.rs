@@ -1,7 +1,8 @@
 //! Which identifications the peers' IPv4 packets have had, and so which are credible.
 
 use alloc::boxed::Box;
-use alloc::vec;
+use alloc::collections::TryReserveError;
+use alloc::vec::Vec;
 
 use iwarp_types::Time;
 
@@ -83,9 +84,16 @@ impl Peer {
 
 impl IdMemory {
     /// A memory for some `peers`; the number is rounded up to a power of two, and at least 4.
-    pub fn new(peers: usize) -> Self {
-        let sets = peers.div_ceil(WAYS).next_power_of_two();
-        Self { sets: vec![[Peer::NOBODY; WAYS]; sets].into_boxed_slice(), turn: 0 }
+    ///
+    /// # Errors
+    ///
+    /// Where the host has none for it.
+    pub fn new(peers: usize) -> Result<Self, TryReserveError> {
+        let count = peers.div_ceil(WAYS).next_power_of_two();
+        let mut sets = Vec::new();
+        sets.try_reserve_exact(count)?;
+        sets.resize(count, [Peer::NOBODY; WAYS]);
+        Ok(Self { sets: sets.into_boxed_slice(), turn: 0 })
     }
 
     /// Whether a packet between these two may have this identification; if so, it is remembered.

@@ -38,7 +38,7 @@ struct Peer {
 
 impl Peer {
     fn new() -> Self {
-        Self { ids: IdMemory::new(64), now: 0 }
+        Self { ids: IdMemory::new(64).unwrap(), now: 0 }
     }
 
     fn sends(&mut self, id: Identification) -> bool {
@@ -174,7 +174,7 @@ fn packets_that_may_be_cut_are_another_kind() {
 /// Covers: ROCE-030
 #[test]
 fn the_memory_forgets_the_oldest_peers() {
-    let mut ids = IdMemory::new(8);
+    let mut ids = IdMemory::new(8).unwrap();
     for n in 0..64 {
         assert!(ids.admit(PAIR, Identification::new(0), at(n)));
     }
@@ -188,7 +188,7 @@ fn the_memory_forgets_the_oldest_peers() {
 /// Covers: ROCE-029
 #[test]
 fn ipv6_has_all_bits() {
-    let mut ids = IdMemory::new(1);
+    let mut ids = IdMemory::new(1).unwrap();
     let good = datagram(&path_6(), Identification::default(), &[3; 40]);
     assert_eq!(verify(&path_6(), &good, at(0), &mut ids), Ok(&[3; 40][..]));
     let mapped = |address: [u8; 4]| core::net::Ipv4Addr::from(address).to_ipv6_mapped().into();
@@ -200,7 +200,7 @@ fn ipv6_has_all_bits() {
 /// Covers: ROCE-003
 #[test]
 fn what_is_shorter_than_its_headers_or_longer_than_any_packet_is_refused() {
-    let mut ids = IdMemory::new(1);
+    let mut ids = IdMemory::new(1).unwrap();
     for len in (0..MIN_LEN).chain(MAX_LEN + 1..MAX_LEN + 3) {
         assert_eq!(verify(&path(), &std::vec![0; len], at(0), &mut ids), Err(BadIcrc), "{len}");
     }
@@ -228,7 +228,7 @@ fn few_corrupted_packets_pass_where_any_identification_may_be() {
                 let at = [0, 1, 2, 3, 5 + random(good.len() - 5)][random(5)];
                 bad[at] ^= 1 + random(255) as u8;
             }
-            let mut ids = IdMemory::new(1);
+            let mut ids = IdMemory::new(1).unwrap();
             bad != good && verify(&path(), &bad, at(0), &mut ids).is_ok()
         })
         .count();
@@ -247,7 +247,7 @@ proptest! {
         let mut datagram = datagram(&path, Identification::default(), &octets);
         let bit = bit.index(8 * datagram.len());
         datagram[bit / 8] ^= 1 << (bit % 8);
-        let mut ids = IdMemory::new(4);
+        let mut ids = IdMemory::new(4).unwrap();
         for _ in 0..64 {
             ids.admit(PAIR, Identification::default(), at(0));
         }
@@ -265,7 +265,7 @@ proptest! {
         cut in 1_usize..8,
     ) {
         let datagram = datagram(&path_6(), Identification::default(), &octets);
-        let mut ids = IdMemory::new(4);
+        let mut ids = IdMemory::new(4).unwrap();
         let shorter = &datagram[..datagram.len() - cut];
         prop_assert!(verify(&path_6(), shorter, at(0), &mut ids).is_err());
         let mut longer = datagram.clone();
@@ -277,7 +277,7 @@ proptest! {
     fn nothing_of_a_peer_panics(
         numbers in prop::collection::vec(any::<(u16, bool, u8, u32)>(), 0..2000),
     ) {
-        let mut ids = IdMemory::new(16);
+        let mut ids = IdMemory::new(16).unwrap();
         let mut now = 0;
         for (number, may_fragment, source, pause) in numbers {
             now += u64::from(pause) % 5000;

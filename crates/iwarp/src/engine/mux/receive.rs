@@ -4,6 +4,7 @@ use std::io;
 use std::mem;
 use std::sync::Arc;
 
+use iwarp_mem::OutOfMemory;
 use iwarp_roce::wire::icrc::IdMemory;
 use iwarp_roce::wire::{Counters, GSI_QP, MULTICAST_QP, Packet, Path, Received, receive};
 use iwarp_types::Time;
@@ -43,13 +44,10 @@ struct Checks {
 }
 
 impl Rx {
-    pub(super) fn new() -> Self {
-        let checks = Checks {
-            ids: IdMemory::new(PEERS),
-            counters: Counters::default(),
-            congested: Vec::new(),
-        };
-        Self { touched: Touched::default(), checks }
+    pub(super) fn new() -> Result<Self, OutOfMemory> {
+        let ids = IdMemory::new(PEERS).map_err(|_| OutOfMemory)?;
+        let checks = Checks { ids, counters: Counters::default(), congested: Vec::new() };
+        Ok(Self { touched: Touched::default(), checks })
     }
 }
 

@@ -402,7 +402,7 @@ impl Inner {
             Some(share) => others & !(1 << share.home.slot),
             None => match Home::found(self.addr, self.user) {
                 Ok(home) => {
-                    self.settle_in(home);
+                    self.settle_in(home)?;
                     0
                 }
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -427,12 +427,14 @@ impl Inner {
     }
 
     /// Takes possession of a slot.
-    fn settle_in(&mut self, home: Home) {
+    fn settle_in(&mut self, home: Home) -> Result<(), ShareError> {
         if let Some(data) = &home.data {
             broker::empty(data);
         }
         let numbers = Numbers::new(home.slot, home.bits);
+        let numbers = numbers.map_err(|error| ShareError::of(self.addr, error.into()))?;
         self.share = Some(Share { home, numbers });
+        Ok(())
     }
 
     /// Takes what the broker says, and says what there was no room for.
@@ -510,7 +512,7 @@ impl Inner {
                     // Without room in the table of descriptors they do not come.
                     return Err(ShareError::Shortage { addr: self.addr, source: None });
                 };
-                self.settle_in(home);
+                self.settle_in(home)?;
             }
             Some(share) if share.slot() == slot => {}
             Some(_) => {

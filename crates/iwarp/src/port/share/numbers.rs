@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::ops::RangeInclusive;
 
+use iwarp_mem::OutOfMemory;
+
 /// How often a number is drawn before the next one that is free will do.
 const TRIES: usize = 16;
 
@@ -28,31 +30,33 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    pub(super) fn new(slot: u8, bits: u8) -> Self {
+    pub(super) fn new(slot: u8, bits: u8) -> Result<Self, OutOfMemory> {
         let below = 24 - u32::from(bits);
         Self::with(u32::from(slot) << below, 1 << (below - 1))
     }
 
-    fn with(base: u32, count: u32) -> Self {
-        let words = vec![0; count.div_ceil(64) as usize];
+    fn with(base: u32, count: u32) -> Result<Self, OutOfMemory> {
+        let (touched, used) = (bits_for(count)?, bits_for(count)?);
         let resting = VecDeque::new();
-        let mut numbers =
-            Self { base, count, touched: words.clone(), untouched: count, used: words, resting };
+        let mut numbers = Self { base, count, touched, untouched: count, used, resting };
         // Those that mean something to InfiniBand.
         for number in [0, 1, 0x00ff_ffff] {
             if let Some(index) = numbers.index(number) {
                 numbers.touch(index);
             }
         }
-        numbers
+        Ok(numbers)
     }
 
     /// A number that is not in use.
     ///
     /// # Errors
     ///
-    /// `ENOMEM` where all are in use; `ENOSYS` where the system has no random numbers.
+    /// `ENOMEM` where all are in use, and without memory; `ENOSYS` where the system has no random numbers.
     pub(super) fn allocate(&mut self) -> io::Result<u32> {
+        // So that there is room for each when it is given back.
+        let touched = (self.count - self.untouched) as usize;
+        self.resting.try_reserve(touched + 1 - self.resting.len()).map_err(|_| OutOfMemory)?;
         let index = if self.untouched > 0 {
             let mut index = getrandom::u32()? % self.count;
             for _ in 0..TRIES {
@@ -105,6 +109,14 @@ fn has(bits: &[u64], index: u32) -> bool {
     bits[(index / 64) as usize] >> (index % 64) & 1 != 0
 }
 
+fn bits_for(count: u32) -> Result<Vec<u64>, OutOfMemory> {
+    let words = count.div_ceil(64) as usize;
+    let mut bits = Vec::new();
+    bits.try_reserve_exact(words).map_err(|_| OutOfMemory)?;
+    bits.resize(words, 0);
+    Ok(bits)
+}
+
 fn exhausted() -> io::Error {
     io::ErrorKind::OutOfMemory.into()
 }
@@ -119,7 +131,7 @@ mod tests {
     #[test]
     fn some_numbers_are_never_given() {
         for (base, count, never) in [(0, 256, 2), (0x00ff_ff00, 256, 1), (0x100, 64, 0)] {
-            let mut numbers = Numbers::with(base, count);
+            let mut numbers = Numbers::with(base, count).unwrap();
             let mut given = HashSet::new();
             for _ in 0..count - never {
                 let number = numbers.allocate().unwrap();
@@ -133,7 +145,7 @@ mod tests {
     /// Covers: ROCE-181
     #[test]
     fn recently_used_ones_come_last() {
-        let mut numbers = Numbers::with(0x4000, 256);
+        let mut numbers = Numbers::with(0x4000, 256).unwrap();
         let mut before = HashSet::new();
         for _ in 0..256 {
             let number = numbers.allocate().unwrap();
@@ -160,7 +172,7 @@ mod tests {
     #[test]
     fn a_slot_has_ports_whose_numbers_it_does_not_give() {
         for (slot, bits) in [(1, 6), (63, 6), (15, 4)] {
-            let numbers = Numbers::new(slot, bits);
+            let numbers = Numbers::new(slot, bits).unwrap();
             let ports = ports(slot, bits);
             let end = numbers.base + numbers.count;
             assert_eq!(end, u32::from(*ports.start()) << 8);
@@ -172,7 +184,7 @@ mod tests {
     #[test]
     fn the_order_is_drawn() {
         let draw = || {
-            let mut numbers = Numbers::new(5, 6);
+            let mut numbers = Numbers::new(5, 6).unwrap();
             std::array::from_fn::<_, 4, _>(|_| numbers.allocate().unwrap())
         };
         let (one, other) = (draw(), draw());
