@@ -21,11 +21,13 @@ pub enum Numbering {
 }
 
 /// Packets that go the same way in one send: all as long as the first, but the last, which may be
-/// shorter.
+/// shorter. They are for one queue pair: a train that comes in one piece goes to the process that the
+/// first packet is for, and the next queue pair may be another's.
 #[derive(Clone, Debug)]
 pub struct Train {
     /// Their way.
     pub path: Path,
+    dest_qp: u32,
     /// Octets of the first of them, behind the UDP header.
     pub segment: usize,
     /// How many they are.
@@ -128,7 +130,7 @@ impl Burst {
     ) -> Result<(), E> {
         let mut headers = [0; Header::MAX_LEN];
         let header_len = header.write(payload, &mut headers);
-        self.append(path, &headers[..header_len], payload, fill)
+        self.append(path, header.bth.dest_qp, &headers[..header_len], payload, fill)
     }
 
     /// Appends a notification that packets of the peer's queue pair met congestion.
@@ -137,13 +139,14 @@ impl Burst {
         if let Some(bth) = headers.first_chunk_mut::<BTH_LEN>() {
             Bth { pkey, becn: true, ..Bth::new(dest_qp, Psn::default()) }.write(CNP, 0, bth);
         }
-        let _ = self.append(path, &headers, 0, |_, _| Ok::<(), ()>(()));
+        let _ = self.append(path, dest_qp, &headers, 0, |_, _| Ok::<(), ()>(()));
     }
 
     #[inline]
     fn append<E>(
         &mut self,
         path: &Path,
+        dest_qp: u32,
         headers: &[u8],
         payload: usize,
         fill: impl FnOnce(&mut [u8], &mut Digest) -> Result<(), E>,
@@ -151,7 +154,7 @@ impl Burst {
         let header_len = headers.len();
         let pad = padding(payload);
         let len = header_len + payload + pad + ICRC_LEN;
-        let train = self.trains.last_mut().filter(|train| train.takes(path, len));
+        let train = self.trains.last_mut().filter(|train| train.takes(path, dest_qp, len));
         let mut digest = match &train {
             Some(train) => train.next(self.numbering, len),
             None => icrc::start(path, Identification::default(), len),
@@ -181,7 +184,8 @@ impl Burst {
                 train.range.end = range.end;
             }
             None => {
-                self.trains.push(Train { path: *path, segment: len, packets: 1, range, start });
+                let (path, segment, packets) = (*path, len, 1);
+                self.trains.push(Train { path, dest_qp, segment, packets, range, start });
             }
         }
         Ok(())
@@ -190,10 +194,11 @@ impl Burst {
 
 impl Train {
     /// Whether a packet of so many octets may be the next of them.
-    fn takes(&self, path: &Path, len: usize) -> bool {
+    fn takes(&self, path: &Path, dest_qp: u32, len: usize) -> bool {
         let octets = self.range.len();
         // A shorter one was the last.
-        self.path == *path
+        self.dest_qp == dest_qp
+            && self.path == *path
             && octets == self.packets * self.segment
             && len <= self.segment
             && self.packets < Burst::MAX_PACKETS
@@ -228,8 +233,12 @@ mod tests {
     }
 
     fn push(burst: &mut Burst, path: &Path, payload: usize) {
+        push_to(17, burst, path, payload);
+    }
+
+    fn push_to(dest_qp: u32, burst: &mut Burst, path: &Path, payload: usize) {
         let header = Header {
-            bth: Bth::new(17, Psn::new(0)),
+            bth: Bth::new(dest_qp, Psn::new(0)),
             transport: Transport::Rc,
             deth: None,
             message: Message::Send { position: Position::Middle, tail: SendTail::Plain },
@@ -280,6 +289,20 @@ mod tests {
         assert_eq!(burst.packets().count(), 7);
         burst.clear();
         assert!(burst.is_empty());
+    }
+
+    /// The receiving host gives a train that comes in one piece to a single process.
+    ///
+    /// Covers: ROCE-175
+    #[test]
+    fn a_train_is_for_one_queue_pair() {
+        let mut burst = Burst::new(Numbering::Counted, 1 << 20);
+        for dest_qp in [17, 17, 18, 17, 17] {
+            push_to(dest_qp, &mut burst, &path(), 1024);
+        }
+        burst.push_congestion(&path(), Pkey::default(), 17);
+        let trains: Vec<_> = burst.trains().map(|(train, _)| train.packets).collect();
+        assert_eq!(trains, [2, 1, 3]);
     }
 
     /// Covers: ROCE-027

@@ -83,9 +83,18 @@ impl Station {
     }
 
     fn send(&self, to: &Destination, number: u32) {
+        self.send_to_all(&[*to], number);
+    }
+
+    /// In one list, so that the messages go out together.
+    fn send_to_all(&self, all: &[Destination], number: u32) {
         let octets = [number.to_be_bytes(), std::process::id().to_be_bytes()].concat();
-        let request = SendRequest::new(SENT, SendOp::SEND, Payload::Inline(&octets)).to(to);
-        self.qp.post_send(&request.signaled()).unwrap();
+        let requests: Vec<_> = all
+            .iter()
+            .map(|to| SendRequest::new(SENT, SendOp::SEND, Payload::Inline(&octets)).to(to))
+            .map(SendRequest::signaled)
+            .collect();
+        self.qp.post_sends(&requests).unwrap();
     }
 
     /// The next message, if one has come.
@@ -156,10 +165,10 @@ fn round(
     meanwhile: impl FnOnce() -> Option<u32>,
 ) {
     let address = iwarp::AddressVector::new(way.0, way.1);
+    let all: Vec<_> =
+        echoes.iter().map(|(qp, _)| Destination { address, qp: *qp, qkey: QKEY }).collect();
     for number in first..first + WINDOW {
-        for (qp, _) in echoes {
-            station.send(&Destination { address, qp: *qp, qkey: QKEY }, number);
-        }
+        station.send_to_all(&all, number);
     }
     let dead = meanwhile();
     let numbers: BTreeSet<u32> = (first..first + WINDOW).collect();
