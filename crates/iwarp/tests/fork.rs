@@ -258,6 +258,7 @@ fn verbs_in_a_child_answer_and_none_hangs() {
         refused(device.sibling());
         refused(device.named_sibling(0));
         refused(device.gids());
+        refused(device.gid_table());
         refused(device.lid());
         refused(device.create_comp_channel());
         refused(device.create_cq(8, None));
