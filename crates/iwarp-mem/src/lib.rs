@@ -100,6 +100,6 @@ pub use guard::Guard;
 pub use lend::{LentRegion, OwnedRegion};
 pub use prefetch::{Prefetch, PrefetchError};
 pub use region::{MemoryTable, RegionChange, RegionSpec, RegisterError, Scope};
-pub use room::{OutOfMemory, afford, zeroed};
+pub use room::{OutOfMemory, afford, filled, zeroed};
 pub use uses::OpenUse;
 pub use window::WindowType;

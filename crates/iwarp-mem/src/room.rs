@@ -54,6 +54,18 @@ pub fn zeroed(len: usize) -> Result<Vec<u8>, OutOfMemory> {
     Ok(unsafe { Vec::from_raw_parts(memory, len, len) })
 }
 
+/// `count` of them, each made by `one`.
+///
+/// # Errors
+///
+/// [`OutOfMemory`]
+pub fn filled<T>(count: usize, one: impl FnMut() -> T) -> Result<Box<[T]>, OutOfMemory> {
+    let mut all = Vec::new();
+    all.try_reserve_exact(count).map_err(|_| OutOfMemory)?;
+    all.extend(std::iter::repeat_with(one).take(count));
+    Ok(all.into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -29,7 +29,6 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 
-use iwarp_mem::OutOfMemory;
 use rustix::net::sockopt as option;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto};
 
@@ -130,11 +129,3 @@ impl DatagramSocket {
 }
 
 as_fd!(DatagramSocket);
-
-/// So many of them.
-fn filled<T>(count: usize, one: impl FnMut() -> T) -> Result<Box<[T]>, OutOfMemory> {
-    let mut all = Vec::new();
-    all.try_reserve_exact(count).map_err(|_| OutOfMemory)?;
-    all.extend(std::iter::repeat_with(one).take(count));
-    Ok(all.into())
-}

@@ -5,11 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::ptr;
 
-use iwarp_mem::OutOfMemory;
+use iwarp_mem::{OutOfMemory, filled};
 
+use super::DatagramSocket;
 use super::control::{self, NAME, space};
 use super::send::empty_headers;
-use super::{DatagramSocket, filled};
 
 /// What has come in one piece: a packet, or several of one train.
 #[derive(Clone, Copy, Debug)]

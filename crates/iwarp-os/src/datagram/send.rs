@@ -5,10 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::ptr;
 
-use iwarp_mem::OutOfMemory;
+use iwarp_mem::{OutOfMemory, filled};
 
 use super::control::{NAME, Writer, put_name, space};
-use super::{DatagramSocket, Glimpse, filled};
+use super::{DatagramSocket, Glimpse};
 
 /// The most packets that every system cuts from one message.
 pub const MAX_SEGMENTS: usize = 64;

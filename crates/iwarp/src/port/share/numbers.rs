@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::ops::RangeInclusive;
 
-use iwarp_mem::OutOfMemory;
+use iwarp_mem::{OutOfMemory, filled};
 
 /// How often a number is drawn before the next one that is free will do.
 const TRIES: usize = 16;
@@ -22,10 +22,10 @@ pub(super) struct Numbers {
     /// How many indices there are.
     count: u32,
     /// A bit for each index that is in use or rests.
-    touched: Vec<u64>,
+    touched: Box<[u64]>,
     untouched: u32,
     /// A bit for each that is in use.
-    used: Vec<u64>,
+    used: Box<[u64]>,
     resting: VecDeque<u32>,
 }
 
@@ -36,7 +36,8 @@ impl Numbers {
     }
 
     fn with(base: u32, count: u32) -> Result<Self, OutOfMemory> {
-        let (touched, used) = (bits_for(count)?, bits_for(count)?);
+        let words = count.div_ceil(64) as usize;
+        let (touched, used) = (filled(words, || 0)?, filled(words, || 0)?);
         let resting = VecDeque::new();
         let mut numbers = Self { base, count, touched, untouched: count, used, resting };
         // Those that mean something to InfiniBand.
@@ -107,14 +108,6 @@ pub(super) fn ports(slot: u8, bits: u8) -> RangeInclusive<u16> {
 
 fn has(bits: &[u64], index: u32) -> bool {
     bits[(index / 64) as usize] >> (index % 64) & 1 != 0
-}
-
-fn bits_for(count: u32) -> Result<Vec<u64>, OutOfMemory> {
-    let words = count.div_ceil(64) as usize;
-    let mut bits = Vec::new();
-    bits.try_reserve_exact(words).map_err(|_| OutOfMemory)?;
-    bits.resize(words, 0);
-    Ok(bits)
 }
 
 fn exhausted() -> io::Error {
