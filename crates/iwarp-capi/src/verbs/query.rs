@@ -282,7 +282,12 @@ fn find(context: &Context, index: usize) -> Result<Option<Gid>, Errno> {
     if gids.last().is_none_or(|last| index > last.index) {
         return Err(INVALID);
     }
-    Ok(gids.iter().find(|gid| gid.index == index).cloned())
+    Ok(at_place(&gids, index).cloned())
+}
+
+/// What stands at a place of the table, if it is not empty.
+pub(super) fn at_place(gids: &[Gid], index: usize) -> Option<&Gid> {
+    gids.iter().find(|gid| gid.index == index)
 }
 
 /// `ibv_query_gid`: an empty place reads as zeros.
@@ -405,8 +410,7 @@ impl Context {
 
     /// The address that a program means by a place in the GID table.
     pub(crate) fn gid(&self, index: usize) -> io::Result<Option<Gid>> {
-        let gids = self.device().gid_table()?;
-        Ok(gids.iter().find(|gid| gid.index == index).cloned())
+        Ok(at_place(&self.device().gid_table()?, index).cloned())
     }
 }
 

@@ -90,10 +90,11 @@ fn gid(place: usize, file: &str) -> Option<String> {
     let (kind, index) = file.rsplit_once('/')?;
     let index: usize = index.parse().ok()?;
     let device = engine().ok()?.named_sibling(place).ok()?;
-    let gid = device.gids().ok()?.into_iter().find(|gid| gid.index == index)?;
+    let gids = device.gid_table().ok()?;
+    let gid = query::at_place(&gids, index)?;
     match kind {
         "gids" => Some(in_groups(&gid.raw)),
-        "gid_attrs/ndevs" => Some(gid.interface),
+        "gid_attrs/ndevs" => Some(gid.interface.clone()),
         "gid_attrs/types" => Some(device.personality().gid_type().to_owned()),
         _ => None,
     }
