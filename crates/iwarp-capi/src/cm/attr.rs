@@ -138,7 +138,7 @@ fn path(id: &CmId) -> ibv_ah_attr {
         dgid: id.id.peer_addr().map(gid).unwrap_or_default(),
         flow_label: 0,
         sgid_index: local.and_then(|gid| device::gid_index(id, &gid)).unwrap_or(0),
-        hop_limit: 64,
+        hop_limit: HOP_LIMIT,
         traffic_class: 0,
     };
     ibv_ah_attr { grh, is_global: 1, port_num: device::PORT, ..ibv_ah_attr::default() }
