@@ -39,8 +39,8 @@ const STEP: Duration = Duration::from_millis(2);
 const OUTDATED: Duration = Duration::from_millis(20);
 /// Pause after the first refusal, doubled after each further one.
 const FIRST_PAUSE: Duration = Duration::from_micros(250);
-/// The longest pause while work waits, and how often it is seen whether any does.
-const PAUSE: Duration = LOOK;
+/// The longest pause between two attempts.
+const PAUSE: Duration = Duration::from_millis(500);
 /// How long an attempt of our own is put off while a guest is about to prove that it is the peer.
 const DEFERENCE: Duration = Duration::from_millis(200);
 
@@ -382,7 +382,7 @@ impl Meeting {
         }
         let step = search.attempt.as_ref().map_or(due.max(search.next), |attempt| attempt.deadline);
         let asks = search.question.as_ref().map_or(step, Question::due);
-        let at = step.min(now.plus(PAUSE)).min(end.unwrap_or(step)).min(asks);
+        let at = step.min(now.plus(LOOK)).min(end.unwrap_or(step)).min(asks);
         let weak = self.itself.clone();
         let tick = move || {
             if let Some(meeting) = weak.upgrade() {
