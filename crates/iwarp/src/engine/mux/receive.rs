@@ -86,12 +86,12 @@ impl Mux {
     }
 
     fn receive_some(self: &Arc<Self>, rx: &mut Rx) -> bool {
-        let now = self.clock.now();
         let mut moved = false;
         let Rx { touched, checks } = rx;
         for _ in 0..CALLS {
+            // A look that finds nothing, as most do while a caller polls, does not ask for the time.
             let received = self.port.receive_all(&mut |packets| {
-                self.hand_out(packets, now, checks, touched);
+                self.hand_out(packets, self.clock.now(), checks, touched);
             });
             match received {
                 Ok(intake) => {
@@ -112,7 +112,7 @@ impl Mux {
         }
         for (number, path) in checks.congested.drain(..) {
             if let Some(endpoint) = self.queue_pair(number) {
-                endpoint.slow_down(&path, now);
+                endpoint.slow_down(&path, self.clock.now());
             }
         }
         for (endpoint, wants) in touched.0.drain(..) {

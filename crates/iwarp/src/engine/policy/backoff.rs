@@ -43,6 +43,8 @@ pub(crate) struct Backoff {
     found: u32,
     /// How many are enough.
     polls: u32,
+    /// Likewise, since a yield that no other thread took up.
+    until: u32,
     least: u32,
     /// The shortest yield.
     shortest: u64,
@@ -57,12 +59,14 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     pub(crate) fn new(without: Behaviours) -> Self {
-        // With one CPU there is no doubt.
+        // With one CPU the peer is likely to need it. It need not be there: a program may have been
+        // put on a CPU of its own.
         let alone = iwarp_os::clock::cpus() == 1;
         Self {
             empty: 0,
             found: 0,
             polls: if alone { 0 } else { LOOP },
+            until: 0,
             least: u32::from(!alone),
             shortest: LONG,
             in_vain: 0,
@@ -75,6 +79,7 @@ impl Backoff {
     /// A poll has moved something.
     pub(crate) const fn moved(&mut self) {
         self.empty = 0;
+        self.until = 0;
         self.in_vain = 0;
     }
 
@@ -85,7 +90,7 @@ impl Backoff {
         }
         let empty = self.empty;
         self.empty = empty.saturating_add(1);
-        if empty >= self.polls {
+        if empty >= self.polls.max(self.until) {
             self.rest()
         } else if empty >= LOOP {
             Rest::Lend
@@ -124,9 +129,9 @@ impl Backoff {
         self.shortest = self.shortest.min(took);
         if took < UNTAKEN.max(TAKEN * self.shortest) {
             self.in_vain = 0;
-            if self.least > 0 {
-                self.polls = (self.polls + 1).min(LOOP);
-            }
+            self.polls = (self.polls + 1).min(LOOP);
+            // What comes in the time that a yield takes is noticed late.
+            self.until = self.empty.saturating_add(self.polls);
             return;
         }
         self.in_vain = self.in_vain.saturating_add(1);
@@ -221,10 +226,32 @@ mod tests {
     }
 
     #[test]
-    fn with_one_cpu_there_is_nothing_to_learn() {
+    fn a_program_on_a_cpu_of_its_own_learns_that_it_is_alone() {
         let mut backoff = Backoff { polls: 0, least: 0, ..backoff() };
-        (0..LOOP).for_each(|_| backoff.has_yielded(300));
+        for polls in 1..=LOOP {
+            assert_eq!(until_rest(&mut backoff), (polls, Rest::Yield));
+            backoff.has_yielded(300);
+            backoff.moved();
+        }
+        assert_eq!(until_rest(&mut backoff), (LOOP + 1, Rest::Yield));
+        // Its peer has come there.
+        for _ in 0..=LOOP.ilog2() {
+            backoff.has_yielded(8_000);
+            backoff.moved();
+        }
         assert_eq!(until_rest(&mut backoff), (1, Rest::Yield));
+    }
+
+    #[test]
+    fn yields_that_nobody_takes_up_are_seldom() {
+        let mut backoff = backoff();
+        let mut polls_until_yield = || {
+            let rests = std::iter::repeat_with(|| backoff.found_nothing(backoff.found));
+            let polls = 1 + rests.take_while(|rest| *rest != Rest::Yield).count();
+            backoff.has_yielded(300);
+            polls as u32
+        };
+        assert_eq!([polls_until_yield(), polls_until_yield()], [LOOP + 1; 2]);
     }
 
     #[test]
