@@ -74,7 +74,7 @@ impl Waitlist {
 
 /// A caller that moves connections: an event that comes meanwhile is taken by it, and not by way of
 /// the descriptor, which would cost two or three system calls.
-struct Awake<'a> {
+pub(crate) struct Awake<'a> {
     channel: &'a ChannelCore,
     /// Which of what is ready is moved first: another each time, so that no queue pair starves.
     first: usize,
@@ -86,7 +86,7 @@ impl Awake<'_> {
     }
 
     /// Takes an event if there is one; the caller may go to sleep now.
-    fn take(self) -> Option<u64> {
+    pub(crate) fn take(self) -> Option<u64> {
         self.channel.pop()
     }
 }
@@ -170,7 +170,7 @@ impl ChannelCore {
         self.events.lock().pop(&self.fd)
     }
 
-    fn wake(&self) -> Awake<'_> {
+    pub(crate) fn wake(&self) -> Awake<'_> {
         let mut list = self.events.lock();
         list.awake += 1;
         list.wakes = list.wakes.wrapping_add(1);

@@ -20,7 +20,7 @@ use iwarp_types::{
 };
 use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
-use crate::engine::channel::ChannelCore;
+use crate::engine::channel::{Awake, ChannelCore};
 use crate::engine::cq::CqCore;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::group::Polled;
@@ -177,8 +177,16 @@ impl Core {
         let wr_id = self.take_slot(Queue::Send, lent)?;
         let mut request = SendRequest::new(wr_id, op, payload).signaled();
         request.fence = fence;
+        let awake = self.driven.load(Ordering::SeqCst).then(|| self.channel.wake());
         let posted = self.endpoint.post_send(std::slice::from_ref(&request));
         posted.map_err(|(_, error)| self.refuse(wr_id, error))?;
+        if let Some(awake) = awake {
+            // Most sends are done when they are posted: the task that drives need not wake for them.
+            if self.take_event(awake) {
+                self.cq.request_notify(false);
+            }
+            self.collect();
+        }
         Ok(wr_id)
     }
 
@@ -220,6 +228,17 @@ impl Core {
         Failure::new(error, block)
     }
 
+    /// Takes the event that this thread has raised, or another one meanwhile, in place of the task
+    /// that drives. False when there is none.
+    fn take_event(&self, awake: Awake<'_>) -> bool {
+        let taken = awake.take().is_some();
+        if taken && self.lock().leader.is_some() {
+            // It may have been for the thread that is blocked.
+            self.kick();
+        }
+        taken
+    }
+
     /// Completes what is done; says how many operations that were.
     pub(super) fn progress(&self) -> usize {
         let mut done = self.poll();
@@ -257,11 +276,25 @@ impl Core {
         self.cq.group().poll() == Polled::Moved
     }
 
-    /// The task that drives is about to sleep until the channel is ready: from now on whatever comes
-    /// makes it so, and need not wait for the worker's timer.
+    /// The task that drives has its turn: it moves the connection, and completes what is done. False
+    /// when there was nothing: then it may sleep until the channel is ready, which whatever comes
+    /// from now on makes it.
     #[cfg(feature = "tokio")]
-    pub(super) fn will_sleep(&self) {
-        self.cq.group().unsilence();
+    pub(super) fn turn(&self) -> bool {
+        self.drain_events();
+        let awake = self.channel.wake();
+        // Armed first: what others complete from now on raises an event.
+        self.cq.request_notify(false);
+        let group = self.cq.group();
+        // Another thread that moves the connection may have looked before the last of it came.
+        let moved = !matches!(group.poll(), Polled::Nothing(_));
+        let told = self.take_event(awake);
+        if self.collect() > 0 || moved || told {
+            return true;
+        }
+        // Nor does what comes wait for the worker's timer.
+        group.unsilence();
+        false
     }
 
     fn complete(&self, completion: WorkCompletion) {
@@ -470,7 +503,7 @@ impl Core {
     /// Takes the events that have woken the driver. Those that a blocked thread waits for are left
     /// to it.
     #[cfg(feature = "tokio")]
-    pub(super) fn drain_events(&self) {
+    fn drain_events(&self) {
         let state = self.lock();
         if state.leader.is_none() {
             while self.channel.take_ready().is_some() {}

@@ -83,10 +83,7 @@ impl Driver {
                 {
                     // Not held while sleeping: a session that was dropped may end.
                     let Some(core) = self.core.upgrade() else { return };
-                    core.drain_events();
-                    // Leaves the queue armed, so what others complete wakes this task as well.
-                    if core.progress() == 0 && !core.drive() {
-                        core.will_sleep();
+                    if !core.turn() {
                         break;
                     }
                 }
