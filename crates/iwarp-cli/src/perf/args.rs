@@ -29,6 +29,7 @@ one for read and atomic), rate (messages per second). What is not named is chose
 and write, send and read. Beyond these:
   connect   connections made and ended per second
   clients   1, 2, 4 and 8 clients of one target process
+  async     tasks of a tokio runtime that share a session, beside tokio's TCP; blocking threads
   compute   a target whose only thread computes and never calls the library
   idle      memory, CPU and poll time of --connections idle ones [10000], and what 4 busy ones among
             them lose

@@ -11,7 +11,9 @@ use super::dial::{RdmaDial, TcpDial};
 use super::fleet::Fleet;
 use super::rdma::{self, Rdma};
 use super::task::{Contender, Flow, Idle, Kind, Side, Spec, Task, Times, Transport};
+use super::tasks::Tasks;
 use super::tcp::Tcp;
+use super::tokio_tcp::TokioTcp;
 
 /// A connection to a server, and both ends of contenders.
 pub(super) struct Client {
@@ -69,7 +71,8 @@ impl Client {
                     here = fleet.congestion();
                     Box::new(fleet)
                 }
-                Kind::Move | Kind::Crowd(_) => {
+                Kind::Tasks => Box::new(TokioTcp::connect(spec, addr)?),
+                Kind::Move | Kind::Crowd(_) | Kind::Threads => {
                     let tcp = Tcp::connect(spec, addr)?;
                     here = tcp.congestion();
                     Box::new(tcp)
@@ -78,6 +81,7 @@ impl Client {
             Transport::Iwarp { .. } => match spec.kind {
                 Kind::Dial => Box::new(RdmaDial::calling(rdma::device(spec)?, addr)?),
                 Kind::Fleet => Box::new(Fleet::connect(spec, addr)?),
+                Kind::Tasks | Kind::Threads => Box::new(Tasks::connect(spec, addr)?),
                 Kind::Move | Kind::Crowd(_) => Box::new(Rdma::connect(spec, addr)?),
             },
         };

@@ -28,7 +28,9 @@ mod scenarios;
 mod server;
 mod stats;
 mod task;
+mod tasks;
 mod tcp;
+mod tokio_tcp;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -88,6 +88,18 @@ pub(super) struct Subject {
     pub(super) baselines: Vec<usize>,
 }
 
+impl Subject {
+    pub(super) const fn new(
+        name: String,
+        transport: Transport,
+        contender: usize,
+        task: Task,
+        baselines: Vec<usize>,
+    ) -> Self {
+        Self { name, transport, contender, task, baselines }
+    }
+}
+
 impl Plan {
     /// Messages between two programs, by all that is selected.
     pub(super) fn new(selection: &Selection) -> Self {

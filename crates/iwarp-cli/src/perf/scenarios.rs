@@ -14,6 +14,13 @@ const COMPUTE_SIZES: [usize; 1] = [64 << 10];
 const CROWD_SIZES: [usize; 1] = [64 << 10];
 /// Idle connections where the command line does not say how many.
 const CROWD: usize = 10_000;
+const ASYNC_SIZES: [usize; 1] = [128];
+/// Connections of tasks over TCP.
+const TCP_TASKS: usize = 8;
+/// Tasks that share a session, at most.
+const MOST_TASKS: usize = 64;
+/// Threads that share a session.
+const THREADS: usize = 4;
 /// Busy ones among them.
 const BUSY: usize = 4;
 
@@ -23,6 +30,7 @@ pub(super) enum Scenario {
     Clients,
     Compute,
     Idle,
+    Async,
 }
 
 /// Adds the cases of a scenario, and what does them.
@@ -32,6 +40,7 @@ pub(super) fn add(plan: &mut Plan, scenario: Scenario, selection: &Selection) ->
         Scenario::Clients => clients(plan, selection),
         Scenario::Compute => compute(plan, selection)?,
         Scenario::Idle => crowd(plan, selection),
+        Scenario::Async => tasks(plan, selection),
     }
     Ok(())
 }
@@ -198,6 +207,62 @@ fn crowd(plan: &mut Plan, selection: &Selection) {
             plan.cases.push(case);
         }
     }
+}
+
+/// Tasks of a tokio runtime: those of RDMA share one session, those of TCP have connections of their
+/// own. And threads that block on one session.
+fn tasks(plan: &mut Plan, selection: &Selection) {
+    let anywhere = selection.anywhere();
+    for &size in &selection.sizes(&ASYNC_SIZES) {
+        let mut of = |transport, kind, connections| {
+            plan.contender(spec(&anywhere, transport, kind, connections, size))
+        };
+        let few = of(Transport::Tcp, Kind::Tasks, TCP_TASKS);
+        let shared: Vec<_> = selection
+            .transports()
+            .into_iter()
+            .map(|transport| {
+                let tasks = of(transport, Kind::Tasks, MOST_TASKS);
+                (transport, tasks, of(transport, Kind::Threads, THREADS))
+            })
+            .collect();
+        let mut asked = Case::new(Measure::Rate, size, 1, 1, 1);
+        asked.title =
+            Some("Asked for one by one by async tasks: Reads, or answers over TCP".into());
+        let mut echoed = Case::new(Measure::Latency, size, 1, 1, 1);
+        echoed.title = Some("Ping-pong of two async tasks".into());
+        let task =
+            |flow, op, n| Task { connections: n, ..case_task(flow, op, Wait::Events, size, 1, 1) };
+        let ask = |n| task(Flow::Request, Op::Read, n);
+        let echo = task(Flow::PingPong, Op::Send, 1);
+        let (transport, contender) = (Transport::Tcp, few);
+        for (name, n) in [("tokio TCP, 1 connection", 1), ("tokio TCP, 8 connections", TCP_TASKS)] {
+            asked.subjects.push(Subject::new(name.into(), transport, contender, ask(n), vec![]));
+        }
+        let name = "tokio TCP".into();
+        echoed.subjects.push(Subject::new(name, transport, contender, echo.clone(), vec![]));
+        for (transport, tasks, threads) in shared {
+            let suffix = transport.suffix();
+            for (n, baseline) in [(1, 0), (8, 1), (MOST_TASKS, 1)] {
+                let name = format!("1 session, {n} {}{suffix}", plural(n, "task"));
+                let subject = Subject::new(name, transport, tasks, ask(n), vec![baseline]);
+                asked.subjects.push(subject);
+            }
+            let alone = asked.subjects.len();
+            for n in [1, THREADS] {
+                let name = format!("1 session, {n} blocking {}{suffix}", plural(n, "thread"));
+                let baselines = if n == 1 { vec![0] } else { vec![alone] };
+                asked.subjects.push(Subject::new(name, transport, threads, ask(n), baselines));
+            }
+            let name = format!("Send{suffix}");
+            echoed.subjects.push(Subject::new(name, transport, tasks, echo.clone(), vec![0]));
+        }
+        plan.cases.extend([asked, echoed]);
+    }
+}
+
+fn plural(n: usize, what: &str) -> String {
+    if n == 1 { what.to_owned() } else { format!("{what}s") }
 }
 
 impl Selection {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use iwarp::cm::Listener;
+use iwarp::session;
 
 use super::control::{Answer, Ask, Control, GREETING, Hello, PATIENCE};
 use super::cpu::{self, Background, Usage};
@@ -14,7 +15,9 @@ use super::hub::Hub;
 use super::patience::wait_for;
 use super::rdma::{self, Rdma};
 use super::task::{Contender, Flow, Kind, Side, Spec, Task, Transport};
+use super::tasks::Tasks;
 use super::tcp::Tcp;
+use super::tokio_tcp::TokioTcp;
 
 /// How a server is started.
 #[derive(Debug)]
@@ -125,12 +128,20 @@ impl Client {
                         congestion = hub.congestion();
                         Box::new(hub)
                     }
-                    Kind::Move | Kind::Crowd(_) => {
+                    Kind::Tasks => Box::new(TokioTcp::accept(spec, &listener)?),
+                    Kind::Move | Kind::Crowd(_) | Kind::Threads => {
                         let tcp = Tcp::accept(spec, &listener)?;
                         congestion = tcp.congestion();
                         Box::new(tcp)
                     }
                 }
+            }
+            Transport::Iwarp { .. } if matches!(spec.kind, Kind::Tasks | Kind::Threads) => {
+                let pd = rdma::device(spec)?.alloc_pd();
+                let listener = session::Listener::bind(&pd, here)?;
+                let addr = listener.local_addr().context("the listener has no address")?;
+                self.control.send(&Answer::Listening(addr.port()))?;
+                Box::new(Tasks::accept(spec, &listener)?)
             }
             Transport::Iwarp { .. } => {
                 let device = rdma::device(spec)?;

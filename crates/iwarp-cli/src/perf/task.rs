@@ -126,6 +126,11 @@ pub(super) enum Kind {
     Dial,
     /// They carry messages, and each has a thread and a device of its own at the client.
     Fleet,
+    /// They carry messages, and tasks of a tokio runtime use them: each a connection of its own over
+    /// raw TCP, all of them one session by RDMA.
+    Tasks,
+    /// They carry messages, and threads that block use one session.
+    Threads,
     /// They carry messages among so many others that do nothing.
     Crowd(usize),
 }

@@ -12,7 +12,7 @@ use super::patience::{PATIENCE, Pace, Patience, wait_for};
 use super::task::{Contender, Flow, Side, Spec, Task, Times, Wait};
 
 /// Octets of a request for a message: as many as a Read Request has in its headers, about.
-const REQUEST: usize = 32;
+pub(super) const REQUEST: usize = 32;
 
 /// Connections between the two processes, used by one thread at each end.
 pub(super) struct Tcp {
@@ -28,11 +28,7 @@ pub(super) struct Tcp {
 impl Tcp {
     /// The client's end.
     pub(super) fn connect(spec: &Spec, addr: SocketAddr) -> Result<Self> {
-        let connect = |_| -> Result<Stream> {
-            let stream = TcpStream::connect_timeout(&addr, PATIENCE)
-                .with_context(|| format!("cannot reach {addr}"))?;
-            Stream::new(stream, spec)
-        };
+        let connect = |_| Stream::connect(spec, addr);
         Ok(Self::new((0..spec.connections).map(connect).collect::<Result<_>>()?))
     }
 
@@ -211,6 +207,12 @@ pub(super) struct Stream {
 }
 
 impl Stream {
+    pub(super) fn connect(spec: &Spec, addr: SocketAddr) -> Result<Self> {
+        let socket = TcpStream::connect_timeout(&addr, PATIENCE)
+            .with_context(|| format!("cannot reach {addr}"))?;
+        Self::new(socket, spec)
+    }
+
     /// The socket options are those that the library sets on its own connections.
     fn new(socket: TcpStream, spec: &Spec) -> Result<Self> {
         socket.set_nodelay(true)?;
@@ -223,6 +225,10 @@ impl Stream {
         socket.set_read_timeout(Some(PATIENCE))?;
         socket.set_write_timeout(Some(PATIENCE))?;
         Ok(Self { socket, spins: false })
+    }
+
+    pub(super) fn into_socket(self) -> TcpStream {
+        self.socket
     }
 
     pub(super) const fn socket(&self) -> &TcpStream {
