@@ -34,6 +34,13 @@ pub fn cpus() -> usize {
     }
 }
 
+/// The processor that the calling thread may run on, if it is one only.
+pub fn only_cpu() -> Option<usize> {
+    let set = rustix::thread::sched_getaffinity(None).ok()?;
+    let is_in = |cpu: &usize| set.is_set(*cpu);
+    (set.count() == 1).then(|| (0..rustix::thread::CpuSet::MAX_CPU).find(is_in)).flatten()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,6 +68,7 @@ mod tests {
             one.set(first.unwrap());
             rustix::thread::sched_setaffinity(None, &one).unwrap();
             assert_eq!(cpus(), 1);
+            assert_eq!(only_cpu(), first);
             yield_now();
         })
         .join()

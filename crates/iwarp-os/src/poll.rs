@@ -453,6 +453,13 @@ fn capped_secs(timeout: Duration) -> i64 {
 
 as_fd!(Epoll EventFd);
 
+/// The CPU on which the last packet of a socket was received (`SO_INCOMING_CPU`): over loopback, the
+/// one where its sender ran. `None` before the first, and of what is no socket.
+pub fn incoming_cpu(fd: BorrowedFd<'_>) -> Option<usize> {
+    let cpu = crate::sockopt::int(fd, libc::SOL_SOCKET, libc::SO_INCOMING_CPU).ok()?;
+    usize::try_from(cpu).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

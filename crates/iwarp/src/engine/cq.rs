@@ -346,7 +346,7 @@ impl CqCore {
                 let before = clock.nanos();
                 clock.yield_now();
                 let took = clock.nanos() - before;
-                self.group.has_rested(|backoff| backoff.has_yielded(took));
+                self.group.has_yielded(took);
             }
         }
     }

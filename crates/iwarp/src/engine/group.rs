@@ -357,6 +357,17 @@ impl Group {
         self.as_driver(|driver| tell(&mut driver.backoff));
     }
 
+    /// Likewise, of a yield that took so many nanoseconds.
+    pub(crate) fn has_yielded(&self, took: u64) {
+        self.as_driver(|driver| {
+            if driver.backoff.has_yielded(took)
+                && let Some(sole) = &driver.sole
+            {
+                driver.backoff.input_came_by(sole.descriptors().input_cpu());
+            }
+        });
+    }
+
     /// A caller whose polls have found nothing for long does the worker's work for another group,
     /// which would otherwise take another CPU or half of the caller's. Returns whether there was
     /// some; `None` where no other group can have any.

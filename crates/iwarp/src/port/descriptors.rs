@@ -50,6 +50,11 @@ impl<'a> Descriptors<'a> {
         self.room.filter(|_| interest == Interest::WRITE).or(self.input)
     }
 
+    /// The CPU by which the last input came, where that is known.
+    pub(crate) fn input_cpu(self) -> Option<usize> {
+        iwarp_os::poll::incoming_cpu(self.input?)
+    }
+
     /// Has an epoll report what is of interest, under one token. Two descriptors are two reports,
     /// none is no report.
     pub(crate) fn add(self, epoll: &Epoll, token: u64, interest: Interest) -> io::Result<()> {

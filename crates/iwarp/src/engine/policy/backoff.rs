@@ -46,6 +46,10 @@ pub(crate) struct Backoff {
     /// Likewise, since a yield that no other thread took up.
     until: u32,
     least: u32,
+    /// The only CPU that the thread may run on. The peer may need it.
+    cpu: Option<usize>,
+    /// Yields on it in a row that no other thread took up.
+    untaken: u32,
     /// The shortest yield.
     shortest: u64,
     /// Yields in a row that were taken up, and after which nothing had come.
@@ -59,15 +63,15 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     pub(crate) fn new(without: Behaviours) -> Self {
-        // With one CPU the peer is likely to need it. It need not be there: a program may have been
-        // put on a CPU of its own.
-        let alone = iwarp_os::clock::cpus() == 1;
+        let cpu = iwarp_os::clock::only_cpu();
         Self {
             empty: 0,
             found: 0,
-            polls: if alone { 0 } else { LOOP },
+            polls: if cpu.is_some() { 0 } else { LOOP },
             until: 0,
-            least: u32::from(!alone),
+            least: u32::from(cpu.is_none()),
+            cpu,
+            untaken: 0,
             shortest: LONG,
             in_vain: 0,
             wary: 0,
@@ -121,23 +125,40 @@ impl Backoff {
         self.overslept = if came { 0 } else { (self.overslept + 1).min(DOUBLINGS) };
     }
 
-    /// A yield took so many nanoseconds.
-    pub(crate) fn has_yielded(&mut self, took: u64) {
+    /// A yield took so many nanoseconds. True where it matters now by which CPU input comes: then
+    /// [`Self::input_came_by`].
+    pub(crate) fn has_yielded(&mut self, took: u64) -> bool {
         if self.without.contains(Behaviours::BACKOFF) {
-            return;
+            return false;
         }
         self.shortest = self.shortest.min(took);
         if took < UNTAKEN.max(TAKEN * self.shortest) {
             self.in_vain = 0;
+            if self.cpu.is_some() {
+                self.untaken += 1;
+                return self.untaken >= LOOP;
+            }
             self.polls = (self.polls + 1).min(LOOP);
             // What comes in the time that a yield takes is noticed late.
             self.until = self.empty.saturating_add(self.polls);
-            return;
+            return false;
         }
+        self.untaken = 0;
         self.in_vain = self.in_vain.saturating_add(1);
         self.polls = (self.polls / 2).max(self.least);
         if took >= LONG {
             self.wary = PENALTY;
+        }
+        false
+    }
+
+    /// The last input came by that CPU: a peer on this host runs there, and then its thread has no
+    /// need of the caller's. Where it is the caller's own, or nothing is known, all stays as it is.
+    pub(crate) fn input_came_by(&mut self, cpu: Option<usize>) {
+        self.untaken = 0;
+        if cpu.is_some() && cpu != self.cpu {
+            self.cpu = None;
+            (self.polls, self.least) = (LOOP, 1);
         }
     }
 }
@@ -149,7 +170,13 @@ mod tests {
     const NAP: Rest = Rest::Sleep(Duration::from_nanos(PAUSE));
 
     fn backoff() -> Backoff {
-        Backoff { polls: LOOP, least: 1, shortest: 300, ..Backoff::new(Behaviours::empty()) }
+        Backoff {
+            polls: LOOP,
+            least: 1,
+            cpu: None,
+            shortest: 300,
+            ..Backoff::new(Behaviours::empty())
+        }
     }
 
     /// Polls that find nothing until the caller is to do something, and what that is.
@@ -173,7 +200,9 @@ mod tests {
         }
         assert_eq!(until_rest(&mut backoff), (2, Rest::Yield));
         // It has gone elsewhere.
-        (0..LOOP).for_each(|_| backoff.has_yielded(300));
+        (0..LOOP).for_each(|_| {
+            backoff.has_yielded(300);
+        });
         backoff.moved();
         assert_eq!(until_rest(&mut backoff), (LOOP + 1, Rest::Yield));
     }
@@ -221,25 +250,25 @@ mod tests {
     #[test]
     fn slow_system_calls_are_not_a_peer() {
         let mut backoff = Backoff { shortest: LONG, ..backoff() };
-        (0..10).for_each(|_| backoff.has_yielded(15_000));
+        (0..10).for_each(|_| {
+            backoff.has_yielded(15_000);
+        });
         assert_eq!(until_rest(&mut backoff), (LOOP + 1, Rest::Yield));
     }
 
     #[test]
-    fn a_program_on_a_cpu_of_its_own_learns_that_it_is_alone() {
-        let mut backoff = Backoff { polls: 0, least: 0, ..backoff() };
-        for polls in 1..=LOOP {
-            assert_eq!(until_rest(&mut backoff), (polls, Rest::Yield));
-            backoff.has_yielded(300);
-            backoff.moved();
+    fn on_its_only_cpu_a_program_yields_until_input_comes_by_another() {
+        let mut backoff = Backoff { polls: 0, least: 0, cpu: Some(3), ..backoff() };
+        for cpu in [None, Some(3), Some(3), Some(2)] {
+            for yields in 1..=LOOP {
+                assert_eq!(until_rest(&mut backoff), (1, Rest::Yield));
+                assert_eq!(backoff.has_yielded(300), yields == LOOP);
+            }
+            backoff.input_came_by(cpu);
         }
+        backoff.moved();
         assert_eq!(until_rest(&mut backoff), (LOOP + 1, Rest::Yield));
-        // Its peer has come there.
-        for _ in 0..=LOOP.ilog2() {
-            backoff.has_yielded(8_000);
-            backoff.moved();
-        }
-        assert_eq!(until_rest(&mut backoff), (1, Rest::Yield));
+        assert!(!backoff.has_yielded(300));
     }
 
     #[test]
@@ -265,7 +294,9 @@ mod tests {
     #[test]
     fn without_it_a_caller_yields_after_many_polls() {
         let mut backoff = Backoff { without: Behaviours::BACKOFF, ..backoff() };
-        (0..10).for_each(|_| backoff.has_yielded(3_000_000));
+        (0..10).for_each(|_| {
+            backoff.has_yielded(3_000_000);
+        });
         assert_eq!(until_rest(&mut backoff), (LOOP + 1, Rest::Yield));
     }
 }
