@@ -78,6 +78,8 @@ fn write_export(code: &mut String, number: usize, export: &Export) {
     let jump = match exports::architecture().as_str() {
         "x86_64" => "jmp",
         "aarch64" => "b",
+        "riscv64" => "tail",
+        "s390x" => "jg",
         other => panic!("no exports for {other} yet: it needs its jump instruction here"),
     };
     writeln!(

@@ -63,6 +63,8 @@ fn jump(to: &str) -> String {
         "aarch64" => {
             format!("\"adrp x16, :got:{to}\", \"ldr x16, [x16, :got_lo12:{to}]\", \"br x16\"")
         }
+        "riscv64" => format!("\"tail {to}@plt\""),
+        "s390x" => format!("\"jg {to}@PLT\""),
         other => panic!("no exports for {other} yet: it needs its jump instruction here"),
     }
 }

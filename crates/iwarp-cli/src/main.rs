@@ -6,6 +6,10 @@ mod demo;
 mod devinfo;
 mod perf;
 mod rping;
+#[cfg_attr(
+    not(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64")),
+    path = "run/none.rs"
+)]
 mod run;
 mod size;
 

@@ -13,7 +13,8 @@ pub fn now() -> Duration {
         libc::clock_gettime(libc::CLOCK_MONOTONIC, now.as_mut_ptr());
         now.assume_init()
     };
-    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
+    // The fields are of 32 or 64 bits, as the C library has them.
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 /// Lets another thread run on this processor.

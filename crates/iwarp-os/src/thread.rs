@@ -11,6 +11,13 @@ pub struct Thread {
     id: libc::pthread_t,
 }
 
+// A pointer with some C libraries, a number with others.
+// SAFETY: it names the thread to the C library, which takes it from any thread; nothing here looks
+// at what it may point to.
+unsafe impl Send for Thread {}
+// SAFETY: as above.
+unsafe impl Sync for Thread {}
+
 /// Starts a thread in which every signal is blocked from its first instruction on, so that the
 /// program's handlers run in the program's threads and interrupt none of ours. (The C library
 /// keeps the few that it needs itself.)

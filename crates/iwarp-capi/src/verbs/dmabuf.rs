@@ -15,7 +15,7 @@ use super::pd::Pd;
 use crate::guard::{self, Errno, INVALID, UNSUPPORTED};
 
 /// The number of the file system that DMA-BUFs are on (`DMA_BUF_MAGIC`).
-const FILE_SYSTEM: libc::c_long = 0x444d_4142;
+const FILE_SYSTEM: u32 = 0x444d_4142;
 
 /// A file that is mapped, until this is dropped.
 #[derive(Debug)]
@@ -62,7 +62,8 @@ fn size(fd: c_int) -> Result<u64, Errno> {
         return Err(io::Error::last_os_error().into());
     }
     // SAFETY: it succeeded.
-    if unsafe { about.assume_init() }.f_type != FILE_SYSTEM {
+    // The field's type differs between processors and C libraries; the number has 32 bits.
+    if unsafe { about.assume_init() }.f_type as u32 != FILE_SYSTEM {
         return Err(INVALID);
     }
     // SAFETY: a DMA-BUF has no position that this could move, but tells its size.

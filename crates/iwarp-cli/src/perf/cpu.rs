@@ -1,5 +1,6 @@
 //! The cost of a process, and the CPUs that it runs on.
 
+use std::ffi::c_long;
 use std::ops::{AddAssign, Sub};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
@@ -21,7 +22,7 @@ pub(super) struct Usage {
     /// Seconds in the kernel.
     pub(super) system: f64,
     /// How often a thread slept or was taken off its CPU.
-    pub(super) switches: i64,
+    pub(super) switches: c_long,
     /// Turns of the [`Background`] task.
     pub(super) turns: u64,
     /// Seconds by the clock.

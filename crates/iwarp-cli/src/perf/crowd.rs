@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use anyhow::{Context, Result, bail, ensure};
 use iwarp::cm::{ConnectParams, EventChannel, EventKind, Id};
 use iwarp::{CompletionQueue, Device, QueuePair, QueuePairAttributes};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::patience::PATIENCE;
 
@@ -123,14 +123,17 @@ fn resident() -> Result<u64> {
 /// A connection takes a descriptor in each process.
 fn allow_descriptors(n: usize) -> Result<()> {
     let needed = n as u64 + OTHER_DESCRIPTORS;
-    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).context("getrlimit")?;
-    if soft >= needed {
+    let Rlimit { current: soft, maximum: hard } = getrlimit(Resource::Nofile);
+    if soft.is_none_or(|soft| soft >= needed) {
         return Ok(());
     }
-    ensure!(
-        hard >= needed,
-        "{n} connections need {needed} descriptors, and a process may have {hard}: raise the \
-         limit (ulimit -Hn), or ask for fewer"
-    );
-    setrlimit(Resource::RLIMIT_NOFILE, needed, hard).context("setrlimit")
+    if let Some(hard) = hard {
+        ensure!(
+            hard >= needed,
+            "{n} connections need {needed} descriptors, and a process may have {hard}: raise the \
+             limit (ulimit -Hn), or ask for fewer"
+        );
+    }
+    let limit = Rlimit { current: Some(needed), maximum: hard };
+    setrlimit(Resource::Nofile, limit).context("setrlimit")
 }

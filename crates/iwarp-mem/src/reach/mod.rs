@@ -23,7 +23,7 @@ pub(crate) mod kernel;
     kernel_copies,
     not(all(target_os = "linux", target_arch = "x86_64"))
 ))]
-#[cfg_attr(test, allow(dead_code))]
+#[cfg_attr(not(any(miri, plain_copies, not(target_os = "linux"))), allow(dead_code))]
 pub(crate) mod plain;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
 #[cfg_attr(any(plain_copies, kernel_copies), allow(dead_code))]
@@ -65,6 +65,7 @@ impl From<Fault> for AccessError {
 
 impl Fault {
     /// From what the handler left: 0 is no fault.
+    #[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
     #[inline(always)]
     pub(crate) const fn check(addr: usize) -> Result<(), Self> {
         if addr == 0 { Ok(()) } else { Err(Self { addr }) }

@@ -17,15 +17,20 @@ pub(super) const GLOB_ABORTED: c_int = 2;
 pub(super) const AT_SECURE: c_ulong = 23;
 pub(super) const RTLD_NEXT: *mut c_void = core::ptr::without_provenance_mut(usize::MAX);
 
-#[cfg(target_arch = "x86_64")]
-pub(super) const SYS_OPENAT: c_long = 257;
-#[cfg(target_arch = "x86_64")]
-pub(super) const SYS_MEMFD_CREATE: c_long = 319;
-// The numbers that all newer architectures share.
-#[cfg(not(target_arch = "x86_64"))]
-pub(super) const SYS_OPENAT: c_long = 56;
-#[cfg(not(target_arch = "x86_64"))]
-pub(super) const SYS_MEMFD_CREATE: c_long = 279;
+pub(super) const SYS_OPENAT: c_long = SYSTEM_CALLS.0;
+pub(super) const SYS_MEMFD_CREATE: c_long = SYSTEM_CALLS.1;
+
+/// The numbers of `openat` and `memfd_create`.
+const SYSTEM_CALLS: (c_long, c_long) = if cfg!(target_arch = "x86_64") {
+    (257, 319)
+} else if cfg!(target_arch = "s390x") {
+    (288, 350)
+} else if cfg!(target_arch = "powerpc64") {
+    (286, 360)
+} else {
+    // All newer architectures share theirs.
+    (56, 279)
+};
 
 unsafe extern "C" {
     pub(super) fn __errno_location() -> *mut c_int;
