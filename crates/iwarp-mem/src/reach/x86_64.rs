@@ -182,8 +182,10 @@ fn has_fast_strings() -> bool {
     static KNOWN: AtomicU8 = AtomicU8::new(0);
     match KNOWN.load(Ordering::Relaxed) {
         0 => {
-            let has_leaf = __cpuid(0).eax >= 7;
-            let fast = has_leaf && __cpuid_count(7, 0).edx >> 4 & 1 == 1;
+            // Safe functions in newer versions of Rust.
+            #[allow(unused_unsafe)]
+            // SAFETY: every processor of 64 bits has the instruction.
+            let fast = unsafe { __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx >> 4 & 1 == 1 };
             KNOWN.store(1 + u8::from(fast), Ordering::Relaxed);
             fast
         }
