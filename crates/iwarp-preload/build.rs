@@ -41,7 +41,10 @@ fn build(name: &str, needed: &[&str]) {
     }
     let library = out.join(format!("libiwarp-{name}.so"));
     let status = rustc.arg("-o").arg(&library).status().expect("rustc can be started");
-    assert!(status.success(), "{rustc:?}");
+    assert!(
+        status.success(),
+        "{rustc:?}: it takes lld, which Rust brings on x86-64 only; elsewhere the system's package lld"
+    );
 }
 
 /// A crate around the module. A panic would be a symbol that is nowhere, so what links has none.

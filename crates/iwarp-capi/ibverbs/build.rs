@@ -5,7 +5,6 @@
 //! The inline functions of `infiniband/verbs.h` that post and poll do not come this way: they call
 //! through the pointers in the context.
 
-#[path = "../exports.rs"]
 mod exports;
 
 use std::fmt::Write as _;
@@ -21,12 +20,12 @@ const HISTORICAL: &str = "IBVERBS_1.0";
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rerun-if-changed=../exports.rs");
+    println!("cargo:rerun-if-changed=exports.rs");
     let here = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("set by cargo"));
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("set by cargo"));
 
     let mut all = exports::read(&here.join("exports.txt"));
-    all.extend(exports::read(&here.join("../rdmacm/exports.txt")).into_iter().map(|export| {
+    all.extend(exports::read(&here.join("rdmacm.txt")).into_iter().map(|export| {
         let name = format!("iwcm_{}", export.name);
         Export { name, version: INTERNAL.to_owned(), default: true, ..export }
     }));

@@ -3,7 +3,6 @@
 //! The linker must see a library that has those `iwcm_...` symbols. Cargo cannot build one shared
 //! library before another, so a stand-in is made here: same soname, same symbols, nothing in it.
 
-#[path = "../exports.rs"]
 mod exports;
 
 use std::ffi::OsString;
@@ -16,7 +15,7 @@ const INTERNAL: &str = "IWARP_PRIVATE_1";
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rerun-if-changed=../exports.rs");
+    println!("cargo:rerun-if-changed=exports.rs");
     let here = PathBuf::from(env("CARGO_MANIFEST_DIR"));
     let out = PathBuf::from(env("OUT_DIR"));
     let exports = exports::read(&here.join("exports.txt"));
@@ -103,7 +102,11 @@ fn build_stand_in(out: &Path, names: &[String]) -> PathBuf {
         rustc.arg(option);
     }
     let status = rustc.status().expect("the compiler runs");
-    assert!(status.success(), "the stand-in for libibverbs.so.1 does not build");
+    assert!(
+        status.success(),
+        "the stand-in for libibverbs.so.1 does not build: it takes lld, which Rust brings on x86-64 \
+         only; elsewhere the system's package lld"
+    );
     library
 }
 
