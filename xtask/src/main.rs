@@ -9,6 +9,8 @@ mod messages;
 mod mutants;
 mod nobody;
 mod packages;
+mod packaging;
+mod portable;
 mod programs;
 mod purity;
 mod recipe;

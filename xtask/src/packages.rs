@@ -36,6 +36,13 @@ pub(crate) const TOOLS: &[Tool] = &[
         package: "python3-scapy",
         steps: &["test"],
     },
+    Tool { program: "s390x-linux-gnu-gcc", package: "gcc-s390x-linux-gnu", steps: &["endian"] },
+    Tool {
+        program: "/usr/s390x-linux-gnu/lib/crt1.o",
+        package: "libc6-dev-s390x-cross",
+        steps: &["endian"],
+    },
+    Tool { program: "qemu-s390x-static", package: "qemu-user-static", steps: &["endian"] },
     Tool { program: "valgrind", package: "valgrind", steps: &["instructions"] },
     Tool {
         program: "setpriv",

@@ -9,6 +9,8 @@ use crate::dist;
 use crate::fuzz;
 use crate::instructions;
 use crate::layers;
+use crate::packaging;
+use crate::portable;
 use crate::programs;
 use crate::purity;
 use crate::recipe;
@@ -89,6 +91,36 @@ pub(crate) const ALL: &[Step] = &[
     },
     Step { name: "test", about: "all tests of the workspace", absent: || None, run: test },
     Step { name: "doctest", about: "the examples in the docs", absent: || None, run: doctest },
+    Step {
+        name: "features",
+        about: "each crate by itself, with default features and without",
+        absent: || None,
+        run: |_| portable::features(),
+    },
+    Step {
+        name: "package",
+        about: "the crates' packages: complete, and compile by themselves",
+        absent: || None,
+        run: |_| packaging::check().map(Outcome::Passed),
+    },
+    Step {
+        name: "targets",
+        about: "the library for other processors and C libraries",
+        absent: || None,
+        run: |_| portable::targets(),
+    },
+    Step {
+        name: "endian",
+        about: "the protocol crates' tests on a big-endian processor, emulated",
+        absent: || None,
+        run: |_| portable::endian(),
+    },
+    Step {
+        name: "oldest",
+        about: "the library with the oldest Rust that the manifest allows",
+        absent: || None,
+        run: |_| portable::oldest(),
+    },
     Step {
         name: "e2e",
         about: "the command against itself, optimised",
