@@ -58,6 +58,27 @@
 //! that would not know the moment after. So the network reads and writes what is there now, with
 //! the rights of the registration, like any pointer that was kept too long. It never gets at
 //! anything but the program's own memory at the addresses that the program registered.
+//!
+//! # Example
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use iwarp_mem::{Buffer, MemoryTable, Scope};
+//! use iwarp_types::{Access, AccessError, Accessor, Memory, PdId, QpId, TaggedOffset};
+//!
+//! let (table, buffer) = (MemoryTable::new(), Arc::new(Buffer::new(4096)));
+//! let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::ZERO_BASED;
+//! let stag = table.register_buffer(PdId(1), &buffer, access, Scope::Domain)?;
+//!
+//! // What an RDMA Write does, and one that goes too far.
+//! let peer = Accessor { pd: PdId(1), qp: QpId(2) };
+//! table.place_remote(peer, stag, TaggedOffset(4091), b"hello")?;
+//! assert_eq!(&buffer.to_vec()[4091..], b"hello");
+//! let beyond = table.place_remote(peer, stag, TaggedOffset(4092), b"hello");
+//! assert_eq!(beyond, Err(AccessError::Bounds));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #[cfg(not(any(target_pointer_width = "32", target_pointer_width = "64")))]
 compile_error!("addresses of 32 or 64 bits are assumed");

@@ -23,6 +23,17 @@
 //!
 //! No function retries or blocks unless it says so, and none of them allocates on the data path.
 //!
+//! ```
+//! use iwarp_os::{EventFd, EventFdKind, FdPlace, clock};
+//!
+//! let before = clock::now();
+//! let event = EventFd::new(EventFdKind::Counter, FdPlace::Internal)?;
+//! event.signal()?;
+//! assert_eq!(event.drain()?, 1);
+//! assert!(clock::now() >= before);
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
 //! All of this is Linux (and Android) so far; on other systems the crate is empty, while the
 //! protocol and memory crates build there.
 #![cfg(any(target_os = "linux", target_os = "android"))]

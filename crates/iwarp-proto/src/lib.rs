@@ -14,6 +14,26 @@
 //!
 //! A layer names only the one below it. The verbs' vocabulary is that of [`iwarp_types`];
 //! registered memory is asked for through [`iwarp_types::Memory`].
+//!
+//! An FPDU, there and back:
+//!
+//! ```
+//! use std::convert::Infallible;
+//!
+//! use iwarp_proto::mpa::{rx::Deframer, tx::Framer};
+//!
+//! let mut stream = [0; 64];
+//! let framed = Framer::new(true, false).write(&mut stream, b"hello", 0, |_, _, _| {
+//!     Ok::<(), Infallible>(())
+//! })?;
+//! assert_eq!(framed, 2 + 5 + 1 + 4, "length, ULPDU, pad, CRC");
+//!
+//! let mut deframer = Deframer::new(true, false);
+//! assert_eq!(deframer.next(&mut stream[..framed - 1])?, None, "not yet whole");
+//! let fpdu = deframer.next(&mut stream[..framed])?.expect("whole");
+//! assert_eq!(&stream[fpdu.start..][..fpdu.len], b"hello");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 

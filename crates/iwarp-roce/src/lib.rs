@@ -14,6 +14,20 @@
 //!   ud        queue pairs of the type UD
 //!   qp        a queue pair of any type
 //! ```
+//!
+//! What an acknowledgement says:
+//!
+//! ```
+//! use iwarp_roce::wire::{Malformed, Message, Packet};
+//!
+//! // BTH (RC acknowledge, P_Key, queue pair 0x12, PSN 7), then AETH.
+//! let octets = [0x11, 0, 0xff, 0xff, 0, 0, 0, 0x12, 0, 0, 0, 7, 0x1f, 0, 0, 3];
+//! let packet = Packet::parse(&octets)?;
+//! assert!(matches!(packet.header.message, Message::Acknowledge(_)));
+//! assert_eq!(packet.header.bth.dest_qp, 0x12);
+//! assert_eq!(Packet::parse(&octets[..15]), Err(Malformed::Short));
+//! # Ok::<(), Malformed>(())
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -24,7 +24,16 @@
 //!   source      what counts as one peer
 //!   mock        registered memory in plain vectors, for tests and simulators (a feature)
 //! ```
+//!
+//! ```
+//! use iwarp_types::{Access, Payload, SendRequest};
+//!
+//! let request = SendRequest::send(7, Payload::Inline(b"hello")).signaled();
+//! assert!(request.signaled && request.wr_id == 7);
+//! assert!(Access::REMOTE_WRITE != Access::REMOTE_READ);
+//! ```
 #![no_std]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 extern crate alloc;

@@ -21,6 +21,26 @@
 //! an error completion, never an access. [`session`] needs no such promise: there the types see to
 //! it that memory is the program's or the network's. A [`Buffer`] is memory that the library owns, and gives
 //! no references to bytes that a peer may change.
+//!
+//! # Example
+//!
+//! A queue pair in a peer's reach, and memory that it may read; [`session`] has connections whose
+//! memory cannot be misused, and `examples` whole programs.
+//!
+//! ```
+//! use iwarp::{Access, Device, QueuePairAttributes};
+//!
+//! let device = Device::open()?;
+//! let pd = device.alloc_pd();
+//! let cq = device.create_cq(64, None)?;
+//! let qp = pd.create_qp(&QueuePairAttributes::new(&cq, &cq))?;
+//! let memory = pd.allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
+//! println!("peers may read {} bytes by {:?}", memory.len(), memory.rkey());
+//! # drop(qp);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod cm;
 mod engine;
@@ -37,6 +57,11 @@ mod startup;
 pub mod verbs;
 #[doc(hidden)]
 pub mod wire;
+
+/// The code in README.md compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 #[doc(hidden)]
 pub use engine::counted::COUNTER_NAMES;
