@@ -50,11 +50,17 @@ impl Libraries {
             let same = NAMES.map(|(name, _)| (name, name));
             return Self::linked(&same, &directory);
         }
+        // Put there by hand, as `cargo install` takes the command alone.
+        if NAMES.iter().all(|(_, file)| installed.join(file).exists()) {
+            return Self::linked(&NAMES, &installed.canonicalize()?);
+        }
+        let beyond = beside.parent().unwrap_or(beside).join("lib/iwarp");
         bail!(
-            "libibverbs.so.1 and librdmacm.so.1 are neither in {} nor in {}; \
-             build them: cargo build --release",
+            "libibverbs.so.1 and librdmacm.so.1 are neither in {} nor in {to}; `cargo install` brings \
+             this command alone: in the source, cargo build --release && mkdir -p {to} && \
+             cp target/release/deps/lib{{ibverbs,rdmacm}}.so {to}",
             beside.display(),
-            beside.join("../lib/iwarp").display(),
+            to = beyond.display(),
         );
     }
 

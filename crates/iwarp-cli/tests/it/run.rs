@@ -127,6 +127,32 @@ fn a_program_finds_the_libraries_by_all_their_names() {
     }
 }
 
+/// `cargo install` copies the command and nothing beside it: the command then says in one line what
+/// to do, and that is enough.
+#[test]
+fn an_installed_command_says_how_it_gets_its_libraries() {
+    let scratch = Scratch::new("installed");
+    let built = Path::new(env!("CARGO_BIN_EXE_iwarp"));
+    let bin = scratch.directory("bin", 0o755);
+    let iwarp = bin.join("iwarp");
+    fs::copy(built, &iwarp).expect("a copy of the command");
+    let run = || Command::new(&iwarp).args(["run", "true"]).output().expect("the command runs");
+
+    let without = run();
+    assert_eq!(without.status.code(), Some(125));
+    let (said, lib) = (stderr(&without), scratch.path("lib/iwarp"));
+    let line = format!("cp target/release/deps/lib{{ibverbs,rdmacm}}.so {}\n", lib.display());
+    assert!(said.lines().count() == 1 && said.ends_with(&line), "{said}");
+
+    fs::create_dir_all(&lib).expect("the directory that it named");
+    for name in ["libibverbs.so", "librdmacm.so"] {
+        let from = built.with_file_name("deps").join(name);
+        fs::copy(from, lib.join(name)).expect("a copy of the library");
+    }
+    let with = run();
+    assert!(with.status.success(), "{}", stderr(&with));
+}
+
 #[test]
 fn options_become_variables() {
     let script = "echo $IWARP_PERSONALITY $IWARP_CRC $IWARP_MARKERS $IWARP_LOG $IWARP_LINGER_MS";
