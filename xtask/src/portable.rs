@@ -37,7 +37,8 @@ pub(crate) fn features() -> Result<Outcome> {
     Ok(Outcome::Passed(String::new()))
 }
 
-/// Checks the library for other targets, and the C interface where it is for them.
+/// Checks the library for other targets, the C interface where it is for them, and the command
+/// where it has no drop-in libraries.
 pub(crate) fn targets() -> Result<Outcome> {
     let add = || shell::program("rustup");
     if !shell::succeeds(add().args(["target", "add"]).args(TARGETS)) {
@@ -51,6 +52,7 @@ pub(crate) fn targets() -> Result<Outcome> {
     };
     check(&["--package", "iwarp", "--features", "tokio"], TARGETS)?;
     check(&["--package", "iwarp-capi"], DROP_IN)?;
+    check(&["--package", "iwarp-cli"], &["x86_64-unknown-linux-musl"])?;
     Ok(Outcome::Passed(format!("{} targets", TARGETS.len())))
 }
 
