@@ -39,6 +39,18 @@ pub enum DdpError {
     #[error("invalid MO")]
     InvalidMo,
     /// The message is longer than the buffer.
-    #[error("message too long for its buffer")]
-    TooLong,
+    #[error("message of {octets} bytes{} > receive of {room} bytes", or_more(.whole))]
+    TooLong {
+        /// Octets of the message, up to the end of the segment that does not fit.
+        octets: u32,
+        /// Whether that segment is the message's last.
+        whole: bool,
+        /// Octets of the buffer.
+        room: u32,
+    },
+}
+
+/// What stands behind the octets of a message of which more may come.
+fn or_more(whole: &bool) -> &'static str {
+    if *whole { "" } else { " or more" }
 }

@@ -62,8 +62,12 @@ impl Default for UntaggedQueue {
 /// large the buffer, a message has less than 2^32 octets (RFC 5041 §5.2).
 #[inline]
 pub fn check_offset(header: &Untagged, len: usize, buffer: u64) -> Result<(), DdpError> {
-    let buffer = buffer.min(u64::from(u32::MAX));
-    let mo = u64::from(header.mo.0);
+    let room = u32::try_from(buffer).unwrap_or(u32::MAX);
+    let (buffer, mo) = (u64::from(room), u64::from(header.mo.0));
+    let too_long = || {
+        let octets = u32::try_from(mo + len as u64).unwrap_or(u32::MAX);
+        DdpError::TooLong { octets, whole: header.last, room }
+    };
     if len == 0 {
         // The end of the message may stand alone, but not behind the buffer: with it the message
         // would be longer than what was placed.
@@ -71,9 +75,9 @@ pub fn check_offset(header: &Untagged, len: usize, buffer: u64) -> Result<(), Dd
     }
     if mo >= buffer {
         // Offset 0 is never wrong in itself: a message that needs an octet is too long for none.
-        return Err(if mo == 0 { DdpError::TooLong } else { DdpError::InvalidMo });
+        return Err(if mo == 0 { too_long() } else { DdpError::InvalidMo });
     }
-    if len as u64 > buffer - mo { Err(DdpError::TooLong) } else { Ok(()) }
+    if len as u64 > buffer - mo { Err(too_long()) } else { Ok(()) }
 }
 
 /// The DDP fault that a refused access to a tagged buffer is (RFC 5041 §7.2). There is no code

@@ -1,5 +1,6 @@
 //! Headers against octets made by hand, segmentation and the checks against the RFC's words.
 
+use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use iwarp_types::{AccessError, Stag, TaggedOffset};
@@ -310,19 +311,30 @@ fn offset_and_end_must_be_inside_the_buffer() {
         |mo: u32, len, buffer| check_offset(&Untagged { mo: Mo(mo), ..UNTAGGED }, len, buffer);
     assert_eq!(check(0, 16, 16), Ok(()));
     assert_eq!(check(15, 1, 16), Ok(()));
-    assert_eq!(check(0, 17, 16), Err(DdpError::TooLong));
-    assert_eq!(check(15, 2, 16), Err(DdpError::TooLong));
+    let too_long = |octets, room| Err(DdpError::TooLong { octets, whole: UNTAGGED.last, room });
+    assert_eq!(check(0, 17, 16), too_long(17, 16));
+    assert_eq!(check(15, 2, 16), too_long(17, 16));
     assert_eq!(check(16, 1, 16), Err(DdpError::InvalidMo));
     assert_eq!(check(u32::MAX, 1, 16), Err(DdpError::InvalidMo));
     // No buffer at all is too short, rather than wrongly addressed.
-    assert_eq!(check(0, 1, 0), Err(DdpError::TooLong));
+    assert_eq!(check(0, 1, 0), too_long(1, 0));
     // Nothing to place: fine up to the end, which is where a last segment may stand alone.
     assert_eq!(check(0, 0, 0), Ok(()));
     assert_eq!(check(16, 0, 16), Ok(()));
     assert_eq!(check(17, 0, 16), Err(DdpError::InvalidMo));
     // A message has less than 2^32 octets, however large the buffer.
     assert_eq!(check(u32::MAX - 1, 1, 1 << 40), Ok(()));
-    assert_eq!(check(u32::MAX - 1, 2, 1 << 40), Err(DdpError::TooLong));
+    assert_eq!(check(u32::MAX - 1, 2, 1 << 40), too_long(u32::MAX, u32::MAX));
+}
+
+#[test]
+fn a_message_that_is_too_long_is_named_with_both_lengths() {
+    let said = |last| {
+        let header = Untagged { mo: Mo(1024), last, ..UNTAGGED };
+        check_offset(&header, 7168, 1500).unwrap_err().to_string()
+    };
+    assert_eq!(said(true), "message of 8192 bytes > receive of 1500 bytes");
+    assert_eq!(said(false), "message of 8192 bytes or more > receive of 1500 bytes");
 }
 
 /// Covers: DDP-5041-7.1-11, DDP-5041-7.2-01

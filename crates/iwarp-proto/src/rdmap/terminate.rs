@@ -140,7 +140,7 @@ const fn ddp(error: DdpError) -> (u8, u8, u8) {
         DdpError::NoBuffer => (1, 2, 0x02),
         DdpError::MsnRange => (1, 2, 0x03),
         DdpError::InvalidMo => (1, 2, 0x04),
-        DdpError::TooLong => (1, 2, 0x05),
+        DdpError::TooLong { .. } => (1, 2, 0x05),
         DdpError::UntaggedVersion => (1, 2, 0x06),
         // No code in the RFCs: the length field cannot be right.
         DdpError::Truncated => (2, 0, 0x03),

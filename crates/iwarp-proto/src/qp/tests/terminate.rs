@@ -61,7 +61,7 @@ const TABLE: [(Fault, [u8; 2], Quotes); 40] = {
         (d(DdpError::NoBuffer), [0x12, 0x02], Ddp),
         (d(DdpError::MsnRange), [0x12, 0x03], Ddp),
         (d(DdpError::InvalidMo), [0x12, 0x04], Ddp),
-        (d(DdpError::TooLong), [0x12, 0x05], Ddp),
+        (d(DdpError::TooLong { octets: 2, whole: true, room: 1 }), [0x12, 0x05], Ddp),
         (d(DdpError::UntaggedVersion), [0x12, 0x06], Ddp),
         // No code for it in the RFCs: the length field cannot be right.
         (d(DdpError::Truncated), [0x20, 0x03], Nothing),
@@ -97,7 +97,7 @@ fn rows_of(fault: &Fault) -> usize {
             | DdpError::NoBuffer
             | DdpError::MsnRange
             | DdpError::InvalidMo
-            | DdpError::TooLong,
+            | DdpError::TooLong { .. },
         ) => 12,
         Fault::Rdmap(
             RdmapError::Version

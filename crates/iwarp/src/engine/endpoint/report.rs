@@ -20,7 +20,12 @@ impl Endpoint {
     ) {
         let peer = link.map(|link| tracing::field::display(link.stream().ends().name()));
         let (qp, code, meaning) = (self.id(), reason.notation(), reason.name());
-        let hint = reason.is_no_receive().then(|| self.hint_on_receives(fault.is_some())).flatten();
+        let here = fault.is_some();
+        let hint = match reason {
+            _ if reason.is_no_receive() => self.hint_on_receives(here),
+            _ if reason.is_refused_access() => Some(hint_on_access(here)),
+            _ => None,
+        };
         match fault {
             Some(fault) => {
                 report!(
@@ -115,6 +120,20 @@ impl Endpoint {
     pub(super) fn report_fatal(&self, program: &Program) {
         if !program.gone {
             self.events.push(AsyncEvent::QpFatal { qp: self.id() });
+        }
+    }
+}
+
+/// What to look at when memory was reached for that had not been lent.
+const fn hint_on_access(here: bool) -> &'static str {
+    match here {
+        true => {
+            "the peer reached for memory that this end has not registered for it: do both ends use \
+             the same sizes?"
+        }
+        false => {
+            "this end reached for memory that the peer has not registered for it: do both ends use \
+             the same sizes?"
         }
     }
 }
