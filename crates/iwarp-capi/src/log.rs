@@ -15,7 +15,9 @@ use tracing::{Event, Level, Metadata, Subscriber};
 /// complains about it.
 fn wanted() -> Log {
     static LOG: OnceBox<Log> = OnceBox::new();
-    let read = || Options::from_env().map_or(Log::default(), |options| options.log);
+    // Not `from_env`, which has lines to say itself.
+    let options = || Options::default().with_lookup(iwarp_os::environment::variable);
+    let read = || options().map_or(Log::default(), |options| options.log);
     *LOG.get_or_init(|| Box::new(read()))
 }
 

@@ -6,6 +6,12 @@ pub fn variable(name: &str) -> Option<String> {
     variable_of(is_foreign(), name)
 }
 
+/// The names that begin so of all variables that are set. None where
+/// [another user has set the environment](is_foreign).
+pub fn names(prefix: &str) -> Vec<String> {
+    names_of(is_foreign(), prefix)
+}
+
 /// Whether the process has rights that the user who started it may not have (set-user-ID,
 /// set-group-ID, file capabilities): the environment is that user's, and must not say what is done
 /// with the rights. As `secure_getenv`, and the dynamic linker with variables of its own.
@@ -33,6 +39,14 @@ pub fn glibc_version() -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
+fn names_of(foreign: bool, prefix: &str) -> Vec<String> {
+    if foreign {
+        return Vec::new();
+    }
+    let texts = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    texts.filter(|name| name.starts_with(prefix)).collect()
+}
+
 fn variable_of(foreign: bool, name: &str) -> Option<String> {
     if foreign { None } else { std::env::var(name).ok() }
 }
@@ -52,5 +66,8 @@ mod tests {
         assert!(variable_of(false, "PATH").is_some());
         assert_eq!(variable_of(true, "PATH"), None);
         assert_eq!(variable_of(false, "IWARP_NO_SUCH_VARIABLE"), None);
+        assert!(names_of(false, "PA").iter().any(|name| name == "PATH"));
+        assert_eq!(names_of(false, "IWARP_NO_SUCH_VARIABLE"), Vec::<String>::new());
+        assert_eq!(names_of(true, "PA"), Vec::<String>::new());
     }
 }

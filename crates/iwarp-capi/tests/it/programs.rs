@@ -100,6 +100,22 @@ fn the_user_names_devices_and_gives_them_interfaces() {
     assert!(said.contains("IWARP_DEVICES=a=no such one: expected names"), "{said}");
 }
 
+#[test]
+fn a_misspelt_variable_is_named_once() {
+    let said = support::run("misspelt", OPENED, &[("IWARP_PERSONALTY", "roce")]);
+    assert_eq!(said.matches("did you mean IWARP_PERSONALITY?").count(), 1, "{said}");
+}
+
+const OPENED: &str = "
+#include <rdma/rdma_cma.h>
+int main(void) {
+    struct rdma_event_channel *channel = rdma_create_event_channel();
+    struct ibv_device **devices = ibv_get_device_list(NULL);
+    if (!channel || !devices) return 1;
+    return !ibv_open_device(devices[0]);
+}
+";
+
 const NO_DEVICES: &str = "
 #include <errno.h>
 #include <infiniband/verbs.h>

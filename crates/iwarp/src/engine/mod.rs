@@ -75,6 +75,7 @@ pub(crate) mod tasks;
 pub(crate) mod timers;
 pub(crate) mod token;
 pub(crate) mod turns;
+mod variables;
 pub(crate) mod vigil;
 pub(crate) mod wake_fd;
 pub(crate) mod worker;

@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use super::devices::{self, NamedDevice};
 use super::policy::Behaviours;
+use super::variables;
 
 /// What a device looks like, and what its completions mean.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -285,12 +286,14 @@ impl Options {
         Self::default().with_env()
     }
 
-    /// As [`Self::from_env`], with these as the defaults.
+    /// As [`Self::from_env`], with these as the defaults. The first call in a process warns of
+    /// variables `IWARP_*` that are not in the table, with the nearest name that is.
     ///
     /// # Errors
     ///
     /// As [`Options::from_env`].
     pub fn with_env(self) -> Result<Self, OptionError> {
+        variables::warn_of_unknown();
         self.with_lookup(environment::variable)
     }
 
@@ -656,6 +659,7 @@ mod tests {
             .unwrap();
         let mut read = read.into_inner();
         read.sort_unstable();
+        assert_eq!(super::variables::READ[..], read);
         for document in
             [include_str!("options.rs"), include_str!("../../../../docs/configuration.md")]
         {
