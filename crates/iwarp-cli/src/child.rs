@@ -1,10 +1,11 @@
 //! The other end as a process of our own.
 
 use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use rustix::process::{Signal, set_parent_process_death_signal};
 
 /// A serving process, which says `listening ADDRESS` first. It ends with this value at the latest.
 pub(crate) struct Server {
@@ -49,6 +50,17 @@ impl Server {
         ensure!(status.success(), "the server process ended with {status}");
         Ok(())
     }
+}
+
+/// An address of this host that every program on it can reach; there are hosts with IPv6 alone.
+pub(crate) fn loopback() -> IpAddr {
+    let usual = IpAddr::from(Ipv4Addr::LOCALHOST);
+    if TcpListener::bind((usual, 0)).is_ok() { usual } else { Ipv6Addr::LOCALHOST.into() }
+}
+
+/// Ends this process with the one that started it, however that ends.
+pub(crate) fn end_with_parent() -> Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL)).context("cannot follow the client process")
 }
 
 impl Drop for Server {

@@ -40,7 +40,7 @@ pub(crate) enum WaitError {
     #[error("no completion within {0:?}")]
     TimedOut(Duration),
     /// The system refused to wait.
-    #[error("cannot wait for completions: {0}")]
+    #[error("cannot wait for completions")]
     System(#[from] io::Error),
 }
 

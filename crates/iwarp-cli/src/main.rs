@@ -1,9 +1,13 @@
 //! The `iwarp` command: see, try and test RDMA over plain TCP.
 
+#[macro_use]
+mod lines;
+
 mod child;
 mod completions;
 mod demo;
 mod devinfo;
+mod manual;
 mod perf;
 mod rping;
 #[cfg_attr(
@@ -46,7 +50,7 @@ Environment (all commands):
                                      the peer-to-peer start-up of RFC 6581 (off)
   IWARP_LOG=info|debug|iwarp=trace   what to log to standard error (warnings)
 
-The library's documentation of `Options::from_env` has the rest.";
+docs/configuration.md lists them all. A misspelt one is reported, with the nearest name.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -55,6 +59,10 @@ enum Command {
     Perf(Box<perf::Args>),
     Rping(rping::Args),
     Run(run::Args),
+    Completions(manual::CompletionArgs),
+    /// Write manual pages, for packages.
+    #[command(hide = true)]
+    ManPages(manual::PageArgs),
     /// The serving process of `iwarp demo`.
     #[command(hide = true)]
     DemoServer(demo::ServerArgs),
@@ -62,10 +70,12 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    log_to_stderr();
+    log_to_stderr(is_child(&cli.command));
     let (name, result) = match cli.command {
         Command::Demo(args) => ("demo", demo::run(&args)),
         Command::DemoServer(args) => ("demo, server", demo::serve(&args)),
+        Command::Completions(args) => ("completions", manual::complete(&args)),
+        Command::ManPages(args) => ("man-pages", manual::write_pages(&args)),
         Command::Devinfo(args) => ("devinfo", devinfo::run(&args)),
         Command::Perf(args) => ("perf", perf::run(&args)),
         Command::Rping(args) => ("rping", rping::run(&args)),
@@ -75,17 +85,30 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("iwarp {name}: {error:#}");
+            eprintln!("iwarp {name}: {}", lines::reason(&error));
             ExitCode::FAILURE
         }
     }
 }
 
-/// Logs what `IWARP_LOG` asks for; warnings if it is not set.
-fn log_to_stderr() {
-    let filter = EnvFilter::builder()
+/// Whether another process of this command has started this one, with its environment.
+fn is_child(command: &Command) -> bool {
+    match command {
+        Command::DemoServer(_) => true,
+        Command::Perf(args) => args.child,
+        _ => false,
+    }
+}
+
+/// Logs what `IWARP_LOG` asks for; warnings if it is not set. What the environment says wrong, a
+/// child does not say once more.
+fn log_to_stderr(is_child: bool) {
+    let mut filter = EnvFilter::builder()
         .with_default_directive(tracing_subscriber::filter::LevelFilter::WARN.into())
         .parse_lossy(iwarp_os::environment::variable("IWARP_LOG").unwrap_or_default());
+    if is_child {
+        filter = filter.add_directive("iwarp::variables=off".parse().expect("a directive"));
+    }
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -20,11 +20,11 @@ pub(crate) fn parse(text: &str) -> Result<usize, String> {
 /// A size as people read it, exact: `64 MiB`, `1000 octets`.
 pub(crate) fn show(octets: usize) -> String {
     match octets {
-        0 => "0 octets".to_owned(),
+        0 => "0 bytes".to_owned(),
         n if n.is_multiple_of(1 << 30) => format!("{} GiB", n >> 30),
         n if n.is_multiple_of(1 << 20) => format!("{} MiB", n >> 20),
         n if n.is_multiple_of(1 << 10) => format!("{} KiB", n >> 10),
-        n => format!("{n} octets"),
+        n => format!("{n} bytes"),
     }
 }
 
@@ -49,7 +49,7 @@ mod tests {
     fn what_is_shown_is_exact() {
         for octets in [0, 1, 1000, 1024, 1 << 20, (1 << 20) + 1024, 5 << 30] {
             if octets > 0 {
-                assert_eq!(parse(&show(octets).replace("octets", "")), Ok(octets));
+                assert_eq!(parse(&show(octets).replace("bytes", "")), Ok(octets));
             }
         }
         assert_eq!(show(64 << 20), "64 MiB");

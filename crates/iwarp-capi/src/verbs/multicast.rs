@@ -10,10 +10,6 @@ use super::qp::Qp;
 use crate::abi::ibv_gid;
 use crate::guard::{self, Errno, INVALID, OUT_OF_MEMORY};
 
-/// Groups, and queue pairs of one, that programs are told of. There is no limit here; the system's
-/// for IPv4 is 20 groups for each process by default (`net.ipv4.igmp_max_memberships`).
-pub(super) const MAX_GROUPS: u32 = 1024;
-
 /// The group that a GID names (`::ffff:a.b.c.d` or `ff..`); `EINVAL` where it names none.
 fn group_of(gid: Option<&[u8; 16]>) -> Result<IpAddr, Errno> {
     let group = gid.and_then(|raw| Gid::addr_of(*raw));

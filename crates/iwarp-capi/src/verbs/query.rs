@@ -9,17 +9,13 @@ use iwarp::verbs::Gid;
 use super::Context;
 use super::context::engine;
 use super::list::write_str;
-use super::{ah, dm, multicast};
+use super::{ah, dm};
 use crate::abi::flags::*;
 use crate::abi::{
     Plain, ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_odp_caps,
     ibv_port_attr, ibv_values_ex,
 };
 use crate::guard::{self, Errno, INVALID};
-
-/// A vendor number that no vendor has: of the locally administered ones. Not zero, because
-/// programs take that for "unknown device".
-const VENDOR: u32 = 0x02_69_57;
 
 /// The only port.
 const PORT: u32 = 1;
@@ -46,14 +42,15 @@ fn int(limit: u32) -> c_int {
 
 fn attributes(context: &Context) -> ibv_device_attr {
     let limits = context.device().attributes();
+    debug_assert_eq!(limits.max_ah, ah::MAX, "what is promised is what is kept");
     let mut attr = ibv_device_attr {
         node_guid: context.device().node_guid().to_be_bytes(),
         sys_image_guid: context.device().system_image_guid().to_be_bytes(),
         max_mr_size: limits.max_mr_size,
         page_size_cap: limits.page_size_cap,
-        vendor_id: VENDOR,
-        vendor_part_id: 1,
-        hw_ver: 1,
+        vendor_id: limits.vendor_id,
+        vendor_part_id: limits.vendor_part_id,
+        hw_ver: limits.hw_ver,
         max_qp: int(limits.max_qp),
         max_qp_wr: int(limits.max_qp_wr),
         device_cap_flags: IBV_DEVICE_RESIZE_MAX_WR
@@ -79,10 +76,10 @@ fn attributes(context: &Context) -> ibv_device_attr {
         max_pkeys: limits.max_pkeys,
         local_ca_ack_delay: limits.local_ca_ack_delay,
         phys_port_cnt: limits.phys_port_cnt,
-        max_ah: int(ah::MAX),
-        max_mcast_grp: int(multicast::MAX_GROUPS),
-        max_mcast_qp_attach: int(multicast::MAX_GROUPS),
-        max_total_mcast_qp_attach: int(multicast::MAX_GROUPS),
+        max_ah: int(limits.max_ah),
+        max_mcast_grp: int(limits.max_mcast_grp),
+        max_mcast_qp_attach: int(limits.max_mcast_grp),
+        max_total_mcast_qp_attach: int(limits.max_mcast_grp),
         ..ibv_device_attr::zeroed()
     };
     if context.device().personality() == Personality::Roce {

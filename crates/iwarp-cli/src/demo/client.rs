@@ -46,7 +46,7 @@ pub(crate) fn run(settings: &Settings, server: &Server) -> Result<()> {
     let connection = cm::connect(&device, server.addr, &end.qp, &params, PATIENCE)
         .with_context(|| format!("cannot connect to {}", server.addr))?;
     let lent = Lent::decode(connection.private_data())?;
-    ensure!(lent.len == (BULK + settings.size) as u64, "the server lends {} octets", lent.len);
+    ensure!(lent.len == (BULK + settings.size) as u64, "the server lends {} bytes", lent.len);
 
     println!("{}", console::style("RDMA between two processes, over plain TCP").bold());
     println!();
@@ -134,14 +134,14 @@ impl Client {
 
     fn counter(&mut self) -> Result<u64> {
         let octets = self.look(COUNTER, 8)?;
-        Ok(u64::from_ne_bytes(octets.as_slice().try_into().context("a counter has 8 octets")?))
+        Ok(u64::from_ne_bytes(octets.as_slice().try_into().context("a counter has 8 bytes")?))
     }
 
     fn send(&mut self) -> Result<()> {
         let text = format!("Hello, process {}. This is process {}.", self.server, me());
         let answer = self.ask(&Ask::Hello(text.as_bytes())).context("Send")?;
         report::moved("Send", Way::ToServer, &format!("\"{text}\""));
-        let want = format!("Process {} got {} octets.", self.server, text.len());
+        let want = format!("Process {} got {} bytes.", self.server, text.len());
         same("Send", want.as_bytes(), &answer)?;
         report::moved("Send", Way::ToClient, &format!("\"{want}\""));
         Ok(())
@@ -322,7 +322,7 @@ impl Client {
         let result = format!("{:.1} µs", half(50));
         let detail =
             format!("half a round trip, median of {}; 99 % under {:.1} µs", times.len(), half(99));
-        Ok(Speed { what: format!("Send, {PING} octets"), result, detail })
+        Ok(Speed { what: format!("Send, {PING} bytes"), result, detail })
     }
 
     /// Sends a number, waits until it is back, and says how long that took.
@@ -334,7 +334,7 @@ impl Client {
         let took = start.elapsed();
         let mut back = [0; PING];
         self.memory().read_at(INBOX, &mut back);
-        ensure!(received.byte_len as usize == PING, "ping-pong: {} octets", received.byte_len);
+        ensure!(received.byte_len as usize == PING, "ping-pong: {} bytes", received.byte_len);
         same("ping-pong", &number.to_be_bytes(), &back)?;
         Ok(took)
     }

@@ -81,7 +81,7 @@ impl<'a> Ask<'a> {
                 Self::Check { seed: u64::from_be_bytes(array(rest)) }
             }
             [b'E'] => Self::Expect,
-            _ => bail!("got a message of {} octets that means nothing", octets.len()),
+            _ => bail!("got a message of {} bytes that means nothing", octets.len()),
         })
     }
 }

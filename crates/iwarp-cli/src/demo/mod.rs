@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Watch two processes do RDMA with each other on this machine.
 ///
-/// Starts a server process, connects to it over 127.0.0.1 and goes through the operations: Send,
+/// Starts a server process, connects to it over loopback and goes through the operations: Send,
 /// RDMA Write, RDMA Read, FetchAdd, CompareSwap, Immediate Data. Each line shows what moved. Then
 /// it measures how fast. Every result is verified; the exit status is 1 if one is wrong.
 #[derive(clap::Args, Debug)]

@@ -1,7 +1,7 @@
 //! The serving process of the demo.
 
 use std::io::Write;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use anyhow::{Context, Result, bail};
 use iwarp::cm::{ConnectParams, Listener};
@@ -9,6 +9,7 @@ use iwarp::{Access, Buffer, MemoryRegion, SendOp, WorkCompletion};
 
 use super::messages::{Ask, BULK, COUNTER, COUNTER_START, Lent, MAX_MESSAGE, PING, TO_READ};
 use super::{PATIENCE, ServerArgs, pattern};
+use crate::child::{end_with_parent, loopback};
 use crate::completions::{End, QUIET, WaitError};
 
 const RECEIVE: u64 = 1;
@@ -20,8 +21,9 @@ pub(crate) fn to_read(process: u32) -> String {
 
 /// Runs the serving process: prints where it listens, serves one connection, ends with it.
 pub(crate) fn serve(args: &ServerArgs) -> Result<()> {
+    end_with_parent()?;
     let device = args.settings.device()?;
-    let listener = Listener::bind(&device, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+    let listener = Listener::bind(&device, SocketAddr::new(loopback(), 0))?;
     let addr = listener.local_addr().context("the listener has no address")?;
     let mut end = End::new(&device)?;
     let everything = Access::LOCAL_WRITE | Access::REMOTE;
@@ -62,7 +64,7 @@ fn answer(end: &mut End, message: &MemoryRegion, memory: &Buffer) -> Result<()> 
         }
         let reply = match Ask::decode(&octets[..len])? {
             Ask::Hello(text) => {
-                format!("Process {} got {} octets.", std::process::id(), text.len()).into_bytes()
+                format!("Process {} got {} bytes.", std::process::id(), text.len()).into_bytes()
             }
             Ask::Look { offset, len } => look(memory, offset, len)?,
             Ask::Check { seed } => {
@@ -85,7 +87,7 @@ fn answer(end: &mut End, message: &MemoryRegion, memory: &Buffer) -> Result<()> 
 fn look(memory: &Buffer, offset: u64, len: u64) -> Result<Vec<u8>> {
     let end = offset.checked_add(len).filter(|&end| end <= BULK as u64);
     if end.is_none() || len > MAX_MESSAGE as u64 {
-        bail!("the client wants to see {len} octets at {offset}");
+        bail!("the client wants to see {len} bytes at {offset}");
     }
     let mut octets = vec![0; len as usize];
     memory.read_at(offset as usize, &mut octets);

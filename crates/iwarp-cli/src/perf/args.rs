@@ -19,14 +19,14 @@ use crate::size;
 /// Measure bandwidth, latency and message rate, beside raw TCP in the same run.
 ///
 /// Starts a server process on this machine, or uses one on another (`iwarp perf --server` there,
-/// `iwarp perf HOST` here). Raw TCP and RDMA move the same octets between the same two processes,
-/// round by round in turn; what counts is the ratio of their medians. Every round's octets are
+/// `iwarp perf HOST` here). Raw TCP and RDMA move the same bytes between the same two processes,
+/// round by round in turn; the result is the ratio of their medians. Every round's bytes are
 /// verified: the exit status is 1 if one is wrong.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = "\
 Tests: any of write, read, send, atomic, with any of bw (bandwidth), lat (half a round trip; a whole
-one for read and atomic), rate (messages per second). What is not named is chosen: all measures,
-and write, send and read. Beyond these:
+one for read and atomic), rate (messages per second). Without names: all measures of write, send and
+read. Beyond these:
   connect   connections made and ended per second
   clients   1, 2, 4 and 8 clients of one target process
   async     tasks of a tokio runtime that share a session, beside tokio's TCP; blocking threads
@@ -52,10 +52,10 @@ pub(crate) struct Args {
     #[arg(value_name = "TEST | HOST")]
     pub(super) words: Vec<String>,
 
-    /// Octets of messages: a list such as 4,64K,1M
+    /// Bytes of messages: a list such as 4,64K,1M
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_size)]
     size: Option<Vec<usize>>,
-    /// All sizes from 4 octets to 4 MiB, in powers of two
+    /// All sizes from 4 bytes to 4 MiB, in powers of two
     #[arg(long, conflicts_with = "size")]
     all: bool,
     /// Messages under way on a connection [default: 16, rate 128]
@@ -126,7 +126,7 @@ pub(crate) struct Args {
     once: bool,
     /// The client is about to come, or never.
     #[arg(long, hide = true, requires = "server")]
-    child: bool,
+    pub(crate) child: bool,
 }
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -176,6 +176,7 @@ impl Args {
         self.server.then(|| Settings {
             addr: SocketAddr::new(self.bind.unwrap_or(everywhere), self.port),
             once: self.once,
+            child: self.child,
             patience: self.child.then_some(control::GREETING),
         })
     }

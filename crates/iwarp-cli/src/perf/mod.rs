@@ -44,11 +44,10 @@ use self::report::compare::Earlier;
 use self::report::{About, CaseReport, IdleReport, Report, html, table};
 use self::run::{Pace, Runner};
 use self::task::{Places, Spec};
-use crate::child::Server;
+use crate::child::{Server, loopback};
 
 /// The command line of a serving process of our own.
-const CHILD: [&str; 8] =
-    ["perf", "--server", "--bind", "127.0.0.1", "--port", "0", "--once", "--child"];
+const CHILD: [&str; 6] = ["perf", "--server", "--port", "0", "--once", "--child"];
 /// How long both ends do nothing, to see what that costs.
 const IDLE_TIME: Duration = Duration::from_secs(5);
 /// How long before: young connections have something to do still.
@@ -119,7 +118,8 @@ fn connect(args: &Args, words: &Words, places: &Places) -> Result<(Option<Server
     if let Some(host) = &words.host {
         return Ok((None, Client::connect(host, args.port, server_cpus)?));
     }
-    let server = Server::start(&CHILD)?;
+    let bind = format!("--bind={}", loopback());
+    let server = Server::start(&[&CHILD[..], &[&bind]].concat())?;
     let client = Client::connect(&server.addr.ip().to_string(), server.addr.port(), server_cpus)?;
     Ok((Some(server), client))
 }

@@ -26,7 +26,7 @@ pub(super) fn verify(task: &Task, found: &[u8]) -> Result<()> {
     let want = last(task, found.len());
     if let Some(at) = want.iter().zip(found).position(|(want, found)| want != found) {
         bail!(
-            "wrong octets arrived: octet {at} of {} is {:#04x} instead of {:#04x}",
+            "wrong bytes arrived: byte {at} of {} is {:#04x} instead of {:#04x}",
             found.len(),
             found[at],
             want[at]
@@ -74,7 +74,7 @@ mod tests {
                 let mut wrong = octets.clone();
                 wrong[at] ^= 1;
                 let complaint = verify(&task(5), &wrong).unwrap_err().to_string();
-                assert!(complaint.contains(&format!("octet {at} of {len}")), "{complaint}");
+                assert!(complaint.contains(&format!("byte {at} of {len}")), "{complaint}");
             }
             let buffer = Buffer::new(len);
             assert!(verify_buffer(&task(5), &buffer, len).is_err(), "{len}: nothing came");

@@ -18,6 +18,8 @@ use super::task::{Contender, Flow, Kind, Side, Spec, Task, Transport};
 use super::tasks::Tasks;
 use super::tcp::Tcp;
 use super::tokio_tcp::TokioTcp;
+use crate::child::end_with_parent;
+use crate::lines;
 
 /// How a server is started.
 #[derive(Debug)]
@@ -25,11 +27,16 @@ pub(super) struct Settings {
     pub(super) addr: SocketAddr,
     /// Ends after the first client.
     pub(super) once: bool,
+    /// Ends with the process that started it.
+    pub(super) child: bool,
     /// How long to wait for a client.
     pub(super) patience: Option<Duration>,
 }
 
 pub(super) fn run(settings: &Settings) -> Result<()> {
+    if settings.child {
+        end_with_parent()?;
+    }
     let listener = TcpListener::bind(settings.addr)
         .with_context(|| format!("cannot listen at {}", settings.addr))?;
     let mut stdout = std::io::stdout();
@@ -46,7 +53,7 @@ pub(super) fn run(settings: &Settings) -> Result<()> {
             return served.with_context(|| format!("client {peer}"));
         }
         if let Err(error) = served {
-            eprintln!("iwarp perf: client {peer}: {error:#}");
+            eprintln!("iwarp perf: client {peer}: {}", lines::reason(&error));
         }
         cpu::pin(&everywhere)?;
     }

@@ -110,7 +110,7 @@ impl Spec {
             "{} connections, and {MOST_CONNECTIONS} are the most that carry messages",
             self.connections
         );
-        ensure!((1..=MAX_SIZE).contains(&self.max_size), "messages of {} octets", self.max_size);
+        ensure!((1..=MAX_SIZE).contains(&self.max_size), "messages of {} bytes", self.max_size);
         ensure!((1..=MAX_DEPTH).contains(&self.max_depth), "depth {}", self.max_depth);
         Ok(())
     }
@@ -174,7 +174,7 @@ impl Task {
     /// Whether it makes sense; the other end may have said it.
     pub(super) fn check(&self) -> Result<()> {
         let sizes = 1..=MAX_SIZE;
-        ensure!(sizes.contains(&self.size), "messages of {} octets", self.size);
+        ensure!(sizes.contains(&self.size), "messages of {} bytes", self.size);
         ensure!((1..=MOST).contains(&self.list), "lists of {}", self.list);
         ensure!(self.depth >= self.list && self.connections > 0, "depth {}", self.depth);
         ensure!(

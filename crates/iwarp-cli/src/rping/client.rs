@@ -17,7 +17,7 @@ pub(super) fn run(device: &Device, args: &Args) -> Result<()> {
     let sink = exchange.buffer(args.size(), for_the_peer)?;
     let source_octets = source.buffer().context("memory without a buffer")?;
     let sink_octets = sink.buffer().context("memory without a buffer")?;
-    let addr = args.server_addr()?;
+    let addr = *args.server_addrs()?.first().context("the server has no address")?;
     let connection = Connection::open(device, args, addr, &exchange)?;
 
     let mut back = vec![0; args.size()];
@@ -38,7 +38,7 @@ pub(super) fn run(device: &Device, args: &Args) -> Result<()> {
             let wrong = (0..text.len()).find(|&i| text[i] != back[i]);
             ensure!(
                 wrong.is_none(),
-                "round {round}: octet {} came back wrong",
+                "round {round}: byte {} came back wrong",
                 wrong.unwrap_or_default()
             );
         }

@@ -48,7 +48,7 @@ impl Lent {
 
 impl std::fmt::Display for Lent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} octets at {:#x} of {:#010x}", self.len, self.to.0, self.stag.0)
+        write!(f, "{} bytes at {:#x} of {:#010x}", self.len, self.to.0, self.stag.0)
     }
 }
 
@@ -100,7 +100,7 @@ impl Exchange {
     /// Takes the message of a completion, and makes room for the next.
     fn open(&self, received: WorkCompletion) -> Result<Lent> {
         let len = received.byte_len as usize;
-        anyhow::ensure!(len == MESSAGE, "got a message of {len} octets, not {MESSAGE}");
+        anyhow::ensure!(len == MESSAGE, "got a message of {len} bytes, not {MESSAGE}");
         let mut octets = [0; MESSAGE];
         self.messages.buffer().context("memory without a buffer")?.read_at(INBOX, &mut octets);
         self.post_recv()?;

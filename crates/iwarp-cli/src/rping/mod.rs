@@ -2,14 +2,20 @@
 
 mod client;
 mod exchange;
+mod place;
 mod server;
 mod text;
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use iwarp::Device;
 use iwarp::cm::ConnectParams;
+
+use place::Place;
+
+/// The port that rping's server has unless told otherwise.
+const PORT: u16 = 7174;
 
 /// Ping another RDMA host, with rping's options and on the wire exactly its exchange.
 ///
@@ -21,9 +27,10 @@ use iwarp::cm::ConnectParams;
     group = clap::ArgGroup::new("role").required(true).args(["server", "client"]),
     after_long_help = "\
 Examples:
-  iwarp rping -s                             serve one client at any IPv4 address
-  iwarp rping -s -P -a ::0                   serve any number, also by IPv6
+  iwarp rping -s                             serve one client at any address
+  iwarp rping -s -P -a 192.0.2.1             serve any number at this address
   iwarp rping -c -a 192.0.2.1 -C 10 -v -V    ten rounds, shown and verified
+  iwarp rping -c -a '[::1]:7174' -C 10       by IPv6, with the port beside the address
   rping -c -a 192.0.2.1 -C 10 -v -V          the same with librdmacm's, against ours"
 )]
 pub(crate) struct Args {
@@ -33,19 +40,20 @@ pub(crate) struct Args {
     /// Run as the client
     #[arg(short, long, requires = "address")]
     client: bool,
-    /// Server: where to listen [default: 0.0.0.0]; client: where the server is
+    /// Server: where to listen [default: all addresses]; client: where the server is. A name or an
+    /// address, with :PORT or without
     #[arg(short, value_name = "ADDRESS")]
     address: Option<String>,
     /// Client: the local address to connect from
     #[arg(short = 'I', value_name = "ADDRESS", requires = "client")]
     source: Option<IpAddr>,
-    /// The server's port; a server takes any free one for 0, and says which
-    #[arg(short, default_value_t = 7174)]
-    port: u16,
+    /// The server's port [default: 7174]; for 0 a server takes any free one, and says which
+    #[arg(short)]
+    port: Option<u16>,
     /// Client: rounds until it disconnects [default: without end]
     #[arg(short = 'C', value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// Octets of the text, 23 to 65536
+    /// Bytes of the text, 23 to 65536
     #[arg(short = 'S', value_name = "SIZE", default_value_t = 64,
           value_parser = clap::value_parser!(u32).range(text::MIN as i64..=text::MAX as i64))]
     size: u32,
@@ -61,7 +69,7 @@ pub(crate) struct Args {
     /// Server: serve any number of clients, at the same time too, until killed
     #[arg(short = 'P')]
     persistent: bool,
-    /// Taken for rping's sake; queue pairs are always made this way here
+    /// Accepted for compatibility; has no effect
     #[arg(short)]
     q: bool,
 }
@@ -81,14 +89,24 @@ impl Args {
         self.size as usize
     }
 
-    /// The server's address.
-    fn server_addr(&self) -> Result<SocketAddr> {
-        let host = self.address.as_deref().unwrap_or("0.0.0.0");
-        (host, self.port)
-            .to_socket_addrs()
-            .with_context(|| format!("cannot find {host}"))?
-            .next()
-            .with_context(|| format!("{host} has no address"))
+    /// The server's addresses, the best first: those of `-a`, or all of this host's.
+    fn server_addrs(&self) -> Result<Vec<SocketAddr>> {
+        let Some(address) = &self.address else {
+            let port = self.port.unwrap_or(PORT);
+            // By IPv6 a listener hears IPv4 too, but there are systems without it.
+            let all = [IpAddr::from(Ipv6Addr::UNSPECIFIED), Ipv4Addr::UNSPECIFIED.into()];
+            return Ok(all.map(|ip| SocketAddr::new(ip, port)).into());
+        };
+        let place = Place::parse(address).map_err(anyhow::Error::msg)?;
+        let port = match (place.port, self.port) {
+            (Some(beside), Some(port)) if beside != port => {
+                bail!("-a {address} says port {beside}, -p says {port}");
+            }
+            (beside, port) => beside.or(port).unwrap_or(PORT),
+        };
+        let found = (place.host, port).to_socket_addrs();
+        let found = found.with_context(|| format!("cannot find {}", place.host))?;
+        Ok(found.collect())
     }
 
     /// Shows a step.

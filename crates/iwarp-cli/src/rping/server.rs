@@ -1,18 +1,16 @@
 //! rping's server: fetches what the client lends, and puts it back.
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use iwarp::cm::{Incoming, Listener};
 use iwarp::{Access, Device, Ended, SendOp};
 
 use super::exchange::{Exchange, GOODBYE, Lent};
 use super::{Args, params, text};
 use crate::completions::how;
+use crate::lines;
 
 pub(super) fn run(device: &Device, args: &Args) -> Result<()> {
-    let addr = args.server_addr()?;
-    let listener =
-        Listener::bind(device, addr).with_context(|| format!("cannot listen at {addr}"))?;
-    eprintln!("listening on {}", listener.local_addr().unwrap_or(addr));
+    let listener = listen(device, args)?;
     if !args.persistent {
         let incoming = listener.accept(None)?.context("no client came")?;
         return serve(device, args, incoming);
@@ -22,11 +20,26 @@ pub(super) fn run(device: &Device, args: &Args) -> Result<()> {
             let incoming = listener.accept(None)?.context("no client came")?;
             scope.spawn(|| {
                 if let Err(error) = serve(device, args, incoming) {
-                    eprintln!("iwarp rping: {error:#}");
+                    eprintln!("iwarp rping: {}", lines::reason(&error));
                 }
             });
         }
     })
+}
+
+/// Listens at the first of the addresses that this host has, and says so.
+fn listen(device: &Device, args: &Args) -> Result<Listener> {
+    let mut failed = Err(anyhow!("there is no address to listen at"));
+    for addr in args.server_addrs()? {
+        match Listener::bind(device, addr) {
+            Ok(listener) => {
+                eprintln!("listening on {}", listener.local_addr().unwrap_or(addr));
+                return Ok(listener);
+            }
+            Err(error) => failed = Err(error).context(format!("cannot listen at {addr}")),
+        }
+    }
+    failed
 }
 
 /// Serves a client until it disconnects.
@@ -76,7 +89,7 @@ fn serve(device: &Device, args: &Args, incoming: Incoming) -> Result<()> {
 fn check(args: &Args, lent: Lent) -> Result<()> {
     ensure!(
         lent.len <= args.size,
-        "the client lends {} octets; give -S {0} here too (it is {})",
+        "the client lends {} bytes; give -S {0} here too (it is {})",
         lent.len,
         args.size
     );

@@ -1,7 +1,7 @@
 //! Directories of this user's own, made once and used again, that programs find things in.
 
 use std::env;
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, DirBuilder, DirEntry, Permissions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
@@ -155,8 +155,10 @@ fn filled(base: &Path, name: &str, files: &[(String, Content)]) -> Result<PathBu
         let _ = rustix::fs::utimensat(CWD, &place, &NOW, AtFlags::empty());
         return Ok(place);
     }
-    if !files.iter().any(|(_, content)| matches!(content, Content::Library(_))) {
-        tidy_up(base, name);
+    match files.iter().any(|(_, content)| matches!(content, Content::Library(_))) {
+        // A program that still runs may open a library later.
+        true => tidy_up(base, name, |entry| lacks_libraries(&entry.path())),
+        false => tidy_up(base, name, is_old),
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     let aside = |what: &str| base.join(format!(".{what}-{}-{now}", std::process::id()));
@@ -190,15 +192,28 @@ const NOW: Timestamps = {
     Timestamps { last_access: now, last_modification: now }
 };
 
-/// Removes old directories of the kind that `name` is of. It is only a service.
-fn tidy_up(base: &Path, name: &str) {
+/// Removes those directories of the kind that `name` is of which nobody needs. It is only a service.
+fn tidy_up(base: &Path, name: &str, is_needless: impl Fn(&DirEntry) -> bool) {
     let kind = name.split_inclusive('-').next().unwrap_or(name);
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
-        let old = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
-        if entry.file_name().to_string_lossy().starts_with(kind) && old().is_some_and(|t| t > OLD) {
+        if entry.file_name().to_string_lossy().starts_with(kind) && is_needless(&entry) {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
+}
+
+fn is_old(entry: &DirEntry) -> bool {
+    let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
+    age().is_some_and(|age| age > OLD)
+}
+
+/// Whether the build is gone that the links of a directory point to.
+fn lacks_libraries(directory: &Path) -> bool {
+    let dangling = |path: &Path| {
+        path.is_symlink() && fs::metadata(path).is_err_and(|e| e.kind() == ErrorKind::NotFound)
+    };
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.into_iter().any(|entry| dangling(&entry.path()))
 }
 
 fn fill(directory: &Path, files: &[(String, Content)]) -> io::Result<()> {

@@ -18,6 +18,7 @@ use iwarp::Options;
 use iwarp_os::environment;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::lines;
 use libraries::Libraries;
 use program::{Located, Refusal};
 
@@ -130,7 +131,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Ok(mut command) => return not_started(name, &command.exec()),
         Err(error) => error,
     };
-    eprintln!("iwarp run: {error:#}");
+    eprintln!("iwarp run: {}", lines::reason(&error));
     ExitCode::from(FAILED)
 }
 
@@ -254,7 +255,7 @@ fn with_option(variable: &str, known: &str, option: &str) -> OsString {
 const MANY: u64 = 1 << 20;
 
 /// Each connection is a descriptor; the usual soft limit of 1024 is for programs that select(2).
-fn raise_descriptor_limit() {
+pub(crate) fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let most = limit.maximum.unwrap_or(MANY).min(MANY);
     if limit.current.is_some_and(|current| current < most) {

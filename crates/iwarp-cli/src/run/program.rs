@@ -54,6 +54,7 @@ struct Dynamic {
 pub(super) enum Refusal {
     NotFound,
     NotExecutable(PathBuf),
+    NotProgram,
     Directory,
     Unreadable(String),
     Static,
@@ -79,8 +80,11 @@ impl fmt::Display for Refusal {
                 f.write_str("not found; is its package installed, or its path right?")
             }
             Self::NotExecutable(path) => {
-                write!(f, "is not executable for this user; chmod +x {}?", path.display())
+                write!(f, "this user may not execute it; chmod +x {}?", path.display())
             }
+            Self::NotProgram => f.write_str(
+                "is not a program: neither an ELF file nor a script that begins with #!",
+            ),
             Self::Directory => f.write_str("is a directory; name the program in it"),
             Self::Unreadable(why) => write!(f, "cannot be read: {why}"),
             Self::Static => write!(
@@ -188,7 +192,7 @@ fn search(name: &OsStr) -> Result<PathBuf, Refusal> {
         match executable(&path) {
             Ok(()) => return Ok(path),
             // There may be a better one further on.
-            Err(found @ Refusal::NotExecutable(_)) => refusal = found,
+            Err(found @ (Refusal::NotExecutable(_) | Refusal::NotProgram)) => refusal = found,
             Err(_) => {}
         }
     }
@@ -200,7 +204,17 @@ fn executable(path: &Path) -> Result<(), Refusal> {
     if about.is_dir() {
         return Err(Refusal::Directory);
     }
-    access(path, Access::EXEC_OK).map_err(|_| Refusal::NotExecutable(path.to_path_buf()))
+    access(path, Access::EXEC_OK).map_err(|_| match looks_like_program(path) {
+        Some(false) => Refusal::NotProgram,
+        _ => Refusal::NotExecutable(path.to_path_buf()),
+    })
+}
+
+/// Whether a file begins as programs and scripts do; `None` where this user cannot read it.
+fn looks_like_program(path: &Path) -> Option<bool> {
+    let mut start = Vec::new();
+    File::open(path).ok()?.take(4).read_to_end(&mut start).ok()?;
+    Some(start.starts_with(b"#!") || start == elf::ELFMAG)
 }
 
 /// How many scripts may be interpreters of scripts (Linux: BINPRM recursion).

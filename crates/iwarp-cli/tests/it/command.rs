@@ -1,5 +1,7 @@
 //! The command itself, as a user runs it.
 
+use std::process::Stdio;
+
 use crate::common;
 use crate::common::{run, stdout};
 
@@ -28,7 +30,7 @@ fn devinfo_shows_limits_and_addresses_when_asked_to() {
     for name in ["max_qp:", "max_sge:", "max_mr_size:", "max_srq_wr:", "gid_tbl_len:"] {
         assert!(text.contains(name), "{name} is not in:\n{text}");
     }
-    assert!(text.contains("::ffff:127.0.0.1 (lo)"), "no loopback address in:\n{text}");
+    assert!(text.contains("::ffff:127.0.0.1, RoCE v2 (lo"), "no loopback address in:\n{text}");
 }
 
 #[test]
@@ -71,4 +73,79 @@ fn an_environment_that_makes_no_sense_is_refused() {
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(text.contains("IWARP_CRC=perhaps"), "{text}");
+}
+
+/// The commands that print much on standard output.
+const TALKATIVE: [&[&str]; 5] = [
+    &["demo", "--size", "64KiB"],
+    &["devinfo", "-v"],
+    &["devinfo", "--json"],
+    &["--help"],
+    &["help", "perf"],
+];
+
+#[test]
+fn a_reader_that_goes_away_ends_the_command_without_a_word() {
+    for arguments in TALKATIVE {
+        let mut process = common::command(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the command starts");
+        drop(process.stdout.take());
+        // Its own processes have the pipe open as well: this ends when all have.
+        let output = process.wait_with_output().expect("it ends");
+        let text = common::stderr(&output);
+        assert_eq!(text, "", "{arguments:?}");
+        assert!([Some(0), Some(141)].contains(&output.status.code()), "{:?}", output.status);
+    }
+}
+
+#[test]
+fn output_that_cannot_be_written_is_an_error() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("a full device");
+    let output = common::command(&["devinfo"]).stdout(full).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(1));
+    let text = common::stderr(&output);
+    assert!(text.starts_with("iwarp: cannot write to standard output: "), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+}
+
+#[test]
+fn a_misspelt_variable_is_named_once_with_what_was_meant() {
+    for arguments in
+        [&["devinfo"][..], &["demo", "--size", "64KiB"], &["rping", "-s", "-a", "192.0.2.1"]]
+    {
+        let output = common::command(arguments)
+            .env("IWARP_PERSONALTY", "roce")
+            .env("IWARP_COLOUR", "blue")
+            .output()
+            .expect("it runs");
+        let text = common::stderr(&output);
+        let guess = text.matches("did you mean IWARP_PERSONALITY?").count();
+        let plain = text.matches("IWARP_COLOUR is no variable").count();
+        assert_eq!((guess, plain), (1, 1), "{arguments:?}: {text}");
+    }
+}
+
+#[test]
+fn devinfo_speaks_json_too() {
+    let output = run(&["devinfo", "--json"]);
+    let all: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(all[0]["hca_id"], "roce0");
+    assert_eq!(all[0]["max_sge"], 32);
+    assert_eq!(all[0]["ports"][0]["state"], "PORT_ACTIVE");
+    let gids = all[0]["ports"][0]["gids"].as_array().expect("a table");
+    assert!(gids.iter().any(|gid| gid["interface"] == "lo"), "{gids:?}");
+}
+
+#[test]
+fn completions_know_every_command() {
+    for shell in ["bash", "zsh", "fish"] {
+        let text = stdout(&run(&["completions", shell]));
+        for command in ["demo", "devinfo", "perf", "rping", "run"] {
+            assert!(text.contains(command), "no {command} for {shell}");
+        }
+        assert!(!text.contains("demo-server"), "{shell} offers what users do not call");
+    }
 }

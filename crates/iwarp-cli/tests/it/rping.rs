@@ -85,3 +85,39 @@ fn nobody_listening_is_an_error() {
     assert!(!ok);
     assert!(complaints.contains("cannot reach"), "{complaints}");
 }
+
+#[test]
+fn the_address_may_have_brackets_and_a_port() {
+    for (address, host) in
+        [("127.0.0.1:PORT", "127.0.0.1"), ("[::1]:PORT", "[::1]"), ("[::1]", "[::1]")]
+    {
+        let mut server = Server::start(host, &[]);
+        let address = address.replace("PORT", &server.port);
+        let mut client = command(&["rping", "-c", "-a", &address, "-C", "1", "-V"]);
+        if !address.contains(&server.port) {
+            client.args(["-p", &server.port]);
+        }
+        let output = client.output().expect("the client runs");
+        assert!(output.status.success(), "{address}: {}", stderr(&output));
+        assert!(server.end().0.success(), "{address}");
+    }
+}
+
+#[test]
+fn two_ports_for_one_server_are_refused() {
+    let output =
+        command(&["rping", "-c", "-a", "127.0.0.1:1", "-p", "2"]).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(1));
+    let text = stderr(&output);
+    assert!(text.contains("says port 1, -p says 2"), "{text}");
+}
+
+#[test]
+fn a_server_without_an_address_serves_ipv4_and_ipv6() {
+    for address in ["127.0.0.1", "::1"] {
+        let mut server = Server::start_with(&mut command(&["rping", "-s", "-p", "0"]));
+        let (ok, _, complaints) = client(address, &server.port, &["-C", "1", "-V"]);
+        assert!(ok, "{address}: {complaints}");
+        assert!(server.end().0.success(), "{address}");
+    }
+}

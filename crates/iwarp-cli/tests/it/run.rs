@@ -194,9 +194,12 @@ fn what_is_not_there_is_not_found() {
 fn what_is_no_program_is_refused() {
     let scratch = Scratch::new("no-program");
     assert!(refused(&scratch.0, 126).contains("is a directory"));
-    let data = scratch.file("data", "words");
-    fs::set_permissions(&data, Permissions::from_mode(0o644)).expect("its mode");
-    assert!(refused(&data, 126).contains("chmod +x"));
+    let script = scratch.file("script", "#!/bin/sh\n");
+    fs::set_permissions(&script, Permissions::from_mode(0o644)).expect("its mode");
+    assert!(refused(&script, 126).contains("chmod +x"));
+    // Nobody should make a program of that.
+    let reason = refused("/etc/passwd", 126);
+    assert!(reason.contains("is not a program") && !reason.contains("chmod"), "{reason}");
 }
 
 #[test]
@@ -518,4 +521,23 @@ fn devices_that_make_no_sense_are_refused() {
         assert!(text.starts_with("iwarp run: IWARP_DEVICES="), "{text}");
         assert_eq!(text.lines().count(), 1, "{text}");
     }
+}
+
+/// A directory of links to a build that was deleted helps nobody.
+#[test]
+fn links_to_a_build_that_is_gone_are_removed() {
+    let scratch = Scratch::new("gone");
+    let base = scratch.directory("iwarp", 0o755);
+    let dead = base.join("lib-0123456789abcdef");
+    fs::create_dir(&dead).expect("a directory");
+    symlink("/no/such/build/libibverbs.so", dead.join("libibverbs.so")).expect("a link");
+    let run = || {
+        let mut run = command(&["run", "true"]);
+        let output = run.env("XDG_RUNTIME_DIR", &scratch.0).output().expect("the command runs");
+        assert!(output.status.success(), "{}", stderr(&output));
+        fs::read_dir(&base).expect("it is there").count()
+    };
+    let made = run();
+    assert!(!dead.exists(), "the old links are still there");
+    assert_eq!(run(), made, "what is in use stays");
 }

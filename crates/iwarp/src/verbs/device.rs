@@ -28,6 +28,13 @@ use crate::verbs::pd::{PdCore, ProtectionDomain};
 pub struct DeviceAttributes {
     /// Version of this library.
     pub fw_ver: &'static str,
+    /// Vendor: one of the locally administered numbers, which no vendor has. Not zero, because
+    /// programs take that for an unknown device.
+    pub vendor_id: u32,
+    /// The vendor's number of this part.
+    pub vendor_part_id: u32,
+    /// The vendor's version of it.
+    pub hw_ver: u32,
     /// Bytes of the largest region.
     pub max_mr_size: u64,
     /// Queue pairs.
@@ -58,6 +65,11 @@ pub struct DeviceAttributes {
     pub max_srq_wr: u32,
     /// Elements of a receive of a shared receive queue.
     pub max_srq_sge: u32,
+    /// Address handles.
+    pub max_ah: u32,
+    /// Multicast groups, and queue pairs of one. There is no limit here; the system's for IPv4 is 20
+    /// groups for each process by default (`net.ipv4.igmp_max_memberships`).
+    pub max_mcast_grp: u32,
     /// Bytes of inline data.
     pub max_inline_data: u32,
     /// Bytes of a message.
@@ -78,6 +90,9 @@ pub struct DeviceAttributes {
 
 const ATTRIBUTES: DeviceAttributes = DeviceAttributes {
     fw_ver: env!("CARGO_PKG_VERSION"),
+    vendor_id: 0x02_69_57,
+    vendor_part_id: 1,
+    hw_ver: 1,
     max_mr_size: 1 << 47,
     max_qp: 1 << 17,
     max_qp_wr: 1 << 16,
@@ -93,6 +108,8 @@ const ATTRIBUTES: DeviceAttributes = DeviceAttributes {
     max_srq: 1 << 17,
     max_srq_wr: 1 << 16,
     max_srq_sge: 32,
+    max_ah: 1 << 20,
+    max_mcast_grp: 1024,
     max_inline_data: 512,
     max_msg_sz: 1 << 31,
     page_size_cap: !0xfff,

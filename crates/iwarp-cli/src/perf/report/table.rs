@@ -1,12 +1,11 @@
 //! Tables, on a terminal and elsewhere.
 
-use std::io::Write;
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::compare::Earlier;
 use super::{About, CaseReport, Report, SubjectReport};
+use crate::lines;
 use crate::perf::plan::Measure;
 use crate::perf::task::Places;
 use crate::size;
@@ -34,11 +33,8 @@ pub(crate) fn sheets(report: &Report) -> Vec<Sheet> {
 
 /// Prints this.
 pub(crate) fn out(text: &str) -> Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush())
-        .context("cannot write to standard output")
+    lines::out(format_args!("{text}"));
+    Ok(())
 }
 
 impl Sheet {

@@ -1,0 +1,75 @@
+//! Lines on standard output and standard error, whose reader may go away: `iwarp demo | head -1`.
+//!
+//! `println!` and `eprintln!` are these throughout the command. Those of std panic then.
+
+use std::fmt::Arguments;
+use std::io::{self, ErrorKind, Write as _};
+use std::process::exit;
+
+use rustix::process::Signal;
+
+macro_rules! println {
+    () => { $crate::lines::out(format_args!("\n")) };
+    ($($what:tt)*) => { $crate::lines::out(format_args!("{}\n", format_args!($($what)*))) };
+}
+
+macro_rules! eprintln {
+    ($($what:tt)*) => { $crate::lines::err(format_args!("{}\n", format_args!($($what)*))) };
+}
+
+/// Writes to standard output, or ends the process.
+pub(crate) fn out(text: Arguments<'_>) {
+    let mut stdout = io::stdout().lock();
+    if let Err(error) = stdout.write_fmt(text).and_then(|()| stdout.flush()) {
+        unwritable(&error);
+    }
+}
+
+/// Writes to standard error. Nobody can be told where that fails.
+pub(crate) fn err(text: Arguments<'_>) {
+    let _ = io::stderr().write_fmt(text);
+}
+
+/// An error with its causes, each said once: many errors say their cause themselves.
+pub(crate) fn reason(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
+/// Ends the process as programs end whose reader has gone: without a word, with the status that a
+/// shell shows for SIGPIPE. Any other error is said.
+fn unwritable(error: &io::Error) -> ! {
+    if error.kind() == ErrorKind::BrokenPipe {
+        exit(128 + Signal::PIPE.as_raw());
+    }
+    err(format_args!("iwarp: cannot write to standard output: {error}\n"));
+    exit(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use anyhow::Error;
+    use iwarp::cm::ConnectError;
+
+    use super::reason;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let refused = || io::Error::other("Connection refused");
+        let error = Error::new(refused()).context("cannot reach 192.0.2.1:7174");
+        assert_eq!(reason(&error), "cannot reach 192.0.2.1:7174: Connection refused");
+        let error = Error::new(ConnectError::Io(refused())).context("client");
+        let text = reason(&error);
+        assert_eq!(text.matches("Connection refused").count(), 1, "{text}");
+        assert!(text.starts_with("client: connection broke during start-up"), "{text}");
+    }
+}

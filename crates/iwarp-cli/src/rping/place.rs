@@ -1,0 +1,72 @@
+//! Where a server is, as users write it.
+
+use std::net::Ipv6Addr;
+
+/// A host, and perhaps a port beside it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Place<'a> {
+    /// A name or an address, without brackets.
+    pub(super) host: &'a str,
+    pub(super) port: Option<u16>,
+}
+
+impl<'a> Place<'a> {
+    /// Takes `host`, `host:port`, `::1`, `[::1]` and `[::1]:port`.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong with it.
+    pub(super) fn parse(text: &'a str) -> Result<Self, String> {
+        if let Some(rest) = text.strip_prefix('[') {
+            let (host, rest) = rest.split_once(']').ok_or_else(|| format!("{text}: no ]"))?;
+            let port = match rest.strip_prefix(':') {
+                Some(port) => Some(number(text, port)?),
+                None if rest.is_empty() => None,
+                None => return Err(format!("{text}: expected :PORT behind ]")),
+            };
+            return Ok(Self { host, port });
+        }
+        // An IPv6 address may have a scope: fe80::1%eth0.
+        let bare = text.split('%').next().unwrap_or(text);
+        match text.rsplit_once(':') {
+            Some((host, port)) if bare.parse::<Ipv6Addr>().is_err() => {
+                Ok(Self { host, port: Some(number(text, port)?) })
+            }
+            _ => Ok(Self { host: text, port: None }),
+        }
+    }
+}
+
+fn number(text: &str, port: &str) -> Result<u16, String> {
+    port.parse()
+        .map_err(|_| format!("{text}: expected a port from 0 to 65535 behind the last colon"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Place;
+
+    #[test]
+    fn a_port_may_stand_beside_a_name_and_each_kind_of_address() {
+        for (text, host, port) in [
+            ("there", "there", None),
+            ("there:7174", "there", Some(7174)),
+            ("192.0.2.1", "192.0.2.1", None),
+            ("192.0.2.1:1", "192.0.2.1", Some(1)),
+            ("::1", "::1", None),
+            ("fe80::1%eth0", "fe80::1%eth0", None),
+            ("[::1]", "::1", None),
+            ("[::1]:7", "::1", Some(7)),
+            ("[fe80::1%eth0]:7", "fe80::1%eth0", Some(7)),
+        ] {
+            assert_eq!(Place::parse(text), Ok(Place { host, port }), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_named() {
+        for text in ["[::1", "[::1]7", "there:", "there:port", "192.0.2.1:65536"] {
+            assert!(Place::parse(text).unwrap_err().contains(text), "{text}");
+        }
+    }
+}
