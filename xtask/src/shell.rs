@@ -1,7 +1,7 @@
 //! Running other programs, always from the root of the workspace.
 
 use std::env;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
 use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
@@ -36,18 +36,47 @@ where
 {
     let mut command = program(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args);
+    if command.get_args().any(|argument| argument == "--release") {
+        command.envs(release());
+    }
     if std::io::stdout().is_terminal() {
         // Some output goes through a pipe on its way.
         command.env("CARGO_TERM_COLOR", "always");
     }
-    // What `cargo run` sets for this program is not meant for the builds it starts.
+    forget_cargo(&mut command);
+    command
+}
+
+/// Takes away what `cargo run` sets for this program and does not mean for the builds it starts.
+pub(crate) fn forget_cargo(command: &mut Command) {
     for (name, _) in env::vars_os() {
         let name = name.to_string_lossy();
         if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
             command.env_remove(&*name);
         }
     }
-    command
+}
+
+/// The environment of optimised builds that somebody else starts.
+pub(crate) fn release() -> [(&'static str, OsString); 1] {
+    [("RUSTFLAGS", release_flags())]
+}
+
+/// Flags of the compiler for optimised builds, which all share: what is shipped does not name the
+/// builder's folders, so that it is the same wherever it is built.
+fn release_flags() -> OsString {
+    let mut flags = env::var_os("RUSTFLAGS").unwrap_or_default();
+    let home = env::var_os("CARGO_HOME")
+        .or_else(|| env::var_os("HOME").map(|home| Path::new(&home).join(".cargo").into()));
+    let folders = [(home, "/cargo"), (Some(root().into()), "/iwarp")];
+    for (folder, name) in folders {
+        let folder = folder.and_then(|folder| folder.into_string().ok());
+        // Flags are separated by spaces.
+        if let Some(folder) = folder.filter(|folder| !folder.contains(char::is_whitespace)) {
+            flags.push(format!(" --remap-path-prefix={folder}={name}"));
+        }
+    }
+    flags
 }
 
 /// Any command, in the root of the workspace.

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use super::licences;
 use crate::shell;
 
 /// A library: its file in a build, its file in an installation, and another name for that.
@@ -26,11 +27,20 @@ const PKG_CONFIG: &[(&str, &str, &str, &str)] = &[
     ("librdmacm", "1.3.44.0", "-lrdmacm", "Requires.private: libibverbs\n"),
 ];
 
+/// The packages of which all files are built.
+pub(super) const PACKAGES: [&str; 3] = ["iwarp-cli", "iwarp-ibverbs", "iwarp-rdmacm"];
+
+/// Completions of a shell: where it looks for those of packages.
+const COMPLETIONS: &[(&str, &str, &str)] = &[
+    ("bash", "share/bash-completion/completions", "iwarp"),
+    ("zsh", "share/zsh/vendor-completions", "_iwarp"),
+    ("fish", "share/fish/vendor_completions.d", "iwarp.fish"),
+];
+
 /// Builds all that is installed, optimised.
 pub(crate) fn build() -> Result<()> {
-    let packages = ["iwarp-cli", "iwarp-ibverbs", "iwarp-rdmacm"];
     let build = ["build", "--release"];
-    shell::run(shell::cargo(build).args(packages.iter().flat_map(|name| ["--package", name])))
+    shell::run(shell::cargo(build).args(PACKAGES.iter().flat_map(|name| ["--package", name])))
 }
 
 /// Lays out what was built below `prefix`.
@@ -70,15 +80,35 @@ pub(crate) fn stage(prefix: &Path) -> Result<()> {
         );
         write(&pkg_config.join(format!("{name}.pc")), &text)?;
     }
+    stage_helpers(prefix, &bin.join("iwarp"))?;
     let doc = directory(prefix, "share/doc/iwarp")?;
     for name in ["README.md", "CHANGELOG.md", "ARCHITECTURE.md", "LICENSE-MIT", "LICENSE-APACHE"] {
         install(&shell::root().join(name), &doc.join(name), 0o644)?;
     }
+    write(&doc.join("THIRD-PARTY-LICENCES"), &licences::text()?)?;
     for entry in fs::read_dir(shell::root().join("docs")).context("docs")? {
         let entry = entry?;
         if entry.path().extension().is_some_and(|extension| extension == "md") {
             install(&entry.path(), &doc.join(entry.file_name()), 0o644)?;
         }
+    }
+    Ok(())
+}
+
+/// Manual pages, completions, and what tells sanitizers of user programs about the libraries.
+fn stage_helpers(prefix: &Path, iwarp: &Path) -> Result<()> {
+    let pages = directory(prefix, "share/man/man1")?;
+    shell::run(shell::program(iwarp).arg("man-pages").arg(&pages))?;
+    for page in fs::read_dir(&pages)? {
+        fs::set_permissions(page?.path(), Permissions::from_mode(0o644))?;
+    }
+    for (shell, place, name) in COMPLETIONS {
+        let script = shell::output(shell::program(iwarp).args(["completions", shell]))?;
+        write(&directory(prefix, place)?.join(name), &script)?;
+    }
+    let suppressions = directory(prefix, "share/iwarp")?;
+    for name in ["valgrind.supp", "tsan.supp"] {
+        install(&shell::root().join("docs/ci").join(name), &suppressions.join(name), 0o644)?;
     }
     Ok(())
 }

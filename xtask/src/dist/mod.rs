@@ -1,7 +1,9 @@
-//! `cargo xtask dist`: what users install.
+//! `cargo xtask dist`: the files that users install.
 
+mod date;
 mod deb;
 mod layout;
+mod licences;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,19 +37,21 @@ pub(crate) fn make(directory: &Path) -> Result<String> {
     stage(&prefix)?;
 
     let tarball = directory.join(format!("{name}.tar.gz"));
-    pack(&work, &name, &tarball)?;
+    let epoch = date::epoch()?;
+    pack(&work, &name, &tarball, epoch)?;
     let unpacked = work.join("unpacked");
     fs::create_dir(&unpacked)?;
     shell::run(shell::program("tar").arg("-xzf").arg(&tarball).arg("-C").arg(&unpacked))?;
     attempt(&unpacked.join(&name).join("bin/iwarp"))?;
 
-    let package = deb::pack(&prefix, &work, directory)?;
+    let package = deb::pack(&prefix, &work, directory, epoch)?;
     let installed = work.join("installed");
     shell::run(shell::program("dpkg-deb").arg("--extract").arg(&package).arg(&installed))?;
     attempt(&installed.join("usr/bin/iwarp"))?;
 
     let mut made = Vec::new();
-    for file in [tarball, package] {
+    let symbols = deb::pack_symbols(&prefix, &work, directory, epoch)?;
+    for file in [tarball, package, symbols] {
         let size = fs::metadata(&file)?.len() as f64 / 1e6;
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         made.push(format!("{name} ({size:.1} MB)"));
@@ -64,9 +68,10 @@ fn clear(directory: &Path) -> Result<()> {
 }
 
 /// Packs the tree so that equal files give equal octets, on any machine and day.
-fn pack(work: &Path, name: &str, tarball: &Path) -> Result<()> {
+fn pack(work: &Path, name: &str, tarball: &Path, epoch: u64) -> Result<()> {
     let mut tar = shell::program("tar");
-    tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mtime=@0"]);
+    tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner"]);
+    tar.arg(format!("--mtime=@{epoch}"));
     tar.arg("--use-compress-program=gzip -n -9").arg("-cf").arg(tarball);
     shell::run(tar.arg("-C").arg(work).arg(name))
 }
@@ -79,5 +84,49 @@ fn attempt(iwarp: &Path) -> Result<()> {
     let mut command = shell::program(iwarp);
     let text = shell::output(command.args(["run", "--", "ibv_devices"]))?;
     ensure!(text.contains("roce0"), "ibv_devices does not see the device:\n{text}");
+    for personality in ["roce", "iwarp"] {
+        compare(iwarp, personality)?;
+    }
     Ok(())
 }
+
+/// Looks whether `iwarp devinfo -v` shows all that ibv_devinfo does on the libraries.
+fn compare(iwarp: &Path, personality: &str) -> Result<()> {
+    let shown = |arguments: &[&str]| -> Result<Vec<String>> {
+        let mut command = shell::program(iwarp);
+        let text = shell::output(command.env("IWARP_PERSONALITY", personality).args(arguments))?;
+        // Space is a matter of taste, and so is the start of a row and how IPv6 is written.
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        Ok(text.lines().map(words).filter(|line| !line.is_empty()).collect())
+    };
+    let ours = shown(&["devinfo", "-v"])?;
+    let theirs = shown(&["run", "--", "ibv_devinfo", "-v"])?;
+    for line in theirs.iter().filter(|line| !UNKNOWN.iter().any(|start| line.starts_with(start))) {
+        ensure!(
+            ours.iter().any(|own| own == line),
+            "ibv_devinfo shows {line:?}, and iwarp devinfo does not:\n{}",
+            ours.join("\n")
+        );
+    }
+    Ok(())
+}
+
+/// Rows of ibv_devinfo about what no device of this kind has, and those of GIDs, which are written
+/// in more than one way.
+const UNKNOWN: [&str; 15] = [
+    "GID[",
+    "completion_timestamp_mask",
+    "core clock",
+    "device_cap_flags_ex",
+    "tso_caps",
+    "max_tso",
+    "rss_caps",
+    "max_rwq_",
+    "rx_hash_",
+    "max_wq_type_rq",
+    "packet_pacing_caps",
+    "qp_rate_limit_",
+    "tag matching",
+    "maximum available device memory",
+    "max_dm_size",
+];
