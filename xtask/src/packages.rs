@@ -21,7 +21,7 @@ pub(crate) const TOOLS: &[Tool] = &[
     Tool {
         program: "cc",
         package: "gcc",
-        steps: &["clippy", "doc", "test", "asan", "tsan", "soak"],
+        steps: &["clippy", "doc", "test", "recipe", "asan", "tsan", "soak"],
     },
     Tool { program: "g++", package: "g++", steps: &["fuzz"] },
     Tool {
@@ -43,7 +43,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         steps: &["endian"],
     },
     Tool { program: "qemu-s390x-static", package: "qemu-user-static", steps: &["endian"] },
-    Tool { program: "valgrind", package: "valgrind", steps: &["instructions"] },
+    Tool { program: "valgrind", package: "valgrind", steps: &["recipe", "instructions"] },
     Tool {
         program: "setpriv",
         package: "util-linux",
@@ -56,7 +56,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         steps: &["dist", "programs", "recipe", "soak"],
     },
     Tool { program: "rping", package: "rdmacm-utils", steps: &["programs", "recipe", "soak"] },
-    Tool { program: "ib_write_bw", package: "perftest", steps: &["programs", "soak"] },
+    Tool { program: "ib_write_bw", package: "perftest", steps: &["programs", "recipe", "soak"] },
     Tool { program: "qperf", package: "qperf", steps: &["programs"] },
     Tool { program: "fio", package: "fio", steps: &["programs", "soak"] },
     Tool { program: "fi_pingpong", package: "libfabric-bin", steps: &["programs"] },
@@ -70,7 +70,11 @@ pub(crate) const TOOLS: &[Tool] = &[
         package: "libibverbs-dev",
         steps: &["programs", "recipe", "soak"],
     },
-    Tool { program: "/usr/include/rdma/rdma_cma.h", package: "librdmacm-dev", steps: &["soak"] },
+    Tool {
+        program: "/usr/include/rdma/rdma_cma.h",
+        package: "librdmacm-dev",
+        steps: &["recipe", "soak"],
+    },
     Tool {
         program: "/usr/lib/llvm-14/lib/libclang.so",
         package: "libclang-14-dev",

@@ -1,7 +1,9 @@
-//! `cargo xtask recipe`: docs/ci.md, as its reader would follow it.
+//! `cargo xtask recipe`: docs/ci.md and the other pages, as their readers would follow them.
 //!
-//! The shell blocks of the page run in their order, in a directory that has what the page says, as a
-//! user without rights; then `docs/ci/thousand.sh` does what its head says.
+//! The shell blocks of docs/ci.md run in their order, in a directory that has what the page says, as
+//! a user without rights; then `docs/ci/thousand.sh` does what its head says. Those of the other
+//! pages run there too, or in the sources. A block that cannot (it needs two hosts, or an hour)
+//! begins with ```` ```sh no-test ````.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -60,15 +62,76 @@ fn follow(args: &Args) -> Result<String> {
     let page = began.elapsed().as_secs_f64();
 
     let began = Instant::now();
+    let others = follow_others(&place, first)?;
+    let other_pages = began.elapsed().as_secs_f64();
+
+    let began = Instant::now();
     let thousand = format!("{first}\nexec ./thousand.sh \"$PWD/programs/ibverbs-tests\"\n");
     let variables = format!("export RUNS={} JOBS={}\n", args.runs, args.jobs);
     place.run("runs", &(variables + &thousand))?;
     Ok(format!(
-        "set-up in {set_up:.1} s, {} shell blocks in {page:.0} s, {} runs without a failure in {:.0} s",
+        "set-up in {set_up:.1} s, {} shell blocks in {page:.0} s, {others} of other pages in \
+         {other_pages:.0} s, {} runs without a failure in {:.0} s",
         blocks.len(),
         4 * args.runs,
         began.elapsed().as_secs_f64(),
     ))
+}
+
+/// Where the blocks of a page run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Where {
+    /// In the sources, as whoever runs this.
+    Sources,
+    /// Where the package is unpacked, which stands for `/usr/lib/iwarp`, beside [`PROGRAM`].
+    Installed,
+    /// They are followed above.
+    Recipe,
+}
+
+/// The pages that have blocks to run.
+const PAGES: [(&str, Where); 3] = [
+    ("README.md", Where::Sources),
+    ("docs/ci.md", Where::Recipe),
+    ("docs/run.md", Where::Installed),
+];
+
+/// The `program.c` of the pages, which moves data between two queue pairs of its own.
+const PROGRAM: &str = include_str!("program.c");
+
+/// Follows the other pages; returns how many blocks they have.
+fn follow_others(place: &Place, set_up: &str) -> Result<usize> {
+    let mut found = 0;
+    for file in pages()? {
+        let text = fs::read_to_string(shell::root().join(&file)).with_context(|| file.clone())?;
+        let blocks = shell_blocks(&text);
+        let place_of = PAGES.iter().find(|(name, _)| *name == file).map(|(_, place)| *place);
+        match place_of {
+            None => ensure!(blocks.is_empty(), "no place is named where the blocks of {file} run"),
+            Some(Where::Recipe) => continue,
+            Some(Where::Sources) => {
+                let script = format!("set -eu\n{}", blocks.concat());
+                let mut sh = shell::program("sh");
+                shell::forget_cargo(sh.args(["-c", &script]).envs(shell::release()));
+                shell::run(&mut sh).with_context(|| file.clone())?;
+            }
+            Some(Where::Installed) => {
+                let blocks = blocks.concat().replace("/usr/lib/iwarp", "\"$installed\"");
+                let there = "installed=$(echo \"$PWD\"/iwarp-*/lib/iwarp)\n";
+                let name = file.replace(['/', '.'], "-");
+                place.run(&name, &format!("{set_up}{there}{blocks}"))?;
+            }
+        }
+        found += blocks.len();
+    }
+    Ok(found)
+}
+
+/// The pages for users and contributors.
+fn pages() -> Result<Vec<String>> {
+    let which = [":(glob)*.md", ":(glob)docs/*.md", ":(glob)interop/*.md"];
+    let list = shell::output(shell::program("git").arg("ls-files").args(which))?;
+    Ok(list.lines().map(str::to_owned).collect())
 }
 
 /// The commands of the page that are to be run.
@@ -92,6 +155,7 @@ impl Place {
         let directory = std::env::temp_dir().join(format!("iwarp-recipe-{}", std::process::id()));
         fs::create_dir(&directory).with_context(|| format!("{}", directory.display()))?;
         let place = Self { directory };
+        fs::write(place.directory.join("program.c"), PROGRAM)?;
         for name in ["pair.sh", "thousand.sh"] {
             let from = shell::root().join("docs/ci").join(name);
             fs::copy(&from, place.directory.join(name))
