@@ -5,6 +5,7 @@ mod dist;
 mod fuzz;
 mod instructions;
 mod layers;
+mod learn;
 mod messages;
 mod mutants;
 mod nobody;
@@ -52,6 +53,8 @@ enum Command {
     Soak(soak::Args),
     /// Run rdma-core's Python tests on the drop-in libraries and write docs/pyverbs.md
     Pyverbs(programs::pyverbs::Args),
+    /// Run the programs of docs/learn, compare what they print, and check the book's links
+    Learn(learn::Args),
     /// Follow docs/ci.md, and run 1,000 jobs of each kind beside each other
     Recipe(recipe::Args),
 }
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         Command::Programs(args) => programs::run(&args),
         Command::Soak(args) => soak::run(&args),
         Command::Pyverbs(args) => programs::pyverbs::run(&args),
+        Command::Learn(args) => learn::run(&args),
         Command::Recipe(args) => recipe::run(&args),
     };
     exit_code(result)

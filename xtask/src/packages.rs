@@ -21,7 +21,7 @@ pub(crate) const TOOLS: &[Tool] = &[
     Tool {
         program: "cc",
         package: "gcc",
-        steps: &["clippy", "doc", "test", "recipe", "asan", "tsan", "soak"],
+        steps: &["clippy", "doc", "test", "learn", "recipe", "asan", "tsan", "soak"],
     },
     Tool { program: "g++", package: "g++", steps: &["fuzz"] },
     Tool {
@@ -68,12 +68,12 @@ pub(crate) const TOOLS: &[Tool] = &[
     Tool {
         program: "/usr/include/infiniband/verbs.h",
         package: "libibverbs-dev",
-        steps: &["programs", "recipe", "soak"],
+        steps: &["programs", "learn", "recipe", "soak"],
     },
     Tool {
         program: "/usr/include/rdma/rdma_cma.h",
         package: "librdmacm-dev",
-        steps: &["recipe", "soak"],
+        steps: &["learn", "recipe", "soak"],
     },
     Tool {
         program: "/usr/lib/llvm-14/lib/libclang.so",
@@ -86,7 +86,7 @@ pub(crate) const TOOLS: &[Tool] = &[
     Tool {
         program: "/usr/lib/python3/dist-packages/pyverbs/__init__.py",
         package: "python3-pyverbs",
-        steps: &["programs", "pyverbs"],
+        steps: &["programs", "pyverbs", "learn"],
     },
 ];
 

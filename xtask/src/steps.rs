@@ -9,6 +9,7 @@ use crate::dist;
 use crate::fuzz;
 use crate::instructions;
 use crate::layers;
+use crate::learn;
 use crate::packaging;
 use crate::portable;
 use crate::programs;
@@ -144,6 +145,12 @@ pub(crate) const ALL: &[Step] = &[
         about: "rdma-core's Python tests on the drop-in libraries",
         absent: || absent_file(path("crates/iwarp-capi")),
         run: |_| programs::pyverbs::check().map(Outcome::Passed),
+    },
+    Step {
+        name: "learn",
+        about: "docs/learn: its programs print what it says, its links lead somewhere",
+        absent: || absent_file(path("docs/learn/book.toml")),
+        run: |_| learn::check().map(Outcome::Passed),
     },
     Step {
         name: "recipe",
