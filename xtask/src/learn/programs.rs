@@ -39,6 +39,12 @@ impl Way {
         }
     }
 
+    /// Whether the program prints the same each time. On an RNIC the completion of a wrong Write or
+    /// Send may come before the peer's Terminate or behind it.
+    fn is_certain(self, name: &str) -> bool {
+        self != Self::Rnic || name != "wrong"
+    }
+
     fn command(self, name: &str) -> Command {
         let target = shell::target_dir();
         let under = |personality: &str, program: &Path| {
@@ -122,7 +128,7 @@ pub(super) fn run(write: bool, only: &[String]) -> Result<String> {
     let names = names()?;
     let wanted = |name: &&String| only.is_empty() || only.contains(name);
     for name in names.iter().filter(wanted) {
-        for way in Way::ALL {
+        for way in Way::ALL.into_iter().filter(|way| way.is_certain(name)) {
             let said = attempt(way, name)?;
             let path = expectation(way, name);
             if write {
