@@ -1,8 +1,8 @@
 //! The other end as a process of our own.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -10,6 +10,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 /// A serving process, which says `listening ADDRESS` first. It ends with this value at the latest.
 pub(crate) struct Server {
     process: Child,
+    output: BufReader<ChildStdout>,
     /// The address at which it listens.
     pub(crate) addr: SocketAddr,
 }
@@ -25,12 +26,11 @@ impl Server {
             .stdout(Stdio::piped())
             .spawn()
             .context("cannot start the server process")?;
-        let stdout = process.stdout.take();
-        let mut server = Self { process, addr: SocketAddr::from(([0; 4], 0)) };
+        let output = process.stdout.take().context("the server has no output")?;
+        let (output, addr) = (BufReader::new(output), SocketAddr::from(([0; 4], 0)));
+        let mut server = Self { process, output, addr };
         let mut line = String::new();
-        BufReader::new(stdout.context("the server has no output")?)
-            .read_line(&mut line)
-            .context("cannot hear the server")?;
+        server.output.read_line(&mut line).context("cannot hear the server")?;
         server.addr = line
             .trim()
             .strip_prefix("listening ")
@@ -42,6 +42,13 @@ impl Server {
     /// Its number.
     pub(crate) fn id(&self) -> u32 {
         self.process.id()
+    }
+
+    /// Everything that it says from now on until it ends.
+    pub(crate) fn rest(&mut self) -> Result<String> {
+        let mut text = String::new();
+        self.output.read_to_string(&mut text).context("cannot hear the server")?;
+        Ok(text)
     }
 
     /// Waits for the process, which ends when its connection does.

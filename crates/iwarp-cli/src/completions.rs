@@ -3,12 +3,16 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use iwarp::verbs::RegisterError;
 use iwarp::{
-    CompletionChannel, CompletionQueue, Device, Ended, Payload, PostError, ProtectionDomain,
-    QueuePair, QueuePairAttributes, RecvRequest, SendOp, SendRequest, Sge, WcOp, WcStatus,
-    WorkCompletion,
+    Access, CompletionChannel, CompletionQueue, Device, Ended, MemoryRegion, Payload, PostError,
+    ProtectionDomain, QueuePair, QueuePairAttributes, RecvRequest, SendOp, SendRequest, Sge, WcOp,
+    WcStatus, WorkCompletion,
 };
 use thiserror::Error;
+
+use crate::explain::journal::What;
+use crate::explain::{Deed, Journal};
 
 /// How long a waiter polls before it sleeps.
 const SPIN: Duration = Duration::from_millis(1);
@@ -25,6 +29,8 @@ pub(crate) struct End {
     channel: CompletionChannel,
     /// Completions that came while another was waited for.
     early: Vec<WorkCompletion>,
+    /// Where its calls and completions are noted.
+    journal: Option<Journal>,
 }
 
 /// Why what was waited for did not come.
@@ -47,11 +53,37 @@ pub(crate) enum WaitError {
 impl End {
     /// Makes a queue pair that is ready to be connected.
     pub(crate) fn new(device: &Device) -> io::Result<Self> {
+        Self::noted(device, None)
+    }
+
+    /// The same; its calls and completions are noted.
+    pub(crate) fn noted(device: &Device, journal: Option<Journal>) -> io::Result<Self> {
         let channel = device.create_comp_channel()?;
         let cq = device.create_cq(512, Some(&channel))?;
         let pd = device.alloc_pd();
         let qp = pd.create_qp(&QueuePairAttributes::new(&cq, &cq))?;
-        Ok(Self { pd, qp, cq, channel, early: Vec::new() })
+        let end = Self { pd, qp, cq, channel, early: Vec::new(), journal };
+        end.note(|| Deed::new("create_cq", "a completion queue", "ibv_create_cq"));
+        end.note(|| Deed::new("create_qp", "a queue pair", "ibv_create_qp"));
+        Ok(end)
+    }
+
+    /// Registers memory that the library allocates.
+    pub(crate) fn allocate(
+        &self,
+        len: usize,
+        access: Access,
+    ) -> Result<MemoryRegion, RegisterError> {
+        let region = self.pd.allocate(len, access)?;
+        self.note(|| Deed::registered(&region, access));
+        Ok(region)
+    }
+
+    /// Notes a call, where calls are noted.
+    pub(crate) fn note(&self, deed: impl FnOnce() -> Deed) {
+        if let Some(journal) = &self.journal {
+            journal.note(What::Deed(deed()));
+        }
     }
 
     /// Posts a work request with octets of registered memory.
@@ -70,11 +102,13 @@ impl End {
     }
 
     fn post_payload(&self, wr_id: u64, op: SendOp, payload: Payload<'_>) -> Result<(), PostError> {
+        self.note(|| Deed::post_send(wr_id, &op, &payload));
         self.qp.post_send(&SendRequest::new(wr_id, op, payload).signaled())
     }
 
     /// Posts a receive.
     pub(crate) fn post_recv(&self, wr_id: u64, sge: Sge) -> Result<(), PostError> {
+        self.note(|| Deed::post_recv(wr_id, &sge));
         self.qp.post_recv(&RecvRequest::new(wr_id, &[sge]))
     }
 
@@ -121,6 +155,7 @@ impl End {
         completion: WorkCompletion,
         wr_id: u64,
     ) -> Result<Option<WorkCompletion>, WaitError> {
+        self.note(|| Deed::completion(&completion));
         match completion.status {
             WcStatus::Success if completion.wr_id == wr_id => Ok(Some(completion)),
             WcStatus::Success => {

@@ -7,7 +7,10 @@ mod child;
 mod completions;
 mod demo;
 mod devinfo;
+mod explain;
 mod manual;
+mod output;
+mod page;
 mod perf;
 mod rping;
 #[cfg_attr(

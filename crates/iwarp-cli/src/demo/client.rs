@@ -9,10 +9,11 @@ use iwarp::{Access, AtomicOp, Buffer, MemoryRegion, SendOp, TaggedOffset};
 use super::messages::{
     Ask, BULK, COUNTER, COUNTER_START, Lent, MAX_MESSAGE, PING, TO_READ, WRITTEN,
 };
-use super::report::{self, Speed, Way};
+use super::report::{self, Speed, Teller, Way};
 use super::{PATIENCE, Settings, pattern, server};
 use crate::child::Server;
 use crate::completions::{End, QUIET, WaitError, how};
+use crate::explain::Deed;
 use crate::size;
 
 /// How long each measurement takes.
@@ -28,6 +29,30 @@ const MAX_ROUND_TRIPS: usize = 1 << 18;
 /// The pattern that is moved.
 const SEED: u64 = 0x1ca5_7ab1e;
 
+/// What each operation is, for people who see it for the first time.
+const BEFORE: &str = "Each process makes a queue pair, whose work requests are done in order, and a \
+    completion queue, which says what is done. Memory is registered before the network may touch \
+    it: a peer needs its rkey (on the wire: STag), and the right that registration gave.";
+const CONNECTION: &str = "One MPA frame each way over a new TCP connection settles CRC, markers \
+    and how many Reads may be under way (RFC 5044, RFC 6581). The server's private data says where \
+    the memory is that it lends.";
+const SEND: &str = "A message for the peer's program. The receiver chooses where it goes: into the \
+    buffer that it posted first. Both ends get a completion.";
+const WRITE: &str = "The sender names the place in the peer's memory by STag and tagged offset. \
+    The peer's program takes no part in it, and gets no completion.";
+const READ: &str = "The request names both places, and the response brings the bytes. The peer's \
+    library answers; its program is not asked.";
+const FETCH_ADD: &str = "Adds to 8 bytes of the peer's memory, as one step that nothing comes \
+    between, and brings back the old value.";
+const COMPARE_SWAP: &str = "Replaces 8 bytes of the peer's memory if they have the value that is \
+    expected, as one step, and brings back the old value. Locks are made of this.";
+const COMPARE_SWAP_AGAIN: &str = "The counter has another value now than the one that is expected, \
+    so nothing is replaced. The old value tells the client so.";
+const IMMEDIATE: &str = "8 bytes that stand in the receiver's completion. They use up a receive, \
+    and leave its buffer as it is.";
+const DISCONNECTING: &str = "The client ends the stream when all of its work is done; the server \
+    does the same when it sees that.";
+
 /// Layout of the client's own small memory.
 const INBOX: usize = 0;
 const OUTBOX: usize = 1024;
@@ -38,13 +63,18 @@ const RECEIVE: u64 = 1;
 const OPERATION: u64 = 2;
 const BULK_WORK: u64 = 16;
 
-pub(crate) fn run(settings: &Settings, server: &Server) -> Result<()> {
-    let device = settings.device()?;
-    let end = End::new(&device)?;
-    let small = end.pd.allocate(4096, Access::LOCAL_WRITE)?;
+pub(crate) fn run(settings: &Settings, server: &Server, teller: &Teller) -> Result<()> {
+    let journal = teller.journal.as_ref();
+    let device = settings.device(journal)?;
+    teller.chapter("Before the connection", BEFORE);
+    let end = End::noted(&device, journal.cloned())?;
+    let small = end.allocate(4096, Access::LOCAL_WRITE)?;
+    teller.chapter("Connection", CONNECTION);
+    end.note(|| Deed::new("connect", server.addr.to_string(), "rdma_connect"));
     let params = ConnectParams::default();
     let connection = cm::connect(&device, server.addr, &end.qp, &params, PATIENCE)
         .with_context(|| format!("cannot connect to {}", server.addr))?;
+    end.note(|| Deed::new("established", "an event", "RDMA_CM_EVENT_ESTABLISHED"));
     let lent = Lent::decode(connection.private_data())?;
     ensure!(lent.len == (BULK + settings.size) as u64, "the server lends {} bytes", lent.len);
 
@@ -67,12 +97,18 @@ pub(crate) fn run(settings: &Settings, server: &Server) -> Result<()> {
     );
     report::process("client", &about);
 
-    let mut client = Client { end, small, lent, server: server.id() };
+    let teller = teller.clone();
+    let mut client = Client { end, small, lent, server: server.id(), teller };
     let result = client.everything(settings.size);
     if result.as_ref().is_err_and(|error| matches!(error.downcast_ref(), Some(WaitError::Ended))) {
         return result.context(how(connection.wait_disconnected(Some(PATIENCE))));
     }
+    client.teller.chapter("Disconnecting", DISCONNECTING);
+    client.end.note(|| Deed::new("disconnect", "in good order", "rdma_disconnect"));
     connection.disconnect();
+    if journal.is_some() && connection.wait_disconnected(Some(PATIENCE)).is_some() {
+        client.end.note(|| Deed::new("disconnected", "an event", "RDMA_CM_EVENT_DISCONNECTED"));
+    }
     result
 }
 
@@ -82,6 +118,7 @@ struct Client {
     lent: Lent,
     /// Number of the server process.
     server: u32,
+    teller: Teller,
 }
 
 impl Client {
@@ -90,17 +127,19 @@ impl Client {
     }
 
     fn everything(&mut self, size: usize) -> Result<()> {
-        report::headline("What moved");
+        self.teller.headline("What moved");
         self.send()?;
         self.write()?;
         self.read()?;
         self.fetch_add()?;
         self.compare_swap()?;
         self.immediate()?;
-        report::headline("How fast");
-        let speeds = self.measure(size)?;
-        report::speeds(&speeds);
-        report::done("Every result was verified.");
+        // A record of that would be as large as what is moved.
+        if self.teller.journal.is_none() {
+            self.teller.headline("How fast");
+            let speeds = self.measure(size)?;
+            report::speeds(&speeds);
+        }
         Ok(())
     }
 
@@ -129,7 +168,10 @@ impl Client {
     }
 
     fn look(&mut self, offset: usize, len: usize) -> Result<Vec<u8>> {
-        self.ask(&Ask::Look { offset: offset as u64, len: len as u64 })
+        self.teller.aside("To check it, the client asks the server's program what it sees there.");
+        let seen = self.ask(&Ask::Look { offset: offset as u64, len: len as u64 });
+        self.teller.back();
+        seen
     }
 
     fn counter(&mut self) -> Result<u64> {
@@ -138,34 +180,37 @@ impl Client {
     }
 
     fn send(&mut self) -> Result<()> {
+        self.teller.chapter("Send", SEND);
         let text = format!("Hello, process {}. This is process {}.", self.server, me());
         let answer = self.ask(&Ask::Hello(text.as_bytes())).context("Send")?;
-        report::moved("Send", Way::ToServer, &format!("\"{text}\""));
+        self.teller.moved("Send", Way::ToServer, &format!("\"{text}\""));
         let want = format!("Process {} got {} bytes.", self.server, text.len());
         same("Send", want.as_bytes(), &answer)?;
-        report::moved("Send", Way::ToClient, &format!("\"{want}\""));
+        self.teller.moved("Send", Way::ToClient, &format!("\"{want}\""));
         Ok(())
     }
 
     fn write(&mut self) -> Result<()> {
+        self.teller.chapter("RDMA Write", WRITE);
         let text = format!("Process {} wrote this into your memory.", me());
         self.memory().write_at(OUTBOX, text.as_bytes());
         let op = SendOp::Write { stag: self.lent.stag, to: self.there(WRITTEN) };
         self.perform(op, OUTBOX, text.len()).context("RDMA Write")?;
         let found = self.look(WRITTEN, text.len()).context("RDMA Write")?;
         same("RDMA Write", text.as_bytes(), &found)?;
-        report::moved("RDMA Write", Way::ToServer, &format!("\"{text}\""));
+        self.teller.moved("RDMA Write", Way::ToServer, &format!("\"{text}\""));
         Ok(())
     }
 
     fn read(&mut self) -> Result<()> {
+        self.teller.chapter("RDMA Read", READ);
         let want = server::to_read(self.server);
         let op = SendOp::Read { stag: self.lent.stag, to: self.there(TO_READ), invalidate: None };
         self.perform(op, RESULT, want.len()).context("RDMA Read")?;
         let mut found = vec![0; want.len()];
         self.memory().read_at(RESULT, &mut found);
         same("RDMA Read", want.as_bytes(), &found)?;
-        report::moved("RDMA Read", Way::ToClient, &format!("\"{want}\""));
+        self.teller.moved("RDMA Read", Way::ToClient, &format!("\"{want}\""));
         Ok(())
     }
 
@@ -178,6 +223,7 @@ impl Client {
     }
 
     fn fetch_add(&mut self) -> Result<()> {
+        self.teller.chapter("FetchAdd", FETCH_ADD);
         let (stag, to) = (self.lent.stag, self.there(COUNTER));
         let op = SendOp::Atomic { stag, to, op: AtomicOp::FetchAdd { add: 1, mask: 0 } };
         let old = self.atomic(op).context("FetchAdd")?;
@@ -186,14 +232,18 @@ impl Client {
             (old, new) == (COUNTER_START, COUNTER_START + 1),
             "FetchAdd: 1 was added to {COUNTER_START}: old value {old}, new value {new}"
         );
-        report::moved("FetchAdd", Way::ToServer, &format!("counter + 1: was {old}, is {new}"));
+        self.teller.moved("FetchAdd", Way::ToServer, &format!("counter + 1: was {old}, is {new}"));
         Ok(())
     }
 
     fn compare_swap(&mut self) -> Result<()> {
         let (stag, to) = (self.lent.stag, self.there(COUNTER));
         let start = COUNTER_START + 1;
-        for (want_old, want_new) in [(start, 7000), (7000, 7000)] {
+        let titles = ["CompareSwap", "CompareSwap, once more"];
+        let leads = [COMPARE_SWAP, COMPARE_SWAP_AGAIN];
+        let values = [(start, 7000), (7000, 7000)];
+        for ((title, lead), (want_old, want_new)) in titles.into_iter().zip(leads).zip(values) {
+            self.teller.chapter(title, lead);
             let op = SendOp::Atomic {
                 stag,
                 to,
@@ -211,14 +261,17 @@ impl Client {
                 "CompareSwap of {start} for 7000 on {want_old}: old value {old}, new value {new}"
             );
             let text = format!("counter = 7000 if it is {start}: was {old}, is {new}");
-            report::moved("CompareSwap", Way::ToServer, &text);
+            self.teller.moved("CompareSwap", Way::ToServer, &text);
         }
         Ok(())
     }
 
     fn immediate(&mut self) -> Result<()> {
         let data = *b"iWARP !!";
+        self.teller.chapter("Immediate Data", IMMEDIATE);
+        self.teller.aside("The client tells the server's program what comes next.");
         let ready = self.ask(&Ask::Expect)?;
+        self.teller.back();
         same("Immediate Data", b"", &ready)?;
         self.end.post_recv(RECEIVE, self.small.sge(INBOX, MAX_MESSAGE))?;
         self.end.post_bare(QUIET, SendOp::Immediate { solicited: false, data })?;
@@ -229,7 +282,11 @@ impl Client {
         same("Immediate Data", &want, &back)?;
         for (way, octets) in [(Way::ToServer, data), (Way::ToClient, back)] {
             let text = String::from_utf8_lossy(&octets).into_owned();
-            report::moved("Immediate Data", way, &format!("\"{text}\" in the completion itself"));
+            self.teller.moved(
+                "Immediate Data",
+                way,
+                &format!("\"{text}\" in the completion itself"),
+            );
         }
         Ok(())
     }

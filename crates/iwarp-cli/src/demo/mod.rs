@@ -6,15 +6,21 @@ pub(crate) mod pattern;
 mod report;
 mod server;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::ValueEnum;
 use iwarp::{Device, Options};
 
 use crate::child::Server;
+use crate::explain::journal::Log;
+use crate::explain::story::Story;
+use crate::explain::{Journal, page, terminal};
+use crate::output::Output;
 use crate::size;
 
+use report::Teller;
 pub(crate) use server::serve;
 
 /// A time that no step of the demo takes unless something is wrong.
@@ -24,17 +30,26 @@ const PATIENCE: Duration = Duration::from_secs(15);
 ///
 /// Starts a server process, connects to it over loopback and goes through the operations: Send,
 /// RDMA Write, RDMA Read, FetchAdd, CompareSwap, Immediate Data. Each line shows what moved. Then
-/// it measures how fast. Every result is verified; the exit status is 1 if one is wrong.
+/// it measures how fast, unless it explains what passes on the wire. Every result is verified; the exit status is 1 if one is wrong.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = "\
 Examples:
   iwarp demo                         all of it, in a few seconds
+  iwarp demo --explain               each verbs call, each frame on the wire, each completion
+  iwarp demo --html demo.html        the same as a page with a time line
   iwarp demo --crc off               what does CRC32c cost?
   iwarp demo --markers               with MPA markers in both directions
   iwarp demo --size 1GiB             lend the peer more memory")]
 pub(crate) struct Args {
     #[command(flatten)]
     settings: Settings,
+    /// For each operation, show the verbs calls, the frames that passed field by field, and the
+    /// completions; measures nothing
+    #[arg(long)]
+    explain: bool,
+    /// Write the same as a page with a time line; measures nothing
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 /// The settings on which both processes have to agree.
@@ -62,6 +77,9 @@ enum Switch {
 pub(crate) struct ServerArgs {
     #[command(flatten)]
     settings: Settings,
+    /// Note what happens, and print it as JSON at the end.
+    #[arg(long)]
+    journal: bool,
 }
 
 fn parse_size(text: &str) -> Result<usize, String> {
@@ -87,18 +105,59 @@ impl Settings {
         arguments
     }
 
-    fn device(&self) -> Result<Device> {
+    fn device(&self, journal: Option<&Journal>) -> Result<Device> {
         let mut options = Options::from_env()?;
         options.markers |= self.markers;
         if let Some(crc) = self.crc {
             options.crc = crc == Switch::On;
         }
-        Ok(Device::with_options(options)?)
+        Ok(match journal {
+            Some(journal) => Device::on_platform(options, journal.platform())?,
+            None => Device::with_options(options)?,
+        })
     }
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let mut server = Server::start(&args.settings.arguments())?;
-    client::run(&args.settings, &server)?;
-    server.join()
+    let page = args.html.as_deref().map(Output::open).transpose()?;
+    let journal = (args.explain || page.is_some()).then(Journal::new);
+    let mut arguments = args.settings.arguments();
+    if journal.is_some() {
+        arguments.push("--journal".to_owned());
+    }
+    let mut server = Server::start(&arguments)?;
+    let teller = Teller { journal: journal.clone(), prints: !args.explain };
+    let result = client::run(&args.settings, &server, &teller);
+    let told = match journal {
+        Some(journal) => tell(args, &mut server, &journal, page),
+        None => Ok(()),
+    };
+    // Whatever went wrong in the story comes before what went wrong in telling it.
+    result?;
+    told?;
+    server.join()?;
+    report::done("Every result was verified.");
+    Ok(())
+}
+
+/// Tells what happened, however it ended.
+fn tell(args: &Args, server: &mut Server, journal: &Journal, page: Option<Output>) -> Result<()> {
+    // It ends when the client's connection has, and says all at its end.
+    let theirs = server.rest()?;
+    let theirs = if theirs.is_empty() {
+        Log { process: server.id(), ..Log::default() }
+    } else {
+        serde_json::from_str(&theirs).context("the server process told nothing sensible")?
+    };
+    let story = Story::new(&journal.log(), &theirs)?;
+    if args.explain {
+        report::out(&terminal::tell(&story))?;
+    }
+    if let (Some(page), Some(file)) = (page, &args.html) {
+        let command = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
+        let about = format!("iwarp {}: iwarp {command}", env!("CARGO_PKG_VERSION"));
+        page.write(&page::page(&story, "RDMA between two processes, frame by frame", &about))?;
+        report::written(file);
+    }
+    Ok(())
 }

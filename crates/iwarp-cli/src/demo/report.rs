@@ -1,10 +1,16 @@
 //! The lines that the demo prints.
 
+use std::io::Write;
+use std::path::Path;
 use std::time::Duration;
 
+use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, Table, presets};
 use console::style;
 use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::explain::Journal;
+use crate::explain::journal::What;
 
 /// The direction in which octets moved.
 #[derive(Clone, Copy, Debug)]
@@ -13,9 +19,54 @@ pub(crate) enum Way {
     ToClient,
 }
 
-/// Prints a headline.
-pub(crate) fn headline(text: &str) {
-    println!("\n{}", style(text).bold());
+/// Tells what the client does while it does it: prints it, notes it for a story, or both.
+#[derive(Clone, Debug)]
+pub(crate) struct Teller {
+    pub(crate) journal: Option<Journal>,
+    /// Each operation has a line as soon as it is done.
+    pub(crate) prints: bool,
+}
+
+impl Teller {
+    /// An operation begins; `lead` says what it is.
+    pub(crate) fn chapter(&self, title: &str, lead: &str) {
+        self.note(|| What::Chapter { title: title.to_owned(), lead: lead.to_owned() });
+    }
+
+    /// Does something that is no part of the operation, for the reason that `why` says.
+    pub(crate) fn aside(&self, why: &str) {
+        self.note(|| What::Aside(why.to_owned()));
+    }
+
+    /// The operation goes on.
+    pub(crate) fn back(&self) {
+        self.note(|| What::Back);
+    }
+
+    /// Something was moved by an operation.
+    pub(crate) fn moved(&self, operation: &str, way: Way, what: &str) {
+        let (arrow, drawn) = match way {
+            Way::ToServer => ("client -> server", "client → server"),
+            Way::ToClient => ("client <- server", "client ← server"),
+        };
+        if self.prints {
+            println!("  {:<16}{}  {what}", style(operation).cyan(), style(arrow).dim());
+        }
+        self.note(|| What::Outcome(format!("{drawn}: {what}")));
+    }
+
+    /// Prints a headline of lines that are printed one by one.
+    pub(crate) fn headline(&self, text: &str) {
+        if self.prints {
+            println!("\n{}", style(text).bold());
+        }
+    }
+
+    fn note(&self, what: impl FnOnce() -> What) {
+        if let Some(journal) = &self.journal {
+            journal.note(what());
+        }
+    }
 }
 
 /// Prints one of the processes.
@@ -23,13 +74,16 @@ pub(crate) fn process(role: &str, about: &str) {
     println!("  {:<16}{about}", style(role).cyan());
 }
 
-/// Prints what an operation moved.
-pub(crate) fn moved(operation: &str, way: Way, what: &str) {
-    let arrow = match way {
-        Way::ToServer => "client -> server",
-        Way::ToClient => "client <- server",
-    };
-    println!("  {:<16}{}  {what}", style(operation).cyan(), style(arrow).dim());
+/// Prints this.
+pub(crate) fn out(text: &str) -> Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    written.context("cannot write to standard output")
+}
+
+/// Prints where the page is.
+pub(crate) fn written(file: &Path) {
+    println!("\nThe page is in {}.", file.display());
 }
 
 /// A bar for something that takes a while; shown on a terminal only.

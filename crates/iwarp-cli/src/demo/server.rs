@@ -11,6 +11,7 @@ use super::messages::{Ask, BULK, COUNTER, COUNTER_START, Lent, MAX_MESSAGE, PING
 use super::{PATIENCE, ServerArgs, pattern};
 use crate::child::{end_with_parent, loopback};
 use crate::completions::{End, QUIET, WaitError};
+use crate::explain::{Deed, Journal};
 
 const RECEIVE: u64 = 1;
 
@@ -22,26 +23,37 @@ pub(crate) fn to_read(process: u32) -> String {
 /// Runs the serving process: prints where it listens, serves one connection, ends with it.
 pub(crate) fn serve(args: &ServerArgs) -> Result<()> {
     end_with_parent()?;
-    let device = args.settings.device()?;
+    let journal = args.journal.then(Journal::new);
+    let device = args.settings.device(journal.as_ref())?;
     let listener = Listener::bind(&device, SocketAddr::new(loopback(), 0))?;
     let addr = listener.local_addr().context("the listener has no address")?;
-    let mut end = End::new(&device)?;
+    let mut end = End::noted(&device, journal.clone())?;
     let everything = Access::LOCAL_WRITE | Access::REMOTE;
-    let lent = end.pd.allocate(BULK + args.settings.size, everything)?;
+    let lent = end.allocate(BULK + args.settings.size, everything)?;
     let memory = lent.buffer().context("memory without a buffer")?;
     memory.write_at(TO_READ, to_read(std::process::id()).as_bytes());
     memory.write_at(COUNTER, &COUNTER_START.to_ne_bytes());
-    let message = end.pd.allocate(MAX_MESSAGE, Access::LOCAL_WRITE)?;
+    let message = end.allocate(MAX_MESSAGE, Access::LOCAL_WRITE)?;
     end.post_recv(RECEIVE, message.whole())?;
 
+    end.note(|| Deed::new("listen", addr.to_string(), "rdma_listen"));
     let mut stdout = std::io::stdout();
     writeln!(stdout, "listening {addr}")?;
     stdout.flush()?;
     let incoming = listener.accept(Some(PATIENCE))?.context("no client connected")?;
     let where_it_is = Lent { stag: lent.rkey(), to: lent.base(), len: lent.len() as u64 };
     let params = ConnectParams::new().private_data(where_it_is.encode());
-    let _connection = incoming.accept(&end.qp, &params)?;
-    answer(&mut end, &message, memory)
+    end.note(|| Deed::new("accept", "private data: what is lent", "rdma_accept"));
+    let connection = incoming.accept(&end.qp, &params)?;
+    let answered = answer(&mut end, &message, memory);
+    if let Some(journal) = journal {
+        if connection.wait_disconnected(Some(PATIENCE)).is_some() {
+            end.note(|| Deed::new("disconnected", "an event", "RDMA_CM_EVENT_DISCONNECTED"));
+        }
+        writeln!(stdout, "{}", serde_json::to_string(&journal.log())?)?;
+        stdout.flush()?;
+    }
+    answered
 }
 
 /// Answers until the client disconnects.

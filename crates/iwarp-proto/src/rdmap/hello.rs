@@ -44,6 +44,26 @@ bitflags::bitflags! {
     }
 }
 
+/// A zero-length Write that only ends of our kind understand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OwnFrame {
+    /// The first FPDU: what its sender can do.
+    Hello(Capabilities),
+    /// The last FPDU: how many messages its sender has received.
+    Farewell(u64),
+}
+
+impl OwnFrame {
+    /// The frame that a Write of nothing with these is, if it is one.
+    pub const fn of(stag: Stag, to: TaggedOffset) -> Option<Self> {
+        match (decode(stag, to), decode_farewell(stag, to)) {
+            (Some(capabilities), _) => Some(Self::Hello(capabilities)),
+            (None, Some(received)) => Some(Self::Farewell(received)),
+            (None, None) => None,
+        }
+    }
+}
+
 impl Capabilities {
     /// Whether both say what programs see, and not the same.
     const fn sees_another(self, other: Self) -> bool {
@@ -125,7 +145,7 @@ pub(crate) const fn decode_farewell(stag: Stag, to: TaggedOffset) -> Option<u64>
 
 /// Whether a Write of nothing with these would be taken for a frame of our own.
 pub(crate) const fn is_own(stag: Stag, to: TaggedOffset) -> bool {
-    decode(stag, to).is_some() || decode_farewell(stag, to).is_some()
+    OwnFrame::of(stag, to).is_some()
 }
 
 /// Capabilities of a peer of any version: later ones may only add bits.

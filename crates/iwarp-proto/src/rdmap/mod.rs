@@ -1,7 +1,7 @@
 //! Remote Direct Memory Access Protocol (RFC 5040) and its extensions (RFC 7306): messages.
 
 pub mod error;
-pub(crate) mod hello;
+pub mod hello;
 pub(crate) mod reads;
 pub(crate) mod requester;
 pub mod rx;

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use super::around::{Held, Wrap, around, gathered, pass_on};
 use super::{Ends, IoPart, IoPartMut, Network, Port, Readiness};
@@ -24,6 +25,8 @@ struct State {
 pub struct Passed {
     /// On which connection: they are counted from 0.
     pub connection: usize,
+    /// When the call to send began, or that to receive ended.
+    pub at: Instant,
     /// Between whom it is.
     pub ends: Ends,
     /// In which direction, as the recorded end sees it.
@@ -89,7 +92,8 @@ struct Recorded {
 impl Recorded {
     fn note(&self, direction: Direction, octets: &[u8]) {
         let (connection, ends) = (self.number, self.port.ends());
-        let passed = Passed { connection, ends, direction, octets: octets.to_vec() };
+        let octets = octets.to_vec();
+        let passed = Passed { connection, at: Instant::now(), ends, direction, octets };
         self.recording.with(|state| state.passed.push(passed));
     }
 }
@@ -99,10 +103,11 @@ impl Port for Recorded {
         let octets = gathered(parts)?;
         // Noted before the peer can answer.
         self.recording.with(|state| {
+            let at = Instant::now();
             let sent = self.port.send(&[IoPart::new(&octets)], more)?;
             let (connection, ends) = (self.number, self.port.ends());
             let octets = octets[..sent].to_vec();
-            state.passed.push(Passed { connection, ends, direction: Direction::Sent, octets });
+            state.passed.push(Passed { connection, at, ends, direction: Direction::Sent, octets });
             Ok(sent)
         })
     }
