@@ -89,7 +89,8 @@ impl Teller {
         });
         let bytes = deeds::bytes(frame.bytes.len() as u64);
         let title = style(&frame.name).bold();
-        self.line(&format!("{head}  {title}, {bytes}, {came}"));
+        let about = format!("{bytes}, {came}");
+        self.wrapped(&format!("{head}  {title}, "), MARGIN, &about, &Style::new());
         if let Some(note) = &frame.note {
             self.wrapped(&" ".repeat(MARGIN), MARGIN, note, &Style::new());
         }
@@ -140,7 +141,7 @@ impl Teller {
         let mut head = label.to_owned();
         for piece in pieces {
             let long = measure_text_width(&line) + 1 + measure_text_width(piece);
-            if !line.is_empty() && indent + long > self.width {
+            if !line.is_empty() && measure_text_width(&head) + long > self.width {
                 self.line(&format!("{head}{}", looks.apply_to(&line)));
                 (line, head) = (String::new(), " ".repeat(indent));
             }

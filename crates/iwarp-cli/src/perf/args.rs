@@ -16,6 +16,10 @@ use super::server::Settings;
 use super::task::{MAX_SIZE, Op, Places, Wait};
 use crate::size;
 
+/// All words that name tests.
+pub(super) const TESTS: &str = "write, send, read and atomic, with bw, lat and rate; connect, \
+    clients, compute, idle and paper";
+
 /// Measure bandwidth, latency and message rate, beside raw TCP in the same run.
 ///
 /// Starts a server process on this machine, or uses one on another (`iwarp perf --server` there,
@@ -253,7 +257,7 @@ impl Words {
                     } else if let Ok(scenario) = Scenario::from_str(other, false) {
                         found.scenarios.push(scenario);
                     } else {
-                        ensure!(found.host.is_none(), "{other} is no test; see iwarp perf --help");
+                        ensure!(found.host.is_none(), "{other} is no test. There are {TESTS}.");
                         found.host = Some(other.to_owned());
                     }
                 }
@@ -266,5 +270,21 @@ impl Words {
             found.measures = vec![Measure::Bandwidth, Measure::Latency, Measure::Rate];
         }
         Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{TESTS, Words};
+
+    #[test]
+    fn every_test_that_is_named_is_one() {
+        let words = TESTS.split([',', ';', ' ']).filter(|word| !["", "and", "with"].contains(word));
+        for word in words {
+            assert_eq!(Words::of(&[word.to_owned()]).expect(word).host, None, "{word}");
+        }
+        let words = ["there", "nosuch"].map(str::to_owned);
+        let error = Words::of(&words).expect_err("two hosts").to_string();
+        assert!(error.contains("nosuch is no test") && error.contains("compute"), "{error}");
     }
 }

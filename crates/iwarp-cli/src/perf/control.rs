@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::args::TESTS;
 use super::cpu::Usage;
 use super::patience::wait_for;
 use super::task::{Idle, Spec, Task};
@@ -124,7 +125,9 @@ impl Control {
     pub(super) fn connect(host: &str, port: u16) -> Result<Self> {
         let addrs: Vec<SocketAddr> = (host, port)
             .to_socket_addrs()
-            .with_context(|| format!("cannot find {host}"))?
+            .with_context(|| {
+                format!("{host} is no test and no host that can be found. Tests are {TESTS}")
+            })?
             .collect();
         let mut last = None;
         for addr in addrs {

@@ -146,6 +146,12 @@ pub(super) fn on<T>(cpus: &[usize], f: impl FnOnce() -> Result<T>) -> Result<T> 
     done
 }
 
+/// Threads that ran or wanted to, on average in the last minute: the system's load.
+pub(super) fn load() -> f64 {
+    // A fraction of 16 bits (sysinfo(2)).
+    rustix::system::sysinfo().loads[0] as f64 / 65_536.0
+}
+
 /// The kind of processor, as far as the kernel says.
 pub(super) fn processor() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

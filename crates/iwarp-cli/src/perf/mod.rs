@@ -32,9 +32,10 @@ mod tasks;
 mod tcp;
 mod tokio_tcp;
 
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
 pub(crate) use self::args::Args;
 use self::args::{Cpus, Words};
@@ -45,6 +46,7 @@ use self::report::{About, CaseReport, IdleReport, Report, html, table};
 use self::run::{Pace, Runner};
 use self::task::{Places, Spec};
 use crate::child::{Server, loopback};
+use crate::output::Output;
 
 /// The command line of a serving process of our own.
 const CHILD: [&str; 6] = ["perf", "--server", "--port", "0", "--once", "--child"];
@@ -58,6 +60,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return server::run(&settings);
     }
     let words = Words::of(&args.words)?;
+    let outputs = Outputs::open(args)?;
     let earlier = args.compare.as_deref().map(Earlier::read).transpose()?;
     let cpus = cpu::allowed()?;
     let places = args.places(&cpus, &words);
@@ -91,7 +94,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     report.cases.extend(measure(&mut client, plan, pace, quiet)?);
     report.run.learn(&client);
-    write(args, &report)?;
+    report.conclude();
+    outputs.write(&report)?;
     if !quiet {
         table::finish(&report, earlier.as_ref())?;
     }
@@ -171,6 +175,7 @@ impl About {
             // What is asked for, as long as no socket of raw TCP can be asked.
             congestion: selection.congestion.clone().map(|name| [name.clone(), name]),
             sockets: "TCP_NODELAY, buffers as the system has them",
+            load: cpu::load(),
         })
     }
 
@@ -181,23 +186,41 @@ impl About {
     }
 }
 
-/// Writes the files that are asked for.
-fn write(args: &Args, report: &Report) -> Result<()> {
-    if let Some(file) = &args.json {
-        let mut json = serde_json::to_string_pretty(report)?;
-        json.push('\n');
-        if args.is_quiet() {
-            table::out(&json)?;
-        } else {
-            std::fs::write(file, json)
-                .with_context(|| format!("cannot write {}", file.display()))?;
+/// What is written at the end, and was found before to be writable.
+struct Outputs<'a> {
+    /// `None`: to standard output.
+    json: Option<Option<Output>>,
+    html: Option<Output>,
+    svg: Option<&'a Path>,
+}
+
+impl<'a> Outputs<'a> {
+    fn open(args: &'a Args) -> Result<Self> {
+        let json = |file: &PathBuf| match args.is_quiet() {
+            true => Ok(None),
+            false => Output::open(file).map(Some),
+        };
+        let svg = args.svg.as_deref();
+        svg.map(html::make_directory).transpose()?;
+        Ok(Self {
+            json: args.json.as_ref().map(json).transpose()?,
+            html: args.html.as_deref().map(Output::open).transpose()?,
+            svg,
+        })
+    }
+
+    fn write(self, report: &Report) -> Result<()> {
+        if let Some(file) = self.json {
+            let mut json = serde_json::to_string_pretty(report)?;
+            json.push('\n');
+            file.map_or_else(|| table::out(&json), |file| file.write(&json))?;
         }
+        if let Some(file) = self.html {
+            file.write(&html::page(report)?)?;
+        }
+        if let Some(dir) = self.svg {
+            html::write_pictures(report, dir)?;
+        }
+        Ok(())
     }
-    if let Some(file) = &args.html {
-        html::write(report, file)?;
-    }
-    if let Some(dir) = &args.svg {
-        html::write_pictures(report, dir)?;
-    }
-    Ok(())
 }

@@ -201,6 +201,13 @@ fn the_paper() {
     let html = std::fs::read_to_string(&page).expect("the page is there");
     assert!(html.contains("Table 1 of the paper") && html.contains("<svg "));
     assert!(!html.contains("src=") && !html.contains("href="), "it needs nothing else");
+    // A sentence and a table on top; pictures that follow the page into the dark.
+    let place = |what: &str| html.find(what).unwrap_or_else(|| panic!("no {what}: {html}"));
+    let order = ["class=\"sentence\">Of ", "class=\"overview\"", "class=\"pictures\"", "<h2>JSON"];
+    assert!(order.map(place).is_sorted(), "{html}");
+    for what in ["prefers-color-scheme: dark", "svg [fill=\"#0072B2\"]{fill:var(--blue)}"] {
+        assert!(html.contains(what), "{what}");
+    }
     let curve = std::fs::read_to_string(dir.join("bandwidth-over-size.svg")).expect("a picture");
     assert!(curve.starts_with("<svg ") && curve.trim_end().ends_with("</svg>"));
     assert!(!curve.contains("NaN") && !curve.contains("inf"), "{curve}");
@@ -253,11 +260,35 @@ fn what_cannot_be_measured_is_an_error() {
         &["perf", "write", "--size", "0"],
         &["perf", "write", "--cpu", "0,1,2"],
         &["perf", "write", "--compare", "/nowhere/at/all"],
+        &["perf", "write", "no-such.invalid"],
     ] {
         let output = run(arguments);
         assert!(!output.status.success(), "{arguments:?}");
         assert_ne!(stderr(&output), "", "{arguments:?}");
     }
+}
+
+#[test]
+fn what_is_no_test_is_told_which_there_are() {
+    let output = run(&["perf", "no-such.invalid"]);
+    assert_eq!(output.status.code(), Some(1));
+    let complaint = stderr(&output);
+    for what in ["no-such.invalid is no test", "write, send, read and atomic", "paper"] {
+        assert!(complaint.contains(what), "{complaint}");
+    }
+}
+
+/// No round is measured for a file that cannot be written: these would last for hours.
+#[test]
+fn files_that_cannot_be_written_are_found_out_first() {
+    let start = Instant::now();
+    for option in ["--json", "--html", "--svg"] {
+        let file = "/proc/nowhere/at/all";
+        let output = run(&["perf", "--rounds", "10000", "--time", "10000", option, file]);
+        assert_eq!(output.status.code(), Some(1), "{option}");
+        assert!(stderr(&output).contains(file), "{option}: {}", stderr(&output));
+    }
+    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
 }
 
 /// A running `iwarp perf --server`; killed when it is dropped.

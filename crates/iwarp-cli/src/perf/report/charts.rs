@@ -6,28 +6,26 @@ use std::ops::Range;
 use plotters::chart::MeshStyle;
 use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
+use plotters::element::DashedPathElement;
 use plotters::prelude::*;
+use plotters::series::DashedLineSeries;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-/// Okabe and Ito's palette without its yellow; readable on white and distinct in grey.
-const COLOURS: [RGBColor; 7] = [
-    BLACK,
-    RGBColor(0x00, 0x72, 0xb2),
-    RGBColor(0xd5, 0x5e, 0x00),
-    RGBColor(0x00, 0x9e, 0x73),
-    RGBColor(0xcc, 0x79, 0xa7),
-    RGBColor(0x56, 0xb4, 0xe9),
-    RGBColor(0xe6, 0x9f, 0x00),
-];
-const GREY: RGBColor = RGBColor(0x88, 0x88, 0x88);
-const GRID: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
-const FONT: &str = "Helvetica, Arial, sans-serif";
-const FONT_SIZE: i32 = 12;
+use super::look::{GREY, GRID, Look, Mark, PAPER};
 
-const WIDTH: u32 = 640;
+const FONT: &str = "Helvetica, Arial, sans-serif";
+const FONT_SIZE: i32 = 13;
+
+const WIDTH: u32 = 540;
 const LINE: i32 = 20;
 /// Room for the names of ticks to the left, unless they are words.
 const LEFT: u32 = 56;
+
+/// Where the largest value is so many times the least, an axis is logarithmic.
+const SPREAD: f64 = 10.0;
+/// Of lines with CRC: pixels.
+const DASH: i32 = 6;
+const GAP: i32 = 3;
 
 type Picture<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), Box<dyn std::error::Error>>;
@@ -54,15 +52,16 @@ pub(super) enum Across {
     Names(Vec<String>),
 }
 
-/// Lines over sizes, from zero; or over named places, with a logarithmic axis.
+/// Lines over sizes or over named places.
 pub(super) fn lines(title: &str, label: &str, across: &Across, series: &[Series]) -> String {
-    draw(340 + LINE * series.len() as i32, |picture| {
+    let names: Vec<&str> = series.iter().map(|series| series.name.as_str()).collect();
+    draw(340 + LINE * rows(names.len()), |picture| {
         let (upper, legend) = picture.split_vertically(340);
         let all = || series.iter().flat_map(|series| &series.points);
         let ends = || all().flat_map(|point| [point.low, point.high]);
         let (x, y) = match across {
-            Across::Sizes => (Axis::log(2.0, all().map(|point| point.x)), Axis::from_zero(ends())),
-            Across::Names(names) => (Axis::places(names.len()), Axis::log(10.0, ends())),
+            Across::Sizes => (Axis::log(2.0, all().map(|point| point.x)), Axis::fitting(ends())),
+            Across::Names(names) => (Axis::places(names.len()), Axis::fitting(ends())),
         };
         let mut plot =
             frame(&upper, title, LEFT, 20).build_cartesian_2d(x.range(0.03), y.range(0.0))?;
@@ -74,21 +73,25 @@ pub(super) fn lines(title: &str, label: &str, across: &Across, series: &[Series]
         let mut mesh = plot.configure_mesh();
         mesh.disable_x_mesh().y_desc(label).x_labels(x.ticks()).y_labels(y.ticks());
         if matches!(across, Across::Sizes) {
-            mesh.x_desc("octets of a message");
+            mesh.x_desc("bytes of a message");
         }
         mesh.x_label_formatter(&shown).y_label_formatter(&value);
         finish(mesh)?;
-        for (number, series) in series.iter().enumerate() {
-            let style = colour(number).stroke_width(2);
+        for series in series {
+            let look = Look::of(&series.name);
+            let style = look.colour.stroke_width(2);
             let place = |point: &Point| (x.place(point.x), y.place(point.y));
-            plot.draw_series(LineSeries::new(series.points.iter().map(place), style))?;
+            let places = series.points.iter().map(place);
+            match look.dashed {
+                true => plot.draw_series(DashedLineSeries::new(places, DASH, GAP, style)).map(drop),
+                false => plot.draw_series(LineSeries::new(places, style)).map(drop),
+            }?;
             for point in &series.points {
                 let ends = [point.low, point.high].map(|end| (x.place(point.x), y.place(end)));
                 plot.draw_series(iter::once(PathElement::new(ends, style)))?;
-                mark(plot.plotting_area(), place(point), number)?;
+                mark(plot.plotting_area(), place(point), look)?;
             }
         }
-        let names: Vec<&str> = series.iter().map(|series| series.name.as_str()).collect();
         entries(&legend, &names, true)
     })
 }
@@ -105,12 +108,7 @@ pub(super) struct Estimate {
 pub(super) fn ratios(title: &str, label: &str, estimates: &[Estimate]) -> String {
     draw(90 + LINE * estimates.len() as i32, |picture| {
         let ends = || estimates.iter().flat_map(|e| [e.low, e.high]).chain([1.0]);
-        let (least, most) = (ends().fold(1.0, f64::min), ends().fold(1.0, f64::max));
-        let x = match most / least {
-            far if far > 100.0 => Axis::log(10.0, ends()),
-            far if far > 8.0 => Axis::log(2.0, ends()),
-            _ => Axis::from_zero(ends()),
-        };
+        let x = Axis::fitting(ends());
         // Some 0.52 of its size is the width of a letter.
         let longest = estimates.iter().map(|e| e.name.chars().count()).max().unwrap_or(0);
         let left = (longest as f64 * f64::from(FONT_SIZE) * 0.52) as u32 + 16;
@@ -130,10 +128,10 @@ pub(super) fn ratios(title: &str, label: &str, estimates: &[Estimate]) -> String
         let even = [(x.place(1.0), rows.start), (x.place(1.0), rows.end)];
         plot.draw_series(iter::once(PathElement::new(even, GREY)))?;
         for (row, estimate) in estimates.iter().enumerate() {
-            let row = row as f64;
+            let (row, look) = (row as f64, Look::of(&estimate.name));
             let ends = [estimate.low, estimate.high].map(|end| (x.place(end), row));
-            plot.draw_series(iter::once(PathElement::new(ends, colour(1).stroke_width(2))))?;
-            mark(plot.plotting_area(), (x.place(estimate.value), row), 1)?;
+            plot.draw_series(iter::once(PathElement::new(ends, look.colour.stroke_width(2))))?;
+            mark(plot.plotting_area(), (x.place(estimate.value), row), look)?;
             let (_, down) = plot.backend_coord(&(0.0, row));
             let at = (WIDTH as i32 - 52, down);
             picture.draw_text(&format!("{:.2}", estimate.value), &text(HPos::Left), at)?;
@@ -149,7 +147,7 @@ pub(super) fn bars(
     names: &[&str],
     groups: &[(String, Vec<f64>)],
 ) -> String {
-    draw(290 + LINE * names.len() as i32, |picture| {
+    draw(290 + LINE * rows(names.len()), |picture| {
         let (upper, legend) = picture.split_vertically(290);
         let values = groups.iter().flat_map(|(_, values)| values.iter().copied());
         let (x, y) = (Axis::places(groups.len()), Axis::from_zero(values));
@@ -168,7 +166,9 @@ pub(super) fn bars(
             for (series, value) in values.iter().enumerate() {
                 let left = group as f64 - 0.35 + series as f64 * width;
                 let corners = [(left, 0.0), (left + width * 0.9, *value)];
-                let bar = Rectangle::new(corners, colour(series).filled());
+                let look = Look::of(names[series]);
+                let filled = if look.dashed { 0.55 } else { 1.0 };
+                let bar = Rectangle::new(corners, look.colour.mix(filled).filled());
                 plot.draw_series(iter::once(bar))?;
             }
         }
@@ -188,6 +188,16 @@ impl Axis {
     fn from_zero(values: impl Iterator<Item = f64>) -> Self {
         let most = values.fold(0.0, f64::max);
         Self { low: 0.0, high: if most > 0.0 { most * 1.04 } else { 1.0 }, base: None }
+    }
+
+    /// From 0 where that shows all of them, else by powers: of 2, or of 10 where they are far apart.
+    fn fitting(values: impl Iterator<Item = f64> + Clone) -> Self {
+        let least = values.clone().fold(f64::INFINITY, f64::min);
+        match values.clone().fold(0.0, f64::max) / least {
+            far if !far.is_finite() || far < SPREAD => Self::from_zero(values),
+            far if far < 128.0 => Self::log(2.0, values),
+            _ => Self::log(10.0, values),
+        }
     }
 
     /// Whole powers around all of them.
@@ -226,7 +236,7 @@ impl Axis {
 fn draw(height: i32, draw: impl FnOnce(&Picture) -> Drawn) -> String {
     let mut svg = String::new();
     let picture = SVGBackend::with_string(&mut svg, (WIDTH, height as u32)).into_drawing_area();
-    let drawn = picture.fill(&WHITE).map_err(Into::into).and_then(|()| draw(&picture));
+    let drawn = picture.fill(&PAPER).map_err(Into::into).and_then(|()| draw(&picture));
     // A string takes all that is written to it, and no axis is empty.
     drawn.and_then(|()| Ok(picture.present()?)).expect("a picture is drawn");
     drop(picture);
@@ -253,45 +263,65 @@ fn finish(mut mesh: MeshStyle<'_, '_, RangedCoordf64, RangedCoordf64, SVGBackend
     Ok(mesh.draw()?)
 }
 
-/// A line for each series, with its mark.
+/// Lines of a legend in two columns.
+const fn rows(names: usize) -> i32 {
+    names.div_ceil(2) as i32
+}
+
+/// An entry for each series, with its mark.
 fn entries(legend: &Picture, names: &[&str], stroke: bool) -> Drawn {
-    let left = LEFT as i32 + 6;
     for (series, name) in names.iter().enumerate() {
-        let y = LINE * series as i32 + LINE / 2;
-        if stroke {
-            let ends = [(left, y), (left + 28, y)];
-            legend.draw(&PathElement::new(ends, colour(series).stroke_width(2)))?;
+        let (column, row) = (series as i32 / rows(names.len()), series as i32 % rows(names.len()));
+        let left = 14 + column * (WIDTH as i32 / 2);
+        let y = LINE * row + LINE / 2;
+        let look = Look::of(name);
+        let ends = [(left, y), (left + 28, y)];
+        let style = look.colour.stroke_width(2);
+        match (stroke, look.dashed) {
+            (true, true) => {
+                legend.draw(&DashedPathElement::new(ends, DASH, GAP, style))?;
+            }
+            (true, false) => legend.draw(&PathElement::new(ends, style))?,
+            (false, _) => {}
         }
-        mark(legend, (left + 14, y), series)?;
+        match stroke {
+            true => mark(legend, (left + 14, y), look)?,
+            false => {
+                let filled = look.colour.mix(if look.dashed { 0.55 } else { 1.0 }).filled();
+                legend.draw(&Rectangle::new([(left + 8, y - 6), (left + 22, y + 6)], filled))?;
+            }
+        }
         legend.draw_text(name, &text(HPos::Left), (left + 36, y))?;
     }
     Ok(())
 }
 
-/// A mark of a series: a disc, a square or a triangle.
+/// The mark of a line at a place.
 fn mark<C: plotters::coord::CoordTranslate>(
     area: &DrawingArea<SVGBackend, C>,
     at: C::From,
-    series: usize,
+    look: Look,
 ) -> Drawn
 where
     C::From: Clone + 'static,
 {
-    let style = colour(series).filled();
-    Ok(match series % 3 {
-        0 => area.draw(&Circle::new(at, 4, style)),
-        1 => area.draw(&(EmptyElement::at(at) + Rectangle::new([(-3, -3), (4, 4)], style))),
-        _ => area.draw(&TriangleMarker::new(at, 5, style)),
+    let style = look.colour.filled();
+    Ok(match look.mark {
+        Mark::Disc => area.draw(&Circle::new(at, 4, style)),
+        Mark::Square => {
+            area.draw(&(EmptyElement::at(at) + Rectangle::new([(-3, -3), (4, 4)], style)))
+        }
+        Mark::Triangle => area.draw(&TriangleMarker::new(at, 5, style)),
+        Mark::Ring => {
+            area.draw(&Circle::new(at.clone(), 4, PAPER.filled()))?;
+            area.draw(&Circle::new(at, 4, look.colour.stroke_width(2)))
+        }
     }?)
 }
 
 /// Beside a place, at the height of its middle.
 fn text(side: HPos) -> TextStyle<'static> {
     (FONT, FONT_SIZE).into_text_style(&(0, 0)).pos(Pos::new(side, VPos::Center))
-}
-
-const fn colour(series: usize) -> RGBColor {
-    COLOURS[series % COLOURS.len()]
 }
 
 /// A tick as people write it.
@@ -367,6 +397,16 @@ mod tests {
             let point = |(n, p): (usize, &Point)| Point { x: n as f64, ..*p };
             self.points.iter().take(count).enumerate().map(point).collect()
         }
+    }
+
+    #[test]
+    fn an_axis_is_logarithmic_where_values_differ_by_tens() {
+        let base = |values: &[f64]| Axis::fitting(values.iter().copied()).base;
+        assert_eq!(base(&[1.0, 9.0]), None);
+        assert_eq!(base(&[0.5, 9.0]), Some(2.0));
+        assert_eq!(base(&[0.5, 900.0]), Some(10.0));
+        assert_eq!(base(&[0.0, 9.0]), None);
+        assert_eq!(base(&[0.0]), None);
     }
 
     #[test]

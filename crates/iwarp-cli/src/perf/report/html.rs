@@ -7,20 +7,12 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::charts::{Across, Estimate, Point, Series, bars, lines, ratios};
-use super::table;
-use super::{CaseReport, Report, SubjectReport};
+use super::overview::{self, Entry, Overview, Verdict};
+use super::table::{self, Sheet};
+use super::{CaseReport, Report, SubjectReport, look};
+use crate::page::{begin, end, escape};
 use crate::perf::plan::Measure;
 use crate::size;
-
-const STYLE: &str = "\
-body{font:15px/1.45 Helvetica,Arial,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em;\
-color:#111;background:#fff}\
-h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}\
-table{border-collapse:collapse;font-variant-numeric:tabular-nums}\
-th,td{padding:.2em .7em;text-align:right;border-bottom:1px solid #ddd}\
-th:first-child,td:first-child{text-align:left}\
-figure{display:inline-block;margin:1em 1em 1em 0}\
-pre{overflow:auto;max-height:30em;background:#f6f6f6;padding:1em}";
 
 /// A picture, and what its file is called.
 pub(crate) struct Picture {
@@ -41,14 +33,15 @@ impl Picture {
     }
 }
 
-/// Writes the page.
-pub(crate) fn write(report: &Report, file: &Path) -> Result<()> {
-    fs::write(file, page(report)?).with_context(|| format!("cannot write {}", file.display()))
+/// Makes a directory for pictures, which need not exist.
+pub(crate) fn make_directory(dir: &Path) -> Result<()> {
+    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    rustix::fs::access(dir, rustix::fs::Access::WRITE_OK)
+        .with_context(|| format!("cannot write into {}", dir.display()))
 }
 
-/// Writes the pictures, each to a file of its own, into a directory that need not exist.
+/// Writes the pictures, each to a file of its own, into a directory.
 pub(crate) fn write_pictures(report: &Report, dir: &Path) -> Result<()> {
-    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     for picture in pictures(report) {
         let file = dir.join(format!("{}.svg", picture.name));
         fs::write(&file, picture.svg)
@@ -57,47 +50,95 @@ pub(crate) fn write_pictures(report: &Report, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-fn page(report: &Report) -> Result<String> {
-    let mut page = String::new();
-    let title = "iwarp perf: RDMA over TCP beside raw TCP";
-    write!(
-        page,
-        "<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'><title>{title}</title>\
-         <style>{STYLE}</style></head>\n<body><h1>{title}</h1>\n"
-    )?;
+/// The page.
+pub(crate) fn page(report: &Report) -> Result<String> {
+    let style = [include_str!("page.css"), &look::style()].concat();
+    let mut page = begin("iwarp perf: RDMA over TCP beside raw TCP", &style);
+    if let Some(warning) = &report.warning {
+        writeln!(page, "<p class=\"warning\">{}</p>", escape(warning))?;
+    }
+    if let Some(sentence) = overview::sentence(report) {
+        writeln!(page, "<p class=\"sentence\">{}</p>", escape(&sentence))?;
+    }
+    if let Some(overview) = Overview::of(report) {
+        page.push_str(&ratios_to_tcp(&overview)?);
+    }
+    page.push_str("<div class=\"dim\">\n");
     for line in table::circumstances(&report.run) {
         writeln!(page, "<p>{}</p>", escape(&line))?;
     }
-    writeln!(page, "<p><code>{}</code></p>", escape(&report.run.command.join(" ")))?;
-    for picture in pictures(report) {
-        writeln!(page, "<figure id='{}'>{}</figure>", escape(&picture.name), picture.svg)?;
+    writeln!(page, "<p><code>{}</code></p>\n</div>", escape(&report.run.command.join(" ")))?;
+    let pictures = pictures(report);
+    if !pictures.is_empty() {
+        page.push_str("<h2>Pictures</h2>\n");
+        page.push_str("<p class=\"dim\">A colour is an operation, a dashed line has CRC.</p>\n");
+        page.push_str("<div class=\"pictures\">\n");
+        for picture in pictures {
+            let (name, svg) = (escape(&picture.name), picture.svg);
+            writeln!(page, "<figure id=\"{name}\">{svg}</figure>")?;
+        }
+        page.push_str("</div>\n");
     }
     for sheet in table::sheets(report) {
-        writeln!(page, "<h2>{}</h2>\n<table><tr>", escape(&sheet.headline))?;
-        for cell in &sheet.header {
-            write!(page, "<th>{}</th>", escape(cell))?;
-        }
-        page.push_str("</tr>\n");
-        for row in &sheet.rows {
-            page.push_str("<tr>");
-            for cell in row {
-                write!(page, "<td>{}</td>", escape(cell))?;
-            }
-            page.push_str("</tr>\n");
-        }
-        page.push_str("</table>\n");
+        page.push_str(&html_table(&sheet)?);
     }
     let json = escape(&serde_json::to_string_pretty(report)?);
-    writeln!(
-        page,
-        "<h2>Everything, as JSON</h2><details><pre>{json}</pre></details></body></html>"
-    )?;
+    let summary = "<summary>Everything that was measured, round by round</summary>";
+    writeln!(page, "<h2>JSON</h2><details>{summary}<pre>{json}</pre></details>")?;
+    page.push_str(&end(""));
     Ok(page)
 }
 
-/// A text as it stands in HTML.
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+/// The table on top.
+fn ratios_to_tcp(overview: &Overview) -> Result<String> {
+    let mut html =
+        "<div class=\"scroll\"><table class=\"overview\"><thead><tr><th>times raw TCP</th>"
+            .to_owned();
+    for operation in &overview.operations {
+        write!(html, "<th>{}</th>", escape(operation))?;
+    }
+    html.push_str("</tr></thead>\n<tbody>\n");
+    for row in &overview.rows {
+        write!(html, "<tr><td>{}</td>", escape(&row.name))?;
+        for cell in &row.cells {
+            html.push_str("<td>");
+            for Entry { crc, ratio, verdict } in cell {
+                let class = match verdict {
+                    Verdict::Better => "better",
+                    Verdict::Worse => "worse",
+                    Verdict::Open => "open",
+                };
+                let label = if *crc { "<small>CRC</small> " } else { "" };
+                write!(html, "<span>{label}<b class=\"{class}\">{ratio:.2}</b></span> ")?;
+            }
+            html.push_str("</td>");
+        }
+        html.push_str("</tr>\n");
+    }
+    html.push_str(
+        "</tbody></table></div>\n<p class=\"dim\">Ratios of medians: <b class=\"better\">better</b> \
+         or <b class=\"worse\">worse</b> than raw TCP, or <b class=\"open\">either</b>, as their 95 % \
+         intervals say.</p>\n",
+    );
+    Ok(html)
+}
+
+fn html_table(sheet: &Sheet) -> Result<String> {
+    let mut html = format!("<h2>{}</h2>\n", escape(&sheet.headline));
+    html.push_str("<div class=\"scroll\"><table><thead><tr>");
+    for cell in &sheet.header {
+        write!(html, "<th>{}</th>", escape(cell))?;
+    }
+    html.push_str("</tr></thead>\n<tbody>\n");
+    for row in &sheet.rows {
+        html.push_str("<tr>");
+        for cell in row {
+            write!(html, "<td>{}</td>", escape(cell))?;
+        }
+        html.push_str("</tr>\n");
+    }
+    html.push_str("</tbody></table></div>\n");
+    Ok(html)
 }
 
 /// All pictures of a run.

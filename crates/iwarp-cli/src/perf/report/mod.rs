@@ -3,6 +3,8 @@
 mod charts;
 pub(super) mod compare;
 pub(super) mod html;
+mod look;
+mod overview;
 pub(super) mod table;
 
 use serde::Serialize;
@@ -24,6 +26,8 @@ pub(super) struct Report {
     /// Version of this format.
     pub(super) format: u32,
     pub(super) run: About,
+    /// Why the values may not mean much.
+    pub(super) warning: Option<String>,
     pub(super) cases: Vec<CaseReport>,
     /// The cost of idle connections.
     pub(super) idle: Vec<IdleReport>,
@@ -65,6 +69,8 @@ pub(super) struct About {
     pub(super) congestion: Option<[String; 2]>,
     /// The other options of all sockets.
     pub(super) sockets: &'static str,
+    /// Threads that ran or wanted to, on average in the minute before.
+    pub(super) load: f64,
 }
 
 #[derive(Serialize, Debug)]
@@ -139,7 +145,13 @@ pub(super) struct Percentiles {
 impl Report {
     /// Of nothing as yet.
     pub(super) fn new(run: About) -> Self {
-        Self { format: FORMAT, run, cases: Vec::new(), idle: Vec::new(), paper: None }
+        let (cases, idle) = (Vec::new(), Vec::new());
+        Self { format: FORMAT, run, warning: None, cases, idle, paper: None }
+    }
+
+    /// All is measured: from now on it knows whether that can be trusted.
+    pub(super) fn conclude(&mut self) {
+        self.warning = overview::warning(self);
     }
 
     /// Tables beside those of the cases.
@@ -250,5 +262,77 @@ impl Percentiles {
             p999: at(0.999),
             max: at(1.0),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{About, CaseReport, Cost, Report, SubjectReport, Versus};
+    use crate::perf::plan::Measure;
+    use crate::perf::stats::{Ratio, Summary};
+    use crate::perf::task::{Places, Transport, Wait};
+
+    /// Bandwidth of lines with these ratios to the first, whose intervals reach so far around them.
+    pub(super) fn report(lines: &[(&str, f64)], around: f64) -> Report {
+        let subjects = lines.iter().enumerate().map(|(place, &(name, value))| {
+            let (q1, q3) = (value, value);
+            let [low, high] = [1.0 - around, 1.0 + around].map(|part| value * part);
+            let ratio = Ratio { medians: value, q1, q3, low, high };
+            let cost = Cost {
+                seconds_per_gib: 0.1,
+                us_per_message: 1.0,
+                system_part: 0.5,
+                cpus: 1.0,
+                switches_per_message: 0.0,
+            };
+            SubjectReport {
+                name: name.to_owned(),
+                transport: match place {
+                    0 => Transport::Tcp,
+                    _ => Transport::Iwarp { crc: name.contains("CRC"), markers: false },
+                },
+                wait: Wait::Poll,
+                server_wait: Wait::Poll,
+                messages: 1,
+                summary: Summary { median: value * 1e9, q1, q3 },
+                versus: (place > 0).then(|| Versus {
+                    name: lines[0].0.to_owned(),
+                    ratio,
+                    p50: None,
+                }),
+                also_versus: Vec::new(),
+                client_cpu: cost,
+                server_cpu: cost,
+                percentiles: None,
+                values: vec![value],
+            }
+        });
+        let case = CaseReport {
+            title: None,
+            measure: Measure::Bandwidth,
+            unit: "octets/s",
+            size: 4096,
+            depth: 16,
+            list: 1,
+            connections: 1,
+            subjects: subjects.collect(),
+        };
+        let mut report = Report::new(About {
+            version: "0",
+            command: vec!["iwarp".to_owned(), "perf".to_owned()],
+            unix_time: 0,
+            processor: "a processor".to_owned(),
+            kernel: "6".to_owned(),
+            cpus: vec![0, 1],
+            places: Places::default(),
+            server: "process 7".to_owned(),
+            rounds: 1,
+            round_seconds: 0.05,
+            congestion: None,
+            sockets: "as they are",
+            load: 0.1,
+        });
+        report.cases.push(case);
+        report
     }
 }

@@ -2,13 +2,17 @@
 
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
+use console::{Term, measure_text_width};
 
 use super::compare::Earlier;
-use super::{About, CaseReport, Report, SubjectReport};
+use super::{About, CaseReport, Report, SubjectReport, overview};
 use crate::lines;
 use crate::perf::plan::Measure;
 use crate::perf::task::Places;
 use crate::size;
+
+/// Columns between those of a table on a terminal.
+const GAP: usize = 2;
 
 /// A table whose first column holds names.
 pub(crate) struct Sheet {
@@ -23,7 +27,14 @@ pub(crate) fn finish(report: &Report, earlier: Option<&Earlier>) -> Result<()> {
     for sheet in report.more_sheets().iter().chain(&compared) {
         sheet.print()?;
     }
-    out(&format!("\n{}\n", circumstances(&report.run).join("\n")))
+    let mut text = format!("\n{}\n", circumstances(&report.run).join("\n"));
+    if let Some(sentence) = overview::sentence(report) {
+        text.push_str(&format!("\n{}\n", console::style(sentence).bold()));
+    }
+    if let Some(warning) = &report.warning {
+        text.push_str(&format!("\n{} {warning}\n", console::style("warning:").yellow().bold()));
+    }
+    out(&text)
 }
 
 /// All tables of a run.
@@ -39,22 +50,56 @@ pub(crate) fn out(text: &str) -> Result<()> {
 
 impl Sheet {
     pub(crate) fn print(&self) -> Result<()> {
+        let mut text = format!("\n{}\n", console::style(&self.headline).bold());
+        let width = Term::stdout().size_checked().map(|(_, columns)| usize::from(columns));
+        for columns in self.blocks(width.unwrap_or(usize::MAX)) {
+            for line in self.block(&columns).lines() {
+                text.push(' ');
+                text.push_str(line.trim_end());
+                text.push('\n');
+            }
+        }
+        out(&text)
+    }
+
+    /// The columns of each table beneath the other, so that none is wider than `width` if that can
+    /// be. Names begin each of them.
+    fn blocks(&self, width: usize) -> Vec<Vec<usize>> {
+        let cell_width = |cell: &String| measure_text_width(cell);
+        let widths: Vec<usize> = (0..self.header.len())
+            .map(|column| {
+                let cells = self.rows.iter().filter_map(|row| row.get(column));
+                let cells = cells.chain(&self.header[column..=column]);
+                cells.map(cell_width).max().unwrap_or(0) + GAP
+            })
+            .collect();
+        let (mut blocks, mut used) = (vec![vec![0]], 0);
+        for (column, wide) in widths.iter().enumerate().skip(1) {
+            let names = 1 + widths[0];
+            if blocks.last().is_some_and(|block| block.len() > 1) && names + used + wide > width {
+                blocks.push(vec![0]);
+                used = 0;
+            }
+            used += wide;
+            blocks.last_mut().expect("there is one").push(column);
+        }
+        blocks
+    }
+
+    fn block(&self, columns: &[usize]) -> Table {
+        let chosen = |cells: &[String]| -> Vec<String> {
+            columns.iter().map(|&column| cells.get(column).cloned().unwrap_or_default()).collect()
+        };
         let mut table = Table::new();
         table.load_preset(presets::NOTHING);
-        table.set_header(&self.header);
+        table.set_header(chosen(&self.header));
         for row in &self.rows {
-            table.add_row(row);
+            table.add_row(chosen(row));
         }
         for column in table.column_iter_mut().skip(1) {
             column.set_cell_alignment(CellAlignment::Right);
         }
-        let mut text = format!("\n{}\n", console::style(&self.headline).bold());
-        for line in table.lines() {
-            text.push(' ');
-            text.push_str(line.trim_end());
-            text.push('\n');
-        }
-        out(&text)
+        table
     }
 }
 
@@ -196,5 +241,31 @@ pub(crate) fn time(seconds: f64) -> String {
         s if s < 1e-3 => format!("{:.0} µs", s * 1e6),
         s if s < 1.0 => format!("{:.2} ms", s * 1e3),
         s => format!("{s:.2} s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Sheet;
+
+    #[test]
+    fn tables_are_broken_where_they_are_too_wide() {
+        let cells = |cells: &[&str]| cells.iter().map(|&cell| cell.to_owned()).collect::<Vec<_>>();
+        let sheet = Sheet {
+            headline: String::new(),
+            header: cells(&["", "median", "x TCP", "95 %"]),
+            rows: vec![cells(&["Write, CRC", "1.00 GB/s", "1.10", "1.05-1.15"])],
+        };
+        assert_eq!(sheet.blocks(usize::MAX), [[0, 1, 2, 3]]);
+        assert_eq!(sheet.blocks(40), [vec![0, 1, 2], vec![0, 3]]);
+        // However narrow: a column each.
+        assert_eq!(sheet.blocks(1), [[0, 1], [0, 2], [0, 3]]);
+        for width in [30, 40, 50] {
+            for block in sheet.blocks(width) {
+                let lines: Vec<String> = sheet.block(&block).lines().collect();
+                let widest = lines.iter().map(|line| 1 + line.trim_end().chars().count()).max();
+                assert!(widest <= Some(width), "{widest:?} of {width}: {lines:?}");
+            }
+        }
     }
 }
