@@ -14,10 +14,10 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use super::look::{GREY, GRID, Look, Mark, PAPER};
 
 const FONT: &str = "Helvetica, Arial, sans-serif";
-const FONT_SIZE: i32 = 13;
+const FONT_SIZE: i32 = 14;
 
 const WIDTH: u32 = 540;
-const LINE: i32 = 20;
+const LINE: i32 = 22;
 /// Room for the names of ticks to the left, unless they are words.
 const LEFT: u32 = 56;
 

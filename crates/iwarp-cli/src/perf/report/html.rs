@@ -145,10 +145,9 @@ fn html_table(sheet: &Sheet) -> Result<String> {
 fn pictures(report: &Report) -> Vec<Picture> {
     let mut pictures = report.pictures();
     pictures.extend(over_sizes(&report.cases));
-    for case in &report.cases {
-        pictures.extend(beside(case));
-        pictures.extend(percentiles(case));
-    }
+    // Those of a kind beside each other.
+    pictures.extend(report.cases.iter().filter_map(beside));
+    pictures.extend(report.cases.iter().filter_map(percentiles));
     pictures
 }
 

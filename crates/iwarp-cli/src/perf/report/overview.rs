@@ -80,11 +80,17 @@ impl Overview {
                 operations.push(operation.to_owned());
             }
         }
-        let rows = report.cases.iter().filter(|case| case.title.is_none()).map(|case| Row {
-            name: name(case),
-            cells: operations.iter().map(|operation| entries(case, operation)).collect(),
-        });
-        let rows: Vec<Row> = rows.filter(|row| row.cells.iter().any(|c| !c.is_empty())).collect();
+        let mut rows: Vec<Row> = Vec::new();
+        for case in report.cases.iter().filter(|case| case.title.is_none()) {
+            let cells: Vec<_> = operations.iter().map(|name| entries(case, name)).collect();
+            let name = name(case);
+            match rows.iter_mut().find(|row| row.name == name) {
+                // Reads are measured in a case of their own.
+                Some(row) => row.cells.iter_mut().zip(cells).for_each(|(all, own)| all.extend(own)),
+                None => rows.push(Row { name, cells }),
+            }
+        }
+        rows.retain(|row| row.cells.iter().any(|cell| !cell.is_empty()));
         (!rows.is_empty()).then_some(Self { operations, rows })
     }
 }
