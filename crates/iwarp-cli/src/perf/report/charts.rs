@@ -326,8 +326,13 @@ fn text(side: HPos) -> TextStyle<'static> {
 
 /// A tick as people write it.
 fn number(value: f64) -> String {
+    let (value, unit) = match value {
+        value if value >= 1e6 => (value / 1e6, "M"),
+        value if value >= 1e4 => (value / 1e3, "K"),
+        value => (value, ""),
+    };
     let text = format!("{value:.4}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    format!("{}{unit}", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
 /// Octets, as a tick says them.
@@ -413,6 +418,7 @@ mod tests {
     fn ticks_are_written_short() {
         assert_eq!(number(2.50), "2.5");
         assert_eq!(number(10.0), "10");
+        assert_eq!([1e3, 1e4, 1e6].map(number), ["1000", "10K", "1M"]);
         assert_eq!(short(65_536.0), "64K");
     }
 }
