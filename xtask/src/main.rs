@@ -1,6 +1,7 @@
 //! The chores of the project: `cargo xtask <command>`.
 
 mod conformance;
+mod deadline;
 mod dist;
 mod fuzz;
 mod instructions;

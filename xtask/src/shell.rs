@@ -12,6 +12,8 @@ use std::thread;
 use anstream::adapter::strip_str;
 use anyhow::{Context, Result, bail};
 
+use crate::deadline::{Deadline, LONGEST};
+
 /// The root of the workspace: of the one that `cargo xtask` was called in, should several share a
 /// target directory.
 pub(crate) fn root() -> PathBuf {
@@ -174,7 +176,8 @@ fn count_before(text: &str, word: &str) -> u64 {
     digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
-/// Runs a command that runs tests, shows its output as it comes and counts the tests.
+/// Runs a command that runs tests, shows its output as it comes and counts the tests. What does
+/// not end in [`LONGEST`] is killed, with a report.
 pub(crate) fn run_counted(command: &mut Command) -> Result<Tally> {
     announce(command);
     let mut child = command
@@ -183,6 +186,7 @@ pub(crate) fn run_counted(command: &mut Command) -> Result<Tally> {
         .stderr(Stdio::piped())
         .spawn()
         .with_context(|| format!("cannot start {}", shown(command)))?;
+    let deadline = Deadline::of(child.id(), LONGEST);
     let tally = Arc::new(Mutex::new(Tally::default()));
     let errors = child.stderr.take().expect("piped");
     let echo = thread::spawn({
@@ -192,6 +196,7 @@ pub(crate) fn run_counted(command: &mut Command) -> Result<Tally> {
     pass_on(child.stdout.take().expect("piped"), &tally, std::io::stdout());
     echo.join().expect("the copying thread does not panic");
     let status = child.wait()?;
+    drop(deadline);
     let tally = *tally.lock().expect("not poisoned");
     if !status.success() {
         bail!("{} failed: {status}", brief(command));

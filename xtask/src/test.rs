@@ -47,8 +47,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         packages::ensure(&names)?;
     }
     let mut lines = Vec::new();
+    let start = Instant::now();
     for step in &chosen {
-        let line = run_step(step, &args.settings);
+        let line = run_step(step, &args.settings, start);
         let failed = matches!(line.outcome, Outcome::Failed(_));
         lines.push(line);
         if failed {
@@ -73,9 +74,11 @@ fn choose(args: &Args) -> Result<Vec<&'static Step>> {
     Ok(steps::ALL.iter().filter(wanted).collect())
 }
 
-fn run_step(step: &Step, settings: &steps::Settings) -> Line {
-    println!("\n──── {}: {}", step.name, step.about);
+fn run_step(step: &Step, settings: &steps::Settings, first: Instant) -> Line {
     let start = Instant::now();
+    // Output that ends too early tells by this which steps were slow.
+    let since = (start - first).as_secs();
+    println!("\n──── {}: {} (after {since} s)", step.name, step.about);
     let outcome = match (step.absent)() {
         Some(what) => Outcome::Absent(what),
         None => match (step.run)(settings) {
