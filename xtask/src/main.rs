@@ -46,7 +46,7 @@ enum Command {
     Mutants(mutants::Args),
     /// Count the instructions of the inner loops and compare with the table
     Instructions(instructions::Args),
-    /// Make a tarball and a Debian package for users, and try them
+    /// Make a tarball, a Debian package and an RPM package for users, and try them
     Dist(dist::Args),
     /// Run real RDMA programs on the drop-in libraries and write docs/programs.md
     Programs(programs::Args),

@@ -44,6 +44,9 @@ pub(crate) const TOOLS: &[Tool] = &[
     },
     Tool { program: "qemu-s390x-static", package: "qemu-user-static", steps: &["endian"] },
     Tool { program: "valgrind", package: "valgrind", steps: &["recipe", "instructions"] },
+    Tool { program: "rpm", package: "rpm", steps: &["dist"] },
+    Tool { program: "rpm2cpio", package: "rpm2cpio", steps: &["dist"] },
+    Tool { program: "cpio", package: "cpio", steps: &["dist"] },
     Tool {
         program: "setpriv",
         package: "util-linux",

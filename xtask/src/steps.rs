@@ -130,7 +130,7 @@ pub(crate) const ALL: &[Step] = &[
     },
     Step {
         name: "dist",
-        about: "the tarball and the Debian package, tried after unpacking",
+        about: "the tarball, the Debian package and the RPM package, tried after unpacking",
         absent: || absent_file(path("crates/iwarp-capi")),
         run: |_| dist::make(&shell::target_dir().join("dist-made")).map(Outcome::Passed),
     },

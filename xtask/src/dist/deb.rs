@@ -17,7 +17,7 @@ iwarp: shared-library-lacks-prerequisites [usr/lib/iwarp/libiwarp-audit.so]
 ";
 
 /// Who answers for the package: Debian's own variables say it (debchange(1)).
-fn maintainer() -> String {
+pub(super) fn maintainer() -> String {
     let or = |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
     let name = or("DEBFULLNAME", "The iwarp developers");
     format!("{name} <{}>", or("DEBEMAIL", "iwarp@lists.example.org"))
@@ -182,7 +182,7 @@ fn copyright(year: &str) -> Result<String> {
 }
 
 /// The newest version of glibc that one of the files asks for.
-fn glibc(usr: &Path) -> Result<String> {
+pub(super) fn glibc(usr: &Path) -> Result<String> {
     let mut readelf = shell::program("readelf");
     readelf.args(["--version-info", "--wide"]).arg(usr.join("bin/iwarp"));
     for name in ["libibverbs.so.1", "librdmacm.so.1", "libiwarp-preload.so", "libiwarp-audit.so"] {

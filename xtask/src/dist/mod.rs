@@ -4,6 +4,7 @@ mod date;
 mod deb;
 mod layout;
 mod licences;
+mod rpm;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,12 +22,12 @@ pub(crate) struct Args {
     to: PathBuf,
 }
 
-/// Makes the tarball and the Debian package, and tries both.
+/// Makes the tarball, the Debian package and the RPM package, and tries them.
 pub(crate) fn run(args: &Args) -> Result<()> {
     make(&shell::root().join(&args.to)).map(|_| ())
 }
 
-/// Makes both in `directory`, tries them, and says what was made.
+/// Makes them in `directory`, tries them, and says what was made.
 pub(crate) fn make(directory: &Path) -> Result<String> {
     fs::create_dir_all(directory).with_context(|| format!("{}", directory.display()))?;
     let work = shell::target_dir().join("dist");
@@ -49,9 +50,14 @@ pub(crate) fn make(directory: &Path) -> Result<String> {
     shell::run(shell::program("dpkg-deb").arg("--extract").arg(&package).arg(&installed))?;
     attempt(&installed.join("usr/bin/iwarp"))?;
 
+    let rpm = rpm::pack(&prefix, directory, epoch)?;
+    let unpacked = work.join("unpacked-rpm");
+    rpm::unpack(&rpm, &unpacked)?;
+    attempt(&unpacked.join("usr/bin/iwarp"))?;
+
     let mut made = Vec::new();
     let symbols = deb::pack_symbols(&prefix, &work, directory, epoch)?;
-    for file in [tarball, package, symbols] {
+    for file in [tarball, package, symbols, rpm] {
         let size = fs::metadata(&file)?.len() as f64 / 1e6;
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         made.push(format!("{name} ({size:.1} MB)"));
