@@ -1,5 +1,6 @@
 //! Packets on their way out, as a datagram port takes them.
 
+use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -8,7 +9,7 @@ use iwarp_types::Digest;
 use super::icrc::{self, Identification};
 use super::opcode::CNP;
 use super::packet::CNP_LEN;
-use super::{BTH_LEN, Bth, Header, ICRC_LEN, Path, Pkey, Psn, padding};
+use super::{BTH_LEN, Bth, Header, ICRC_LEN, Mtu, Path, Pkey, Psn, padding};
 
 /// What the port does to the identification of IPv4 packets that the kernel cuts from one send
 /// (`UDP_SEGMENT`). Sent from an unconnected socket without fragmentation, the first has 0.
@@ -50,6 +51,7 @@ pub struct Burst {
     /// What its packets weigh, and what they may weigh: see [`Self::limit`].
     weight: usize,
     most: usize,
+    most_trains: usize,
 }
 
 impl Burst {
@@ -61,10 +63,21 @@ impl Burst {
     /// Octets of one train: what fits an IPv4 packet.
     const MAX_OCTETS: usize = icrc::MAX_LEN;
 
+    /// Octets of a packet at most.
+    const LONGEST: usize = Header::MAX_LEN + Mtu::Mtu4096.octets() + ICRC_LEN;
+
     /// An empty burst that takes packets while it has fewer octets than `budget`.
     pub const fn new(numbering: Numbering, budget: usize) -> Self {
-        let (weight, most) = (0, usize::MAX);
-        Self { numbering, octets: Vec::new(), used: 0, trains: Vec::new(), budget, weight, most }
+        Self {
+            numbering,
+            octets: Vec::new(),
+            used: 0,
+            trains: Vec::new(),
+            budget,
+            weight: 0,
+            most: usize::MAX,
+            most_trains: usize::MAX,
+        }
     }
 
     /// What its packets weigh: their octets, and [`Self::OVERHEAD`] each.
@@ -88,12 +101,35 @@ impl Burst {
 
     /// Whether it takes no more.
     pub const fn is_full(&self) -> bool {
-        self.used >= self.budget || self.weight >= self.most
+        self.used >= self.budget
+            || self.weight >= self.most
+            || self.trains.len() >= self.most_trains
     }
 
     /// Whether nothing is in it.
     pub const fn is_empty(&self) -> bool {
         self.trains.is_empty()
+    }
+
+    /// Has storage for all that it takes, so that it never grows: a burst that cannot grow is full
+    /// at so many trains, too.
+    ///
+    /// # Errors
+    ///
+    /// Where there is no memory; then it grows as before.
+    pub fn reserve(&mut self, trains: usize) -> Result<(), TryReserveError> {
+        debug_assert!(self.is_empty());
+        let octets = self.budget.saturating_add(Self::LONGEST);
+        self.octets.try_reserve_exact(octets.saturating_sub(self.octets.len()))?;
+        self.trains.try_reserve_exact(trains)?;
+        self.most_trains = trains;
+        Ok(())
+    }
+
+    /// Changes what its ICRCs take the port to do to identifications, while it is empty.
+    pub fn set_numbering(&mut self, numbering: Numbering) {
+        debug_assert!(self.is_empty());
+        self.numbering = numbering;
     }
 
     /// Forgets what is in it, and keeps its storage.
@@ -265,6 +301,23 @@ mod tests {
         assert!(!burst.is_full());
         burst.clear();
         assert_eq!(burst.weight(), 0);
+    }
+
+    #[test]
+    fn it_never_grows_beyond_what_was_reserved() {
+        let mut burst = Burst::new(Numbering::Counted, 100_000);
+        burst.reserve(50).unwrap();
+        let storage = |burst: &Burst| (burst.octets.capacity(), burst.trains.capacity());
+        let reserved = storage(&burst);
+        for (payload, different) in [(8, true), (4096, false), (4096, true)] {
+            let mut source_port = 0;
+            while !burst.is_full() {
+                source_port += u16::from(different);
+                push(&mut burst, &Path { source_port, ..path() }, payload);
+            }
+            assert_eq!(storage(&burst), reserved);
+            burst.clear();
+        }
     }
 
     #[test]

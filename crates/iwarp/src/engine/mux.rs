@@ -182,7 +182,7 @@ impl Mux {
         Ok(Arc::new(Self {
             gsi: Arc::new(Gsi::new(share)?),
             waker: LinkWaker::of_datagrams(&*port),
-            tx: Token::new(Tx::new(&*port)),
+            tx: Token::new(Tx::new(&*port)?),
             clock,
             counted: Counted::open(),
             port,

@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use iwarp_mem::OutOfMemory;
 use iwarp_roce::wire::{Burst, Counters, Path};
 use iwarp_types::{QpType, Time};
 
@@ -23,6 +24,9 @@ use crate::report;
 
 /// Octets that are built in one go.
 const BUDGET: usize = 256 * 1024;
+
+/// Trains that are built in one go, and turns of queue pairs that build them.
+const TRAINS: usize = 1024;
 
 /// What the system's receive buffer holds unless somebody has changed that (`net.core.rmem_default`).
 const BUFFER: usize = 212_992;
@@ -52,15 +56,19 @@ pub(super) struct Tx {
 }
 
 impl Tx {
-    pub(super) fn new(port: &dyn DatagramPort) -> Self {
-        Self {
-            outbox: Outbox::new(port, BUDGET),
+    pub(super) fn new(port: &dyn DatagramPort) -> Result<Self, OutOfMemory> {
+        let mut outbox = Outbox::new(port, BUDGET);
+        outbox.reserve(TRAINS)?;
+        let mut senders = Vec::new();
+        senders.try_reserve_exact(TRAINS).map_err(|_| OutOfMemory)?;
+        Ok(Self {
+            outbox,
             pace: Pace::for_buffer(RATE, BUFFER),
-            senders: Vec::new(),
+            senders,
             paced: VecDeque::new(),
             alarm: None,
             counted: (0, 0),
-        }
+        })
     }
 
     /// What happened since the last time.
@@ -165,7 +173,7 @@ impl Mux {
         self.gsi.transmit(burst, self.port.local_addr().port());
         // Those that waited have their turn before others.
         let mut before = paced.len();
-        while !burst.is_full() {
+        while !burst.is_full() && senders.len() < TRAINS {
             let endpoint = if before > 0 { paced.pop_front() } else { self.waiting.pop() };
             before = before.saturating_sub(1);
             let Some(endpoint) = endpoint else { break };

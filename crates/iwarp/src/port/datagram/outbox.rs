@@ -2,6 +2,7 @@
 
 use std::io;
 
+use iwarp_mem::OutOfMemory;
 use iwarp_roce::wire::Burst;
 
 use super::{DatagramPort, Place, Sent};
@@ -10,7 +11,6 @@ use super::{DatagramPort, Place, Sent};
 #[derive(Debug)]
 pub struct Outbox {
     burst: Burst,
-    budget: usize,
     place: Place,
     waiting: bool,
 }
@@ -19,7 +19,16 @@ impl Outbox {
     /// An empty one to that port, for bursts of `budget` octets, give or take a packet.
     pub fn new(port: &dyn DatagramPort, budget: usize) -> Self {
         let burst = Burst::new(port.numbering(), budget);
-        Self { burst, budget, place: Place::default(), waiting: false }
+        Self { burst, place: Place::default(), waiting: false }
+    }
+
+    /// Has storage for whole bursts of so many trains at most, so that none has to grow.
+    ///
+    /// # Errors
+    ///
+    /// Where there is no memory for them.
+    pub fn reserve(&mut self, trains: usize) -> Result<(), OutOfMemory> {
+        self.burst.reserve(trains).map_err(|_| OutOfMemory)
     }
 
     /// Where packets are put; `None` while the port is full and some wait for it.
@@ -28,7 +37,7 @@ impl Outbox {
             return None;
         }
         if self.burst.is_empty() && self.burst.numbering() != port.numbering() {
-            self.burst = Burst::new(port.numbering(), self.budget);
+            self.burst.set_numbering(port.numbering());
         }
         Some(&mut self.burst)
     }
