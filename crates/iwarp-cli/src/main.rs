@@ -6,6 +6,7 @@ mod lines;
 mod child;
 mod completions;
 mod demo;
+mod descriptors;
 mod devinfo;
 mod explain;
 mod manual;

@@ -9,7 +9,7 @@ use iwarp::verbs::Gid;
 use iwarp::{Device, Options};
 use serde_json::{Map, Value, json};
 
-use crate::run::raise_descriptor_limit;
+use crate::descriptors::raise_descriptor_limit;
 use fact::Fact;
 
 /// Show the RDMA device of this machine: what ibv_devinfo shows.
