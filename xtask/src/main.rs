@@ -1,5 +1,6 @@
 //! The chores of the project: `cargo xtask <command>`.
 
+mod ahead;
 mod conformance;
 mod deadline;
 mod dist;

@@ -88,6 +88,19 @@ pub(crate) fn program(name: impl AsRef<OsStr>) -> Command {
     command
 }
 
+/// The same command for times when nothing else wants a CPU.
+pub(crate) fn when_idle(command: &Command) -> Command {
+    let mut idle = program("chrt");
+    idle.args(["--idle", "0"]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => idle.env(name, value),
+            None => idle.env_remove(name),
+        };
+    }
+    idle
+}
+
 /// Whether a program of that name is on the path.
 pub(crate) fn exists(name: &str) -> bool {
     let paths = env::var_os("PATH").unwrap_or_default();

@@ -1,6 +1,7 @@
 //! The steps of `cargo xtask test`, in the order they run: what fails quickly comes first.
 
 use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::{Result, bail};
 
@@ -318,18 +319,32 @@ fn loom_tests() -> Vec<&'static str> {
 
 fn loom(_: &Settings) -> Result<Outcome> {
     let mut sum = Tally::default();
-    for name in loom_tests() {
-        let mut command = shell::cargo(["test", "--release", "--package", name]);
-        command.args(["--test", "loom"]).env("RUSTFLAGS", "--cfg loom");
-        command.env("CARGO_TARGET_DIR", shell::target_dir().join("loom"));
+    for mut command in loom_commands() {
         sum += shell::run_counted(&mut command)?;
     }
-    // The engine's own: its locks and atomics are exchanged by this name.
-    let mut engine = shell::cargo(["test", "--release", "--package", "iwarp", "--lib", "model"]);
-    engine.env("RUSTFLAGS", "--cfg model");
-    engine.env("CARGO_TARGET_DIR", shell::target_dir().join("loom"));
-    sum += shell::run_counted(&mut engine)?;
     counted(sum)
+}
+
+/// What builds the tests of the step `loom`.
+pub(crate) fn loom_builds() -> Result<Vec<Command>> {
+    let mut commands = loom_commands();
+    for command in &mut commands {
+        command.arg("--no-run");
+    }
+    Ok(commands)
+}
+
+fn loom_commands() -> Vec<Command> {
+    let command = |cfg: &str, targets: &[&str]| {
+        let mut command = shell::cargo(["test", "--release", "--package"]);
+        command.args(targets).env("RUSTFLAGS", format!("--cfg {cfg}"));
+        command.env("CARGO_TARGET_DIR", shell::target_dir().join("loom"));
+        command
+    };
+    let crates = loom_tests().into_iter().map(|name| command("loom", &[name, "--test", "loom"]));
+    // The engine's own: its locks and atomics are exchanged by this name.
+    let engine = command("model", &["iwarp", "--lib", "model"]);
+    crates.chain([engine]).collect()
 }
 
 fn miri(_: &Settings) -> Result<Outcome> {

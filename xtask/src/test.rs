@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
+use crate::ahead::{self, Ahead};
 use crate::packages;
 use crate::steps::{self, Outcome, Step};
 
@@ -48,7 +49,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let mut lines = Vec::new();
     let start = Instant::now();
+    let mut ahead = None;
     for step in &chosen {
+        if step.name == ahead::FROM {
+            let names: Vec<&str> = chosen.iter().map(|step| step.name).collect();
+            ahead = Some(Ahead::start(&names)?);
+        }
         let line = run_step(step, &args.settings, start);
         let failed = matches!(line.outcome, Outcome::Failed(_));
         lines.push(line);
@@ -56,6 +62,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             break;
         }
     }
+    drop(ahead);
     summarise(&chosen, &lines)
 }
 

@@ -52,62 +52,94 @@ pub(crate) fn run(sanitizer: Sanitizer) -> Result<Tally> {
         tsan::check(&build_dir(sanitizer), &suppressions_for("canary")?)?;
     }
     let mut sum = Tally::default();
-    for name in subjects() {
-        let runs = |part: &String| left_out::runs(sanitizer, name, part);
-        let mut targets = vec!["--lib".to_owned()];
-        for file in test_files(name, "tests")?.into_iter().filter(runs) {
-            targets.extend(["--test".to_owned(), file]);
-        }
-        sum += run_tests(sanitizer, name, &targets, &[])?;
-        let (due, others): (Vec<_>, Vec<_>) =
-            test_files(name, MODULES)?.into_iter().partition(runs);
-        if !due.is_empty() {
-            let others: Vec<_> = others.iter().map(|module| format!("{module}::")).collect();
-            sum += run_tests(sanitizer, name, &["--test".to_owned(), "it".to_owned()], &others)?;
-        }
+    for part in parts(sanitizer)? {
+        sum += shell::run_counted(&mut part.run(sanitizer)?)?;
     }
     Ok(sum)
+}
+
+/// The commands that build what [`run`] runs.
+pub(crate) fn builds(sanitizer: Sanitizer) -> Result<Vec<Command>> {
+    parts(sanitizer)?.iter().map(|part| part.build(sanitizer)).collect()
+}
+
+/// Tests of a package that are run in one go.
+struct Part {
+    package: &'static str,
+    /// Arguments of Cargo that choose binaries.
+    targets: Vec<String>,
+    /// Tests in whose names one of these occurs are left out.
+    skipped: Vec<String>,
+}
+
+fn parts(sanitizer: Sanitizer) -> Result<Vec<Part>> {
+    let mut parts = Vec::new();
+    for package in subjects() {
+        let runs = |part: &String| left_out::runs(sanitizer, package, part);
+        let mut targets = vec!["--lib".to_owned()];
+        for file in test_files(package, "tests")?.into_iter().filter(runs) {
+            targets.extend(["--test".to_owned(), file]);
+        }
+        parts.push(Part { package, targets, skipped: Vec::new() });
+        let (due, others): (Vec<_>, Vec<_>) =
+            test_files(package, MODULES)?.into_iter().partition(runs);
+        if !due.is_empty() {
+            let targets = vec!["--test".to_owned(), "it".to_owned()];
+            let skipped = others.iter().map(|module| format!("{module}::")).collect();
+            parts.push(Part { package, targets, skipped });
+        }
+    }
+    Ok(parts)
 }
 
 /// Where a package's tests are that share a binary, which is called `it`.
 const MODULES: &str = "tests/it";
 
-/// Runs `targets` of a package but for tests in whose names one of `skipped` occurs, and those that
-/// are left out anyway.
-fn run_tests(
-    sanitizer: Sanitizer,
-    package: &str,
-    targets: &[String],
-    skipped: &[String],
-) -> Result<Tally> {
-    let mut command = shell::cargo(["test", "--package", package, "--all-features"]);
-    command.args(targets);
-    if package == C_API {
-        for (variable, flags) in c::flags(sanitizer)? {
-            command.env(variable, flags);
+impl Part {
+    fn build(&self, sanitizer: Sanitizer) -> Result<Command> {
+        let mut command = self.command(sanitizer)?;
+        command.arg("--no-run");
+        Ok(command)
+    }
+
+    fn command(&self, sanitizer: Sanitizer) -> Result<Command> {
+        let mut command = shell::cargo(["test", "--package", self.package, "--all-features"]);
+        command.args(&self.targets);
+        build_environment(&mut command, sanitizer, &[])?;
+        Ok(command)
+    }
+
+    /// Tests that are left out anyway do not run either.
+    fn run(&self, sanitizer: Sanitizer) -> Result<Command> {
+        let mut command = self.command(sanitizer)?;
+        if self.package == C_API {
+            for (variable, flags) in c::flags(sanitizer)? {
+                command.env(variable, flags);
+            }
         }
-    }
-    build_environment(&mut command, sanitizer, &[])?;
-    command.arg("--");
-    for test in left_out::skipped(sanitizer) {
-        command.args(["--skip", test]);
-    }
-    for test in skipped {
-        command.args(["--skip", test]);
-    }
-    if sanitizer == Sanitizer::Thread {
-        // What captures output is shared with every thread by code that is not instrumented.
-        command.arg("--nocapture");
-    }
-    let reports = match sanitizer {
-        Sanitizer::Address => {
-            let more = "detect_stack_use_after_return=1:handle_segv=0:handle_sigbus=0";
-            ("ASAN_OPTIONS", format!("{more}:{SHORTAGE}"))
+        command.arg("--");
+        for test in left_out::skipped(sanitizer) {
+            command.args(["--skip", test]);
         }
-        Sanitizer::Thread => ("TSAN_OPTIONS", format!("{}:{SHORTAGE}", suppressions_for(package)?)),
-    };
-    command.env(reports.0, reports.1);
-    shell::run_counted(&mut command)
+        for test in &self.skipped {
+            command.args(["--skip", test]);
+        }
+        if sanitizer == Sanitizer::Thread {
+            // What captures output is shared with every thread by code that is not instrumented.
+            command.arg("--nocapture");
+        }
+        let reports = match sanitizer {
+            Sanitizer::Address => {
+                let more = "detect_stack_use_after_return=1:handle_segv=0:handle_sigbus=0";
+                ("ASAN_OPTIONS", format!("{more}:{SHORTAGE}"))
+            }
+            Sanitizer::Thread => {
+                ("TSAN_OPTIONS", format!("{}:{SHORTAGE}", suppressions_for(self.package)?))
+            }
+        };
+        command.env(reports.0, reports.1);
+        Ok(command)
+    }
 }
 
 /// Memory that cannot be had is asked for on purpose.

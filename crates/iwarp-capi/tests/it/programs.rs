@@ -112,7 +112,10 @@ int main(void) {
     struct rdma_event_channel *channel = rdma_create_event_channel();
     struct ibv_device **devices = ibv_get_device_list(NULL);
     if (!channel || !devices) return 1;
-    return !ibv_open_device(devices[0]);
+    struct ibv_context *context = ibv_open_device(devices[0]);
+    ibv_free_device_list(devices);
+    rdma_destroy_event_channel(channel);
+    return !context || ibv_close_device(context);
 }
 ";
 
