@@ -136,6 +136,24 @@ impl From<OutOfMemory> for RegisterError {
     }
 }
 
+/// With the kind that `errno` in the description stands for, and the error inside.
+impl From<RegisterError> for std::io::Error {
+    fn from(error: RegisterError) -> Self {
+        use std::io::ErrorKind;
+        let kind = match error {
+            RegisterError::InvalidAccess
+            | RegisterError::InvalidRange
+            | RegisterError::NotMapped
+            | RegisterError::NotWritable
+            | RegisterError::UnknownStag => ErrorKind::InvalidInput,
+            RegisterError::Exhausted | RegisterError::OutOfMemory => ErrorKind::OutOfMemory,
+            RegisterError::NoEntropy => ErrorKind::Other,
+            RegisterError::WindowsBound => ErrorKind::ResourceBusy,
+        };
+        Self::new(kind, error)
+    }
+}
+
 /// All registered memory of one device.
 ///
 /// Methods take `&self` and may be called from any thread. None of those that revoke may be called

@@ -81,6 +81,6 @@ pub use rendezvous::{Peer, Retry};
 pub use report::REPORT;
 pub use verbs::{
     AsyncEvent, Capabilities, CompletionChannel, CompletionQueue, DatagramAttributes, Device,
-    DeviceAttributes, Gid, Look, MemoryRegion, MemoryWindow, ModifyError, ProtectionDomain,
-    QueuePair, QueuePairAttributes, SharedReceiveQueue,
+    DeviceAttributes, Gid, Look, MemoryRegion, MemoryWindow, ModifyError, OpenError,
+    ProtectionDomain, QueuePair, QueuePairAttributes, RegisterError, SharedReceiveQueue,
 };

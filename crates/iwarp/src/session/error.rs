@@ -1,21 +1,29 @@
 //! How operations fail.
 
+use std::error::Error;
+use std::fmt;
 use std::io;
 
 use iwarp_mem::RegisterError;
 use iwarp_types::{PostError, WcStatus};
-use thiserror::Error;
 
+use crate::Ended;
 use crate::session::Block;
 
 /// Why an operation was not done.
-#[derive(Debug, Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OperationError {
     /// The connection ended before it was done, or was not up. Whether the peer saw anything of
     /// it is not known.
     #[error("the connection ended")]
     Disconnected,
+    /// The connection ended, and not in good order: why.
+    #[error(transparent)]
+    Ended(Ended),
+    /// The time given has passed. Nothing was lost: what was waited for may be waited for again.
+    #[error("waited too long")]
+    Timeout,
     /// As many operations of this kind are under way as the session was made for.
     #[error("too many operations are under way")]
     QueueFull,
@@ -39,7 +47,7 @@ pub enum OperationError {
     Memory(#[from] RegisterError),
     /// It cannot be waited for.
     #[error("cannot wait: {0}")]
-    Wait(#[source] io::Error),
+    Wait(io::Error),
 }
 
 impl From<PostError> for OperationError {
@@ -62,9 +70,9 @@ impl From<WcStatus> for OperationError {
     }
 }
 
-/// An operation that was not done, and the block it had.
-#[derive(Debug, Error)]
-#[error("{error}")]
+/// An operation that was not done, and the block it had. It reads as its [`error`](Self::error), and
+/// has the same [`source`](Error::source).
+#[derive(Debug)]
 #[non_exhaustive]
 pub struct Failure {
     /// Why.
@@ -73,6 +81,52 @@ pub struct Failure {
     /// and where the operation is still under way and cannot be waited for: the block then
     /// goes back to its pool when it is done.
     pub block: Option<Block>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl Error for Failure {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.error.source()
+    }
+}
+
+/// The program has the block back, or has dropped it.
+impl From<Failure> for OperationError {
+    fn from(failure: Failure) -> Self {
+        failure.error
+    }
+}
+
+impl From<Failure> for io::Error {
+    fn from(failure: Failure) -> Self {
+        failure.error.into()
+    }
+}
+
+/// With the kind that fits, and the error inside. One that came from the system stays what it is.
+impl From<OperationError> for io::Error {
+    fn from(error: OperationError) -> Self {
+        use OperationError as E;
+        let kind = match &error {
+            E::Wait(_) => {
+                let E::Wait(inner) = error else { unreachable!("just seen") };
+                return inner;
+            }
+            E::Disconnected | E::Ended(Ended::Closed) => io::ErrorKind::NotConnected,
+            E::Ended(Ended::Lost) => io::ErrorKind::ConnectionReset,
+            E::Ended(_) | E::Failed(_) => io::ErrorKind::ConnectionAborted,
+            E::Timeout => io::ErrorKind::TimedOut,
+            E::QueueFull => io::ErrorKind::WouldBlock,
+            E::InlineTooLong | E::OutsideGrant | E::OtherDomain => io::ErrorKind::InvalidInput,
+            E::Refused(_) | E::Memory(_) => io::ErrorKind::Other,
+        };
+        Self::new(kind, error)
+    }
 }
 
 impl Failure {

@@ -56,13 +56,14 @@ impl ConnectParams {
     }
 }
 
-/// Why a connection was not made.
+/// Why a connection was not made. The text says all there is to say: what lies behind it has no
+/// [`source`](std::error::Error::source) of its own.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// No program listens at the address, or the way there is closed.
     #[error("cannot reach the peer: {0}")]
-    Unreachable(#[source] io::Error),
+    Unreachable(io::Error),
     /// The peer refused, and may give its reason in its private data.
     #[error("the peer rejected the connection ({} bytes of private data)", private_data.len())]
     #[non_exhaustive]
@@ -76,16 +77,28 @@ pub enum ConnectError {
     },
     /// The peer does not speak MPA as it should.
     #[error("MPA start-up failed: {0}")]
-    Startup(#[from] StartupError),
+    Startup(StartupError),
     /// The peer accepted, but not on terms that this side can keep: it got a Terminate.
     #[error("start-up agreed on what cannot be kept: {0}")]
     Terms(StartupFault),
     /// The TCP connection broke during start-up.
     #[error("connection broke during start-up: {0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
     /// No connection was made in the time given.
     #[error("connecting took too long")]
     Timeout,
+}
+
+impl From<StartupError> for ConnectError {
+    fn from(error: StartupError) -> Self {
+        Self::Startup(error)
+    }
+}
+
+impl From<io::Error> for ConnectError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
 }
 
 impl From<ConnectError> for io::Error {

@@ -169,7 +169,22 @@ pub enum OpenError {
     Options(#[from] OptionError),
     /// The system is out of descriptors, memory or threads.
     #[error("cannot open the device: {0}")]
-    System(#[from] io::Error),
+    System(io::Error),
+}
+
+impl From<io::Error> for OpenError {
+    fn from(error: io::Error) -> Self {
+        Self::System(error)
+    }
+}
+
+impl From<OpenError> for io::Error {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Options(error) => Self::new(io::ErrorKind::InvalidInput, error),
+            OpenError::System(error) => error,
+        }
+    }
 }
 
 impl Device {

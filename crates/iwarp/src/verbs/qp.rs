@@ -131,7 +131,22 @@ pub enum ModifyError {
     /// The system does not: the port cannot listen, no descriptors are left. `InvalidInput` when
     /// a queue pair that is not addressable is to meet a peer.
     #[error("the queue pair cannot be connected: {0}")]
-    System(#[from] io::Error),
+    System(io::Error),
+}
+
+impl From<io::Error> for ModifyError {
+    fn from(error: io::Error) -> Self {
+        Self::System(error)
+    }
+}
+
+impl From<ModifyError> for io::Error {
+    fn from(error: ModifyError) -> Self {
+        match error {
+            ModifyError::Transition(error) => Self::new(io::ErrorKind::InvalidInput, error),
+            ModifyError::System(error) => error,
+        }
+    }
 }
 
 /// A queue pair. Connect a reliable one with [`crate::cm`], or, if it is addressable, by

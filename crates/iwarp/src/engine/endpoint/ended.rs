@@ -35,3 +35,6 @@ impl std::fmt::Display for Ended {
         }
     }
 }
+
+/// For a program to which the end of the connection is a failure.
+impl std::error::Error for Ended {}
