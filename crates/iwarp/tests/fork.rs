@@ -17,8 +17,8 @@ use iwarp::cm::{ConnectParams, ConnectionState, EventChannel, Id, Listener, conn
 use iwarp::session;
 use iwarp::verbs::{Prefetch, RegisterError, WindowType};
 use iwarp::{
-    Access, CompletionChannel, CompletionQueue, DatagramAttributes, Device, ModifyError, Options,
-    Payload, PostError, QpState, QueuePair, QueuePairAttributes, RecvRequest, SendRequest,
+    Access, CompletionChannel, CompletionQueue, DatagramAttributes, Device, Ended, ModifyError,
+    Options, Payload, PostError, QpState, QueuePair, QueuePairAttributes, RecvRequest, SendRequest,
 };
 
 use crate::common::{DEADLINE, End, Setup, couple, parts};
@@ -166,7 +166,7 @@ fn make_qp(end: &End) -> io::Result<QueuePair> {
 }
 
 /// What has methods that programs call, on objects that a child may have inherited.
-const SOURCES: [&str; 15] = [
+const SOURCES: [&str; 16] = [
     include_str!("../src/verbs/channel.rs"),
     include_str!("../src/verbs/cq.rs"),
     include_str!("../src/verbs/device.rs"),
@@ -178,6 +178,7 @@ const SOURCES: [&str; 15] = [
     include_str!("../src/cm/channel.rs"),
     include_str!("../src/cm/id.rs"),
     include_str!("../src/session/block.rs"),
+    include_str!("../src/session/end.rs"),
     include_str!("../src/session/operations.rs"),
     include_str!("../src/session/pending.rs"),
     include_str!("../src/session/scope.rs"),
@@ -456,6 +457,7 @@ fn sessions_in_a_child_answer_and_none_hangs() {
     let [prepared, other, third] = [0; 3].map(|_| session::Config::default().prepare(&pd).unwrap());
     let mut own = blocks.pop().unwrap();
     own.fill_from(b"the program's own");
+    let closed = ours.closed();
     let child = Forked::new(move || {
         assert_eq!((&*own, own.capacity()), (&b"the program's own"[..], 64));
         own.set_len(3);
@@ -470,6 +472,8 @@ fn sessions_in_a_child_answer_and_none_hangs() {
         assert!(ours.fetch_add(&grant, 0, 1).wait().is_err());
         assert!(ours.compare_swap(&grant, 0, 1, 2).wait().is_err());
         assert!(ours.expose(64, Access::REMOTE_READ).is_err());
+        assert_eq!((closed.wait(), ours.ended()), (Ended::Lost, None));
+        assert_eq!(ours.closed().wait_timeout(DEADLINE).unwrap(), Ended::Lost);
         let mut answer = [0; 8];
         ours.scope(|scope| {
             assert!(scope.send(b"x").wait().is_err());

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use iwarp_os::{EventFd, EventFdKind, FdPlace, Interest, ProcessOwned, poll};
@@ -14,7 +14,7 @@ use iwarp_types::{AddressVector, Time};
 
 use crate::cm::id::{IdCore, WeakId};
 use crate::cm::{ConnectError, Id};
-use crate::engine::endpoint::Ended;
+use crate::engine::endpoint::{Ended, Observer};
 use crate::engine::mux::MuxPlace;
 use crate::engine::poll_set::{By, Waiting, wait_beside};
 use crate::engine::sync::{Guard, Mutex};
@@ -195,6 +195,8 @@ pub(crate) struct ChannelCore {
     fd: Option<Arc<EventFd>>,
     pub(crate) engine: Arc<Engine>,
     pub(crate) mux: Arc<MuxPlace>,
+    /// Is told, beside the program, how the connection ended that the channel was made for.
+    watch: OnceLock<Arc<dyn Observer>>,
 }
 
 #[derive(Default)]
@@ -218,7 +220,12 @@ impl fmt::Debug for ChannelCore {
 impl ChannelCore {
     fn new(engine: &Arc<Engine>, mux: &Arc<MuxPlace>, fd: Option<Arc<EventFd>>) -> Arc<Self> {
         let (engine, mux) = (Arc::clone(engine), Arc::clone(mux));
-        Arc::new(Self { queue: Mutex::default(), fd, engine, mux })
+        Arc::new(Self { queue: Mutex::default(), fd, engine, mux, watch: OnceLock::new() })
+    }
+
+    /// Has `observer` told, beside the program, of connections that end.
+    pub(crate) fn watch(&self, observer: Arc<dyn Observer>) {
+        let _ = self.watch.set(observer);
     }
 
     /// Something happened to `id`.
@@ -260,6 +267,9 @@ impl ChannelCore {
                 tracing::error!("out of memory: an event of the connection manager is lost");
                 lost = Some(event);
                 break;
+            }
+            if let (EventKind::Disconnected(why), Some(watch)) = (&event.kind, self.watch.get()) {
+                watch.disconnected(*why);
             }
             queue.events.push_back(event);
             if let Some(fd) = &self.fd {

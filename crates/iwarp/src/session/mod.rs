@@ -130,6 +130,7 @@
 //! For borrowed memory see [`Scope`].
 
 mod block;
+mod end;
 mod error;
 mod exposed;
 mod operations;
@@ -141,6 +142,7 @@ mod table;
 mod task;
 
 pub use block::{Block, BlockPool};
+pub use end::Closed;
 pub use error::{Failure, OperationError};
 pub use exposed::{Exposed, GRANT_LEN, Grant, RemoteGrant};
 pub use operations::{Closing, SendFlags, Session};

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use iwarp_mem::RegisterError;
 use iwarp_types::{Access, AtomicOp, Payload, PostError, SendOp, Stag, TaggedOffset};
 
+use crate::Ended;
 use crate::cm::{EventChannel, Id};
+use crate::engine::endpoint::Observer;
 use crate::session::table::{Core, Handle};
 use crate::session::{
     Block, Config, Connecting, Exposed, Failure, OperationError, Outcome, Pending, Received,
@@ -283,6 +285,8 @@ impl Drop for Session {
     fn drop(&mut self) {
         if let Some(core) = self.handle.alive() {
             core.disconnect();
+            // Nobody else is told any more.
+            self.handle.end.disconnected(Ended::Closed);
         }
     }
 }

@@ -105,12 +105,18 @@ impl Unconnected {
         self.params.private_data = octets.to_vec();
     }
 
+    /// Where the id's events go, and how the connection ends is noted.
+    fn channel(&self, channel: EventChannel) -> io::Result<EventChannel> {
+        channel.core.check()?.watch(Arc::clone(&self.handle.end) as _);
+        Ok(channel)
+    }
+
     /// Connects to a [`Listener`].
     pub fn connect(self, addr: SocketAddr) -> Connecting {
         let started = || {
             let channel = {
                 let pd = &self.handle.check()?.pd;
-                EventChannel::on(&pd.engine, &pd.mux)?
+                self.channel(EventChannel::on(&pd.engine, &pd.mux)?)?
             };
             let id = Id::new(&channel)?;
             id.resolve_addr(None, addr)?;
@@ -129,7 +135,7 @@ impl Unconnected {
         let started = || {
             let channel = {
                 let core = id.core()?;
-                EventChannel::on(core.engine(), core.mux())?
+                self.channel(EventChannel::on(core.engine(), core.mux())?)?
             };
             id.migrate(&channel);
             id.try_accept(&self.handle.check()?.qp, &self.params)?;

@@ -20,6 +20,7 @@ use iwarp_types::{
 };
 use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
+use crate::Ended;
 use crate::engine::channel::{Awake, ChannelCore};
 use crate::engine::cq::CqCore;
 use crate::engine::endpoint::Endpoint;
@@ -28,6 +29,7 @@ use crate::engine::now;
 #[cfg(feature = "tokio")]
 use crate::engine::poll_set::PollSet;
 use crate::session::block::Lent;
+use crate::session::end::End;
 use crate::session::{Block, BlockPool, Config, Exposed, Failure, OperationError};
 use crate::verbs::pd::PdCore;
 use crate::verbs::{CompletionQueue, ProtectionDomain, QueuePair, QueuePairAttributes};
@@ -403,6 +405,28 @@ impl Core {
         self.wait_until(Some(deadline), |state| state.is_idle())
     }
 
+    /// Has the threads that are blocked here look again.
+    pub(super) fn nudge(&self) {
+        let state = self.lock();
+        if state.followers > 0 {
+            self.changed.notify_all();
+        }
+        let leader = state.leader;
+        drop(state);
+        if leader.is_some() {
+            self.kick();
+        }
+    }
+
+    /// Blocks until the connection has ended. False at the deadline.
+    pub(super) fn wait_for_end(
+        &self,
+        deadline: Option<Instant>,
+        end: &End,
+    ) -> Result<bool, OperationError> {
+        self.wait_until(deadline, |_| end.why().is_some())
+    }
+
     /// What a finished operation ends with; `None` while it is under way.
     pub(super) fn take(&self, id: u64) -> Option<(WorkCompletion, Option<Block>)> {
         let stage = {
@@ -538,12 +562,20 @@ impl Core {
 pub(super) struct Handle {
     core: ProcessOwned<Arc<Core>>,
     pub(super) pd: ProtectionDomain,
+    pub(super) end: Arc<End>,
 }
 
 impl Handle {
     pub(super) fn new(pd: &ProtectionDomain, config: &Config) -> Result<Self, OperationError> {
-        let core = ProcessOwned::new(Arc::new(Core::new(pd, config)?));
-        Ok(Self { core, pd: pd.clone() })
+        let core = Arc::new(Core::new(pd, config)?);
+        let end = End::new(&core);
+        Ok(Self { core: ProcessOwned::new(core), pd: pd.clone(), end })
+    }
+
+    /// How the connection ended, if it did.
+    pub(super) fn ended(&self) -> Option<Ended> {
+        self.alive()?;
+        self.end.why()
     }
 
     /// What is behind it; `None` in a forked child.

@@ -59,7 +59,7 @@ impl Readiness {
 }
 
 /// Sees to it that a task looks after the session's completions.
-fn ensure_driven(core: &Arc<Core>) -> Result<(), OperationError> {
+pub(super) fn ensure_driven(core: &Arc<Core>) -> Result<(), OperationError> {
     if !core.begin_driving() {
         return Ok(());
     }

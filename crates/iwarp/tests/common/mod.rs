@@ -10,6 +10,7 @@ pub mod process;
 pub mod raw;
 pub mod reports;
 pub mod scene;
+pub mod sessions;
 pub mod sharers;
 pub mod sockets;
 pub mod station;

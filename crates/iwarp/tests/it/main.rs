@@ -36,6 +36,7 @@ mod ports;
 mod progress;
 mod queues;
 mod rc;
+mod reasons;
 mod rendezvous;
 mod rendezvous_hostile;
 mod roce_floods;

@@ -23,7 +23,7 @@ fn current_thread() -> Runtime {
 }
 
 /// Runs a test on one thread; nothing may take longer than the deadline.
-fn run(test: impl Future<Output = ()>) {
+pub(crate) fn run(test: impl Future<Output = ()>) {
     current_thread().block_on(async { timeout(DEADLINE, test).await.expect("it takes too long") });
 }
 

@@ -1,0 +1,37 @@
+//! Two sessions that are connected to each other.
+
+use iwarp::session::{Config, Listener, Session, Unconnected};
+use iwarp::{Device, Options, ProtectionDomain};
+
+use super::DEADLINE;
+
+/// One end.
+pub struct SessionEnd {
+    pub pd: ProtectionDomain,
+    pub session: Session,
+}
+
+/// Two ends, each a device of its own, and what `prepare` makes of the second before anything can
+/// arrive there.
+pub fn pair_with<T>(
+    config: &Config,
+    prepare: impl FnOnce(&ProtectionDomain, &Unconnected) -> T,
+) -> (SessionEnd, SessionEnd, T) {
+    let [client, server] =
+        [0; 2].map(|_| Device::with_options(Options::default()).unwrap().alloc_pd());
+    let listener = Listener::bind(&server, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let connecting = config.connect(&client, listener.local_addr().unwrap());
+    let request = listener.accept().wait_timeout(DEADLINE).unwrap();
+    let prepared = config.prepare(&server).unwrap();
+    let made = prepare(&server, &prepared);
+    let session = prepared.accept(request).wait_timeout(DEADLINE).unwrap();
+    let server = SessionEnd { pd: server, session };
+    let session = connecting.wait_timeout(DEADLINE).unwrap();
+    (SessionEnd { pd: client, session }, server, made)
+}
+
+/// As [`pair_with`], without anything prepared.
+pub fn pair(config: &Config) -> (SessionEnd, SessionEnd) {
+    let (client, server, ()) = pair_with(config, |_, _| ());
+    (client, server)
+}
