@@ -291,7 +291,13 @@ impl Drop for Session {
     }
 }
 
-/// A session that is ending. Dropping it lets it end in the background.
+/// A session that is ending: [`wait`](Self::wait) until it has, or `.await` it with the feature
+/// `tokio`.
+///
+/// # Cancel safety
+///
+/// Dropping it, or the future that it becomes, lets the session end in the background: what was
+/// accepted still goes out.
 #[must_use = "wait for it, or drop the session instead"]
 pub struct Closing {
     pub(super) handle: Arc<Handle>,

@@ -79,9 +79,14 @@ impl sealed::Outcome for usize {
 
 /// An operation under way, posted already: waiting adds nothing but knowledge.
 ///
-/// Block on it with [`Self::wait`], or `.await` it with the feature `tokio`. Dropping it gives up
-/// the knowledge only: the operation goes on, its block stays out of reach until it is done and
-/// then goes back to its pool.
+/// Block on it with [`Self::wait`], or `.await` it with the feature `tokio`.
+///
+/// # Cancel safety
+///
+/// Dropping it gives up the knowledge only: the operation goes on, its block stays out of reach
+/// until it is done and then goes back to its pool. For a receive that knowledge is the message. So
+/// wait for it by reference (`timeout(time, &mut pending).await`), which can be repeated, or by
+/// [`Self::wait_timeout`], which gives it back.
 #[must_use = "the block comes back with it"]
 pub struct Pending<T> {
     state: State,

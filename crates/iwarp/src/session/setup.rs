@@ -156,7 +156,11 @@ impl fmt::Debug for Unconnected {
 }
 
 /// A session on its way: [`wait`](Self::wait) for it, or `.await` it with the feature `tokio`.
-/// Dropping it gives it up.
+///
+/// # Cancel safety
+///
+/// Dropping it gives the connection up: it is closed if it is up already, and a peer that was about
+/// to accept is told. To go on waiting later, wait for it by reference (`&mut connecting`).
 #[must_use = "dropping it gives the connection up"]
 pub struct Connecting {
     attempt: Option<Attempt>,
@@ -338,7 +342,11 @@ impl Listener {
         self.id.local_addr()
     }
 
-    /// The next request. Dropping the result loses none.
+    /// The next request: [`wait`](Accepting::wait) for it, or `.await` it with the feature `tokio`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the result at any moment loses no request.
     pub fn accept(&self) -> Accepting<'_> {
         Accepting {
             listener: self,
@@ -364,6 +372,10 @@ impl Listener {
 
 /// Waiting for a connection request: [`wait`](Self::wait) for it, or `.await` it with the feature
 /// `tokio`.
+///
+/// # Cancel safety
+///
+/// Dropping it at any moment loses no request: the next one that waits gets it.
 #[must_use = "requests are taken by waiting"]
 pub struct Accepting<'a> {
     pub(super) listener: &'a Listener,

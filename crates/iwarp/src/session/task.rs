@@ -172,6 +172,10 @@ impl Future for Accepting<'_> {
 }
 
 /// [`Closing`] in a task.
+///
+/// # Cancel safety
+///
+/// Dropping it lets the session end in the background.
 #[must_use = "wait for it, or drop the session instead"]
 #[derive(Debug)]
 pub struct ClosingFuture {
