@@ -60,7 +60,7 @@ fn serve(listener: &Listener) -> Result<(), Failure> {
     let config = Config::new().params(params);
     let prepared = config.prepare(request.pd())?;
     let pool = BlockPool::new(request.pd(), 1, 1)?;
-    let nothing = prepared.recv(pool.take().ok_or("no block is free")?);
+    let nothing = prepared.recv(pool.try_take().ok_or("no block is free")?);
     let _session = prepared.accept(request).wait()?;
     // The client never sends: this ends when it disconnects.
     match nothing.wait() {
@@ -100,7 +100,7 @@ impl Client {
     fn get(&mut self, key: &str) -> Result<Option<String>, Failure> {
         let first = home(key);
         for group in (first..SLOTS).chain(0..first).step_by(PROBE) {
-            let block = self.pool.take().ok_or("no block is free")?;
+            let block = self.pool.try_take().ok_or("no block is free")?;
             let slots = self.session.read(&self.table, (group * SLOT) as u64, block).wait()?;
             self.reads += 1;
             for slot in slots.chunks(SLOT) {

@@ -28,11 +28,11 @@ async fn serve(listener: &Listener) -> Result<(), Box<dyn Error>> {
     let pool = BlockPool::new(request.pd(), LEN, 2)?;
     // Posted before the connection is up: the peer may send at once.
     let prepared = Config::default().prepare(request.pd())?;
-    let mut next = prepared.recv(pool.take().ok_or("no block is free")?);
+    let mut next = prepared.recv(pool.try_take().ok_or("no block is free")?);
     let session = prepared.accept(request).await?;
     for _ in 0..ROUNDS {
         let message = next.await?;
-        next = session.recv(pool.take().ok_or("no block is free")?);
+        next = session.recv(pool.try_take().ok_or("no block is free")?);
         // Its block goes back to the pool when it was sent, whoever waits for that.
         drop(session.send(message.block));
     }
@@ -44,11 +44,11 @@ async fn play(device: &Device, addr: std::net::SocketAddr) -> Result<Duration, B
     let pd = device.alloc_pd();
     let pool = BlockPool::new(&pd, LEN, 2)?;
     let session = Session::connect(&pd, addr).await?;
-    let mut ball = pool.take().ok_or("no block is free")?;
+    let mut ball = pool.try_take().ok_or("no block is free")?;
     let start = Instant::now();
     for round in 0..ROUNDS {
         ball[..4].copy_from_slice(&round.to_be_bytes());
-        let back = session.recv(pool.take().ok_or("no block is free")?);
+        let back = session.recv(pool.try_take().ok_or("no block is free")?);
         session.send(ball).await?;
         ball = back.await?.block;
         assert_eq!(ball[..4], round.to_be_bytes());

@@ -46,7 +46,7 @@ fn serve(listener: &Listener) -> Result<(), Failure> {
     let config = Config::new().params(params);
     let prepared = config.prepare(request.pd())?;
     let pool = BlockPool::new(request.pd(), 1, 1)?;
-    let nothing = prepared.recv(pool.take().ok_or("no block is free")?);
+    let nothing = prepared.recv(pool.try_take().ok_or("no block is free")?);
     let _session = prepared.accept(request).wait()?;
     // The client never sends: this ends when it disconnects.
     match nothing.wait() {
@@ -67,7 +67,7 @@ fn read(device: &Device, addr: SocketAddr) -> Result<(), Failure> {
     let pool = BlockPool::new(&pd, ROW, MOUNTAINS.len())?;
     let mut reads = Vec::new();
     for row in (0..rows).rev() {
-        let block = pool.take().ok_or("no block is free")?;
+        let block = pool.try_take().ok_or("no block is free")?;
         reads.push(session.read(&table, row * ROW as u64, block));
     }
     for (read, want) in reads.into_iter().zip(MOUNTAINS.iter().rev()) {
@@ -80,7 +80,7 @@ fn read(device: &Device, addr: SocketAddr) -> Result<(), Failure> {
     }
 
     // What was not granted cannot be had.
-    let block = pool.take().ok_or("no block is free")?;
+    let block = pool.try_take().ok_or("no block is free")?;
     assert!(session.read(&table, rows * ROW as u64, block).wait().is_err());
     session.close().wait()?;
     Ok(())

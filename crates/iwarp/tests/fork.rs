@@ -166,7 +166,7 @@ fn make_qp(end: &End) -> io::Result<QueuePair> {
 }
 
 /// What has methods that programs call, on objects that a child may have inherited.
-const SOURCES: [&str; 16] = [
+const SOURCES: [&str; 17] = [
     include_str!("../src/verbs/channel.rs"),
     include_str!("../src/verbs/cq.rs"),
     include_str!("../src/verbs/device.rs"),
@@ -181,6 +181,7 @@ const SOURCES: [&str; 16] = [
     include_str!("../src/session/end.rs"),
     include_str!("../src/session/operations.rs"),
     include_str!("../src/session/pending.rs"),
+    include_str!("../src/session/pool.rs"),
     include_str!("../src/session/scope.rs"),
     include_str!("../src/session/setup.rs"),
 ];
@@ -452,12 +453,12 @@ fn sessions_in_a_child_answer_and_none_hangs() {
     let calling = [0; 3].map(|_| session::Session::connect(&pd, addr));
     let requests = [0; 3].map(|_| listener.accept().wait().unwrap());
     let pool = session::BlockPool::new(&pd, 64, 16).unwrap();
-    let mut blocks = std::iter::from_fn(|| pool.take()).collect::<Vec<_>>();
+    let mut blocks = std::iter::from_fn(|| pool.try_take()).collect::<Vec<_>>();
     let pending = [0; 3].map(|_| ours.recv(blocks.pop().unwrap()));
     let [prepared, other, third] = [0; 3].map(|_| session::Config::default().prepare(&pd).unwrap());
     let mut own = blocks.pop().unwrap();
     own.fill_from(b"the program's own");
-    let closed = ours.closed();
+    let (taking, closed) = (pool.take(), ours.closed());
     let child = Forked::new(move || {
         assert_eq!((&*own, own.capacity()), (&b"the program's own"[..], 64));
         own.set_len(3);
@@ -472,6 +473,8 @@ fn sessions_in_a_child_answer_and_none_hangs() {
         assert!(ours.fetch_add(&grant, 0, 1).wait().is_err());
         assert!(ours.compare_swap(&grant, 0, 1, 2).wait().is_err());
         assert!(ours.expose(64, Access::REMOTE_READ).is_err());
+        assert!(taking.wait().is_err() && pool.take().wait_timeout(DEADLINE).is_err());
+        assert!(pool.try_take().is_none());
         assert_eq!((closed.wait(), ours.ended()), (Ended::Lost, None));
         assert_eq!(ours.closed().wait_timeout(DEADLINE).unwrap(), Ended::Lost);
         let mut answer = [0; 8];
@@ -494,7 +497,7 @@ fn sessions_in_a_child_answer_and_none_hangs() {
         drop(three);
         assert!(ours.close().wait().is_err());
         assert_eq!((pool.available(), pool.count(), pool.block_len()), (0, 16, 64));
-        assert!(pool.take().is_none());
+        assert!(pool.try_take().is_none());
         assert!(prepared.recv(block()).wait().is_err());
         assert!(prepared.expose(64, Access::REMOTE_READ).is_err());
         let mut prepared = prepared;
@@ -534,11 +537,11 @@ fn a_session_in_a_child_is_over() {
     let ours = session::Session::connect(&pd, addr).wait().unwrap();
     let (listener, theirs) = accepting.join().unwrap();
     let pool = session::BlockPool::new(&pd, 64, 4).unwrap();
-    let (sent, block) = (pool.take().unwrap(), pool.take().unwrap());
+    let (sent, block) = (pool.try_take().unwrap(), pool.try_take().unwrap());
     let waiting = theirs.recv(block);
     let exposed = ours.expose(64, Access::REMOTE_READ).unwrap();
     let child = Forked::new(move || {
-        assert!(pool.take().is_none());
+        assert!(pool.try_take().is_none());
         assert_eq!(pool.available(), 0);
         assert!(session::Block::new(&pd, 8).is_err());
         assert!(ours.expose(64, Access::REMOTE_READ).is_err());

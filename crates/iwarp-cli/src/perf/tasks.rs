@@ -252,7 +252,7 @@ impl Contender for Tasks {
 }
 
 fn free(pool: &BlockPool) -> Result<Block> {
-    pool.take().context("all blocks are in use")
+    pool.try_take().context("all blocks are in use")
 }
 
 fn wait<T: Outcome>(pending: Pending<T>) -> Result<T> {

@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use iwarp_mem::{LentRegion, OwnedRegion, RegisterError};
 use iwarp_os::ProcessOwned;
 use iwarp_types::Sge;
 
+use crate::session::pool::Pool;
 use crate::session::table::Core;
 use crate::verbs::ProtectionDomain;
 use crate::verbs::pd::PdCore;
@@ -38,7 +39,7 @@ impl Home {
     /// Puts a region where it belongs.
     fn take_back(&self, region: Option<OwnedRegion>) {
         if let (Some(region), Some(pool)) = (region, &self.pool) {
-            pool.free().push(region);
+            pool.put(region);
         }
     }
 }
@@ -81,6 +82,13 @@ impl Block {
         self.copy_from_slice(octets);
     }
 
+    /// One of a pool.
+    pub(super) fn of(pool: &Arc<Pool>, pd: &Arc<PdCore>, region: OwnedRegion) -> Self {
+        let len = region.len();
+        let home = Home { pd: Arc::clone(pd), pool: Some(Arc::clone(pool)) };
+        Self { region: Some(region), len, home: ProcessOwned::new(home) }
+    }
+
     /// Whether operations of that domain can use it.
     pub(super) fn is_of(&self, pd: &Arc<PdCore>) -> bool {
         self.home.alive().is_some_and(|home| Arc::ptr_eq(&home.pd, pd))
@@ -102,7 +110,7 @@ impl Block {
     }
 }
 
-fn allocate(pd: &PdCore, len: usize) -> Result<OwnedRegion, RegisterError> {
+pub(super) fn allocate(pd: &PdCore, len: usize) -> Result<OwnedRegion, RegisterError> {
     if len > MAX_BLOCK {
         return Err(RegisterError::InvalidRange);
     }
@@ -121,6 +129,18 @@ impl DerefMut for Block {
     fn deref_mut(&mut self) -> &mut [u8] {
         let len = self.len;
         self.region.as_mut().map_or(&mut [], |region| &mut region[..len])
+    }
+}
+
+impl AsRef<[u8]> for Block {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl AsMut<[u8]> for Block {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self
     }
 }
 
@@ -165,131 +185,16 @@ impl Lent {
     }
 
     /// The program waits for the operation no longer; a thread that asks the pool for a block may
-    /// look after its completion.
-    pub(super) fn leave_to_pool(&self, core: Weak<Core>) {
-        if let Some(pool) = &self.home.pool {
-            let mut left = pool.left.lock().unwrap_or_else(PoisonError::into_inner);
-            left.retain(|other| other.strong_count() > 0 && !other.ptr_eq(&core));
-            left.push(core);
-        }
+    /// look after its completion. The pool that has to [look again](Pool::look_again) then.
+    pub(super) fn leave_to_pool(&self, core: Weak<Core>) -> Option<Arc<Pool>> {
+        let pool = self.home.pool.as_ref()?;
+        pool.note_left(core);
+        Some(Arc::clone(pool))
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
         self.home.take_back(self.region.take().map(LentRegion::take_back));
-    }
-}
-
-/// A fixed number of blocks of one size.
-#[derive(Clone)]
-pub struct BlockPool {
-    pool: ProcessOwned<Arc<Pool>>,
-    block_len: usize,
-    count: usize,
-}
-
-struct Pool {
-    pd: Arc<PdCore>,
-    free: Mutex<Vec<OwnedRegion>>,
-    /// Sessions that have blocks of this pool in operations whose result was dropped.
-    left: Mutex<Vec<Weak<Core>>>,
-}
-
-impl Pool {
-    fn free(&self) -> MutexGuard<'_, Vec<OwnedRegion>> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn block(self: &Arc<Self>, region: OwnedRegion, len: usize) -> Block {
-        let home = Home { pd: Arc::clone(&self.pd), pool: Some(Arc::clone(self)) };
-        Block { region: Some(region), len, home: ProcessOwned::new(home) }
-    }
-
-    /// Completes operations whose result was dropped, as far as they are done.
-    fn reap(&self) {
-        let left = std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut still = Vec::new();
-        for core in left {
-            if let Some(strong) = core.upgrade() {
-                strong.progress();
-                if strong.has_left_behind() {
-                    still.push(core);
-                }
-            }
-        }
-        self.left.lock().unwrap_or_else(PoisonError::into_inner).extend(still);
-    }
-}
-
-impl BlockPool {
-    /// Allocates `count` blocks of `block_len` bytes, zeroed.
-    ///
-    /// # Errors
-    ///
-    /// As [`Block::new`].
-    pub fn new(
-        pd: &ProtectionDomain,
-        block_len: usize,
-        count: usize,
-    ) -> Result<Self, RegisterError> {
-        Self::of(pd.alive()?, block_len, count)
-    }
-
-    pub(super) fn of(
-        pd: &Arc<PdCore>,
-        block_len: usize,
-        count: usize,
-    ) -> Result<Self, RegisterError> {
-        let blocks = (0..count).map(|_| allocate(pd, block_len));
-        let free = Mutex::new(blocks.collect::<Result<_, _>>()?);
-        let pool = Arc::new(Pool { pd: Arc::clone(pd), free, left: Mutex::default() });
-        Ok(Self { pool: ProcessOwned::new(pool), block_len, count })
-    }
-
-    /// Takes a block of full length; its bytes are what its last user left. `None` when all are
-    /// in use.
-    pub fn take(&self) -> Option<Block> {
-        let pool = self.pool.alive()?;
-        let mut region = pool.free().pop();
-        if region.is_none() {
-            pool.reap();
-            region = pool.free().pop();
-        }
-        region.map(|region| pool.block(region, self.block_len))
-    }
-
-    /// As [`Self::take`], and one more block is allocated where all are in use.
-    pub(super) fn take_or_grow(&self) -> Result<Block, RegisterError> {
-        let pool = self.pool.alive().ok_or(RegisterError::Exhausted)?;
-        let region = pool.free().pop();
-        let region = region.map_or_else(|| allocate(&pool.pd, self.block_len), Ok)?;
-        Ok(pool.block(region, self.block_len))
-    }
-
-    /// Blocks that are in the pool now; 0 in a forked child.
-    pub fn available(&self) -> usize {
-        let Some(pool) = self.pool.alive() else { return 0 };
-        pool.reap();
-        pool.free().len()
-    }
-
-    /// Blocks that it was made with.
-    pub fn count(&self) -> usize {
-        self.count
-    }
-
-    /// Bytes of each.
-    pub fn block_len(&self) -> usize {
-        self.block_len
-    }
-}
-
-impl fmt::Debug for BlockPool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BlockPool")
-            .field("block_len", &self.block_len)
-            .field("count", &self.count)
-            .finish_non_exhaustive()
     }
 }

@@ -27,7 +27,7 @@
 //!     let pool = BlockPool::new(request.pd(), 4096, 4)?;
 //!     // A receive must be there before the peer can send.
 //!     let prepared = Config::default().prepare(request.pd())?;
-//!     let question = prepared.recv(pool.take().ok_or("no block")?);
+//!     let question = prepared.recv(pool.take().wait()?);
 //!     let session = prepared.accept(request).wait()?;
 //!     let mut block = question.wait()?.block;
 //!     block.make_ascii_uppercase();
@@ -39,7 +39,7 @@
 //! let pd = device.alloc_pd();
 //! let pool = BlockPool::new(&pd, 4096, 4)?;
 //! let session = Session::connect(&pd, addr).wait()?;
-//! let answer = session.recv(pool.take().ok_or("no block")?);
+//! let answer = session.recv(pool.take().wait()?);
 //! session.send_inline(b"hello").wait()?;
 //! assert_eq!(&*answer.wait()?.block, b"HELLO");
 //! # server.join().unwrap().unwrap();
@@ -53,7 +53,7 @@
 //! # Cancellation
 //!
 //! Each type that can be waited for says under "Cancel safety" what dropping it loses. Waiting for
-//! a connection request or the
+//! a connection request, a block or the
 //! end of the connection can be given up at any moment and begun again: nothing is lost.
 //!
 //! Dropping a [`Pending`], or the future around it, at any moment is safe and loses nothing but
@@ -137,20 +137,23 @@ mod block;
 mod end;
 mod error;
 mod exposed;
+mod line;
 mod operations;
 mod pending;
+mod pool;
 mod scope;
 mod setup;
 mod table;
 #[cfg(feature = "tokio")]
 mod task;
 
-pub use block::{Block, BlockPool};
+pub use block::Block;
 pub use end::Closed;
 pub use error::{Failure, OperationError};
 pub use exposed::{Exposed, GRANT_LEN, Grant, RemoteGrant};
 pub use operations::{Closing, SendFlags, Session};
 pub use pending::{Outcome, Pending, Received};
+pub use pool::{BlockPool, Taking};
 pub use scope::Scope;
 pub use setup::{Accepting, Config, Connecting, Listener, Request, Unconnected};
 #[cfg(feature = "tokio")]

@@ -457,12 +457,14 @@ impl Core {
             Some(Stage::UnderWay { left_behind, waker, cargo, .. }) => {
                 *left_behind = true;
                 let waker = waker.take();
-                if let Some(lent) = cargo {
-                    lent.leave_to_pool(Arc::downgrade(self));
-                }
+                let lent = cargo.as_ref();
+                let pool = lent.and_then(|lent| lent.leave_to_pool(Arc::downgrade(self)));
                 state.left_behind += 1;
                 drop(state);
                 drop(waker);
+                if let Some(pool) = pool {
+                    pool.look_again();
+                }
             }
             Some(Stage::Done { .. }) => {
                 let done = state.remove(id);

@@ -9,6 +9,8 @@ mod auto;
 mod blocking;
 mod bulk;
 mod cancel;
+#[cfg(feature = "tokio")]
+mod cancel_safety;
 mod cm;
 mod cm_datagrams;
 mod cm_ids;
@@ -32,6 +34,7 @@ mod owned;
 mod parking;
 mod patience;
 mod piggyback;
+mod places;
 mod ports;
 mod progress;
 mod queues;

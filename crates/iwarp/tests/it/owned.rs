@@ -262,13 +262,13 @@ fn a_block_remembers_its_length_and_its_pool() {
     let pd = Device::with_options(Options::default()).unwrap().alloc_pd();
     let pool = BlockPool::new(&pd, 100, 2).unwrap();
     assert_eq!((pool.count(), pool.block_len(), pool.available()), (2, 100, 2));
-    let mut one = pool.take().unwrap();
+    let mut one = pool.try_take().unwrap();
     one.fill_from(b"short");
     assert_eq!((&*one, one.capacity()), (&b"short"[..], 100));
-    let other = pool.take().unwrap();
-    assert!(pool.take().is_none());
+    let other = pool.try_take().unwrap();
+    assert!(pool.try_take().is_none());
     drop(one);
-    let again = pool.take().unwrap();
+    let again = pool.try_take().unwrap();
     assert_eq!(again.len(), 100, "a block of a pool is of full length");
     assert_eq!(again[..5], *b"short");
     drop(pool.clone());
@@ -280,9 +280,9 @@ fn a_block_remembers_its_length_and_its_pool() {
 fn what_nobody_waits_for_goes_back_to_its_pool() {
     let (client, server) = default_pair();
     let pool = BlockPool::new(&client.pd, 64, 4).unwrap();
-    drop(client.session.recv(pool.take().unwrap()));
-    drop(client.session.recv(pool.take().unwrap()));
-    let kept = client.session.recv(pool.take().unwrap());
+    drop(client.session.recv(pool.try_take().unwrap()));
+    drop(client.session.recv(pool.try_take().unwrap()));
+    let kept = client.session.recv(pool.try_take().unwrap());
     assert_eq!(pool.available(), 1, "the operations have the others");
     for n in 0..3 {
         done(server.session.send_inline(&[n; 3])).unwrap();
@@ -307,7 +307,7 @@ fn when_the_peer_vanishes_everything_ends_with_an_error() {
     let (client, server) = default_pair();
     let memory = Exposed::new(&server.pd, 1 << 20, all()).unwrap();
     let pool = BlockPool::new(&client.pd, 1 << 20, 16).unwrap();
-    let block = || pool.take().unwrap();
+    let block = || pool.try_take().unwrap();
     let receives: Vec<_> = (0..8).map(|_| client.session.recv(block())).collect();
     let barrier = Barrier::new(2);
     thread::scope(|scope| {
@@ -332,7 +332,7 @@ fn when_the_peer_vanishes_everything_ends_with_an_error() {
         }
     });
     assert_eq!(pool.available(), 16);
-    let late = done(client.session.send(pool.take().unwrap())).unwrap_err();
+    let late = done(client.session.send(pool.try_take().unwrap())).unwrap_err();
     assert!(matches!(late.error, OperationError::Disconnected), "{late:?}");
 }
 
@@ -340,7 +340,7 @@ fn when_the_peer_vanishes_everything_ends_with_an_error() {
 fn closing_delivers_what_was_sent_and_ends_the_rest() {
     let (client, mut server) = pair(&Config::default(), 20, 100_000);
     let pool = BlockPool::new(&client.pd, 100_000, 30).unwrap();
-    let block = || pool.take().unwrap();
+    let block = || pool.try_take().unwrap();
     let never = client.session.recv(block());
     for n in 0..20_u8 {
         let mut block = block();
@@ -366,7 +366,7 @@ fn dropping_a_session_delivers_what_was_sent_too() {
     let (client, mut server) = pair(&Config::default(), 20, 100_000);
     let pool = BlockPool::new(&client.pd, 100_000, 30).unwrap();
     for n in 0..20_u8 {
-        let mut block = pool.take().unwrap();
+        let mut block = pool.try_take().unwrap();
         block.fill(n);
         drop(client.session.send(block));
     }

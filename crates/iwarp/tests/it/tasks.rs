@@ -70,7 +70,7 @@ fn remote(exposed: &Exposed) -> RemoteGrant {
 }
 
 /// Lets the runtime work until there is something.
-async fn eventually(what: &str, mut there: impl FnMut() -> bool) {
+pub(crate) async fn eventually(what: &str, mut there: impl FnMut() -> bool) {
     let looking = async {
         while !there() {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -160,7 +160,7 @@ fn a_storm_of_cancellations_loses_no_block_and_mixes_up_nothing() {
             let (mut added, mut kept) = (0, 0);
 
             for round in 0..1500_u64 {
-                let Some(mut block) = pool.take() else {
+                let Some(mut block) = pool.try_take() else {
                     // All are with operations that nobody waits for.
                     tokio::task::yield_now().await;
                     continue;
@@ -193,7 +193,7 @@ fn a_storm_of_cancellations_loses_no_block_and_mixes_up_nothing() {
                         added += 1;
                     }
                     2 => {
-                        let Some(echo) = echoes.take() else { continue };
+                        let Some(echo) = echoes.try_take() else { continue };
                         let there = server.session.recv(echo);
                         block.fill_from(&pattern(round as usize % SLOT, round));
                         drop(client.session.send(block));
@@ -235,7 +235,7 @@ fn when_the_peer_vanishes_everything_ends_with_an_error() {
         let pool = BlockPool::new(&client.pd, 4096, 64).unwrap();
         let mut tasks = JoinSet::new();
         for _ in 0..64 {
-            let receive = client.session.recv(pool.take().unwrap());
+            let receive = client.session.recv(pool.try_take().unwrap());
             tasks.spawn(receive);
         }
         tokio::task::yield_now().await;
@@ -254,9 +254,9 @@ fn closing_delivers_what_was_sent_and_ends_the_rest() {
     run(async {
         let (client, mut server) = pair(&Config::default(), 40, 100_000).await;
         let pool = BlockPool::new(&client.pd, 100_000, 50).unwrap();
-        let never = client.session.recv(pool.take().unwrap());
+        let never = client.session.recv(pool.try_take().unwrap());
         for n in 0..40_u8 {
-            let mut block = pool.take().unwrap();
+            let mut block = pool.try_take().unwrap();
             block.fill(n);
             drop(client.session.send(block));
         }
@@ -282,7 +282,7 @@ fn a_dropped_session_delivers_what_was_sent_without_anybody_waiting() {
         let (client, mut server) = pair(&Config::default(), 40, 100_000).await;
         let pool = BlockPool::new(&client.pd, 100_000, 40).unwrap();
         for n in 0..40_u8 {
-            let mut block = pool.take().unwrap();
+            let mut block = pool.try_take().unwrap();
             block.fill(n);
             drop(client.session.send(block));
         }
@@ -462,7 +462,7 @@ fn a_task_that_waits_uses_no_cpu() {
 fn without_a_runtime_there_is_an_error_and_no_panic() {
     let (client, _server) = current_thread().block_on(default_pair());
     let pool = BlockPool::new(&client.pd, 64, 1).unwrap();
-    let mut receive = pin!(client.session.recv(pool.take().unwrap()));
+    let mut receive = pin!(client.session.recv(pool.try_take().unwrap()));
     let mut context = Context::from_waker(Waker::noop());
     let Poll::Ready(Err(Failure { error, block: None, .. })) = receive.as_mut().poll(&mut context)
     else {

@@ -1,0 +1,93 @@
+//! Waiting for something of which there is not enough: first come, first served.
+//!
+//! What becomes free is handed to the waiter that has waited longest, and belongs to it even before
+//! it looks. So nobody that comes later can snatch it, and a waiter that gives up hands it on.
+
+use std::collections::VecDeque;
+
+/// A queue of waiters. `W` is how a waiter is told, unless it is a thread that looks by itself; `G`
+/// is what they wait for.
+#[derive(Debug)]
+pub(super) struct Line<W, G> {
+    waiting: VecDeque<(u64, Option<W>)>,
+    served: Vec<(u64, G)>,
+    next: u64,
+}
+
+impl<W, G> Default for Line<W, G> {
+    fn default() -> Self {
+        Self { waiting: VecDeque::new(), served: Vec::new(), next: 0 }
+    }
+}
+
+impl<W, G> Line<W, G> {
+    /// Joins at the end; the number is the waiter's.
+    pub(super) fn join(&mut self, told: Option<W>) -> u64 {
+        let ticket = self.next;
+        self.next += 1;
+        self.waiting.push_back((ticket, told));
+        ticket
+    }
+
+    /// Hands `goods` to the first: its number, and how to tell it.
+    ///
+    /// # Errors
+    ///
+    /// The goods, when nobody waits.
+    pub(super) fn serve(&mut self, goods: G) -> Result<(u64, Option<W>), G> {
+        match self.waiting.pop_front() {
+            Some((ticket, told)) => {
+                self.served.push((ticket, goods));
+                Ok((ticket, told))
+            }
+            None => Err(goods),
+        }
+    }
+
+    pub(super) fn is_served(&self, ticket: u64) -> bool {
+        self.served.iter().any(|(other, _)| *other == ticket)
+    }
+
+    /// Takes what the waiter was handed; it is in the line no more then.
+    pub(super) fn collect(&mut self, ticket: u64) -> Option<G> {
+        let at = self.served.iter().position(|(other, _)| *other == ticket)?;
+        Some(self.served.swap_remove(at).1)
+    }
+
+    /// Leaves the line. What the waiter was handed meanwhile has to be put back.
+    pub(super) fn leave(&mut self, ticket: u64) -> Option<G> {
+        self.waiting.retain(|(other, _)| *other != ticket);
+        self.collect(ticket)
+    }
+
+    /// Has a waiter told in another way from now on.
+    #[cfg(feature = "tokio")]
+    pub(super) fn tell(&mut self, ticket: u64, told: W) {
+        if let Some((_, place)) = self.waiting.iter_mut().find(|(other, _)| *other == ticket) {
+            *place = Some(told);
+        }
+    }
+
+    /// How those are told that wait.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &W> {
+        self.waiting.iter().filter_map(|(_, told)| told.as_ref())
+    }
+}
+
+#[cfg(all(test, not(model)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_is_served_first_and_hands_on_what_it_does_not_take() {
+        let mut line = Line::<char, u8>::default();
+        let (one, two, three) = (line.join(Some('a')), line.join(None), line.join(Some('c')));
+        assert_eq!(line.serve(1), Ok((one, Some('a'))));
+        assert!(line.is_served(one) && !line.is_served(two));
+        assert_eq!(line.leave(one), Some(1));
+        assert_eq!(line.serve(1), Ok((two, None)));
+        assert_eq!(line.collect(two), Some(1));
+        assert_eq!((line.collect(two), line.leave(three)), (None, None));
+        assert_eq!(line.serve(2), Err(2));
+    }
+}

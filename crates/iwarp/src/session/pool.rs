@@ -1,0 +1,366 @@
+//! Blocks in stock, and who waits for one.
+
+use std::fmt;
+#[cfg(feature = "tokio")]
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Waker;
+#[cfg(feature = "tokio")]
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use iwarp_mem::{OwnedRegion, RegisterError};
+use iwarp_os::ProcessOwned;
+
+use crate::session::block::allocate;
+use crate::session::line::Line;
+use crate::session::table::Core;
+#[cfg(feature = "tokio")]
+use crate::session::task::ensure_driven;
+use crate::session::{Block, OperationError};
+use crate::verbs::ProtectionDomain;
+use crate::verbs::pd::PdCore;
+
+/// A fixed number of blocks of one size. Clones are the same pool: any number of sessions, threads
+/// and tasks may share one.
+#[derive(Clone)]
+pub struct BlockPool {
+    pool: ProcessOwned<Arc<Pool>>,
+    block_len: usize,
+    count: usize,
+}
+
+pub(super) struct Pool {
+    pd: Arc<PdCore>,
+    shelf: Mutex<Shelf>,
+    /// Told when a blocked thread is to look again.
+    changed: Condvar,
+    /// Sessions that have blocks of this pool in operations whose result was dropped.
+    left: Mutex<Vec<Weak<Core>>>,
+}
+
+/// The blocks that nobody has, and who waits for one: never both.
+#[derive(Default)]
+struct Shelf {
+    free: Vec<OwnedRegion>,
+    line: Line<Waker, OwnedRegion>,
+}
+
+/// How often a blocked thread looks after the operations that nobody waits for and that have blocks
+/// it could have: at first, and at most.
+const FIRST_LOOK: Duration = Duration::from_millis(1);
+const LAST_LOOK: Duration = Duration::from_millis(20);
+
+impl Pool {
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A block is free: whoever has waited longest gets it.
+    pub(super) fn put(&self, region: OwnedRegion) {
+        let mut shelf = self.shelf();
+        let claim = match shelf.line.serve(region) {
+            Ok((_, claim)) => claim,
+            Err(region) => {
+                shelf.free.push(region);
+                return;
+            }
+        };
+        drop(shelf);
+        match claim {
+            None => self.changed.notify_all(),
+            Some(waker) => waker.wake(),
+        }
+    }
+
+    /// Takes a block, or joins the line.
+    fn take_or_join(&self, claim: Option<Waker>) -> Result<OwnedRegion, u64> {
+        let mut shelf = self.shelf();
+        shelf.free.pop().ok_or_else(|| shelf.line.join(claim))
+    }
+
+    fn leave_line(&self, ticket: u64) {
+        let handed = self.shelf().line.leave(ticket);
+        if let Some(region) = handed {
+            self.put(region);
+        }
+    }
+
+    /// An operation that has a block is looked after by nobody from now on: whoever waits for one
+    /// has to.
+    pub(super) fn look_again(&self) {
+        self.changed.notify_all();
+        let told = self.shelf().line.waiting().cloned().collect::<Vec<_>>();
+        told.into_iter().for_each(Waker::wake);
+    }
+
+    fn block(self: &Arc<Self>, region: OwnedRegion) -> Block {
+        Block::of(self, &self.pd, region)
+    }
+
+    /// The program waits for an operation of `core` no longer that has a block.
+    pub(super) fn note_left(&self, core: Weak<Core>) {
+        let mut left = self.left();
+        left.retain(|other| other.strong_count() > 0 && !other.ptr_eq(&core));
+        left.push(core);
+    }
+
+    fn left(&self) -> MutexGuard<'_, Vec<Weak<Core>>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Completes operations whose result was dropped, as far as they are done.
+    fn reap(&self) {
+        let left = self.left().clone();
+        for weak in left {
+            if let Some(core) = weak.upgrade() {
+                core.progress();
+                if core.has_left_behind() {
+                    continue;
+                }
+            }
+            self.left().retain(|other| !other.ptr_eq(&weak));
+            // It may have left something behind just now.
+            if weak.upgrade().is_some_and(|core| core.has_left_behind()) {
+                self.note_left(weak);
+            }
+        }
+    }
+
+    /// Has tasks look after the operations whose result was dropped.
+    #[cfg(feature = "tokio")]
+    fn drive_left(&self) -> Result<(), OperationError> {
+        let left = self.left().clone();
+        left.iter().filter_map(Weak::upgrade).try_for_each(|core| ensure_driven(&core))?;
+        self.reap();
+        Ok(())
+    }
+
+    fn has_left(&self) -> bool {
+        !self.left().is_empty()
+    }
+}
+
+impl BlockPool {
+    /// Allocates `count` blocks of `block_len` bytes, zeroed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Block::new`].
+    pub fn new(
+        pd: &ProtectionDomain,
+        block_len: usize,
+        count: usize,
+    ) -> Result<Self, RegisterError> {
+        Self::of(pd.alive()?, block_len, count)
+    }
+
+    pub(super) fn of(
+        pd: &Arc<PdCore>,
+        block_len: usize,
+        count: usize,
+    ) -> Result<Self, RegisterError> {
+        let blocks = (0..count).map(|_| allocate(pd, block_len));
+        let free = blocks.collect::<Result<_, _>>()?;
+        let pool = Arc::new(Pool {
+            pd: Arc::clone(pd),
+            shelf: Mutex::new(Shelf { free, line: Line::default() }),
+            changed: Condvar::new(),
+            left: Mutex::default(),
+        });
+        Ok(Self { pool: ProcessOwned::new(pool), block_len, count })
+    }
+
+    /// Takes a block of full length, and waits for one while all are in use: [`wait`](Taking::wait),
+    /// or `.await` with the feature `tokio`. Its bytes are what its last user left.
+    ///
+    /// ```
+    /// # use iwarp::session::{BlockPool, OperationError};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let pd = iwarp::Device::open()?.alloc_pd();
+    /// let pool = BlockPool::new(&pd, 4096, 1)?;
+    /// let block = pool.take().wait()?;
+    /// let waiting = std::thread::spawn({
+    ///     let pool = pool.clone();
+    ///     move || pool.take().wait().map(|block| block.len())
+    /// });
+    /// drop(block); // back to the pool, and to whoever has waited longest
+    /// assert_eq!(waiting.join().unwrap()?, 4096);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn take(&self) -> Taking {
+        Taking { pool: self.clone(), ticket: None }
+    }
+
+    /// As [`Self::take`]; `None` when all are in use.
+    pub fn try_take(&self) -> Option<Block> {
+        let pool = self.pool.alive()?;
+        let mut region = pool.shelf().free.pop();
+        if region.is_none() {
+            pool.reap();
+            region = pool.shelf().free.pop();
+        }
+        region.map(|region| pool.block(region))
+    }
+
+    /// Completes operations whose result was dropped, as far as they are done. How long a blocked
+    /// thread may sleep after that, where no more wakes it than blocks that come back.
+    pub(super) fn look_after(&self, before: Option<Duration>) -> Option<Duration> {
+        let pool = self.pool.alive()?;
+        pool.reap();
+        pool.has_left().then(|| before.map_or(FIRST_LOOK, |before| (before * 2).min(LAST_LOOK)))
+    }
+
+    /// As [`Self::try_take`], and one more block is allocated where all are in use.
+    pub(super) fn take_or_grow(&self) -> Result<Block, RegisterError> {
+        let pool = self.pool.alive().ok_or(RegisterError::Exhausted)?;
+        let region = pool.shelf().free.pop();
+        let region = region.map_or_else(|| allocate(&pool.pd, self.block_len), Ok)?;
+        Ok(pool.block(region))
+    }
+
+    /// Blocks that are in the pool now; 0 in a forked child.
+    pub fn available(&self) -> usize {
+        let Some(pool) = self.pool.alive() else { return 0 };
+        pool.reap();
+        pool.shelf().free.len()
+    }
+
+    /// Blocks that it was made with.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Bytes of each.
+    pub fn block_len(&self) -> usize {
+        self.block_len
+    }
+}
+
+impl fmt::Debug for BlockPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlockPool")
+            .field("block_len", &self.block_len)
+            .field("count", &self.count)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Waiting for a block of a pool: [`wait`](Self::wait) for it, or `.await` it with the feature
+/// `tokio`. Those who wait are served in the order in which they began to.
+///
+/// # Cancel safety
+///
+/// Dropping it at any moment loses nothing: a block that it was handed already goes to the next who
+/// waits, or back to the pool.
+#[must_use = "a block is taken by waiting"]
+pub struct Taking {
+    pool: BlockPool,
+    /// Its place in the line.
+    ticket: Option<u64>,
+}
+
+impl Taking {
+    /// Waits for a block, in this thread.
+    ///
+    /// # Errors
+    ///
+    /// [`OperationError::Wait`] in a forked child.
+    pub fn wait(self) -> Result<Block, OperationError> {
+        self.wait_until(None)
+    }
+
+    /// As [`Self::wait`], at most that long.
+    ///
+    /// # Errors
+    ///
+    /// [`OperationError::Timeout`]; as [`Self::wait`].
+    pub fn wait_timeout(self, timeout: Duration) -> Result<Block, OperationError> {
+        self.wait_until(Instant::now().checked_add(timeout))
+    }
+
+    fn wait_until(mut self, deadline: Option<Instant>) -> Result<Block, OperationError> {
+        let pool = Arc::clone(self.pool.pool.check().map_err(OperationError::Wait)?);
+        let mut pause = None;
+        loop {
+            pause = self.pool.look_after(pause);
+            if let Some(block) = self.advance(&pool, None) {
+                return Ok(block);
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                return Err(OperationError::Timeout);
+            }
+            let shelf = pool.shelf();
+            let ticket = self.ticket;
+            if ticket.is_some_and(|ticket| shelf.line.is_served(ticket)) {
+                continue;
+            }
+            // A block that comes back until here is seen above; one that comes now wakes.
+            drop(match [left, pause].into_iter().flatten().min() {
+                Some(time) => {
+                    let waited = pool.changed.wait_timeout(shelf, time);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => pool.changed.wait(shelf).unwrap_or_else(PoisonError::into_inner),
+            });
+        }
+    }
+
+    /// The block, if there is one; joins the line otherwise.
+    fn advance(&mut self, pool: &Arc<Pool>, claim: Option<Waker>) -> Option<Block> {
+        let region = match self.ticket {
+            None => match pool.take_or_join(claim) {
+                Ok(region) => region,
+                Err(ticket) => {
+                    self.ticket = Some(ticket);
+                    return None;
+                }
+            },
+            Some(ticket) => {
+                let mut shelf = pool.shelf();
+                let Some(region) = shelf.line.collect(ticket) else {
+                    #[cfg(feature = "tokio")]
+                    if let Some(claim) = claim {
+                        shelf.line.tell(ticket, claim);
+                    }
+                    return None;
+                };
+                self.ticket = None;
+                region
+            }
+        };
+        Some(pool.block(region))
+    }
+}
+
+impl Drop for Taking {
+    fn drop(&mut self) {
+        if let (Some(ticket), Some(pool)) = (self.ticket, self.pool.pool.alive()) {
+            pool.leave_line(ticket);
+        }
+    }
+}
+
+impl fmt::Debug for Taking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Taking").field("pool", &self.pool).finish_non_exhaustive()
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl Future for Taking {
+    type Output = Result<Block, OperationError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let pool = Arc::clone(this.pool.pool.check().map_err(OperationError::Wait)?);
+        let claim = || Some(context.waker().clone());
+        if let Some(block) = this.advance(&pool, claim()) {
+            return Poll::Ready(Ok(block));
+        }
+        pool.drive_left()?;
+        this.advance(&pool, claim()).map_or(Poll::Pending, |block| Poll::Ready(Ok(block)))
+    }
+}

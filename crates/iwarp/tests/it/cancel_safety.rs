@@ -1,0 +1,128 @@
+//! Every future of a session is dropped after every number of polls: no block leaks.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::Poll;
+
+use iwarp::cm::ConnectParams;
+use iwarp::session::{BlockPool, Config, Listener, RemoteGrant, Session};
+use iwarp::{Access, Device, Ended, Options};
+use tokio::task::JoinSet;
+
+use crate::common::sessions::pair;
+use crate::tasks::{eventually, run};
+
+/// Polls after which futures are dropped: those in which they register, and some that catch them
+/// when half of what they wait for has happened.
+const POLLS: [usize; 7] = [1, 2, 3, 4, 10, 50, 400];
+
+/// A future that is dropped when it is pending after so many polls, between which other tasks run.
+async fn after<F: Future>(polls: usize, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut left = polls;
+    std::future::poll_fn(|context| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        match future.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => {
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }
+    })
+    .await
+}
+
+/// One future after the other, each dropped after so many polls, until one was ready before.
+async fn insist<F: Future>(polls: usize, mut next: impl FnMut() -> F) -> F::Output {
+    loop {
+        if let Some(output) = after(polls, next()).await {
+            return output;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[test]
+fn blocks_that_were_waited_for_do_not_leak() {
+    for polls in POLLS {
+        run(async move {
+            let (client, _server) = pair(&Config::default());
+            let pool = BlockPool::new(&client.pd, 64, 2).unwrap();
+            let mut tasks = JoinSet::new();
+            for n in 0..8 {
+                let pool = pool.clone();
+                tasks.spawn(async move {
+                    for _ in 0..50 {
+                        // Half of them give up.
+                        if n % 2 == 0 {
+                            drop(after(polls, pool.take()).await);
+                        } else {
+                            let block = pool.take().await.unwrap();
+                            tokio::task::yield_now().await;
+                            drop(block);
+                        }
+                    }
+                });
+            }
+            while let Some(outcome) = tasks.join_next().await {
+                outcome.unwrap();
+            }
+            assert_eq!(pool.available(), 2);
+        });
+    }
+}
+
+#[test]
+fn operations_that_nobody_waits_for_any_more_give_their_blocks_back() {
+    for polls in [0].into_iter().chain(POLLS) {
+        run(async move {
+            let (client, server) = pair(&Config::default());
+            let pool = BlockPool::new(&client.pd, 64, 3).unwrap();
+            let memory = server.session.expose(64, Access::REMOTE).unwrap();
+            let grant = RemoteGrant::from_octets(&memory.grant().to_octets());
+            for _ in 0..2 {
+                let (one, two) = (pool.take().await.unwrap(), pool.take().await.unwrap());
+                drop(after(polls, client.session.send(one)).await);
+                drop(after(polls, client.session.read(&grant, 0, two)).await);
+                let written = pool.take().await.unwrap();
+                drop(after(polls, client.session.write(written, &grant, 0)).await);
+                drop(after(polls, client.session.fetch_add(&grant, 0, 1)).await);
+                eventually("the blocks", || pool.available() == 3).await;
+            }
+            drop(after(polls, client.session.recv(pool.take().await.unwrap())).await);
+            let _ = after(polls, client.session.closed()).await;
+            drop(after(polls, async { client.session.close().await }).await);
+            assert_eq!(server.session.closed().await, Ended::Closed);
+            eventually("all", || pool.available() == 3).await;
+        });
+    }
+}
+
+#[test]
+fn connections_that_are_given_up_are_gone_and_no_request_is_lost() {
+    for polls in [0].into_iter().chain(POLLS) {
+        run(async move {
+            let device = Device::with_options(Options::default()).unwrap();
+            let pd = device.alloc_pd();
+            let listener = Listener::bind(&pd, "127.0.0.1:0".parse().unwrap()).unwrap();
+            let addr = listener.local_addr().unwrap();
+            drop(after(polls, Session::connect(&pd, addr)).await);
+            let params = ConnectParams::default().private_data(b"stays");
+            let connecting = tokio::spawn(Config::new().params(params).connect(&pd, addr));
+            let session = loop {
+                let request = insist(polls.max(1), || listener.accept()).await.unwrap();
+                // The first was given up by its peer.
+                if request.private_data() == b"stays" {
+                    break Session::accept(request).await.unwrap();
+                }
+            };
+            drop((connecting.await.unwrap().unwrap(), session));
+            eventually("the connections to end", || device.connections() == 0).await;
+        });
+    }
+}
