@@ -17,8 +17,9 @@ use iwarp::cm::{ConnectParams, ConnectionState, EventChannel, Id, Listener, conn
 use iwarp::session;
 use iwarp::verbs::{Prefetch, RegisterError, WindowType};
 use iwarp::{
-    Access, CompletionChannel, CompletionQueue, DatagramAttributes, Device, Ended, ModifyError,
-    Options, Payload, PostError, QpState, QueuePair, QueuePairAttributes, RecvRequest, SendRequest,
+    Access, AtomicOp, CompletionChannel, CompletionQueue, DatagramAttributes, Device, Ended,
+    ModifyError, Options, Payload, PostError, QpState, QueuePair, QueuePairAttributes, RecvRequest,
+    SendRequest,
 };
 
 use crate::common::{DEADLINE, End, Setup, couple, parts};
@@ -166,7 +167,7 @@ fn make_qp(end: &End) -> io::Result<QueuePair> {
 }
 
 /// What has methods that programs call, on objects that a child may have inherited.
-const SOURCES: [&str; 17] = [
+const SOURCES: [&str; 18] = [
     include_str!("../src/verbs/channel.rs"),
     include_str!("../src/verbs/cq.rs"),
     include_str!("../src/verbs/device.rs"),
@@ -181,6 +182,7 @@ const SOURCES: [&str; 17] = [
     include_str!("../src/session/end.rs"),
     include_str!("../src/session/operations.rs"),
     include_str!("../src/session/pending.rs"),
+    include_str!("../src/session/permit.rs"),
     include_str!("../src/session/pool.rs"),
     include_str!("../src/session/scope.rs"),
     include_str!("../src/session/setup.rs"),
@@ -458,7 +460,8 @@ fn sessions_in_a_child_answer_and_none_hangs() {
     let [prepared, other, third] = [0; 3].map(|_| session::Config::default().prepare(&pd).unwrap());
     let mut own = blocks.pop().unwrap();
     own.fill_from(b"the program's own");
-    let (taking, closed) = (pool.take(), ours.closed());
+    let [permit, other_permit] = [0; 2].map(|_| ours.try_reserve().unwrap());
+    let (reserving, taking, closed) = (ours.reserve(), pool.take(), ours.closed());
     let child = Forked::new(move || {
         assert_eq!((&*own, own.capacity()), (&b"the program's own"[..], 64));
         own.set_len(3);
@@ -472,7 +475,13 @@ fn sessions_in_a_child_answer_and_none_hangs() {
         assert!(ours.read(&grant, 0, block()).wait().is_err());
         assert!(ours.fetch_add(&grant, 0, 1).wait().is_err());
         assert!(ours.compare_swap(&grant, 0, 1, 2).wait().is_err());
+        assert!(ours.write_inline(b"x", &grant, 0).wait().is_err());
+        assert!(ours.atomic(&grant, 0, AtomicOp::FetchAdd { add: 1, mask: 0 }).wait().is_err());
         assert!(ours.expose(64, Access::REMOTE_READ).is_err());
+        assert!(permit.send_inline(b"x").wait().is_err());
+        drop(other_permit);
+        assert!(reserving.wait().is_err() && ours.try_reserve().is_none());
+        assert!(ours.reserve().wait_timeout(DEADLINE).is_err());
         assert!(taking.wait().is_err() && pool.take().wait_timeout(DEADLINE).is_err());
         assert!(pool.try_take().is_none());
         assert_eq!((closed.wait(), ours.ended()), (Ended::Lost, None));

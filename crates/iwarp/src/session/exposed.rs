@@ -197,6 +197,22 @@ impl RemoteGrant {
         self.0.len == 0
     }
 
+    /// The `len` bytes at `offset` of it as a grant of their own; `None` if they are not within.
+    ///
+    /// ```
+    /// # use iwarp::session::RemoteGrant;
+    /// # use iwarp::{Stag, TaggedOffset};
+    /// let table = RemoteGrant::new(Stag(7), TaggedOffset(0), 4096);
+    /// let row = table.part(1024, 64).unwrap();
+    /// assert_eq!((row.stag(), row.len()), (Stag(7), 64));
+    /// assert!(row.part(60, 8).is_none());
+    /// ```
+    #[must_use]
+    pub fn part(&self, offset: u64, len: u64) -> Option<Self> {
+        let (stag, to) = self.at(offset, len)?;
+        Some(Self::new(stag, to, len))
+    }
+
     /// STag and tagged offset of `len` bytes at `offset`, if they are within the grant.
     pub(super) fn at(&self, offset: u64, len: u64) -> Option<(Stag, TaggedOffset)> {
         let fits = offset.checked_add(len).is_some_and(|end| end <= self.0.len);

@@ -44,6 +44,11 @@ impl<W, G> Line<W, G> {
         }
     }
 
+    /// Whether a waiter was not served yet.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     pub(super) fn is_served(&self, ticket: u64) -> bool {
         self.served.iter().any(|(other, _)| *other == ticket)
     }
@@ -83,7 +88,7 @@ mod tests {
         let mut line = Line::<char, u8>::default();
         let (one, two, three) = (line.join(Some('a')), line.join(None), line.join(Some('c')));
         assert_eq!(line.serve(1), Ok((one, Some('a'))));
-        assert!(line.is_served(one) && !line.is_served(two));
+        assert!(line.is_served(one) && !line.is_served(two) && line.has_waiting());
         assert_eq!(line.leave(one), Some(1));
         assert_eq!(line.serve(1), Ok((two, None)));
         assert_eq!(line.collect(two), Some(1));

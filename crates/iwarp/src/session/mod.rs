@@ -11,6 +11,8 @@
 //!   like. It is copied in and out and never borrowed. A [`Grant`] tells the peer where it is.
 //! - A [`Session`] is a connected queue pair with its completion queue. Its operations are posted
 //!   when they are called and return a [`Pending`], for [`wait`](Pending::wait) or `.await`.
+//! - A [`Permit`] is a place in the send queue that was waited for, as [`BlockPool::take`] waits for
+//!   a block.
 //! - [`Session::scope`] lends memory that is only borrowed, like [`std::thread::scope`].
 //!
 //! ```
@@ -53,7 +55,7 @@
 //! # Cancellation
 //!
 //! Each type that can be waited for says under "Cancel safety" what dropping it loses. Waiting for
-//! a connection request, a block or the
+//! a connection request, a block, a place in the send queue or the
 //! end of the connection can be given up at any moment and begun again: nothing is lost.
 //!
 //! Dropping a [`Pending`], or the future around it, at any moment is safe and loses nothing but
@@ -140,7 +142,9 @@ mod exposed;
 mod line;
 mod operations;
 mod pending;
+mod permit;
 mod pool;
+mod post;
 mod scope;
 mod setup;
 mod table;
@@ -153,6 +157,7 @@ pub use error::{Failure, OperationError};
 pub use exposed::{Exposed, GRANT_LEN, Grant, RemoteGrant};
 pub use operations::{Closing, SendFlags, Session};
 pub use pending::{Outcome, Pending, Received};
+pub use permit::{Permit, Reserving};
 pub use pool::{BlockPool, Taking};
 pub use scope::Scope;
 pub use setup::{Accepting, Config, Connecting, Listener, Request, Unconnected};

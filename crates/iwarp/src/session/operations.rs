@@ -6,15 +6,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use iwarp_mem::RegisterError;
-use iwarp_types::{Access, AtomicOp, Payload, PostError, SendOp, Stag, TaggedOffset};
+use iwarp_types::{Access, AtomicOp, Stag};
 
 use crate::Ended;
 use crate::cm::{EventChannel, Id};
 use crate::engine::endpoint::Observer;
+use crate::session::post::{self, Post};
 use crate::session::table::{Core, Handle};
 use crate::session::{
-    Block, Config, Connecting, Exposed, Failure, OperationError, Outcome, Pending, Received,
-    RemoteGrant, Request, Scope,
+    Block, Config, Connecting, Exposed, OperationError, Pending, Received, RemoteGrant, Request,
+    Scope,
 };
 use crate::setters::setters;
 use crate::verbs::ProtectionDomain;
@@ -81,14 +82,8 @@ impl Session {
         Self { handle, _channel: channel, id, private_data }
     }
 
-    fn post_send<T: Outcome>(
-        &self,
-        op: SendOp,
-        fence: bool,
-        block: Option<Block>,
-        other: Payload<'_>,
-    ) -> Pending<T> {
-        Pending::new(&self.handle, self.handle.post_send(op, fence, block, other))
+    fn post(&self) -> Post<'_> {
+        Post { handle: &self.handle, permit: None }
     }
 
     /// Sends the block's bytes as a message. Done when they were handed to the transport.
@@ -98,22 +93,18 @@ impl Session {
 
     /// As [`Self::send`], with more to say.
     pub fn send_with(&self, block: Block, flags: SendFlags) -> Pending<Block> {
-        let SendFlags { solicited, invalidate, fence } = flags;
-        let op = SendOp::Send { solicited, invalidate };
-        self.post_send(op, fence, Some(block), Payload::Sges(&[]))
+        self.post().send(block, flags)
     }
 
     /// Sends a small message that is copied at once, up to [`Config::max_inline`] bytes.
     pub fn send_inline(&self, octets: &[u8]) -> Pending<()> {
-        let op = SendOp::SEND;
-        self.post_send(op, false, None, Payload::Inline(octets))
+        self.post().send_inline(octets)
     }
 
     /// Sends 8 bytes that arrive in the peer's completion (Immediate Data), behind what was
     /// written before. They take one of its receives.
     pub fn immediate(&self, data: [u8; 8]) -> Pending<()> {
-        let op = SendOp::Immediate { solicited: false, data };
-        self.post_send(op, false, None, Payload::Sges(&[]))
+        self.post().immediate(data)
     }
 
     /// Receives a message into the block, which needs a capacity for it: the peer's message is
@@ -125,36 +116,25 @@ impl Session {
     /// Writes the block's bytes at `offset` of what the peer granted. Done when they were handed
     /// to the transport; they are in place before any message that is sent later arrives.
     pub fn write(&self, block: Block, to: &RemoteGrant, offset: u64) -> Pending<Block> {
-        match place(to, offset, block) {
-            Ok((block, stag, to)) => {
-                let op = SendOp::Write { stag, to };
-                self.post_send(op, false, Some(block), Payload::Sges(&[]))
-            }
-            Err(failure) => Pending::new(&self.handle, Err(failure)),
-        }
+        self.post().write(block, to, offset)
+    }
+
+    /// As [`Self::write`], for few bytes that are copied at once, up to [`Config::max_inline`].
+    pub fn write_inline(&self, octets: &[u8], to: &RemoteGrant, offset: u64) -> Pending<()> {
+        self.post().write_inline(octets, to, offset)
     }
 
     /// Fills the block with what is at `offset` of what the peer granted: as many bytes as the
     /// block has length.
     pub fn read(&self, from: &RemoteGrant, offset: u64, block: Block) -> Pending<Block> {
-        match place(from, offset, block) {
-            Ok((block, stag, to)) => {
-                let op = SendOp::Read { stag, to, invalidate: None };
-                self.post_send(op, false, Some(block), Payload::Sges(&[]))
-            }
-            Err(failure) => Pending::new(&self.handle, Err(failure)),
-        }
+        self.post().read(from, offset, block)
     }
 
     /// Adds to the 8 bytes at `offset` of what the peer granted, in its host's order, and returns
     /// what they were (RFC 7306 §5.1.1). Their address there must be a multiple of 8: the peer
     /// ends the connection otherwise.
     pub fn fetch_add(&self, at: &RemoteGrant, offset: u64, add: u64) -> Pending<u64> {
-        self.atomic(at, offset, |stag, to| SendOp::Atomic {
-            stag,
-            to,
-            op: AtomicOp::FetchAdd { add, mask: 0 },
-        })
+        self.atomic(at, offset, post::fetch_add(add))
     }
 
     /// Replaces the 8 bytes at `offset` of what the peer granted by `swap` if they are `compare`,
@@ -166,36 +146,13 @@ impl Session {
         compare: u64,
         swap: u64,
     ) -> Pending<u64> {
-        self.atomic(at, offset, |stag, to| SendOp::Atomic {
-            stag,
-            to,
-            op: AtomicOp::CompareSwap {
-                compare,
-                compare_mask: u64::MAX,
-                swap,
-                swap_mask: u64::MAX,
-            },
-        })
+        self.atomic(at, offset, post::compare_swap(compare, swap))
     }
 
-    fn atomic(
-        &self,
-        at: &RemoteGrant,
-        offset: u64,
-        op: impl FnOnce(Stag, TaggedOffset) -> SendOp,
-    ) -> Pending<u64> {
-        let core = self.handle.alive().ok_or(PostError::WrongState);
-        let core = core.map_err(|error| Failure::new(error, None));
-        let word = core
-            .and_then(|core| core.words.take_or_grow().map_err(|error| Failure::new(error, None)));
-        match word.and_then(|word| place(at, offset, word)) {
-            Ok((word, stag, to)) => {
-                self.post_send(op(stag, to), false, Some(word), Payload::Sges(&[]))
-            }
-            Err(Failure { error, .. }) => {
-                Pending::new(&self.handle, Err(Failure::new(error, None)))
-            }
-        }
+    /// Any atomic operation on the 8 bytes at `offset` of what the peer granted, masked ones among
+    /// them (RFC 7306 §5.1), and returns what they were. Alignment as for [`Self::fetch_add`].
+    pub fn atomic(&self, at: &RemoteGrant, offset: u64, op: AtomicOp) -> Pending<u64> {
+        self.post().atomic(at, offset, op)
     }
 
     /// Allocates memory that this peer alone may reach, as [`Exposed::new`] does. It can give its
@@ -257,18 +214,6 @@ impl Session {
         if let Some(core) = self.handle.alive() {
             core.abort();
         }
-    }
-}
-
-/// The peer's buffer that the block's bytes go to or come from.
-fn place(
-    grant: &RemoteGrant,
-    offset: u64,
-    block: Block,
-) -> Result<(Block, Stag, TaggedOffset), Failure> {
-    match grant.at(offset, block.len() as u64) {
-        Some((stag, to)) => Ok((block, stag, to)),
-        None => Err(Failure::new(OperationError::OutsideGrant, Some(block))),
     }
 }
 

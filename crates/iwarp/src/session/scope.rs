@@ -138,7 +138,9 @@ impl<'scope> Scope<'scope, '_> {
 
     fn post_send<T: Outcome>(&self, op: SendOp, sge: Result<Sge, Failure>) -> Pending<T> {
         let handle = &self.handle;
-        self.pending(sge.and_then(|sge| handle.post_send(op, false, None, Payload::Sges(&[sge]))))
+        self.pending(
+            sge.and_then(|sge| handle.post_send(op, false, None, Payload::Sges(&[sge]), None)),
+        )
     }
 
     fn pending<T: Outcome>(&self, posted: Result<u64, Failure>) -> Pending<T> {

@@ -30,7 +30,8 @@ use crate::engine::now;
 use crate::engine::poll_set::PollSet;
 use crate::session::block::Lent;
 use crate::session::end::End;
-use crate::session::{Block, BlockPool, Config, Exposed, Failure, OperationError};
+use crate::session::line::Line;
+use crate::session::{Block, BlockPool, Config, Exposed, Failure, OperationError, Permit};
 use crate::verbs::pd::PdCore;
 use crate::verbs::{CompletionQueue, ProtectionDomain, QueuePair, QueuePairAttributes};
 
@@ -67,6 +68,10 @@ pub(super) enum Queue {
 struct State {
     operations: SlotMap<DefaultKey, Stage>,
     under_way: [usize; 2],
+    /// Places in the send queue that are kept for permits.
+    reserved: usize,
+    /// Who waits for one: nobody while there is one.
+    line: Line<Waker, ()>,
     /// Operations whose [`Pending`](super::Pending) was dropped before they were done.
     left_behind: usize,
     /// The thread that is blocked on the channel.
@@ -107,6 +112,21 @@ impl State {
 
     fn is_idle(&self) -> bool {
         self.under_way == [0, 0]
+    }
+
+    fn has_room(&self, queue: Queue, limit: usize) -> bool {
+        let reserved = if queue == Queue::Send { self.reserved } else { 0 };
+        self.under_way[queue as usize] + reserved < limit
+    }
+
+    /// Gives the places in the send queue that are free to those who wait for one.
+    fn serve(&mut self, limit: usize, woken: &mut Vec<Waker>) {
+        while self.line.has_waiting() && self.has_room(Queue::Send, limit) {
+            if let Ok((_, waker)) = self.line.serve(()) {
+                self.reserved += 1;
+                woken.extend(waker);
+            }
+        }
     }
 }
 
@@ -155,7 +175,7 @@ impl Core {
     fn admit(&self, queue: Queue, cargo: Option<Lent>) -> Result<u64, Option<Lent>> {
         for attempt in 0..2 {
             let mut state = self.lock();
-            if state.under_way[queue as usize] < self.limits[queue as usize] {
+            if state.has_room(queue, self.limits[queue as usize]) {
                 return Ok(state.insert(queue, cargo));
             }
             drop(state);
@@ -172,11 +192,15 @@ impl Core {
         fence: bool,
         block: Option<Block>,
         other: Payload<'_>,
+        permit: Option<Permit>,
     ) -> Result<u64, Failure> {
         let (lent, sge) = self.lend(block, false)?;
         let sges = sge.map(|sge| [sge]);
         let payload = sges.as_ref().map_or(other, |sges| Payload::Sges(sges));
-        let wr_id = self.take_slot(Queue::Send, lent)?;
+        let wr_id = match permit {
+            Some(permit) => self.use_place(permit, lent),
+            None => self.take_slot(Queue::Send, lent)?,
+        };
         let mut request = SendRequest::new(wr_id, op, payload).signaled();
         request.fence = fence;
         let awake = self.driven.load(Ordering::SeqCst).then(|| self.channel.wake());
@@ -222,7 +246,7 @@ impl Core {
     }
 
     fn refuse(&self, id: u64, error: impl Into<OperationError>) -> Failure {
-        let stage = self.lock().remove(id);
+        let stage = self.change(|state| state.remove(id));
         let block = match stage {
             Some(Stage::UnderWay { cargo, .. }) => cargo.map(Lent::take_back),
             Some(Stage::Done { .. }) | None => None,
@@ -320,6 +344,7 @@ impl Core {
             if state.is_idle() {
                 idle.append(&mut state.idle);
             }
+            state.serve(self.limits[Queue::Send as usize], &mut idle);
             if state.followers > 0 {
                 self.changed.notify_all();
             }
@@ -405,6 +430,22 @@ impl Core {
         self.wait_until(Some(deadline), |state| state.is_idle())
     }
 
+    /// Changes what may make room, and passes the room on.
+    fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        let mut woken = Vec::new();
+        let mut state = self.lock();
+        let before = state.reserved;
+        let result = change(&mut state);
+        state.serve(self.limits[Queue::Send as usize], &mut woken);
+        let served = state.reserved > before;
+        drop(state);
+        if served {
+            self.nudge();
+        }
+        woken.into_iter().for_each(Waker::wake);
+        result
+    }
+
     /// Has the threads that are blocked here look again.
     pub(super) fn nudge(&self) {
         let state = self.lock();
@@ -416,6 +457,63 @@ impl Core {
         if leader.is_some() {
             self.kick();
         }
+    }
+
+    /// Takes a place in the send queue for a permit, if there is one.
+    pub(super) fn take_place(&self) -> bool {
+        let take = || {
+            let mut state = self.lock();
+            let has_room = state.has_room(Queue::Send, self.limits[Queue::Send as usize]);
+            state.reserved += usize::from(has_room);
+            has_room
+        };
+        take() || (self.progress() > 0 && take())
+    }
+
+    /// Waits for one in the line; the number there.
+    pub(super) fn join_line(&self, waker: Option<&Waker>) -> u64 {
+        self.change(|state| state.line.join(waker.cloned()))
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(super) fn tell_line(&self, ticket: u64, waker: &Waker) {
+        self.lock().line.tell(ticket, waker.clone());
+    }
+
+    /// Takes the place that was given to a waiter, if it was.
+    pub(super) fn collect_place(&self, ticket: u64) -> bool {
+        self.lock().line.collect(ticket).is_some()
+    }
+
+    /// Blocks until a waiter has its place. False at the deadline.
+    pub(super) fn wait_for_place(
+        &self,
+        ticket: u64,
+        deadline: Option<Instant>,
+    ) -> Result<bool, OperationError> {
+        self.wait_until(deadline, |state| state.line.is_served(ticket))
+    }
+
+    /// A waiter gives up.
+    pub(super) fn leave_line(&self, ticket: u64) {
+        self.change(|state| {
+            if state.line.leave(ticket).is_some() {
+                state.reserved -= 1;
+            }
+        });
+    }
+
+    /// A permit is given back.
+    pub(super) fn release_place(&self) {
+        self.change(|state| state.reserved -= 1);
+    }
+
+    /// The place of a permit becomes an operation's.
+    fn use_place(&self, permit: Permit, cargo: Option<Lent>) -> u64 {
+        permit.spend();
+        let mut state = self.lock();
+        state.reserved -= 1;
+        state.insert(Queue::Send, cargo)
     }
 
     /// Blocks until the connection has ended. False at the deadline.
@@ -516,6 +614,7 @@ impl Core {
         let woken: Vec<Waker> = {
             let mut state = self.lock();
             let mut woken = std::mem::take(&mut state.idle);
+            woken.extend(state.line.waiting().cloned());
             for stage in state.operations.values_mut() {
                 if let Stage::UnderWay { waker, .. } = stage {
                     woken.extend(waker.take());
@@ -601,9 +700,10 @@ impl Handle {
         fence: bool,
         block: Option<Block>,
         other: Payload<'_>,
+        permit: Option<Permit>,
     ) -> Result<u64, Failure> {
         match self.alive() {
-            Some(core) => core.post_send(op, fence, block, other),
+            Some(core) => core.post_send(op, fence, block, other, permit),
             None => Err(Failure::new(PostError::WrongState, block)),
         }
     }

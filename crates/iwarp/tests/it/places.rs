@@ -1,14 +1,113 @@
-//! Waiting instead of being refused: for blocks.
+//! Waiting instead of being refused: for places in the send queue, for blocks, for Reads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use iwarp::Access;
-use iwarp::session::{BlockPool, Config, OperationError, RemoteGrant};
+use iwarp::cm::ConnectParams;
+use iwarp::session::{Block, BlockPool, Config, OperationError, Pending, RemoteGrant};
+use iwarp::{Access, AtomicOp};
 
 use crate::common::sessions::pair;
-use crate::common::{DEADLINE, until};
+use crate::common::{DEADLINE, pattern, until};
+
+#[test]
+fn permits_are_places_in_the_send_queue() {
+    let (client, server) = pair(&Config::new().max_sends(2));
+    let session = &client.session;
+    let one = session.try_reserve().unwrap();
+    let two = session.reserve().wait_timeout(DEADLINE).unwrap();
+    assert!(session.try_reserve().is_none());
+    let late = session.reserve().wait_timeout(Duration::from_millis(1));
+    assert!(matches!(late, Err(OperationError::Timeout)), "{late:?}");
+    // One that has none is refused, as before.
+    let refused = session.send_inline(b"x").wait().unwrap_err();
+    assert!(matches!(refused.error, OperationError::QueueFull), "{refused:?}");
+    // A permit whose operation is refused is given back.
+    let grant = RemoteGrant::new(iwarp::Stag(1), iwarp::TaggedOffset(0), 4);
+    let outside = one.write_inline(b"12345", &grant, 0).wait().unwrap_err();
+    assert!(matches!(outside.error, OperationError::OutsideGrant), "{outside:?}");
+    let one = session.try_reserve().unwrap();
+    // A thread that waits gets the place of a permit that is dropped.
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| session.reserve().wait_timeout(DEADLINE));
+        drop(one);
+        drop(waiting.join().unwrap().unwrap());
+    });
+    drop(two);
+    drop(server);
+}
+
+#[test]
+fn threads_that_wait_for_places_all_get_one() {
+    const THREADS: u64 = 4;
+    const EACH: u64 = 300;
+    let (client, server) = pair(&Config::new().max_sends(3));
+    let counter = server.session.expose(8, Access::REMOTE_ATOMIC).unwrap();
+    let grant = RemoteGrant::from_octets(&counter.grant().to_octets());
+    let session = &client.session;
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                for n in 0..EACH {
+                    let permit = session.reserve().wait_timeout(DEADLINE).unwrap();
+                    let pending = permit.fetch_add(&grant, 0, 1);
+                    // Every third is left to the others to complete.
+                    if n % 3 != 0 {
+                        pending.wait_timeout(DEADLINE).unwrap().unwrap();
+                    }
+                }
+            });
+        }
+    });
+    let sum = session.reserve().wait().unwrap().fetch_add(&grant, 0, 0);
+    assert_eq!(sum.wait_timeout(DEADLINE).unwrap().unwrap(), THREADS * EACH);
+    until("the places", || {
+        let all: Vec<_> = std::iter::from_fn(|| session.try_reserve()).collect();
+        (all.len() == 3).then_some(())
+    });
+}
+
+#[test]
+fn reads_beyond_what_the_peer_serves_at_a_time_wait() {
+    let params = ConnectParams::default().ird(1).ord(1);
+    let (client, server) = pair(&Config::new().params(params));
+    let table = server.session.expose(64 * 64, Access::REMOTE_READ).unwrap();
+    table.write_at(0, &pattern(64 * 64, 3));
+    let grant = RemoteGrant::from_octets(&table.grant().to_octets());
+    let reads: Vec<_> = (0..64)
+        .map(|n| client.session.read(&grant, n * 64, Block::new(&client.pd, 64).unwrap()))
+        .collect();
+    for (n, read) in reads.into_iter().enumerate() {
+        let block = read.wait_timeout(DEADLINE).unwrap().unwrap();
+        assert!(*block == pattern(64 * 64, 3)[n * 64..][..64]);
+    }
+}
+
+#[test]
+fn few_bytes_are_written_without_a_block_and_masked_atomics_touch_their_bits_only() {
+    let (client, server) = pair(&Config::default());
+    let memory = server.session.expose(16, Access::REMOTE).unwrap();
+    let grant = RemoteGrant::from_octets(&memory.grant().to_octets());
+    let [word, tail] = [0, 8].map(|offset| grant.part(offset, 8).unwrap());
+    let session = &client.session;
+    let wait = |pending: Pending<u64>| pending.wait_timeout(DEADLINE).unwrap().unwrap();
+    session.write_inline(b"inline", &tail, 2).wait().unwrap();
+    // Where the mask has a bit, no carry leaves it: two counters in one word.
+    let op = AtomicOp::FetchAdd { add: 0x0000_0001_ffff_ffff, mask: 1 << 31 };
+    assert_eq!(wait(session.atomic(&word, 0, op)), 0);
+    let op = AtomicOp::FetchAdd { add: 1, mask: 1 << 31 };
+    assert_eq!(wait(session.atomic(&word, 0, op)), 0x0000_0001_ffff_ffff);
+    let op =
+        AtomicOp::CompareSwap { compare: 1 << 32, compare_mask: u64::MAX, swap: 7, swap_mask: 7 };
+    assert_eq!(wait(session.reserve().wait().unwrap().atomic(&word, 0, op)), 1 << 32);
+    assert_eq!(wait(session.fetch_add(&word, 0, 0)), 1 << 32 | 7);
+    let mut block = Block::new(&client.pd, 8).unwrap();
+    block.as_mut().fill(0xff);
+    let read = session.read(&tail, 0, block).wait_timeout(DEADLINE).unwrap().unwrap();
+    let octets: &[u8] = read.as_ref();
+    assert_eq!(octets, b"\0\0inline");
+}
 
 #[test]
 fn threads_wait_for_blocks_in_turn() {

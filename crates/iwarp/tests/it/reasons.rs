@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use iwarp::cm::{ConnectError, StartupError};
-use iwarp::session::{BlockPool, Config, Failure, OperationError, Session};
+use iwarp::session::{Config, Failure, OperationError, Session};
 use iwarp::{Ended, ModifyError, OpenError, PostError, RegisterError, WcStatus};
 
 use crate::common::DEADLINE;
@@ -138,7 +138,7 @@ fn no_error_repeats_its_source() {
     // A question mark is enough, in functions that return either.
     fn both(session: &Session) -> io::Result<()> {
         session.send_inline(b"late").wait()?;
-        drop(BlockPool::new(session.pd(), 64, 1)?.take().wait()?);
+        drop(session.reserve().wait()?);
         Ok(())
     }
     assert!(both(&server.session).is_err());

@@ -1,0 +1,232 @@
+//! Places in the send queue, for programs that would rather wait than be refused.
+
+use std::fmt;
+#[cfg(feature = "tokio")]
+use std::pin::Pin;
+use std::sync::Arc;
+#[cfg(feature = "tokio")]
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use iwarp_types::AtomicOp;
+
+use crate::session::post::{self, Post};
+use crate::session::table::Handle;
+use crate::session::{Block, OperationError, Pending, RemoteGrant, SendFlags, Session};
+
+/// The right to post one operation of any kind but a receive: it is never refused for
+/// [`OperationError::QueueFull`]. Dropping the permit gives the place to whoever has waited longest.
+///
+/// Reads and atomic operations beyond what the peer serves at a time
+/// ([`ConnectParams::ord`](crate::cm::ConnectParams)) wait in the queue, and keep later operations
+/// waiting that are fenced; they need no other permit.
+#[must_use = "dropping it gives the place back"]
+pub struct Permit {
+    handle: Arc<Handle>,
+    /// The place is the operation's now.
+    used: bool,
+}
+
+impl Permit {
+    fn post<T>(self, what: impl FnOnce(Post<'_>) -> Pending<T>) -> Pending<T> {
+        let handle = Arc::clone(&self.handle);
+        what(Post { handle: &handle, permit: Some(self) })
+    }
+
+    /// The operation has the place.
+    pub(super) fn spend(mut self) {
+        self.used = true;
+    }
+
+    /// As [`Session::send`].
+    pub fn send(self, block: Block) -> Pending<Block> {
+        self.send_with(block, SendFlags::default())
+    }
+
+    /// As [`Session::send_with`].
+    pub fn send_with(self, block: Block, flags: SendFlags) -> Pending<Block> {
+        self.post(|post| post.send(block, flags))
+    }
+
+    /// As [`Session::send_inline`].
+    pub fn send_inline(self, octets: &[u8]) -> Pending<()> {
+        self.post(|post| post.send_inline(octets))
+    }
+
+    /// As [`Session::immediate`].
+    pub fn immediate(self, data: [u8; 8]) -> Pending<()> {
+        self.post(|post| post.immediate(data))
+    }
+
+    /// As [`Session::write`].
+    pub fn write(self, block: Block, to: &RemoteGrant, offset: u64) -> Pending<Block> {
+        self.post(|post| post.write(block, to, offset))
+    }
+
+    /// As [`Session::write_inline`].
+    pub fn write_inline(self, octets: &[u8], to: &RemoteGrant, offset: u64) -> Pending<()> {
+        self.post(|post| post.write_inline(octets, to, offset))
+    }
+
+    /// As [`Session::read`].
+    pub fn read(self, from: &RemoteGrant, offset: u64, block: Block) -> Pending<Block> {
+        self.post(|post| post.read(from, offset, block))
+    }
+
+    /// As [`Session::fetch_add`].
+    pub fn fetch_add(self, at: &RemoteGrant, offset: u64, add: u64) -> Pending<u64> {
+        self.atomic(at, offset, post::fetch_add(add))
+    }
+
+    /// As [`Session::compare_swap`].
+    pub fn compare_swap(
+        self,
+        at: &RemoteGrant,
+        offset: u64,
+        compare: u64,
+        swap: u64,
+    ) -> Pending<u64> {
+        self.atomic(at, offset, post::compare_swap(compare, swap))
+    }
+
+    /// As [`Session::atomic`].
+    pub fn atomic(self, at: &RemoteGrant, offset: u64, op: AtomicOp) -> Pending<u64> {
+        self.post(|post| post.atomic(at, offset, op))
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if !self.used
+            && let Some(core) = self.handle.alive()
+        {
+            core.release_place();
+        }
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit").finish_non_exhaustive()
+    }
+}
+
+/// Waiting for a place in the send queue: [`wait`](Self::wait) for it, or `.await` it with the
+/// feature `tokio`. Places are given in the order in which they were asked for.
+///
+/// # Cancel safety
+///
+/// Dropping it at any moment loses nothing: a place that it was given already goes to the next that
+/// waits.
+#[must_use = "a place is taken by waiting"]
+pub struct Reserving {
+    handle: Arc<Handle>,
+    /// Its place in the line.
+    ticket: Option<u64>,
+}
+
+impl Reserving {
+    /// Waits for a place, in this thread.
+    ///
+    /// # Errors
+    ///
+    /// [`OperationError::Wait`], as in a forked child.
+    pub fn wait(self) -> Result<Permit, OperationError> {
+        self.wait_until(None)
+    }
+
+    /// As [`Self::wait`], at most that long.
+    ///
+    /// # Errors
+    ///
+    /// [`OperationError::Timeout`]; as [`Self::wait`].
+    pub fn wait_timeout(self, timeout: Duration) -> Result<Permit, OperationError> {
+        self.wait_until(Instant::now().checked_add(timeout))
+    }
+
+    fn wait_until(mut self, deadline: Option<Instant>) -> Result<Permit, OperationError> {
+        let handle = Arc::clone(&self.handle);
+        let core = handle.check().map_err(OperationError::Wait)?;
+        if core.take_place() {
+            return Ok(self.permit());
+        }
+        let ticket = *self.ticket.insert(core.join_line(None));
+        if !core.wait_for_place(ticket, deadline)? {
+            return Err(OperationError::Timeout);
+        }
+        core.collect_place(ticket);
+        Ok(self.permit())
+    }
+
+    fn permit(&mut self) -> Permit {
+        self.ticket = None;
+        Permit { handle: Arc::clone(&self.handle), used: false }
+    }
+}
+
+impl Drop for Reserving {
+    fn drop(&mut self) {
+        if let (Some(ticket), Some(core)) = (self.ticket, self.handle.alive()) {
+            core.leave_line(ticket);
+        }
+    }
+}
+
+impl fmt::Debug for Reserving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reserving").finish_non_exhaustive()
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl Future for Reserving {
+    type Output = Result<Permit, OperationError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let handle = Arc::clone(&this.handle);
+        let core = handle.check().map_err(OperationError::Wait)?;
+        let ticket = match this.ticket {
+            Some(ticket) => ticket,
+            None if core.take_place() => return Poll::Ready(Ok(this.permit())),
+            None => *this.ticket.insert(core.join_line(Some(context.waker()))),
+        };
+        // Told before it looks: what comes between is not missed.
+        core.tell_line(ticket, context.waker());
+        crate::session::task::ensure_driven(core)?;
+        core.progress();
+        if core.collect_place(ticket) {
+            return Poll::Ready(Ok(this.permit()));
+        }
+        Poll::Pending
+    }
+}
+
+impl Session {
+    /// Waits for a place in the send queue, of which there are [`Config::max_sends`]: what is posted
+    /// with the [`Permit`] is not refused for [`OperationError::QueueFull`].
+    ///
+    /// ```no_run
+    /// # use iwarp::session::{Block, OperationError, RemoteGrant, Session};
+    /// # fn example(session: &Session, grant: &RemoteGrant, blocks: Vec<Block>)
+    /// # -> Result<(), OperationError> {
+    /// // Any number of Reads, with as many at a time as the session allows.
+    /// let mut reads = Vec::new();
+    /// for (n, block) in (0..).zip(blocks) {
+    ///     reads.push(session.reserve().wait()?.read(grant, n * 4096, block));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// [`Config::max_sends`]: crate::session::Config::max_sends
+    pub fn reserve(&self) -> Reserving {
+        Reserving { handle: Arc::clone(&self.handle), ticket: None }
+    }
+
+    /// As [`Self::reserve`], if there is a place at once.
+    pub fn try_reserve(&self) -> Option<Permit> {
+        let core = self.handle.alive()?;
+        core.take_place().then(|| Permit { handle: Arc::clone(&self.handle), used: false })
+    }
+}
