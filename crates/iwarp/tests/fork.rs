@@ -167,7 +167,7 @@ fn make_qp(end: &End) -> io::Result<QueuePair> {
 }
 
 /// What has methods that programs call, on objects that a child may have inherited.
-const SOURCES: [&str; 18] = [
+const SOURCES: [&str; 19] = [
     include_str!("../src/verbs/channel.rs"),
     include_str!("../src/verbs/cq.rs"),
     include_str!("../src/verbs/device.rs"),
@@ -184,6 +184,7 @@ const SOURCES: [&str; 18] = [
     include_str!("../src/session/pending.rs"),
     include_str!("../src/session/permit.rs"),
     include_str!("../src/session/pool.rs"),
+    include_str!("../src/session/receiver.rs"),
     include_str!("../src/session/scope.rs"),
     include_str!("../src/session/setup.rs"),
 ];
@@ -462,6 +463,8 @@ fn sessions_in_a_child_answer_and_none_hangs() {
     own.fill_from(b"the program's own");
     let [permit, other_permit] = [0; 2].map(|_| ours.try_reserve().unwrap());
     let (reserving, taking, closed) = (ours.reserve(), pool.take(), ours.closed());
+    let received = session::BlockPool::new(&pd, 64, 4).unwrap();
+    let mut receiver = theirs.receiver(&received, 2).unwrap();
     let child = Forked::new(move || {
         assert_eq!((&*own, own.capacity()), (&b"the program's own"[..], 64));
         own.set_len(3);
@@ -486,6 +489,10 @@ fn sessions_in_a_child_answer_and_none_hangs() {
         assert!(pool.try_take().is_none());
         assert_eq!((closed.wait(), ours.ended()), (Ended::Lost, None));
         assert_eq!(ours.closed().wait_timeout(DEADLINE).unwrap(), Ended::Lost);
+        assert!(receiver.recv().wait().is_err());
+        assert!(receiver.recv().wait_timeout(DEADLINE).is_err());
+        assert_eq!((receiver.posted(), receiver.pool().count()), (0, 4));
+        assert!(ours.receiver(&received, 1).is_err() && prepared.receiver(&received, 1).is_err());
         let mut answer = [0; 8];
         ours.scope(|scope| {
             assert!(scope.send(b"x").wait().is_err());
@@ -526,7 +533,7 @@ fn sessions_in_a_child_answer_and_none_hangs() {
         refused(listener.accept().wait());
         refused(listener.accept().wait_timeout(DEADLINE));
         assert_eq!(listener.local_addr(), None);
-        drop((own, blocks, pool, granted, theirs, listener, pd, device));
+        drop((own, blocks, pool, receiver, received, granted, theirs, listener, pd, device));
     });
     child.succeeded();
 }

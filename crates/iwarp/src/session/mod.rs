@@ -11,8 +11,8 @@
 //!   like. It is copied in and out and never borrowed. A [`Grant`] tells the peer where it is.
 //! - A [`Session`] is a connected queue pair with its completion queue. Its operations are posted
 //!   when they are called and return a [`Pending`], for [`wait`](Pending::wait) or `.await`.
-//! - A [`Permit`] is a place in the send queue that was waited for, as [`BlockPool::take`] waits for
-//!   a block.
+//! - A [`Receiver`] keeps receives posted and gives the messages one by one. A [`Permit`] is a place
+//!   in the send queue that was waited for, as [`BlockPool::take`] waits for a block.
 //! - [`Session::scope`] lends memory that is only borrowed, like [`std::thread::scope`].
 //!
 //! ```
@@ -27,14 +27,14 @@
 //! let server = std::thread::spawn(move || -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 //!     let request = listener.accept().wait()?;
 //!     let pool = BlockPool::new(request.pd(), 4096, 4)?;
-//!     // A receive must be there before the peer can send.
+//!     // Receives must be there before the peer can send.
 //!     let prepared = Config::default().prepare(request.pd())?;
-//!     let question = prepared.recv(pool.take().wait()?);
+//!     let mut receiver = prepared.receiver(&pool, 2)?;
 //!     let session = prepared.accept(request).wait()?;
-//!     let mut block = question.wait()?.block;
-//!     block.make_ascii_uppercase();
-//!     session.send(block).wait()?;
-//!     session.close().wait()?;
+//!     while let Some(mut question) = receiver.recv().wait()? {
+//!         question.block.make_ascii_uppercase();
+//!         session.send(question.block).wait()?;
+//!     }
 //!     Ok(())
 //! });
 //!
@@ -44,6 +44,7 @@
 //! let answer = session.recv(pool.take().wait()?);
 //! session.send_inline(b"hello").wait()?;
 //! assert_eq!(&*answer.wait()?.block, b"HELLO");
+//! session.close().wait()?;
 //! # server.join().unwrap().unwrap();
 //! # Ok(())
 //! # }
@@ -55,7 +56,7 @@
 //! # Cancellation
 //!
 //! Each type that can be waited for says under "Cancel safety" what dropping it loses. Waiting for
-//! a connection request, a block, a place in the send queue or the
+//! a message of a [`Receiver`], for a connection request, a block, a place in the send queue or the
 //! end of the connection can be given up at any moment and begun again: nothing is lost.
 //!
 //! Dropping a [`Pending`], or the future around it, at any moment is safe and loses nothing but
@@ -139,12 +140,14 @@ mod block;
 mod end;
 mod error;
 mod exposed;
+mod feed;
 mod line;
 mod operations;
 mod pending;
 mod permit;
 mod pool;
 mod post;
+mod receiver;
 mod scope;
 mod setup;
 mod table;
@@ -159,6 +162,7 @@ pub use operations::{Closing, SendFlags, Session};
 pub use pending::{Outcome, Pending, Received};
 pub use permit::{Permit, Reserving};
 pub use pool::{BlockPool, Taking};
+pub use receiver::{Receiver, Receiving};
 pub use scope::Scope;
 pub use setup::{Accepting, Config, Connecting, Listener, Request, Unconnected};
 #[cfg(feature = "tokio")]

@@ -109,6 +109,11 @@ impl Session {
 
     /// Receives a message into the block, which needs a capacity for it: the peer's message is
     /// refused, and the connection ends, where there is no receive or too small a one.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the [`Pending`] leaves the receive posted, and the message that comes there is
+    /// lost. [`Self::receiver`] loses none.
     pub fn recv(&self, block: Block) -> Pending<Received> {
         Pending::new(&self.handle, self.handle.post_recv(Some(block), None))
     }

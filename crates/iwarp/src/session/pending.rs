@@ -86,7 +86,8 @@ impl sealed::Outcome for usize {
 /// Dropping it gives up the knowledge only: the operation goes on, its block stays out of reach
 /// until it is done and then goes back to its pool. For a receive that knowledge is the message. So
 /// wait for it by reference (`timeout(time, &mut pending).await`), which can be repeated, or by
-/// [`Self::wait_timeout`], which gives it back.
+/// [`Self::wait_timeout`], which gives it back; or take messages from a
+/// [`Receiver`](crate::session::Receiver), which loses none however it is waited for.
 #[must_use = "the block comes back with it"]
 pub struct Pending<T> {
     state: State,

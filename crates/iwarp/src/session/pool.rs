@@ -4,15 +4,15 @@ use std::fmt;
 #[cfg(feature = "tokio")]
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::Waker;
 #[cfg(feature = "tokio")]
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use iwarp_mem::{OwnedRegion, RegisterError};
 use iwarp_os::ProcessOwned;
 
 use crate::session::block::allocate;
+use crate::session::feed::Feed;
 use crate::session::line::Line;
 use crate::session::table::Core;
 #[cfg(feature = "tokio")]
@@ -22,7 +22,7 @@ use crate::verbs::ProtectionDomain;
 use crate::verbs::pd::PdCore;
 
 /// A fixed number of blocks of one size. Clones are the same pool: any number of sessions, threads
-/// and tasks may share one.
+/// and tasks may share one, and so may the [receivers](crate::session::Receiver) of many sessions.
 #[derive(Clone)]
 pub struct BlockPool {
     pool: ProcessOwned<Arc<Pool>>,
@@ -43,7 +43,16 @@ pub(super) struct Pool {
 #[derive(Default)]
 struct Shelf {
     free: Vec<OwnedRegion>,
-    line: Line<Waker, OwnedRegion>,
+    line: Line<Claim, OwnedRegion>,
+}
+
+/// A waiter for a block, unless it is a thread.
+#[derive(Clone)]
+enum Claim {
+    #[cfg(feature = "tokio")]
+    Task(Waker),
+    /// A receiver that has fewer receives posted than it wants.
+    Feed(Weak<Feed>),
 }
 
 /// How often a blocked thread looks after the operations that nobody waits for and that have blocks
@@ -57,29 +66,47 @@ impl Pool {
     }
 
     /// A block is free: whoever has waited longest gets it.
-    pub(super) fn put(&self, region: OwnedRegion) {
-        let mut shelf = self.shelf();
-        let claim = match shelf.line.serve(region) {
-            Ok((_, claim)) => claim,
-            Err(region) => {
-                shelf.free.push(region);
-                return;
+    pub(super) fn put(self: &Arc<Self>, mut region: OwnedRegion) {
+        loop {
+            let mut shelf = self.shelf();
+            let (ticket, claim) = match shelf.line.serve(region) {
+                Ok(served) => served,
+                Err(region) => {
+                    shelf.free.push(region);
+                    return;
+                }
+            };
+            match claim {
+                None => {
+                    drop(shelf);
+                    self.changed.notify_all();
+                    return;
+                }
+                #[cfg(feature = "tokio")]
+                Some(Claim::Task(waker)) => {
+                    drop(shelf);
+                    waker.wake();
+                    return;
+                }
+                Some(Claim::Feed(feed)) => {
+                    let Some(handed) = shelf.line.collect(ticket) else { return };
+                    drop(shelf);
+                    if let Some(feed) = feed.upgrade() {
+                        return feed.supply(self.block(handed));
+                    }
+                    region = handed;
+                }
             }
-        };
-        drop(shelf);
-        match claim {
-            None => self.changed.notify_all(),
-            Some(waker) => waker.wake(),
         }
     }
 
     /// Takes a block, or joins the line.
-    fn take_or_join(&self, claim: Option<Waker>) -> Result<OwnedRegion, u64> {
+    fn take_or_join(&self, claim: Option<Claim>) -> Result<OwnedRegion, u64> {
         let mut shelf = self.shelf();
         shelf.free.pop().ok_or_else(|| shelf.line.join(claim))
     }
 
-    fn leave_line(&self, ticket: u64) {
+    fn leave_line(self: &Arc<Self>, ticket: u64) {
         let handed = self.shelf().line.leave(ticket);
         if let Some(region) = handed {
             self.put(region);
@@ -91,7 +118,13 @@ impl Pool {
     pub(super) fn look_again(&self) {
         self.changed.notify_all();
         let told = self.shelf().line.waiting().cloned().collect::<Vec<_>>();
-        told.into_iter().for_each(Waker::wake);
+        for again in told {
+            match again {
+                #[cfg(feature = "tokio")]
+                Claim::Task(waker) => waker.wake(),
+                Claim::Feed(feed) => feed.upgrade().into_iter().for_each(|feed| feed.nudge()),
+            }
+        }
     }
 
     fn block(self: &Arc<Self>, region: OwnedRegion) -> Block {
@@ -204,6 +237,13 @@ impl BlockPool {
         region.map(|region| pool.block(region))
     }
 
+    /// Takes a block for a receiver, which otherwise is supplied with the next that is free.
+    pub(super) fn take_for(&self, feed: &Arc<Feed>) -> Option<Block> {
+        let pool = self.pool.alive()?;
+        let region = pool.take_or_join(Some(Claim::Feed(Arc::downgrade(feed)))).ok()?;
+        Some(pool.block(region))
+    }
+
     /// Completes operations whose result was dropped, as far as they are done. How long a blocked
     /// thread may sleep after that, where no more wakes it than blocks that come back.
     pub(super) fn look_after(&self, before: Option<Duration>) -> Option<Duration> {
@@ -212,12 +252,23 @@ impl BlockPool {
         pool.has_left().then(|| before.map_or(FIRST_LOOK, |before| (before * 2).min(LAST_LOOK)))
     }
 
+    /// The same, by tasks.
+    #[cfg(feature = "tokio")]
+    pub(super) fn drive_left(&self) -> Result<(), OperationError> {
+        self.pool.alive().map_or(Ok(()), |pool| pool.drive_left())
+    }
+
     /// As [`Self::try_take`], and one more block is allocated where all are in use.
     pub(super) fn take_or_grow(&self) -> Result<Block, RegisterError> {
         let pool = self.pool.alive().ok_or(RegisterError::Exhausted)?;
         let region = pool.shelf().free.pop();
         let region = region.map_or_else(|| allocate(&pool.pd, self.block_len), Ok)?;
         Ok(pool.block(region))
+    }
+
+    /// Whether operations of that domain can use its blocks.
+    pub(super) fn is_of(&self, pd: &Arc<PdCore>) -> bool {
+        self.pool.alive().is_some_and(|pool| Arc::ptr_eq(&pool.pd, pd))
     }
 
     /// Blocks that are in the pool now; 0 in a forked child.
@@ -309,7 +360,7 @@ impl Taking {
     }
 
     /// The block, if there is one; joins the line otherwise.
-    fn advance(&mut self, pool: &Arc<Pool>, claim: Option<Waker>) -> Option<Block> {
+    fn advance(&mut self, pool: &Arc<Pool>, claim: Option<Claim>) -> Option<Block> {
         let region = match self.ticket {
             None => match pool.take_or_join(claim) {
                 Ok(region) => region,
@@ -356,7 +407,7 @@ impl Future for Taking {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let pool = Arc::clone(this.pool.pool.check().map_err(OperationError::Wait)?);
-        let claim = || Some(context.waker().clone());
+        let claim = || Some(Claim::Task(context.waker().clone()));
         if let Some(block) = this.advance(&pool, claim()) {
             return Poll::Ready(Ok(block));
         }

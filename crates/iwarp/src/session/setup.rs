@@ -81,7 +81,7 @@ impl Config {
 
 /// A session that has no peer yet.
 pub struct Unconnected {
-    handle: Arc<Handle>,
+    pub(super) handle: Arc<Handle>,
     params: ConnectParams,
 }
 

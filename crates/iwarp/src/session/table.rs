@@ -216,7 +216,11 @@ impl Core {
         Ok(wr_id)
     }
 
-    fn post_recv(&self, block: Option<Block>, other: Option<Sge>) -> Result<u64, Failure> {
+    pub(super) fn post_recv(
+        &self,
+        block: Option<Block>,
+        other: Option<Sge>,
+    ) -> Result<u64, Failure> {
         let (lent, sge) = self.lend(block, true)?;
         let sge = sge.or(other);
         let wr_id = self.take_slot(Queue::Receive, lent)?;

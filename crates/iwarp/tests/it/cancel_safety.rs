@@ -2,15 +2,16 @@
 //! twice, and no block and no place leaks.
 
 use std::future::Future;
-use std::pin::pin;
-use std::task::Poll;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
 
+use futures_core::Stream;
 use iwarp::cm::ConnectParams;
-use iwarp::session::{BlockPool, Config, Listener, RemoteGrant, Session};
+use iwarp::session::{BlockPool, Config, Listener, Receiver, RemoteGrant, Session};
 use iwarp::{Access, Device, Ended, Options};
 use tokio::task::JoinSet;
 
-use crate::common::sessions::pair;
+use crate::common::sessions::{SessionEnd, pair, pair_with};
 use crate::tasks::{eventually, run};
 
 /// Polls after which futures are dropped: those in which they register, and some that catch them
@@ -45,6 +46,68 @@ async fn insist<F: Future>(polls: usize, mut next: impl FnMut() -> F) -> F::Outp
             return output;
         }
         tokio::task::yield_now().await;
+    }
+}
+
+fn receiving(depth: usize) -> (SessionEnd, SessionEnd, Receiver, BlockPool) {
+    let (client, server, (receiver, pool)) = pair_with(&Config::default(), |pd, prepared| {
+        let pool = BlockPool::new(pd, 64, depth).unwrap();
+        (prepared.receiver(&pool, depth).unwrap(), pool)
+    });
+    (client, server, receiver, pool)
+}
+
+/// The next message, or the end.
+struct NextItem<'a>(&'a mut Receiver);
+
+impl Future for NextItem<'_> {
+    type Output = Option<<Receiver as Stream>::Item>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut *self.0).poll_next(context)
+    }
+}
+
+#[test]
+fn a_receiver_loses_no_message_and_gives_none_twice() {
+    for (polls, as_stream) in POLLS.into_iter().flat_map(|polls| [(polls, false), (polls, true)]) {
+        run(async move {
+            const MESSAGES: u32 = 100;
+            let (client, server, mut receiver, pool) = receiving(2 * MESSAGES as usize);
+            let sending = async {
+                for n in 0..MESSAGES {
+                    client.session.send_inline(&n.to_be_bytes()).await.unwrap();
+                    tokio::task::yield_now().await;
+                }
+                client.session.close().await.unwrap();
+            };
+            let taking = async {
+                let mut expected = 0_u32;
+                loop {
+                    let next = loop {
+                        let cancelled = match as_stream {
+                            true => {
+                                let next = after(polls, NextItem(&mut receiver)).await;
+                                next.map(Option::transpose)
+                            }
+                            false => after(polls, receiver.recv()).await,
+                        };
+                        match cancelled {
+                            Some(next) => break next.unwrap(),
+                            None => tokio::task::yield_now().await,
+                        }
+                    };
+                    let Some(message) = next else { break };
+                    assert_eq!(*message.block, expected.to_be_bytes(), "{polls} polls");
+                    expected += 1;
+                }
+                assert_eq!(expected, MESSAGES);
+            };
+            tokio::join!(sending, taking);
+            drop((receiver, server));
+            let all = 2 * MESSAGES as usize;
+            eventually("the blocks", || pool.available() == all).await;
+        });
     }
 }
 
@@ -128,7 +191,7 @@ fn places_that_were_waited_for_do_not_leak() {
 fn operations_that_nobody_waits_for_any_more_give_their_blocks_back() {
     for polls in [0].into_iter().chain(POLLS) {
         run(async move {
-            let (client, server) = pair(&Config::default());
+            let (client, server, receiver, received) = receiving(8);
             let pool = BlockPool::new(&client.pd, 64, 3).unwrap();
             let memory = server.session.expose(64, Access::REMOTE).unwrap();
             let grant = RemoteGrant::from_octets(&memory.grant().to_octets());
@@ -145,7 +208,8 @@ fn operations_that_nobody_waits_for_any_more_give_their_blocks_back() {
             let _ = after(polls, client.session.closed()).await;
             drop(after(polls, async { client.session.close().await }).await);
             assert_eq!(server.session.closed().await, Ended::Closed);
-            eventually("all", || pool.available() == 3).await;
+            drop((receiver, server));
+            eventually("all", || pool.available() == 3 && received.available() == 8).await;
         });
     }
 }

@@ -40,6 +40,7 @@ mod progress;
 mod queues;
 mod rc;
 mod reasons;
+mod receivers;
 mod rendezvous;
 mod rendezvous_hostile;
 mod roce_floods;

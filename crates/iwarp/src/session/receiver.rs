@@ -1,0 +1,311 @@
+//! Messages one after another, from receives that stay posted.
+
+use std::fmt;
+#[cfg(feature = "tokio")]
+use std::pin::Pin;
+use std::sync::Arc;
+#[cfg(feature = "tokio")]
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use iwarp_types::{WcStatus, WorkCompletion};
+
+use crate::Ended;
+use crate::session::feed::Feed;
+use crate::session::pending::sealed::Outcome;
+use crate::session::table::{Core, Handle};
+#[cfg(feature = "tokio")]
+use crate::session::task::ensure_driven;
+use crate::session::{Block, BlockPool, OperationError, Received, Session, Unconnected};
+
+/// The messages of a session, in the order in which they come.
+///
+/// It owns receives that are posted with blocks of a pool: as many as it was made for, while the
+/// pool has blocks. When the program drops a message's block, that block goes back to the pool and
+/// is posted again in the same moment, whatever else the program does then. Receivers of many
+/// sessions may share one pool, which hands blocks to them in turn.
+///
+/// Make it before the session is connected ([`Unconnected::receiver`]), so that receives are there
+/// when the peer sends first. Receives that the program posts itself ([`Session::recv`]) get
+/// messages as well: each message goes to the receive that was posted first, whoever posted it.
+///
+/// Dropping it leaves its receives posted: messages still go there, and nobody gets to see them.
+///
+/// ```
+/// # use iwarp::session::{BlockPool, Config, Listener, Session};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let pd = iwarp::Device::open()?.alloc_pd();
+/// # let listener = Listener::bind(&pd, "127.0.0.1:0".parse()?)?;
+/// # let addr = listener.local_addr().ok_or("no address")?;
+/// # let client = std::thread::spawn(move || {
+/// #     let pd = iwarp::Device::open().unwrap().alloc_pd();
+/// #     let session = Session::connect(&pd, addr).wait().unwrap();
+/// #     for _ in 0..100 {
+/// #         session.reserve().wait().unwrap().send_inline(b"hello").wait().unwrap();
+/// #     }
+/// #     session.close().wait().unwrap();
+/// # });
+/// let pool = BlockPool::new(&pd, 4096, 128)?;
+/// let prepared = Config::default().prepare(&pd)?;
+/// let mut receiver = prepared.receiver(&pool, 128)?;
+/// let session = prepared.accept(listener.accept().wait()?).wait()?;
+/// let mut count = 0;
+/// while let Some(message) = receiver.recv().wait()? {
+///     assert_eq!(&*message.block, b"hello");
+///     count += 1;
+/// }
+/// assert_eq!(count, 100); // and then the peer closed the connection
+/// # client.join().unwrap();
+/// # Ok(())
+/// # }
+/// ```
+pub struct Receiver {
+    handle: Arc<Handle>,
+    feed: Arc<Feed>,
+    /// The connection is over, and every message that came was taken.
+    over: bool,
+    /// A stream that has told of an error ends.
+    #[cfg(feature = "tokio")]
+    told: bool,
+}
+
+/// What a receiver ends up with: a message, or `None` when the connection ended in good order.
+type Next = Result<Option<Received>, OperationError>;
+
+impl Receiver {
+    fn new(handle: &Arc<Handle>, pool: &BlockPool, depth: usize) -> Result<Self, OperationError> {
+        let core = handle.check().map_err(OperationError::Wait)?;
+        if !pool.is_of(&core.pd) {
+            return Err(OperationError::OtherDomain);
+        }
+        Ok(Self {
+            handle: Arc::clone(handle),
+            feed: Feed::new(core, pool, depth),
+            over: false,
+            #[cfg(feature = "tokio")]
+            told: false,
+        })
+    }
+
+    /// The next message: [`wait`](Receiving::wait) for it, or `.await` it with the feature `tokio`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the [`Receiving`] at any moment loses nothing: the message is the next call's.
+    pub fn recv(&mut self) -> Receiving<'_> {
+        Receiving { receiver: self }
+    }
+
+    /// Receives that are posted: fewer than it was made for while the pool lacks blocks, and while
+    /// messages wait to be taken.
+    pub fn posted(&self) -> usize {
+        self.handle.alive().map_or(0, |_| self.feed.posted())
+    }
+
+    /// The pool that its blocks are of.
+    pub fn pool(&self) -> &BlockPool {
+        self.feed.pool()
+    }
+
+    /// What there is by now.
+    fn advance(&mut self, core: &Arc<Core>) -> Option<Next> {
+        if self.over {
+            return Some(self.end());
+        }
+        let Some(id) = self.feed.front() else {
+            let error = self.feed.take_over()?;
+            return Some(match error {
+                OperationError::Disconnected => self.finish(core),
+                error => Err(error),
+            });
+        };
+        let (completion, block) = core.take(id)?;
+        self.feed.pop();
+        self.feed.fill();
+        match completion.status {
+            WcStatus::Success => Some(message(&completion, block).map(Some)),
+            WcStatus::Flushed => {
+                drop(block);
+                Some(self.finish(core))
+            }
+            status => Some(Err(OperationError::from(status))),
+        }
+    }
+
+    /// There are no more messages.
+    fn finish(&mut self, core: &Arc<Core>) -> Next {
+        self.over = true;
+        for id in self.feed.stop() {
+            core.leave(id);
+        }
+        self.end()
+    }
+
+    fn end(&self) -> Next {
+        match self.handle.ended() {
+            Some(Ended::Closed) => Ok(None),
+            Some(why) => Err(OperationError::Ended(why)),
+            None => Err(OperationError::Disconnected),
+        }
+    }
+
+    fn wait_until(&mut self, deadline: Option<Instant>) -> Next {
+        let core = Arc::clone(self.handle.check().map_err(OperationError::Wait)?);
+        let mut pause = None;
+        loop {
+            if let Some(next) = self.advance(&core) {
+                return next;
+            }
+            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                return Err(OperationError::Timeout);
+            }
+            if self.feed.is_waiting() {
+                pause = self.feed.pool().look_after(pause);
+            }
+            match self.feed.front() {
+                Some(id) => _ = core.wait_for(id, deadline)?,
+                None => self.feed.wait_posted(deadline, pause),
+            }
+        }
+    }
+
+    #[cfg(feature = "tokio")]
+    fn poll_next_message(&mut self, context: &mut Context<'_>) -> Poll<Next> {
+        let core = Arc::clone(self.handle.check().map_err(OperationError::Wait)?);
+        loop {
+            if let Some(next) = self.advance(&core) {
+                return Poll::Ready(next);
+            }
+            ensure_driven(&core)?;
+            if self.feed.is_waiting() {
+                self.feed.pool().drive_left()?;
+            }
+            let Some(id) = self.feed.front() else {
+                if self.feed.wake_when_posted(context.waker()) {
+                    return Poll::Pending;
+                }
+                continue;
+            };
+            if core.wake_when_done(id, context.waker()) {
+                // It may have come between.
+                core.collect();
+                if !core.is_done(id) {
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+}
+
+fn message(completion: &WorkCompletion, block: Option<Block>) -> Result<Received, OperationError> {
+    let received = <Received as Outcome>::new(completion, block);
+    received.ok_or(OperationError::Failed(WcStatus::General))
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        // What a forked child has is the parent's.
+        if let Some(core) = self.handle.alive() {
+            for id in self.feed.stop() {
+                core.leave(id);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Receiver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiver")
+            .field("posted", &self.posted())
+            .field("pool", self.pool())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Waiting for the next message: [`wait`](Self::wait) for it, or `.await` it with the feature
+/// `tokio`.
+///
+/// # Cancel safety
+///
+/// It holds nothing: dropping it at any moment loses no message.
+#[must_use = "a message is taken by waiting"]
+#[derive(Debug)]
+pub struct Receiving<'a> {
+    receiver: &'a mut Receiver,
+}
+
+impl Receiving<'_> {
+    /// Waits for the next message, in this thread. While all blocks of the pool are in use and no
+    /// receive is posted, that is until one comes back. `None` when the connection ended in good
+    /// order, at either end.
+    ///
+    /// # Errors
+    ///
+    /// [`OperationError::Ended`] when the connection ended otherwise, and why;
+    /// [`OperationError::Failed`] for a message that is longer than a block;
+    /// [`OperationError::QueueFull`] where no receive can be posted, as the program has posted
+    /// [as many](crate::session::Config::max_recvs) itself.
+    pub fn wait(self) -> Result<Option<Received>, OperationError> {
+        self.receiver.wait_until(None)
+    }
+
+    /// As [`Self::wait`], at most that long.
+    ///
+    /// # Errors
+    ///
+    /// [`OperationError::Timeout`]; as [`Self::wait`].
+    pub fn wait_timeout(self, timeout: Duration) -> Result<Option<Received>, OperationError> {
+        self.receiver.wait_until(Instant::now().checked_add(timeout))
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl Future for Receiving<'_> {
+    type Output = Result<Option<Received>, OperationError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.receiver.poll_next_message(context)
+    }
+}
+
+/// The messages, until the connection ends: in good order or, after an error, not.
+///
+/// # Cancel safety
+///
+/// Dropping what waits for an item loses none.
+#[cfg(feature = "tokio")]
+impl futures_core::Stream for Receiver {
+    type Item = Result<Received, OperationError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.told {
+            return Poll::Ready(None);
+        }
+        let next = ready!(self.poll_next_message(context)).transpose();
+        self.told = matches!(next, None | Some(Err(_)));
+        Poll::Ready(next)
+    }
+}
+
+impl Unconnected {
+    /// A receiver whose receives are there before the peer can send: up to `depth` of them, with
+    /// blocks of `pool`.
+    ///
+    /// # Errors
+    ///
+    /// [`OperationError::OtherDomain`]; [`OperationError::Wait`] in a forked child.
+    pub fn receiver(&self, pool: &BlockPool, depth: usize) -> Result<Receiver, OperationError> {
+        Receiver::new(&self.handle, pool, depth)
+    }
+}
+
+impl Session {
+    /// As [`Unconnected::receiver`], for a peer that does not send before it is told to.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn receiver(&self, pool: &BlockPool, depth: usize) -> Result<Receiver, OperationError> {
+        Receiver::new(&self.handle, pool, depth)
+    }
+}
