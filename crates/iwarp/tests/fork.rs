@@ -479,6 +479,7 @@ fn sessions_in_a_child_answer_and_none_hangs() {
         assert!(ours.fetch_add(&grant, 0, 1).wait().is_err());
         assert!(ours.compare_swap(&grant, 0, 1, 2).wait().is_err());
         assert!(ours.write_inline(b"x", &grant, 0).wait().is_err());
+        assert!(ours.write_immediate(block(), &grant, 0, [0; 4]).wait().is_err());
         assert!(ours.atomic(&grant, 0, AtomicOp::FetchAdd { add: 1, mask: 0 }).wait().is_err());
         assert!(ours.expose(64, Access::REMOTE_READ).is_err());
         assert!(permit.send_inline(b"x").wait().is_err());

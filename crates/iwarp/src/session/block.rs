@@ -132,6 +132,8 @@ impl DerefMut for Block {
     }
 }
 
+/// Among what takes an owner of bytes is `bytes::Bytes::from_owner(block)`: slices of a message
+/// without a copy, the last of which gives the block back.
 impl AsRef<[u8]> for Block {
     fn as_ref(&self) -> &[u8] {
         self

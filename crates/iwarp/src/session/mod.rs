@@ -60,9 +60,9 @@
 //! end of the connection can be given up at any moment and begun again: nothing is lost.
 //!
 //! Dropping a [`Pending`], or the future around it, at any moment is safe and loses nothing but
-//! the outcome, which for a receive is the message: the operation was posted and goes on, its block stays with it until it is done and
-//! then goes back to its pool. There is no way to take an operation back but to end the
-//! connection: with [`Session::close`], by dropping the session (both in good order: Sends and
+//! the outcome, which for a receive is the message: the operation was posted and goes on, its block
+//! stays with it until it is done and then goes back to its pool. There is no way to take an
+//! operation back but to end the connection: with [`Session::close`], by dropping the session (both in good order: Sends and
 //! Writes that were accepted still go out, the rest ends with
 //! [`OperationError::Disconnected`]), or with [`Session::abort`].
 //!

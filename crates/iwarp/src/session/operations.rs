@@ -129,6 +129,19 @@ impl Session {
         self.post().write_inline(octets, to, offset)
     }
 
+    /// As [`Self::write`], and tells the peer: `data` arrives in its completion
+    /// ([`Received::immediate`], the first four bytes) when all of the block's bytes are in place,
+    /// and takes one of its receives.
+    pub fn write_immediate(
+        &self,
+        block: Block,
+        to: &RemoteGrant,
+        offset: u64,
+        data: [u8; 4],
+    ) -> Pending<Block> {
+        self.post().write_immediate(block, to, offset, data)
+    }
+
     /// Fills the block with what is at `offset` of what the peer granted: as many bytes as the
     /// block has length.
     pub fn read(&self, from: &RemoteGrant, offset: u64, block: Block) -> Pending<Block> {

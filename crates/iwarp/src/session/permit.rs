@@ -68,6 +68,17 @@ impl Permit {
         self.post(|post| post.write_inline(octets, to, offset))
     }
 
+    /// As [`Session::write_immediate`].
+    pub fn write_immediate(
+        self,
+        block: Block,
+        to: &RemoteGrant,
+        offset: u64,
+        data: [u8; 4],
+    ) -> Pending<Block> {
+        self.post(|post| post.write_immediate(block, to, offset, data))
+    }
+
     /// As [`Session::read`].
     pub fn read(self, from: &RemoteGrant, offset: u64, block: Block) -> Pending<Block> {
         self.post(|post| post.read(from, offset, block))

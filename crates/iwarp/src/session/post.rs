@@ -64,6 +64,22 @@ impl Post<'_> {
         }
     }
 
+    pub(super) fn write_immediate(
+        self,
+        block: Block,
+        to: &RemoteGrant,
+        offset: u64,
+        data: [u8; 4],
+    ) -> Pending<Block> {
+        match place(to, offset, block) {
+            Ok((block, stag, to)) => {
+                let op = SendOp::WriteImmediate { stag, to, solicited: false, data };
+                self.post(op, false, Some(block), Payload::Sges(&[]))
+            }
+            Err(failure) => self.refuse(failure),
+        }
+    }
+
     pub(super) fn read(self, from: &RemoteGrant, offset: u64, block: Block) -> Pending<Block> {
         match place(from, offset, block) {
             Ok((block, stag, to)) => {

@@ -110,6 +110,64 @@ fn few_bytes_are_written_without_a_block_and_masked_atomics_touch_their_bits_onl
 }
 
 #[test]
+fn a_write_that_tells_the_peer_takes_one_of_its_receives() {
+    let (client, server) = pair(&Config::default());
+    let memory = server.session.expose(64, Access::REMOTE_WRITE).unwrap();
+    let grant = RemoteGrant::from_octets(&memory.grant().to_octets());
+    let receives = [0; 2].map(|_| server.session.recv(Block::new(&server.pd, 8).unwrap()));
+    let [first, second] = [pattern(32, 1), pattern(32, 2)].map(|octets| {
+        let mut block = Block::new(&client.pd, 32).unwrap();
+        block.fill_from(&octets);
+        block
+    });
+    let permit = client.session.reserve().wait_timeout(DEADLINE).unwrap();
+    let written = [
+        client.session.write_immediate(first, &grant, 0, *b"one "),
+        permit.write_immediate(second, &grant, 32, *b"two "),
+    ];
+    for ((receive, data), (n, octets)) in receives
+        .into_iter()
+        .zip([b"one ", b"two "])
+        .zip([(0, pattern(32, 1)), (32, pattern(32, 2))])
+    {
+        let received = receive.wait_timeout(DEADLINE).unwrap().unwrap();
+        assert_eq!((&received.immediate.unwrap()[..4], received.block.len()), (&data[..], 0));
+        let mut there = [0; 32];
+        memory.read_at(n, &mut there);
+        assert!(there == *octets);
+    }
+    for written in written {
+        assert_eq!(written.wait_timeout(DEADLINE).unwrap().unwrap().len(), 32);
+    }
+    let outside = Block::new(&client.pd, 65).unwrap();
+    let refused = client.session.write_immediate(outside, &grant, 0, [0; 4]).wait().unwrap_err();
+    assert!(matches!(refused.error, OperationError::OutsideGrant), "{refused:?}");
+}
+
+/// Slices of it may be anywhere, and the last of them gives the block back.
+#[test]
+fn a_block_becomes_bytes_without_a_copy() {
+    let (client, server) = pair(&Config::default());
+    let pool = BlockPool::new(&server.pd, 64, 1).unwrap();
+    let receive = server.session.recv(pool.take().wait().unwrap());
+    client.session.send_inline(b"head body").wait().unwrap();
+    let block = receive.wait_timeout(DEADLINE).unwrap().unwrap().block;
+    let there = block.as_ptr();
+    let message = bytes::Bytes::from_owner(block);
+    assert_eq!(message.as_ptr(), there);
+    let body = message.slice(5..);
+    drop(message);
+    let body = thread::spawn(move || {
+        assert_eq!(&body[..], b"body");
+        body
+    });
+    let body = body.join().unwrap();
+    assert_eq!(pool.available(), 0);
+    drop(body);
+    assert_eq!(pool.available(), 1);
+}
+
+#[test]
 fn threads_wait_for_blocks_in_turn() {
     let (client, _server) = pair(&Config::default());
     let pool = BlockPool::new(&client.pd, 64, 2).unwrap();
