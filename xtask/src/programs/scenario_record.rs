@@ -183,12 +183,11 @@ pub(crate) fn compare(now: &Records, recorded: &Records) -> Vec<String> {
 const HEAD: &str = "
 ## Programs with their data compared
 
-These take more than a pair of commands: a script (`xtask/src/programs/scenarios`) starts the
-programs, unmodified and as an ordinary user, and compares what they moved at both ends. *Beside
-TCP*: the speed as a multiple of the program's own way over TCP, measured in the same run.
-`cargo xtask test` runs those with ¹; `cargo xtask programs --all` runs all of them, and `cargo
-xtask programs --only GROUP` those under one heading. Both install what they need of Debian and
-PyPI first.
+These runs take more than a pair of commands: a script (`xtask/src/programs/scenarios`) starts the
+programs, unmodified and as an ordinary user, and compares the data at both ends. *Beside TCP*: the
+speed as a multiple of the program's own TCP transport in the same run. `cargo xtask test` runs the
+rows with ¹; `cargo xtask programs --all` runs all of them, and `cargo xtask programs --only GROUP`
+the rows under one heading. Both commands first install the packages they need from Debian and PyPI.
 
 ";
 
