@@ -86,17 +86,17 @@ impl End {
         }
     }
 
-    /// Posts a work request with octets of registered memory.
+    /// Posts a work request with bytes of registered memory.
     pub(crate) fn post(&self, wr_id: u64, op: SendOp, sge: Sge) -> Result<(), PostError> {
         self.post_payload(wr_id, op, Payload::Sges(&[sge]))
     }
 
-    /// Posts a work request with octets that are taken at once.
+    /// Posts a work request with bytes that are taken at once.
     pub(crate) fn post_inline(&self, wr_id: u64, op: SendOp, data: &[u8]) -> Result<(), PostError> {
         self.post_payload(wr_id, op, Payload::Inline(data))
     }
 
-    /// Posts a work request without octets.
+    /// Posts a work request without bytes.
     pub(crate) fn post_bare(&self, wr_id: u64, op: SendOp) -> Result<(), PostError> {
         self.post_payload(wr_id, op, Payload::Sges(&[]))
     }

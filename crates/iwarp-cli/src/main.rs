@@ -42,19 +42,19 @@ struct Cli {
 const ENVIRONMENT: &str = "\
 Start here:
   iwarp demo                         two processes exchange data by every RDMA operation
-  iwarp devinfo -v                   what an RDMA program is told about the device
-  iwarp perf                         how fast, beside raw TCP
-  iwarp run ib_write_bw              an unmodified RDMA program; see iwarp run --help
+  iwarp devinfo -v                   the device as an RDMA program sees it
+  iwarp perf                         speed, compared with raw TCP
+  iwarp run ib_write_bw              run an unmodified RDMA program; see iwarp run --help
 
 Environment (all commands):
-  IWARP_CRC=on|off                   CRC32c on the stream (on; off only where both ends say so)
+  IWARP_CRC=on|off                   CRC32c on the stream (on; off only if both ends switch it off)
   IWARP_MARKERS=on|off               ask the peer for MPA markers (off)
   IWARP_MPA_REVISION=1|2             revision of the requests this end makes (2)
   IWARP_PEER_TO_PEER=off|write|read|send|any
                                      the peer-to-peer start-up of RFC 6581 (off)
-  IWARP_LOG=info|debug|iwarp=trace   what to log to standard error (warnings)
+  IWARP_LOG=info|debug|iwarp=trace   messages on standard error (warnings)
 
-docs/configuration.md lists them all. A misspelt one is reported, with the nearest name.";
+docs/configuration.md lists all variables. A misspelt one is reported, with the nearest name.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -83,7 +83,7 @@ fn main() -> ExitCode {
         Command::Devinfo(args) => ("devinfo", devinfo::run(&args)),
         Command::Perf(args) => ("perf", perf::run(&args)),
         Command::Rping(args) => ("rping", rping::run(&args)),
-        // The program's exit status, or one that says why there is no program.
+        // The program's exit status, or one that says why it did not start.
         Command::Run(args) => return run::run(&args),
     };
     match result {
@@ -95,7 +95,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether another process of this command has started this one, with its environment.
+/// Whether another process of this command started this one, with its environment.
 fn is_child(command: &Command) -> bool {
     match command {
         Command::DemoServer(_) => true,
@@ -104,8 +104,8 @@ fn is_child(command: &Command) -> bool {
     }
 }
 
-/// Logs what `IWARP_LOG` asks for; warnings if it is not set. What the environment says wrong, a
-/// child does not say once more.
+/// Logs at the levels in `IWARP_LOG`; warnings if it is not set. A child does not repeat complaints
+/// about the environment.
 fn log_to_stderr(is_child: bool) {
     let mut filter = EnvFilter::builder()
         .with_default_directive(tracing_subscriber::filter::LevelFilter::WARN.into())

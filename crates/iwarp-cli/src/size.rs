@@ -1,6 +1,6 @@
 //! Sizes as people write and read them.
 
-/// Octets of a text such as `4096`, `64KiB`, `64k` or `1 GiB`. Units are powers of two.
+/// Bytes of a text such as `4096`, `64KiB`, `64k` or `1 GiB`. Units are powers of two.
 pub(crate) fn parse(text: &str) -> Result<usize, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -10,7 +10,7 @@ pub(crate) fn parse(text: &str) -> Result<usize, String> {
         "k" | "kib" => 10,
         "m" | "mib" => 20,
         "g" | "gib" => 30,
-        _ => return Err(format!("{unit:?} is no unit; write KiB, MiB or GiB")),
+        _ => return Err(format!("{unit:?} is not a unit; use KiB, MiB or GiB")),
     };
     let number: usize =
         number.parse().map_err(|_| "expected a number, such as 64MiB".to_owned())?;

@@ -279,10 +279,10 @@ pub(crate) fn no_such_type(qp_type: c_uint) -> Errno {
     // that is called, as it gives up with "Invalid parameter".
     let why = match qp_type {
         IBV_QPT_UC | IBV_QPT_UD => {
-            "not here, or not without the UDP port of RoCE v2 (4791); a program with UCX does without \
-             them by UCX_TLS=^ud,ud:aux"
+            "they need the UDP port of RoCE v2 (4791), which is not available; UCX does without \
+             them if UCX_TLS=^ud,ud:aux"
         }
-        _ => "there are RC, UC and UD ones only",
+        _ => "only RC, UC and UD are supported",
     };
     ONCE.say(Log::Warn, format_args!("no {name} queue pairs: {why}"));
     UNSUPPORTED

@@ -18,7 +18,7 @@ use crate::size;
 
 /// How long each measurement takes.
 const MEASURE: Duration = Duration::from_secs(1);
-/// Octets of a message in the bandwidth measurements.
+/// Bytes of a message in the bandwidth measurements.
 const CHUNK: usize = 1 << 20;
 /// Messages under way at a time in them.
 const DEPTH: u64 = 16;
@@ -30,28 +30,29 @@ const MAX_ROUND_TRIPS: usize = 1 << 18;
 const SEED: u64 = 0x1ca5_7ab1e;
 
 /// What each operation is, for people who see it for the first time.
-const BEFORE: &str = "Each process makes a queue pair, whose work requests are done in order, and a \
-    completion queue, which says what is done. Memory is registered before the network may touch \
-    it: a peer needs its rkey (on the wire: STag), and the right that registration gave.";
+const BEFORE: &str = "Each process makes a queue pair, which executes work requests in order, and a \
+    completion queue, which reports the finished ones. It registers memory before the network may \
+    touch it: a peer needs the memory's rkey (on the wire: STag), and the right that registration \
+    granted.";
 const CONNECTION: &str = "One MPA frame each way over a new TCP connection settles CRC, markers \
-    and how many Reads may be under way (RFC 5044, RFC 6581). The server's private data says where \
-    the memory is that it lends.";
-const SEND: &str = "A message for the peer's program. The receiver chooses where it goes: into the \
-    buffer that it posted first. Both ends get a completion.";
+    and the number of Reads under way (RFC 5044, RFC 6581). The server's private data names the \
+    memory that it lends.";
+const SEND: &str = "A message for the peer's program. The receiver chooses its place: the first \
+    buffer that it has posted. Both ends get a completion.";
 const WRITE: &str = "The sender names the place in the peer's memory by STag and tagged offset. \
     The peer's program takes no part in it, and gets no completion.";
 const READ: &str = "The request names both places, and the response brings the bytes. The peer's \
-    library answers; its program is not asked.";
-const FETCH_ADD: &str = "Adds to 8 bytes of the peer's memory, as one step that nothing comes \
-    between, and brings back the old value.";
-const COMPARE_SWAP: &str = "Replaces 8 bytes of the peer's memory if they have the value that is \
-    expected, as one step, and brings back the old value. Locks are made of this.";
-const COMPARE_SWAP_AGAIN: &str = "The counter has another value now than the one that is expected, \
-    so nothing is replaced. The old value tells the client so.";
-const IMMEDIATE: &str = "8 bytes that stand in the receiver's completion. They use up a receive, \
-    and leave its buffer as it is.";
+    library answers; its program takes no part in it.";
+const FETCH_ADD: &str = "Adds to 8 bytes of the peer's memory, as one indivisible step, \
+    and brings back the old value.";
+const COMPARE_SWAP: &str = "Replaces 8 bytes of the peer's memory if they have the expected value, \
+    as one step, and brings back the old value. Locks are built on this.";
+const COMPARE_SWAP_AGAIN: &str = "The counter no longer has the expected value, so nothing is \
+    replaced. The old value tells the client so.";
+const IMMEDIATE: &str = "8 bytes that arrive in the receiver's completion. They use up a receive, \
+    and leave its buffer unchanged.";
 const DISCONNECTING: &str = "The client ends the stream when all of its work is done; the server \
-    does the same when it sees that.";
+    then does the same.";
 
 /// Layout of the client's own small memory.
 const INBOX: usize = 0;
@@ -143,7 +144,7 @@ impl Client {
         Ok(())
     }
 
-    /// What octet `offset` of the server's memory is called.
+    /// What byte `offset` of the server's memory is called.
     fn there(&self, offset: usize) -> TaggedOffset {
         self.lent.to.advanced(offset as u64)
     }
@@ -168,7 +169,9 @@ impl Client {
     }
 
     fn look(&mut self, offset: usize, len: usize) -> Result<Vec<u8>> {
-        self.teller.aside("To check it, the client asks the server's program what it sees there.");
+        self.teller.aside(
+            "To check this, the client asks the server's program for the bytes in its memory.",
+        );
         let seen = self.ask(&Ask::Look { offset: offset as u64, len: len as u64 });
         self.teller.back();
         seen
@@ -269,7 +272,7 @@ impl Client {
     fn immediate(&mut self) -> Result<()> {
         let data = *b"iWARP !!";
         self.teller.chapter("Immediate Data", IMMEDIATE);
-        self.teller.aside("The client tells the server's program what comes next.");
+        self.teller.aside("The client announces the next operation to the server's program.");
         let ready = self.ask(&Ask::Expect)?;
         self.teller.back();
         same("Immediate Data", b"", &ready)?;
@@ -322,8 +325,8 @@ impl Client {
         Ok(vec![writes, reads, self.latency()?])
     }
 
-    /// Moves messages of `chunk` octets between `local` and the server's bulk memory, all over it
-    /// at least once, for some time. Returns octets and time, placement included.
+    /// Moves messages of `chunk` bytes between `local` and the server's bulk memory, all over it
+    /// at least once, for some time. Returns bytes and time, placement included.
     fn bandwidth(
         &mut self,
         what: &str,
@@ -351,7 +354,7 @@ impl Client {
         for number in done..posted {
             self.end.wait(work(number), Some(PATIENCE)).context(what.to_owned())?;
         }
-        // Written octets that only left do not count: a Read comes back after they are placed.
+        // Written bytes that only left do not count: a Read comes back after they are placed.
         let read = SendOp::Read { stag: self.lent.stag, to: self.there(COUNTER), invalidate: None };
         self.perform(read, RESULT, 8)?;
         let time = start.elapsed();

@@ -3,9 +3,9 @@
 use anyhow::{Context, Result, bail};
 use iwarp::{Stag, TaggedOffset};
 
-/// Octets of the largest message.
+/// Bytes of the largest message.
 pub(crate) const MAX_MESSAGE: usize = 256;
-/// Octets of a message that is only sent back.
+/// Bytes of a message that is only sent back.
 pub(crate) const PING: usize = 4;
 
 /// Layout of the memory that the server lends: texts and a counter, then `BULK` and on.
@@ -34,7 +34,8 @@ impl Lent {
     }
 
     pub(crate) fn decode(octets: &[u8]) -> Result<Self> {
-        let octets: &[u8; 20] = octets.try_into().context("this is no server of the demo")?;
+        let octets: &[u8; 20] =
+            octets.try_into().context("the peer is not a server of the demo")?;
         Ok(Self {
             stag: Stag(u32::from_be_bytes(array(&octets[..4]))),
             to: TaggedOffset(u64::from_be_bytes(array(&octets[4..12]))),
@@ -48,12 +49,12 @@ impl Lent {
 pub(crate) enum Ask<'a> {
     /// Reads a text; answered by another.
     Hello(&'a [u8]),
-    /// Asks for octets of the lent memory, as the server's program sees them.
+    /// Asks for bytes of the lent memory, as the server's program sees them.
     Look { offset: u64, len: u64 },
     /// Asks whether the bulk of the lent memory holds a pattern: answered by an empty message if
     /// so, else by what differs.
     Check { seed: u64 },
-    /// Announces Immediate Data, which is sent back with its octets reversed; answered by an
+    /// Announces Immediate Data, which is sent back with its bytes reversed; answered by an
     /// empty message first.
     Expect,
 }
@@ -81,7 +82,7 @@ impl<'a> Ask<'a> {
                 Self::Check { seed: u64::from_be_bytes(array(rest)) }
             }
             [b'E'] => Self::Expect,
-            _ => bail!("got a message of {} bytes that means nothing", octets.len()),
+            _ => bail!("got an unknown message of {} bytes", octets.len()),
         })
     }
 }

@@ -29,22 +29,23 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// Watch two processes do RDMA with each other on this machine.
 ///
 /// Starts a server process, connects to it over loopback and goes through the operations: Send,
-/// RDMA Write, RDMA Read, FetchAdd, CompareSwap, Immediate Data. Each line shows what moved. Then
-/// it measures how fast, unless it explains what passes on the wire. Every result is verified; the exit status is 1 if one is wrong.
+/// RDMA Write, RDMA Read, FetchAdd, CompareSwap, Immediate Data. Each line shows the data that
+/// moved. Then it measures the speed, unless it explains the frames on the wire. Every result is
+/// verified; the exit status is 1 if one is wrong.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = "\
 Examples:
   iwarp demo                         all of it, in a few seconds
   iwarp demo --explain               each verbs call, each frame on the wire, each completion
   iwarp demo --html demo.html        the same as a page with a time line
-  iwarp demo --crc off               what does CRC32c cost?
+  iwarp demo --crc off               without CRC32c, to see its cost
   iwarp demo --markers               with MPA markers in both directions
   iwarp demo --size 1GiB             lend the peer more memory")]
 pub(crate) struct Args {
     #[command(flatten)]
     settings: Settings,
-    /// For each operation, show the verbs calls, the frames that passed field by field, and the
-    /// completions; measures nothing
+    /// For each operation, show the verbs calls, the frames field by field, and the completions;
+    /// measures nothing
     #[arg(long)]
     explain: bool,
     /// Write the same as a page with a time line; measures nothing
@@ -55,10 +56,10 @@ pub(crate) struct Args {
 /// The settings on which both processes have to agree.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct Settings {
-    /// CRC32c over what is sent [default: as IWARP_CRC says, else on]
+    /// CRC32c on the stream [default: IWARP_CRC, else on]
     #[arg(long, value_enum)]
     crc: Option<Switch>,
-    /// Put markers into both directions, so that a receiver could find its place again
+    /// Use markers in both directions, by which a receiver could resynchronise
     #[arg(long)]
     markers: bool,
     /// Memory that the server lends to its peer
@@ -132,7 +133,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Some(journal) => tell(args, &mut server, &journal, page),
         None => Ok(()),
     };
-    // Whatever went wrong in the story comes before what went wrong in telling it.
+    // An error of the demo itself comes before an error in reporting it.
     result?;
     told?;
     server.join()?;
@@ -147,7 +148,7 @@ fn tell(args: &Args, server: &mut Server, journal: &Journal, page: Option<Output
     let theirs = if theirs.is_empty() {
         Log { process: server.id(), ..Log::default() }
     } else {
-        serde_json::from_str(&theirs).context("the server process told nothing sensible")?
+        serde_json::from_str(&theirs).context("the server process sent no valid report")?
     };
     let story = Story::new(&journal.log(), &theirs)?;
     if args.explain {

@@ -1,4 +1,4 @@
-//! Octets that are easy to make and hard to get right by accident.
+//! Bytes that are easy to make and hard to get right by accident.
 
 use iwarp::Buffer;
 
@@ -12,7 +12,7 @@ pub(crate) const fn word(seed: u64, number: u64) -> [u8; 8] {
     (z ^ (z >> 31)).to_le_bytes()
 }
 
-/// The octets of a pattern from `start` on, a multiple of 8.
+/// The bytes of a pattern from `start` on, a multiple of 8.
 pub(crate) fn make(seed: u64, start: usize, block: &mut [u8]) {
     for (i, octets) in block.chunks_mut(8).enumerate() {
         octets.copy_from_slice(&word(seed, (start / 8 + i) as u64)[..octets.len()]);
@@ -40,7 +40,7 @@ pub(crate) fn difference(buffer: &Buffer, offset: usize, seed: u64) -> Option<St
         buffer.read_at(offset + start, &mut have[..size]);
         if let Some(i) = (0..size).find(|&i| want[i] != have[i]) {
             let (want, have) = (want[i], have[i]);
-            return Some(format!("octet {} is {have:#04x} instead of {want:#04x}", start + i));
+            return Some(format!("byte {} is {have:#04x} instead of {want:#04x}", start + i));
         }
     }
     None
@@ -64,7 +64,7 @@ mod tests {
             buffer.read_at(100 + at, &mut octet);
             buffer.write_at(100 + at, &[octet[0] ^ 1]);
             let text = difference(&buffer, 100, 7).unwrap();
-            assert!(text.starts_with(&format!("octet {at} is")), "{text}");
+            assert!(text.starts_with(&format!("byte {at} is")), "{text}");
             buffer.write_at(100 + at, &octet);
         }
     }

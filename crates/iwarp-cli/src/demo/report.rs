@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::explain::Journal;
 use crate::explain::journal::What;
 
-/// The direction in which octets moved.
+/// The direction in which bytes moved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Way {
     ToServer,

@@ -95,7 +95,7 @@ fn answer(end: &mut End, message: &MemoryRegion, memory: &Buffer) -> Result<()> 
     }
 }
 
-/// The octets that the client wants to see.
+/// The bytes that the client wants to see.
 fn look(memory: &Buffer, offset: u64, len: u64) -> Result<Vec<u8>> {
     let end = offset.checked_add(len).filter(|&end| end <= BULK as u64);
     if end.is_none() || len > MAX_MESSAGE as u64 {

@@ -12,10 +12,10 @@ use serde_json::{Map, Value, json};
 use crate::descriptors::raise_descriptor_limit;
 use fact::Fact;
 
-/// Show the RDMA device of this machine: what ibv_devinfo shows.
+/// Show the RDMA device of this machine, as ibv_devinfo does.
 ///
 /// There is one device, with one port, unless IWARP_DEVICES names others. It answers on all
-/// addresses of the machine, which are the entries of its GID table. It needs nothing to be set up.
+/// addresses of the machine, which are the entries of its GID table. It needs no set-up.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -67,7 +67,7 @@ fn show(device: &Device, verbose: bool) -> Result<()> {
         Fact::new(format!("GID[{:3}]", gid.index), shown, Value::Null).detail()
     };
     port.extend(listed.iter().map(|gid| entry(gid, "")));
-    port.extend(hidden.iter().map(|gid| entry(gid, "; programs do not see it in the table")));
+    port.extend(hidden.iter().map(|gid| entry(gid, "; hidden from programs")));
     print(12, verbose, &port);
     Ok(())
 }

@@ -44,7 +44,7 @@ pub(super) fn decode(streams: [&[u8]; 2]) -> [Vec<Frame>; 2] {
     [0, 1].map(|side| {
         let stream = streams[side];
         let Some((own, used)) = &both[side] else {
-            let why = "These bytes are no start-up frame, or not all of one.";
+            let why = "These bytes are not a complete start-up frame.";
             return match stream.is_empty() {
                 true => Vec::new(),
                 false => vec![Frame::unknown(stream, 0, why)],
@@ -62,7 +62,7 @@ pub(super) fn decode(streams: [&[u8]; 2]) -> [Vec<Frame>; 2] {
 
 fn start_up(frame: &StartUp<'_>, bytes: &[u8]) -> Frame {
     let (name, note) = match (frame.kind, frame.rejected) {
-        (FrameKind::Request, _) => ("MPA Request", "The initiator says what it wants."),
+        (FrameKind::Request, _) => ("MPA Request", "The initiator states its terms."),
         (FrameKind::Reply, false) => ("MPA Reply", "The responder accepts."),
         (FrameKind::Reply, true) => ("MPA Reply", "The responder refuses."),
     };
@@ -170,15 +170,15 @@ fn purpose(
                         .map(|(name, _)| name.to_lowercase().replace('_', " "))
                         .collect();
                     let text = format!(
-                        "A Write of nothing, whose STag and TO say that this end is an iwarp \
-                         library, and what it can do beyond RFC 5040: {}.",
+                        "An empty Write, whose STag and TO identify this end as an iwarp library, \
+                         and list its capabilities beyond RFC 5040: {}.",
                         names.join(", ")
                     );
                     (", hello", text)
                 }
                 OwnFrame::Farewell(received) => {
                     let text = format!(
-                        "A Write of nothing, whose TO says that this end has received {received} \
+                        "An empty Write, whose TO says that this end has received {received} \
                          messages and leaves."
                     );
                     (", farewell", text)
@@ -186,11 +186,11 @@ fn purpose(
             }
         }
         (_, Opcode::ReadRequest) if ReadRequest::parse(payload)?.size == 0 => {
-            let text = "Its answer tells this end that all that it sent before has arrived.";
-            (", of nothing", text.to_owned())
+            let text = "Its answer tells this end that everything it sent before has arrived.";
+            (", empty", text.to_owned())
         }
         (_, Opcode::ReadResponse) if payload.is_empty() => {
-            (", of nothing", "All that came before has arrived.".to_owned())
+            (", empty", "Everything sent before has arrived.".to_owned())
         }
         _ => return None,
     })

@@ -73,13 +73,13 @@ fn happened(happened: &Happened) -> String {
         Thing::Frame(frame, took) => {
             let bytes = deeds::bytes(frame.bytes.len() as u64);
             let came = took.map_or("not seen to arrive".to_owned(), |took| {
-                format!("{} on its way", time(took))
+                format!("arrived after {}", time(took))
             });
             let inside = frame_fields(frame, &format!("{bytes}, {came}."));
             row(at, side, "frame", &wire(side, &frame.name, &bytes), &inside)
         }
         Thing::End => {
-            let note = "<p class=\"note\">This side sends nothing more: the end of its TCP stream \
+            let note = "<p class=\"note\">This side sends no more: the end of its TCP stream \
                         (FIN).</p>";
             row(at, side, "frame", &wire(side, "end of stream", "TCP FIN"), note)
         }

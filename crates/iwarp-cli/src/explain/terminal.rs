@@ -85,7 +85,7 @@ impl Teller {
 
     fn frame(&mut self, head: &str, frame: &Frame, took: Option<u64>) {
         let came = took.map_or("not seen to arrive".to_owned(), |took| {
-            format!("there after {}", time(took).trim_start_matches('+'))
+            format!("arrived after {}", time(took).trim_start_matches('+'))
         });
         let bytes = deeds::bytes(frame.bytes.len() as u64);
         let title = style(&frame.name).bold();

@@ -20,25 +20,26 @@ use crate::size;
 pub(super) const TESTS: &str = "write, send, read and atomic, with bw, lat and rate; connect, \
     clients, compute, idle and paper";
 
-/// Measure bandwidth, latency and message rate, beside raw TCP in the same run.
+/// Measure bandwidth, latency and message rate, and compare them with raw TCP in the same run.
 ///
-/// Starts a server process on this machine, or uses one on another (`iwarp perf --server` there,
-/// `iwarp perf HOST` here). Raw TCP and RDMA move the same bytes between the same two processes,
-/// round by round in turn; the result is the ratio of their medians. Every round's bytes are
-/// verified: the exit status is 1 if one is wrong.
+/// Starts a server process on this machine, or uses one on another (`iwarp perf --server` on that
+/// machine, `iwarp perf HOST` on this one). Raw TCP and RDMA move the same bytes between the same
+/// two processes in alternating rounds; the result is the ratio of their medians. Every round's
+/// bytes are verified: the exit status is 1 if one is wrong.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = "\
 Tests: any of write, read, send, atomic, with any of bw (bandwidth), lat (half a round trip; a whole
 one for read and atomic), rate (messages per second). Without names: all measures of write, send and
-read. Beyond these:
+read. Further tests:
   connect   connections made and ended per second
   clients   1, 2, 4 and 8 clients of one target process
-  async     tasks of a tokio runtime that share a session, beside tokio's TCP; blocking threads
+  async     tasks of a tokio runtime that share a session, and blocking threads, compared with
+            tokio's TCP
   compute   a target whose only thread computes and never calls the library
-  idle      memory, CPU and poll time of --connections idle ones [10000], and what 4 busy ones among
-            them lose
+  idle      memory, CPU and poll time of idle connections (--connections, 10000 by default), and
+            the loss of 4 busy ones among them
   paper     Table 1 and Figures 2 to 4 of Dalessandro, Devulapalli and Wyckoff, Design and
-            Implementation of the iWarp Protocol in Software (2005), beside their figures
+            Implementation of the iWarp Protocol in Software (2005), beside the paper's values
 
 Examples:
   iwarp perf                               the picture, in a minute
@@ -49,14 +50,14 @@ Examples:
   taskset -c 0 iwarp perf lat              both ends on one CPU
 
 Over two hosts:
-  there:  iwarp perf --server
-  here:   iwarp perf there write read bw")]
+  other:  iwarp perf --server
+  this:   iwarp perf other write read bw")]
 pub(crate) struct Args {
-    /// What to measure, and the host to measure with
+    /// Tests to run, and the host of the server
     #[arg(value_name = "TEST | HOST")]
     pub(super) words: Vec<String>,
 
-    /// Bytes of messages: a list such as 4,64K,1M
+    /// Message sizes in bytes: a list such as 4,64K,1M
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_size)]
     size: Option<Vec<usize>>,
     /// All sizes from 4 bytes to 4 MiB, in powers of two
@@ -72,41 +73,42 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value = "1",
         value_parser = clap::value_parser!(u64).range(1..=100_000))]
     connections: u64,
-    /// CRC32c over what is sent
+    /// CRC32c on the stream
     #[arg(long, value_enum, default_value_t = Switch::Both)]
     crc: Switch,
     /// MPA markers in both directions
     #[arg(long, value_enum, default_value_t = Switch::Off)]
     markers: Switch,
-    /// All lines of raw TCP over the same connections, and so all of each kind of RDMA connection:
-    /// what one leaves behind meets the next
+    /// Run all lines of raw TCP over the same connections, and likewise all lines of each kind of
+    /// RDMA connection, so that effects of one line carry over to the next
     #[arg(long)]
     shared: bool,
-    /// How the programs wait, a list [default: poll; lat also memory (write), events (send)]
+    /// Ways in which the programs wait, a list [default: poll; lat also memory (write),
+    /// events (send)]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "HOW")]
     wait: Option<Vec<Wait>>,
 
-    /// Rounds
+    /// Rounds of each line
     #[arg(long, default_value = "15", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     rounds: u64,
     /// Length of a round in milliseconds
     #[arg(long, value_name = "MS", default_value = "50",
         value_parser = clap::value_parser!(u64).range(1..=10_000))]
     time: u64,
-    /// Congestion control of all sockets within this host, raw TCP's and ours; `default` for the
-    /// system's [default: as IWARP_LOCAL_CONGESTION says, else cubic]
+    /// Congestion control of all sockets within this host, for raw TCP and RDMA; `default` for the
+    /// system's [default: IWARP_LOCAL_CONGESTION, else cubic]
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
-    /// CPUs to run on, threads of the library included: one for both ends, the client's and the
-    /// server's, or `any` for wherever the system likes [default: one half for each program, any
-    /// for the library's threads; any with a HOST]
+    /// CPUs to run on, library threads included: one for both ends, one for the client and one for
+    /// the server, or `any` to let the system choose [default: one half for each program, any for
+    /// library threads; any with a HOST]
     #[arg(long, value_name = "CPUS", value_parser = parse_cpus)]
     pub(super) cpu: Option<Cpus>,
 
-    /// Write everything that was measured to this file (- for standard output, and no table)
+    /// Write all measurements to this file (- for standard output, without tables)
     #[arg(long, value_name = "FILE")]
     pub(super) json: Option<PathBuf>,
-    /// Compare the ratios with those of an earlier run, of which this is the JSON
+    /// Compare the ratios with those in this JSON file of an earlier run
     #[arg(long, value_name = "FILE")]
     pub(super) compare: Option<PathBuf>,
     /// Write a page with tables and pictures to this file
@@ -119,10 +121,10 @@ pub(crate) struct Args {
     /// Serve clients, one after the other
     #[arg(long, conflicts_with_all = ["words", "json", "html", "svg", "compare"])]
     server: bool,
-    /// Address to serve at [default: all]
+    /// Address to listen on [default: all]
     #[arg(long, value_name = "ADDR", requires = "server")]
     bind: Option<IpAddr>,
-    /// TCP port of the server; further ones are chosen by the system
+    /// TCP port of the server; the system chooses further ones
     #[arg(long, default_value_t = control::PORT)]
     pub(super) port: u16,
     /// Serve one client only
@@ -257,7 +259,7 @@ impl Words {
                     } else if let Ok(scenario) = Scenario::from_str(other, false) {
                         found.scenarios.push(scenario);
                     } else {
-                        ensure!(found.host.is_none(), "{other} is no test. There are {TESTS}.");
+                        ensure!(found.host.is_none(), "{other} is not a test. Tests are {TESTS}.");
                         found.host = Some(other.to_owned());
                     }
                 }
@@ -285,6 +287,6 @@ mod tests {
         }
         let words = ["there", "nosuch"].map(str::to_owned);
         let error = Words::of(&words).expect_err("two hosts").to_string();
-        assert!(error.contains("nosuch is no test") && error.contains("compute"), "{error}");
+        assert!(error.contains("nosuch is not a test") && error.contains("compute"), "{error}");
     }
 }

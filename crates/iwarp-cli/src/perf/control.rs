@@ -126,7 +126,7 @@ impl Control {
         let addrs: Vec<SocketAddr> = (host, port)
             .to_socket_addrs()
             .with_context(|| {
-                format!("{host} is no test and no host that can be found. Tests are {TESTS}")
+                format!("{host} is neither a test nor a known host. Tests are {TESTS}")
             })?
             .collect();
         let mut last = None;
@@ -163,7 +163,7 @@ impl Control {
         self.send(hello)?;
         let theirs: Hello = self
             .receive(GREETING)
-            .context("the other end is no `iwarp perf`")?
+            .context("the other end is not an `iwarp perf`")?
             .context("the other end hung up at once; is it an `iwarp perf --server`?")?;
         theirs.check()?;
         Ok(theirs)
@@ -176,7 +176,7 @@ impl Control {
             .and_then(|hello| hello.map(|hello| hello.check().map(|()| hello)).transpose());
         let refused = heard.as_ref().err().map(|error| format!("{error:#}"));
         let answered = self.send(&Hello { refused, ..Hello::new(&[]) });
-        let heard = heard.context("a client that cannot be understood")?;
+        let heard = heard.context("the client cannot be understood")?;
         answered?;
         Ok(heard)
     }
@@ -207,14 +207,14 @@ impl Control {
                 return Ok(Some(std::mem::replace(&mut self.pending, rest)));
             }
             looked_at = self.pending.len();
-            ensure!(looked_at <= LONGEST, "not understood: a line without end");
+            ensure!(looked_at <= LONGEST, "not understood: an endless line");
             let left = deadline.saturating_duration_since(Instant::now());
             ensure!(!left.is_zero(), "no answer within {patience:?}");
             self.stream.set_read_timeout(Some(left))?;
             let mut block = [0; 4096];
             match self.stream.read(&mut block) {
                 Ok(0) if self.pending.is_empty() => return Ok(None),
-                Ok(0) => bail!("not understood: {} octets and no line", self.pending.len()),
+                Ok(0) => bail!("not understood: {} bytes without a line", self.pending.len()),
                 Ok(n) => self.pending.extend_from_slice(&block[..n]),
                 Err(error)
                     if matches!(

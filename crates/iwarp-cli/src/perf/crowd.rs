@@ -17,7 +17,7 @@ const OTHER_DESCRIPTORS: u64 = 256;
 /// Idle connections, all with one completion queue and one event channel.
 pub(super) struct Crowd {
     connections: Vec<(QueuePair, Id)>,
-    /// Octets of this process that became resident for each.
+    /// Bytes of this process that became resident for each.
     pub(super) memory_each: f64,
     _channel: EventChannel,
 }
@@ -113,7 +113,7 @@ fn await_event(channel: &EventChannel, wanted: impl Fn(&EventKind) -> bool) -> R
     Ok(())
 }
 
-/// Octets of this process in memory.
+/// Bytes of this process in memory.
 fn resident() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/self/statm").context("/proc/self/statm")?;
     let pages: Option<u64> = text.split(' ').nth(1).and_then(|field| field.parse().ok());

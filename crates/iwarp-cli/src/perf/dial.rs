@@ -11,9 +11,9 @@ use iwarp::{CompletionQueue, Device, Ended, ProtectionDomain, QueuePair, QueuePa
 use super::patience::{PATIENCE, wait_for};
 use super::task::{Contender, Flow, Side, Task, Times, Wait};
 
-/// Octets of a start-up frame of MPA without private data (RFC 5044 §7.1.1).
+/// Bytes of a start-up frame of MPA without private data (RFC 5044 §7.1.1).
 const EXCHANGE: usize = 20;
-const REQUEST: [u8; EXCHANGE] = *b"twenty octets please";
+const REQUEST: [u8; EXCHANGE] = *b"twenty bytes, please";
 const REPLY: [u8; EXCHANGE] = *b"here they are, 20 it";
 
 /// The address of the other end.
@@ -63,7 +63,7 @@ impl Contender for TcpDial {
             ensure!(reply == REPLY, "raw TCP: a wrong reply");
             if waits(task) {
                 stream.shutdown(Shutdown::Write)?;
-                ensure!(stream.read(&mut reply)? == 0, "raw TCP: octets behind the reply");
+                ensure!(stream.read(&mut reply)? == 0, "raw TCP: bytes behind the reply");
             }
             drop(stream);
             times.record(start.elapsed());
@@ -81,7 +81,7 @@ impl Contender for TcpDial {
             stream.read_exact(&mut request)?;
             ensure!(request == REQUEST, "raw TCP: a wrong request");
             stream.write_all(&REPLY)?;
-            ensure!(stream.read(&mut request)? == 0, "raw TCP: octets behind the request");
+            ensure!(stream.read(&mut request)? == 0, "raw TCP: bytes behind the request");
         }
         Ok(())
     }

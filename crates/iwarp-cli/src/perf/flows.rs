@@ -11,20 +11,20 @@ use super::patience::Pace;
 use super::rdma::{End, Rdma, SEND, memory, put};
 use super::task::{Contender, Flow, Idle, Op, Side, Task, Times, Wait, mark};
 
-/// Octets of the message that says that all is there.
+/// Bytes of the message that says that all is there.
 const CONFIRMATION: [u8; 4] = *b"done";
 /// Work requests posted in one call at most.
 pub(super) const MOST: usize = 64;
 
 impl Contender for Rdma {
     fn prepare(&mut self, task: &Task, side: Side) -> Result<()> {
-        ensure!(task.connections <= self.ends.len(), "so many connections there are not");
+        ensure!(task.connections <= self.ends.len(), "there are fewer connections");
         let wait = if side == Side::Client { task.wait } else { task.server_wait };
         if wait.sleeps() {
             self.arm()?;
         }
         for end in &self.ends[..task.connections] {
-            ensure!(end.outstanding == 0 && end.received == 0, "something is left of a round");
+            ensure!(end.outstanding == 0 && end.received == 0, "an earlier round left something");
             let size = task.size;
             match (task.flow, side) {
                 (Flow::Dial | Flow::Rest, _) => bail!("no flow of messages: {:?}", task.flow),
@@ -126,8 +126,11 @@ impl Contender for Rdma {
                 (Op::Write, Flow::PingPong, _) => {
                     let mut found = vec![0; task.size];
                     inbox.read_at(0, &mut found);
-                    let last = found.last_mut().expect("messages have octets");
-                    ensure!(*last == mark(task.count - 1), "the last octet is not the last one's");
+                    let last = found.last_mut().expect("messages have bytes");
+                    ensure!(
+                        *last == mark(task.count - 1),
+                        "the last byte is not the last message's"
+                    );
                     *last = task.mark();
                     octets::verify(task, &found)?;
                 }
@@ -184,7 +187,7 @@ impl Rdma {
         Ok(())
     }
 
-    /// Reads the last octet of the last message at the peer. A Read is answered when the Writes
+    /// Reads the last byte of the last message at the peer. A Read is answered when the Writes
     /// before it have been placed (RFC 5040 §5.5).
     fn look(&mut self, task: &Task) -> Result<()> {
         for end in &mut self.ends[..task.connections] {
@@ -195,7 +198,7 @@ impl Rdma {
         self.until(task.wait, |ends| ends[..task.connections].iter().all(|e| e.outstanding == 0))?;
         for end in &self.ends[..task.connections] {
             let found = end.found_value() as u8;
-            ensure!(found == task.mark(), "the last octet written reads {found:#04x}");
+            ensure!(found == task.mark(), "the last byte written reads {found:#04x}");
         }
         Ok(())
     }
@@ -279,7 +282,7 @@ impl Rdma {
         self.send(0, Payload::Sges(&sges))
     }
 
-    /// Writes one message that differs from the one before in its last octet, and takes its
+    /// Writes one message that differs from the one before in its last byte, and takes its
     /// completion.
     fn write_ping(&mut self, task: &Task, wait: Wait, number: u64) -> Result<()> {
         let end = &mut self.ends[0];

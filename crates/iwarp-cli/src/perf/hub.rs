@@ -12,7 +12,7 @@ use super::patience::PATIENCE;
 use super::task::{Contender, Flow, Side, Spec, Task, Times};
 use super::tcp::{Stream, accept};
 
-/// The connections, and the octets that are sent on each.
+/// The connections, and the bytes that are sent on each.
 pub(super) struct Hub {
     lines: Vec<Line>,
     source: Vec<u8>,
@@ -24,7 +24,7 @@ struct Line {
     stream: Stream,
     /// Room for one message.
     sink: Vec<u8>,
-    /// Octets of the round that were moved.
+    /// Bytes of the round that were moved.
     done: u64,
     /// The client has asked for them, or was told that they are there.
     told: bool,
@@ -73,7 +73,7 @@ impl Hub {
 }
 
 impl Line {
-    /// Reads what is there of a message; tells the client when it was the last of `all` octets.
+    /// Reads what is there of a message; tells the client when it was the last of `all` bytes.
     fn receive(&mut self, all: u64) -> Result<()> {
         let at = (self.done % self.sink.len() as u64) as usize;
         match self.stream.socket().read(&mut self.sink[at..]) {
@@ -89,7 +89,7 @@ impl Line {
         Ok(())
     }
 
-    /// Takes the client's request, or writes what there is room for of `all` octets.
+    /// Takes the client's request, or writes what there is room for of `all` bytes.
     fn send(&mut self, all: u64, source: &[u8], last: &[u8]) -> Result<()> {
         if !self.told {
             self.stream.socket().read_exact(&mut [0])?;
@@ -110,7 +110,7 @@ impl Line {
 
 impl Contender for Hub {
     fn prepare(&mut self, task: &Task, _: Side) -> Result<()> {
-        ensure!(task.connections == self.lines.len(), "so many clients there are not");
+        ensure!(task.connections == self.lines.len(), "the number of clients differs");
         ensure!(task.list == 1, "raw TCP of many clients writes message by message");
         if self.source.len() != task.size {
             self.source.resize(task.size, 0);

@@ -1,4 +1,4 @@
-//! The octets that are moved: every round its own, so that what is found afterwards came in it.
+//! The bytes that are moved: every round its own, so that what is found afterwards came in it.
 
 use anyhow::{Result, bail};
 use iwarp::Buffer;
@@ -6,7 +6,7 @@ use iwarp::Buffer;
 use super::task::Task;
 use crate::demo::pattern;
 
-/// Fills `block` with messages of the round `seed`, the last octet of which is `mark`.
+/// Fills `block` with messages of the round `seed`, the last byte of which is `mark`.
 pub(super) fn fill(seed: u64, mark: u8, block: &mut [u8]) {
     pattern::make(seed, 0, block);
     if let Some(last) = block.last_mut() {
@@ -35,7 +35,7 @@ pub(super) fn verify(task: &Task, found: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Checks the first octets of registered memory, as [`verify`] does.
+/// Checks the first bytes of registered memory, as [`verify`] does.
 pub(super) fn verify_buffer(task: &Task, buffer: &Buffer, len: usize) -> Result<()> {
     let mut found = vec![0; len];
     buffer.read_at(0, &mut found);

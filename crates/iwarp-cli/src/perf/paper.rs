@@ -62,7 +62,7 @@ pub(super) struct Paper {
 pub(super) struct Line {
     pub(super) size: usize,
     pub(super) name: String,
-    /// Seconds, or octets per second.
+    /// Seconds, or bytes per second.
     pub(super) ours: f64,
     /// To raw TCP.
     pub(super) our_ratio: Option<f64>,
@@ -84,7 +84,7 @@ pub(super) struct Load {
     /// From 0 to 1, where the paper says it.
     pub(super) theirs: Option<f64>,
     pub(super) their_ratio: f64,
-    /// At which all senders kept: octets per second.
+    /// At which all senders kept: bytes per second.
     pub(super) pace: u64,
 }
 
@@ -251,7 +251,7 @@ fn loads(
     let undisturbed = median(&undisturbed);
     let remark = (undisturbed < UNDISTURBED).then(|| {
         format!(
-            "not to be trusted: other programs left only {:.0} % of a CPU when nothing was sent",
+            "unreliable: other programs left only {:.0} % of a CPU when nothing was sent",
             undisturbed * 100.0
         )
     });
@@ -283,7 +283,7 @@ impl Rounds<'_> {
         }
     }
 
-    /// Octets per second of the slowest, each as fast as it can.
+    /// Bytes per second of the slowest, each as fast as it can.
     fn slowest(&mut self, time: Duration) -> Result<f64> {
         let mut slowest = f64::INFINITY;
         for contender in 0..3 {
@@ -350,7 +350,7 @@ impl Paper {
         let row = |load: &Load| {
             vec![
                 format!("{}, {}", load.side, load.name),
-                format!("{} octets", load.size),
+                format!("{} bytes", load.size),
                 table::value(Measure::Bandwidth, load.pace as f64),
                 percent(load.ours),
                 ratio(load.our_ratio),
@@ -374,7 +374,7 @@ impl Paper {
     pub(super) fn pictures(&self) -> Vec<Picture> {
         let mut groups: Vec<(String, Vec<f64>)> = Vec::new();
         for load in &self.loads {
-            let name = format!("{}, {} octets", load.side, load.size);
+            let name = format!("{}, {} bytes", load.side, load.size);
             match groups.last_mut() {
                 Some((last, values)) if *last == name => values.push(load.ours * 100.0),
                 _ => groups.push((name, vec![load.ours * 100.0])),

@@ -50,7 +50,7 @@ pub(super) struct Pace {
     start: Instant,
     sent: u64,
     size: u64,
-    /// Octets per second.
+    /// Bytes per second.
     rate: u64,
 }
 

@@ -10,7 +10,7 @@ const BANDWIDTH_SIZES: [usize; 3] = [4 << 10, 64 << 10, 1 << 20];
 const LATENCY_SIZES: [usize; 2] = [4, 64 << 10];
 const ROUND_TRIP_SIZES: [usize; 1] = [8];
 const RATE_SIZES: [usize; 1] = [64];
-/// Octets of what an Atomic works on (RFC 7306 §5).
+/// Bytes of what an Atomic works on (RFC 7306 §5).
 const ATOMIC: usize = 8;
 pub(super) const BANDWIDTH_DEPTH: usize = 16;
 const RATE_DEPTH: usize = 128;
@@ -20,7 +20,7 @@ const RATE_LIST: usize = 32;
 #[derive(ValueEnum, Serialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Measure {
-    /// Octets per second
+    /// Bytes per second
     #[value(name = "bw")]
     Bandwidth,
     /// Half a round trip

@@ -65,7 +65,7 @@ pub(super) struct End {
     inbox: MemoryRegion,
     /// Memory that is sent, or read by the peer.
     outbox: MemoryRegion,
-    /// The octets that are sent last.
+    /// The bytes that are sent last.
     last: MemoryRegion,
     /// The offset at which the tail of the inboxes begins.
     tail: usize,
@@ -266,7 +266,7 @@ impl Rdma {
         Ok(())
     }
 
-    /// Spins until the last of `size` octets is `mark`, without a call of the library.
+    /// Spins until the last of `size` bytes is `mark`, without a call of the library.
     pub(super) fn spin(&self, at: usize, size: usize, mark: u8) -> Result<()> {
         let (end, mut patience) = (&self.ends[at], Patience::default());
         let last = end.last_octet(size);
@@ -378,7 +378,7 @@ impl End {
         &self.outbox
     }
 
-    /// The octets that are sent last.
+    /// The bytes that are sent last.
     pub(super) fn last(&self) -> &MemoryRegion {
         &self.last
     }
@@ -387,7 +387,7 @@ impl End {
         &self.inbox
     }
 
-    /// An octet of the peer's inbox, for a Read.
+    /// A byte of the peer's inbox, for a Read.
     pub(super) fn read_back(&self, offset: usize) -> SendOp {
         let (stag, to) = self.peer().inbox;
         SendOp::Read { stag, to: to.advanced(offset as u64), invalidate: None }
@@ -415,7 +415,7 @@ impl End {
         memory(&self.inbox).atomic_u64(self.tail + COUNTER)
     }
 
-    /// The last octet of a message in the inbox.
+    /// The last byte of a message in the inbox.
     pub(super) fn last_octet(&self, size: usize) -> &AtomicU8 {
         memory(&self.inbox).atomic_u8(size - 1)
     }

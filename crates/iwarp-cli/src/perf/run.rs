@@ -35,7 +35,7 @@ pub(super) struct Outcome {
 pub(super) struct Results {
     /// Messages of a round.
     pub(super) count: u64,
-    /// One of each round: octets or messages per second, or seconds.
+    /// One of each round: bytes or messages per second, or seconds.
     pub(super) values: Vec<f64>,
     /// Of all rounds.
     pub(super) client: Usage,

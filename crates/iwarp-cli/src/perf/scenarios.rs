@@ -54,8 +54,8 @@ fn connect(plan: &mut Plan, selection: &Selection) {
     let mut case = Case::new(Measure::Connect, 20, 1, 1, 1);
     let task = |wait| case_task(Flow::Dial, Op::Send, wait, 20, 1, 1);
     let ways = [
-        (Wait::Poll, "", "TCP connect, 20 octets each way, close"),
-        (Wait::Events, ", end awaited", "TCP connect, 20 octets each way, close, end awaited"),
+        (Wait::Poll, "", "TCP connect, 20 bytes each way, close"),
+        (Wait::Events, ", end awaited", "TCP connect, 20 bytes each way, close, end awaited"),
     ];
     let mut transports = vec![Transport::Tcp];
     transports.extend(selection.transports());

@@ -38,7 +38,7 @@ pub(super) fn run(settings: &Settings) -> Result<()> {
         end_with_parent()?;
     }
     let listener = TcpListener::bind(settings.addr)
-        .with_context(|| format!("cannot listen at {}", settings.addr))?;
+        .with_context(|| format!("cannot listen on {}", settings.addr))?;
     let mut stdout = std::io::stdout();
     writeln!(stdout, "listening {}", listener.local_addr()?)?;
     stdout.flush()?;

@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use super::flows::MOST;
 
-/// Octets of the largest message.
+/// Bytes of the largest message.
 pub(super) const MAX_SIZE: usize = 1 << 30;
 /// Messages under way on a connection, at most.
 pub(super) const MAX_DEPTH: usize = 8192;
 /// Connections that carry messages, at most.
 pub(super) const MOST_CONNECTIONS: usize = 1024;
 
-/// One way to move octets between two processes, over connections of its own. Both ends have one
+/// One way to move bytes between two processes, over connections of its own. Both ends have one
 /// of each; all rounds, of raw TCP as of RDMA, go through this.
 pub(super) trait Contender {
     /// Gets ready, before the clock runs.
@@ -42,7 +42,7 @@ pub(super) trait Contender {
 #[derive(Serialize, Deserialize, Clone, Copy, Debug)]
 pub(super) struct Idle {
     pub(super) connections: usize,
-    /// Octets of this process that became resident for each.
+    /// Bytes of this process that became resident for each.
     pub(super) memory_each: f64,
     /// Seconds that a poll of their completion queue takes when there is nothing.
     pub(super) empty_poll: f64,
@@ -61,7 +61,7 @@ pub(super) struct Spec {
     pub(super) transport: Transport,
     pub(super) kind: Kind,
     pub(super) connections: usize,
-    /// Octets of the largest message.
+    /// Bytes of the largest message.
     pub(super) max_size: usize,
     /// Largest of [`Task::depth`] and [`Task::list`].
     pub(super) max_depth: usize,
@@ -152,7 +152,7 @@ pub(super) struct Task {
     pub(super) wait: Wait,
     /// How the server waits.
     pub(super) server_wait: Wait,
-    /// Octets of a message.
+    /// Bytes of a message.
     pub(super) size: usize,
     /// Messages over all connections: a multiple of [`Self::unit`].
     pub(super) count: u64,
@@ -162,11 +162,11 @@ pub(super) struct Task {
     pub(super) list: usize,
     /// Connections that take part.
     pub(super) connections: usize,
-    /// Tells this round's octets from others'.
+    /// Tells this round's bytes from others'.
     pub(super) seed: u64,
     /// The server's program computes meanwhile, on this CPU, and calls nothing.
     pub(super) computes: Option<usize>,
-    /// Octets per second that the sender keeps to; 0: as fast as it can.
+    /// Bytes per second that the sender keeps to; 0: as fast as it can.
     pub(super) pace: u64,
 }
 
@@ -195,12 +195,12 @@ impl Task {
         self.count / self.connections as u64
     }
 
-    /// How long its octets last at its pace.
+    /// How long its bytes last at its pace.
     pub(super) fn duration(&self) -> Duration {
         Duration::from_secs_f64(self.count as f64 * self.size as f64 / self.pace.max(1) as f64)
     }
 
-    /// The last octet of the last message.
+    /// The last byte of the last message.
     pub(super) fn mark(&self) -> u8 {
         mark(self.seed)
     }
@@ -228,7 +228,7 @@ pub(super) enum Flow {
     Request,
     /// The client connects and disconnects.
     Dial,
-    /// Nothing, for as long as the round's octets last at its pace.
+    /// Nothing, for as long as the round's bytes last at its pace.
     Rest,
 }
 
@@ -253,9 +253,9 @@ pub(super) enum Op {
 #[derive(ValueEnum, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Wait {
-    /// Polls its completion queue, and looks at memory between; raw TCP: a socket that never blocks
+    /// Polls the completion queue, and checks memory in between; raw TCP: spins on a socket
     Poll,
-    /// Spins on the last octet in memory and calls nothing (Write only)
+    /// Spins on the last byte in memory without calling the library (Write only)
     Memory,
     /// Sleeps in the library until an event comes; raw TCP: blocking calls
     Events,

@@ -11,17 +11,17 @@ use super::octets;
 use super::patience::{PATIENCE, Pace, Patience, wait_for};
 use super::task::{Contender, Flow, Side, Spec, Task, Times, Wait};
 
-/// Octets of a request for a message: as many as a Read Request has in its headers, about.
+/// Bytes of a request for a message: as many as a Read Request has in its headers, about.
 pub(super) const REQUEST: usize = 32;
 
 /// Connections between the two processes, used by one thread at each end.
 pub(super) struct Tcp {
     streams: Vec<Stream>,
-    /// The octets that one call sends.
+    /// The bytes that one call sends.
     source: Vec<u8>,
-    /// The octets that are sent last.
+    /// The bytes that are sent last.
     last: Vec<u8>,
-    /// Room for the octets that one call receives.
+    /// Room for the bytes that one call receives.
     sink: Vec<u8>,
 }
 
@@ -122,7 +122,7 @@ impl Tcp {
 
 impl Contender for Tcp {
     fn prepare(&mut self, task: &Task, side: Side) -> Result<()> {
-        ensure!(task.connections <= self.streams.len(), "so many connections there are not");
+        ensure!(task.connections <= self.streams.len(), "there are fewer connections");
         let wait = if side == Side::Client { task.wait } else { task.server_wait };
         for stream in &mut self.streams {
             stream.set_spins(wait == Wait::Poll)?;

@@ -18,7 +18,7 @@ pub(super) struct TokioTcp {
     // First: they are dropped before what they are registered with.
     streams: Vec<TcpStream>,
     runtime: Runtime,
-    /// The octets of each message.
+    /// The bytes of each message.
     message: Vec<u8>,
     /// Those that came last on each connection.
     found: Vec<Vec<u8>>,

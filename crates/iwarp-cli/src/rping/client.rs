@@ -61,7 +61,7 @@ impl Connection {
         let channel = EventChannel::new(device)?;
         let id = Id::new(&channel)?;
         let source = args.source.map(|ip| SocketAddr::new(ip, 0));
-        id.resolve_addr(source, addr).with_context(|| format!("no way to {addr}"))?;
+        id.resolve_addr(source, addr).with_context(|| format!("no route to {addr}"))?;
         loop {
             let event = channel.wait(None)?.context("no event")?;
             args.debug(|| format!("event: {:?}", event.kind));

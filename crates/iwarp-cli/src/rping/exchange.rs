@@ -1,4 +1,4 @@
-//! The work of both ends of rping: messages of 16 octets that lend a buffer or say "go ahead".
+//! The work of both ends of rping: messages of 16 bytes that lend a buffer or say "go ahead".
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use iwarp::{Access, Device, MemoryRegion, SendOp, Stag, TaggedOffset, WorkComple
 
 use crate::completions::{End, WaitError};
 
-/// Octets of a message.
+/// Bytes of a message.
 const MESSAGE: usize = 16;
 const OUTBOX: usize = 0;
 const INBOX: usize = MESSAGE;
@@ -78,7 +78,7 @@ impl Exchange {
         Ok(self.end.post_recv(RECEIVE, self.messages.sge(INBOX, MESSAGE))?)
     }
 
-    /// Sends a message; what `None` sends means "go ahead", and its octets mean nothing.
+    /// Sends a message; what `None` sends means "go ahead", and its bytes mean nothing.
     pub(crate) fn send(&mut self, lent: Option<Lent>) -> Result<()> {
         let octets = lent.map_or([0; MESSAGE], Lent::encode);
         self.messages.buffer().context("memory without a buffer")?.write_at(OUTBOX, &octets);
@@ -124,7 +124,7 @@ mod tests {
 
     use super::Lent;
 
-    /// The octets are those that librdmacm's rping sends.
+    /// The bytes are those that librdmacm's rping sends.
     #[test]
     fn a_message_is_that_of_rping() {
         let lent = Lent { to: TaggedOffset(0x5608_a167_1de0), stag: Stag(0xc12b_b900), len: 100 };

@@ -17,7 +17,7 @@ use place::Place;
 /// The port that rping's server has unless told otherwise.
 const PORT: u16 = 7174;
 
-/// Ping another RDMA host, with rping's options and on the wire exactly its exchange.
+/// Ping another RDMA host, with rping's options and exactly its exchange on the wire.
 ///
 /// In every round the client lends the server a buffer with a line of text; the server fetches it
 /// by RDMA Read, and puts it back into another buffer of the client's by RDMA Write. Either end may
@@ -27,11 +27,11 @@ const PORT: u16 = 7174;
     group = clap::ArgGroup::new("role").required(true).args(["server", "client"]),
     after_long_help = "\
 Examples:
-  iwarp rping -s                             serve one client at any address
-  iwarp rping -s -P -a 192.0.2.1             serve any number at this address
+  iwarp rping -s                             serve one client on any address
+  iwarp rping -s -P -a 192.0.2.1             serve any number of clients on this address
   iwarp rping -c -a 192.0.2.1 -C 10 -v -V    ten rounds, shown and verified
   iwarp rping -c -a '[::1]:7174' -C 10       by IPv6, with the port beside the address
-  rping -c -a 192.0.2.1 -C 10 -v -V          the same with librdmacm's, against ours"
+  rping -c -a 192.0.2.1 -C 10 -v -V          the same with librdmacm's rping as the client"
 )]
 pub(crate) struct Args {
     /// Run as the server
@@ -40,33 +40,33 @@ pub(crate) struct Args {
     /// Run as the client
     #[arg(short, long, requires = "address")]
     client: bool,
-    /// Server: where to listen [default: all addresses]; client: where the server is. A name or an
-    /// address, with :PORT or without
+    /// Server: the address to listen on [default: all]; client: the server's address. A name or an
+    /// address, optionally with :PORT
     #[arg(short, value_name = "ADDRESS")]
     address: Option<String>,
     /// Client: the local address to connect from
     #[arg(short = 'I', value_name = "ADDRESS", requires = "client")]
     source: Option<IpAddr>,
-    /// The server's port [default: 7174]; for 0 a server takes any free one, and says which
+    /// The server's port [default: 7174]; with 0 the server takes any free port and prints it
     #[arg(short)]
     port: Option<u16>,
-    /// Client: rounds until it disconnects [default: without end]
+    /// Client: number of rounds [default: unlimited]
     #[arg(short = 'C', value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// Bytes of the text, 23 to 65536
+    /// Size of the text in bytes, 23 to 65536
     #[arg(short = 'S', value_name = "SIZE", default_value_t = 64,
           value_parser = clap::value_parser!(u32).range(text::MIN as i64..=text::MAX as i64))]
     size: u32,
     /// Show the text of every round
     #[arg(short)]
     verbose: bool,
-    /// Client: compare what comes back with what was lent
+    /// Client: compare the returned text with the one sent
     #[arg(short = 'V')]
     validate: bool,
     /// Show every step on standard error
     #[arg(short)]
     debug: bool,
-    /// Server: serve any number of clients, at the same time too, until killed
+    /// Server: serve any number of clients, also at the same time, until killed
     #[arg(short = 'P')]
     persistent: bool,
     /// Accepted for compatibility; has no effect

@@ -29,14 +29,14 @@ pub(super) fn run(device: &Device, args: &Args) -> Result<()> {
 
 /// Listens at the first of the addresses that this host has, and says so.
 fn listen(device: &Device, args: &Args) -> Result<Listener> {
-    let mut failed = Err(anyhow!("there is no address to listen at"));
+    let mut failed = Err(anyhow!("there is no address to listen on"));
     for addr in args.server_addrs()? {
         match Listener::bind(device, addr) {
             Ok(listener) => {
                 eprintln!("listening on {}", listener.local_addr().unwrap_or(addr));
                 return Ok(listener);
             }
-            Err(error) => failed = Err(error).context(format!("cannot listen at {addr}")),
+            Err(error) => failed = Err(error).context(format!("cannot listen on {addr}")),
         }
     }
     failed

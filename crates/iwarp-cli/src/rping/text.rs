@@ -1,22 +1,22 @@
-//! The octets that rping moves: a line that says which round it is, then letters that begin one
+//! The bytes that rping moves: a line that says which round it is, then letters that begin one
 //! further each time, then a zero.
 
-/// Octets of the smallest message: the longest head and a zero.
+/// Bytes of the smallest message: the longest head and a zero.
 pub(crate) const MIN: usize = 23;
-/// Octets of the largest.
+/// Bytes of the largest.
 pub(crate) const MAX: usize = 65536;
 
 const FIRST: u8 = b'A';
 const LAST: u8 = b'z';
 
-/// The text of round `round`, `size` octets with its zero.
+/// The text of round `round`, `size` bytes with its zero.
 pub(crate) fn make(round: u64, size: usize) -> Vec<u8> {
     let letters = u64::from(LAST - FIRST) + 1;
     let mut text = format!("rdma-ping-{round}: ").into_bytes();
     text.truncate(size - 1);
     let first = round % letters;
     let rest = (size - 1 - text.len()) as u64;
-    // Below `letters`, so an octet.
+    // Below `letters`, so a byte.
     text.extend((0..rest).map(|i| FIRST + ((first + i) % letters) as u8));
     text.push(0);
     text

@@ -30,7 +30,7 @@ pub(super) fn by_default(program: &Located) -> bool {
     }
 }
 
-/// The option of GLIBC_TUNABLES that says how many octets of thread-local storage are kept for the
+/// The option of GLIBC_TUNABLES that says how many bytes of thread-local storage are kept for the
 /// libraries that a program starts with. Where there is an audit library glibc has to know it
 /// before it loads them, and supposes 512. (libjemalloc has 3 KiB.)
 pub(super) const STORAGE: &str = "glibc.rtld.optional_static_tls";

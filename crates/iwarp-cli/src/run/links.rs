@@ -21,9 +21,9 @@ pub(super) enum Content {
     Link(PathBuf),
     /// A regular file with this text.
     Text(String),
-    /// A library of these octets.
+    /// A library of these bytes.
     Library(&'static [u8]),
-    /// A file that begins as so many octets of zero, and is written to.
+    /// A file that begins as so many bytes of zero, and is written to.
     Zeros(usize),
 }
 

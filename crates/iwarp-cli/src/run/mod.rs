@@ -24,47 +24,47 @@ use program::{Located, Refusal};
 
 /// Run an unmodified RDMA program, without an RDMA device.
 ///
-/// The program gets this project's libibverbs.so.1 and librdmacm.so.1 instead of the system's or of
-/// copies that it brings along, and with them an RDMA device, which answers on every address of the
-/// machine and has its entries in /sys/class/infiniband and /dev/infiniband. Nothing is installed
-/// or changed, and no privilege is needed. The program takes the place of this command: signals,
-/// job control and the exit status are its own. What it starts is served too.
+/// The program gets this project's libibverbs.so.1 and librdmacm.so.1 in place of the system's, or
+/// of copies that it bundles, and with them an RDMA device, which answers on every address of the
+/// machine and has its entries in /sys/class/infiniband and /dev/infiniband. This command installs
+/// and changes nothing, and needs no privilege. The program replaces it: signals, job control and
+/// the exit status are the program's own. Programs that the program starts are served too.
 #[derive(clap::Args, Debug)]
 #[command(
     override_usage = "iwarp run [OPTIONS] [--] PROGRAM [ARGUMENTS]...",
     after_long_help = EXAMPLES,
 )]
 pub(crate) struct Args {
-    /// What the device says it is: a RoCE card (default), or an iWARP card
+    /// Kind of the device: a RoCE card (default) or an iWARP card
     #[arg(long, value_name = "KIND")]
     personality: Option<Personality>,
-    /// What the devices are called: names with commas between, each with an interface or without,
-    /// such as mlx5_0,mlx5_1=eth0
+    /// Names of the devices, separated by commas, each optionally with an interface:
+    /// mlx5_0,mlx5_1=eth0
     #[arg(long, value_name = "NAMES")]
     devices: Option<String>,
-    /// CRC32c on the stream; off only where both ends say so
+    /// CRC32c on the stream; off only if both ends switch it off
     #[arg(long, value_name = "ON|OFF")]
     crc: Option<Switch>,
     /// Ask the peer for MPA markers
     #[arg(long, value_name = "ON|OFF")]
     markers: Option<Switch>,
-    /// What the libraries write to standard error: off, error, warn, info or debug
+    /// Messages of the libraries on standard error: off, error, warn, info or debug
     #[arg(long, value_name = "LEVEL")]
     log: Option<String>,
-    /// Show the devices under /sys/class/infiniband and /dev/infiniband; on unless said otherwise
+    /// Show the devices under /sys/class/infiniband and /dev/infiniband; on by default
     #[arg(
         long, value_name = "ON|OFF", num_args = 0..=1, require_equals = true,
         default_missing_value = "on",
     )]
     sysfs: Option<Switch>,
-    /// Replace also the copies of the libraries that programs bring along, such as Python's wheels;
-    /// on unless said otherwise or glibc is older than 2.35, with which it slows programs down
+    /// Also replace copies of the libraries that programs bundle, such as those in Python wheels;
+    /// the default depends on the program and on glibc, as versions before 2.35 become slower by it
     #[arg(
         long, value_name = "ON|OFF", num_args = 0..=1, require_equals = true,
         default_missing_value = "on",
     )]
     bundled: Option<Switch>,
-    /// Start the program even when it cannot be served itself, because others that it starts can
+    /// Start the program even if it cannot be served itself, for the sake of others that it starts
     #[arg(long)]
     force: bool,
     /// The program and its arguments
@@ -74,12 +74,12 @@ pub(crate) struct Args {
 
 const EXAMPLES: &str = "\
 Examples, each with its server in one terminal and its client in another:
-  iwarp run ibv_devinfo                         what programs see of the device
+  iwarp run ibv_devinfo                         the device as programs see it
   iwarp run ib_write_bw                         the server of a bandwidth test
   iwarp run ib_write_bw 192.0.2.1               its client
   iwarp run rping -s -v                         rping through the connection manager
   iwarp run rping -c -a 192.0.2.1 -v -C 10
-  iwarp run --crc off ib_send_bw                without checksums, if both ends say so
+  iwarp run --crc off ib_send_bw                without checksums, if both ends agree
   iwarp run --personality iwarp ibv_devinfo     as an iWARP card
   iwarp run --devices mlx5_0,mlx5_1 ibv_devices
   iwarp run bash                                a shell in which every program is served
@@ -88,8 +88,9 @@ Exit status: the program's own; 127 if it is not found, 126 if it cannot be serv
 if this command fails itself.
 
 Limits: the program must be dynamic, linked with glibc, for this architecture, and without setuid
-bits or file capabilities; `iwarp run` says so where that is not the case. The soft limit of open
-files is raised to the hard one. IWARP_* variables reach the program as they are set; options win.";
+bits or file capabilities; otherwise `iwarp run` refuses it and says why. `iwarp run` raises the
+soft limit of open files to the hard one. IWARP_* variables reach the program; options override
+them.";
 
 #[derive(clap::ValueEnum, Clone, Copy, Debug)]
 enum Personality {

@@ -74,13 +74,13 @@ impl Refusal {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const LIST: &str = "if it only starts other programs, which may be served: --force";
+        const LIST: &str = "if it only starts other programs that can be served: --force";
         match self {
             Self::NotFound => {
                 f.write_str("not found; is its package installed, or its path right?")
             }
             Self::NotExecutable(path) => {
-                write!(f, "this user may not execute it; chmod +x {}?", path.display())
+                write!(f, "this user may not execute it; try chmod +x {}", path.display())
             }
             Self::NotProgram => f.write_str(
                 "is not a program: neither an ELF file nor a script that begins with #!",
@@ -89,12 +89,12 @@ impl fmt::Display for Refusal {
             Self::Unreadable(why) => write!(f, "cannot be read: {why}"),
             Self::Static => write!(
                 f,
-                "is statically linked, so it cannot be given other libraries; \
+                "is statically linked, so it cannot use other libraries; \
                  use a build that is linked dynamically ({LIST})"
             ),
             Self::Libc(name) => write!(
                 f,
-                "is linked with {name}, and these libraries with glibc; \
+                "is linked with {name}, but these libraries need glibc; \
                  use a build for glibc ({LIST})"
             ),
             Self::Foreign => write!(
@@ -106,12 +106,12 @@ impl fmt::Display for Refusal {
                 write!(f, "its loader {} does not exist; install its libc", path.display())
             }
             Self::NoInterpreter(path) => {
-                write!(f, "is a script for {}, which does not exist; install that", path.display())
+                write!(f, "is a script for {}, which does not exist; install it", path.display())
             }
             Self::Privileged(how) => write!(
                 f,
                 "{how}, so the loader ignores LD_LIBRARY_PATH; \
-                 run a copy without that (cp keeps none of it), or run it as its owner"
+                 run a copy without that right (cp does not keep it), or run it as its owner"
             ),
         }
     }
@@ -242,7 +242,7 @@ fn kind(path: &Path) -> Result<Kind, Refusal> {
     about.map_err(|error| Refusal::Unreadable(error.to_string()))
 }
 
-/// Follows a script to its interpreter, which must exist; past its first two octets.
+/// Follows a script to its interpreter, which must exist; past its first two bytes.
 fn script(file: File, depth: usize) -> Result<(), Refusal> {
     let mut line = Vec::new();
     // Linux looks no further either.

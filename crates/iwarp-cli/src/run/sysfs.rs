@@ -148,9 +148,9 @@ impl Tree {
     }
 }
 
-/// Folder and name of a counter, the octets that it counts as one, and its file below an interface.
+/// Folder and name of a counter, the bytes that it counts as one, and its file below an interface.
 ///
-/// Octets are words of four in `counters`, as InfiniBand has it (PortXmitData), and octets in
+/// Bytes are words of four in `counters`, as InfiniBand has it (PortXmitData), and bytes in
 /// `hw_counters`.
 const COUNTED: &[(&str, &str, u32, &str)] = &[
     ("counters", "port_rcv_data", 4, "statistics/rx_bytes"),

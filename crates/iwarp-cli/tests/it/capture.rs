@@ -103,7 +103,7 @@ impl Decoded {
     }
 }
 
-/// Ten rounds of rping of `size` octets between two processes that behave as the variables say.
+/// Ten rounds of rping of `size` bytes between two processes that behave as the variables say.
 fn exchange(size: &str, environment: &[(&str, &str)]) -> Decoded {
     let mut listen = command(&["rping", "-s", "-p", "0", "-a", "127.0.0.1", "-S", size]);
     let mut server = Server::start_with(listen.envs(environment.iter().copied()));

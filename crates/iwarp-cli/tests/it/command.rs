@@ -123,7 +123,7 @@ fn a_misspelt_variable_is_named_once_with_what_was_meant() {
             .expect("it runs");
         let text = common::stderr(&output);
         let guess = text.matches("did you mean IWARP_PERSONALITY?").count();
-        let plain = text.matches("IWARP_COLOUR is no variable").count();
+        let plain = text.matches("IWARP_COLOUR is not a variable").count();
         assert_eq!((guess, plain), (1, 1), "{arguments:?}: {text}");
     }
 }

@@ -83,7 +83,7 @@ fn bandwidth_with_and_without_crc() {
     ];
     for case in cases(&report) {
         assert_eq!(names(case), all);
-        assert_eq!(case["unit"], "octets/s");
+        assert_eq!(case["unit"], "bytes/s");
     }
     // Both ends of all sockets use what the library uses within a host, or say what they have.
     let congestion = report["run"]["congestion"].as_array().expect("both ends");
@@ -273,7 +273,7 @@ fn what_is_no_test_is_told_which_there_are() {
     let output = run(&["perf", "no-such.invalid"]);
     assert_eq!(output.status.code(), Some(1));
     let complaint = stderr(&output);
-    for what in ["no-such.invalid is no test", "write, send, read and atomic", "paper"] {
+    for what in ["no-such.invalid is neither a test", "write, send, read and atomic", "paper"] {
         assert!(complaint.contains(what), "{complaint}");
     }
 }
@@ -419,7 +419,7 @@ fn impostor(line: &'static str) -> String {
 #[test]
 fn a_server_that_is_none_is_recognised() {
     for (line, complaint) in [
-        ("SSH-2.0-OpenSSH_9.2\r\n", "no `iwarp perf`"),
+        ("SSH-2.0-OpenSSH_9.2\r\n", "not an `iwarp perf`"),
         ("{\"iwarp_perf\":7,\"version\":\"0.9\",\"process\":1}\n", "version 7"),
         ("", "hung up"),
         ("{\"iwarp_perf\":1,\"version\":\"0.1.0\",\"process\":1}\n", "the server has gone"),

@@ -16,9 +16,9 @@ fn rounds(address: &str) {
     for size in ["23", "64", "1460", "65535", "65536"] {
         let mut server = Server::start(address, &["-S", size]);
         let (ok, _, complaints) = client(address, &server.port, &["-S", size, "-C", "50", "-V"]);
-        assert!(ok, "client, {size} octets: {complaints}");
+        assert!(ok, "client, {size} bytes: {complaints}");
         let (status, _, complaints) = server.end();
-        assert!(status.success(), "server, {size} octets: {complaints}");
+        assert!(status.success(), "server, {size} bytes: {complaints}");
         assert_eq!(complaints, "");
     }
 }

@@ -487,7 +487,7 @@ fn named_devices_are_all_in_sys() {
     assert_eq!(stderr(&output), "");
 }
 
-/// The kernel's unit is a word of four octets, and its numbers are those of the moment.
+/// The kernel's unit is a word of four bytes, and its numbers are those of the moment.
 #[test]
 fn counters_of_octets_are_in_words() {
     let script = "c=/sys/class/infiniband/a/ports/1/counters; cat $c/port_xmit_data \

@@ -155,7 +155,7 @@ impl ChannelCore {
         let mut list = self.events.lock();
         if list.events.try_reserve(1).is_err() {
             // There was room for one of each queue.
-            tracing::error!(cq, "out of memory: of several completion events one is told");
+            tracing::error!(cq, "out of memory: only one of several completion events is reported");
             return;
         }
         list.events.push_back(cq);

@@ -63,8 +63,10 @@ fn is_known(name: &str) -> bool {
 
 fn complaint(name: &str) -> String {
     match nearest(name) {
-        Some(nearest) => format!("{name} is no variable of this library; did you mean {nearest}?"),
-        None => format!("{name} is no variable of this library, and has no effect"),
+        Some(nearest) => {
+            format!("{name} is not a variable of this library; did you mean {nearest}?")
+        }
+        None => format!("{name} is not a variable of this library and has no effect"),
     }
 }
 
@@ -112,7 +114,7 @@ mod tests {
     fn a_name_that_is_like_none_is_answered_without_a_guess() {
         for name in ["IWARP_COLOUR", "IWARP_SERVICE_HOST", "IWARP_", "IWARP_X"] {
             assert_eq!(nearest(name), None, "{name}");
-            assert!(complaint(name).starts_with(&format!("{name} is no variable")));
+            assert!(complaint(name).starts_with(&format!("{name} is not a variable")));
         }
     }
 

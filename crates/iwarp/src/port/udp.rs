@@ -251,8 +251,8 @@ impl UdpPort {
                 burst 1,
                 WARN,
                 %local,
-                "the system cuts no packets from one send on this way (UDP_SEGMENT): they go one \
-                 by one, which costs more"
+                "the system does not cut several packets from one send here (UDP_SEGMENT): each \
+                 packet takes a call, which costs more"
             );
         }
     }
@@ -460,8 +460,8 @@ impl DatagramPort for UdpPort {
         if !unchecked || leaves_as_meant == Some(false) {
             report!(
                 burst 1, WARN, %local, ?findings,
-                "RoCE v2 peers will not understand this host, or it them: their checksums cover \
-                 the headers of IP"
+                "RoCE v2 may not work with other hosts: checksums cover the IP headers, which \
+                 this system handles differently"
             );
         }
         Ok(findings)
@@ -480,7 +480,7 @@ impl DatagramPort for UdpPort {
     }
 }
 
-/// Octets of a packet of a test.
+/// Bytes of a packet of a test.
 const TEST_SEGMENT: usize = 64;
 
 impl UdpPort {

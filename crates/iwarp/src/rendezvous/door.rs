@@ -121,8 +121,8 @@ impl Host for Guests {
                 if !self.reported.swap(true, Ordering::Relaxed) {
                     report!(
                         WARN,
-                        "the library at {} is of another release (it says {version}, this one \
-                         {VERSION}), with which queue pairs do not connect",
+                        "the library at {} is of another release (it has {version}, this one \
+                         {VERSION}), so queue pairs do not connect",
                         answering.peer_ip(),
                     );
                 }
@@ -130,7 +130,8 @@ impl Host for Guests {
             }
             Err(Foreign::Noise) => {
                 // None of ours: closed without an answer, which might be taken for another's.
-                report!(INFO, peer = %answering.peer_ip(), "a stranger came to a door");
+                let peer = answering.peer_ip();
+                report!(INFO, %peer, "a stranger connected to the port of a queue pair");
                 return;
             }
         };

@@ -322,7 +322,12 @@ impl Meeting {
         let (line, terms) = match state.guests.moved(self.tasks(), serial) {
             Moved::No => return,
             Moved::Gone(why) => {
-                report!(INFO, qp = self.number().value(), why, "a guest of a queue pair has gone");
+                report!(
+                    INFO,
+                    qp = self.number().value(),
+                    why,
+                    "an unproven connection of a queue pair has ended"
+                );
                 return self.go_on(&mut state);
             }
             Moved::Proven(line, terms) => (line, terms),
@@ -503,7 +508,7 @@ impl Meeting {
     fn report(&self, state: &mut State, peer: &Peer, what: &str) {
         let own = self.number().value();
         let (gid, qpn) = (peer.gid, peer.qpn);
-        report!(INFO, qp = own, peer = qpn, %gid, what, "a stranger is where the peer should be");
+        report!(INFO, qp = own, peer = qpn, %gid, what, "a stranger answers in place of the peer");
         if !std::mem::replace(&mut state.reported, true) {
             report!(
                 WARN,
@@ -526,14 +531,14 @@ impl Meeting {
     fn give_up(&self, state: &mut State, peer: &Peer) {
         let Some(search) = state.search.take() else { return };
         let failure = search.failure.clone().unwrap_or_else(|| "no answer".to_owned());
-        let asked = search.question.is_some().then_some("; nor does it answer to RoCE v2");
+        let asked = search.question.is_some().then_some(", nor did it answer to RoCE v2");
         self.drop_search(Some(search));
         self.end_search(state);
         let own = self.number().value();
         report!(
             WARN,
             "queue pair {own:#08x} at {} and its peer {:#08x} at {} could not meet: connecting to \
-             {}: {failure}; and nobody came from there to port {} here{}",
+             {}: {failure}; the peer did not connect to port {} here{}",
             peer.local,
             peer.qpn,
             peer.gid,

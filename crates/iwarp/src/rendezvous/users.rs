@@ -13,10 +13,10 @@ use crate::port::{Network, Owner};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub(crate) enum Unwelcome {
     /// The process at its other end is another user's.
-    #[error("a process of user {0} is there, and IWARP_ALLOW_USERS does not name that user")]
+    #[error("the other end belongs to user {0}, whom IWARP_ALLOW_USERS does not name")]
     User(u32),
     /// There is no process at its other end.
-    #[error("no process has the other end of the connection")]
+    #[error("no process owns the other end of the connection")]
     Gone,
 }
 

@@ -46,7 +46,7 @@ pub(super) struct Point {
 
 /// How the horizontal axis of [`lines`] is divided.
 pub(super) enum Across {
-    /// Sizes in octets.
+    /// Sizes in bytes.
     Sizes,
     /// Named places 0, 1, 2 and so on.
     Names(Vec<String>),
@@ -335,7 +335,7 @@ fn number(value: f64) -> String {
     format!("{}{unit}", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// Octets, as a tick says them.
+/// Bytes, as a tick says them.
 fn short(octets: f64) -> String {
     match octets.round() as u64 {
         n if n >= 1 << 20 => format!("{}M", n >> 20),

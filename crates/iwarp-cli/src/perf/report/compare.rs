@@ -20,7 +20,7 @@ impl Earlier {
         let name = file.display().to_string();
         let text = fs::read(file).with_context(|| format!("cannot read {name}"))?;
         let report: Value =
-            serde_json::from_slice(&text).with_context(|| format!("{name} is no JSON"))?;
+            serde_json::from_slice(&text).with_context(|| format!("{name} is not JSON"))?;
         ensure!(report["format"] == FORMAT, "{name} is of no run that this release knows");
         Ok(Self { name, report })
     }

@@ -207,7 +207,7 @@ fn beside(case: &CaseReport) -> Option<Picture> {
     Some(Picture { name: format!("{}-ratio-{}", word(case.measure), case.place()), svg })
 }
 
-/// How often how long.
+/// The distribution of the times.
 fn percentiles(case: &CaseReport) -> Option<Picture> {
     let series = |subject: &SubjectReport| {
         let p = subject.percentiles?;
@@ -221,7 +221,7 @@ fn percentiles(case: &CaseReport) -> Option<Picture> {
         return None;
     }
     let names = ["50 %", "90 %", "99 %", "99.9 %", "all"].map(str::to_owned).to_vec();
-    let title = format!("{}: so many messages within", table::headline(case));
+    let title = format!("{}: share of messages within a time", table::headline(case));
     let svg = lines(&title, "µs", &Across::Names(names), &series);
     Some(Picture { name: format!("{}-percentiles-{}", word(case.measure), case.place()), svg })
 }

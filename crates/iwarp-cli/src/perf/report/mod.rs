@@ -190,7 +190,7 @@ impl CaseReport {
             title: case.title.clone(),
             measure: case.measure,
             unit: match case.measure {
-                Measure::Bandwidth => "octets/s",
+                Measure::Bandwidth => "bytes/s",
                 Measure::Latency | Measure::RoundTrip => "s",
                 Measure::Rate => "messages/s",
                 Measure::Connect => "connections/s",
@@ -240,7 +240,7 @@ impl Cost {
     fn new(case: &Case, results: &Results, usage: &Usage) -> Self {
         let messages = results.messages as f64;
         let seconds = usage.seconds();
-        // A round trip moves the octets twice.
+        // A round trip moves the bytes twice.
         let times = if case.measure == Measure::Latency { 2.0 } else { 1.0 };
         Self {
             seconds_per_gib: seconds / (messages * case.size as f64 * times / GIB),
@@ -310,7 +310,7 @@ mod tests {
         let case = CaseReport {
             title: None,
             measure: Measure::Bandwidth,
-            unit: "octets/s",
+            unit: "bytes/s",
             size: 4096,
             depth: 16,
             list: 1,

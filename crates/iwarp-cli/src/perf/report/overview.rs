@@ -126,14 +126,14 @@ pub(super) fn warning(report: &Report) -> Option<String> {
     }
     let load = match report.run.load {
         load if load > report.run.cpus.len() as f64 / 2.0 => format!(
-            " In the minute before it, {load:.1} threads wanted a CPU at any time, and there are {}.",
+            " In the minute before, {load:.1} threads wanted a CPU on average, and there are {} CPUs.",
             report.run.cpus.len()
         ),
         _ => String::new(),
     };
     Some(format!(
         "The machine was busy, or the rounds were too few or too short: half of the 95 % intervals \
-         span more than a factor of {:.2}.{load} Stop other programs, or take more --rounds.",
+         span more than a factor of {:.2}.{load} Stop other programs, or run more --rounds.",
         median(&spans)
     ))
 }

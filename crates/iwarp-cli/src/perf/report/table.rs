@@ -123,7 +123,7 @@ pub(crate) fn circumstances(run: &About) -> Vec<String> {
         format!("server: {}", run.server),
         format!("all sockets: congestion control {congestion}, {}", run.sockets),
         format!(
-            "{} rounds of {:.0} ms each, one line after the other; every round's octets were \
+            "{} rounds of {:.0} ms each, one line after the other; the bytes of every round were \
              verified",
             run.rounds,
             run.round_seconds * 1e3

@@ -58,7 +58,7 @@ impl Endpoint {
             burst 1,
             WARN,
             peer,
-            "the device is {here} here and {there} at the peer: where the programs do not \
+            "the device is {here} here and {there} at the peer: if the programs do not \
              understand each other, give both ends the same --personality"
         );
     }
@@ -68,12 +68,12 @@ impl Endpoint {
         match (here, self.engine.options.personality) {
             (true, Personality::Iwarp) => Some(
                 "a message came before its receive was posted: try --personality roce \
-                 (IWARP_PERSONALITY=roce), with which messages wait",
+                 (IWARP_PERSONALITY=roce), which lets messages wait",
             ),
             (true, Personality::Roce) => None,
             (false, _) => Some(
                 "a message came before the peer had posted its receive: try --personality roce \
-                 (IWARP_PERSONALITY=roce) there, with which messages wait",
+                 (IWARP_PERSONALITY=roce) at the peer, which lets messages wait",
             ),
         }
     }
@@ -81,11 +81,11 @@ impl Endpoint {
     /// Once for each stream, which has ended by it.
     pub(super) fn report_bad_address(&self, addr: u64, remote: bool, program: &Program) {
         let qp = self.id();
-        let whose = if remote { "the peer's access to" } else { "a request of the program's with" };
+        let whose = if remote { "the peer's access to" } else { "a request of the program with" };
         report!(
             WARN,
-            "queue pair {qp:#08x}: {whose} address {addr:#x} failed, as the memory was unmapped, \
-             protected or truncated while it was registered: connection terminated",
+            "queue pair {qp:#08x}: {whose} address {addr:#x} failed, because the memory was \
+             unmapped, protected or truncated while registered: connection terminated",
         );
         match remote {
             true => self.report_access_error(program),

@@ -22,7 +22,7 @@ use crate::engine::worker::{Deadline, Timed};
 use crate::port::{DatagramCounters, DatagramPort, Outbox, Pace, Sent};
 use crate::report;
 
-/// Octets that are built in one go.
+/// Bytes that are built in one go.
 const BUDGET: usize = 256 * 1024;
 
 /// Trains that are built in one go, and turns of queue pairs that build them.
@@ -31,7 +31,7 @@ const TRAINS: usize = 1024;
 /// What the system's receive buffer holds unless somebody has changed that (`net.core.rmem_default`).
 const BUFFER: usize = 212_992;
 
-/// How fast a peer takes packets out of it, in octets a second and with the overhead of each.
+/// How fast a peer takes packets out of it, in bytes a second and with the overhead of each.
 const RATE: u64 = 2_000_000_000;
 
 /// What is waited for before a queue pair goes on.
@@ -246,18 +246,18 @@ fn turn_of(endpoint: &Endpoint, burst: &mut Burst, pace: &mut Pace) -> Turn {
     }
 }
 
-/// Packets of that train are longer than the way takes. Queue pairs whose peer is at its end cannot
-/// go on; of datagrams others may be shorter.
+/// Packets of that train are longer than the path carries. Queue pairs whose peer is at its end
+/// cannot go on; of datagrams others may be shorter.
 fn tell_too_long(senders: &[(Weak<Endpoint>, Range<usize>)], train: usize, path: &Path) {
     report!(
         WARN,
         to = %path.address.destination,
-        "packets are longer than the way takes: choose a smaller path MTU"
+        "packets are longer than the path carries: choose a smaller path MTU"
     );
     let of_train = senders.iter().filter(|(_, trains)| trains.contains(&train));
     for endpoint in of_train.filter_map(|(endpoint, _)| endpoint.upgrade()) {
         if endpoint.qp_type() != QpType::Ud && endpoint.wire() == Some(Wire::Roce) {
-            endpoint.with(|core| core.fail_locally("packets are longer than the way takes"));
+            endpoint.with(|core| core.fail_locally("packets are longer than the path carries"));
         }
     }
 }

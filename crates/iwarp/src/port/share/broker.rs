@@ -210,7 +210,7 @@ impl Broker {
                     crate::report!(
                         WARN,
                         user = user.ok(),
-                        "another user's process asks for a share of the RoCE port, and gets none"
+                        "another user's process asked for a share of the RoCE port and was refused"
                     );
                     continue;
                 }

@@ -8,23 +8,23 @@ use thiserror::Error;
 
 use super::home::too_many_passed;
 
-/// Why a process cannot share the port: there is no UD and no UC for it then, and no RC over RoCE v2.
+/// Why a process cannot share the port. It then has no UD, no UC, and no RC over RoCE v2.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ShareError {
-    /// The port belongs to a socket that shares it with nobody.
+    /// The port belongs to a socket that does not share it.
     #[error(
         "UDP port {addr} is in use by another user, by a program that does not share it, or by the \
-         kernel's RoCE driver (rxe): stop that, or go to another network namespace"
+         kernel's RoCE driver (rxe): stop it, or use another network namespace"
     )]
     Taken {
         /// Address and port.
         addr: SocketAddr,
     },
-    /// Another user's process has the name by which this user's would find each other.
+    /// Another user's process occupies the name by which this user's processes find each other.
     #[error(
-        "a process of user {user} has the name by which processes of this user share UDP port \
-         {addr}: stop that, or go to another network namespace"
+        "a process of user {user} occupies the name that this user's processes need to share UDP \
+         port {addr}: stop it, or use another network namespace"
     )]
     Foreign {
         /// Address and port.
@@ -33,42 +33,42 @@ pub enum ShareError {
         user: u32,
     },
     /// Processes share the port, or pretend to, and none of them answers.
-    #[error("the process that shares out UDP port {addr} does not answer; it may be stopped")]
+    #[error("the process that manages UDP port {addr} does not answer; it may be stopped")]
     Silent {
         /// Address and port.
         addr: SocketAddr,
     },
-    /// There are as many processes as there can be.
+    /// The number of processes has reached its limit.
     #[error(
-        "as many processes as can be (63 as a rule) share UDP port {addr} already: end one, or go to \
-         another network namespace"
+        "the largest possible number of processes (usually 63) share UDP port {addr}: end one, or \
+         use another network namespace"
     )]
     Full {
         /// Address and port.
         addr: SocketAddr,
     },
-    /// The processes that share the port speak another version of what members say.
+    /// The processes that share the port use another version of the members' protocol.
     #[error("the processes that share UDP port {addr} use another version of this library")]
     Version {
         /// Address and port.
         addr: SocketAddr,
     },
-    /// The address is none that a share can have: multicast, port 0.
-    #[error("no port can be shared at {addr}")]
+    /// The address cannot be shared: multicast, port 0.
+    #[error("{addr} cannot be shared")]
     Address {
         /// Address and port.
         addr: SocketAddr,
     },
     /// Descriptors or memory are short: here, with the broker, or of what the user may have on
     /// its way between processes.
-    #[error("descriptors or memory are too short to share UDP port {addr}")]
+    #[error("not enough descriptors or memory to share UDP port {addr}")]
     Shortage {
         /// Address and port.
         addr: SocketAddr,
         /// What the system said, if it was this process's.
         source: Option<io::Error>,
     },
-    /// The system refuses: the address is not there, a sandbox forbids a call.
+    /// The system refuses: the address does not exist, or a sandbox forbids a call.
     #[error("UDP port {addr} cannot be shared: {source}")]
     System {
         /// Address and port.
