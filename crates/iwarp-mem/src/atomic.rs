@@ -10,7 +10,7 @@ use crate::reach::chosen::update;
 ///
 /// # Safety
 ///
-/// `word` is aligned to 8 octets; it is readable and writable, or faults when it is not. Other
+/// `word` is aligned to 8 bytes; it is readable and writable, or faults when it is not. Other
 /// threads may access it meanwhile, atomically.
 ///
 /// # Errors

@@ -9,7 +9,7 @@ use crate::region::{MemoryTable, RegionSpec, RegisterError};
 
 impl MemoryTable {
     /// Calls `f` with a registrar of borrowed memory. Everything it registers is deregistered
-    /// when this returns or unwinds, so the octets may be on the caller's stack.
+    /// when this returns or unwinds, so the bytes may be on the caller's stack.
     ///
     /// Works like [`std::thread::scope`]: `'scope` is the time of the call, `'env` what outlives
     /// it. Memory of the closure's own dies too early:
@@ -66,7 +66,7 @@ pub struct Borrowed<'scope, 'env: 'scope> {
 }
 
 impl<'scope> Borrowed<'scope, '_> {
-    /// Registers octets that work requests may read. They are addressed from 0.
+    /// Registers bytes that work requests may read. They are addressed from 0.
     ///
     /// # Errors
     ///
@@ -74,13 +74,13 @@ impl<'scope> Borrowed<'scope, '_> {
     pub fn shared(&self, octets: &'scope [u8]) -> Result<Stag, RegisterError> {
         let access = Access::LOCAL_READ | Access::ZERO_BASED;
         let spec = RegionSpec::new(self.pd, octets.as_ptr().cast_mut(), octets.len(), access);
-        // SAFETY: the octets are borrowed until after `Stags` has deregistered them, so they stay
+        // SAFETY: the bytes are borrowed until after `Stags` has deregistered them, so they stay
         // mapped; without a right to write nothing changes them, so shared references to them may
         // be used meanwhile.
         unsafe { self.stags.register(spec) }
     }
 
-    /// Registers octets that work requests may read and write. They are addressed from 0.
+    /// Registers bytes that work requests may read and write. They are addressed from 0.
     ///
     /// # Errors
     ///

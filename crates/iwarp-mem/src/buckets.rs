@@ -1,9 +1,9 @@
 //! Pointers found by an index: open addressing, with the index itself as the hash, since indices
 //! are drawn at random.
 //!
-//! Looking up takes no lock and may meet a change that is under way. It never finds what was not
-//! there, but it may miss what is being moved to a neighbouring place; who finds nothing looks
-//! once more under the lock of those who change.
+//! Looking up takes no lock and may meet a change that is under way. It never finds an item that
+//! was not there, but it may miss one that is being moved to a neighbouring place; a thread that
+//! finds nothing looks once more under the lock of the writers.
 
 use crate::sync::{AtomicPtr, Ordering, own};
 

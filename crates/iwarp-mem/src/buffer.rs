@@ -72,8 +72,8 @@ impl Buffer {
         self.ptr.as_ptr()
     }
 
-    /// Copies `dst.len()` bytes from `offset` on. What the network stores meanwhile may be among
-    /// them in part.
+    /// Copies `dst.len()` bytes from `offset` on. The copy may include a part of the bytes that the
+    /// network stores meanwhile.
     ///
     /// # Panics
     ///

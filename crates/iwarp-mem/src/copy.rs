@@ -4,15 +4,15 @@ use iwarp_types::AccessError;
 
 use crate::reach::{load, store};
 
-/// Copies octets that lie at `from` into `to`.
+/// Copies bytes that lie at `from` into `to`.
 ///
 /// # Errors
 ///
-/// [`AccessError::BadAddress`] where some are not there. What `to` holds then is not said.
+/// [`AccessError::BadAddress`] if some are not there. The contents of `to` are then unspecified.
 ///
 /// # Safety
 ///
-/// As many octets as `to` has may be read at `from`, or are not mapped. Others may write there
+/// The bytes at `from`, as many as `to` has, are readable or not mapped. Others may write there
 /// meanwhile; no `&mut` to them is in use.
 pub unsafe fn copy_out(to: &mut [u8], from: *const u8) -> Result<(), AccessError> {
     // SAFETY: of `from` this function's contract says it; `to` is borrowed mutably, so the two do
@@ -24,11 +24,12 @@ pub unsafe fn copy_out(to: &mut [u8], from: *const u8) -> Result<(), AccessError
 ///
 /// # Errors
 ///
-/// [`AccessError::BadAddress`] where that is not there. How much was stored then is not said.
+/// [`AccessError::BadAddress`] if that is not there. The number of bytes stored is then
+/// unspecified.
 ///
 /// # Safety
 ///
-/// As many octets as `from` has may be written at `to`, or are not mapped. Others may read and write
+/// The bytes at `to`, as many as `from` has, are writable or not mapped. Others may read and write
 /// there meanwhile; no Rust reference to them is in use.
 pub unsafe fn copy_in(to: *mut u8, from: &[u8]) -> Result<(), AccessError> {
     // SAFETY: of `to` this function's contract says it; `from` is borrowed, so the two do not overlap.

@@ -1,6 +1,6 @@
 //! Copying and checksumming in one pass.
 //!
-//! The source may change at any moment, so each octet is loaded once and both stored and fed to the
+//! The source may change at any moment, so each byte is loaded once and both stored and fed to the
 //! CRC, or the CRC is taken of the destination: it always fits what was stored.
 
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -14,11 +14,11 @@ use crate::reach::{Fault, load};
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, kernel_copies))))]
 mod x86_64;
 
-/// Copies `dst.len()` octets from `src` and feeds them, as stored in `dst`, to `crc`.
+/// Copies `dst.len()` bytes from `src` and feeds them, as stored in `dst`, to `crc`.
 ///
 /// # Safety
 ///
-/// `src` is readable for `dst.len()` octets that are not part of `dst`, or faults when it is not.
+/// `src` is readable for `dst.len()` bytes that are not part of `dst`, or faults when it is not.
 /// Other threads may write to them meanwhile.
 ///
 /// # Errors
@@ -57,7 +57,7 @@ unsafe fn portable(dst: &mut [u8], mut src: *const u8, crc: &mut Digest) -> Resu
             load(block.as_mut_ptr(), src, block.len())?;
             src = src.add(block.len());
         }
-        // The compiler may not take the octets from the source again.
+        // The compiler may not take the bytes from the source again.
         compiler_fence(Ordering::SeqCst);
         crc.update(block);
     }
@@ -90,7 +90,7 @@ mod tests {
         routines.into_iter().map(|(name, routine)| (polynomial, name, routine)).collect()
     }
 
-    /// Octets without a pattern that a wrong factor could hide in.
+    /// Bytes without a pattern that a wrong factor could hide in.
     fn octets(n: usize) -> Vec<u8> {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         (0..n)

@@ -10,7 +10,7 @@ const OPEN: u32 = 1 << 31;
 const KEY_SHIFT: u32 = 23;
 const COUNT: u32 = (1 << KEY_SHIFT) - 1;
 
-/// Admission to what the gate's owner protects with it.
+/// Admission to the grant that the gate's owner protects with it.
 ///
 /// Everything done before [`Gate::open`] happens before what a successful [`Gate::try_enter`]
 /// admits, and everything done before [`Gate::leave`] happens before [`Gate::close`] returns.

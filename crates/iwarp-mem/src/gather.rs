@@ -1,16 +1,16 @@
-//! Loads octets of registered memory that are to be sent.
+//! Loads bytes of registered memory that are to be sent.
 
 use iwarp_types::Digest;
 
 use crate::copy_crc::copy_crc;
 use crate::reach::{Fault, load};
 
-/// Copies `dst.len()` octets from `src`; feeds `crc` with what was stored in `dst`, whatever the
+/// Copies `dst.len()` bytes from `src`; feeds `crc` with what was stored in `dst`, whatever the
 /// owner of the source does to it meanwhile.
 ///
 /// # Safety
 ///
-/// `src` is readable for `dst.len()` octets that are not part of `dst`, or faults when it is not.
+/// `src` is readable for `dst.len()` bytes that are not part of `dst`, or faults when it is not.
 /// Other threads may write to them meanwhile.
 ///
 /// # Errors

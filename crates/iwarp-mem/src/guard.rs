@@ -11,15 +11,16 @@ use crate::slot::{Kind, Use};
 
 const PAGE: usize = 4096;
 
-/// Octets that may be touched until this is dropped: for one copy or one system call, never across
-/// a wait for a peer, since a thread that revokes the STag waits for it. They are what the program
-/// has registered; if it has taken them away meanwhile, a system call on them fails with `EFAULT`.
+/// Bytes that may be touched until this is dropped: for one copy or one system call, never across a
+/// wait for a peer, since a thread that revokes the STag waits for it. They are the bytes that the
+/// program has registered; if it has unmapped them meanwhile, a system call on them fails with
+/// `EFAULT`.
 ///
-/// The only thing that becomes an iovec: a system call on a guard's octets is on octets that were
+/// The only thing that becomes an iovec: a system call on a guard's bytes is on bytes that were
 /// checked and are still registered. Stays on its thread.
 #[derive(Debug)]
 pub struct Guard<'a> {
-    /// None for zero octets, which need no STag.
+    /// None for zero bytes, which need no STag.
     _in_use: Option<Use<'a>>,
     ptr: NonNull<u8>,
     len: usize,
@@ -28,12 +29,12 @@ pub struct Guard<'a> {
 }
 
 impl Guard<'_> {
-    /// The first octet, to read from.
+    /// The first byte, to read from.
     pub fn as_ptr(&self) -> *const u8 {
         self.ptr.as_ptr()
     }
 
-    /// The first octet, to write to.
+    /// The first byte, to write to.
     ///
     /// # Panics
     ///
@@ -43,7 +44,7 @@ impl Guard<'_> {
         self.ptr.as_ptr()
     }
 
-    /// Octets.
+    /// Bytes.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -53,7 +54,7 @@ impl Guard<'_> {
         self.len == 0
     }
 
-    /// Whether the octets are there, and can be written if the guard was made for that.
+    /// Whether the bytes are there, and can be written if the guard was made for that.
     ///
     /// # Errors
     ///
@@ -71,16 +72,16 @@ impl Guard<'_> {
         Ok(())
     }
 
-    /// Whether the octets may be written.
+    /// Whether the bytes may be written.
     pub fn is_writable(&self) -> bool {
         self.writable
     }
 }
 
 impl MemoryTable {
-    /// Begins a use of `len` octets at `to` by the peer of `who`; the checks are those of
+    /// Begins a use of `len` bytes at `to` by the peer of `who`; the checks are those of
     /// [`Memory::check_remote`](iwarp_types::Memory::check_remote), and there are none for
-    /// zero octets.
+    /// zero bytes.
     ///
     /// # Errors
     ///
@@ -103,7 +104,7 @@ impl MemoryTable {
         Ok(Guard::new(in_use, ptr, len as usize, writable))
     }
 
-    /// Begins a use of a local element, to be written if `write`. No checks for zero octets.
+    /// Begins a use of a local element, to be written if `write`. No checks for zero bytes.
     ///
     /// # Errors
     ///
@@ -132,7 +133,7 @@ impl MemoryTable {
 
 impl<'a> Guard<'a> {
     fn new(in_use: Use<'a>, ptr: *mut u8, len: usize, writable: bool) -> Self {
-        // Memory at address 0 cannot be registered with octets in it.
+        // Memory at address 0 cannot be registered with bytes in it.
         let ptr = NonNull::new(ptr).expect("registered memory is not at address 0");
         Self { _in_use: Some(in_use), ptr, len, writable, _on_one_thread: PhantomData }
     }

@@ -1,7 +1,7 @@
 //! Owned memory that is the program's or the network's, and never both.
 //!
 //! A region of the verbs is shared with the network for as long as it is
-//! registered. Here the STag's gate decides: while the program has the octets, the gate is closed
+//! registered. Here the STag's gate decides: while the program has the bytes, the gate is closed
 //! and not even a peer that knows the STag can reach them, so references to them are sound; while
 //! they are lent, the program has no way to them.
 
@@ -15,7 +15,7 @@ use iwarp_types::{Access, PdId, Stag};
 use crate::buffer::Buffer;
 use crate::region::{MemoryTable, RegisterError, Scope};
 
-/// Registered octets in the hands of the program: no work request and no peer can touch them.
+/// Registered bytes in the hands of the program: no work request and no peer can touch them.
 ///
 /// They have local rights only, so no peer can ever name them, and their addresses in local work
 /// requests count from 0. Dropping this deregisters them.
@@ -36,7 +36,7 @@ pub struct OwnedRegion {
 }
 
 impl OwnedRegion {
-    /// Allocates `len` octets, zeroed, and registers them.
+    /// Allocates `len` bytes, zeroed, and registers them.
     ///
     /// # Errors
     ///
@@ -49,7 +49,7 @@ impl OwnedRegion {
         Ok(owned)
     }
 
-    /// Lets work requests of the protection domain use the octets, until they are taken back.
+    /// Lets work requests of the protection domain use the bytes, until they are taken back.
     ///
     /// # Errors
     ///
@@ -86,7 +86,7 @@ impl Deref for OwnedRegion {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the buffer's octets are initialised and live as long as it does. Its only other
+        // SAFETY: the buffer's bytes are initialised and live as long as it does. Its only other
         // users are uses of the STag, whose gate is closed: `new` and `take_back` closed it (which
         // also orders what those users did before this), and only `lend`, which takes the value,
         // opens it. Windows cannot be bound to the region, as it lacks the right for that.
@@ -114,7 +114,7 @@ impl Drop for OwnedRegion {
     }
 }
 
-/// Registered octets in the hands of the network. Dropping this deregisters them, which fails the
+/// Registered bytes in the hands of the network. Dropping this deregisters them, which fails the
 /// work requests that still name them.
 #[derive(Debug)]
 pub struct LentRegion(OwnedRegion);
@@ -125,7 +125,7 @@ impl LentRegion {
         self.0.stag
     }
 
-    /// Octets.
+    /// Bytes.
     pub fn len(&self) -> usize {
         self.0.buffer.len()
     }
@@ -135,8 +135,8 @@ impl LentRegion {
         self.len() == 0
     }
 
-    /// Ends all use and gives the octets back to the program. Uses in flight are waited for, which
-    /// takes microseconds; a work request that still names the octets fails.
+    /// Ends all use and gives the bytes back to the program. Uses in flight are waited for, which
+    /// takes microseconds; a work request that still names the bytes fails.
     ///
     /// The caller must not hold a [`Guard`](crate::Guard) of this STag: it would wait for itself.
     pub fn take_back(self) -> OwnedRegion {

@@ -1,6 +1,6 @@
-//! Registered memory: what a program lets the network read and write.
+//! Registered memory, which a program lets the network read and write.
 //!
-//! [`MemoryTable`] is the RNIC's part of RFC 5041 §8.3: it ties octets of memory to STags, checks
+//! [`MemoryTable`] is the RNIC's part of RFC 5041 §8.3: it ties bytes of memory to STags, checks
 //! every access against them and does the copying. It implements [`iwarp_types::Memory`].
 //!
 //! ```text
@@ -27,37 +27,38 @@
 //!
 //! # Memory that others write
 //!
-//! The program, its other threads, its other processes and its peers may change registered octets
-//! at any moment. So nothing here makes a Rust reference to them: octets are reached by raw
-//! pointers only, each is loaded once where its value decides anything (the CRC of what is sent is
-//! the CRC of what was copied), and a race with the program's own accesses is the program's.
+//! The program, its other threads, its other processes and its peers may change registered bytes at
+//! any moment. So nothing here makes a Rust reference to them: bytes are reached by raw pointers
+//! only, each is loaded once where its value decides anything (the CRC of sent bytes is the CRC of
+//! the copied bytes), and the program is responsible for races with its own accesses.
 //!
 //! # Revocation
 //!
-//! When [`MemoryTable::deregister`] or an invalidation returns, no octet of the memory is touched
-//! any more, also not by a use that began before on another thread (RFC 5041 §8.3.1). A use lasts
-//! for one copy, those of some consecutive segments or one system call, so that takes microseconds
-//! and never depends on a peer.
+//! When [`MemoryTable::deregister`] or an invalidation returns, no byte of the memory is touched
+//! any more, not even by a use that began before on another thread (RFC 5041 §8.3.1). A use lasts
+//! for one copy, the copies of some consecutive segments or one system call, so revocation takes
+//! microseconds and never depends on a peer.
 //!
 //! # Memory that disappears
 //!
 //! Registration pins nothing. A program may unmap, protect or truncate memory while it is
-//! registered; that is its mistake, and ends no process: the access fails with
-//! [`AccessError::BadAddress`](iwarp_types::AccessError::BadAddress), and system calls on
-//! guards with `EFAULT`. For that a handler of SIGSEGV and SIGBUS comes with the first region of a
-//! program's own memory (on Linux; for [`Buffer`]s none is needed). It calls the program's own for
-//! all other faults, and puts itself in front again where one was installed later
-//! ([`keep_fault_handler`]). Threads that access regions without having registered one let the two
-//! signals in first ([`admit_faults`]).
+//! registered. That is a mistake of the program, but it ends no process: the access fails with
+//! [`AccessError::BadAddress`](iwarp_types::AccessError::BadAddress), and system calls on guards
+//! with `EFAULT`. To this end the first region of a program's own memory installs a handler of
+//! SIGSEGV and SIGBUS (on Linux; [`Buffer`]s need none). The handler passes all other faults to the
+//! program's own handler, and reinstalls itself if the program has installed one later
+//! ([`keep_fault_handler`]). Threads that access regions without having registered one first
+//! unblock the two signals ([`admit_faults`]).
 //!
-//! For a region that was registered [`ON_DEMAND`](iwarp_types::Access::ON_DEMAND) it is no mistake:
-//! there the memory may come later, and go and come again.
+//! For a region registered [`ON_DEMAND`](iwarp_types::Access::ON_DEMAND) it is no mistake: its
+//! memory may be mapped later, unmapped, and mapped again.
 //!
-//! Memory that was unmapped and mapped anew at the same address is other memory, which cannot be
-//! told from what was registered: finding out would take a system call for each access, and even
-//! that would not know the moment after. So the network reads and writes what is there now, with
-//! the rights of the registration, like any pointer that was kept too long. It never gets at
-//! anything but the program's own memory at the addresses that the program registered.
+//! Memory that was unmapped and mapped anew at the same address is other memory, which the table
+//! cannot distinguish from the registered memory: finding out would take a system call for each
+//! access, and even that would not hold for the next moment. So the network reads and writes the
+//! new memory, with the rights of the registration, as through any pointer that was kept too long.
+//! It never reaches anything but the program's own memory at the addresses that the program
+//! registered.
 //!
 //! # Example
 //!

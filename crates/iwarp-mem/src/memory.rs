@@ -89,7 +89,7 @@ impl Memory for MemoryTable {
         let target = self.guard_remote(who, stag, to, 8, RemoteAccess::Atomic)?;
         check_alignment(target.as_ptr())?;
         let word = target.as_mut_ptr().cast::<u64>();
-        // SAFETY: the guard covers 8 octets, which were registered as writable, and `word` is aligned.
+        // SAFETY: the guard covers 8 bytes, which were registered as writable, and `word` is aligned.
         unsafe { atomic(word, op) }.map_err(AccessError::from)
     }
 
@@ -135,7 +135,7 @@ fn check_alignment(target: *const u8) -> Result<(), AccessError> {
     if target.addr().is_multiple_of(8) { Ok(()) } else { Err(AccessError::Unaligned) }
 }
 
-/// Whether `len` octets of an element are any, if it has so many.
+/// Whether `len` bytes of an element are any, if it has so many.
 fn fits(sge: Sge, len: usize) -> Result<bool, AccessError> {
     if len as u64 > u64::from(sge.length) {
         return Err(AccessError::Bounds);

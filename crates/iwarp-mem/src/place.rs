@@ -1,29 +1,29 @@
-//! The one routine by which received octets reach registered memory.
+//! The one routine by which received bytes reach registered memory.
 //!
-//! Programs wait for a message by polling its last octet, so that octet must become visible last.
+//! Programs wait for a message by polling its last byte, so that byte must become visible last.
 //! `memcpy` stores in whatever order is fastest (glibc's stores the head of a block last), so the
 //! end of each block is kept back, and stored when the rest is ordered before it:
 //!
-//! - everything below the last aligned 8-octet word, in any order;
+//! - everything below the last aligned 8-byte word, in any order;
 //! - a release: on x86 it keeps the compiler in line, elsewhere the processor as well;
 //! - the last word, in one store. Where it is partial, in naturally aligned stores of falling
-//!   size, in ascending order, each a release, so that the last octet follows them all.
+//!   size, in ascending order, each a release, so that the last byte follows them all.
 //!
-//! Who loads the last octet (or the aligned 2, 4 or 8 that end with it) and sees the new value
-//! sees, after an acquire, all that came before it. An aligned payload of 8, 4, 2 or 1 octets is
+//! Who loads the last byte (or the aligned 2, 4 or 8 that end with it) and sees the new value
+//! sees, after an acquire, all that came before it. An aligned payload of 8, 4, 2 or 1 bytes is
 //! one store, and never seen half.
 //!
-//! Where a part of the memory is gone, any of the octets that are there may have been stored. The
+//! Where a part of the memory is gone, any of the bytes that are there may have been stored. The
 //! last one has not, unless all were.
 
 use crate::reach::chosen::{store_u8, store_u16, store_u32};
 use crate::reach::{Fault, store};
 
-/// Stores `data` at `dst`, the last octet last.
+/// Stores `data` at `dst`, the last byte last.
 ///
 /// # Safety
 ///
-/// `dst` is writable for `data.len()` octets, which are not part of `data`, or faults when it is
+/// `dst` is writable for `data.len()` bytes, which are not part of `data`, or faults when it is
 /// not. Other threads may access them meanwhile, at their own risk.
 ///
 /// # Errors
@@ -41,7 +41,7 @@ pub(crate) unsafe fn place(dst: *mut u8, data: &[u8]) -> Result<(), Fault> {
     }
 }
 
-/// How many of the `n` octets at `addr` lie in the last aligned 8-octet word.
+/// How many of the `n` bytes at `addr` lie in the last aligned 8-byte word.
 fn kept_back(addr: usize, n: usize) -> usize {
     match (addr.wrapping_add(n)) % 8 {
         0 => n.min(8),
@@ -49,16 +49,16 @@ fn kept_back(addr: usize, n: usize) -> usize {
     }
 }
 
-/// Stores octets of one aligned 8-octet word, in ascending order; each store is a release.
+/// Stores bytes of one aligned 8-byte word, in ascending order; each store is a release.
 ///
 /// # Safety
 ///
-/// As [`place`]; the octets lie within one aligned 8-octet word.
+/// As [`place`]; the bytes lie within one aligned 8-byte word.
 #[inline]
 unsafe fn place_word(mut dst: *mut u8, mut data: &[u8]) -> Result<(), Fault> {
     #[cfg(target_has_atomic = "64")]
     if let Ok(word) = <[u8; 8]>::try_from(data) {
-        // SAFETY: 8 octets of one aligned word are that word, so `dst` is aligned.
+        // SAFETY: 8 bytes of one aligned word are that word, so `dst` is aligned.
         return unsafe { crate::reach::chosen::store_u64(dst.cast(), u64::from_ne_bytes(word)) };
     }
     while !data.is_empty() {
@@ -93,7 +93,7 @@ mod tests {
         for at in 0..32 {
             for n in 0..=data.len() {
                 let mut memory = Aligned([0xee; 160]);
-                // SAFETY: 132 octets at most, of 160.
+                // SAFETY: 132 bytes at most, of 160.
                 unsafe { place(memory.0.as_mut_ptr().add(at), &data[..n]) }.unwrap();
                 assert_eq!(memory.0[at..at + n], data[..n], "{n} at {at}");
                 assert!(memory.0[..at].iter().all(|&x| x == 0xee), "{n} at {at}");

@@ -36,7 +36,7 @@ pub enum PrefetchError {
     NotThere,
 }
 
-/// Octets that are brought at a time: who revokes the STag waits for no more.
+/// Bytes that are brought at a time: who revokes the STag waits for no more.
 const AT_ONCE: u32 = 1 << 18;
 
 impl MemoryTable {

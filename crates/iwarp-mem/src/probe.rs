@@ -1,4 +1,4 @@
-//! Whether a program's memory is what it wants to have registered.
+//! Checks whether a program's memory exists and grants the access to be registered.
 
 use std::ffi::CStr;
 use std::os::fd::AsRawFd;
@@ -9,14 +9,15 @@ use crate::fault;
 use crate::reach::chosen::{probe_read, probe_write};
 use crate::region::RegisterError;
 
-/// Pages that are all tried; of more the ends are, and what lies between is looked up.
+/// Up to this number, all pages are tried; of larger ranges the ends are tried, and the rest is
+/// looked up.
 const ALL: usize = 64;
 
 /// Whether all of a range can be read, and written if `write`.
 ///
-/// Small ones are tried page by page, which takes no system call: processes that may make none
-/// still register memory. In large ones the rest is not touched, as programs may have reserved much
-/// more than they will use.
+/// Small ranges are tried page by page, which takes no system call, so that processes that may make
+/// none can still register memory. In large ranges the rest is not touched, as programs may have
+/// reserved much more than they will use.
 pub(crate) fn check(addr: *mut u8, len: usize, write: bool) -> Result<(), RegisterError> {
     if len == 0 {
         return Ok(());
@@ -31,7 +32,7 @@ pub(crate) fn check(addr: *mut u8, len: usize, write: bool) -> Result<(), Regist
     let page = rustix::param::page_size();
     let first = addr.addr() / page;
     let pages = (addr.addr() + len - 1) / page - first + 1;
-    // The first octet of each page that belongs to the range.
+    // The first byte of each page that belongs to the range.
     let octet = |number: usize| match number {
         0 => addr,
         _ => addr.wrapping_add((first + number) * page - addr.addr()),

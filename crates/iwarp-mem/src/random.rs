@@ -1,4 +1,4 @@
-//! Unpredictable numbers for STags, fetched from the system a few hundred octets at a time.
+//! Unpredictable numbers for STags, fetched from the system a few hundred bytes at a time.
 
 use crate::region::RegisterError;
 

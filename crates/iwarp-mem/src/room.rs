@@ -1,8 +1,8 @@
-//! Memory that may not be there.
+//! Allocations that may fail.
 //!
-//! Large allocations are asked for so that the answer may be no. Small objects (`Arc`, `Box`, nodes
-//! of maps) cannot be asked for in that way, so a call that is about to make some asks for room
-//! first: a process that has so much left in one piece has it for them.
+//! Large allocations are requested in a way that may fail. Small objects (`Arc`, `Box`, nodes of
+//! maps) cannot be requested like that, so a call that is about to make some first requests room
+//! for all of them: a process that has that much left in one piece also has it for them.
 
 use std::alloc::{Layout, alloc_zeroed};
 
@@ -20,9 +20,9 @@ impl From<OutOfMemory> for std::io::Error {
     }
 }
 
-/// Whether there is room for the small objects of one call. To be asked before it makes any; other
-/// threads may take it meanwhile, so it is an answer for a process that runs short, not for one
-/// that has nothing left.
+/// Whether there is room for the small objects of one call. Ask before the call makes any. Other
+/// threads may take the room meanwhile, so the answer helps a process that runs short, not one that
+/// has nothing left.
 ///
 /// # Errors
 ///
@@ -35,7 +35,7 @@ pub fn afford() -> Result<(), OutOfMemory> {
     Ok(())
 }
 
-/// `len` octets of zero; pages of them cost nothing until they are touched.
+/// `len` bytes of zero; pages of them cost nothing until they are touched.
 ///
 /// # Errors
 ///

@@ -19,11 +19,11 @@ pub(crate) struct Grant {
     pub(crate) stag: Stag,
     /// Rights, of which the data path looks at those of data transfer.
     pub(crate) access: Access,
-    /// First octet.
+    /// First byte.
     pub(crate) base: *mut u8,
-    /// Octets.
+    /// Bytes.
     pub(crate) len: u64,
-    /// The tagged offset (or local address) of the first octet.
+    /// The tagged offset (or local address) of the first byte.
     pub(crate) origin: u64,
     /// The protection domain it is limited to.
     pub(crate) pd: Option<PdId>,
@@ -42,7 +42,7 @@ impl Grant {
         qp: None,
     };
 
-    /// The address of `len` octets at `to`, if `who` may have them under `right`.
+    /// The address of `len` bytes at `to`, if `who` may have them under `right`.
     ///
     /// The order of the checks is part of the contract of `Memory::check_remote`.
     #[inline]
@@ -67,7 +67,7 @@ impl Grant {
         Ok(self.base.wrapping_add(offset as usize))
     }
 
-    /// How far into the grant `len` octets at `to` begin, if they lie within it.
+    /// How far into the grant `len` bytes at `to` begin, if they lie within it.
     #[inline]
     pub(crate) fn offset(&self, to: u64, len: u64) -> Result<u64, AccessError> {
         let offset = to.checked_sub(self.origin).ok_or(AccessError::Bounds)?;

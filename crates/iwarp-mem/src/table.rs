@@ -183,7 +183,8 @@ impl StagTable {
         unsafe { Table::places(self.table.load(Ordering::Acquire)) }
     }
 
-    /// Moves to a table of twice the size. Those who look meanwhile find everything in the old one.
+    /// Moves to a table of twice the size. Threads that look meanwhile find everything in the old
+    /// one.
     #[cold]
     fn grow(&self, admin: &mut Admin) -> Result<(), OutOfMemory> {
         let old = self.places();

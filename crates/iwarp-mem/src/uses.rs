@@ -47,7 +47,7 @@ impl Use for OpenUse<'_> {
         }
         assert!(self.writable, "what was opened for reading is not written to");
         let sink = self.in_use.grant().translate(self.who, at, data.len() as u64, self.right)?;
-        // SAFETY: these are `data.len()` octets of what is granted until `in_use` is dropped, which
+        // SAFETY: these are `data.len()` bytes of what is granted until `in_use` is dropped, which
         // were registered as writable; and `data`, being referenced, is not registered.
         unsafe { place(sink, data) }.map_err(AccessError::from)
     }
@@ -58,7 +58,7 @@ impl Use for OpenUse<'_> {
             return Ok(());
         }
         let source = self.in_use.grant().translate(self.who, at, dst.len() as u64, self.right)?;
-        // SAFETY: these are `dst.len()` octets of what is granted until `in_use` is dropped, which
+        // SAFETY: these are `dst.len()` bytes of what is granted until `in_use` is dropped, which
         // were registered.
         unsafe { gather(dst, source, crc) }.map_err(AccessError::from)
     }

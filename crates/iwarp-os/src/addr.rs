@@ -28,7 +28,7 @@ pub struct Interface {
     pub point_to_point: bool,
     /// A bridge: its address is often the same on many hosts (`docker0`).
     pub bridge: bool,
-    /// Largest packet in octets, if known.
+    /// Largest packet in bytes, if known.
     pub mtu: Option<u32>,
     /// Ethernet address, if it has one.
     pub mac: Option<[u8; 6]>,

@@ -12,7 +12,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 /// Numbers of a board.
 pub const WORDS: usize = 64;
 
-/// Octets of its file.
+/// Bytes of its file.
 pub const OCTETS: usize = WORDS * size_of::<u64>();
 
 /// A board that this process has mapped. A forked child counts on it as well.
@@ -25,7 +25,7 @@ unsafe impl Send for Board {}
 unsafe impl Sync for Board {}
 
 impl Board {
-    /// Maps the file, which has so many octets already. It is the caller's to know that nobody
+    /// Maps the file, which has so many bytes already. It is the caller's to know that nobody
     /// makes it shorter.
     ///
     /// # Errors
@@ -51,7 +51,7 @@ impl Board {
     }
 
     fn words(&self) -> &[AtomicU64; WORDS] {
-        // SAFETY: mapped for as long as `self` is; a mapping is aligned, and any octets are numbers.
+        // SAFETY: mapped for as long as `self` is; a mapping is aligned, and any bytes are numbers.
         unsafe { self.0.as_ref() }
     }
 }

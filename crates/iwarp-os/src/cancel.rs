@@ -1,11 +1,11 @@
 //! A wait at which a C program may cancel the thread.
 //!
 //! Programs stop the thread that sits in `ibv_get_cq_event` with `pthread_cancel`. That works only
-//! if the wait is a cancellation point of the C library, which a raw system call is not: the
-//! thread would sleep on. The C library then unwinds the stack of the thread from inside the
-//! call, as if by an exception, through every frame up to the start of the thread.
+//! if the wait is a cancellation point of the C library, which a raw system call is not: the thread
+//! would sleep on. The C library then unwinds the stack of the thread from inside the call, as if
+//! by an exception, through every frame up to the start of the thread.
 //!
-//! What this asks of the frames between the program and [`wait_cancellable`]:
+//! The frames between the program and [`wait_cancellable`] must obey these rules:
 //!
 //! - nothing in them may be waiting for its `Drop`: no guard, no `Arc`, no buffer. Take what the
 //!   wait needs (a descriptor number) out of the object, let go of everything, then wait;

@@ -24,7 +24,7 @@ pub fn of_host() -> u64 {
     of_name(&id.unwrap_or_default())
 }
 
-/// The octets of a GUID or a GID as the kernel writes them: groups of two, with colons between.
+/// The bytes of a GUID or a GID as the kernel writes them: groups of two, with colons between.
 pub fn in_groups(octets: &[u8]) -> String {
     let groups = octets.chunks_exact(2).map(|pair| format!("{:02x}{:02x}", pair[0], pair[1]));
     groups.collect::<Vec<_>>().join(":")

@@ -17,9 +17,9 @@
 //! ```
 //!
 //! System calls are made directly (rustix's raw backend) wherever that is possible: libraries that
-//! are preloaded into a program replace the C library's socket functions, and what they do to a
-//! program's sockets must not be done to ours. The exceptions are the ones that exist for the C
-//! library's sake: [`cancel`], the signal mask, `getifaddrs`.
+//! are preloaded into a program replace the C library's socket functions, and must not apply their
+//! changes to this library's sockets. The exceptions are calls that need the C library: [`cancel`],
+//! the signal mask, `getifaddrs`.
 //!
 //! No function retries or blocks unless it says so, and none of them allocates on the data path.
 //!

@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 use iwarp_mem::Guard;
 use rustix::io::Errno;
 
-/// Octets to send. For `'a` they may be read by the kernel.
+/// Bytes to send. For `'a` they may be read by the kernel.
 ///
 /// It has the layout of `struct iovec`, so a slice of parts goes to the kernel as it is. It is not
 /// a `&[u8]`: the memory behind a part made with [`IoPart::from_raw`] may change at any
@@ -21,7 +21,7 @@ pub struct IoPart<'a> {
     lifetime: PhantomData<&'a [u8]>,
 }
 
-/// Room for received octets. For `'a` the kernel may write there.
+/// Room for received bytes. For `'a` the kernel may write there.
 ///
 /// The counterpart of [`IoPart`], with the same layout.
 #[repr(transparent)]
@@ -31,7 +31,7 @@ pub struct IoPartMut<'a> {
 }
 
 impl<'a> IoPart<'a> {
-    /// A part without octets, for initialising arrays.
+    /// A part without bytes, for initialising arrays.
     pub const EMPTY: IoPart<'static> = IoPart { iov: NOTHING, lifetime: PhantomData };
 
     /// A part made of ordinary memory.
@@ -44,16 +44,16 @@ impl<'a> IoPart<'a> {
     ///
     /// # Safety
     ///
-    /// For the whole of `'a` the `len` octets from `ptr` must be what this process is allowed to
+    /// For the whole of `'a` the `len` bytes from `ptr` must be what this process is allowed to
     /// hand to a peer, or not mapped: then the system call fails with `EFAULT`. Others may write
-    /// there at the same time: what is sent is then any mixture of old and new octets. No `&mut` to
+    /// there at the same time: what is sent is then any mixture of old and new bytes. No `&mut` to
     /// it may be in use.
     pub const unsafe fn from_raw(ptr: *const u8, len: usize) -> Self {
         let iov = libc::iovec { iov_base: ptr.cast_mut().cast(), iov_len: len };
         IoPart { iov, lifetime: PhantomData }
     }
 
-    /// Length in octets.
+    /// Length in bytes.
     pub const fn len(&self) -> usize {
         self.iov.iov_len
     }
@@ -63,36 +63,36 @@ impl<'a> IoPart<'a> {
         self.iov.iov_len == 0
     }
 
-    /// The address of its first octet.
+    /// The address of its first byte.
     pub const fn as_ptr(&self) -> *const u8 {
         self.iov.iov_base.cast_const().cast()
     }
 
-    /// The part without its first `n` octets.
+    /// The part without its first `n` bytes.
     ///
     /// # Panics
     ///
-    /// If it has fewer than `n` octets.
+    /// If it has fewer than `n` bytes.
     #[must_use]
     pub fn skip(self, n: usize) -> Self {
         IoPart { iov: skip(self.iov, n), lifetime: PhantomData }
     }
 
-    /// The first `n` octets of the part.
+    /// The first `n` bytes of the part.
     ///
     /// # Panics
     ///
-    /// If it has fewer than `n` octets.
+    /// If it has fewer than `n` bytes.
     #[must_use]
     pub fn take(self, n: usize) -> Self {
         IoPart { iov: take(self.iov, n), lifetime: PhantomData }
     }
 
-    /// Drops the first `n` octets of a list of parts: what remains after a partial send.
+    /// Drops the first `n` bytes of a list of parts: what remains after a partial send.
     ///
     /// # Panics
     ///
-    /// If the parts hold fewer than `n` octets together.
+    /// If the parts hold fewer than `n` bytes together.
     pub fn advance(parts: &mut &mut [IoPart<'a>], mut n: usize) {
         let mut list = std::mem::take(parts);
         while let Some(first) = list.first_mut() {
@@ -108,12 +108,12 @@ impl<'a> IoPart<'a> {
         *parts = list;
     }
 
-    /// Appends octets of `parts` to `to`, `most` at most, as a transport does that no system call
+    /// Appends bytes of `parts` to `to`, `most` at most, as a transport does that no system call
     /// serves; says how many. A part that is not there ends it.
     ///
     /// # Errors
     ///
-    /// `EFAULT` where that is the first one with octets; `OutOfMemory`.
+    /// `EFAULT` where that is the first one with bytes; `OutOfMemory`.
     pub fn gather(parts: &[IoPart<'a>], to: &mut Vec<u8>, most: usize) -> io::Result<usize> {
         iwarp_mem::admit_faults();
         let before = to.len();
@@ -121,7 +121,7 @@ impl<'a> IoPart<'a> {
             let (end, part) = (to.len(), part.take(part.len().min(most - (to.len() - before))));
             to.try_reserve(part.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
             to.resize(end + part.len(), 0);
-            // SAFETY: the caller that made the part promised that its octets may be read for its
+            // SAFETY: the caller that made the part promised that its bytes may be read for its
             // lifetime, or are not mapped.
             if unsafe { iwarp_mem::copy_out(&mut to[end..], part.as_ptr()) }.is_err() {
                 to.truncate(end);
@@ -164,7 +164,7 @@ impl<'a> IoPartMut<'a> {
     ///
     /// # Safety
     ///
-    /// For the whole of `'a` the `len` octets from `ptr` must be memory into which this process is
+    /// For the whole of `'a` the `len` bytes from `ptr` must be memory into which this process is
     /// allowed to put what a peer sends, or not mapped: then the system call fails with `EFAULT`.
     /// No Rust reference to it may be in use.
     pub const unsafe fn from_raw(ptr: *mut u8, len: usize) -> Self {
@@ -172,7 +172,7 @@ impl<'a> IoPartMut<'a> {
         IoPartMut { iov, lifetime: PhantomData }
     }
 
-    /// Room in octets.
+    /// Room in bytes.
     pub const fn len(&self) -> usize {
         self.iov.iov_len
     }
@@ -182,33 +182,33 @@ impl<'a> IoPartMut<'a> {
         self.iov.iov_len == 0
     }
 
-    /// The address of its first octet.
+    /// The address of its first byte.
     pub const fn as_mut_ptr(&mut self) -> *mut u8 {
         self.iov.iov_base.cast()
     }
 
-    /// The part without its first `n` octets.
+    /// The part without its first `n` bytes.
     ///
     /// # Panics
     ///
-    /// If it has fewer than `n` octets.
+    /// If it has fewer than `n` bytes.
     #[must_use]
     pub fn skip(self, n: usize) -> Self {
         IoPartMut { iov: skip(self.iov, n), lifetime: PhantomData }
     }
 
-    /// The first `n` octets of the part.
+    /// The first `n` bytes of the part.
     ///
     /// # Panics
     ///
-    /// If it has fewer than `n` octets.
+    /// If it has fewer than `n` bytes.
     #[must_use]
     pub fn take(self, n: usize) -> Self {
         IoPartMut { iov: take(self.iov, n), lifetime: PhantomData }
     }
 
     /// Fills `parts` from `from`, as a transport does that no system call serves; says how many
-    /// octets they took. A part that is not there ends it.
+    /// bytes they took. A part that is not there ends it.
     ///
     /// # Errors
     ///
@@ -218,7 +218,7 @@ impl<'a> IoPartMut<'a> {
         let mut rest = from;
         for part in parts {
             let (now, later) = rest.split_at(part.len().min(rest.len()));
-            // SAFETY: the caller that made the part promised that its octets may be written for its
+            // SAFETY: the caller that made the part promised that its bytes may be written for its
             // lifetime, or are not mapped.
             if unsafe { iwarp_mem::copy_in(part.as_mut_ptr(), now) }.is_err() {
                 if rest.len() == from.len() {
@@ -273,7 +273,7 @@ impl<'a> From<&'a mut [u8]> for IoPartMut<'a> {
 
 impl<'a> From<&'a Guard<'_>> for IoPart<'a> {
     fn from(guard: &'a Guard<'_>) -> Self {
-        // SAFETY: the guard's octets are registered, and were checked for this use; while it is
+        // SAFETY: the guard's bytes are registered, and were checked for this use; while it is
         // borrowed it lives, and no call that revokes the registration returns. The program
         // that registered them promised that nothing else comes to lie there so long and that no
         // Rust reference to them is used.
@@ -281,7 +281,7 @@ impl<'a> From<&'a Guard<'_>> for IoPart<'a> {
     }
 }
 
-/// The octets of a guard that was made for writing.
+/// The bytes of a guard that was made for writing.
 ///
 /// # Panics
 ///
@@ -289,7 +289,7 @@ impl<'a> From<&'a Guard<'_>> for IoPart<'a> {
 impl<'a> From<&'a Guard<'_>> for IoPartMut<'a> {
     fn from(guard: &'a Guard<'_>) -> Self {
         // SAFETY: as above, and `as_mut_ptr` refuses where writing was not checked. Others may
-        // hold the same octets at the same time, as is normal for registered memory.
+        // hold the same bytes at the same time, as is normal for registered memory.
         unsafe { IoPartMut::from_raw(guard.as_mut_ptr(), guard.len()) }
     }
 }

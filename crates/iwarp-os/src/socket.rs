@@ -222,7 +222,7 @@ impl TcpSocket {
         Ok(option::set_socket_keepalive(self, keepalive.is_some())?)
     }
 
-    /// How long octets may stay unacknowledged, or unsent into a closed window, before the
+    /// How long bytes may stay unacknowledged, or unsent into a closed window, before the
     /// connection ends with `TimedOut` (`TCP_USER_TIMEOUT`); in milliseconds, rounded up. `None`:
     /// the system's retransmission limit alone.
     ///
@@ -236,7 +236,7 @@ impl TcpSocket {
         Ok(option::set_tcp_user_timeout(self, millis)?)
     }
 
-    /// The effective maximum segment size in octets, as of now (`TCP_MAXSEG`): the EMSS from which
+    /// The effective maximum segment size in bytes, as of now (`TCP_MAXSEG`): the EMSS from which
     /// MPA takes its MULPDU (RFC 5044 §4.2). It changes while a connection lives.
     ///
     /// # Errors
@@ -265,7 +265,7 @@ impl TcpSocket {
         Ok(option::set_tcp_congestion(self, name)?)
     }
 
-    /// The octet with DSCP and ECN bits that packets carry: type of service in IPv4, traffic
+    /// The byte with DSCP and ECN bits that packets carry: type of service in IPv4, traffic
     /// class in IPv6. TCP keeps the ECN bits to itself.
     ///
     /// # Errors
@@ -281,7 +281,7 @@ impl TcpSocket {
         Ok(option::set_ip_tos(self, class)?)
     }
 
-    /// Octets that the socket has taken and the peer has not acknowledged (`SIOCOUTQ`), sent or
+    /// Bytes that the socket has taken and the peer has not acknowledged (`SIOCOUTQ`), sent or
     /// not. A FIN counts as one.
     ///
     /// # Errors
@@ -291,7 +291,7 @@ impl TcpSocket {
         self.octets::<SIOCOUTQ>()
     }
 
-    /// Octets that the socket has taken and not yet sent even once (`SIOCOUTQNSD`).
+    /// Bytes that the socket has taken and not yet sent even once (`SIOCOUTQNSD`).
     ///
     /// # Errors
     ///
@@ -300,7 +300,7 @@ impl TcpSocket {
         self.octets::<SIOCOUTQNSD>()
     }
 
-    /// Whether octets were received and not yet read. Works where a sandbox refuses `ioctl`.
+    /// Whether bytes were received and not yet read. Works where a sandbox refuses `ioctl`.
     ///
     /// # Errors
     ///
@@ -314,7 +314,7 @@ impl TcpSocket {
         }
     }
 
-    /// Octets received and not yet read (`FIONREAD`).
+    /// Bytes received and not yet read (`FIONREAD`).
     ///
     /// # Errors
     ///

@@ -20,7 +20,7 @@ pub(crate) fn octets(
     value: &mut [u8],
 ) -> io::Result<usize> {
     let mut len = value.len() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` octets to `value` and the new length to `len`;
+    // SAFETY: the kernel writes at most `len` bytes to `value` and the new length to `len`;
     // both outlive the call.
     let result = unsafe {
         libc::syscall(
@@ -43,7 +43,7 @@ pub(crate) fn set_int(
     value: c_int,
 ) -> io::Result<()> {
     let len = size_of::<c_int>() as libc::socklen_t;
-    // SAFETY: the kernel reads `len` octets from `value`, which outlives the call.
+    // SAFETY: the kernel reads `len` bytes from `value`, which outlives the call.
     let result = unsafe {
         libc::syscall(libc::SYS_setsockopt, fd.as_raw_fd(), level, name, &raw const value, len)
     };

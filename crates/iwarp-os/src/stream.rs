@@ -18,7 +18,7 @@ use crate::socket::TcpSocket;
 pub const MAX_PARTS: usize = 1024;
 
 impl TcpSocket {
-    /// Sends what the socket takes at once; returns the octets taken, which may be fewer than
+    /// Sends what the socket takes at once; returns the bytes taken, which may be fewer than
     /// given. `more` says that more follows soon, so that the last segment may wait for it
     /// (`MSG_MORE`): the caller owes a send without it.
     ///
@@ -27,8 +27,8 @@ impl TcpSocket {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` when the socket's buffer is full; `EFAULT` when the first octet cannot be read,
-    /// and nothing was taken (what lies before such an octet is taken alone); `BrokenPipe` or
+    /// `WouldBlock` when the socket's buffer is full; `EFAULT` when the first byte cannot be read,
+    /// and nothing was taken (what lies before such a byte is taken alone); `BrokenPipe` or
     /// `ConnectionReset` when the connection is gone; `EBADF`, `ENOTSOCK` when the descriptor is
     /// not ours any more.
     pub fn send(&self, parts: &[IoPart<'_>], more: bool) -> io::Result<usize> {
@@ -37,7 +37,7 @@ impl TcpSocket {
         flags.set(SendFlags::MORE, more || now.len() < parts.len());
         if let [part] = now {
             let (fd, base, len) = (self.as_fd().as_raw_fd(), part.as_ptr(), part.len());
-            // SAFETY: the maker of the part promises that its octets may be read for its lifetime.
+            // SAFETY: the maker of the part promises that its bytes may be read for its lifetime.
             return repeated(|| unsafe {
                 libc::syscall(libc::SYS_sendto, fd, base, len, flags.bits(), 0usize, 0usize)
             });
@@ -48,15 +48,15 @@ impl TcpSocket {
         })?)
     }
 
-    /// Receives what is there into `parts`, in order; returns the octets received. Zero means
-    /// that the peer has sent its last octet (FIN).
+    /// Receives what is there into `parts`, in order; returns the bytes received. Zero means
+    /// that the peer has sent its last byte (FIN).
     ///
     /// Parts beyond the first [`MAX_PARTS`] are not used. Never waits, and carries on when a
     /// signal interrupts it.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` when nothing is there; `EFAULT` when there is no writing to the first octet's
+    /// `WouldBlock` when nothing is there; `EFAULT` when there is no writing to the first byte's
     /// place, and nothing was taken from the stream; `InvalidInput` when there is no room in
     /// `parts`, which would look like the end of the stream; `ConnectionReset`, `TimedOut` when the
     /// connection is gone; `EBADF`, `ENOTSOCK` when the descriptor is not ours any more.
@@ -68,7 +68,7 @@ impl TcpSocket {
         }
         if let [part] = now {
             let (fd, base, len) = (self.as_fd().as_raw_fd(), part.as_mut_ptr(), part.len());
-            // SAFETY: the maker of the part promises that its octets may be written for its
+            // SAFETY: the maker of the part promises that its bytes may be written for its
             // lifetime; no address is asked for.
             return repeated(|| unsafe {
                 let flags = RecvFlags::DONTWAIT.bits();

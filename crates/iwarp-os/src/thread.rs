@@ -25,7 +25,7 @@ unsafe impl Sync for Thread {}
 /// By the C library and not by std, which takes a lock of its own as a thread begins: in a forked
 /// child it may be held for ever.
 ///
-/// The kernel shows the first 15 octets of `name`.
+/// The kernel shows the first 15 bytes of `name`.
 ///
 /// # Errors
 ///
@@ -88,7 +88,7 @@ struct Start<F> {
 extern "C" fn run<F: FnOnce()>(start: *mut c_void) -> *mut c_void {
     // SAFETY: `spawn_blocked` gives its box away.
     let Start { name, f } = *unsafe { Box::from_raw(start.cast::<Start<F>>()) };
-    // SAFETY: a string of at most 15 octets and a NUL, for the kernel to copy.
+    // SAFETY: a string of at most 15 bytes and a NUL, for the kernel to copy.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
     // A panic was reported when it happened; the C library is not to be unwound into.
     let _ = catch_unwind(AssertUnwindSafe(f));

@@ -31,7 +31,7 @@ pub struct SeqSocket {
 }
 
 impl SeqListener {
-    /// Takes an abstract name (without its leading zero; 107 octets at most). Connecting to it is
+    /// Takes an abstract name (without its leading zero; 107 bytes at most). Connecting to it is
     /// refused.
     ///
     /// # Errors
@@ -144,7 +144,7 @@ impl SeqSocket {
         receive(self.as_fd(), room, RecvFlags::empty())
     }
 
-    /// As [`Self::recv_passed`], of the message that begins `offset` octets into what waits. It
+    /// As [`Self::recv_passed`], of the message that begins `offset` bytes into what waits. It
     /// stays there. The offset is kept with the socket, so only one process at a time may look.
     ///
     /// # Errors

@@ -1,8 +1,7 @@
-//! Lines for the user whose number a peer decides: limited in rate where they are written.
+//! Log lines whose number a peer decides, limited in rate.
 //!
-//! A peer that can have a line written can have a million written. So every such line has a
-//! [`Throttle`] of its own, and the next one that passes says how many were left out
-//! (`left_out=`).
+//! A peer that can cause one line can cause a million. So every such line has its own [`Throttle`],
+//! and the next line that passes says how many were suppressed (`left_out=`).
 #![doc(hidden)]
 
 use std::fmt::{Debug, Write as _};
@@ -14,8 +13,8 @@ pub use tracing;
 use tracing::Event;
 use tracing::field::{Field, Visit};
 
-/// The `tracing` target of what a user must be told, one line each: why queue pairs could not
-/// meet, why a peer was lost.
+/// The `tracing` target of the lines that a user must see: why queue pairs could not meet, why a
+/// peer was lost.
 pub const REPORT: &str = "iwarp::report";
 
 /// Time that one line stands for, in the long run.

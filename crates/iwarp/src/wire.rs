@@ -1,14 +1,14 @@
-//! The seam under a queue pair: another protocol than iWARP.
+//! The interface for protocols other than iWARP under a queue pair.
 //!
-//! A [`StreamCore`] is a state machine that takes work requests and the octets of a stream, and
-//! gives octets and events. The library does the rest for it as for iWARP: completion queues and
+//! A [`StreamCore`] is a state machine that takes work requests and the bytes of a stream, and
+//! produces bytes and events. The library does the rest, as for iWARP: completion queues and
 //! channels, slots, polling callers and the worker, the ends of streams, timers.
 //!
 //! [`QueuePair::on_core`](crate::QueuePair::on_core) makes a queue pair of one, and
 //! [`QueuePair::attach`](crate::QueuePair::attach) gives it a connected stream
-//! ([`port`](crate::port)). There is no start-up: what the ends have to agree on, they agree on in
-//! the stream or before. The connection manager and
-//! [`QueuePair::connect_to`](crate::QueuePair::connect_to) are iWARP's and refuse such a queue pair.
+//! ([`port`](crate::port)). There is no start-up: the ends negotiate in the stream or before it.
+//! The connection manager and [`QueuePair::connect_to`](crate::QueuePair::connect_to) belong to
+//! iWARP and refuse such a queue pair.
 
 pub use iwarp_roce::wire::grh;
 pub use iwarp_types::{

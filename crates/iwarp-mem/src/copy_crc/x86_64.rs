@@ -1,14 +1,14 @@
-//! The pass on x86-64: carry-less multiplication folds the octets while they go from source to
+//! The pass on x86-64: carry-less multiplication folds the bytes while they go from source to
 //! destination in registers, 128 of them at a time.
 //!
 //! A CRC is the remainder of the message as a polynomial, and 128 bits of message may be replaced
 //! by anything congruent to them. So an accumulator of 128 bits takes in the next block by being
 //! multiplied by the power of x that the block's distance stands for (reduced to 32 bits: one
 //! product for each half of the accumulator) and xored with it. Four registers of such accumulators
-//! keep the multiplier busy. What is left at the end is a message of 16 octets, and the `crc32`
+//! keep the multiplier busy. What is left at the end is a message of 16 bytes, and the `crc32`
 //! instruction finishes it, which knows CRC32c, or else a table.
 //!
-//! Source octets are loaded by inline assembly: the compiler may neither load them twice nor assume
+//! Source bytes are loaded by inline assembly: the compiler may neither load them twice nor assume
 //! anything about memory that others write, and the fault handler knows these instructions. What
 //! was loaded when the memory was gone is of no meaning, and nor is the CRC.
 
@@ -45,11 +45,11 @@ fn widest_available() -> bool {
     is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("vpclmulqdq")
 }
 
-/// Copies `dst.len()` octets from `src`; takes and returns the CRC register (not inverted).
+/// Copies `dst.len()` bytes from `src`; takes and returns the CRC register (not inverted).
 ///
 /// # Safety
 ///
-/// [`available`] is true; `src` is readable for `dst.len()` octets that are not part of `dst`, or
+/// [`available`] is true; `src` is readable for `dst.len()` bytes that are not part of `dst`, or
 /// faults when it is not. Other threads may write to them meanwhile.
 pub(super) unsafe fn copy_crc<const P: u32>(
     dst: &mut [u8],
@@ -135,7 +135,7 @@ fn fold_widest(x: __m512i, factors: __m512i, next: __m512i) -> __m512i {
     _mm512_ternarylogic_epi64::<0x96>(first, second, next)
 }
 
-/// Copies 16 octets, loading them once, and returns them. `VEX`: by the encoding that does not
+/// Copies 16 bytes, loading them once, and returns them. `VEX`: by the encoding that does not
 /// stall behind code that used the upper halves of the registers. `fault` changes if they are not
 /// there.
 ///
@@ -150,7 +150,7 @@ unsafe fn load_and_store<const VEX: bool>(
     fault: &mut usize,
 ) -> __m128i {
     let x;
-    // SAFETY: the assembly reads 16 octets and does nothing else.
+    // SAFETY: the assembly reads 16 bytes and does nothing else.
     unsafe {
         if VEX {
             asm!(guarded!("vmovdqu {x}, [{src}]"), x = out(xmm_reg) x, src = in(reg) src,
@@ -164,7 +164,7 @@ unsafe fn load_and_store<const VEX: bool>(
     x
 }
 
-/// Loads 128 octets, once. `fault` changes if they are not there.
+/// Loads 128 bytes, once. `fault` changes if they are not there.
 ///
 /// # Safety
 ///
@@ -173,7 +173,7 @@ unsafe fn load_and_store<const VEX: bool>(
 #[target_feature(enable = "avx2")]
 unsafe fn load_wide(src: *const u8, fault: &mut usize) -> [__m256i; 4] {
     let (a, b, c, d);
-    // SAFETY: reads 128 octets, nothing else.
+    // SAFETY: reads 128 bytes, nothing else.
     unsafe {
         asm!(
             guarded!(
@@ -194,7 +194,7 @@ unsafe fn load_wide(src: *const u8, fault: &mut usize) -> [__m256i; 4] {
     [a, b, c, d]
 }
 
-/// Stores 128 octets.
+/// Stores 128 bytes.
 ///
 /// # Safety
 ///
@@ -208,7 +208,7 @@ unsafe fn store_wide(dst: *mut u8, block: [__m256i; 4]) {
     }
 }
 
-/// Loads 256 octets, once. `fault` changes if they are not there.
+/// Loads 256 bytes, once. `fault` changes if they are not there.
 ///
 /// # Safety
 ///
@@ -217,7 +217,7 @@ unsafe fn store_wide(dst: *mut u8, block: [__m256i; 4]) {
 #[target_feature(enable = "avx512f")]
 unsafe fn load_widest(src: *const u8, fault: &mut usize) -> [__m512i; 4] {
     let (a, b, c, d);
-    // SAFETY: reads 256 octets, nothing else.
+    // SAFETY: reads 256 bytes, nothing else.
     unsafe {
         asm!(
             guarded!(
@@ -238,7 +238,7 @@ unsafe fn load_widest(src: *const u8, fault: &mut usize) -> [__m512i; 4] {
     [a, b, c, d]
 }
 
-/// Stores 256 octets.
+/// Stores 256 bytes.
 ///
 /// # Safety
 ///
@@ -265,7 +265,7 @@ unsafe fn wide<const P: u32>(
     debug_assert!(len >= 128);
     let factors = _mm256_broadcastsi128_si256(Over::<P, 1024>::factors());
     let mut fault = 0;
-    // SAFETY: `len` octets are left on both sides, and each step takes no more.
+    // SAFETY: `len` bytes are left on both sides, and each step takes no more.
     let mut sum = unsafe {
         let block = load_wide(src, &mut fault);
         store_wide(dst, block);
@@ -301,7 +301,7 @@ unsafe fn wide<const P: u32>(
         Over::<P, 128>::fold(_mm256_castsi256_si128(both)),
         _mm256_extracti128_si256::<1>(both),
     );
-    // SAFETY: the rest of the contract's octets.
+    // SAFETY: the rest of the contract's bytes.
     unsafe { finish::<P, true>(dst, src, len, sum) }
 }
 
@@ -320,7 +320,7 @@ unsafe fn widest<const P: u32>(
     debug_assert!(len >= 256);
     let factors = _mm512_broadcast_i32x4(Over::<P, 2048>::factors());
     let mut fault = 0;
-    // SAFETY: `len` octets are left on both sides, and each step takes no more.
+    // SAFETY: `len` bytes are left on both sides, and each step takes no more.
     let mut sum = unsafe {
         let block = load_widest(src, &mut fault);
         store_widest(dst, block);
@@ -360,7 +360,7 @@ unsafe fn widest<const P: u32>(
         Over::<P, 128>::fold(_mm512_extracti32x4_epi32::<2>(all)),
         _mm512_extracti32x4_epi32::<3>(all),
     );
-    // SAFETY: the rest of the contract's octets.
+    // SAFETY: the rest of the contract's bytes.
     unsafe { finish::<P, true>(dst, src, len, _mm_xor_si128(left, right)) }
 }
 
@@ -380,7 +380,7 @@ unsafe fn narrow<const P: u32>(
     }
     let register = _mm_cvtsi32_si128(register as i32);
     let mut fault = 0;
-    // SAFETY: `len` octets are left on both sides, and each step takes no more.
+    // SAFETY: `len` bytes are left on both sides, and each step takes no more.
     unsafe {
         if len < 64 {
             let sum = _mm_xor_si128(load_and_store::<false>(dst, src, &mut fault), register);
@@ -426,7 +426,7 @@ unsafe fn finish<const P: u32, const VEX: bool>(
 ) -> Result<u32, Fault> {
     let mut fault = 0;
     while len >= 16 {
-        // SAFETY: 16 octets are left on both sides.
+        // SAFETY: 16 bytes are left on both sides.
         unsafe {
             let block = load_and_store::<VEX>(dst, src, &mut fault);
             sum = _mm_xor_si128(Over::<P, 128>::fold(sum), block);
@@ -435,14 +435,14 @@ unsafe fn finish<const P: u32, const VEX: bool>(
     }
     Fault::check(fault)?;
     let mut left = [0_u8; 16];
-    // SAFETY: 16 octets are there.
+    // SAFETY: 16 bytes are there.
     unsafe { _mm_storeu_si128(left.as_mut_ptr().cast(), sum) };
     let register = feed::<P>(0, &left);
-    // SAFETY: the rest of the contract's octets.
+    // SAFETY: the rest of the contract's bytes.
     unsafe { tail::<P>(dst, src, len, register) }
 }
 
-/// The last few octets: copied first, and taken from the copy.
+/// The last few bytes: copied first, and taken from the copy.
 ///
 /// # Safety
 ///
@@ -455,7 +455,7 @@ unsafe fn tail<const P: u32>(
     len: usize,
     register: u32,
 ) -> Result<u32, Fault> {
-    // SAFETY: `len` octets are left on both sides.
+    // SAFETY: `len` bytes are left on both sides.
     let copied = unsafe {
         load(dst, src, len)?;
         std::slice::from_raw_parts(dst, len)
@@ -463,7 +463,7 @@ unsafe fn tail<const P: u32>(
     Ok(feed::<P>(register, copied))
 }
 
-/// Feeds a few octets.
+/// Feeds a few bytes.
 #[inline]
 #[target_feature(enable = "sse4.2")]
 fn feed<const P: u32>(mut register: u32, octets: &[u8]) -> u32 {

@@ -19,7 +19,7 @@ const DEFAULT: u64 = 0xff;
 /// The handlers that one signal had before ours.
 pub(super) struct Chain {
     known: [Known; MOST],
-    /// The numbers of handlers, each plus one, the last one that ours replaced in the lowest octet.
+    /// The numbers of handlers, each plus one, the last one that ours replaced in the lowest byte.
     order: AtomicU64,
 }
 

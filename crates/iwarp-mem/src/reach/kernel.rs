@@ -9,7 +9,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::{Fault, plain};
 
-/// Copies `n` octets out of registered memory.
+/// Copies `n` bytes out of registered memory.
 ///
 /// # Safety
 ///
@@ -25,7 +25,7 @@ pub(crate) unsafe fn load(dst: *mut u8, src: *const u8, n: usize) -> Result<(), 
     }
 }
 
-/// Copies `n` octets into registered memory, in any order.
+/// Copies `n` bytes into registered memory, in any order.
 ///
 /// # Safety
 ///
@@ -42,7 +42,7 @@ pub(crate) unsafe fn store(dst: *mut u8, src: *const u8, n: usize) -> Result<(),
 
 enum Moved {
     All,
-    /// The octet behind so many could not be accessed.
+    /// The byte behind so many could not be accessed.
     Until(usize),
     /// There is no such call here.
     Denied,
@@ -50,7 +50,7 @@ enum Moved {
 
 /// # Safety
 ///
-/// `own` is valid for `n` octets, for what `call` does to them.
+/// `own` is valid for `n` bytes, for what `call` does to them.
 unsafe fn transfer(call: libc::c_long, own: *mut u8, registered: *mut u8, n: usize) -> Moved {
     let mut done = 0;
     while done < n {
@@ -114,17 +114,17 @@ pub(crate) unsafe fn update(word: *mut u64, new: impl Fn(u64) -> u64) -> Result<
     unsafe { plain::update(word, new) }
 }
 
-/// Whether the octet can be read.
+/// Whether the byte can be read.
 pub(crate) fn probe_read(addr: *const u8) -> Result<(), Fault> {
     let mut octet = 0;
-    // SAFETY: one octet of the stack. Where the call is denied, nothing is known.
+    // SAFETY: one byte of the stack. Where the call is denied, nothing is known.
     match unsafe { transfer(libc::SYS_process_vm_readv, &raw mut octet, addr.cast_mut(), 1) } {
         Moved::All | Moved::Denied => Ok(()),
         Moved::Until(_) => Err(Fault { addr: addr.addr() }),
     }
 }
 
-/// Whether the octet can be written: a futex operation that sets no bit of the word that it is part
+/// Whether the byte can be written: a futex operation that sets no bit of the word that it is part
 /// of, and wakes no thread. Atomic, so that it takes back no other thread's store.
 pub(crate) fn probe_write(addr: *mut u8) -> Result<(), Fault> {
     /// `FUTEX_OP(FUTEX_OP_OR, 0, FUTEX_OP_CMP_EQ, -2048)`: sleepers on a word of that value, should

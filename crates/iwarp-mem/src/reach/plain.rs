@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
 
 use super::Fault;
 
-/// Copies `n` octets out of registered memory.
+/// Copies `n` bytes out of registered memory.
 ///
 /// # Safety
 ///
-/// `src` is valid for reads of `n` octets and `dst` for writes, and they do not overlap. Other
+/// `src` is valid for reads of `n` bytes and `dst` for writes, and they do not overlap. Other
 /// threads may write to `src` meanwhile.
 pub(crate) unsafe fn load(dst: *mut u8, src: *const u8, n: usize) -> Result<(), Fault> {
     // SAFETY: this function's contract.
@@ -17,7 +17,7 @@ pub(crate) unsafe fn load(dst: *mut u8, src: *const u8, n: usize) -> Result<(), 
     Ok(())
 }
 
-/// Copies `n` octets into registered memory, in any order.
+/// Copies `n` bytes into registered memory, in any order.
 ///
 /// # Safety
 ///
@@ -28,7 +28,7 @@ pub(crate) unsafe fn store(dst: *mut u8, src: *const u8, n: usize) -> Result<(),
     Ok(())
 }
 
-/// Stores an octet; a release, as are those below.
+/// Stores a byte; a release, as are those below.
 ///
 /// # Safety
 ///
@@ -107,12 +107,12 @@ pub(crate) unsafe fn update(word: *mut u64, new: impl Fn(u64) -> u64) -> Result<
     }
 }
 
-/// Whether the octet can be read; here: nothing is known.
+/// Whether the byte can be read; here: nothing is known.
 pub(crate) fn probe_read(_addr: *const u8) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Whether the octet can be written; here: nothing is known.
+/// Whether the byte can be written; here: nothing is known.
 pub(crate) fn probe_write(_addr: *mut u8) -> Result<(), Fault> {
     Ok(())
 }

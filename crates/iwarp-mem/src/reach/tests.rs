@@ -53,7 +53,7 @@ fn all() -> Vec<Routines> {
         all.push(Routines { load: x86_64::narrow, store: x86_64::narrow, ..routines!(x86_64) });
     }
     let mut octet = 0;
-    // SAFETY: one octet of the stack.
+    // SAFETY: one byte of the stack.
     let allowed = unsafe {
         let part = libc::iovec { iov_base: (&raw mut octet as *mut u8).cast(), iov_len: 1 };
         libc::process_vm_readv(libc::getpid(), &part, 1, &part, 1, 0) == 1
@@ -79,7 +79,7 @@ impl Pages {
         Self(start.cast())
     }
 
-    /// The first octet of those in the middle.
+    /// The first byte of those in the middle.
     fn middle(&self) -> *mut u8 {
         self.0.wrapping_add(4 * PAGE)
     }

@@ -36,11 +36,11 @@ pub(crate) use guarded;
 /// From here on the processor's own copy is as fast as a loop, or faster.
 const STRING_MIN: usize = 4096;
 
-/// Copies `n` octets out of registered memory.
+/// Copies `n` bytes out of registered memory.
 ///
 /// # Safety
 ///
-/// `src` is readable for `n` octets, or faults when it is not; `dst` is valid for writes of them,
+/// `src` is readable for `n` bytes, or faults when it is not; `dst` is valid for writes of them,
 /// and they do not overlap. Other threads may write to `src` meanwhile.
 #[inline]
 pub(crate) unsafe fn load(dst: *mut u8, src: *const u8, n: usize) -> Result<(), Fault> {
@@ -48,7 +48,7 @@ pub(crate) unsafe fn load(dst: *mut u8, src: *const u8, n: usize) -> Result<(), 
     unsafe { copy(dst, src, n) }
 }
 
-/// Copies `n` octets into registered memory, in any order. Which of them are stored when it faults
+/// Copies `n` bytes into registered memory, in any order. Which of them are stored when it faults
 /// is not said.
 ///
 /// # Safety
@@ -88,7 +88,7 @@ macro_rules! two {
 /// As [`load`] or [`store`].
 #[inline]
 unsafe fn copy(dst: *mut u8, src: *const u8, n: usize) -> Result<(), Fault> {
-    // SAFETY: each branch accesses the `n` octets of both sides and no others.
+    // SAFETY: each branch accesses the `n` bytes of both sides and no others.
     unsafe {
         if n > 128 {
             return copy_long(dst, src, n);
@@ -122,7 +122,7 @@ unsafe fn copy(dst: *mut u8, src: *const u8, n: usize) -> Result<(), Fault> {
 #[inline]
 unsafe fn copy_middle(dst: *mut u8, src: *const u8, n: usize) -> Result<(), Fault> {
     let mut fault = 0_usize;
-    // SAFETY: 32 octets at either end, then the others in between, each within `n`.
+    // SAFETY: 32 bytes at either end, then the others in between, each within `n`.
     unsafe {
         asm!(
             guarded!(
@@ -198,7 +198,7 @@ fn has_fast_strings() -> bool {
 /// As [`copy`].
 unsafe fn copy_by_string(dst: *mut u8, src: *const u8, n: usize) -> Result<(), Fault> {
     let mut fault = 0_usize;
-    // SAFETY: `n` octets from `src` to `dst`, upwards: the direction flag is clear.
+    // SAFETY: `n` bytes from `src` to `dst`, upwards: the direction flag is clear.
     unsafe {
         asm!(
             guarded!("rep movsb"),
@@ -218,7 +218,7 @@ unsafe fn copy_by_string(dst: *mut u8, src: *const u8, n: usize) -> Result<(), F
 #[target_feature(enable = "avx")]
 unsafe fn copy_by_32(dst: *mut u8, src: *const u8, n: usize) -> Result<(), Fault> {
     let mut fault = 0_usize;
-    // SAFETY: the first 32 octets alone, so that what follows is stored aligned; blocks of 256
+    // SAFETY: the first 32 bytes alone, so that what follows is stored aligned; blocks of 256
     // while more are left, one of 128 if more than that are, and the last 128, parts of which may
     // have been copied before.
     unsafe {
@@ -226,7 +226,7 @@ unsafe fn copy_by_32(dst: *mut u8, src: *const u8, n: usize) -> Result<(), Fault
             guarded!(
                 "vmovdqu {a}, [{src}]",
                 "vmovdqu [{dst}], {a}",
-                // From here on relative to the sink; and where its last 256 octets begin.
+                // From here on relative to the sink; and where its last 256 bytes begin.
                 "sub {src}, {dst}",
                 "lea {n}, [{dst} + {n} - 256]",
                 "or {dst}, 31",
@@ -300,7 +300,7 @@ unsafe fn copy_by_32(dst: *mut u8, src: *const u8, n: usize) -> Result<(), Fault
 /// As [`copy`]; `n` is more than 64.
 unsafe fn copy_by_16(dst: *mut u8, src: *const u8, n: usize) -> Result<(), Fault> {
     let mut fault = 0_usize;
-    // SAFETY: blocks of 64 octets while more are left, then the last 64, parts of which may have
+    // SAFETY: blocks of 64 bytes while more are left, then the last 64, parts of which may have
     // been copied before.
     unsafe {
         asm!(
@@ -365,7 +365,7 @@ macro_rules! store_one {
 }
 
 store_one!(
-    /// Stores an octet; a release, as are those below.
+    /// Stores a byte; a release, as are those below.
     ///
     /// # Safety
     ///
@@ -430,10 +430,10 @@ pub(crate) unsafe fn update(word: *mut u64, new: impl Fn(u64) -> u64) -> Result<
     }
 }
 
-/// Whether the octet can be read.
+/// Whether the byte can be read.
 pub(crate) fn probe_read(addr: *const u8) -> Result<(), Fault> {
     let mut fault = 0_usize;
-    // SAFETY: reads an octet, or faults and goes on.
+    // SAFETY: reads a byte, or faults and goes on.
     unsafe {
         asm!(
             guarded!("test byte ptr [{addr}], 1"),
@@ -445,7 +445,7 @@ pub(crate) fn probe_read(addr: *const u8) -> Result<(), Fault> {
     Fault::check(fault)
 }
 
-/// Whether the octet can be written. It keeps its value, also where other threads write to it
+/// Whether the byte can be written. It keeps its value, also where other threads write to it
 /// meanwhile; a page that is shared until it is written to is copied, as it would be if it were
 /// pinned.
 pub(crate) fn probe_write(addr: *mut u8) -> Result<(), Fault> {

@@ -11,16 +11,16 @@ const fn aligned(octets: usize) -> usize {
     octets.next_multiple_of(LENGTH)
 }
 
-/// Octets that a control message takes with so much in it.
+/// Bytes that a control message takes with so much in it.
 pub(super) const fn space(octets: usize) -> usize {
     HEAD + aligned(octets)
 }
 
-/// Octets of an address as the system has it, IPv6's.
+/// Bytes of an address as the system has it, IPv6's.
 pub(super) const NAME: usize = size_of::<libc::sockaddr_in6>();
 const NAME_V4: usize = size_of::<libc::sockaddr_in>();
 
-/// Writes an address as the system has it; says how many octets it has.
+/// Writes an address as the system has it; says how many bytes it has.
 pub(super) fn put_name(to: &mut [u8; NAME], addr: SocketAddr) -> usize {
     to.fill(0);
     to[2..4].copy_from_slice(&addr.port().to_be_bytes());
@@ -54,7 +54,7 @@ pub(super) fn name(from: &[u8; NAME], len: usize) -> Option<SocketAddr> {
     }
 }
 
-/// Some octets of others.
+/// Some bytes of others.
 pub(super) fn field<const N: usize>(octets: &[u8], at: usize) -> Option<[u8; N]> {
     octets.get(at..)?.first_chunk().copied()
 }
@@ -70,7 +70,7 @@ impl<'a> Writer<'a> {
         Self { octets, len: 0 }
     }
 
-    /// Octets that were written.
+    /// Bytes that were written.
     pub(super) const fn len(&self) -> usize {
         self.len
     }
@@ -115,7 +115,7 @@ pub(super) struct Message<'a> {
 }
 
 impl Message<'_> {
-    /// A number, which the system writes as one octet or as an `int`.
+    /// A number, which the system writes as one byte or as an `int`.
     pub(super) fn number(&self) -> Option<u32> {
         match self.data {
             [octet] => Some(u32::from(*octet)),
@@ -124,7 +124,7 @@ impl Message<'_> {
     }
 }
 
-/// The control messages in these octets.
+/// The control messages in these bytes.
 pub(super) fn messages(mut octets: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         let len = usize::from_ne_bytes(field(octets, 0)?);

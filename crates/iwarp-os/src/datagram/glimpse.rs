@@ -30,11 +30,11 @@ pub struct Glimpse {
     pub hop_limit: u8,
     /// Flow label of an IPv6 packet, else 0.
     pub flow_label: u32,
-    /// Octets of the UDP header and all behind it, as that says.
+    /// Bytes of the UDP header and all behind it, as that says.
     pub udp_len: u16,
 }
 
-/// Octets of the headers of a link, at most.
+/// Bytes of the headers of a link, at most.
 const LINK: usize = 64;
 const IPV4: usize = 20;
 const IPV6: usize = 40;
@@ -44,7 +44,7 @@ impl Glimpse {
     /// When it is handed to the device's queue.
     pub(super) const ASKED: u32 = libc::SOF_TIMESTAMPING_TX_SCHED;
 
-    /// Reads a packet with its headers, of which the payload has so many octets.
+    /// Reads a packet with its headers, of which the payload has so many bytes.
     fn read(packet: &[u8], payload: usize, ipv6: bool) -> Option<Self> {
         let udp = packet.len().checked_sub(payload + UDP)?;
         let port = |at| Some(u16::from_be_bytes(field(packet, udp + at)?));

@@ -21,7 +21,7 @@ pub enum Discovery {
     Interface,
 }
 
-/// What the system granted, in octets of its own memory: a packet takes some hundred octets more
+/// What the system granted, in bytes of its own memory: a packet takes some hundred bytes more
 /// than it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffers {
@@ -131,7 +131,7 @@ impl DatagramSocket {
         Ok(())
     }
 
-    /// The octet with DSCP and ECN bits of messages that do not bring their own: 2 says that the
+    /// The byte with DSCP and ECN bits of messages that do not bring their own: 2 says that the
     /// path may mark congestion (ECT(0)).
     ///
     /// # Errors
@@ -147,7 +147,7 @@ impl DatagramSocket {
         Ok(())
     }
 
-    /// Asks for buffers of so many octets and says what was granted: administrators set the most
+    /// Asks for buffers of so many bytes and says what was granted: administrators set the most
     /// (`net.core.rmem_max`, `wmem_max`), and the system doubles what is asked for.
     ///
     /// # Errors

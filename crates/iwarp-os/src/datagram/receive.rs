@@ -24,20 +24,20 @@ pub struct Arrival<'a> {
     pub hop_limit: u8,
     /// DSCP and ECN bits.
     pub traffic_class: u8,
-    /// Octets of each packet, but the last, which may have fewer.
+    /// Bytes of each packet, but the last, which may have fewer.
     pub segment: usize,
     /// What is in them.
     pub octets: &'a [u8],
 }
 
 impl<'a> Arrival<'a> {
-    /// Its packets. One without octets is none.
+    /// Its packets. One without bytes is none.
     pub fn packets(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         self.octets.chunks(self.segment.max(1))
     }
 }
 
-/// Octets of a merged arrival, at most.
+/// Bytes of a merged arrival, at most.
 const MOST: usize = 1 << 16;
 /// So that what lies at the beginning of each place does not share its lines of the CPU's caches.
 const SHIFT: usize = 5 * 64;
@@ -203,7 +203,7 @@ impl DatagramSocket {
         let count = batch.headers.len();
         let flags = libc::MSG_DONTWAIT;
         loop {
-            // SAFETY: the headers point to names, control messages and octets of the batch, with
+            // SAFETY: the headers point to names, control messages and bytes of the batch, with
             // their lengths, and all of it is borrowed for this call; there is no timeout.
             let got = unsafe {
                 let (fd, list) = (self.as_raw_fd(), batch.headers.as_mut_ptr());

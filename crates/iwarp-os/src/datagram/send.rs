@@ -24,7 +24,7 @@ pub struct Outgoing<'a> {
     pub source: IpAddr,
     /// Index of the interface that it goes by; 0: by the routes.
     pub interface: u32,
-    /// Octets of each packet, but the last, which may have fewer. All go in one packet where this
+    /// Bytes of each packet, but the last, which may have fewer. All go in one packet where this
     /// is no less than there are.
     pub segment: usize,
     /// DSCP and ECN bits; `None`: the socket's.
@@ -151,7 +151,7 @@ impl DatagramSocket {
         let first = headers[0].msg_hdr;
         loop {
             // SAFETY: the first `count` headers were just filled: they point to their slots, which
-            // are borrowed for this call, and to octets that `'a` outlives it with.
+            // are borrowed for this call, and to bytes that `'a` outlives it with.
             let sent = unsafe {
                 if count > 1 {
                     libc::syscall(libc::SYS_sendmmsg, fd, headers.as_mut_ptr(), count, flags)
@@ -167,7 +167,7 @@ impl DatagramSocket {
                 }
             };
             if let Ok(sent) = usize::try_from(sent) {
-                // A message of no octets, sent alone, is one as well.
+                // A message of no bytes, sent alone, is one as well.
                 return Ok(sent.max(1));
             }
             let error = io::Error::last_os_error();

@@ -29,7 +29,7 @@ fn vault(ip: IpAddr, bits: u8) -> Option<(Vault, SocketAddr)> {
     panic!("no vault at any port: {last:?}");
 }
 
-/// The first octets of a packet to that queue pair.
+/// The first bytes of a packet to that queue pair.
 fn packet(qpn: u32) -> [u8; 12] {
     let mut packet = [0x64; 12];
     packet[4..8].copy_from_slice(&(0xff00_0000 | qpn).to_be_bytes());

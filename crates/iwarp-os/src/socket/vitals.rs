@@ -23,7 +23,7 @@ mod offset {
 /// How it is between a connection and its peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Vitals {
-    /// Octets that the socket has taken and the peer has not acknowledged, sent or not.
+    /// Bytes that the socket has taken and the peer has not acknowledged, sent or not.
     pub outstanding: usize,
     /// Segments on their way.
     pub in_flight: u32,
@@ -35,7 +35,7 @@ pub struct Vitals {
     pub total_retransmits: u32,
     /// How long ago the peer acknowledged something, if only a probe or that its window is closed.
     pub last_ack: Duration,
-    /// How long ago octets came.
+    /// How long ago bytes came.
     pub last_data: Duration,
 }
 
@@ -83,7 +83,7 @@ impl TcpSocket {
         sockopt::set_int(self.as_fd(), libc::IPPROTO_TCP, RTO_MAX_MS, millis)
     }
 
-    /// Takes no more octets while so many wait to be sent for the first time
+    /// Takes no more bytes while so many wait to be sent for the first time
     /// (`TCP_NOTSENT_LOWAT`): of a peer that does not read, the system keeps that much and what one
     /// call brought on top, instead of as much as a socket's buffer grows to.
     ///

@@ -16,7 +16,7 @@ use crate::engine::now;
 use crate::engine::poll_set::{PollSet, Waiting};
 use crate::verbs::{Device, QueuePair};
 
-/// Takes connection requests at an address.
+/// Accepts connection requests on an address.
 #[derive(Debug)]
 pub struct Listener {
     mailbox: Mailbox,
@@ -25,11 +25,11 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at `addr`; port 0 lets the system choose one.
+    /// Listens on `addr`; with port 0 the system chooses one.
     ///
     /// # Errors
     ///
-    /// Those of listening; `ENODEV` in a forked child.
+    /// Errors of listening; `ENODEV` in a forked child.
     pub fn bind(device: &Device, addr: SocketAddr) -> io::Result<Self> {
         let engine = device.engine()?;
         let mailbox = Mailbox::new(engine, device.mux()?);
@@ -40,7 +40,7 @@ impl Listener {
         Ok(Self { mailbox, id, accept_set: ProcessOwned::new(accept_set) })
     }
 
-    /// The address that it listens at.
+    /// The address on which it listens.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.id.local_addr()
     }
@@ -49,7 +49,7 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// Those of waiting.
+    /// Errors of waiting.
     pub fn accept(&self, timeout: Option<Duration>) -> io::Result<Option<Incoming>> {
         let deadline = timeout.map(|timeout| now().plus(timeout));
         let accept_set = Arc::clone(self.accept_set.check()?) as Arc<dyn PollSet>;
@@ -77,7 +77,7 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// What the peer says.
+    /// The peer's private data.
     pub fn private_data(&self) -> &[u8] {
         &self.private_data
     }
@@ -87,7 +87,7 @@ impl Incoming {
         self.id.peer_addr()
     }
 
-    /// The peer's IRD and ORD, where it says them (MPA revision 2).
+    /// The peer's IRD and ORD, if it states them (MPA revision 2).
     pub const fn read_depths(&self) -> (Option<u16>, Option<u16>) {
         (self.ird, self.ord)
     }
@@ -109,11 +109,11 @@ impl Incoming {
         Ok(Connection { mailbox, id: self.id, private_data: self.private_data })
     }
 
-    /// Refuses, and tells the peer why.
+    /// Refuses the request, with private data for the peer.
     ///
     /// # Errors
     ///
-    /// Too much private data; those of sending.
+    /// Too much private data; errors of sending.
     pub fn reject(self, private_data: &[u8]) -> io::Result<()> {
         self.id.reject(private_data)
     }
@@ -177,7 +177,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// What the peer said when connecting.
+    /// The peer's private data from the start of the connection.
     pub fn private_data(&self) -> &[u8] {
         &self.private_data
     }
@@ -197,13 +197,12 @@ impl Connection {
         &self.id
     }
 
-    /// Ends it in good order: what was accepted goes out still, in the background.
+    /// Ends it in good order: accepted data still go out, in the background.
     pub fn disconnect(&self) {
         self.id.disconnect();
     }
 
-    /// Waits until it is over, by whichever side, and says how; `None` when `timeout` passes
-    /// first.
+    /// Waits until either side has ended it, and says how; `None` when `timeout` passes first.
     pub fn wait_disconnected(&self, timeout: Option<Duration>) -> Option<Ended> {
         let deadline = timeout.map(|timeout| now().plus(timeout));
         let endpoint = self.id.core().ok()?.endpoint();

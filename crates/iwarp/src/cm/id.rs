@@ -1,4 +1,4 @@
-//! One end of a connection that is made or to be made.
+//! One end of an existing or future connection.
 
 mod datagrams;
 mod exchange;
@@ -39,30 +39,31 @@ use crate::verbs::QueuePair;
 /// repeated after a second only.
 const LEAST_BACKLOG: u32 = 4096;
 
-/// One end of a connection, like `struct rdma_cm_id`: made by hand to listen or to connect, or
-/// handed out with a connection request.
+/// One end of a connection, like `struct rdma_cm_id`: the program makes it to listen or to connect,
+/// or gets it with a connection request.
 #[derive(Clone)]
 pub struct Id {
     core: ProcessOwned<Arc<IdCore>>,
 }
 
-/// How far the connection of an [`Id`] has come.
+/// The state of an [`Id`]'s connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ConnectionState {
-    /// There is none, and none is being made.
+    /// There is no connection, and none is being made.
     Idle,
-    /// Connections come in here; each is another id's.
+    /// Connections come in here; each belongs to another id.
     Listening,
-    /// It is being made.
+    /// The connection is being made.
     Connecting,
-    /// A peer wants it and waits for [`Id::accept`] or [`Id::reject`].
+    /// A peer has requested it and waits for [`Id::accept`] or [`Id::reject`].
     Requested,
     /// The peer has accepted it and waits for [`Id::establish`].
     Responded,
-    /// It is up; or it has ended and [`EventKind::Disconnected`], which says so, waits to be taken.
+    /// It is up; or it has ended and the program has not yet taken [`EventKind::Disconnected`].
     Connected,
-    /// It is over, and the program knows: it has taken that event, or refused, or could not accept.
+    /// It is over, and the program knows: the program has taken that event, or refused the request,
+    /// or failed to accept it.
     Over,
 }
 
@@ -260,42 +261,42 @@ impl Id {
         }
     }
 
-    /// Ties something of the program's to the id, to be found again where events name it.
+    /// Attaches a value of the program to the id, to find it again from events of the id.
     pub fn set_context(&self, context: Arc<dyn Any + Send + Sync>) {
         let Some(core) = self.core.alive() else { return };
         let before = core.state.lock().context.replace(context);
         drop(before);
     }
 
-    /// What was tied to it last.
+    /// The value that was attached last.
     pub fn context(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         self.core.alive()?.state.lock().context.clone()
     }
 
-    /// Has its events go to another channel from now on, those included that wait already.
+    /// Directs its events to another channel from now on, including those that already wait.
     pub fn migrate(&self, channel: &EventChannel) {
         if let (Some(core), Some(channel)) = (self.core.alive(), channel.core.alive()) {
             core.move_to(channel);
         }
     }
 
-    /// Lets other ids bind to the same address if they say so too; one of them can listen. To be
-    /// set before binding.
+    /// Lets other ids with the same setting bind to the same address; one of them can listen. Set
+    /// this before binding.
     pub fn set_share_address(&self, share: bool) {
         if let Some(core) = self.core.alive() {
             core.state.lock().choices.share_address = share;
         }
     }
 
-    /// Keeps IPv4 out where the id listens on `::`. To be set before binding.
+    /// Keeps IPv4 out if the id listens on `::`. Set this before binding.
     pub fn set_ipv6_only(&self, only: bool) {
         if let Some(core) = self.core.alive() {
             core.state.lock().choices.ipv6_only = only;
         }
     }
 
-    /// The traffic class (IPv6) or type of service (IPv4) of the connection's packets, or of the
-    /// connections that come in. To be set before the id listens, connects or accepts.
+    /// Sets the traffic class (IPv6) or type of service (IPv4) of the connection's packets, or of
+    /// incoming connections. Set this before the id listens, connects or accepts.
     pub fn set_traffic_class(&self, class: u8) {
         if let Some(core) = self.core.alive() {
             core.state.lock().choices.traffic_class = Some(class);
@@ -309,8 +310,8 @@ impl Id {
         }
     }
 
-    /// Takes back whatever the id does, at once: when this returns, its port is free, its
-    /// connection is being closed, and no event of its own waits any more.
+    /// Ends all activity of the id at once: when this returns, its port is free, its connection is
+    /// being closed, and none of its events waits any more.
     pub fn close(&self) {
         let Some(core) = self.core.alive() else { return };
         core.forget_events();
@@ -336,7 +337,8 @@ impl Id {
         }
     }
 
-    /// Binds to a local address; port 0 lets the system choose one, which is taken from then on.
+    /// Binds to a local address; with port 0 the system chooses one, which is reserved from then
+    /// on.
     ///
     /// # Errors
     ///
@@ -357,17 +359,17 @@ impl Id {
         Ok(())
     }
 
-    /// Listens. Requests arrive as events. At least `backlog` connections may be in start-up or
-    /// wait for the program's answer, and as many as [`Options::max_pending`] says if that is
-    /// more. Beyond that the oldest goes that has asked for nothing; when all wait for the
-    /// program's answer, further ones are closed, unless they come from an address that has few. A
-    /// `backlog` of 0 leaves the choice to the options.
+    /// Listens. Requests arrive as events. The larger of `backlog` and [`Options::max_pending`]
+    /// limits the number of connections that may be in start-up or wait for the program's answer.
+    /// Beyond that, the listener closes the oldest connection without a request; if all wait for
+    /// the program's answer, it closes further ones, unless they come from an address that has few.
+    /// A `backlog` of 0 leaves the choice to the options.
     ///
     /// [`Options::max_pending`]: crate::Options::max_pending
     ///
     /// # Errors
     ///
-    /// Those of listening; `InvalidInput` when the id connects or listens already.
+    /// Errors of listening; `InvalidInput` when the id connects or listens already.
     pub fn listen(&self, backlog: u32) -> io::Result<()> {
         self.listen_at(None, backlog)
     }
@@ -417,7 +419,7 @@ impl Id {
         self.core.alive()?.state.lock().peer
     }
 
-    /// Finds the local address from which `dst` is reached, unless `src` says it; ends in
+    /// Finds the local address from which the host reaches `dst`, unless `src` names it; ends in
     /// [`EventKind::AddressResolved`] or [`EventKind::AddressError`].
     ///
     /// # Errors
@@ -470,7 +472,7 @@ impl Id {
         Ok(())
     }
 
-    /// Ends in [`EventKind::RouteResolved`]: the transport finds the route.
+    /// Ends in [`EventKind::RouteResolved`]; the transport itself finds the route.
     ///
     /// # Errors
     ///
@@ -523,8 +525,8 @@ impl Id {
         Ok(outgoing.drive(meanwhile, until)?)
     }
 
-    /// As [`Self::connect`], without a queue pair as yet: ends in [`EventKind::Responded`] where
-    /// the peer accepts, and [`Self::establish`] is to follow.
+    /// As [`Self::connect`], but without a queue pair yet: ends in [`EventKind::Responded`] if the
+    /// peer accepts; [`Self::establish`] must follow.
     ///
     /// # Errors
     ///
@@ -533,8 +535,8 @@ impl Id {
         Ok(self.core.check()?.start_connecting(None, params, By::Worker).map(drop)?)
     }
 
-    /// Has `qp` use the connection that the peer has accepted: it is up when this returns. No
-    /// event follows on this side.
+    /// Gives `qp` the connection that the peer has accepted: it is up when this returns. No event
+    /// follows on this side.
     ///
     /// # Errors
     ///
@@ -621,8 +623,8 @@ impl Id {
         accepting.reject(private_data)
     }
 
-    /// Ends the connection in good order; [`EventKind::Disconnected`] follows. What was
-    /// accepted before goes out still.
+    /// Ends the connection in good order; [`EventKind::Disconnected`] follows. Data accepted before
+    /// still go out.
     pub fn disconnect(&self) {
         let Some(core) = self.core.alive() else { return };
         if let Some(exchange) = core.exchange() {

@@ -1,8 +1,8 @@
-//! Connection manager: who connects to whom, and when (RFC 5044 §7, RFC 6581).
+//! Connection manager: makes and ends connections (RFC 5044 §7, RFC 6581).
 //!
-//! Two layers. [`Id`], [`EventChannel`] and [`Event`] are those of `librdmacm`: every step is
-//! asynchronous and ends in an event. [`connect`] and [`Listener`] do the same blocking, and are
-//! what most programs want.
+//! It has two layers. [`Id`], [`EventChannel`] and [`Event`] are those of `librdmacm`: every step
+//! is asynchronous and ends in an event. [`connect`] and [`Listener`] block, and suit most
+//! programs.
 
 mod blocking;
 mod channel;

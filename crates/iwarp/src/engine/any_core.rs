@@ -1,7 +1,7 @@
 //! The core of a queue pair: iWARP's, or one that a program brings.
 //!
 //! A match stands at the top of each call, so that iWARP's core is called statically and inlined;
-//! another one costs a virtual call for all octets that have come or go out together.
+//! another one costs a virtual call for all bytes that have come or go out together.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the devices of a process are called, and which addresses each has.
+//! The names of a process's devices, and the addresses of each.
 
 use iwarp_os::addr;
 
@@ -10,7 +10,7 @@ use crate::setters::setters;
 pub struct NamedDevice {
     /// Its name.
     pub name: String,
-    /// The interface whose addresses it has; `None`: it has those of all.
+    /// The interface whose addresses it has; `None`: all interfaces.
     pub interface: Option<String>,
 }
 
@@ -26,7 +26,7 @@ impl NamedDevice {
 /// Devices that a process can have.
 const MOST: usize = 64;
 
-/// Octets of a name: what `struct ibv_device` and the kernel have room for, without the NUL.
+/// Bytes of a name: what `struct ibv_device` and the kernel have room for, without the NUL.
 const LONGEST: usize = 63;
 
 /// Names with commas between, each with `=` and an interface behind it or without.

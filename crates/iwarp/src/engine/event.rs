@@ -8,35 +8,35 @@ use iwarp_os::{EventFd, EventFdKind, FdPlace};
 
 use crate::engine::sync::Mutex;
 
-/// Something that happened to an object, not to a work request. Named after
-/// `enum ibv_event_type`.
+/// An event of an object, not of a work request. Named after `enum ibv_event_type`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum AsyncEvent {
-    /// A completion queue was full when a completion came: the completion is lost, and the queue
-    /// pair that it was of goes to the error state. Reported once for each queue.
+    /// A completion queue was full when a completion came: the completion is lost, and its queue
+    /// pair goes to the error state. Reported once for each queue.
     CqError {
         /// Number of the queue.
         cq: u64,
     },
-    /// A queue pair's stream ended by a fault, of this side or the peer's.
+    /// A fault of this side or the peer ended a queue pair's stream.
     QpFatal {
         /// Number of the queue pair.
         qp: u32,
     },
-    /// A queue pair's stream ended because the peer wanted to write, read or change memory that it
-    /// may not, or that the program has unmapped, protected or truncated while it is registered.
+    /// A queue pair's stream ended because the peer tried to write, read or change memory without
+    /// the right to it, or memory that the program has unmapped, protected or truncated while
+    /// registered.
     QpAccessError {
         /// Number of the queue pair.
         qp: u32,
     },
-    /// A queue pair has ended because the peer asked for what it may not, or broke a rule; no work
-    /// request tells of it.
+    /// A queue pair has ended because the peer made a forbidden request or broke a rule; no work
+    /// request reports it.
     QpRequestError {
         /// Number of the queue pair.
         qp: u32,
     },
-    /// The peer was heard while the queue pair was still in RTR.
+    /// A packet of the peer arrived while the queue pair was still in RTR.
     CommunicationEstablished {
         /// Number of the queue pair.
         qp: u32,

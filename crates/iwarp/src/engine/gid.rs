@@ -21,7 +21,7 @@ pub struct Gid {
     pub interface: String,
     /// Index of that interface; the scope, where the address is link-local.
     pub interface_index: u32,
-    /// Largest packet of that interface in octets, if known.
+    /// Largest packet of that interface in bytes, if known.
     pub mtu: Option<u32>,
 }
 

@@ -53,11 +53,11 @@ pub(crate) struct Link {
     rx: Token<Rx>,
     tx: Token<Tx>,
     flags: Flags,
-    /// The stream is given octets whose work requests have not completed yet.
+    /// The stream is given bytes whose work requests have not completed yet.
     writing: AtomicBool,
     lingering: Mutex<Option<Deadline>>,
     watch: Watch,
-    /// Octets that are built and wait.
+    /// Bytes that are built and wait.
     budget: usize,
     _loan: Loan,
     memberships: Memberships,
@@ -125,7 +125,7 @@ impl Link {
         self.flags.has(CLOSED)
     }
 
-    /// Octets that are built at most before the stream takes some.
+    /// Bytes that are built at most before the stream takes some.
     pub(crate) const fn budget(&self) -> usize {
         self.budget
     }

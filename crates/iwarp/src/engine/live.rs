@@ -80,7 +80,7 @@ impl Live {
     }
 
     /// Ends every connection in good order, whatever becomes of the others. The kernel would reset
-    /// those with unread octets, and drop what was sent before.
+    /// those with unread bytes, and drop what was sent before.
     fn end(&self) {
         let connections: Vec<_> = {
             let mut state = self.lock();

@@ -1,4 +1,4 @@
-//! The engine: which thread moves the octets, and when.
+//! The engine: which thread moves the bytes, and when.
 //!
 //! The caller's thread wherever it can: posting sends, polling an empty completion queue
 //! receives, a blocking wait waits on the sockets themselves. One worker thread per device moves

@@ -233,7 +233,7 @@ const fn numbers_of(port: u16) -> usize {
     (1 << INDEX_BITS) - (port == port_of(RESERVED)) as usize
 }
 
-/// Fisher and Yates. The few octets of a draw make some orders likelier than others by less than
+/// Fisher and Yates. The few bytes of a draw make some orders likelier than others by less than
 /// one part in a million.
 fn shuffle(values: &mut [u32]) -> io::Result<()> {
     let mut draws = [0; 4 << INDEX_BITS];

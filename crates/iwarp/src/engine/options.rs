@@ -1,4 +1,4 @@
-//! How a device behaves, and the environment variables that say so.
+//! The options of a device, and the environment variables that set them.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -12,21 +12,21 @@ use super::devices::{self, NamedDevice};
 use super::policy::Behaviours;
 use super::variables;
 
-/// What a device looks like, and what its completions mean.
+/// The kind of a device, and the meaning of its completions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Personality {
-    /// Like an RNIC: a Send or Write completes when the reliable transport has it, and a Send that
-    /// finds no receive ends the stream.
+    /// Like an RNIC: a Send or Write completes when the reliable transport has accepted it, and a
+    /// Send that finds no receive ends the stream.
     #[default]
     Iwarp,
-    /// Like a RoCE v2 device, for programs that refuse an RNIC or take a completion to mean
-    /// "placed at the peer": it means that, and a Send that finds no receive waits.
+    /// Like a RoCE v2 device, for programs that refuse an RNIC or take a completion to mean "placed
+    /// at the peer": a completion means that here, and a Send that finds no receive waits.
     Roce,
 }
 
 impl Personality {
-    /// What Linux calls the GIDs of a device that looks like this (`gid_attrs/types` in sysfs).
+    /// Linux's name for the GID type of such a device (`gid_attrs/types` in sysfs).
     pub const fn gid_type(self) -> &'static str {
         match self {
             Self::Iwarp => "IB/RoCE v1",
@@ -35,13 +35,13 @@ impl Personality {
     }
 }
 
-/// What a reliable connected queue pair speaks that is connected without the connection manager, on
-/// a device with [`Personality::Roce`]. With the other personality it is always iWARP.
+/// The protocol of a reliable connected queue pair on a device with [`Personality::Roce`]. With the
+/// other personality it is always iWARP.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Wire {
-    /// iWARP over TCP to peers of our own kind, RoCE v2 to all others: each queue pair finds out
-    /// which its peer is.
+    /// iWARP over TCP to peers that run this library, RoCE v2 to all others: each queue pair finds
+    /// out the kind of its peer.
     #[default]
     Auto,
     /// iWARP over TCP.
@@ -50,49 +50,50 @@ pub enum Wire {
     Roce,
 }
 
-/// What the drop-in libraries write to standard error.
+/// The messages that the drop-in libraries write to standard error.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Log {
     /// Nothing.
     Off,
-    /// What makes the device useless.
+    /// Errors that make the device useless.
     Error,
-    /// One line for whatever a user must know: a peer that cannot be reached, one that vanished.
+    /// One line for each thing that a user must know: a peer that cannot be reached, a peer that
+    /// vanished.
     #[default]
     Warn,
-    /// How connections come and go.
+    /// The beginning and end of connections.
     Info,
     /// Everything.
     Debug,
 }
 
-/// Which idle connections are probed after the time that is given. A peer that does not answer for
-/// that time once more is given up.
+/// The idle connections that are probed after the given time. The library gives up a peer that does
+/// not answer for the same time again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum KeepAlive {
     /// None: as on InfiniBand, a program does not learn that an idle peer has vanished.
     Off,
-    /// Those that a listener has accepted: any number of peers may come, and vanish.
+    /// Connections that a listener has accepted: any number of peers may come, and vanish.
     Accepted(Duration),
     /// All.
     All(Duration),
 }
 
-/// Whose processes on this host may connect to queue pairs without the connection manager, beside
-/// those of the same user and root's.
+/// Users whose processes on this host may connect to queue pairs without the connection manager,
+/// besides the same user and root.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Users {
-    /// Those of any user.
+    /// Any user.
     Any,
-    /// Those of the users with these ids.
+    /// The users with these ids.
     Listed(Vec<u32>),
 }
 
-/// How a device behaves. Every field can be set by an environment variable `IWARP_...`, see
-/// [`Options::from_env`], and by a setter of its name:
+/// The options of a device. An environment variable `IWARP_...` sets each field, see
+/// [`Options::from_env`], and so does a setter of its name:
 ///
 /// ```
 /// use iwarp::Options;
@@ -103,69 +104,71 @@ pub enum Users {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
-    /// What the device looks like.
+    /// The kind of the device.
     pub personality: Personality,
-    /// What reliable connected queue pairs speak.
+    /// The protocol of reliable connected queue pairs.
     pub wire: Wire,
-    /// What the devices are called that programs see; empty: one, named after its personality.
-    /// They are one device in truth, but each may have the addresses of one interface only.
+    /// Names of the devices that programs see; empty: one, named after its personality. All are
+    /// views of one device, but each may have the addresses of one interface only.
     pub devices: Vec<NamedDevice>,
-    /// Tell peers of our own kind what the device looks like, for a line where theirs looks
-    /// different: programs that ask what it is may then not understand each other.
+    /// Tell peers that run this library the kind of the device, for a warning if theirs differs:
+    /// programs that ask for the kind may then not understand each other.
     pub tell_personality: bool,
-    /// Ask for CRC32c on the stream (RFC 5044 §4.4). Off only where both ends say so.
+    /// Ask for CRC32c on the stream (RFC 5044 §4.4). Off only if neither end asks for it.
     pub crc: bool,
-    /// Ask the peer to put markers into what it sends (RFC 5044 §4.3).
+    /// Ask the peer to put markers into its stream (RFC 5044 §4.3).
     pub markers: bool,
     /// MPA revision of the requests this end makes: 1 (RFC 5044) or 2 (RFC 6581).
     pub revision: u8,
-    /// Retry as revision 1 on a new connection where a peer refuses revision 2 by closing.
+    /// Retry with revision 1 on a new connection if a peer refuses revision 2 by closing.
     pub fall_back: bool,
     /// Ask for the peer-to-peer model of RFC 6581: the initiator sends a frame first, so that
     /// the responder may send.
     pub peer_to_peer: bool,
-    /// Which frames may serve for that.
+    /// The frames that may serve for that.
     pub rtr: RtrTypes,
-    /// Whether operations of RFC 7306 may be sent, and how that is found out.
+    /// Whether operations of RFC 7306 may be sent, and how the library finds that out.
     pub extensions: Extensions,
-    /// Bytes of the largest ULPDU, instead of what one TCP segment takes. FPDUs that are larger
+    /// Bytes of the largest ULPDU, in place of the size that fits one TCP segment. FPDUs larger
     /// than a segment are fast, but hardware peers may not expect them.
     pub mulpdu: Option<usize>,
-    /// How long the whole start-up frame of a peer may take.
+    /// Time limit for a peer's whole start-up frame.
     pub startup_timeout: Duration,
-    /// How long bytes may stay unacknowledged before the connection counts as lost.
+    /// Time for which bytes may stay unacknowledged before the connection counts as lost.
     pub user_timeout: Duration,
-    /// How long a closed connection may take to send what was accepted and see the peer close.
+    /// Time limit for a closed connection to send its remaining data and to see the peer close.
     pub linger: Duration,
-    /// Connections of one listener that may be in start-up, or wait for the program's answer, at
-    /// the same time, unless its backlog is more.
+    /// Number of connections of one listener that may be in start-up, or wait for the program's
+    /// answer, at the same time, unless its backlog is larger.
     pub max_pending: usize,
     /// Congestion control on connections within this host; the system's default elsewhere.
     /// Pacing algorithms halve loopback's bandwidth.
     pub local_congestion: Option<String>,
-    /// Which idle connections are probed, and after what time.
+    /// The idle connections that are probed, and the time after which they are.
     pub keepalive: KeepAlive,
-    /// Bytes that may wait in the system for peers which do not read, together: each connection
-    /// has its part, and 64 KiB in any case.
+    /// Bytes that may wait in the system for peers that do not read, over all connections together:
+    /// each connection has a share, and 64 KiB in any case.
     pub send_memory: usize,
-    /// TCP ports that queue pairs take which programs connect without the connection manager
-    /// ([`QueuePair::connect_to`](crate::QueuePair::connect_to)), one for 256 of them; `None`
+    /// TCP ports for queue pairs that programs connect without the connection manager
+    /// ([`QueuePair::connect_to`](crate::QueuePair::connect_to)), one for every 256 of them; `None`
     /// leaves the choice to the system.
     pub ports: Option<RangeInclusive<u16>>,
-    /// Whose processes on this host such queue pairs are connected with. Those of other hosts, and
-    /// of other network namespaces of this one, are not known by their users.
+    /// Users on this host whose processes may connect to such queue pairs. The users of processes
+    /// on other hosts, and in other network namespaces of this one, are not known.
     pub allow_users: Users,
-    /// Let the system cut packets from one send of many (`UDP_SEGMENT`), where queue pairs speak
-    /// RoCE v2: without it they go one by one, which costs several times the CPU. A card that
-    /// numbers such packets in a way of its own makes peers drop them, over IPv4.
+    /// For queue pairs that speak RoCE v2, let the system cut several packets from one send
+    /// (`UDP_SEGMENT`). Without it each packet takes a send, which costs several times the CPU
+    /// time. A card that numbers such packets in its own way makes peers drop them over IPv4.
     pub udp_segment: bool,
-    /// Worker threads, which move what no caller moves. One is enough unless many peers read and write while
-    /// the program computes; each completion queue is one thread's.
+    /// Number of worker threads, which move the traffic that no caller moves. One is enough unless
+    /// many peers read and write while the program computes; each completion queue belongs to one
+    /// thread.
     pub workers: usize,
-    /// What the drop-in libraries write to standard error. Rust programs subscribe to `tracing`.
+    /// The messages of the drop-in libraries on standard error. Rust programs subscribe to
+    /// `tracing`.
     pub log: Log,
-    /// What the engine leaves out of all that it does because of what it has learned of programs: for
-    /// measurements, and to see whether it has a part in some trouble.
+    /// Adaptations to the program that the engine leaves out: for measurements, and to diagnose
+    /// problems.
     pub without: Behaviours,
 }
 
@@ -201,16 +204,16 @@ impl Default for Options {
     }
 }
 
-/// A variable of the environment makes no sense.
+/// An environment variable has an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{variable}={value}: expected {expected}")]
 #[non_exhaustive]
 pub struct OptionError {
     /// Its name.
     pub variable: &'static str,
-    /// What it holds.
+    /// Its value.
     pub value: String,
-    /// What it may hold.
+    /// The valid values.
     pub expected: &'static str,
 }
 
@@ -248,7 +251,7 @@ impl Options {
         log: Log,
     }
 
-    /// The defaults, changed by what the environment says:
+    /// The defaults, changed by the environment:
     ///
     /// | Variable | Values | Default |
     /// |---|---|---|
@@ -276,8 +279,7 @@ impl Options {
     /// | `IWARP_LOG` | `off`, `error`, `warn`, `info`, `debug`, or a `tracing` filter | `warn` |
     /// | `IWARP_WITHOUT` | `gather`, `awaiting`, `piggyback`, `backoff`, `silence`, `lend`, with commas between | none |
     ///
-    /// In a process that runs with more rights than the user who started it (`AT_SECURE`) they
-    /// are not looked at.
+    /// A process that has more rights than the user who started it (`AT_SECURE`) ignores them.
     ///
     /// # Errors
     ///
@@ -287,7 +289,7 @@ impl Options {
     }
 
     /// As [`Self::from_env`], with these as the defaults. The first call in a process warns of
-    /// variables `IWARP_*` that are not in the table, with the nearest name that is.
+    /// variables `IWARP_*` that are not in the table, and names the nearest one that is.
     ///
     /// # Errors
     ///
@@ -297,9 +299,9 @@ impl Options {
         self.with_lookup(environment::variable)
     }
 
-    /// The defaults for programs that were written for any RDMA device, which may have been tried
-    /// on InfiniBand and RoCE alone: those of [`Options::default`], but [`Personality::Roce`], of
-    /// which the peer is told. The C libraries begin with these.
+    /// The defaults for programs that were written for any RDMA device and perhaps tested on
+    /// InfiniBand and RoCE only: those of [`Options::default`], but with [`Personality::Roce`],
+    /// which the peer learns. The C libraries begin with these.
     pub fn for_any_program() -> Self {
         Self { personality: Personality::Roce, tell_personality: true, ..Self::default() }
     }

@@ -10,11 +10,11 @@ use iwarp_proto::qp::Transmit;
 
 use crate::engine::sync::Mutex;
 
-/// Octets of staging that a sending connection holds.
+/// Bytes of staging that a sending connection holds.
 pub(crate) const TRANSMIT_STAGING: usize = 256 * 1024;
-/// Octets of staging that a receiving thread lends.
+/// Bytes of staging that a receiving thread lends.
 pub(crate) const RECEIVE_STAGING: usize = 512 * 1024;
-/// Octets of a block: any part of an FPDU there can be, so that it never grows.
+/// Bytes of a block: any part of an FPDU there can be, so that it never grows.
 const BLOCK: usize = Transmit::MIN_CAPACITY;
 /// Buffers that are kept for later.
 const KEPT: usize = 32;

@@ -1,7 +1,7 @@
 //! What the system may keep for peers that do not read.
 //!
 //! A socket's buffer grows to megabytes, and a peer that reads slowly, or not at all, has it filled.
-//! So a connection borrows the right to have octets waiting unsent from what the process may spend
+//! So a connection borrows the right to have bytes waiting unsent from what the process may spend
 //! on it. While connections are few, each has all that is of use; the more there are the less is
 //! lent, down to what a connection needs at least. What is on its way (sent, and not acknowledged
 //! yet) is TCP's own matter and not limited here: it is what bandwidth over distance takes.
@@ -48,7 +48,7 @@ impl SendMemory {
 }
 
 impl Loan {
-    /// Octets that may wait unsent.
+    /// Bytes that may wait unsent.
     pub(crate) const fn octets(&self) -> usize {
         self.octets
     }

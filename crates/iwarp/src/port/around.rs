@@ -183,10 +183,10 @@ macro_rules! pass_on_rest {
 
 pub(super) use {pass_on, pass_on_rest};
 
-/// Most octets that are looked at in one go.
+/// Most bytes that are looked at in one go.
 const MOST: usize = 64 * 1024;
 
-/// Octets that came from the inner port and have not gone on.
+/// Bytes that came from the inner port and have not gone on.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     octets: Mutex<Vec<u8>>,
@@ -195,7 +195,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Receives from `port`, has `look` look at what came, and passes `most` octets of it on; the
+    /// Receives from `port`, has `look` look at what came, and passes `most` bytes of it on; the
     /// others wait.
     pub(super) fn receive(
         &self,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::around::{Held, Wrap, around, gathered, pass_on};
 use super::{IoPart, IoPartMut, Network, Port, Readiness};
 
-/// What becomes of the octets of a connection. The same seed, and the same calls, give the same.
+/// What becomes of the bytes of a connection. The same seed, and the same calls, give the same.
 #[derive(Clone, Copy, Debug)]
 pub struct Faults {
     /// What is drawn from.
@@ -15,12 +15,12 @@ pub struct Faults {
     /// Of 256 calls so many say `WouldBlock` although something has come or there is room, and up to
     /// seven more of the same kind after each: what is on its way takes so long.
     pub delayed: u8,
-    /// A call moves a random number of octets up to this one; 0: as many as it can. Of what has
+    /// A call moves a random number of bytes up to this one; 0: as many as it can. Of what has
     /// come the rest waits where the descriptor does not report it ([`Port::may_hold`]).
     pub longest_piece: usize,
-    /// One bit is changed in about one octet of so many that are sent; 0: none.
+    /// One bit is changed in about one byte of so many that are sent; 0: none.
     pub corrupt_one_in: u64,
-    /// At the beginning of each direction so many octets are sent as they are: start-up frames have
+    /// At the beginning of each direction so many bytes are sent as they are: start-up frames have
     /// no CRC, and go out in one call.
     pub spared: u64,
 }
@@ -63,7 +63,7 @@ struct Way {
     draws: Draws,
     /// Calls still to be put off.
     put_off: u64,
-    /// Octets that have passed.
+    /// Bytes that have passed.
     passed: u64,
     /// The place of the next one that is changed.
     wrong: u64,
@@ -89,7 +89,7 @@ impl Way {
         put_off
     }
 
-    /// How many octets this call moves at most.
+    /// How many bytes this call moves at most.
     fn piece(&mut self, faults: &Faults) -> usize {
         match faults.longest_piece {
             0 => usize::MAX,

@@ -1,4 +1,4 @@
-//! The transport under the engine and the connection manager: connected streams of octets
+//! The transport under the engine and the connection manager: connected streams of bytes
 //! ([`Port`]), and what makes them ([`Network`]).
 //!
 //! A device holds one network, TCP unless it was opened with another
@@ -20,7 +20,7 @@
 //!   share        several processes on one UDP port
 //! ```
 //!
-//! Dispatch is one virtual call for each system call's worth of octets, none for each segment.
+//! Dispatch is one virtual call for each system call's worth of bytes, none for each segment.
 
 mod around;
 pub(crate) mod clock;
@@ -57,18 +57,18 @@ pub use udp::datagrams;
 pub(crate) use waker::Wake;
 pub use waker::{Readiness, Waker, WakerSlot};
 
-/// A stream of octets between two ends, or one that is being connected: then sending says
+/// A stream of bytes between two ends, or one that is being connected: then sending says
 /// `WouldBlock`, and later the error of an attempt that failed.
 ///
 /// A port is used by several threads at once, but each direction by one at a time. No call waits.
 pub trait Port: Send + Sync + Debug {
-    /// Sends what is taken at once, and says how many octets that are. `more`: the caller owes
-    /// another call, and the last segment may wait for it. The first 600 octets of a connection,
+    /// Sends what is taken at once, and says how many bytes that are. `more`: the caller owes
+    /// another call, and the last segment may wait for it. The first 600 bytes of a connection,
     /// which may be a start-up frame and a proof, are taken whole once it is there.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` where nothing is taken; `EFAULT` where the first octet is not there
+    /// `WouldBlock` where nothing is taken; `EFAULT` where the first byte is not there
     /// ([`IoPart::gather`] says so); anything else ends the connection.
     fn send(&self, parts: &[IoPart<'_>], more: bool) -> io::Result<usize>;
 
@@ -76,11 +76,11 @@ pub trait Port: Send + Sync + Debug {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` where nothing is there; `EFAULT` where the first octet has no place, and then
+    /// `WouldBlock` where nothing is there; `EFAULT` where the first byte has no place, and then
     /// nothing is taken from the stream; anything else ends the connection.
     fn recv(&self, parts: &mut [IoPartMut<'_>]) -> io::Result<usize>;
 
-    /// Whether octets have come that were not received yet. Takes nothing.
+    /// Whether bytes have come that were not received yet. Takes nothing.
     ///
     /// # Errors
     ///
@@ -114,7 +114,7 @@ pub trait Port: Send + Sync + Debug {
     /// library asks by itself.
     fn set_waker(&self, _: Waker) {}
 
-    /// Whether it may keep octets that have come where its descriptor does not report them, as one
+    /// Whether it may keep bytes that have come where its descriptor does not report them, as one
     /// does that decrypts whole records. Such a port is read until it says `WouldBlock`, others
     /// until a call brings less than there was room for. Asked once.
     fn may_hold(&self) -> bool {
@@ -142,12 +142,12 @@ pub trait Port: Send + Sync + Debug {
         Ok(())
     }
 
-    /// Octets that one segment of the transport takes (EMSS, RFC 5044 §4.2).
+    /// Bytes that one segment of the transport takes (EMSS, RFC 5044 §4.2).
     fn max_segment(&self) -> usize {
         1460
     }
 
-    /// Sets the octet with DSCP and ECN bits, where there is one.
+    /// Sets the byte with DSCP and ECN bits, where there is one.
     ///
     /// # Errors
     ///
@@ -156,7 +156,7 @@ pub trait Port: Send + Sync + Debug {
         Ok(())
     }
 
-    /// Takes nothing more while so many octets wait to be sent.
+    /// Takes nothing more while so many bytes wait to be sent.
     fn limit_unsent(&self, _: usize) {}
 
     /// How it is between the ends; `None` where that cannot be known.

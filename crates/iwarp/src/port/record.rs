@@ -31,7 +31,7 @@ pub struct Passed {
     pub ends: Ends,
     /// In which direction, as the recorded end sees it.
     pub direction: Direction,
-    /// The octets; none where the stream ended.
+    /// The bytes; none where the stream ended.
     pub octets: Vec<u8>,
 }
 

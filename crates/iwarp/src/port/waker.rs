@@ -11,7 +11,7 @@ bitflags! {
     pub struct Readiness: u8 {
         /// It has input, or says that the stream has ended or failed.
         const INPUT = 1;
-        /// It takes octets, or says that the stream has failed.
+        /// It takes bytes, or says that the stream has failed.
         const ROOM = 2;
     }
 }

@@ -92,7 +92,7 @@ const ANSWERS: u8 = 1;
 impl Answer {
     const OCTETS: usize = Self::TAG.end;
     const TAG: Range<usize> = Self::SAID..Self::SAID + TAG;
-    /// Octets before the tag, which are what it speaks for.
+    /// Bytes before the tag, which are what it speaks for.
     pub(crate) const SAID: usize = MAGIC.len() + 2 + SHARE;
 
     /// What comes before the tag.
@@ -103,7 +103,7 @@ impl Answer {
         octets
     }
 
-    /// `None` for octets that are no answer.
+    /// `None` for bytes that are no answer.
     pub(crate) fn parse(octets: &[u8]) -> Option<Self> {
         let rest = after_head(octets).ok()?.strip_prefix(&[ANSWERS])?;
         let (share, rest) = rest.split_first_chunk()?;
@@ -194,7 +194,7 @@ mod tests {
         assert!(reason(b"no").contains("something else"));
     }
 
-    /// Whatever one octet is, and wherever the end: nothing but an introduction is taken for one.
+    /// Whatever one byte is, and wherever the end: nothing but an introduction is taken for one.
     #[test]
     fn hostile_octets_are_nobody() {
         let octets = introduction(Secret::Responders, 0x0001_0203, 0x0004_0506).encode();

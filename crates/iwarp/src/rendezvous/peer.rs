@@ -10,8 +10,8 @@ use crate::rendezvous::door::Place;
 use crate::rendezvous::proof::Party;
 use crate::setters::setters;
 
-/// The other end of a queue pair that is connected without the connection manager, as
-/// `struct ibv_qp_attr` says it when the queue pair goes to RTR.
+/// The other end of a queue pair that is connected without the connection manager, as in `struct
+/// ibv_qp_attr` when the queue pair goes to RTR.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Peer {
@@ -19,30 +19,31 @@ pub struct Peer {
     pub local: IpAddr,
     /// The peer's address: its GID.
     pub gid: IpAddr,
-    /// Index of the interface, where the peer's address is link-local; else 0.
+    /// Index of the interface if the peer's address is link-local; otherwise 0.
     pub scope: u32,
     /// Number of the peer's queue pair.
     pub qpn: u32,
-    /// The number that the peer's packets start from (`rq_psn`, 24 bits): its program has set it
-    /// for the queue pair ([`QueuePair::set_psn`](crate::QueuePair::set_psn)) and told this one.
-    /// iWARP numbers no packets, but the peer has to know it, so that no stranger is taken for it.
+    /// The number from which the peer's packets start (`rq_psn`, 24 bits). The peer's program has
+    /// set it for its queue pair ([`QueuePair::set_psn`](crate::QueuePair::set_psn)) and sent it to
+    /// this program. iWARP numbers no packets, but the number proves that the other end is the
+    /// peer.
     pub psn: u32,
-    /// Reads and Atomics of the peer's that are served at a time (`max_dest_rd_atomic`).
+    /// Number of the peer's Reads and Atomics that are served at a time (`max_dest_rd_atomic`).
     pub ird: u16,
-    /// Reads and Atomics of our own that may be outstanding at a time, but no more than the peer
-    /// serves. (Programs for InfiniBand say `max_rd_atomic` only when they go to RTS.)
+    /// Number of this end's Reads and Atomics that may be outstanding at a time, but no more than
+    /// the peer serves. (Programs for InfiniBand give `max_rd_atomic` only when they go to RTS.)
     pub ord: u16,
 }
 
 impl Peer {
     /// The queue pair `qpn` at `gid`, whose packets start from `psn`. It may have 16 Reads and
-    /// Atomics outstanding here, and here as many as it serves.
+    /// Atomics outstanding at this end, and this end as many as the peer serves.
     pub fn new(local: &Gid, gid: IpAddr, qpn: u32, psn: u32) -> Self {
         let scope = if iwarp_os::addr::is_link_local(gid) { local.interface_index } else { 0 };
         Self::at(local.addr, gid, qpn, psn).scope(scope)
     }
 
-    /// As [`Self::new`], from the local address `local`, where the interface need not be named.
+    /// As [`Self::new`], from the local address `local`, for which no interface need be named.
     pub const fn at(local: IpAddr, gid: IpAddr, qpn: u32, psn: u32) -> Self {
         Self { local, gid, scope: 0, qpn, psn, ird: 16, ord: MAX_READS }
     }
@@ -81,17 +82,18 @@ fn scoped(ip: IpAddr, port: u16, scope: u32) -> SocketAddr {
     }
 }
 
-/// How long a peer may be silent, as `struct ibv_qp_attr` says it when a queue pair goes to RTS.
+/// The time for which a peer may be silent, as in `struct ibv_qp_attr` when a queue pair goes to
+/// RTS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Retry {
-    /// How long an answer may take (`timeout`: 4.096 µs · 2^n); `None`: for ever.
+    /// Time limit for an answer (`timeout`: 4.096 µs · 2^n); `None`: no limit.
     pub timeout: Option<Duration>,
-    /// How often that may happen before work fails (`retry_cnt`).
+    /// Number of timeouts before work fails (`retry_cnt`).
     pub count: u8,
 }
 
-/// What programs for InfiniBand commonly choose: 67 ms, 7 times.
+/// The common choice of programs for InfiniBand: 67 ms, 7 times.
 impl Default for Retry {
     fn default() -> Self {
         Self { timeout: Some(Self::local_ack_timeout(14)), count: 7 }
@@ -103,13 +105,13 @@ impl Default for Retry {
 const LEAST: Duration = Duration::from_secs(3);
 
 impl Retry {
-    /// Work fails after `count` answers that took longer than `timeout` each; with no timeout,
+    /// Work fails after `count` answers that took longer than `timeout` each; without a timeout,
     /// never.
     pub fn new(timeout: impl Into<Option<Duration>>, count: u8) -> Self {
         Self { timeout: timeout.into(), count }
     }
 
-    /// The time that the field `timeout` of `struct ibv_qp_attr` means for 1 to 31.
+    /// The time for the values 1 to 31 of the field `timeout` in `struct ibv_qp_attr`.
     pub const fn local_ack_timeout(n: u8) -> Duration {
         let n = if n > 31 { 31 } else { n };
         Duration::from_nanos(4096 << n)

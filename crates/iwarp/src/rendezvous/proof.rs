@@ -29,9 +29,9 @@ use spake2::{Ed25519Group, Identity, Password, Spake2};
 
 use crate::engine::gid::Gid;
 
-/// Octets of a share.
+/// Bytes of a share.
 pub(crate) const SHARE: usize = 33;
-/// Octets of a proof.
+/// Bytes of a proof.
 pub(crate) const TAG: usize = 32;
 
 /// One end, as both programs know it.

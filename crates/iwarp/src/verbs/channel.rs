@@ -24,23 +24,23 @@ impl CompletionChannel {
     }
 
     /// Waits for an event and returns the number of the completion queue that raised it; `None`
-    /// when `timeout` passes first. Waits on the connections themselves, in this thread.
+    /// when `timeout` passes first. This thread waits on the connections themselves.
     ///
     /// # Errors
     ///
-    /// Those of waiting, when the system is out of resources; `ENODEV` in a forked child.
+    /// Errors of waiting, when the system is out of resources; `ENODEV` in a forked child.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<Option<u64>> {
         self.core.check()?.wait(timeout)
     }
 
-    /// [`Self::wait`] in steps, for a caller whose thread may be cancelled where it sleeps
-    /// ([`iwarp_os::cancel::wait_cancellable`]) and who must own nothing there. Takes an event;
-    /// or, if there is none, counts this thread among those that look after the connections, until
-    /// it looks again and finds an event, calls [`Self::stop_looking`], or ends.
+    /// [`Self::wait`] in steps, for a caller whose thread may be cancelled while it sleeps
+    /// ([`iwarp_os::cancel::wait_cancellable`]) and must own nothing then. Takes an event; or, if
+    /// there is none, counts this thread among those that serve the connections, until it looks
+    /// again and finds an event, calls [`Self::stop_looking`], or ends.
     ///
     /// # Errors
     ///
-    /// As [`Self::wait`]; the thread does not look after the connections any more.
+    /// As [`Self::wait`]; the thread no longer serves the connections.
     pub fn look(&self) -> io::Result<Look> {
         self.core.check()?.look()
     }
@@ -64,8 +64,8 @@ impl CompletionChannel {
 }
 
 impl AsFd for CompletionChannel {
-    /// Readable while events wait, for `poll` and its kin; take them with [`Self::try_next`]. The
-    /// connections of queues that are armed
+    /// Readable while events wait, for `poll` and similar calls; take them with [`Self::try_next`].
+    /// The connections of queues that are armed
     /// ([`request_notify`](crate::CompletionQueue::request_notify)) move meanwhile.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

@@ -8,7 +8,7 @@ use iwarp_types::WorkCompletion;
 
 use crate::engine::cq::CqCore;
 
-/// A completion queue: where work requests end.
+/// A completion queue, which receives the completions of work requests.
 #[derive(Clone, Debug)]
 pub struct CompletionQueue {
     pub(crate) core: ProcessOwned<Arc<CqCore>>,
@@ -30,10 +30,10 @@ impl CompletionQueue {
         self.core.alive().map_or(0, |core| core.depth())
     }
 
-    /// Takes up to `max` completions, oldest first, and appends them to `out`; returns how many.
-    /// Where there are none it moves the connections that complete here, in this thread.
+    /// Takes up to `max` completions, oldest first, appends them to `out` and returns their number.
+    /// If there are none, this thread first moves the connections that complete here.
     ///
-    /// Without `max` room in `out` this allocates; with it, never.
+    /// This allocates only if `out` has no room for `max` more.
     pub fn poll(&self, out: &mut Vec<WorkCompletion>, max: usize) -> usize {
         self.core.alive().map_or(0, |core| core.poll(out, max))
     }
@@ -51,15 +51,15 @@ impl CompletionQueue {
         one
     }
 
-    /// How many completions wait to be polled. Moves nothing.
+    /// The number of completions that wait to be polled. Moves nothing.
     #[doc(hidden)]
     pub fn waiting(&self) -> usize {
         self.core.alive().map_or(0, |core| core.waiting())
     }
 
-    /// Has the next completion raise an event on the queue's channel, once: any completion, or
-    /// only one that was received with Solicited Event or has failed. What came before does not
-    /// count: poll again after this call, then wait.
+    /// Makes the next completion raise an event on the queue's channel, once: any completion, or
+    /// only one that was received with Solicited Event or has failed. Earlier completions raise
+    /// none: poll again after this call, then wait.
     pub fn request_notify(&self, solicited_only: bool) {
         if let Some(core) = self.core.alive() {
             core.request_notify(solicited_only);
@@ -73,11 +73,12 @@ impl CompletionQueue {
         }
     }
 
-    /// Changes how many completions it can hold.
+    /// Changes the number of completions that it can hold.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` when more than that wait; `OutOfMemory`; `ENODEV` in a forked child.
+    /// `InvalidInput` when more completions than that wait; `OutOfMemory`; `ENODEV` in a forked
+    /// child.
     pub fn resize(&self, depth: usize) -> io::Result<()> {
         self.core.check()?.resize(depth)
     }

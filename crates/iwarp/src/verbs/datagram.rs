@@ -1,4 +1,4 @@
-//! What a queue pair over datagrams is told on its way to RTR and RTS.
+//! The attributes of a queue pair over datagrams on its way to RTR and RTS.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -42,10 +42,10 @@ pub(super) fn addressable_number(pd: &PdCore) -> io::Result<Number> {
 }
 
 impl QueuePair {
-    /// Tells a queue pair over datagrams what it needs for the state that it is to go to next by
-    /// [`Self::modify`]: in Init at least, and before RTR. An RC queue pair that may speak RoCE v2
-    /// ([`Wire`](crate::Wire)) is connected this way, too; or it is told here what [`Peer`] does not
-    /// say, and goes to RTR by [`Self::connect_to`].
+    /// Gives a queue pair over datagrams the attributes for its next state, before [`Self::modify`]
+    /// moves it there: in Init at least, and before RTR. This also connects an RC queue pair that
+    /// may speak RoCE v2 ([`Wire`](crate::Wire)); or it adds the attributes that [`Peer`] lacks,
+    /// and [`Self::connect_to`] moves the queue pair to RTR.
     ///
     /// # Errors
     ///
@@ -61,14 +61,14 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Whether [`Self::set_datagram`] has a meaning for it.
+    /// Whether [`Self::set_datagram`] applies to it.
     pub fn may_use_datagrams(&self) -> bool {
         let inner = self.inner().ok();
         inner.is_some_and(|inner| inner.endpoint.may_use_datagrams())
     }
 
-    /// What an RC queue pair speaks with its peer; `None` until that is known, and where it is
-    /// something else ([`crate::wire`]).
+    /// The protocol that an RC queue pair speaks with its peer; `None` until it is known, and for
+    /// other protocols ([`crate::wire`]).
     pub fn wire(&self) -> Option<Wire> {
         self.inner().ok()?.endpoint.wire()
     }
@@ -111,12 +111,12 @@ impl QueuePair {
     }
 }
 
-/// What a queue pair over datagrams is told on its way to RTR and RTS, under the names of
-/// `struct ibv_qp_attr`. A UD queue pair needs its Q_Key alone.
+/// The attributes of a queue pair over datagrams on its way to RTR and RTS, with the names of
+/// `struct ibv_qp_attr`. A UD queue pair needs only its Q_Key.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct DatagramAttributes {
-    /// The Q_Key that datagrams for it must carry (UD).
+    /// The Q_Key that datagrams to it must carry (UD).
     pub qkey: u32,
     /// The way to the peer (RC, UC).
     pub address: Option<AddressVector>,
@@ -124,27 +124,27 @@ pub struct DatagramAttributes {
     pub dest_qp: u32,
     /// Partition key.
     pub pkey: u16,
-    /// Bytes of payload in a packet at most: 256, 512, 1024, 2048 or 4096; another number is
+    /// Largest payload of a packet in bytes: 256, 512, 1024, 2048 or 4096; any other number is
     /// rounded down.
     pub path_mtu: u32,
-    /// PSN of the first packet that is sent; 24 bits.
+    /// PSN of the first packet to send; 24 bits.
     pub sq_psn: u32,
-    /// PSN of the first packet that is expected; 24 bits (RC, UC).
+    /// PSN of the first packet to expect; 24 bits (RC, UC).
     pub rq_psn: u32,
     /// Local ACK timeout code, 4.096 µs · 2^code; 0 waits for ever, 1 to 9 count as 10, 4.2 ms (RC).
     pub timeout: u8,
-    /// Times that a request is sent again for want of an answer: 0 to 7 (RC).
+    /// Number of times that a request is sent again for want of an answer: 0 to 7 (RC).
     pub retry_count: u8,
-    /// Times that a request is sent again because the peer had no receive: 0 to 6; 7 is without
-    /// end (RC).
+    /// Number of times that a request is sent again because the peer had no receive: 0 to 6; 7
+    /// means without limit (RC).
     pub rnr_retry: u8,
-    /// Time code that a peer is asked to wait for when there is no receive (RC).
+    /// Code of the time for which a peer is asked to wait when there is no receive (RC).
     pub min_rnr_timer: u8,
-    /// Reads and Atomics of this end's that may be under way (RC).
+    /// Number of this end's Reads and Atomics that may be under way (RC).
     pub max_rd_atomic: u8,
-    /// Reads and Atomics of the peer's that may be under way (RC).
+    /// Number of the peer's Reads and Atomics that may be under way (RC).
     pub max_dest_rd_atomic: u8,
-    /// What the peer may do.
+    /// The peer's rights.
     pub access: Access,
 }
 

@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use crate::verbs::pd::ProtectionDomain;
 
 /// A memory region: bytes that work requests may name and, with the right, the peer may reach.
-/// Dropping it deregisters: that waits for uses under way (microseconds), afterwards nothing
+/// Dropping it deregisters: that waits for uses under way (microseconds), and afterwards nothing
 /// touches the memory.
 #[derive(Debug)]
 pub struct MemoryRegion {
@@ -30,12 +30,12 @@ impl MemoryRegion {
         self.stag
     }
 
-    /// The STag for the peer, where the region grants remote access.
+    /// The STag for the peer, if the region grants remote access.
     pub const fn rkey(&self) -> Stag {
         self.stag
     }
 
-    /// What the first byte is called: its address, or 0 in a zero-based region.
+    /// The offset of the first byte: its address, or 0 in a zero-based region.
     pub const fn base(&self) -> TaggedOffset {
         TaggedOffset(self.base)
     }
@@ -55,7 +55,7 @@ impl MemoryRegion {
         self.access
     }
 
-    /// The memory, where the library owns it.
+    /// The memory, if the library owns it.
     pub fn buffer(&self) -> Option<&Buffer> {
         self.buffer.as_deref()
     }
@@ -75,9 +75,9 @@ impl MemoryRegion {
         self.sge(0, self.len)
     }
 
-    /// Changes the region in place; the STag stays, and uses under way are waited for. What is
-    /// `None` stays as it is. `translation` is the address of the memory, its bytes, and what the
-    /// first is to be called.
+    /// Changes the region in place, after uses under way have ended; the STag stays. An argument of
+    /// `None` changes nothing. `translation` is the address of the memory, its length in bytes, and
+    /// the offset of the first byte.
     ///
     /// # Errors
     ///
@@ -107,12 +107,12 @@ impl MemoryRegion {
         Ok(())
     }
 
-    /// Ends the registration and says whether that could be done.
+    /// Ends the registration and reports whether that succeeded.
     ///
     /// # Errors
     ///
-    /// [`RegisterError`] while memory windows are bound to the region; the region is still
-    /// registered then and comes back.
+    /// [`RegisterError`] while memory windows are bound to the region; then the region stays
+    /// registered and is returned.
     pub fn deregister(mut self) -> Result<(), (Self, RegisterError)> {
         let Some(engine) = self.engine.alive() else {
             return Err((self, RegisterError::UnknownStag));
@@ -154,7 +154,7 @@ pub struct MemoryWindow {
 }
 
 impl MemoryWindow {
-    /// The STag it was made with; binding gives it another key.
+    /// The STag with which it was made; binding gives it another key.
     pub const fn stag(&self) -> Stag {
         self.stag
     }

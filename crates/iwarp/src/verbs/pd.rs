@@ -1,4 +1,4 @@
-//! Protection domains: what may be used with what.
+//! Protection domains: the objects that may be used together.
 
 use std::io;
 use std::ops::Range;
@@ -62,7 +62,7 @@ impl PdCore {
     }
 }
 
-/// A protection domain. Queue pairs can use the regions and windows of their own domain only.
+/// A protection domain. Queue pairs can use only the regions and windows of their own domain.
 #[derive(Clone, Debug)]
 pub struct ProtectionDomain {
     pub(crate) core: ProcessOwned<Arc<PdCore>>,
@@ -99,12 +99,12 @@ impl ProtectionDomain {
         self.register_part(buffer, whole, access)
     }
 
-    /// As [`Self::register`], for those bytes of the buffer only; the first of them is addressed
-    /// by 0.
+    /// As [`Self::register`], for these bytes of the buffer only; the first of them has the address
+    /// 0.
     ///
     /// # Errors
     ///
-    /// [`RegisterError::InvalidRange`] where the buffer has not so many; as [`Self::allocate`].
+    /// [`RegisterError::InvalidRange`] if the buffer has fewer bytes; as [`Self::allocate`].
     pub fn register_part(
         &self,
         buffer: Arc<Buffer>,
@@ -118,7 +118,7 @@ impl ProtectionDomain {
         Ok(core.region(stag, 0, len, access | Access::ZERO_BASED, Some(buffer)))
     }
 
-    /// Registers memory of the program's.
+    /// Registers memory that belongs to the program.
     ///
     /// # Errors
     ///
@@ -126,10 +126,10 @@ impl ProtectionDomain {
     ///
     /// # Safety
     ///
-    /// Until the region is deregistered (dropped, or [`MemoryRegion::deregister`] returned
-    /// well), the `len` bytes from `addr` must stay mapped, readable, and writable if `access`
-    /// has any right to write. Nothing in the program may rely on their not changing (no `&[u8]`
-    /// or `&mut [u8]` to them may be used) while the peer or a work request may write there.
+    /// Until the region is deregistered (dropped, or [`MemoryRegion::deregister`] succeeded), the
+    /// `len` bytes from `addr` must stay mapped, readable, and writable if `access` has any right
+    /// to write. Nothing in the program may rely on their not changing (no `&[u8]` or `&mut [u8]`
+    /// to them may be used) while the peer or a work request may write there.
     #[allow(unsafe_op_in_unsafe_fn, reason = "passes the caller's promise on, unchanged")]
     pub unsafe fn register_raw(
         &self,
@@ -140,8 +140,7 @@ impl ProtectionDomain {
         self.register_raw_at(addr, len, addr as u64, access)
     }
 
-    /// As [`Self::register_raw`]; the first byte is called `iova` in work requests and by the
-    /// peer.
+    /// As [`Self::register_raw`]; work requests and the peer address the first byte as `iova`.
     ///
     /// # Errors
     ///
@@ -165,8 +164,8 @@ impl ProtectionDomain {
         Ok(core.region(stag, base, len, access, None))
     }
 
-    /// Registers all memory that the program has and will have, by its addresses: what is there is
-    /// found out by each access ([`Access::ON_DEMAND`]).
+    /// Registers all memory that the program has and will have, by its addresses: each access finds
+    /// out whether its memory exists ([`Access::ON_DEMAND`]).
     ///
     /// # Errors
     ///
@@ -174,9 +173,9 @@ impl ProtectionDomain {
     ///
     /// # Safety
     ///
-    /// Until the region is deregistered, work requests may name whatever the program can read, and
-    /// with remote rights so can every peer whose queue pair is of this domain. Nothing in the
-    /// program may rely on memory that they name not to change.
+    /// Until the region is deregistered, work requests may name any memory that the program can
+    /// read, and with remote rights so may every peer whose queue pair belongs to this domain.
+    /// Nothing in the program may rely on such memory not changing.
     #[allow(unsafe_op_in_unsafe_fn, reason = "passes the caller's promise on, unchanged")]
     pub unsafe fn register_everything(
         &self,
@@ -188,8 +187,8 @@ impl ProtectionDomain {
         Ok(core.region(stag, 0, usize::MAX, spec.access, None))
     }
 
-    /// Another handle of a region of this domain. It ends the region as the first one does, unless
-    /// it is [given up](MemoryRegion::disown).
+    /// Makes another handle of a region of this domain. Dropping it ends the region, like the first
+    /// one, unless it is [given up](MemoryRegion::disown).
     ///
     /// # Errors
     ///
@@ -204,8 +203,8 @@ impl ProtectionDomain {
         }
     }
 
-    /// Has the memory of an element there before it is accessed (`ibv_advise_mr`). The region is
-    /// one that was registered [`Access::ON_DEMAND`].
+    /// Brings the memory of an element in before it is accessed (`ibv_advise_mr`). The region must
+    /// have been registered with [`Access::ON_DEMAND`].
     ///
     /// # Errors
     ///
@@ -215,7 +214,7 @@ impl ProtectionDomain {
         core.engine.memory.prefetch(core.id, sge, what)
     }
 
-    /// Checks what [`Self::prefetch`] would, and brings nothing.
+    /// Makes the checks of [`Self::prefetch`], but brings nothing in.
     ///
     /// # Errors
     ///
@@ -242,7 +241,7 @@ impl ProtectionDomain {
     }
 
     /// Makes a shared receive queue of `depth` receives with up to `max_sge` elements; in a forked
-    /// child one that is as dead as this, with the number 0.
+    /// child, a dead one with the number 0.
     pub fn create_srq(&self, depth: usize, max_sge: usize) -> SharedReceiveQueue {
         let number = self.core.alive().map_or(0, |core| core.engine.worker.next_id());
         let core = self.core.derive(|core| {
@@ -262,11 +261,11 @@ impl ProtectionDomain {
     }
 
     /// Makes a queue pair that can be connected by [`QueuePair::connect_to`], without the
-    /// connection manager. Its number leads a peer to it: the first of 256 takes a TCP port, at
-    /// which nothing listens before the queue pair [goes to Init](QueuePair::modify).
+    /// connection manager. Its number leads a peer to it: the first of every 256 takes a TCP port,
+    /// on which nothing listens before the queue pair [goes to Init](QueuePair::modify).
     ///
-    /// With the personality of an RNIC it is in the Init state, but not to be found before the
-    /// program says Init once more; with that of a RoCE device it is in the Reset state.
+    /// With the personality of an RNIC it is in the Init state, but peers cannot find it before the
+    /// program moves it to Init again; with that of a RoCE device it is in the Reset state.
     ///
     /// # Errors
     ///

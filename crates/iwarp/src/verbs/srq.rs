@@ -21,7 +21,7 @@ impl SharedReceiveQueue {
         self.number
     }
 
-    /// Posts a receive for whichever queue pair gets a message first.
+    /// Posts a receive for the first queue pair that gets a message.
     ///
     /// # Errors
     ///
@@ -38,12 +38,13 @@ impl SharedReceiveQueue {
         }
     }
 
-    /// The limit that is armed; 0 when none is.
+    /// The armed limit; 0 if there is none.
     pub fn limit(&self) -> usize {
         self.core.alive().map_or(0, |core| core.limit())
     }
 
-    /// Receives it can hold, those included that are done and whose completion was not polled.
+    /// The number of receives that it can hold, including finished ones whose completion was not
+    /// polled.
     pub fn depth(&self) -> usize {
         self.depth
     }

@@ -30,7 +30,7 @@ impl Id {
 
     /// Asks for the queue pair of the datagram service at the peer's address. Ends in
     /// [`EventKind::ServiceFound`], [`EventKind::ServiceRefused`] or [`EventKind::Unreachable`].
-    /// The peer's program gets `private_data`, 180 octets at most.
+    /// The peer's program gets `private_data`, 180 bytes at most.
     ///
     /// # Errors
     ///
@@ -57,7 +57,7 @@ impl Id {
     }
 
     /// Tells a peer that has asked which queue pair has the service, of which Q_Key. The peer's
-    /// program gets `private_data`, 136 octets at most. No event follows on this side.
+    /// program gets `private_data`, 136 bytes at most. No event follows on this side.
     ///
     /// # Errors
     ///

@@ -57,7 +57,7 @@ impl Bell for ModelBell {
     }
 }
 
-/// By what the stream says that octets have come.
+/// By what the stream says that bytes have come.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Port {
     Described,
@@ -71,7 +71,7 @@ struct World {
     /// Taken before `outside`, as the group's lock is held while its epoll is changed.
     silence: Mutex<Silence>,
     outside: Arc<Mutex<Outside>>,
-    /// Octets wait in the stream without a descriptor.
+    /// Bytes wait in the stream without a descriptor.
     input: AtomicBool,
     /// The token of the group's driver.
     driver: Mutex<()>,
@@ -285,7 +285,7 @@ impl World {
     }
 }
 
-/// Octets arrive while a caller does that, and the worker looks at these times.
+/// Bytes arrive while a caller does that, and the worker looks at these times.
 fn beside_the_worker(port: Port, call: fn(&World), looks: &'static [u64]) -> Arc<World> {
     let world = World::new(port);
     let caller = {

@@ -12,7 +12,7 @@ use crate::engine::slots::SendSlots;
 use crate::engine::sync::Ordering;
 
 impl Endpoint {
-    /// Calls `work`, which places octets. A stream that others end meanwhile flushes its work
+    /// Calls `work`, which places bytes. A stream that others end meanwhile flushes its work
     /// requests only afterwards: what was reported flushed is not written to any more.
     pub(crate) fn receiving(&self, work: impl FnOnce()) {
         self.placing.begin();

@@ -1,10 +1,10 @@
-//! Whether octets are being placed at this moment: then a stream that another thread ends flushes its
+//! Whether bytes are being placed at this moment: then a stream that another thread ends flushes its
 //! work requests only afterwards.
 
 use crate::engine::sync::{AtomicU8, Ordering};
 
 const IDLE: u8 = 0;
-/// The receiver takes octets apart, and may be placing some.
+/// The receiver takes bytes apart, and may be placing some.
 const PLACING: u8 = 1;
 /// So it does, and events were withheld, which it hands on.
 const WITHHELD: u8 = 2;
@@ -18,7 +18,7 @@ impl Placing {
         Self(AtomicU8::new(IDLE))
     }
 
-    /// The receiver begins. It places octets only after a look at the core, whose lock shows this to
+    /// The receiver begins. It places bytes only after a look at the core, whose lock shows this to
     /// the thread that ends the stream under it.
     #[inline]
     pub(super) fn begin(&self) {
@@ -55,7 +55,7 @@ mod model {
         flushed: u32,
     }
 
-    /// A stream that ends while octets are placed is flushed once, and not before they are.
+    /// A stream that ends while bytes are placed is flushed once, and not before they are.
     #[test]
     fn nothing_is_flushed_under_the_octets() {
         loom::model(|| {

@@ -1,4 +1,4 @@
-//! The two halves of a link that work on octets, of its core's kind.
+//! The two halves of a link that work on bytes, of its core's kind.
 //!
 //! iWARP's are pipelines beside the lock of the endpoint, which they take for single decisions.
 //! Another core does the work itself, locked. A match stands at the top of each call.
@@ -11,7 +11,7 @@ use iwarp_types::{AccessError, Accessor, PdId, Wanted};
 
 use crate::engine::endpoint::{Endpoint, Receiving};
 
-/// What takes octets apart that have come.
+/// What takes bytes apart that have come.
 #[derive(Debug)]
 pub(super) enum Incoming {
     Iwarp(Receiver),
@@ -21,7 +21,7 @@ pub(super) enum Incoming {
     },
 }
 
-/// What builds octets that go out.
+/// What builds bytes that go out.
 #[derive(Debug)]
 pub(super) enum Outgoing {
     Iwarp(Transmitter),
@@ -38,7 +38,7 @@ impl Incoming {
         }
     }
 
-    /// Takes octets and returns how many were used; the rest comes again.
+    /// Takes bytes and returns how many were used; the rest comes again.
     #[inline]
     pub(super) fn receive(
         &mut self,
@@ -68,7 +68,7 @@ impl Incoming {
         }
     }
 
-    /// The peer has closed its side; so many octets were left unused.
+    /// The peer has closed its side; so many bytes were left unused.
     pub(super) fn eof(&mut self, endpoint: &Endpoint, unused: usize) {
         match self {
             Self::Iwarp(receiver) => receiver.eof(endpoint, unused),
@@ -102,7 +102,7 @@ impl Incoming {
 }
 
 impl Outgoing {
-    /// As [`Incoming::new`]. A message unit has `unit` octets at most, if that is fixed, or what a
+    /// As [`Incoming::new`]. A message unit has `unit` bytes at most, if that is fixed, or what a
     /// segment of the transport takes.
     pub(super) fn new(
         terms: Option<&Negotiated>,
@@ -116,7 +116,7 @@ impl Outgoing {
         })
     }
 
-    /// Builds octets until `budget` of them wait, `out` is full, or there is nothing to send. False
+    /// Builds bytes until `budget` of them wait, `out` is full, or there is nothing to send. False
     /// in the last case.
     #[inline]
     pub(super) fn transmit(
@@ -140,7 +140,7 @@ impl Outgoing {
         }
     }
 
-    /// The stream has taken `n` octets of `out`.
+    /// The stream has taken `n` bytes of `out`.
     #[inline]
     pub(super) fn taken(&mut self, endpoint: &Endpoint, out: &mut Transmit, n: usize) -> Taken {
         match self {
@@ -157,7 +157,7 @@ impl Outgoing {
         }
     }
 
-    /// Registered octets of `out` are gone.
+    /// Registered bytes of `out` are gone.
     pub(super) fn lost(
         &self,
         endpoint: &Endpoint,
@@ -171,7 +171,7 @@ impl Outgoing {
         }
     }
 
-    /// Segments of the transport have so many octets now.
+    /// Segments of the transport have so many bytes now.
     pub(super) fn set_max_segment(&mut self, octets: usize) {
         if let Self::Iwarp(transmitter) = self {
             transmitter.set_mulpdu(mulpdu(octets, transmitter.markers()));

@@ -13,12 +13,12 @@ use super::flags::{CLOSED, END_HELD, READ_ENDED, READ_STALLED};
 use super::pipes::Incoming;
 use super::{Link, bad_address};
 
-/// Octets read in one go before others get their turn.
+/// Bytes read in one go before others get their turn.
 const RECEIVE_BUDGET: usize = 4 * 1024 * 1024;
 /// How long messages that came before the end of the stream wait for receives.
 const LATE: Duration = Duration::from_millis(300);
 
-/// Octets that came into registered memory and into staging, and the room there was.
+/// Bytes that came into registered memory and into staging, and the room there was.
 struct Read {
     direct: usize,
     staged: usize,
@@ -45,7 +45,7 @@ fn some_octets(n: io::Result<usize>, of: impl FnOnce(usize) -> Read) -> io::Resu
 #[derive(Debug)]
 pub(super) struct Rx {
     incoming: Incoming,
-    /// Octets of a message unit of which the rest has not come.
+    /// Bytes of a message unit of which the rest has not come.
     partial: Vec<u8>,
     /// The peer has closed, and the queue pair is told when [`END_HELD`] is set no more.
     end_held: bool,
@@ -203,7 +203,7 @@ impl Link {
         }
     }
 
-    /// Hands the first `have` octets of `staging` to the protocol; what it leaves is moved to the
+    /// Hands the first `have` bytes of `staging` to the protocol; what it leaves is moved to the
     /// front.
     fn take_apart(self: &Arc<Self>, rx: &mut Rx, staging: &mut [u8], have: &mut usize) {
         let memory = &*self.endpoint.engine.memory;

@@ -17,13 +17,13 @@ use super::{Link, bad_address};
 use crate::engine::sync::Ordering;
 use crate::port::Port;
 
-/// Octets that wait in a transmit queue before nothing more is built.
+/// Bytes that wait in a transmit queue before nothing more is built.
 pub(super) const TRANSMIT_BUDGET: usize = 256 * 1024;
 /// Elements of one system call when some are registered memory, each with its guard.
 const GUARDED_PARTS: usize = 24;
 /// Elements of one system call when all are staged.
 const PARTS: usize = 64;
-/// The segment size is looked up again after this many octets, which grow from the first time on: a
+/// The segment size is looked up again after this many bytes, which grow from the first time on: a
 /// connection learns its real one (and the path may change) only as it goes.
 const FIRST_MSS_CHECK: u64 = 64 * 1024;
 const MSS_CHECK: u64 = 64 * 1024 * 1024;
@@ -42,7 +42,7 @@ pub(super) struct Tx {
 }
 
 impl Tx {
-    /// `unit`: octets of a message unit at most, if that is fixed.
+    /// `unit`: bytes of a message unit at most, if that is fixed.
     pub(super) fn new(
         terms: Option<&Negotiated>,
         who: Accessor,
@@ -153,7 +153,7 @@ impl Link {
         self.endpoint.engine.worker.at(at, Box::new(again));
     }
 
-    /// Whether octets are on their way out whose work requests have not completed yet.
+    /// Whether bytes are on their way out whose work requests have not completed yet.
     #[inline]
     pub(crate) fn is_writing(&self) -> bool {
         self.writing.load(Ordering::Acquire)

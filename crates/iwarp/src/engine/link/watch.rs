@@ -50,7 +50,7 @@ impl Link {
         if state.blind {
             self.stream.bound_silence(patience);
         }
-        // With [`Self::patience_changed`] or the next octets that are sent.
+        // With [`Self::patience_changed`] or the next bytes that are sent.
         if patience.is_some() && state.timer.is_none() {
             self.flags.clear(PEER_WATCHED);
         }
@@ -95,7 +95,7 @@ impl Link {
         }
         let mut state = self.watch.0.lock();
         state.timer = None;
-        // A thread that sends from here on begins another vigil: this look may not see its octets.
+        // A thread that sends from here on begins another vigil: this look may not see its bytes.
         self.flags.clear(PEER_WATCHED);
         let Some(patience) = state.patience else { return };
         let Ok(Some(vitals)) = self.stream.vitals() else {

@@ -28,12 +28,12 @@ pub(super) struct Gather {
     penalty: Penalty,
     /// Of the send queue, what may wait.
     limit: u32,
-    /// Octets that go out together: more gain nothing by waiting.
+    /// Bytes that go out together: more gain nothing by waiting.
     room: usize,
 }
 
 impl Gather {
-    /// For a send queue of that depth, and a stream that takes so many octets at a time.
+    /// For a send queue of that depth, and a stream that takes so many bytes at a time.
     pub(super) fn new(depth: usize, room: usize) -> Self {
         Self {
             poll: u32::MAX,

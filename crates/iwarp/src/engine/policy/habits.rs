@@ -10,7 +10,7 @@ use super::piggyback::Piggyback;
 pub(crate) trait Post {
     /// The time, in nanoseconds.
     fn now(&self) -> u64;
-    /// Octets of the requests.
+    /// Bytes of the requests.
     fn octets(&self) -> usize;
     /// The program may sleep until the worker completes something.
     fn is_asleep(&self) -> bool;
@@ -52,7 +52,7 @@ pub(crate) struct Habits {
 }
 
 impl Habits {
-    /// Nothing is known. For a send queue of that depth, and a stream that takes so many octets at a
+    /// Nothing is known. For a send queue of that depth, and a stream that takes so many bytes at a
     /// time.
     pub(crate) fn new(depth: usize, room: usize, without: Behaviours) -> Self {
         Self {

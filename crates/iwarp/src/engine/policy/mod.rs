@@ -1,7 +1,7 @@
 //! Policies: what the engine learns of a program by watching it, and what it makes of that.
 //!
 //! A policy is a plain structure without locks and atomics. The thread that owns it at that moment, as it holds a
-//! lock or a token anyway, tells it what has happened, and takes its advice. It moves no octets and
+//! lock or a token anyway, tells it what has happened, and takes its advice. It moves no bytes and
 //! wakes nobody: where its advice is bad, time is lost, and nothing else. Mechanisms see to that, so
 //! every policy can be switched off ([`Behaviours`]).
 //!

@@ -1,5 +1,5 @@
-//! The constants of all policies. Times are in nanoseconds. `BENCHMARKS.md` ("What each behaviour
-//! earns") has what is measured with a behaviour and without.
+//! The constants of all policies. Times are in nanoseconds. `BENCHMARKS.md` ("The benefit of each
+//! adaptation") has the measurements with each behaviour and without it.
 
 /// Rounds in a row that show the same, before it is taken for the program's habit.
 pub(crate) const HABIT: u32 = 4;

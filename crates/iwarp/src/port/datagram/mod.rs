@@ -41,7 +41,7 @@ pub struct DatagramSettings {
     pub ecn: bool,
     /// Packets have a UDP checksum. Without one the system cuts no packets.
     pub checksums: bool,
-    /// Octets of buffers to ask the system for.
+    /// Bytes of buffers to ask the system for.
     pub buffer: usize,
 }
 
@@ -112,9 +112,9 @@ pub struct Findings {
     /// that their ICRCs have; `None`: that cannot be seen here. It was tried within this host: what
     /// a card or another host does nobody sees but the peer.
     pub leaves_as_meant: Option<bool>,
-    /// Octets of the system's memory for what came and was not received.
+    /// Bytes of the system's memory for what came and was not received.
     pub receive_buffer: usize,
-    /// Octets of the system's memory for what is on its way out.
+    /// Bytes of the system's memory for what is on its way out.
     pub send_buffer: usize,
 }
 

@@ -16,7 +16,7 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// An empty one to that port, for bursts of `budget` octets, give or take a packet.
+    /// An empty one to that port, for bursts of `budget` bytes, give or take a packet.
     pub fn new(port: &dyn DatagramPort, budget: usize) -> Self {
         let burst = Burst::new(port.numbering(), budget);
         Self { burst, place: Place::default(), waiting: false }

@@ -8,46 +8,46 @@ use std::time::Duration;
 
 use iwarp_types::Time;
 
-/// A bucket of octets that fills by time and is emptied by packets. It has no clock.
+/// A bucket of bytes that fills by time and is emptied by packets. It has no clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pace {
-    /// Octets that come in a second.
+    /// Bytes that come in a second.
     rate: u64,
-    /// Octets that it holds.
+    /// Bytes that it holds.
     depth: u64,
     /// When the bucket was, or will be, full if nothing is taken. Before now: it is full.
     full_at: Time,
 }
 
 impl Pace {
-    /// A full bucket of `depth` octets that fills by `rate` octets a second; each is at least 1.
+    /// A full bucket of `depth` bytes that fills by `rate` bytes a second; each is at least 1.
     pub fn new(rate: u64, depth: u64) -> Self {
         Self { rate: rate.max(1), depth: depth.max(1), full_at: Time::default() }
     }
 
-    /// One whose bursts half fill a receive buffer of so many octets, as the system counts them.
+    /// One whose bursts half fill a receive buffer of so many bytes, as the system counts them.
     pub fn for_buffer(rate: u64, buffer: usize) -> Self {
         Self::new(rate, buffer as u64 / 2)
     }
 
-    /// Octets that it holds now.
+    /// Bytes that it holds now.
     pub fn room(&self, now: Time) -> u64 {
         self.depth.saturating_sub(self.missing(now))
     }
 
-    /// Takes so many octets, and owes those that it does not hold.
+    /// Takes so many bytes, and owes those that it does not hold.
     pub fn spend(&mut self, octets: usize, now: Time) {
         let from = self.full_at.max(now);
         self.full_at = from.plus(self.time_for(octets as u64));
     }
 
-    /// When it holds so many octets; what is more than it can hold, when it is full.
+    /// When it holds so many bytes; what is more than it can hold, when it is full.
     pub fn when(&self, octets: u64, now: Time) -> Time {
         let over = (self.missing(now) + octets.min(self.depth)).saturating_sub(self.depth);
         now.plus(self.time_for(over))
     }
 
-    /// The rate, in octets a second.
+    /// The rate, in bytes a second.
     pub const fn rate(&self) -> u64 {
         self.rate
     }
@@ -59,7 +59,7 @@ impl Pace {
         self.full_at = now.plus(self.time_for(missing));
     }
 
-    /// Takes so many octets, or says when they will be there. What is more than the bucket holds
+    /// Takes so many bytes, or says when they will be there. What is more than the bucket holds
     /// goes when it is full.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ impl Pace {
         Ok(())
     }
 
-    /// Octets that it lacks.
+    /// Bytes that it lacks.
     fn missing(&self, now: Time) -> u64 {
         let nanos = self.full_at.0.saturating_sub(now.0).as_nanos();
         let octets = (nanos * u128::from(self.rate)).div_ceil(NANOS);
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_burst_passes_and_then_so_many_octets_a_second() {
-        // 1 octet a microsecond.
+        // 1 byte a microsecond.
         let mut pace = Pace::new(1_000_000, 100);
         assert_eq!(pace.take(60, at(1000)), Ok(()));
         assert_eq!(pace.take(40, at(1000)), Ok(()));

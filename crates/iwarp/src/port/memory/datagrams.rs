@@ -28,9 +28,9 @@ pub struct Weather {
     pub damaged: u16,
     /// Of 65,536 calls so many say that the port is full.
     pub full: u16,
-    /// Octets of the longest packet, with the headers of IP and UDP.
+    /// Bytes of the longest packet, with the headers of IP and UDP.
     pub mtu: usize,
-    /// Octets that a port keeps until they are received; what is more is lost.
+    /// Bytes that a port keeps until they are received; what is more is lost.
     pub buffer: usize,
 }
 

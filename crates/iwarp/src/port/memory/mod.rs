@@ -1,9 +1,9 @@
-//! Ports whose ends are both in this process: no socket, no descriptor, no system call for octets.
+//! Ports whose ends are both in this process: no socket, no descriptor, no system call for bytes.
 //!
 //! A [`MemoryNetwork`] connects hosts, each of which is the [`Network`] of the devices that are
 //! opened on it. Addresses are names: nothing need be configured for them. Loopback addresses are
 //! the host's own. What TCP does, these do as far as a program can tell it within one process: a
-//! port without a listener refuses, a closed port with unread octets resets, an end that closes
+//! port without a listener refuses, a closed port with unread bytes resets, an end that closes
 //! is heard behind what it has sent.
 //!
 //! ```text
@@ -34,9 +34,9 @@ use super::{
     Port, Readiness, Reservation, Sharing, Waker, described,
 };
 
-/// Octets that a pipe holds unless something else was asked for.
+/// Bytes that a pipe holds unless something else was asked for.
 const CAPACITY: usize = 256 * 1024;
-/// Octets of a segment: what an Ethernet frame takes.
+/// Bytes of a segment: what an Ethernet frame takes.
 const SEGMENT: usize = 1460;
 
 /// Hosts that reach each other. Clones are the same network.
@@ -360,7 +360,7 @@ impl Port for MemoryPort {
 
 impl Drop for MemoryPort {
     fn drop(&mut self) {
-        // As TCP has it: who closes over unread octets resets.
+        // As TCP has it: who closes over unread bytes resets.
         let unread = self.incoming.has_octets().unwrap_or(true);
         if unread || self.resets.load(Ordering::Relaxed) {
             self.outgoing.reset();

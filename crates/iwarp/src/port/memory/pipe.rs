@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::port::{IoPart, IoPartMut, Readiness, Waker, WakerSlot};
 
-/// A bounded queue of octets.
+/// A bounded queue of bytes.
 #[derive(Debug)]
 pub(super) struct Pipe {
     state: Mutex<State>,

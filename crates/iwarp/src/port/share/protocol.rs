@@ -1,7 +1,7 @@
 //! What members and their broker say to each other: one message a packet of a SEQPACKET connection,
 //! a kind and then fields of fixed length, big-endian.
 //!
-//! | Kind | Message | Fields (octets) |
+//! | Kind | Message | Fields (bytes) |
 //! |---|---|---|
 //! | 0x01 | Hello | version 1, slot 1 (0: a new member), slot bits 1 (0: a new member) |
 //! | 0x02 | Listen | again 1, service id 8 |
@@ -30,9 +30,9 @@ const REFUSED: u8 = 0x82;
 const LISTENING: u8 = 0x83;
 const MAD: u8 = 0x84;
 
-/// Octets of a Mad in front of its packet.
+/// Bytes of a Mad in front of its packet.
 const MAD_HEAD: usize = 41;
-/// Room for the longest message and one octet more, so that one that is too long is seen to be.
+/// Room for the longest message and one byte more, so that one that is too long is seen to be.
 pub(super) const ROOM: usize = MAD_HEAD + PACKET + 1;
 
 /// A member's message.
@@ -205,7 +205,7 @@ impl Mad {
     }
 }
 
-/// An address in 16 octets, of which IPv4 has the first.
+/// An address in 16 bytes, of which IPv4 has the first.
 fn address(ip: IpAddr) -> [u8; 16] {
     match ip {
         IpAddr::V4(ip) => {

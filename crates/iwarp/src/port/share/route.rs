@@ -5,7 +5,7 @@
 //! process that drew it. Nothing but these fields is looked at: the process that gets the packet
 //! verifies its ICRC, and judges it.
 
-/// Octets of a packet with a MAD: BTH 12, DETH 8, MAD 256, ICRC 4.
+/// Bytes of a packet with a MAD: BTH 12, DETH 8, MAD 256, ICRC 4.
 pub const PACKET: usize = 280;
 
 const OPCODE: usize = 0;
@@ -76,7 +76,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A packet with a message whose first 16 octets are `body`.
+    /// A packet with a message whose first 16 bytes are `body`.
     pub(in super::super) fn packet(attribute: u16, body: [u8; 16]) -> [u8; PACKET] {
         let mut packet = [0; PACKET];
         packet[OPCODE] = UD_SEND_ONLY;
