@@ -17,7 +17,7 @@ fn place(ip: IpAddr) -> Option<SocketAddr> {
 
 /// A vault at such a port. A child that another test starts has our sockets for a moment, so a port
 /// may be in use again that has just been free.
-fn vault(ip: IpAddr, bits: u8) -> Option<(Vault, SocketAddr)> {
+fn vault(ip: IpAddr, bits: u32) -> Option<(Vault, SocketAddr)> {
     let mut last = None;
     for _ in 0..40 {
         let addr = place(ip)?;
