@@ -167,7 +167,7 @@ fn make_qp(end: &End) -> io::Result<QueuePair> {
 }
 
 /// What has methods that programs call, on objects that a child may have inherited.
-const SOURCES: [&str; 19] = [
+const SOURCES: [&str; 20] = [
     include_str!("../src/verbs/channel.rs"),
     include_str!("../src/verbs/cq.rs"),
     include_str!("../src/verbs/device.rs"),
@@ -179,6 +179,7 @@ const SOURCES: [&str; 19] = [
     include_str!("../src/cm/channel.rs"),
     include_str!("../src/cm/id.rs"),
     include_str!("../src/session/block.rs"),
+    include_str!("../src/session/credits.rs"),
     include_str!("../src/session/end.rs"),
     include_str!("../src/session/operations.rs"),
     include_str!("../src/session/pending.rs"),
@@ -462,6 +463,10 @@ fn sessions_in_a_child_answer_and_none_hangs() {
     let mut own = blocks.pop().unwrap();
     own.fill_from(b"the program's own");
     let [permit, other_permit] = [0; 2].map(|_| ours.try_reserve().unwrap());
+    let pool_of_credits = session::BlockPool::new(&pd, 64, 3).unwrap();
+    let credited = session::Config::default().prepare(&pd).unwrap();
+    let (credits, mut heard) = credited.credited(&pool_of_credits, 1).unwrap();
+    let crediting = credits.reserve();
     let (reserving, taking, closed) = (ours.reserve(), pool.take(), ours.closed());
     let received = session::BlockPool::new(&pd, 64, 4).unwrap();
     let mut receiver = theirs.receiver(&received, 2).unwrap();
@@ -483,6 +488,10 @@ fn sessions_in_a_child_answer_and_none_hangs() {
         assert!(ours.atomic(&grant, 0, AtomicOp::FetchAdd { add: 1, mask: 0 }).wait().is_err());
         assert!(ours.expose(64, Access::REMOTE_READ).is_err());
         assert!(permit.send_inline(b"x").wait().is_err());
+        assert!(crediting.wait().is_err() && credits.try_reserve().is_none());
+        assert!(credits.reserve().wait_timeout(DEADLINE).is_err());
+        assert!(heard.recv().wait().is_err() && credited.credited(&received, 1).is_err());
+        assert_eq!(credits.available(), 0);
         drop(other_permit);
         assert!(reserving.wait().is_err() && ours.try_reserve().is_none());
         assert!(ours.reserve().wait_timeout(DEADLINE).is_err());

@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-#[cfg(feature = "tokio")]
-use std::task::Waker;
+use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
+use iwarp_types::{WcStatus, WorkCompletion};
+
+use crate::session::credits::{Balance, SPARE};
 use crate::session::table::Core;
 use crate::session::{Block, BlockPool, OperationError};
 
@@ -14,6 +16,8 @@ use crate::session::{Block, BlockPool, OperationError};
 pub(super) struct Feed {
     core: Weak<Core>,
     pool: BlockPool,
+    /// What the peer says of its own receives, where the ends tell each other.
+    balance: Option<Arc<Balance>>,
     state: Mutex<State>,
     /// Told when a receive was posted, or none will be.
     changed: Condvar,
@@ -25,6 +29,8 @@ struct State {
     depth: usize,
     /// Receives in the order of posting, in which they are done, too.
     posted: VecDeque<u64>,
+    /// Those that are done with a message, where the ends tell each other.
+    messages: VecDeque<(WorkCompletion, Option<Block>)>,
     /// Blocks for more of them.
     blocks: Vec<Block>,
     /// A thread is posting `blocks`, with one in its hands.
@@ -33,22 +39,85 @@ struct State {
     waiting: bool,
     /// Why it posts no more.
     over: Option<OperationError>,
+    account: Account,
     #[cfg(feature = "tokio")]
     waker: Option<Waker>,
 }
 
+/// What the peer is to know, counted from the beginning.
+#[derive(Default)]
+struct Account {
+    /// Receives that were posted.
+    posted: u64,
+    /// Messages that came.
+    messages: u64,
+    /// What the peer has said came so often.
+    words: u64,
+    /// Receives of those that are about to be posted again.
+    again: usize,
+    /// What it has said last, not acted upon before those are posted: the peer counts on them.
+    heard: Option<u32>,
+    /// Messages that the peer was told it may send.
+    told: u64,
+    /// A thread is at it, and is to look once more.
+    settling: bool,
+    unsettled: bool,
+}
+
 impl State {
     fn count(&self) -> usize {
-        self.posted.len() + self.blocks.len() + usize::from(self.posting)
+        let taken = self.messages.len() + self.account.again;
+        self.posted.len() + taken + self.blocks.len() + usize::from(self.posting)
+    }
+
+    /// Takes the receives that are done: messages are kept, and what the peer says is returned.
+    fn sort(&mut self, core: &Core, ended: &mut bool) -> Vec<(u32, Option<Block>)> {
+        let mut words = Vec::new();
+        while let Some(&id) = self.posted.front() {
+            let Some((completion, block)) = core.take(id) else { break };
+            self.posted.pop_front();
+            let good = completion.status == WcStatus::Success;
+            *ended |= !good;
+            match completion.immediate {
+                Some([a, b, c, d, ..]) if good => {
+                    self.account.words += 1;
+                    self.account.again += 1;
+                    words.push((u32::from_be_bytes([a, b, c, d]), block));
+                }
+                _ => {
+                    self.account.messages += 1;
+                    self.messages.push_back((completion, block));
+                }
+            }
+        }
+        words
+    }
+
+    /// What the peer is to be told now, if anything.
+    fn grant(&mut self) -> Option<u64> {
+        let Account { posted, messages, words, told, .. } = self.account;
+        let total = posted.saturating_sub(words + SPARE as u64);
+        let more = total.saturating_sub(told);
+        let half = (self.depth.saturating_sub(SPARE) as u64).div_ceil(2);
+        // It has used up all that it knows of.
+        let is_out = messages == told;
+        (more > 0 && (more >= half || is_out)).then_some(total)
     }
 }
 
 impl Feed {
-    pub(super) fn new(core: &Arc<Core>, pool: &BlockPool, depth: usize) -> Arc<Self> {
+    pub(super) fn new(
+        core: &Arc<Core>,
+        pool: &BlockPool,
+        depth: usize,
+        balance: Option<Arc<Balance>>,
+    ) -> Arc<Self> {
+        let depth = depth.max(1) + if balance.is_some() { SPARE } else { 0 };
         let feed = Arc::new(Self {
             core: Arc::downgrade(core),
             pool: pool.clone(),
-            state: Mutex::new(State { depth: depth.max(1), ..State::default() }),
+            balance,
+            state: Mutex::new(State { depth, ..State::default() }),
             changed: Condvar::new(),
         });
         feed.fill();
@@ -87,9 +156,13 @@ impl Feed {
 
     /// One thread at a time posts, so that the order is known. Another one, or the same one that has
     /// completed operations by posting, leaves it the block.
-    fn post(&self, block: Block) {
+    fn post(self: &Arc<Self>, block: Block) {
         let mut state = self.lock();
         state.waiting = false;
+        self.post_locked(state, block);
+    }
+
+    fn post_locked<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>, block: Block) {
         state.blocks.push(block);
         if state.posting {
             return;
@@ -109,7 +182,10 @@ impl Feed {
             };
             state = self.lock();
             match posted {
-                Ok(id) => state.posted.push_back(id),
+                Ok(id) => {
+                    state.posted.push_back(id);
+                    state.account.posted += 1;
+                }
                 // The program has posted others itself: it gets along with those that there are.
                 Err(OperationError::QueueFull) if !state.posted.is_empty() => {
                     state.depth = state.posted.len();
@@ -118,6 +194,69 @@ impl Feed {
             }
         }
         state.posting = false;
+        self.tell(state);
+        self.settle();
+    }
+
+    /// Looks after what the ends tell each other: takes the peer's word where it has come, tells it
+    /// of receives that it does not know of, and sees to it that this is called again when the next
+    /// receive is done, by whatever thread completes that.
+    pub(super) fn settle(self: &Arc<Self>) {
+        let Some(balance) = &self.balance else { return };
+        let Some(core) = self.core.upgrade() else { return };
+        let mut state = self.lock();
+        if std::mem::replace(&mut state.account.settling, true) {
+            state.account.unsettled = true;
+            return;
+        }
+        loop {
+            state.account.unsettled = false;
+            let mut ended = false;
+            let words = state.sort(&core, &mut ended);
+            let told = if core.qp.is_connected() { state.grant() } else { None };
+            let front = state.posted.front().copied();
+            let waker = || Waker::from(Arc::clone(self));
+            ended |= state.over.is_some();
+            drop(state);
+            let mut again = !words.is_empty();
+            for (total, block) in words {
+                let mut state = self.lock();
+                state.account.again -= 1;
+                state.account.heard = Some(total);
+                if let Some(block) = block {
+                    // Not by way of the pool: the peer counts on it.
+                    self.post_locked(state, block);
+                }
+            }
+            let heard = {
+                let mut state = self.lock();
+                // A thread that posts calls this when it is done.
+                let posted = state.blocks.is_empty() && !state.posting;
+                if posted { state.account.heard.take() } else { None }
+            };
+            if let Some(total) = heard {
+                balance.grant(total, &core);
+            }
+            #[allow(clippy::cast_possible_truncation, reason = "the peer puts the rest in front")]
+            if let Some(total) = told {
+                match core.post_word((total as u32).to_be_bytes(), &waker()) {
+                    Ok(()) => self.lock().account.told = total,
+                    // One that was sent before is not done: then this is called again.
+                    Err(OperationError::QueueFull) => {}
+                    Err(_) => ended = true,
+                }
+            }
+            if ended {
+                balance.close(&core);
+            }
+            again |= front.is_some_and(|id| !core.wake_when_done(id, &waker()));
+            state = self.lock();
+            again |= state.account.unsettled || state.posted.front().copied() != front;
+            if !again {
+                break;
+            }
+        }
+        state.account.settling = false;
         self.tell(state);
     }
 
@@ -142,15 +281,28 @@ impl Feed {
         self.lock().posted.front().copied()
     }
 
-    /// The first receive is done, and its outcome was taken.
-    pub(super) fn pop(&self) {
-        self.lock().posted.pop_front();
+    /// What the first receive ended with that brought the program something.
+    pub(super) fn next(self: &Arc<Self>, core: &Core) -> Option<(WorkCompletion, Option<Block>)> {
+        if self.balance.is_some() {
+            self.settle();
+            return self.lock().messages.pop_front();
+        }
+        let mut state = self.lock();
+        let done = core.take(*state.posted.front()?)?;
+        state.posted.pop_front();
+        Some(done)
+    }
+
+    /// Whether messages wait that came before the receives that are posted.
+    pub(super) fn has_messages(&self) -> bool {
+        !self.lock().messages.is_empty()
     }
 
     /// Why it posts no more, where nothing is posted any more either.
     pub(super) fn take_over(&self) -> Option<OperationError> {
         let mut state = self.lock();
-        match state.posted.is_empty() && state.blocks.is_empty() && !state.posting {
+        let none = state.posted.is_empty() && state.messages.is_empty();
+        match none && state.blocks.is_empty() && !state.posting {
             // Told once; afterwards it is the connection's end.
             true => state
                 .over
@@ -164,7 +316,16 @@ impl Feed {
     pub(super) fn stop(&self) -> VecDeque<u64> {
         let mut state = self.lock();
         state.over.get_or_insert(OperationError::Disconnected);
-        std::mem::take(&mut state.posted)
+        let messages = std::mem::take(&mut state.messages);
+        let posted = std::mem::take(&mut state.posted);
+        drop(state);
+        // Not while it is locked: their blocks go back to the pool.
+        drop(messages);
+        if let (Some(balance), Some(core)) = (&self.balance, self.core.upgrade()) {
+            // What the peer says is heard no more.
+            balance.close(&core);
+        }
+        posted
     }
 
     /// Receives that are posted, or are about to be.
@@ -181,17 +342,33 @@ impl Feed {
     #[cfg(feature = "tokio")]
     pub(super) fn wake_when_posted(&self, by: &Waker) -> bool {
         let mut state = self.lock();
-        if !state.posted.is_empty() || state.over.is_some() {
+        if !state.posted.is_empty() || !state.messages.is_empty() || state.over.is_some() {
             return false;
         }
         state.waker = Some(by.clone());
         true
     }
 
+    /// Has a task told when a message was kept, or none will be. False where there is one.
+    #[cfg(feature = "tokio")]
+    pub(super) fn wake_when_kept(&self, by: &Waker) -> bool {
+        let mut state = self.lock();
+        if !state.messages.is_empty() || (state.posted.is_empty() && state.over.is_some()) {
+            return false;
+        }
+        state.waker = Some(by.clone());
+        true
+    }
+
+    /// Whether the ends tell each other of their receives.
+    pub(super) const fn is_credited(&self) -> bool {
+        self.balance.is_some()
+    }
+
     /// Blocks until a receive is posted, or none will be; at most that long.
     pub(super) fn wait_posted(&self, deadline: Option<Instant>, pause: Option<Duration>) {
         let state = self.lock();
-        if !state.posted.is_empty() || state.over.is_some() {
+        if !state.posted.is_empty() || !state.messages.is_empty() || state.over.is_some() {
             return;
         }
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -202,5 +379,12 @@ impl Feed {
             }
             None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
         });
+    }
+}
+
+/// A receive is done.
+impl Wake for Feed {
+    fn wake(self: Arc<Self>) {
+        self.settle();
     }
 }

@@ -12,7 +12,8 @@
 //! - A [`Session`] is a connected queue pair with its completion queue. Its operations are posted
 //!   when they are called and return a [`Pending`], for [`wait`](Pending::wait) or `.await`.
 //! - A [`Receiver`] keeps receives posted and gives the messages one by one. A [`Permit`] is a place
-//!   in the send queue that was waited for, as [`BlockPool::take`] waits for a block.
+//!   in the send queue that was waited for, as [`BlockPool::take`] waits for a block; [`Credits`] are
+//!   for messages of which the peer has to have room as well.
 //! - [`Session::scope`] lends memory that is only borrowed, like [`std::thread::scope`].
 //!
 //! ```
@@ -137,6 +138,7 @@
 //! For borrowed memory see [`Scope`].
 
 mod block;
+mod credits;
 mod end;
 mod error;
 mod exposed;
@@ -155,6 +157,7 @@ mod table;
 mod task;
 
 pub use block::Block;
+pub use credits::{Credit, Crediting, Credits};
 pub use end::Closed;
 pub use error::{Failure, OperationError};
 pub use exposed::{Exposed, GRANT_LEN, Grant, RemoteGrant};

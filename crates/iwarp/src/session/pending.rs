@@ -111,13 +111,6 @@ impl<T: Outcome> Pending<T> {
         Self { state, outcome: PhantomData }
     }
 
-    pub(super) fn id(&self) -> Option<u64> {
-        match &self.state {
-            State::UnderWay(_, id) => Some(*id),
-            State::Refused(_) | State::Over => None,
-        }
-    }
-
     #[cfg(feature = "tokio")]
     pub(super) fn core(&self) -> Result<Option<&Arc<Core>>, OperationError> {
         match &self.state {
@@ -201,6 +194,13 @@ fn outcome<T: Outcome>(completion: &WorkCompletion, block: Option<Block>) -> Res
 }
 
 impl<T> Pending<T> {
+    pub(super) fn id(&self) -> Option<u64> {
+        match &self.state {
+            State::UnderWay(_, id) => Some(*id),
+            State::Refused(_) | State::Over => None,
+        }
+    }
+
     /// Gives up the outcome.
     pub(super) fn leave(&mut self) {
         if let State::UnderWay(handle, id) = std::mem::replace(&mut self.state, State::Over)

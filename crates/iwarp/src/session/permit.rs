@@ -28,6 +28,11 @@ pub struct Permit {
 }
 
 impl Permit {
+    /// For a place that was taken.
+    pub(super) fn of(handle: &Arc<Handle>) -> Self {
+        Self { handle: Arc::clone(handle), used: false }
+    }
+
     fn post<T>(self, what: impl FnOnce(Post<'_>) -> Pending<T>) -> Pending<T> {
         let handle = Arc::clone(&self.handle);
         what(Post { handle: &handle, permit: Some(self) })
@@ -137,6 +142,10 @@ pub struct Reserving {
 }
 
 impl Reserving {
+    pub(super) fn of(handle: &Arc<Handle>) -> Self {
+        Self { handle: Arc::clone(handle), ticket: None }
+    }
+
     /// Waits for a place, in this thread.
     ///
     /// # Errors
@@ -155,7 +164,10 @@ impl Reserving {
         self.wait_until(Instant::now().checked_add(timeout))
     }
 
-    fn wait_until(mut self, deadline: Option<Instant>) -> Result<Permit, OperationError> {
+    pub(super) fn wait_until(
+        mut self,
+        deadline: Option<Instant>,
+    ) -> Result<Permit, OperationError> {
         let handle = Arc::clone(&self.handle);
         let core = handle.check().map_err(OperationError::Wait)?;
         if core.take_place() {
@@ -171,7 +183,7 @@ impl Reserving {
 
     fn permit(&mut self) -> Permit {
         self.ticket = None;
-        Permit { handle: Arc::clone(&self.handle), used: false }
+        Permit::of(&self.handle)
     }
 }
 
@@ -232,12 +244,12 @@ impl Session {
     ///
     /// [`Config::max_sends`]: crate::session::Config::max_sends
     pub fn reserve(&self) -> Reserving {
-        Reserving { handle: Arc::clone(&self.handle), ticket: None }
+        Reserving::of(&self.handle)
     }
 
     /// As [`Self::reserve`], if there is a place at once.
     pub fn try_reserve(&self) -> Option<Permit> {
         let core = self.handle.alive()?;
-        core.take_place().then(|| Permit { handle: Arc::clone(&self.handle), used: false })
+        core.take_place().then(|| Permit::of(&self.handle))
     }
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use iwarp_types::{WcStatus, WorkCompletion};
 
 use crate::Ended;
+use crate::session::credits::Balance;
 use crate::session::feed::Feed;
 use crate::session::pending::sealed::Outcome;
 use crate::session::table::{Core, Handle};
@@ -73,14 +74,23 @@ pub struct Receiver {
 type Next = Result<Option<Received>, OperationError>;
 
 impl Receiver {
-    fn new(handle: &Arc<Handle>, pool: &BlockPool, depth: usize) -> Result<Self, OperationError> {
+    pub(super) fn new(
+        handle: &Arc<Handle>,
+        pool: &BlockPool,
+        depth: usize,
+        balance: Option<Arc<Balance>>,
+    ) -> Result<Self, OperationError> {
         let core = handle.check().map_err(OperationError::Wait)?;
         if !pool.is_of(&core.pd) {
             return Err(OperationError::OtherDomain);
         }
+        let feed = Feed::new(core, pool, depth, balance);
+        if feed.is_credited() {
+            handle.when_connected(&feed);
+        }
         Ok(Self {
             handle: Arc::clone(handle),
-            feed: Feed::new(core, pool, depth),
+            feed,
             over: false,
             #[cfg(feature = "tokio")]
             told: false,
@@ -112,15 +122,13 @@ impl Receiver {
         if self.over {
             return Some(self.end());
         }
-        let Some(id) = self.feed.front() else {
+        let Some((completion, block)) = self.feed.next(core) else {
             let error = self.feed.take_over()?;
             return Some(match error {
                 OperationError::Disconnected => self.finish(core),
                 error => Err(error),
             });
         };
-        let (completion, block) = core.take(id)?;
-        self.feed.pop();
         self.feed.fill();
         match completion.status {
             WcStatus::Success => Some(message(&completion, block).map(Some)),
@@ -163,6 +171,8 @@ impl Receiver {
                 pause = self.feed.pool().look_after(pause);
             }
             match self.feed.front() {
+                // Another thread may have kept it.
+                Some(_) if self.feed.has_messages() => {}
                 Some(id) => _ = core.wait_for(id, deadline)?,
                 None => self.feed.wait_posted(deadline, pause),
             }
@@ -186,6 +196,16 @@ impl Receiver {
                 }
                 continue;
             };
+            if self.feed.is_credited() {
+                // The feed itself is told when a receive is done.
+                if self.feed.wake_when_kept(context.waker()) {
+                    core.collect();
+                    if !self.feed.has_messages() {
+                        return Poll::Pending;
+                    }
+                }
+                continue;
+            }
             if core.wake_when_done(id, context.waker()) {
                 // It may have come between.
                 core.collect();
@@ -295,7 +315,7 @@ impl Unconnected {
     ///
     /// [`OperationError::OtherDomain`]; [`OperationError::Wait`] in a forked child.
     pub fn receiver(&self, pool: &BlockPool, depth: usize) -> Result<Receiver, OperationError> {
-        Receiver::new(&self.handle, pool, depth)
+        Receiver::new(&self.handle, pool, depth, None)
     }
 }
 
@@ -306,6 +326,6 @@ impl Session {
     ///
     /// As there.
     pub fn receiver(&self, pool: &BlockPool, depth: usize) -> Result<Receiver, OperationError> {
-        Receiver::new(&self.handle, pool, depth)
+        Receiver::new(&self.handle, pool, depth, None)
     }
 }

@@ -230,6 +230,7 @@ impl Connecting {
                     let said =
                         if private_data.is_empty() { attempt.private_data } else { private_data };
                     let Attempt { prepared, channel, id, .. } = attempt;
+                    prepared.handle.connected();
                     return Some(Ok(Session::new(prepared.handle, channel, id, said)));
                 }
                 EventKind::Rejected { private_data, ird, ord, .. } => {

@@ -8,7 +8,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Waker;
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
@@ -30,6 +30,7 @@ use crate::engine::now;
 use crate::engine::poll_set::PollSet;
 use crate::session::block::Lent;
 use crate::session::end::End;
+use crate::session::feed::Feed;
 use crate::session::line::Line;
 use crate::session::{Block, BlockPool, Config, Exposed, Failure, OperationError, Permit};
 use crate::verbs::pd::PdCore;
@@ -38,6 +39,9 @@ use crate::verbs::{CompletionQueue, ProtectionDomain, QueuePair, QueuePairAttrib
 /// How long what was left behind by a dropped session goes without a look, at first and at most.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 const LAST_LOOK: Duration = Duration::from_millis(100);
+
+/// Places in the send queue beyond those of the program, for what the session itself has to say.
+const WORDS: usize = 4;
 
 /// A queue pair and its operations.
 pub(super) struct Core {
@@ -49,7 +53,7 @@ pub(super) struct Core {
     pub(super) pd: Arc<PdCore>,
     /// Memory for the old values of atomic operations.
     pub(super) words: BlockPool,
-    limits: [usize; 2],
+    limits: [usize; 3],
     state: Mutex<State>,
     /// Told whenever something completes.
     changed: Condvar,
@@ -57,17 +61,19 @@ pub(super) struct Core {
     driven: AtomicBool,
 }
 
-/// Which of the two queues.
+/// Which queue, and whose places there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Queue {
     Send = 0,
     Receive = 1,
+    /// The send queue, with what the session itself has to say.
+    Word = 2,
 }
 
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     operations: SlotMap<DefaultKey, Stage>,
-    under_way: [usize; 2],
+    under_way: [usize; 3],
     /// Places in the send queue that are kept for permits.
     reserved: usize,
     /// Who waits for one: nobody while there is one.
@@ -111,7 +117,7 @@ impl State {
     }
 
     fn is_idle(&self) -> bool {
-        self.under_way == [0, 0]
+        self.under_way == [0; 3]
     }
 
     fn has_room(&self, queue: Queue, limit: usize) -> bool {
@@ -141,13 +147,13 @@ impl Core {
         // A thread that waits for its events moves the connections: only the library uses it.
         channel.set_driven();
         // Never full: at most this many operations are under way.
-        let depth = (config.max_sends + config.max_recvs).max(1);
+        let depth = config.max_sends + WORDS + config.max_recvs;
         let (raises, events) = (Some(Arc::clone(&channel)), Arc::clone(&domain.events));
         let cq = CqCore::new(&domain.engine, depth, raises, events);
         let cq = cq.map_err(OperationError::Wait)?;
         let queue = CompletionQueue::new(Arc::clone(&cq));
         let attributes = QueuePairAttributes::new(&queue, &queue)
-            .max_send_wr(config.max_sends)
+            .max_send_wr(config.max_sends + WORDS)
             .max_recv_wr(config.max_recvs)
             .max_send_sge(1)
             .max_recv_sge(1)
@@ -160,7 +166,7 @@ impl Core {
             channel,
             pd: Arc::clone(domain),
             words: BlockPool::of(domain, 8, 0)?,
-            limits: [config.max_sends, config.max_recvs],
+            limits: [config.max_sends, config.max_recvs, WORDS],
             state: Mutex::default(),
             changed: Condvar::new(),
             driven: AtomicBool::new(false),
@@ -214,6 +220,27 @@ impl Core {
             self.collect();
         }
         Ok(wr_id)
+    }
+
+    /// Sends a few bytes that bring nothing but a completion. `done` is woken when others may follow,
+    /// if they are refused for a full queue now.
+    pub(super) fn post_word(&self, data: [u8; 4], done: &Waker) -> Result<(), OperationError> {
+        let wr_id = self.take_slot(Queue::Word, None).map_err(|failure| failure.error)?;
+        self.wake_when_done(wr_id, done);
+        let op = SendOp::SendImmediate { solicited: false, data };
+        let request = SendRequest::new(wr_id, op, Payload::NONE).signaled();
+        let posted = self.endpoint.post_send(std::slice::from_ref(&request));
+        posted.map_err(|(_, error)| self.refuse(wr_id, error).error)?;
+        let mut state = self.lock();
+        match state.stage(wr_id) {
+            Some(Stage::UnderWay { left_behind, .. }) => {
+                *left_behind = true;
+                state.left_behind += 1;
+            }
+            Some(Stage::Done { .. }) => _ = state.remove(wr_id),
+            None => {}
+        }
+        Ok(())
     }
 
     pub(super) fn post_recv(
@@ -328,13 +355,17 @@ impl Core {
     }
 
     fn complete(&self, completion: WorkCompletion) {
-        let (mut woken, mut idle) = (None, Vec::new());
+        let woken: Option<Waker>;
+        let mut idle = Vec::new();
         let mut left = None;
         let leader = {
             let mut state = self.lock();
             let id = completion.wr_id;
             match state.stage(id) {
-                Some(Stage::UnderWay { left_behind: true, .. }) => left = state.remove(id),
+                Some(Stage::UnderWay { left_behind: true, waker, .. }) => {
+                    woken = waker.take();
+                    left = state.remove(id);
+                }
                 Some(stage) => {
                     // A work request completes once.
                     let Stage::UnderWay { queue, cargo, waker, .. } = stage else { return };
@@ -368,7 +399,7 @@ impl Core {
     }
 
     /// Blocks until `done` says so. False at the deadline.
-    fn wait_until(
+    pub(super) fn wait_until(
         &self,
         deadline: Option<Instant>,
         mut done: impl FnMut(&mut State) -> bool,
@@ -582,7 +613,6 @@ impl Core {
     }
 
     /// Has `waker` woken when the operation is done. False when it is done already.
-    #[cfg(feature = "tokio")]
     pub(super) fn wake_when_done(&self, id: u64, by: &Waker) -> bool {
         let mut state = self.lock();
         let Some(Stage::UnderWay { waker, .. }) = state.stage(id) else { return false };
@@ -668,13 +698,27 @@ pub(super) struct Handle {
     core: ProcessOwned<Arc<Core>>,
     pub(super) pd: ProtectionDomain,
     pub(super) end: Arc<End>,
+    /// Wants to know when there is a connection.
+    feed: OnceLock<Weak<Feed>>,
 }
 
 impl Handle {
     pub(super) fn new(pd: &ProtectionDomain, config: &Config) -> Result<Self, OperationError> {
         let core = Arc::new(Core::new(pd, config)?);
         let end = End::new(&core);
-        Ok(Self { core: ProcessOwned::new(core), pd: pd.clone(), end })
+        Ok(Self { core: ProcessOwned::new(core), pd: pd.clone(), end, feed: OnceLock::new() })
+    }
+
+    /// Has `feed` told when there is a connection.
+    pub(super) fn when_connected(&self, feed: &Arc<Feed>) {
+        let _ = self.feed.set(Arc::downgrade(feed));
+    }
+
+    /// There is one.
+    pub(super) fn connected(&self) {
+        if let Some(feed) = self.feed.get().and_then(Weak::upgrade) {
+            feed.settle();
+        }
     }
 
     /// How the connection ended, if it did.

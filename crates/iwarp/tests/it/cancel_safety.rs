@@ -16,10 +16,10 @@ use crate::tasks::{eventually, run};
 
 /// Polls after which futures are dropped: those in which they register, and some that catch them
 /// when half of what they wait for has happened.
-const POLLS: [usize; 7] = [1, 2, 3, 4, 10, 50, 400];
+pub(crate) const POLLS: [usize; 7] = [1, 2, 3, 4, 10, 50, 400];
 
 /// A future that is dropped when it is pending after so many polls, between which other tasks run.
-async fn after<F: Future>(polls: usize, future: F) -> Option<F::Output> {
+pub(crate) async fn after<F: Future>(polls: usize, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut left = polls;
     std::future::poll_fn(|context| {

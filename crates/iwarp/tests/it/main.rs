@@ -15,6 +15,7 @@ mod cm;
 mod cm_datagrams;
 mod cm_ids;
 mod cm_packets;
+mod credits;
 mod datagrams;
 mod descriptor;
 mod drops;

@@ -1,0 +1,253 @@
+//! Messages that wait for a receive of the peer.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
+
+use iwarp::session::{
+    BlockPool, Config, Credits, Listener, OperationError, Receiver, Session, Unconnected,
+};
+use iwarp::{Device, Options, ProtectionDomain};
+
+use crate::common::{DEADLINE, until};
+
+struct End {
+    session: Session,
+    credits: Credits,
+    receiver: Receiver,
+    pool: BlockPool,
+}
+
+fn device() -> ProtectionDomain {
+    Device::with_options(Options::default()).unwrap().alloc_pd()
+}
+
+/// Two ends that take so many messages at a time, with so many blocks for them.
+fn ends(config: &Config, depths: [usize; 2], blocks: [usize; 2]) -> (End, End) {
+    let [client, server] = [0; 2].map(|_| device());
+    let listener = Listener::bind(&server, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let prepare = |pd: &ProtectionDomain, n: usize| {
+        let pool = BlockPool::new(pd, 64, blocks[n]).unwrap();
+        let prepared = config.prepare(pd).unwrap();
+        let (credits, receiver) = prepared.credited(&pool, depths[n]).unwrap();
+        (prepared, credits, receiver, pool)
+    };
+    let (prepared, credits, receiver, pool): (Unconnected, _, _, _) = prepare(&client, 0);
+    let connecting = prepared.connect(listener.local_addr().unwrap());
+    let request = listener.accept().wait_timeout(DEADLINE).unwrap();
+    let (prepared, their_credits, their_receiver, their_pool) = prepare(&server, 1);
+    let session = prepared.accept(request).wait_timeout(DEADLINE).unwrap();
+    let theirs =
+        End { session, credits: their_credits, receiver: their_receiver, pool: their_pool };
+    let session = connecting.wait_timeout(DEADLINE).unwrap();
+    (End { session, credits, receiver, pool }, theirs)
+}
+
+fn number(octets: &[u8]) -> u32 {
+    u32::from_be_bytes(octets.try_into().unwrap())
+}
+
+fn send(credits: &Credits, n: u32) {
+    let credit = credits.reserve().wait_timeout(DEADLINE).unwrap();
+    drop(credit.send_inline(&n.to_be_bytes()));
+}
+
+fn next(receiver: &mut Receiver) -> Option<u32> {
+    let received = receiver.recv().wait_timeout(DEADLINE).unwrap();
+    received.map(|received| number(&received.block))
+}
+
+#[test]
+fn a_sender_waits_for_receives_whatever_the_window() {
+    for depth in [1, 2, 3, 4, 5, 8, 33] {
+        let (client, mut server) = ends(&Config::default(), [1, depth], [3, depth + 2]);
+        thread::scope(|scope| {
+            let credits = &client.credits;
+            scope.spawn(move || (0..2000).for_each(|n| send(credits, n)));
+            for n in 0..2000 {
+                assert_eq!(next(&mut server.receiver), Some(n), "window {depth}");
+            }
+        });
+        client.session.close().wait().unwrap();
+        assert_eq!(next(&mut server.receiver), None);
+    }
+}
+
+#[test]
+fn nothing_is_sent_while_the_peer_keeps_what_came() {
+    let (client, mut server) = ends(&Config::default(), [4, 4], [6, 6]);
+    until("the window", || (client.credits.available() == 4).then_some(()));
+    (0..4).for_each(|n| send(&client.credits, n));
+    assert!(client.credits.try_reserve().is_none());
+    let late = client.credits.reserve().wait_timeout(Duration::from_millis(5));
+    assert!(matches!(late, Err(OperationError::Timeout)), "{late:?}");
+    let kept: Vec<_> =
+        (0..4).map(|_| server.receiver.recv().wait_timeout(DEADLINE).unwrap().unwrap()).collect();
+    // Taken, but their blocks are in use.
+    let late = client.credits.reserve().wait_timeout(Duration::from_millis(5));
+    assert!(matches!(late, Err(OperationError::Timeout)), "{late:?}");
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| client.credits.reserve().wait_timeout(DEADLINE));
+        drop(kept);
+        drop(waiting.join().unwrap().unwrap());
+    });
+    // The last of them is not worth a word.
+    until("most of the window", || (client.credits.available() == 3).then_some(()));
+    // What is refused uses none up.
+    let credit = client.credits.try_reserve().unwrap();
+    assert!(credit.send_inline(&[0; 10_000]).wait().is_err());
+    assert_eq!(client.credits.available(), 3);
+    assert_eq!(client.pool.count(), 6);
+}
+
+#[test]
+fn a_pool_with_fewer_blocks_than_the_window_is_slow_and_not_stuck() {
+    let (client, mut server) = ends(&Config::default(), [1, 32], [3, 3]);
+    thread::scope(|scope| {
+        let credits = &client.credits;
+        scope.spawn(move || (0..200).for_each(|n| send(credits, n)));
+        for n in 0..200 {
+            assert_eq!(next(&mut server.receiver), Some(n));
+        }
+    });
+    assert_eq!(server.pool.count(), 3);
+}
+
+#[test]
+fn both_ends_send_as_fast_as_they_can() {
+    const MESSAGES: u32 = 3000;
+    let config = Config::new().max_sends(3);
+    let (mut client, mut server) = ends(&config, [3, 5], [5, 7]);
+    thread::scope(|scope| {
+        for End { credits, receiver, .. } in [&mut client, &mut server] {
+            scope.spawn(|| (0..MESSAGES).for_each(|n| send(credits, n)));
+            scope.spawn(|| (0..MESSAGES).for_each(|n| assert_eq!(next(receiver), Some(n))));
+        }
+    });
+}
+
+#[test]
+fn who_waits_is_told_of_the_end() {
+    let (client, server) = ends(&Config::default(), [2, 2], [4, 4]);
+    (0..2).for_each(|n| send(&client.credits, n));
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| client.credits.reserve().wait_timeout(DEADLINE));
+        drop(server);
+        let error = waiting.join().unwrap().unwrap_err();
+        let over = matches!(error, OperationError::Ended(_) | OperationError::Disconnected);
+        assert!(over, "{error:?}");
+    });
+    let (client, _server) = ends(&Config::default(), [2, 2], [4, 4]);
+    drop(client.receiver);
+    let error = client.credits.reserve().wait_timeout(DEADLINE).unwrap_err();
+    assert!(matches!(error, OperationError::Disconnected), "{error:?}");
+}
+
+/// 64 calls under way against 32 receives: without credits the 33rd would end the connection.
+#[cfg(feature = "tokio")]
+#[test]
+fn more_calls_than_receives_wait_for_each_other() {
+    use tokio::sync::oneshot;
+
+    crate::tasks::run(async {
+        const CALLS: u32 = 50;
+        let (client, server) = ends(&Config::default(), [8, 32], [10, 34]);
+        let End { session: serving, credits: answers, receiver: mut questions, .. } = server;
+        let server = tokio::spawn(async move {
+            let mut count = 0;
+            while let Some(question) = questions.recv().await.unwrap() {
+                count += 1;
+                // Not always at once.
+                if count % 7 == 0 {
+                    tokio::task::yield_now().await;
+                }
+                drop(answers.reserve().await.unwrap().send(question.block));
+            }
+            drop(serving);
+            count
+        });
+        let waiting = std::sync::Arc::new(Mutex::new(HashMap::<u32, oneshot::Sender<()>>::new()));
+        let End { session, credits, mut receiver, .. } = client;
+        let dispatch = tokio::spawn({
+            let waiting = waiting.clone();
+            async move {
+                for _ in 0..64 * CALLS {
+                    let answer = receiver.recv().await.unwrap().unwrap();
+                    let caller = waiting.lock().unwrap().remove(&number(&answer.block));
+                    caller.expect("one answer for each question").send(()).unwrap();
+                }
+                receiver
+            }
+        });
+        let mut calls = tokio::task::JoinSet::new();
+        for task in 0..64 {
+            let (credits, waiting) = (credits.clone(), waiting.clone());
+            calls.spawn(async move {
+                for n in 0..CALLS {
+                    let id = task * CALLS + n;
+                    let credit = credits.reserve().await.unwrap();
+                    let (sender, answered) = oneshot::channel();
+                    waiting.lock().unwrap().insert(id, sender);
+                    credit.send_inline(&id.to_be_bytes()).await.unwrap();
+                    answered.await.unwrap();
+                }
+            });
+        }
+        while let Some(call) = calls.join_next().await {
+            call.unwrap();
+        }
+        let mut receiver = dispatch.await.unwrap();
+        session.close().await.unwrap();
+        assert!(receiver.recv().await.unwrap().is_none());
+        assert_eq!(server.await.unwrap(), 64 * CALLS);
+    });
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn credits_that_were_waited_for_do_not_leak() {
+    use crate::cancel_safety::{POLLS, after};
+
+    for polls in POLLS {
+        crate::tasks::run(async move {
+            let (client, server) = ends(&Config::new().max_sends(2), [1, 3], [3, 5]);
+            let End { session: serving, mut receiver, .. } = server;
+            let taking = tokio::spawn(async move {
+                let mut count = 0;
+                while receiver.recv().await.unwrap().is_some() {
+                    count += 1;
+                }
+                drop(serving);
+                count
+            });
+            let mut tasks = tokio::task::JoinSet::new();
+            for n in 0..6 {
+                let credits = client.credits.clone();
+                tasks.spawn(async move {
+                    let mut sent = 0;
+                    for _ in 0..30 {
+                        // Half of them give up, and send where they need not wait so long.
+                        let credit = match n % 2 {
+                            0 => after(polls, credits.reserve()).await,
+                            _ => Some(credits.reserve().await),
+                        };
+                        if let Some(credit) = credit {
+                            drop(credit.unwrap().send_inline(b"x"));
+                            sent += 1;
+                        }
+                    }
+                    sent
+                });
+            }
+            let mut sent = 0;
+            while let Some(outcome) = tasks.join_next().await {
+                sent += outcome.unwrap();
+            }
+            let End { session, receiver, .. } = client;
+            session.close().await.unwrap();
+            assert_eq!(taking.await.unwrap(), sent, "{polls} polls");
+            drop(receiver);
+        });
+    }
+}
