@@ -1,7 +1,5 @@
 //! Messages that wait for a receive of the peer.
 
-use std::collections::HashMap;
-use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
@@ -148,6 +146,8 @@ fn who_waits_is_told_of_the_end() {
 #[cfg(feature = "tokio")]
 #[test]
 fn more_calls_than_receives_wait_for_each_other() {
+    use std::collections::HashMap;
+    use std::sync::Mutex;
     use tokio::sync::oneshot;
 
     crate::tasks::run(async {
