@@ -7,7 +7,7 @@ use std::io;
 use iwarp_mem::RegisterError;
 use iwarp_types::{PostError, WcStatus};
 
-use crate::Ended;
+use crate::engine::endpoint::Ended;
 use crate::session::Block;
 
 /// Why an operation was not done.

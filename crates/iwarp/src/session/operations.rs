@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use iwarp_mem::RegisterError;
 use iwarp_types::{Access, AtomicOp, Stag};
 
-use crate::Ended;
 use crate::cm::{EventChannel, Id};
+use crate::engine::endpoint::Ended;
 use crate::engine::endpoint::Observer;
 use crate::session::post::{self, Post};
 use crate::session::table::{Core, Handle};

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use iwarp_types::{WcStatus, WorkCompletion};
 
-use crate::Ended;
+use crate::engine::endpoint::Ended;
 use crate::session::credits::Balance;
 use crate::session::feed::Feed;
 use crate::session::pending::sealed::Outcome;

@@ -20,9 +20,9 @@ use iwarp_types::{
 };
 use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
-use crate::Ended;
 use crate::engine::channel::{Awake, ChannelCore};
 use crate::engine::cq::CqCore;
+use crate::engine::endpoint::Ended;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::group::Polled;
 use crate::engine::now;
