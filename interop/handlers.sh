@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # Go and the JVM have handlers of SIGSEGV of their own, and turn faults of their own programs into panics
 # and exceptions. This shows that they live with ours, which comes with the first memory region: in one
 # process, each gets its faults, and a fault that is nobody's ends the program as it would without us.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: MIT OR Apache-2.0
 """Has others judge the ICRC of each RoCE v2 packet of a capture: what it says, what it should be.
 
 usage: icrc.py CAPTURE [SENDER...]     IP addresses whose packets count; all, if none are named

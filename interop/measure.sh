@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # What the scripts share that measure. They set WORK, a folder for what is measured, before they call.
 # shellcheck shell=bash
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # Half round trips of unmodified perftest on the drop-in libraries beside raw TCP that spins and raw
 # TCP that blocks, in turn, over loopback.
 #

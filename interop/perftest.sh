@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # Unmodified perftest on the drop-in libraries beside raw TCP (qperf), in turn, on one host.
 #
 #   interop/perftest.sh [ROUNDS]

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # Floods one end of an idle RC connection over RoCE v2 with packets that mean harm, one kind after
 # the other, and measures what the process pays for each; then both ends walk through all steps of
 # rxe_peer, under the last kinds of flood, to see that nothing is broken. The same packets to a bare

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # Unmodified perftest over RoCE v2 from user space, beside plain UDP and raw TCP, in turn, on one host.
 #
 #   interop/roce-speed.sh [ROUNDS]

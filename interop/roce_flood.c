@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Sends packets of RoCE v2 that mean harm to a queue pair, as many as it can, over IPv6: bad ICRCs,
  * unknown queue pairs, PSNs ahead and behind, stale acknowledgements, notifications of congestion,

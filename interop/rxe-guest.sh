@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # The guest's side of rxe.sh: runs what the other side asks for, N.sh in /host, and leaves N.out and
 # N.status there. A job that says a port is reported as N.ready when somebody listens on it.
 cd /host || exit 1

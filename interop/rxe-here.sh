@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # This machine's side of rxe.sh, beside the guest: makes a network namespace for our programs, with
 # a wire to the guest that can be bad, walks through the list, and writes the results to $SHARED.
 set -u

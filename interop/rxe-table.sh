@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # Makes a Markdown table of what rxe.sh found: a program a line, a condition a column, with how many
 # went well of IPv4 and IPv6, as server and as client, and how long the slowest took. The last result
 # of each counts.

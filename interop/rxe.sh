@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # Programs on our libraries here, without privilege, against the kernel's rxe in a guest: each as
 # server and as client, over IPv4 and IPv6, over a good wire and bad ones. See README.md for what
 # PEER_VM must offer, and rxe-list for the programs.

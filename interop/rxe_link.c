@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * A wire between two network interfaces that treats RoCE v2 badly: it loses, repeats and delays
  * packets to UDP port 4791, both ways, and leaves everything else alone. What netem does, where the

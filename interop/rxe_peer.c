@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * One end of an exchange between two queue pairs; the same program runs at both ends, each on its
  * own host's libibverbs. First the end that connects operates and the other one checks, then the

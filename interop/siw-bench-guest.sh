@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # The guest's side of siw-bench.sh: does what /host/todo lists, one line after the other, and
 # prints `result TEST OCTETS WHAT VALUE` for each: MB/s, or microseconds; nan where there is none.
 limit=20

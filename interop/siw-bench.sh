@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # Bandwidth and latency of perftest on Linux siw, on this project's libraries and of raw TCP, all
 # in the same guest and in turn. See README.md for what PEER_VM must offer. Prints a Markdown table.
 #

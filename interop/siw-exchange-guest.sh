@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # The guest's side of siw-exchange.sh: siw_peer on siw. The peer's directory is /host.
 bad=0
 within() { # SECONDS COMMAND...: until it is true

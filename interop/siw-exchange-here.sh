@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # This machine's side of siw-exchange.sh, beside the guest. Both sides walk through the same list of
 # exchanges: port, who listens, read depth, who disconnects. Results go to $SHARED.
 set -u

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # This machine's side of siw-rping.sh, beside the guest. Results go to $SHARED.
 set -u
 # librdmacm's own program on the drop-in libraries, or ours

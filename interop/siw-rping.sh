@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # `iwarp rping` against librdmacm's rping on Linux siw, both ways round, one guest for each line
 # of the table below. See README.md for what PEER_VM must offer.
 #

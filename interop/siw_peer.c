@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * The guest's end of siw-exchange.sh: does on an RDMA device what the other end tells it to, and
  * says whether the octets are what they should be. That end is crates/iwarp/examples/

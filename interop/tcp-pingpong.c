@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Half a round trip of raw TCP over loopback, in microseconds: the median. What perftest's latency
  * is measured against (perftest-latency.sh).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* What queue pairs over UDP are measured against (roce-speed.sh): plain UDP over loopback, with no
  * protocol above it.
  *

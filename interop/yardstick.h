@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* What the yardsticks share. */
 #ifndef YARDSTICK_H
 #define YARDSTICK_H

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 // Reading the lists of exports, for the build scripts of the two libraries.
 
 use std::fmt::Write as _;

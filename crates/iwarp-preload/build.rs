@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Builds the two libraries.
 //!
 //! They are in every process of `iwarp run`, the one in front of its other libraries, the other in a

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! DDP and RDMAP headers from arbitrary octets: reading them never panics, and what was read and
 //! written again reads the same. No stream takes an opcode that it does not have.
 #![no_main]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! FPDUs: arbitrary octets never panic the receiver and never make it go on after an error; what
 //! one end frames the other takes out again, however the stream is cut.
 #![no_main]

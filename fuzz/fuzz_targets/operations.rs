@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Octets decide what two programs post, what the network does to them and what goes wrong; the
 //! simulator's oracle judges. Panics name the rule that was broken.
 #![no_main]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The connection manager over management datagrams: whatever peers send and programs call, in
 //! whatever order, nothing panics, what is remembered is bounded, a datagram brings two at most,
 //! and in the end nothing is left.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Octets decide what programs post to RoCE queue pairs, and what the network does to the packets;
 //! in every other run one peer keeps to no rule. The simulator's oracle judges. Panics name the rule
 //! that was broken.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Packets of RoCE v2: no octets from the network panic the receiver; a packet that is read and
 //! built again says the same; its ICRC is verified without being told the identification, and a
 //! changed bit is noticed where the identification is known.

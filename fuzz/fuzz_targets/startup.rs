@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Start-up: no octets from the peer panic either end; a frame that is received in pieces gives
 //! what it gives whole; what two ends of any configuration agree on fits together.
 #![no_main]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* A peer writes to memory, or the program sends from memory, that was unmapped while it was
  * registered: for programs in languages that have handlers of SIGSEGV of their own. */
 #define _GNU_SOURCE

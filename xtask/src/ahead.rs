@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Builds for later steps while earlier ones wait for processes and for the network.
 
 use std::mem;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Ends commands that run for too long, and says what they waited for.
 
 use std::fmt::Write as _;

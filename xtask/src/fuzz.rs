@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `cargo xtask fuzz`: the targets of `fuzz/`, built with libFuzzer and AddressSanitizer.
 //!
 //! The folder is what cargo-fuzz expects, but all it does that matters here is a list of compiler

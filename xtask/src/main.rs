@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The chores of the project: `cargo xtask <command>`.
 
 mod ahead;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What cargo builds, as its messages for machines say it: a JSON object a line.
 
 use std::path::{Path, PathBuf};

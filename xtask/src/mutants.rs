@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `cargo xtask mutants`: does breaking the protocol crate make a test fail?
 
 use anyhow::{Result, bail};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The user without rights, as whom programs are tried where root tries them.
 
 use std::fs;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Programs that steps need beside the Rust toolchain, and where Debian has them.
 
 use anyhow::{Result, bail};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The packages of the crates, as a registry would hand them out.
 
 use std::fs;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The library with fewer features, for other targets, and with the oldest Rust that will do.
 
 use anyhow::{Context, Result};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The vocabulary and the protocols are `no_std` and without unsafe code, and without their default
 //! features (which let the CRC ask the CPU what it can do) nothing they depend on uses std either.
 //!
@@ -6,6 +8,7 @@
 //! all its dependencies, may have `core` and `alloc` in it, not `std`.
 //!
 //! The library names each of its transports in one file only, so that everything else works over any.
+//! Every source file names its licence.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,8 +33,25 @@ const TRANSPORTS: [(&str, &[&str]); 2] =
 /// Checks the heads of the crates, what the built crates refer to, and which file names the
 /// transport.
 pub(crate) fn check() -> Result<String> {
+    check_licences()?;
     check_transport()?;
     Ok(CRATES.map(check_one).into_iter().collect::<Result<Vec<String>>>()?.join("; "))
+}
+
+/// The first line of each source file, in the words that tools look for (SPDX).
+const LICENCE: &str = "// SPDX-License-Identifier: MIT OR Apache-2.0";
+
+fn check_licences() -> Result<()> {
+    let mut files = Vec::new();
+    for folder in ["crates", "xtask", "fuzz/fuzz_targets"] {
+        sources(&shell::root().join(folder), &mut files)?;
+    }
+    for file in files {
+        if fs::read_to_string(&file)?.lines().next() != Some(LICENCE) {
+            bail!("{} does not begin with {LICENCE}", file.display());
+        }
+    }
+    Ok(())
 }
 
 fn check_transport() -> Result<()> {

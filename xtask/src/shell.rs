@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Running other programs, always from the root of the workspace.
 
 use std::env;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The steps of `cargo xtask test`, in the order they run: what fails quickly comes first.
 
 use std::path::PathBuf;

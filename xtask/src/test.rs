@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `cargo xtask test`: runs the steps and says what came of each.
 
 use std::time::{Duration, Instant};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Makes the exported symbols, with their versions, from `exports.txt`.
 //!
 //! rustc cannot give a symbol a version. So each export is a jump in assembler that `.symver`

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Makes the exported symbols from `exports.txt`: jumps to libibverbs.so.1, which has the code.
 //!
 //! The linker must see a library that has those `iwcm_...` symbols. Cargo cannot build one shared

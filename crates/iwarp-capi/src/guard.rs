@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The boundary between C and Rust: error numbers, panics, and lines on standard error.
 //!
 //! A panic of ours is a bug of ours. It ends the call with `EIO`, not the program, and is reported

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The C interface of libibverbs and librdmacm over the [`iwarp`] crate: what the two drop-in
 //! libraries `libibverbs.so.1` and `librdmacm.so.1` are made of.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Lines on standard error, as many as `IWARP_LOG` asks for.
 
 use std::fmt::Arguments;

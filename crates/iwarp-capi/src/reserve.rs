@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The libraries' allocator: the system's, and behind it a reserve for small objects.
 //!
 //! Calls that make something ask for room first and say `ENOMEM` where there is none

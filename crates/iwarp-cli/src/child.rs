@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The other end as a process of our own.
 
 use std::io::{BufRead, BufReader, Read};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A queue pair with a completion queue of its own, and waiting for what one asked for.
 
 use std::io;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! How many descriptors a process may have.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

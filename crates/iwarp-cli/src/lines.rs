@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Lines on standard output and standard error, whose reader may go away: `iwarp demo | head -1`.
 //!
 //! `println!` and `eprintln!` are these throughout the command. Those of std panic then.

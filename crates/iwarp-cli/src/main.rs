@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The `iwarp` command: see, try and test RDMA over plain TCP.
 
 #[macro_use]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Manual pages and shell completions, made of the command line's own description.
 
 use std::fs;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Files that are written when all is done, and opened before it begins.
 
 use std::fs::{File, OpenOptions};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Pages that need nothing else: what all of them have in common.
 
 /// Colours and text, light and dark.

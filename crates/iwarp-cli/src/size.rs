@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Sizes as people write and read them.
 
 /// Bytes of a text such as `4096`, `64KiB`, `64k` or `1 GiB`. Units are powers of two.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Registered memory: the copies in and out of it beside `memcpy`, the check of an STag, and
 //! registration.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! FetchAdd and CompareSwap on the program's memory.
 
 use iwarp_types::AtomicOp;

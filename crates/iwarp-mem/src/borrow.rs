@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Borrowed memory, registered for the time of one call.
 
 use std::marker::PhantomData;

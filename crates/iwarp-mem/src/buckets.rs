@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Pointers found by an index: open addressing, with the index itself as the hash, since indices
 //! are drawn at random.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Owned memory that a safe program can register.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};

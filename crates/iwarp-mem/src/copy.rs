@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Copies between registered memory and ordinary memory, for transports that no system call serves.
 
 use iwarp_types::AccessError;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Copying and checksumming in one pass.
 //!
 //! The source may change at any moment, so each byte is loaded once and both stored and fed to the

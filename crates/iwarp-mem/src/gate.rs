@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The gate of an STag: counts the uses in flight, and closes when the last one is over.
 //!
 //! One word: open flag, key, count. A use enters by compare-and-exchange only while the gate is

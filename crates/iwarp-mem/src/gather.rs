@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Loads bytes of registered memory that are to be sent.
 
 use iwarp_types::Digest;

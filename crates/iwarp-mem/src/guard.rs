@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One use of registered memory.
 
 use std::marker::PhantomData;

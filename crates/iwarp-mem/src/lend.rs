@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Owned memory that is the program's or the network's, and never both.
 //!
 //! A region of the verbs is shared with the network for as long as it is

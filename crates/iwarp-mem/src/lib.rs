@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Registered memory, which a program lets the network read and write.
 //!
 //! [`MemoryTable`] is the RNIC's part of RFC 5041 §8.3: it ties bytes of memory to STags, checks

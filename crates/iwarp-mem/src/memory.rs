@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The protocol's view of the table: each method but one is one use and one copy.
 
 use iwarp_types::{

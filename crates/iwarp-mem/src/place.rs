@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The one routine by which received bytes reach registered memory.
 //!
 //! Programs wait for a message by polling its last byte, so that byte must become visible last.

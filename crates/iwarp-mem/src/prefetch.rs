@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Has the memory of regions there before it is accessed, as `ibv_advise_mr` asks.
 //!
 //! Registration pins nothing, so this serves every region; only one that was registered

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Checks whether a program's memory exists and grants the access to be registered.
 
 use std::ffi::CStr;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Unpredictable numbers for STags, fetched from the system a few hundred bytes at a time.
 
 use crate::region::RegisterError;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory regions: registering, changing and revoking them.
 
 use std::ops::Range;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Allocations that may fail.
 //!
 //! Large allocations are requested in a way that may fail. Small objects (`Arc`, `Box`, nodes of

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One STag: what it grants, behind its gate, and what its owner knows about it.
 
 use std::cell::UnsafeCell;

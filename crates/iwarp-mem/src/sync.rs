@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The pieces that the gate is built from; its model in `tests/loom` brings others.
 
 pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};

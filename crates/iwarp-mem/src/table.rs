@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! From STag to slot.
 //!
 //! Indices are drawn at random from the whole range, so that knowing some STags says nothing about

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One use of an STag for several pieces of it.
 
 use std::marker::PhantomData;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory windows: parts of a region under STags of their own, bound and revoked without
 //! registering anything.
 

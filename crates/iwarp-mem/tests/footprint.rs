@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What the table costs follows what is alive, not what ever was. A process of its own, as its
 //! resident memory is what is measured.
 

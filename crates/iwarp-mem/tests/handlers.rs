@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The fault handler beside those of the program.
 //!
 //! A process of its own, as signal handlers are the process's; each case is a child.

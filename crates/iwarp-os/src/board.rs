@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Numbers that processes count together, in a file that all of them map.
 
 use std::fs::File;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A wait at which a C program may cancel the thread.
 //!
 //! Programs stop the thread that sits in `ibv_get_cq_event` with `pthread_cancel`. That works only

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! UDP sockets whose packets are known as they leave the host.
 //!
 //! A checksum that covers the IP header (RoCE's ICRC) asks for that: an unconnected socket that

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Variables of the environment, where it can be trusted.
 
 /// The value of a variable. `None` where it is not set or no text, and where

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Something to do when the process exits.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The places of descriptors in the process's table.
 
 use std::mem::{ManuallyDrop, MaybeUninit};

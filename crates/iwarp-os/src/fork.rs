@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Has this process been forked since?
 //!
 //! A forked child has a copy of all memory and none of the threads. Connections, locks and

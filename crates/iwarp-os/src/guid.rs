@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A name for the host (EUI-64), as RDMA devices have one.
 
 use std::fs;

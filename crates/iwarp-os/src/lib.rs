@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The few edges of the operating system that the engine needs and that need `unsafe`, or that
 //! must not go through the C library.
 //!

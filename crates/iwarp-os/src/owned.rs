@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What belongs to the process that made it.
 
 use std::fmt;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The user who has the other end of a TCP connection within this host.
 //!
 //! The system tells it to everybody: `sock_diag` finds a socket by its two addresses, and where

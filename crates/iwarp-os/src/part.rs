@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One piece of a vectored transfer: ordinary memory of this process, or registered memory that
 //! a program reads and writes while the system call runs.
 

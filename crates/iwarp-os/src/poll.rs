@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Waiting for descriptors: epoll, eventfd, and a wait for callers that own no epoll.
 
 use std::fmt;

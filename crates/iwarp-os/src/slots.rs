@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One UDP port in slots: sockets of one address and port among which the kernel chooses by the
 //! destination queue pair number of a RoCE packet.
 //!

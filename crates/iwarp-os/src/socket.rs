@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! TCP sockets and their options.
 //!
 //! Every socket is non-blocking, closed on exec, and lies above the descriptors that `select()`

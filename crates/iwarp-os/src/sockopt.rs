@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Socket options that rustix does not have, by raw system call.
 
 use std::ffi::c_int;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Vectored sending and receiving on a TCP socket.
 //!
 //! Calls for sockets only: on a descriptor that the program closed by mistake and that now names

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Threads that leave the program's signals alone.
 
 use std::ffi::{CString, c_void};

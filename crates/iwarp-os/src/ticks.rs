@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The time, read often.
 //!
 //! What asks for it with every message does not need a call of the system each time: where that is

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A descriptor that stands for something of this process's, whatever number it is given.
 
 use std::io;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Messages between processes of one host: AF_UNIX sockets of the type SOCK_SEQPACKET under
 //! abstract names, which belong to a network namespace as UDP ports do, and end with the process
 //! that has bound them. Nothing here waits.

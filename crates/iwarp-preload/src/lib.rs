@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Two libraries for the programs that `iwarp run` starts, as the octets of their files.
 //!
 //! [`AUDIT`] gives programs the drop-in libraries in the place of copies that they bring along;

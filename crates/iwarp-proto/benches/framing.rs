@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! CRC32c, and FPDUs made and taken apart, without registered memory.
 //!
 //! `cargo bench -p iwarp-proto --bench framing`

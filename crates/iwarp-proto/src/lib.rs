@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The iWARP protocol suite as pure state machines: MPA (RFC 5044, 6581), DDP (RFC 5041),
 //! RDMAP (RFC 5040, 7306) and the queue pair of the verbs above them.
 //!

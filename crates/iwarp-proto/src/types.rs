@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The numbers of DDP's headers, each its own type under the name the RFC gives it.
 
 /// Queue number of an untagged buffer queue (RFC 5041 §4.3).

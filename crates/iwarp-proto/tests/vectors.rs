@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Recorded octets: `data/vectors.json` and `data/pcap`, which a separate encoder made from the
 //! text of the RFCs.
 

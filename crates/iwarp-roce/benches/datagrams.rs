@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Times of UC and UD queue pairs: messages of 64 octets, in lists of 32, posted, built and told; and
 //! taken, placed and told. No port, no system call; memory is a vector.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What a packet costs on its way: built with its ICRC from registered memory, verified, parsed.
 //!
 //! `cargo bench -p iwarp-roce --bench packets`

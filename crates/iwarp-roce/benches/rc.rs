@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The reliable connected queue pair: time for a packet of 1024 octets at either end, and for a
 //! message of 8 octets there and its acknowledgement back. Memory is a plain vector, so what is
 //! measured is the queue pair, one copy and the CRC.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! How a queue pair is made, and what the program sets later.
 
 use iwarp_types::{Access, Accessor, AddressVector, Limits, PdId, QpId, QpType};

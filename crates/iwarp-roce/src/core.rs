@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The contract of a queue pair over datagrams.
 
 use iwarp_types::{Core, Memory, Reason, ReceivePool, Time};

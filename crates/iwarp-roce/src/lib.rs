@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! RoCE v2 as pure state machines: queue pairs of the types RC, UC and UD over datagrams, and the
 //! connection manager's messages.
 //!

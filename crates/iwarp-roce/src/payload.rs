@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Payloads: those of posted requests, and octets in and out of scatter/gather lists.
 
 use alloc::vec::Vec;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! How a queue pair that may speak another protocol finds out that its peer speaks RoCE v2.
 //!
 //! It asks by a request that every responder takes for one that it has executed before: a Write of

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A queue pair of any type.
 
 use alloc::boxed::Box;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What tests of queue pairs have in common: an end with its memory, and the packets between two.
 
 use std::vec::Vec;

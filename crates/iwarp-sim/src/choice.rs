@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Where every decision of a run comes from: a seed, or octets that a fuzzer chose.
 
 /// A stream of decisions.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A rule that was broken, and where.
 
 use std::fmt;

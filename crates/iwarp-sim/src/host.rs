@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What a queue pair of the simulator sees of its host: memory whose every use the oracle
 //! watches, and into which others reach at the worst moments.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A peer that sends what it likes: well-formed FPDUs first, then one wrong in a known way, then
 //! anything. What has to be answered is known for the known ways; for the rest nothing may be
 //! touched that was not granted, and every work request has to end.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A seeded network and an oracle around the protocol core.
 //!
 //! Two ends, each a queue pair with memory in plain vectors, exchange octets over links that cut,

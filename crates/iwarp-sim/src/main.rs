@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Runs seeds and reports the first one that breaks a rule.
 
 use std::ops::Range;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The oracle: what one end may send, has to place and has to complete, followed from the work
 //! requests posted to it and the octets seen on the wire.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Two ends and the octets between them.
 
 use std::cell::RefCell;

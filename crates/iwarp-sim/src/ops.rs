@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Work requests that programs post: legal ones, and, where the run allows it, wrong ones.
 
 use iwarp_proto::qp::Extensions;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Runs: a seed, or octets, decide about ends, operations, links and mishaps; the oracle judges.
 
 use std::cell::RefCell;

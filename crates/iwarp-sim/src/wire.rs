@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A second reading of the octets on the wire, written from the RFCs and sharing no code with
 //! the protocol core: FPDU chain, markers, CRC, DDP and RDMAP headers, MSN sequence, offsets.
 

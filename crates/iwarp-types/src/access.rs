@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Rights to registered memory, and why an access is refused.
 
 bitflags::bitflags! {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Atomic operations.
 
 /// An atomic operation on 64 bits in the host's octet order (RFC 7306 §5.1).

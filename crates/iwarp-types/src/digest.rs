@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Digests that are fed while octets are copied: CRC32c, as iSCSI has it and MPA puts it on the
 //! wire (RFC 5044 §4.4), and the CRC-32 of Ethernet, which is RoCE's ICRC.
 

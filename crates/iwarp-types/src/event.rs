@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Events: what a core tells the engine.
 
 use core::fmt;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The vocabulary of the verbs: what programs, engine, protocols and memory have names for.
 //!
 //! Nothing here knows a protocol, a socket or a clock. This crate names no other of the project,

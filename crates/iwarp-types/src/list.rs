@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Scatter/gather lists. Most have one element, which is taken without a loop.
 
 use alloc::vec::Vec;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Registered memory, as a protocol asks for it.
 //!
 //! An argument of each call, never a field (and `dyn` only for a [`StreamCore`](crate::StreamCore)):

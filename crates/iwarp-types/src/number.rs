@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Names and numbers, each its own type.
 
 use core::fmt;

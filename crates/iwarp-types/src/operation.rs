@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! All properties of the operations, in one table.
 
 use crate::{AtomicOp, SendOp, WcOp};

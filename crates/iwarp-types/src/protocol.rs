@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Cores: protocols as the engine drives them.
 
 use core::fmt::Debug;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Why a connection was broken off, in any wire's codes.
 
 use core::fmt;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A bounded queue whose slots keep their storage: steady state allocates nothing.
 
 use alloc::vec::Vec;

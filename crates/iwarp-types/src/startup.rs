@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! How a connection starts, and why it may not, as the verbs' user and the protocol both say it.
 
 use thiserror::Error;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Types and states of a queue pair, as the verbs name them.
 
 use thiserror::Error;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Messages built and taken apart between queue pairs with registered memory, and the completion
 //! queue. No system calls: the stream between the two ends is a buffer.
 //!

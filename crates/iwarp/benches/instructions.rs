@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What `cargo xtask instructions` counts under callgrind: the inner loops, without system calls,
 //! other threads or the clock, so that the count is the same each time. One case goes through the
 //! engine and a socket: posting, where hardly anything depends on times (receiving does).

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What a datagram port costs, beside the system calls below it.
 //!
 //!     cargo run --release -p iwarp --example datagrams

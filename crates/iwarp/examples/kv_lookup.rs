@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Key-value lookup by RDMA Read: `cargo run --release --example kv_lookup`
 //!
 //! The hash table lies in the server's memory. The client computes where a key would be and reads

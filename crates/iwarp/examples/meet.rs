@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Two programs that tell each other address, queue pair number and packet number over a connection
 //! of their own, as programs for InfiniBand do, and need no connection manager:
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Ping-pong with the verbs themselves: `cargo run --release --example pingpong`
 //!
 //! Two threads, each with a queue pair of its own, throw a message back and forth. The module

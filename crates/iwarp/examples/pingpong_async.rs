@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Ping-pong between two tasks: `cargo run --release --features tokio --example pingpong_async`
 
 use std::error::Error;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A client reads rows of a table in the server's memory, and the server has nothing to do:
 //! `cargo run --release --example read_table`
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! This project's end of `interop/siw-exchange.sh`: Writes, Reads and Sends of many sizes between
 //! it and `interop/siw_peer.c` on another implementation of iWARP, every octet compared.
 //!

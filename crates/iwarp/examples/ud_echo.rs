@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Answers each UD datagram that comes to a port of RoCE v2 with what was in it.
 //!
 //!     cargo run --release -p iwarp --example ud_echo -- 127.0.0.1 100 [GROUP]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Defects that the tests of the simulator plant, to see that they are found. Without the feature
 //! `flaws` there are none, and asking for one costs nothing.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! RDMA verbs and a connection manager over plain TCP, on any machine: no RDMA device, no kernel
 //! module, no privileges. On the wire it is iWARP (RFC 5040, 5041, 5044, 6581, 7306).
 //!

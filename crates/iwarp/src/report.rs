@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Log lines whose number a peer decides, limited in rate.
 //!
 //! A peer that can cause one line can cause a million. So every such line has its own [`Throttle`],

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Setters of public structures whose fields may become more.
 
 /// Chained setters named after their fields, for a structure that is `#[non_exhaustive]`. One

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The interface for protocols other than iWARP under a queue pair.
 //!
 //! A [`StreamCore`] is a state machine that takes work requests and the bytes of a stream, and

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Steady state allocates nothing. A process of its own, as its allocator counts every thread.
 
 mod common;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Strangers in great numbers, and descriptors that run out: others get through all the same, and
 //! neither the log nor the CPU is flooded. A process of its own: a flood takes both CPUs, and one test
 //! raises the limit of descriptors.

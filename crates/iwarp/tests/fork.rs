@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A forked child: what it inherits is dead and harms nobody, and it can begin anew. A
 //! process of its own: a fork finds the locks of other tests' threads held.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! No memory: an allocator that refuses the n-th large allocation, or all from then on, for every n
 //! that a scenario gets to. Whatever happens is an error of a call or the end of a connection; the
 //! process goes on, and what is made afterwards works. A process of its own, as the allocator refuses

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `cargo xtask conformance`: which tests cover which requirement of the RFCs, and of RoCE v2.
 //!
 //! `conformance/requirements.csv` numbers the requirements, `conformance/exceptions.csv` gives

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Finding the tests: `Covers: ID, ID` in the doc comment of a test, and tests named
 //! `corner_NN_...`.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `SECURITY.md` promises what tests show: each attack of RFC 5042 stands there, each test that it
 //! names exists, and each variable that it names is documented.
 

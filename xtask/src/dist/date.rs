@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The date that what is shipped carries, so that equal sources give equal files.
 
 use anyhow::{Context, Result};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The Debian package: the same files below /usr, with the libraries in a directory of their own,
 //! so that rdma-core's stay the system's.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The files of an installation, below a prefix.
 
 use std::fs::{self, Permissions};

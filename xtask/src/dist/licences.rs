@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The notices of the crates that are linked into what is shipped.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The RPM package: the files of the tarball below /usr.
 
 use std::fs;

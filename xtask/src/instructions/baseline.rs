@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The table of counts: reading, writing, comparing.
 
 use std::fmt;

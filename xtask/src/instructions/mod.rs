@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `cargo xtask instructions`: how many instructions the inner loops take, by callgrind, beside a
 //! table that is checked in. More than 5 % above it fails.
 //!

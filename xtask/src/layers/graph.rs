@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Which module names which.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

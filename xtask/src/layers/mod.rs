@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Arrows between modules point down: the layers of a crate, and that none names one above it.
 //!
 //! The compiler does not care about the order of modules within a crate. So the sources are parsed

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The modules of a crate, and what each of them says: its items, what it imports and the paths
 //! that it names.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What programs see of the library: no public item of it names a type of the protocol crate, which
 //! they do not get.
 

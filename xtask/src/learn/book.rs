@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The book's pages: what they include and what they link to is there.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `cargo xtask learn`: the programs of docs/learn print what the book says, and its links lead
 //! somewhere.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The book's programs, each in three languages.
 
 use std::collections::BTreeSet;

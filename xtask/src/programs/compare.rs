@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Rows that were run with either device: which programs need one of them.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The rows of Rust crates: their tests and examples.
 
 use super::crates::{ASYNC_RDMA, IBVERBS, RUAPC_RDMA, SIDEWAY};

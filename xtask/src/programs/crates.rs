@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Rust crates that use RDMA: the tests and examples that come with them, out of crates.io.
 
 use std::env;

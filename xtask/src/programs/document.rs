@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `docs/programs.md`: what was run and what came of it; also the record that later runs are held
 //! to.
 

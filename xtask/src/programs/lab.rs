@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The lab in which programs run: pairs of hosts that are network namespaces, and a directory for
 //! each pair.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `cargo xtask programs`: real programs of Debian under `iwarp run`.
 
 mod compare;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Programs that watch devices and read their counters.
 
 use super::scenario::Scenario;

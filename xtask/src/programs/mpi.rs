@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! MPI: Debian's, and those of PyPI, which bring libfabric and UCX along.
 
 use super::scenario::Scenario;

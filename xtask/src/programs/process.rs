@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A program that was started: what can be waited for, and its end.
 
 use std::fs;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
 """Runs the tests of rdma-core's Python bindings and writes a line for each into a file.
 
 Called in the folder that has them as `tests`: python3 run.py RESULTS EXCLUDED [name...]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `cargo xtask pyverbs`: the tests of rdma-core's Python bindings, on our libraries.
 //!
 //! Debian ships them as documentation of python3-pyverbs. They judge every answer of the verbs and

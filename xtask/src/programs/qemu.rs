@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Virtual machines that move by RDMA.
 
 use super::scenario::Scenario;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* A ring of processes that passes messages of many sizes and checks them. */
 #include <mpi.h>
 #include <stdio.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Rows that take more than a server and a client: a script drives the programs, and compares what
 //! they moved.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The part of `docs/programs.md` with scenarios, and what it records.
 
 use std::collections::BTreeMap;

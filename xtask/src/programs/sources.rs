@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Programs that Debian's binary packages have without RDMA, built from its source packages.
 //!
 //! The package index of the release that has the source is kept apart from the system's, which

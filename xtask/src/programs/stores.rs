@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Key-value stores and persistent memory over RDMA, built from Debian's source packages.
 
 use super::scenario::Scenario;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The symbols that the libraries export, and the programs that import them.
 
 use std::collections::{BTreeMap, BTreeSet};

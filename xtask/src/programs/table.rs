@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The programs that are run, how, and the results that they must have.
 //!
 //! `SERVER` in a command is the address of the host that serves, `CLIENT` that of the other.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Python packages, as PyPI has them.
 
 use super::scenario::Scenario;

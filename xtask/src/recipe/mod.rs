@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `cargo xtask recipe`: docs/ci.md and the other pages, as their readers would follow them.
 //!
 //! The shell blocks of docs/ci.md run in their order, in a directory that has what the page says, as

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* A verbs program for the pages: two queue pairs of one process, messages between them, each compared.
  * It gives back all that it takes, so that leak checkers have nothing to say about it. */
 #include <rdma/rdma_cma.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! C programs under a sanitizer, with the drop-in libraries that were built under it.
 //!
 //! A library of Rust's brings no runtime, as that belongs into the program. GCC instruments the

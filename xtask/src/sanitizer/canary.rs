@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Shows that ThreadSanitizer, as it is set up here, sees what it should and nothing else.
 //!
 //! Each `canary race-...` must be reported: exit code 66. `canary sound` synchronises by everything

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Fences for ThreadSanitizer, which takes note of none.
  *
  * An acquire fence makes earlier relaxed loads acquire: the last few are remembered. A release

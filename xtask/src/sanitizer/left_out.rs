@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The tests that run without sanitizers only, and why.
 
 use super::Sanitizer::{self, Address, Thread};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The crates with unsafe code or threads under AddressSanitizer and ThreadSanitizer, on the
 //! stable toolchain (`RUSTC_BOOTSTRAP=1`) and with its precompiled standard library.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! ThreadSanitizer with a standard library that was compiled without it.
 //!
 //! The sanitizer sees only synchronisation that instrumented code does. Generic and inlined parts

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The faults that hit the processes of an episode, and the errors that they explain.
 
 use std::thread;

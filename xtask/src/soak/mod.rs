@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `cargo xtask soak`: mixed traffic, verified, while processes are killed and stopped, packets are
 //! lost, connections are cut, and descriptors and CPUs are short.
 //!

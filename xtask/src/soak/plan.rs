@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The events of a soak: all of them follow from the seed, none from the clock.
 
 use std::time::Duration;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `traffic` processes that live as long as the soak.
 
 use std::fs;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `cargo xtask soak --roce`: RC queue pairs that speak RoCE v2 between two hosts, where packets are
 //! lost, repeated and overtaken all the time.
 //!

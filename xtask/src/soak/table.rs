@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The counts of a soak, and the table at its end.
 
 use std::collections::BTreeMap;

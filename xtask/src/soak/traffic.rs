@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The programs of a soak: what they are called with, and what they say.
 
 use super::faults::Fault;

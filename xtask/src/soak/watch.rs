@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The processes that live as long as a soak: what they hold, over time.
 
 use std::fs;

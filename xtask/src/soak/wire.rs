@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The network between the two hosts of a lane: `c/wire.c`, told what the weather is.
 
 use std::io::{BufRead, BufReader, Write};

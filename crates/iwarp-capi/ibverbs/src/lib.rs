@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! libibverbs.so.1: the exported symbols, the allocator, and nothing else. What they do is in the crate
 //! `iwarp-capi`; which there are, and with which versions, is in `exports.txt`.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! librdmacm.so.1: the exported symbols and nothing else. They jump to libibverbs.so.1, which has
 //! the code of both, so that a process has one engine; the code is in the crate `iwarp-capi`.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! How objects are made and changed.
 
 use std::ffi::{c_int, c_uint, c_void};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Devices, contexts and their function pointers; what is asked of a device.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};

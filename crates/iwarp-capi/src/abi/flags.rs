@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The numbers of the header that this library uses.
 
 use std::ffi::c_uint;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The structures and numbers of `infiniband/verbs.h`, as of rdma-core 64.
 //!
 //! Structures only ever grow, and a function that reads one longer than what the program knows

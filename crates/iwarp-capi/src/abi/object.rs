@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The objects that a program is given.
 
 use std::cell::Cell;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Work requests and completions.
 
 use std::ffi::{c_int, c_uint, c_void};

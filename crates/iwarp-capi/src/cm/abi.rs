@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The structures and numbers of `rdma/rdma_cma.h`, as of rdma-core 64.
 
 #![allow(non_camel_case_types, reason = "these are the names of the C header")]

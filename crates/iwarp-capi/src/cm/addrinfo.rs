@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `rdma_getaddrinfo`.
 //!
 //! Lists are made with the C library's allocator, as programs put pieces of their own into them.

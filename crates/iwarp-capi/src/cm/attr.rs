@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Values for queue pairs of the program's own.
 
 use std::ffi::{c_int, c_uint};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Connecting, accepting, refusing, ending.
 
 use std::ffi::{c_int, c_uint, c_void};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The device as ids use it.
 
 use std::ffi::c_int;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Ids for programs that do one thing after the other.
 
 use std::ffi::c_int;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What happened, as the program is told.
 
 use std::ffi::c_void;

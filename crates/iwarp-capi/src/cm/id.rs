@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Ids: made, bound, resolved, destroyed.
 
 use std::any::Any;

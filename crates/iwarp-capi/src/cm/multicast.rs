@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Multicast groups of ids for datagrams.
 
 use std::ffi::{c_int, c_void};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Options of ids; extended connection establishment, and user events.
 
 use std::ffi::{c_int, c_uint, c_void};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Queue pairs that belong to an id, and what is made along with them.
 
 use std::ffi::c_int;

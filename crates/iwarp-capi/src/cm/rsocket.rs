@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What there is of `rdma/rsocket.h`.
 
 use std::ffi::c_int;

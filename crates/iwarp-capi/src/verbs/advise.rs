@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Advice about memory regions: what will be used soon.
 
 use std::ffi::{c_int, c_uint};

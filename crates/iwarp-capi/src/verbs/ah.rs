@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Address handles: ways to other hosts, for datagrams.
 
 use std::ffi::c_int;

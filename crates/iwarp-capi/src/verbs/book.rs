@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Which events were handed out, and whether they were acknowledged.
 //!
 //! An object may not be freed while the program holds an event about it: destroying it waits for

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Completion queues that are looked at one completion at a time (`struct ibv_cq_ex`).
 
 use std::ffi::{c_int, c_uint};

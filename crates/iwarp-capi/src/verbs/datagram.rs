@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Queue pairs over datagrams: of the types UC and UD.
 
 use std::ffi::c_uint;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Device memory: the library's own, which programs reach by copies and the network by regions.
 
 use std::ffi::{c_int, c_uint, c_void};

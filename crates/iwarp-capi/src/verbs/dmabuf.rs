@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Regions of memory that is known by a descriptor: DMA-BUFs, as `/dev/udmabuf` and drivers export
 //! them.
 //!

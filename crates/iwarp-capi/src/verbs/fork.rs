@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `ibv_fork_init` and its kin. Nothing is needed before a fork: memory is not pinned, and what
 //! a child inherits it cannot harm.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `IBVERBS_1.0`: what programs linked before 2007 call. Their structures are other ones, so they
 //! are shown no device; whatever else they may call fails.
 

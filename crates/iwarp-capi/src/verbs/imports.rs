@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The handles by which a device file would know objects: contexts that were imported by a
 //! descriptor of another share them (`ibv_import_device`). Those of memory regions are their keys.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The list of devices: one, which is always there, or those that the user has named.
 
 use std::ffi::{CStr, c_char, c_int};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! States of queue pairs, and their attributes.
 
 use std::ffi::{c_int, c_uint};

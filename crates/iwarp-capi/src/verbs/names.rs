@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Numbers as words.
 
 use std::ffi::{CStr, c_char, c_int, c_uint};

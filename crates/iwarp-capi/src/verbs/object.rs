@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What all objects of a context have: a number by which the kernel would know them, and a place
 //! among those that the device says there can be.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Protection domains, and what is derived from them.
 
 use std::ffi::c_int;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Polling completion queues: what the inline functions of the header call.
 
 use std::ffi::{c_int, c_uint};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What the device and its port are.
 
 use std::ffi::c_int;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Rates of InfiniBand links: their number in the header, multiples of 2.5 Gbit/s, Mbit/s.
 
 use std::ffi::{c_int, c_uint};

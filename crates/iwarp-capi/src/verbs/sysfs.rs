@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What programs read below `/sys/class/infiniband` for a device, answered from memory: there is
 //! no such folder.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What this device does not have: each call fails as with a device that lacks the feature.
 
 use std::ffi::{c_int, c_void};

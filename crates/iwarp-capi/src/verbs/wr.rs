@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Work requests that a program builds one by one (`struct ibv_qp_ex`): begin, one call for each
 //! operation and its octets, complete.
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Addresses that come and go while the device is open: what a program is told of its GID table, and
  * what it may make address handles of, is as the host is at that moment. */
 #define _GNU_SOURCE

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Asynchronous events: each is told once, about the right object, and destroying that waits until
  * the program has acknowledged it. */
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* A thread that waits for completions is cancelled, a thousand times. The queue works on. */
 #include <infiniband/verbs.h>
 #include <pthread.h>

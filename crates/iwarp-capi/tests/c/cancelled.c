@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* A thread whose cancellation is due opens a device and registers memory. It goes at the next wait. */
 #include <infiniband/verbs.h>
 #include <pthread.h>

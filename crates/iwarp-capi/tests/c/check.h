@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* What these programs have in common. */
 #include <errno.h>
 #include <stdio.h>

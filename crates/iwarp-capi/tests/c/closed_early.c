@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* A context whose objects are left when it is closed stays for them, and goes with the last. */
 #include <malloc.h>
 #include "pair.h"

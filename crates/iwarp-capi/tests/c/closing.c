@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* A daemon closes every descriptor it does not know and opens files of its own. Nothing of ours
  * is written into them. */
 #define _GNU_SOURCE

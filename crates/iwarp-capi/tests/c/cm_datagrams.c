@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Datagram services (RDMA_PS_UDP): what programs are told, step by step. */
 #include "cm.h"
 

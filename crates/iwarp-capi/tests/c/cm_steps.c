@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Ids that wait, queue pairs of the program's own, options and addresses. */
 #include "cm.h"
 

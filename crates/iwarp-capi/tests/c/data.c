@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Every operation, posted in every way, between two queue pairs of one process. */
 #include <netinet/in.h>
 #include "pair.h"

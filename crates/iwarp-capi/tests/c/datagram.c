@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Datagram queue pairs where the port is taken, and when it is free again. */
 #define _GNU_SOURCE
 #include <netinet/in.h>

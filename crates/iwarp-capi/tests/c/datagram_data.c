@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Messages between queue pairs over datagrams of one process. */
 #define _GNU_SOURCE
 #include "pair.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Queue pairs over datagrams and address handles: how they are made, changed, asked and destroyed,
  * and what is refused. */
 #define _GNU_SOURCE

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Memory on demand: registered before it is there, and advice about it. */
 #define _GNU_SOURCE
 #include <stdint.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Devices that the user has named: one of an interface that is not lo's, or of all, and one of lo's. */
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Receives that are posted when the process exits stay so, until the program has them flushed. */
 #include "pair.h"
 

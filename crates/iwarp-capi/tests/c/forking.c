@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* A child of a program that has everything open: what it inherited is dead and does not hang, what
  * it opens itself works, and the parent notices nothing. */
 #include <sys/wait.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Device memory, memory of descriptors, and what contexts share that were imported from another. */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* A protection domain is in use while it has memory regions; those of an RNIC outlive it. Nothing is
  * left of either afterwards: say the library, and a leak checker. */
 #include "pair.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* The library is loaded, asked for symbols by version, and unloaded, three times. */
 #define _GNU_SOURCE
 #include <dlfcn.h>

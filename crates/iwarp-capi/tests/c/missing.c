@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Calls every function that is only there to fail. */
 #define _GNU_SOURCE
 #include <dlfcn.h>

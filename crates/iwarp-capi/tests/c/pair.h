@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Two queue pairs of one process that are each other's peers. */
 #include <infiniband/verbs.h>
 #include <poll.h>

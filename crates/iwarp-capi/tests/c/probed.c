@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* What the device does not have, as programs probe it: by masks and limits, and by trying. */
 #include "pair.h"
 

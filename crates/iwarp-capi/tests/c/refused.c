@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* What is refused, and what is said of it: lists that are not there, more than a queue holds,
  * objects of another context. */
 #include <limits.h>

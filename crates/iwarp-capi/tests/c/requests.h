@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* One request at a time between the two of pair.h, and what becomes of it. */
 #include "pair.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* A program whose sandbox refuses system calls from the start: those that REFUSED names. It moves
  * octets all the same, or says what failed. */
 #define _GNU_SOURCE

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Whether the process has more rights than its user, and what the device is called. The library is
  * the one beside the program, as the dynamic linker takes no path from such a user. */
 #include <dlfcn.h>

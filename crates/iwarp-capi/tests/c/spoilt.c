@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Objects whose public part the program has written to, and other misuse that kernels tell. */
 #include <stdbool.h>
 #include <sys/resource.h>

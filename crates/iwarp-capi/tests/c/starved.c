@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* A program that has no more memory: what it asks for is refused by ENOMEM, and what goes on goes
  * on or ends, but the process does not. */
 #include "pair.h"

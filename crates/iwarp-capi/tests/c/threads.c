@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Everything at once on one device, as far as verbs allow it: two threads post to a queue pair, one
  * sleeps for completions, one acknowledges their events, one watches asynchronous events, one asks
  * for and sets attributes, one registers and deregisters memory, one makes and destroys other

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Memory that is unmapped, protected or truncated while it is registered: the request fails, the
  * program lives, and its own faults stay its own. */
 #define _GNU_SOURCE

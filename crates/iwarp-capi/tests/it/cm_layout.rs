@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The structures of `cm::abi` are those of `rdma/rdma_cma.h`.
 
 use std::fmt::Write as _;

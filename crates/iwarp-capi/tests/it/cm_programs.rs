@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The programs of Debian's rdmacm-utils, perftest and qperf, unmodified, over the connection
 //! manager: two processes on loopback.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The libraries export exactly what the lists say, and everything that Debian's do. Linkers drop
 //! versions without a word, so this is looked at in the built files.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The structures of `abi` are those of the C headers: a C program tells sizes and offsets.
 //!
 //! Structures that have grown since are longer here than in the header of an older rdma-core; what

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The C API in the eyes of programs: each test runs C programs, ours or other people's, or looks at
 //! the built libraries.
 

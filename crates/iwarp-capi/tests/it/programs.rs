@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! C programs that are linked to the system's libibverbs and run with ours.
 
 use std::time::Duration;

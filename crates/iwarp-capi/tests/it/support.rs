@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What these tests have in common: the built libraries, and C programs compiled against the
 //! system's headers.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The client's side of the demo: does everything, verifies everything, tells about it.
 
 use std::time::{Duration, Instant};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The messages of the demo's client and server, in Sends and private data.
 
 use anyhow::{Context, Result, bail};

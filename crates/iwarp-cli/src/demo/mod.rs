@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `iwarp demo`: two processes exchange data by every RDMA operation.
 
 mod client;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Bytes that are easy to make and hard to get right by accident.
 
 use iwarp::Buffer;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A property of a device, for people and for programs.
 
 use std::fmt::LowerHex;

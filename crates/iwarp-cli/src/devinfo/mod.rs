@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `iwarp devinfo`: what `ibv_devinfo` shows of a device.
 
 mod fact;

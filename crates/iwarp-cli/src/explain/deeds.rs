@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Verbs calls and completions in the verbs' words.
 
 use iwarp::{Access, AtomicOp, MemoryRegion, Payload, SendOp, Sge, Stag, WcOp, WcStatus};

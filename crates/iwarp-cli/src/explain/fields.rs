@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The fields of frames, by their names in the RFCs, and the bytes that hold each.
 
 use std::ops::Range;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The bytes of a connection as frames, taken apart by the parsers that the library runs.
 
 use iwarp_proto::ddp::wire::Header;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What one process did and what passed on its connections, with times that two processes of a
 //! host share.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What two processes did by RDMA and what passed between them, told to people: `iwarp demo
 //! --explain` and `--html`.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The story as a page: two columns, client and server, and arrows between them that open.
 
 use std::fmt::Write as _;

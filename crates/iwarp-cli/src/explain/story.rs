@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Two journals as one story.
 
 use std::net::SocketAddr;

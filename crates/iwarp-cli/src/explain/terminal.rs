@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The story as text, no wider than the terminal.
 
 use std::fmt::Write;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The control protocol: lines of JSON over a TCP connection of its own, by which the client tells
 //! the server everything that is to be done.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The cost of a process, and the CPUs that it runs on.
 
 use std::ffi::c_long;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Connections that do nothing, and what they cost.
 
 use std::net::{IpAddr, SocketAddr};

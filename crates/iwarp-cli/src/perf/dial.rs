@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Making connections and ending them, one after the other.
 
 use std::io::{Read, Write};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Many clients of one target process: each a thread with a device of its own, which shares no
 //! more with the others than another process would.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The traffic of RDMA programs in a round.
 
 use std::sync::atomic::Ordering;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Raw TCP's target of many clients: one thread serves them all, as RDMA's target does.
 
 use std::io::{ErrorKind, Read, Write};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `iwarp perf`: how fast, beside raw TCP in the same run.
 //!
 //! ```text

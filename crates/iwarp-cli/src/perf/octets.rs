@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The bytes that are moved: every round its own, so that what is found afterwards came in it.
 
 use anyhow::{Result, bail};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The measurements of Dalessandro, Devulapalli and Wyckoff, "Design and Implementation of the
 //! iWarp Protocol in Software" (2005), made again, beside their own.
 

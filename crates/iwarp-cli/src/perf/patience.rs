@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Every wait has an end; and who keeps to a pace waits for its next turn.
 
 use std::os::fd::AsFd;

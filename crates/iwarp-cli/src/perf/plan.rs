@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The cases, and the subjects that each compares.
 
 use clap::ValueEnum;

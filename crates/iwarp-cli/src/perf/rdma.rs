@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! RDMA: one end of the connections, as a program sees them through verbs.
 
 use std::net::SocketAddr;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Rounds, one subject after the other, so that what slows the machine slows all of them.
 
 use std::time::Duration;

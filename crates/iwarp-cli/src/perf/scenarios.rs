@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Cases beyond messages between two programs: connecting, many clients, a target that computes,
 //! a crowd of idle connections.
 

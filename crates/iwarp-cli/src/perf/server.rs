@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The serving end: does what clients ask, one after the other.
 
 use std::io::Write;

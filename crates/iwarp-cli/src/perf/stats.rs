@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Medians, their ratio, and how far it can be trusted.
 
 use serde::Serialize;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The work of both ends in a round, as the control protocol says it.
 
 use std::time::Duration;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One session of the library's `session` module, shared by tasks of a tokio runtime or by threads
 //! that block: how programs in Rust use it.
 

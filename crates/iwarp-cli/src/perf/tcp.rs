@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Raw TCP: what everything is measured against. The same sizes, written and read in a loop.
 
 use std::io::{self, Read, Write};

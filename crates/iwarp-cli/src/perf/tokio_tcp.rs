@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! TCP as programs with tokio use it: a task for each connection.
 
 use std::net::{SocketAddr, TcpListener};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! rping's client: lends its buffers, and looks at what came back.
 
 use std::net::SocketAddr;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The work of both ends of rping: messages of 16 bytes that lend a buffer or say "go ahead".
 
 use std::time::Duration;

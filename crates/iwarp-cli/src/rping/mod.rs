@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `iwarp rping`: rping's exchange, so that either end may be librdmacm's.
 
 mod client;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Where a server is, as users write it.
 
 use std::net::Ipv6Addr;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! rping's server: fetches what the client lends, and puts it back.
 
 use anyhow::{Context, Result, anyhow, bail, ensure};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The bytes that rping moves: a line that says which round it is, then letters that begin one
 //! further each time, then a zero.
 

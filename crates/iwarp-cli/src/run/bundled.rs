@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Whether the dynamic linker is to replace the libraries that a program brings along.
 
 use iwarp_os::environment;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Directories of this user's own, made once and used again, that programs find things in.
 
 use std::env;

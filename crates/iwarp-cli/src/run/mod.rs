@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `iwarp run`: starts an unmodified RDMA program on the drop-in libraries.
 
 mod bundled;

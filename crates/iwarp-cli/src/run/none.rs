@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `iwarp run` where there are no drop-in libraries.
 
 use std::ffi::OsString;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The kind of a program, and whether the loader would give it other libraries.
 
 use std::env;

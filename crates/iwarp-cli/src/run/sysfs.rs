@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The files in which Linux shows RDMA devices, for programs that look at them.
 
 use std::fs;

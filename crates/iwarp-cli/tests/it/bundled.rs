@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `iwarp run`: programs that bring copies of the libraries along, as Python's wheels do.
 
 use std::fs;

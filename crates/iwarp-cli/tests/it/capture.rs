@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What goes over the wire, in the eyes of somebody else's decoder: tcpdump captures a real
 //! exchange, tshark takes it apart. Needs the right to capture on loopback.
 

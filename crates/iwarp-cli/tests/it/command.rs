@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The command itself, as a user runs it.
 
 use std::process::Stdio;

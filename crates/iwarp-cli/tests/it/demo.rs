@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `iwarp demo` from end to end.
 
 use std::time::{Duration, Instant};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `iwarp perf`: every test in tiny rounds, over two processes, and with peers that misbehave.
 
 use std::io::{BufRead, BufReader, Read, Write};

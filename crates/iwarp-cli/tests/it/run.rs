@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `iwarp run`: what it does for a program, and to which programs it says no.
 
 use std::ffi::OsStr;

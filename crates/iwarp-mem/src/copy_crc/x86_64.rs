@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The pass on x86-64: carry-less multiplication folds the bytes while they go from source to
 //! destination in registers, 128 of them at a time.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The handlers that were there before ours.
 //!
 //! One that a program installs after ours takes its place and may call ours for what it does not

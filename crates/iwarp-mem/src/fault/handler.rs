@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The handler, and how it gets and keeps its place.
 
 use std::ffi::{c_int, c_void};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! SIGSEGV and SIGBUS where registered memory is gone.
 //!
 //! The handler comes with the first region of a program's own memory. It looks whether the fault is

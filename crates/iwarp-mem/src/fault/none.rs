@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! No handler: on systems where system calls find what is gone, or none is to be had.
 
 /// Nothing to be done; accesses see to it themselves, where they can.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The table of the instructions that may fault, which the linker made.
 
 use std::arch::asm;

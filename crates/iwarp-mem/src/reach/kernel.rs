@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Accesses by system calls that find memory that is gone and say so.
 //!
 //! What one call checks another thread may take away before the next: where the last word of a

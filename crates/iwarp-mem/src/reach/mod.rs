@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Every load and store of registered memory: each says whether the memory was there.
 //!
 //! A program may unmap, protect or truncate what it has registered. An access to it then raises

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Accesses that do not survive a fault.
 
 use std::ptr;

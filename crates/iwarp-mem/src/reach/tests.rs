@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Every implementation, whichever would be chosen.
 
 use std::ptr::null_mut;

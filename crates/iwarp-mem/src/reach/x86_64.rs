@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Accesses by instructions that the fault handler knows.
 //!
 //! Each block of assembly that touches registered memory enters the addresses of its first

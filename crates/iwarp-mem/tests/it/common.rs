@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory with forbidden neighbours, and short names.
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory that is registered before it is there.
 #![cfg(all(target_os = "linux", not(any(miri, plain_copies))))]
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory that a program takes away while it is registered: the access fails, and nothing else.
 #![cfg(all(target_os = "linux", not(any(miri, plain_copies))))]
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A thread that sees the last byte of a placed payload sees all of it.
 
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory that changes hands, and memory that is only borrowed.
 
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Registered memory from outside. What measures its process or takes its signals has a file beside
 //! this folder.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Revocation and atomics while other threads are at it.
 #![cfg(unix)]
 

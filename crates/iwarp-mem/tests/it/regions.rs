@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What an STag of a region grants, and to whom.
 #![cfg(unix)]
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! STags tell nothing about each other, and do not come back soon.
 
 use std::collections::HashSet;

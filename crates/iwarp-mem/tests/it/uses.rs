@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A use of one buffer for several pieces of it.
 #![cfg(unix)]
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A model of lookups while the table changes: what is there all the time is found, whatever is
 //! taken out beside it, moved, or moved to a larger table.
 

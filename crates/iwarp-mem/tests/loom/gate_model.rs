@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A model of the gate: every interleaving of uses and a revocation, under the memory model.
 
 use loom::cell::UnsafeCell;

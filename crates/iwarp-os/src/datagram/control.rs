@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Control messages, in the kernel's layout: a C library may have padding of its own in there, but
 //! the calls are made without one. The kernel copies them, so they need no alignment.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The headers of a packet as it left.
 //!
 //! A process without rights does not see the packets of its host. But a sender may ask when a packet

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Taking a port first and deciding later what it is for.
 
 use std::io;

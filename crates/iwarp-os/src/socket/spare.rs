@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Refusing connections when there are no descriptors left.
 
 use std::io;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A connection's health, as the system knows it (`TCP_INFO`).
 
 use std::io;

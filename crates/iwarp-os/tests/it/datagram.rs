@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Datagram sockets on loopback, and between hosts.
 
 use std::io::ErrorKind;

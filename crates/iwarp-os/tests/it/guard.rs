@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Registered memory straight to and from a socket.
 
 use std::net::Ipv4Addr;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Hosts to try sockets on, as network namespaces of threads; and a thread without rights. Root
 //! alone can have either.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Epoll, eventfd and the blocking wait.
 
 use std::io::ErrorKind;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Sockets and streams on loopback.
 
 use std::io::ErrorKind;

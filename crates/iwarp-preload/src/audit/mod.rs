@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! An audit library (rtld-audit(7)) that gives programs the drop-in libraries where they bring
 //! copies of their own along.
 //!

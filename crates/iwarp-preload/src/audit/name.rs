@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The files that are ours to replace.
 
 /// A library that programs bring along.

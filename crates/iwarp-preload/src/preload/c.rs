@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What is needed of libc. (The crate of that name cannot be had here: the build script compiles this
 //! library by itself.)
 

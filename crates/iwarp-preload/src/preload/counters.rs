@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Counters, which are computed when a program opens their files.
 //!
 //! Linux counts octets of an RDMA port in words of four, and those of a network interface one by

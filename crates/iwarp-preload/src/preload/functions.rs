@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The functions that take a path.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};

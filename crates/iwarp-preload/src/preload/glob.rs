@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `glob`, whose results are paths: the program sees them as it asked for them.
 
 use core::ffi::{c_char, c_int, c_void};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Functions of libc that, with LD_PRELOAD, find RDMA devices in /sys and /dev.
 //!
 //! `iwarp run` makes a tree of the files that Linux would have for the devices, names it in

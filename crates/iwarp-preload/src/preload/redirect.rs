@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! From the path that a program names to the path that is opened.
 
 use core::cell::UnsafeCell;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What can be wrong with a DDP segment (RFC 5041 §7.2).
 
 use thiserror::Error;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Direct Data Placement (RFC 5041): segments, and where their payload belongs.
 
 pub mod error;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Checking where a segment may go (RFC 5041 §5.4, §7.1).
 
 use iwarp_types::AccessError;

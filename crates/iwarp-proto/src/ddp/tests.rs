@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Headers against octets made by hand, segmentation and the checks against the RFC's words.
 
 use alloc::string::ToString;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Cutting a message into segments (RFC 5041 §5.2).
 
 use crate::ddp::wire::{Header, Tagged, Untagged};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! DDP headers (RFC 5041 §4).
 
 use iwarp_types::{Stag, TaggedOffset};

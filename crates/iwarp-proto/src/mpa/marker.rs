@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The positions of markers in the stream, and what they point to (RFC 5044 §4.3).
 //!
 //! A marker of 4 octets stands at every stream position that is a multiple of 512, counted from

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! MPA: framing of upper-layer PDUs on a TCP stream (RFC 5044) and the start of a connection
 //! (RFC 5044 §7.1, RFC 6581).
 //!

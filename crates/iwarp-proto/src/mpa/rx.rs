@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Finding and checking FPDUs in a received stream (RFC 5044 §5.2, §6).
 
 use iwarp_types::Digest;

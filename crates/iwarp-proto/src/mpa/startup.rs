@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The start of a connection: one Request, one Reply (RFC 5044 §7.1, RFC 6581 §9).
 //!
 //! [`Initiator`] and [`Responder`] read no clock and no socket. The deadline of each is fixed when

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Framer and deframer against each other and against an encoder that goes octet by octet.
 
 use std::convert::Infallible;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Making FPDUs (RFC 5044 §4).
 
 use iwarp_types::Digest;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The octets of FPDUs and of start-up frames (RFC 5044 §4, §7.1.1; RFC 6581 §6, §9).
 
 use alloc::vec::Vec;

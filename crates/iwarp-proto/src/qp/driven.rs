@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The queue pair as the engine sees it: a core among others.
 
 use core::time::Duration;

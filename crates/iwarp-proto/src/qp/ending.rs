@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! How a stream ends, and what becomes of the work requests.
 //!
 //! The program closes it ([`Qp::disconnect`]), the peer does, a fault is found, the transport

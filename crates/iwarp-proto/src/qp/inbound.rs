@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Deciding what a received segment is, where it goes and what it completes.
 
 mod answers;

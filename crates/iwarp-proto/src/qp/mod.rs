@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One queue pair: send queue, receive queue, read queues, state and Terminate.
 //!
 //! # Contract

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The receiving half: takes the stream apart and places what the queue pair decides to keep.
 
 mod run;

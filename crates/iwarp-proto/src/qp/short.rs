@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The short ways: what nearly every message takes, written apart from the way that any may take.
 //! Each does exactly what that does, in fewer instructions: `tests/twins.rs` compares them.
 //!

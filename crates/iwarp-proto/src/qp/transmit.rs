@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The sending half: gathers what the queue pair decides to send and frames it.
 
 mod source;

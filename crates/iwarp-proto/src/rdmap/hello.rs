@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Knowing whether the peer has the operations of RFC 7306, and those of our own.
 //!
 //! No start-up field says so, and a peer without them terminates the stream at the first one

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Remote Direct Memory Access Protocol (RFC 5040) and its extensions (RFC 7306): messages.
 
 pub mod error;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Reads and Atomics under way: what was asked of the peer (bounded by ORD), and what the peer
 //! asked (bounded by IRD). Both kinds share queue number 1, its MSNs and these bounds
 //! (RFC 5040 §6.1, RFC 7306 §5.2).

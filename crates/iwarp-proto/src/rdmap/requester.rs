@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The messages that requests of this side are: Write, Send, Read Request, Atomic Request.
 
 use iwarp_types::{AtomicOp, Stag, TaggedOffset};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Checking what kind of message a segment belongs to (RFC 5040 §7.2, RFC 7306 §8.2).
 
 use iwarp_types::Stag;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! From an error to the Terminate that reports it, and from the peer's Terminate to the status of
 //! the request that it names: the one place that knows the table of RFC 5040 §4.8 and RFC 6581 §8.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Headers against octets made by hand, and the rules which opcode may stand where.
 
 use alloc::format;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Making messages: the DDP header and the RDMAP header of each type.
 
 use iwarp_types::{Stag, TaggedOffset};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! RDMAP control octet and headers (RFC 5040 §4, RFC 7306 §4 and §5).
 
 use iwarp_types::{Protocol, Reason, Stag, TaggedOffset};

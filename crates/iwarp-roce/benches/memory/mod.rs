@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory for benches: a vector.
 
 use std::cell::RefCell;

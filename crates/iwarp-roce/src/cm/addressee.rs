@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Whom a datagram is for, where several processes share queue pair 1.
 
 use super::mad::Mad;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What a program asks of the connection manager.
 
 use core::net::IpAddr;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One connection: what is known of it, and the messages that it sends.
 
 use alloc::boxed::Box;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The requests that wait for a program's answer, and the ones that do not get a place.
 //!
 //! Anyone can send requests, from addresses that are not theirs even. They are not taken back once

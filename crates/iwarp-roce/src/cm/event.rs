@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What a program is told, in the words of `rdma_cm`.
 
 use alloc::boxed::Box;

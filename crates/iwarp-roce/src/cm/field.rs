@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Fields of management datagrams: bits at an offset, the most significant first.
 
 use super::mad::BODY_LEN;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Management datagrams of the connection manager's class, and the packets that carry them.
 
 use thiserror::Error;

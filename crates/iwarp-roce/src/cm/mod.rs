@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The InfiniBand connection manager over management datagrams: who connects to whom, and when.
 //!
 //! [`Manager`] has all connections of one process. It does no I/O and reads no clock: datagrams

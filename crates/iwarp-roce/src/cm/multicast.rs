@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Multicast groups, as `rdma_join_multicast` tells of them.
 
 use core::net::{IpAddr, Ipv4Addr};

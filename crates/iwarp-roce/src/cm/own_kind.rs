@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! How two ends of this project know each other, without a trace in programs' private data.
 //!
 //! REQ and REP name a vendor, whose options are the modifier of the management datagram (ECE,

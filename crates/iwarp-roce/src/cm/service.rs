@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Which service of a host is meant.
 
 /// Service id: 64 bits.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! How a connection manager is made, and where it has its random numbers from.
 
 use core::time::Duration;

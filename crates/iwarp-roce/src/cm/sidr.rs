@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Questions for the queue pair of a datagram service: SIDR.
 
 use alloc::boxed::Box;

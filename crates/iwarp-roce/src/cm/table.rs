@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! All connections and questions of a process, found by what messages say of them.
 
 use alloc::boxed::Box;

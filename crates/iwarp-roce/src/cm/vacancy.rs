@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Services that nobody offers just now, and the requests that come meanwhile.
 //!
 //! Some programs stop to listen for their first connection, and then listen at the same port for

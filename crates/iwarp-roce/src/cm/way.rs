@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Ways of packets: to a peer's connection manager, and of a connection's data.
 
 use iwarp_types::AddressVector;

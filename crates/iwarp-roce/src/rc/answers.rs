@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Answers, as the requester takes them: acknowledgements, NAKs, Read Responses, Atomic
 //! Acknowledges.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The queue pair as its owner sees it: a core among others.
 
 use iwarp_types::{

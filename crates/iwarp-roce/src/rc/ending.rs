@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! How a queue pair ends, and what becomes of the work requests.
 
 use iwarp_types::{Event, QpState, WcStatus};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! How much may be under way: a window that grows on clean acknowledgements and is halved on loss.
 //!
 //! The peer's socket holds 212,992 octets by default, counted with what the kernel adds to each

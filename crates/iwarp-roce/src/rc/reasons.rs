@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Why a reliable connected queue pair came to its end.
 
 use iwarp_types::{Protocol, Reason};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What the responder owes the peer: acknowledgements, answers, a NAK.
 //!
 //! Answers go out in the order of their requests. The Reads and Atomics of late are remembered with

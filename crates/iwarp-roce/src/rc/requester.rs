@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The requester: which packet is sent next.
 
 use iwarp_types::{AtomicOp, Memory, QpState, SendOp, TaggedOffset, Time, WcStatus};

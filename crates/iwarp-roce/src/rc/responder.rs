@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The responder: takes the peer's requests in the order of their PSNs, and executes them.
 
 use iwarp_types::{

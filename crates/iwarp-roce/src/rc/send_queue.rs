@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The send queue: posted requests, and the packets that they take.
 //!
 //! Packets are numbered from 0 on without wrapping; a PSN is the low bits of such a number, behind

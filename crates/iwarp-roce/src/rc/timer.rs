@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Deadlines of the requester, and how often it has tried.
 
 use core::time::Duration;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Packets that come in.
 
 use iwarp_types::{Access, MAX_MESSAGE, Memory, ReceivePool, RemoteAccess, WcOp, WcStatus};

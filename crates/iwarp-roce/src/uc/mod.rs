@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Queue pairs of the type UC: messages of any length to one peer, which never answers.
 //!
 //! A message arrives whole or not at all, but for what a Write has left of itself. The first packet

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Packets that go out.
 
 use iwarp_types::{Memory, SendOp, WcStatus};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Queue pairs of the type UD: each message is one packet, to a queue pair that its request names.
 //!
 //! Nobody answers, and nobody counts: what is lost, repeated or put out of order by the network is so

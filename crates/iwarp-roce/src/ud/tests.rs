@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 use std::net::IpAddr;
 use std::vec;
 use std::vec::Vec;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Packets on their way out, as a datagram port takes them.
 
 use alloc::collections::TryReserveError;

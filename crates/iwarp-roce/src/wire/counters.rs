@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What is counted, by the names that tools know.
 
 /// Counters of a device, as `hw_counters` in sysfs and `rdma statistic` show them.

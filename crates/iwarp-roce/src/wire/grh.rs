@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The 40 octets ahead of the payload in a datagram's receive, in place of the global route header
 //! (GRH) of InfiniBand.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What the octets of a RoCE v2 packet mean, from the base transport header (BTH) on.
 //!
 //! ```text

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Opcodes.
 
 /// Type of the queue pair that a packet is for: the top three bits of the opcode.

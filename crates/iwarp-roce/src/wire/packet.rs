@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Whole packets, from the BTH to the pad.
 
 use iwarp_types::Stag;

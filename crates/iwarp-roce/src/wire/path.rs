@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The way of a packet, as IP and UDP say it.
 
 use iwarp_types::AddressVector;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Packet sequence numbers.
 
 /// Packet sequence number: 24 bits that wrap.

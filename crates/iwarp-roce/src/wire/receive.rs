@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A datagram's way in: its length, its ICRC, its headers.
 
 use iwarp_types::Time;

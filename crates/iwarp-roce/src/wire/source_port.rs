@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The UDP port that the packets of a queue pair leave from. Routers choose among equal ways by it,
 //! so it stays the same for a queue pair, and differs between them.
 

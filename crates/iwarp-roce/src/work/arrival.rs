@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The receive that the next message gets.
 
 use iwarp_types::{

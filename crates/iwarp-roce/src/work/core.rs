@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The contract of a core, for queue pairs that have a [`Work`](super::Work) and nothing beside it
 //! that ends.
 

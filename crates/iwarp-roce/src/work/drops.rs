@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Why packets were dropped.
 
 /// How many packets a queue pair has dropped, by the reason. Nobody is answered.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What of the send queue goes out, and how requests end.
 
 use alloc::vec::Vec;

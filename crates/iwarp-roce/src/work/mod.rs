@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What queue pairs of the types UC and UD have in common: states, work queues and events.
 //!
 //! Their requests end in the order of posting as their last packet goes out, so only the oldest one

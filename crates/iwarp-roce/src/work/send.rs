@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Posted send work requests.
 
 use iwarp_types::{Destination, PostError, SendOp, SendRequest, WcStatus};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What rxe of two versions of Linux said to itself and to another peer: `data/rxe.pcap`.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A packet's fields by the names of `data/vectors.json`.
 
 use std::net::IpAddr;

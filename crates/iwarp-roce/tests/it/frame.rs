@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Frames from the IP header on, taken apart and put together by what the RFCs of IP and UDP say.
 
 use std::net::IpAddr;

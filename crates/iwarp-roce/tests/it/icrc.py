@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
 """Prints the number of each packet of a capture (raw IP) whose ICRC scapy finds wrong, then how
 many it looked at."""
 

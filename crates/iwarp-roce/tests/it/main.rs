@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Packets in the eyes of others: recorded ones, and ours as other programs read them. The
 //! connection manager, from outside.
 

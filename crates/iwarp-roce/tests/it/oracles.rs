@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Our packets in the eyes of other programs: scapy computes their ICRCs, tshark takes them apart.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Recorded and generated packets: `data/vectors.json`.
 
 use std::convert::Infallible;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The oracle: judges completions and memory by what was posted.
 
 use iwarp::{WcOp, WcStatus, WorkCompletion};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One end of a connection: its queue pair and memory, what was posted, and what has to come of it.
 
 use std::collections::VecDeque;

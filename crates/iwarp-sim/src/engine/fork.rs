@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A forked child has dead objects: what it calls does nothing to the parent's connections.
 
 use iwarp::flaw::Flaw;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A device without threads, and what its program has of it.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

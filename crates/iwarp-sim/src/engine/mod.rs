@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The whole library on a network in memory, in virtual time: verbs, connection manager,
 //! rendezvous, poll groups, hand-over and workers.
 //!

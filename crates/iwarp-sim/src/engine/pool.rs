@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A shared receive queue, and its receives.
 
 use iwarp::{Access, MemoryRegion, ProtectionDomain, RecvRequest, SharedReceiveQueue};

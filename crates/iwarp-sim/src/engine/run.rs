@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What happens next: a program does something, a worker takes its turn, time passes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

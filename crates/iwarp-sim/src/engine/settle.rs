@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Programs stand still: whatever was posted has to be finished without them.
 
 use std::time::Duration;

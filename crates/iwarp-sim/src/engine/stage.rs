@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The clock, and the workers that take their turns by it.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What arrives at an end: every octet has to be placed where it belongs, and every message to
 //! be delivered or answered.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What an end sends: each message for a work request or an answer that is due, in order, with
 //! the right octets.
 

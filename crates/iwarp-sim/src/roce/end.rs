@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A queue pair, its memory, and what its program has posted.
 
 use std::collections::VecDeque;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Defects that are planted, to see that they are found.
 
 use std::cell::RefCell;

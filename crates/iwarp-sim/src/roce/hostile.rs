@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Packets of a peer that keeps to no rule.
 
 use iwarp_roce::wire::{

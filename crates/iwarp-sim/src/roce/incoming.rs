@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What a packet has to bring about: UC and UD leave nothing to chance but the network.
 
 use std::net::IpAddr;

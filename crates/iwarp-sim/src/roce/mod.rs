@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! RoCE v2: queue pairs of one type on a network that drops, repeats, delays and mixes up packets, in
 //! virtual time.
 //!

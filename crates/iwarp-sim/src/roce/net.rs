@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Packets on their way.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Judges packets that go out: UC and UD send each message once, in order, and say nothing else.
 
 use iwarp_roce::wire::{Message, Packet, Path, Position, SendTail, Transport};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What programs post.
 
 use iwarp_roce::wire::MULTICAST_QP;

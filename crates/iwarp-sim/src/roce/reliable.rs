@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Judges what programs of RC are told: as if the network were well.
 
 use iwarp_types::{SendOp, WcOp, WcStatus, WorkCompletion};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The simulators: nothing is found in what they run as it is, and what is planted in it is.
 
 #[cfg(feature = "flaws")]

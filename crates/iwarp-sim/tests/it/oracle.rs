@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The oracle bites: with a defect in the memory or the link, or with another seed, what it has
 //! to find is found; and without one nothing is.
 

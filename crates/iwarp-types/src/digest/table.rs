@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The portable way: tables, which take 16 octets at a step. For few octets it is the fastest,
 //! because it has no preparations.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Regions and windows, and whether an access to them is allowed.
 
 use alloc::vec::Vec;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The memory of one end, which notes what is done to it.
 
 use alloc::collections::VecDeque;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Registered memory in plain vectors, for tests and simulators (feature `mock`).
 //!
 //! [`Bank`] has the checks that [`Memory`](crate::Memory) asks for, and nothing else: a simulator

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Two ends of a connection in one thread: queue pairs, registered memory, and between them a
 //! stream that is a buffer. The code that the engine runs, without system calls and locks.
 #![allow(dead_code, unreachable_pub, reason = "every bench uses a part of it")]

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Events of the connection manager.
 
 use std::collections::VecDeque;

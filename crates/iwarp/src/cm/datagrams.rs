@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Datagram services: an end asks for the queue pair of one, another answers. Nothing remains of it
 //! but what both know then.
 

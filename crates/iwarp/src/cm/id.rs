@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One end of an existing or future connection.
 
 mod datagrams;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Being connected to: the MPA Request, the program's answer.
 
 use std::io;

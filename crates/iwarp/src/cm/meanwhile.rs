@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What callers that block for the connection manager move meanwhile.
 
 use std::sync::Arc;

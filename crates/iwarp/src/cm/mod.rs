@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Connection manager: makes and ends connections (RFC 5044 §7, RFC 6581).
 //!
 //! It has two layers. [`Id`], [`EventChannel`] and [`Event`] are those of `librdmacm`: every step

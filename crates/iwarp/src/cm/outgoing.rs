@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Connecting: the MPA Request, the Reply.
 
 use std::io;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Connections over RoCE v2: made by management datagrams, not by start-up frames on a stream.
 
 use std::fmt;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Services that a program offers to peers that ask by management datagrams: connections over
 //! RoCE v2, and the queue pairs of datagram services.
 

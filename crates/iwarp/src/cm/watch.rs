@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Connections that are up, and what is to be known of them.
 
 use std::sync::Arc;

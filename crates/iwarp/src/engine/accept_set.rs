@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The poll set of a listener: its sockets in start-up, which the caller that is blocked for a
 //! connection drives, and the worker otherwise.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The core of a queue pair: iWARP's, or one that a program brings.
 //!
 //! A match stands at the top of each call, so that iWARP's core is called statically and inlined;

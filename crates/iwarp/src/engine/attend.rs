@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What the worker and callers do for a poll set, as its hand-over says.
 //!
 //! These are the decisions of the worker's loop and of callers that block or go to sleep, apart from

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A completion channel: the events that wait, and the callers that wait for them.
 
 use std::cell::Cell;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The system's time, by which a caller waits that has a timeout of its own. Connections go by the
 //! clock of their device ([`Worker::clock`](crate::engine::worker::Worker::clock)).
 

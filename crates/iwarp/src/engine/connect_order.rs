@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Connections to one address are made in the order in which the program asked for them.
 //!
 //! Programs take the order in which they connect for the order in which the peer is asked (perftest

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Counters of datagram ports that other processes can read: `hw_counters` of sysfs, as `iwarp run`
 //! shows it.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A completion queue: the completions that wait, and what a poll that finds none does.
 
 use std::collections::VecDeque;

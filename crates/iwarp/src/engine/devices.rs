@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The names of a process's devices, and the addresses of each.
 
 use iwarp_os::addr;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A queue pair's core behind its lock, and where its completions go.
 
 mod attach;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Asynchronous events of a device.
 
 use std::collections::VecDeque;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The addresses of a device, as programs for InfiniBand know them.
 
 use std::io;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The poll group of a completion queue: the streams, and the datagrams, whose progress its callers
 //! wait for.
 

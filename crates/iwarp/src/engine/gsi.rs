@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Queue pair 1, the general services interface: management datagrams, which the connection manager
 //! speaks.
 //!

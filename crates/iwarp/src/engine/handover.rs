@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Whether a poll group is looked after by its callers or by the worker.
 //!
 //! The worker's epoll holds each group once, one-shot. While the group is *armed* there, the

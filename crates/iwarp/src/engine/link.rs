@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One stream of a queue pair: who reads it ([`receive`]), who writes it ([`send`]), and when it is
 //! over ([`close`]).
 //!

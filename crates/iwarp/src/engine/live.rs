@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The connections that exist, so that the process does not exit under them.
 
 use std::collections::HashMap;

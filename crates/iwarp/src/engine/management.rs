@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The connection manager at queue pair 1 of the port that an engine uses.
 
 use std::io;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The connection manager over management datagrams, as the engine turns it.
 //!
 //! The protocol ([`iwarp_roce::cm::Manager`]) does nothing by itself. Datagrams come from the worker,

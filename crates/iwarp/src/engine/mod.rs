@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The engine: which thread moves the bytes, and when.
 //!
 //! The caller's thread wherever it can: posting sends, polling an empty completion queue

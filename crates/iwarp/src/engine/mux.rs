@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A datagram port that many queue pairs share: who reads it ([`receive`]) and who writes it
 //! ([`send`]), and which multicast groups it has joined ([`groups`]).
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Queue pair numbers.
 //!
 //! A number of 24 bits tells a peer that knows nothing else where its queue pair can be found: the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The options of a device, and the environment variables that set them.
 
 use std::ops::RangeInclusive;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What callers drive while they are there, and the worker otherwise: the poll group of a
 //! completion queue, the accept set of a listener.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Buffers that connections hold only while they need them.
 //!
 //! Where there is no memory for another one, receiving threads take turns at one that was made with

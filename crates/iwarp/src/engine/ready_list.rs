@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Streams without a descriptor that are ready: what an epoll is for the others.
 //!
 //! Ports put their streams here, the driver takes them out, asks each what is ready, and puts those

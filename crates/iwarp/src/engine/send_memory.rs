@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What the system may keep for peers that do not read.
 //!
 //! A socket's buffer grows to megabytes, and a peer that reads slowly, or not at all, has it filled.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Ports of the connection manager's port spaces that have nothing to do with the system's: those of
 //! datagram services, and of connections that are made by management datagrams alone.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Slots of the work queues: a post takes one, and it is free again when the program has polled
 //! the completion.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A shared receive queue: the receives that wait for messages, and the queue pairs whose messages
 //! wait for receives.
 

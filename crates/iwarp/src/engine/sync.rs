@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Locks and atomics, replaced by a model checker's with `--cfg model` (`cargo xtask test --only
 //! loom`).
 

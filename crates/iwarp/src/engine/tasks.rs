@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Descriptors that are waited for on behalf of others.
 
 use std::collections::HashMap;

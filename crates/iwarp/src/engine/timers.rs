@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What is due at some time of the device's clock.
 
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A lock that no thread waits for: one that finds it taken leaves a request for the holder.
 
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Workers without threads: a simulator says when each takes its turn.
 
 use std::os::fd::AsFd;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Variables of the environment that look like ours and are not: misspelt, most likely.
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Whether a peer that does not acknowledge what is sent is still there.
 //!
 //! A peer may not read for hours: its program is stopped, or has no receives. Its system answers all

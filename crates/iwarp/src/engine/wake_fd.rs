@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The descriptor that wakes a thread which sleeps in a call of the library.
 
 use std::cell::Cell;

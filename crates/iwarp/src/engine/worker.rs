@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The thread that serves what no caller drives: poll groups, connection set-up, and everything
 //! that has a time. A simulator has workers without threads, and says when they take their turns.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A network around another, whose connections are wrapped one by one.
 
 use std::fmt::Debug;

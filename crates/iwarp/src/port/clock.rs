@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The time by which a device goes.
 
 use std::collections::BTreeMap;

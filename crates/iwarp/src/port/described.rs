@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Descriptors for ports that have none: for those in start-up, which a thread waits for beside
 //! others, or for as long as they live.
 

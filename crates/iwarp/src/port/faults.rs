@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A network that delays, cuts and corrupts, as a seed says.
 
 use std::io;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The transport under the engine and the connection manager: connected streams of bytes
 //! ([`Port`]), and what makes them ([`Network`]).
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Ports of the system's TCP. The only file that names it.
 
 use std::io;

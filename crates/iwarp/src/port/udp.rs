@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Datagram ports of the system's UDP. The only file that names it.
 
 use std::collections::HashMap;

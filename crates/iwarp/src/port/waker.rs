@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! How a port without a descriptor says that it is ready.
 
 use std::fmt::Debug;

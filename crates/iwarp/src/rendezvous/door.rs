@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The port number at which queue pairs are found.
 
 use std::collections::HashMap;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Connections that have come to a queue pair, up to the proof that they are its peer's.
 
 use std::io;

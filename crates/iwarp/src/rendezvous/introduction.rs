@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What the two ends say of themselves in the private data of MPA's start-up.
 //!
 //! The initiator's Request carries an [`Introduction`], the responder's Reply an [`Answer`] or a

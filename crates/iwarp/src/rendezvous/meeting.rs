@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A queue pair's way to its peer.
 
 use std::fmt;

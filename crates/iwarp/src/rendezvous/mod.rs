@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Connecting queue pairs without the connection manager.
 //!
 //! Programs written for InfiniBand often tell each other no more than an address (GID) and a queue

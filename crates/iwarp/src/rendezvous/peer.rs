@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The peer that a queue pair is to talk to.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! How the two ends prove to each other that they are whom their programs expect.
 //!
 //! What both programs have told each other, beside addresses and queue pair numbers, which others

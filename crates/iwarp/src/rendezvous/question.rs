@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Whether the peer speaks RoCE v2: a queue pair that may speak either asks by datagrams, beside its
 //! search for a peer of our own kind over TCP.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Whose processes on this host a queue pair may be connected with.
 
 use std::net::SocketAddr;

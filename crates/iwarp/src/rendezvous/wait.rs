@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! How long work waits for a peer that does not come.
 
 use std::time::Duration;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory that is the program's or an operation's, and never both.
 
 use std::fmt;

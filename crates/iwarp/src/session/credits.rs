@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Sending no more than the peer has receives for.
 //!
 //! Each end tells the other how many messages it may have sent in all since the connection was made:

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! How the connection of a session ended, and who wants to know.
 
 use std::fmt;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory that peers may reach, and what they are told about it.
 
 use std::sync::Arc;

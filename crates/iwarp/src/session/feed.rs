@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Receives that are posted anew as their blocks come back.
 
 use std::collections::VecDeque;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Waiting for something of which there is not enough: first come, first served.
 //!
 //! What becomes free is handed to the waiter that has waited longest, and belongs to it even before

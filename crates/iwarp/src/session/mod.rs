@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Connections and memory that cannot be misused: blocking, or async with the feature `tokio`.
 //!
 //! The [verbs](crate::verbs) share memory with the network and leave it to the program to keep

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Places in the send queue, for programs that would rather wait than be refused.
 
 use std::fmt;

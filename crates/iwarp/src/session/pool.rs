@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Blocks in stock, and who waits for one.
 
 use std::fmt;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Posting, with a place in the send queue that was reserved or without.
 
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Messages one after another, from receives that stay posted.
 
 use std::fmt;

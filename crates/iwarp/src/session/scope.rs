@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Operations on memory that is only borrowed.
 
 use std::fmt;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The operations of a session that are under way: who has which block, and who waits.
 //!
 //! The number of a work request is the key of its operation. A key that was removed finds nothing,

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Waiting in tokio tasks.
 //!
 //! One task per session sleeps on the descriptor of its completion channel, which is ready when

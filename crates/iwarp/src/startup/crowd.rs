@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The peers in start-up at a listener, and the one that goes when there are too many.
 //!
 //! Any stranger can connect and say nothing, or ask and ask again. Neither keeps others out:

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Both sides of MPA start-up on their ports, up to the frame that the other end sends.
 //!
 //! Who uses them serves them from a [`Task`] and decides what comes of it.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! MPA start-up on a stream's socket, for whichever module asks for the connection (RFC 5044 §7,
 //! RFC 6581).
 //!

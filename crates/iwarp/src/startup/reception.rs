@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Connections that an acceptor takes, up to their Request.
 //!
 //! Who may be here at a time is the [`crowd`](crate::startup::crowd)'s matter. Descriptors are the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Completion channels: waiting for completions instead of polling.
 
 use std::io;

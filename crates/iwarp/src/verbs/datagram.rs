@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The attributes of a queue pair over datagrams on its way to RTR and RTS.
 
 use std::io;

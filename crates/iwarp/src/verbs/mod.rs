@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The verbs: what a program does with an RDMA device.
 //!
 //! Handles are owned, `Send + Sync`, and keep alive what they need: dropping them in any order is

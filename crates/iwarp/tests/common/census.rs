@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What this process has and does, in the system's eyes.
 
 use std::sync::atomic::{AtomicI32, Ordering};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Two connected ends whose completion queues raise events.
 
 use std::os::fd::AsFd;

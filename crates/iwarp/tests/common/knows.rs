@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What the two ends of queue pairs say and prove to each other, written down a second time.
 
 use std::net::IpAddr;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Queue pairs that are connected without the connection manager.
 
 use std::net::IpAddr;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Two connected ends in one process, and waiting with a deadline.
 #![allow(dead_code, unreachable_pub, reason = "every test binary uses a part of it")]
 

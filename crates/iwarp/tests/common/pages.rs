@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory between neighbours that nobody may touch.
 
 use std::ptr::null_mut;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A test with a second process: the test binary runs the same test once more, as a child that
 //! learns from its environment which part it plays.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A peer that says whatever a test wants: octets of start-up frames and FPDUs, right or wrong,
 //! over a plain TCP socket, and what comes back taken apart.
 

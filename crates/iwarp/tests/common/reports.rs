@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The lines that a user sees: all that the library has to say at the default level.
 
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Two devices on a network in memory, in virtual time: their programs are threads of which one
 //! acts at a time, and their workers have no threads but take a turn when they would be awake.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Two sessions that are connected to each other.
 
 use iwarp::session::{Config, Listener, Session, Unconnected};

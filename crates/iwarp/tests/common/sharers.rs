@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Processes that share a UDP port: each echoes what comes for its queue pair, and does what its
 //! parent tells it by lines.
 

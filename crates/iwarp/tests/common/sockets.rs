@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The sockets of this process, found past the library.
 
 use std::os::fd::{BorrowedFd, RawFd};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A device under attack: connections to raw peers, and beside them one between two well-behaved
 //! ends that must not notice.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One connection of a device under attack, and what its peer may reach.
 
 use iwarp::cm::ConnectParams;

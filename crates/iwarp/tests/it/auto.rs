@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What a queue pair speaks that may speak iWARP or RoCE v2 with its peer.
 
 use std::net::SocketAddr;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Calls of the connection manager that block: whoever waits looks after what there is, and nobody
 //! waits in vain.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Much data between two processes, in messages of odd sizes, compared by hash.
 
 use std::collections::hash_map::DefaultHasher;

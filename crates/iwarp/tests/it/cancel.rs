@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Threads that are cancelled while they wait for completions, as C programs do it.
 
 use std::ffi::{c_int, c_void};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Every future of a session is dropped after every number of polls: no message is lost, none comes
 //! twice, and no block and no place leaks.
 

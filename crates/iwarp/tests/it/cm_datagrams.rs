@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Datagram services: ids that offer them, and ids that ask for them.
 
 use std::io::ErrorKind;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Ids of the connection manager: addresses they hold, channels they move between, queue pairs
 //! they get late.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Connections over RoCE v2 by the connection manager: `IWARP_WIRE=roce` at both ends.
 
 use std::io;

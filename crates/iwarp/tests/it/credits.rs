@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Messages that wait for a receive of the peer.
 
 use std::thread;

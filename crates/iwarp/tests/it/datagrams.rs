@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Ports that carry packets: over UDP and in memory.
 
 use std::collections::HashSet;

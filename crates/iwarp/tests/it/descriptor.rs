@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Programs that sleep in `poll` on the descriptor of a completion channel and call the library
 //! only when it is readable: the worker moves their connections, at once. Judged in virtual time:
 //! the clock stands still from the moment at which a program goes to sleep until it is told.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Handles may go in any order, at any time, and leave nothing behind.
 
 use std::any::Any;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! How connections end: what was completed has arrived, and nobody waits for ever.
 
 use std::time::{Duration, Instant};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What was reported flushed is the program's again.
 
 use std::sync::OnceLock;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A peer of the personality of a RoCE device learns that its message was received, also from a
 //! program that leaves the moment it has it.
 

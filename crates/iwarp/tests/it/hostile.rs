@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Peers that break the rules in Full Operation: each gets the Terminate that the RFCs ask for
 //! and an end in good order, nothing outside what was granted is touched, and nobody else
 //! notices.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Peers that break the framing, break off, stall, or end the stream: the other end answers as
 //! the RFCs ask, gives its work back, and goes on with its other connections.
 

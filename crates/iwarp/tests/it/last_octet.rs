@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A program that polls the last byte of a Write sees all of the Write once it sees that byte.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

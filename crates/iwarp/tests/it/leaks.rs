@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Connections leave nothing behind, and idle ones cost nothing.
 
 use std::fs;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What the device allots, and refuses to allot.
 
 use iwarp::{AsyncEvent, Device, Options, WcStatus};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The library from outside, in one process. A test that measures its process (descriptors, threads,
 //! what is logged) runs once more in another (`process::passed_apart`). Tests that change theirs, or
 //! that need the CPUs for themselves, are the files beside this folder.

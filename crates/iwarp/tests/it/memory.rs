@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Registered memory over a connection: who may reach it, what comes of it when somebody may
 //! not, and that it is left alone once it is deregistered.
 

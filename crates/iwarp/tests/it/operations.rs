@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Every operation between two ends, in every framing.
 
 use iwarp::{AtomicOp, Options, SendOp, WcOp};

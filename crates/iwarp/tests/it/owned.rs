@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Sessions: blocks that change hands, exposed and borrowed memory, ends of every kind. Blocking.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

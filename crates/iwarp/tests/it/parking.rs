@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The personality of a RoCE device: completed means received, and messages wait for receives.
 
 use iwarp::{

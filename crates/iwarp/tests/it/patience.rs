@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Peers that do not acknowledge what is sent: those that are still there have any time, those that
 //! vanished are found.
 

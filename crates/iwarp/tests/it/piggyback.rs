@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The personality of a RoCE device: what the peer is told of a message goes out with the answer to
 //! it, and alone where there is none.
 

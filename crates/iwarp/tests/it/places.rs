@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Waiting instead of being refused: for places in the send queue, for blocks, for Reads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The whole library over networks that are not the system's: verbs, connection manager and
 //! rendezvous without a socket, recorded, and over streams that are delayed, cut and corrupted.
 

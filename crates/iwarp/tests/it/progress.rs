@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Everything moves that can move, whoever drives it: callers that poll, callers that block,
 //! programs that do neither.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Completion queues that overflow or change their size, shared receive queues, and when a slot of
 //! a work queue is free again.
 

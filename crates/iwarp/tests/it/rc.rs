@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Queue pairs of the type RC that speak RoCE v2, over UDP and on a network in memory.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

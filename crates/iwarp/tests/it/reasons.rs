@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Why sessions end, and how errors read.
 
 use std::error::Error;

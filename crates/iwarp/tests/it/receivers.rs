@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Receivers: receives that stay posted, in threads that wait, look or do something else.
 
 use std::thread;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Queue pairs that meet without the connection manager: (GID, number) against (GID, number).
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Strangers that come to the port of a queue pair, or answer where its peer should be.
 
 use std::io::{ErrorKind, Read, Write};

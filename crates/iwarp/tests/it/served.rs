@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Programs that are served by what they do anyway: those that spin on memory by their posts, those
 //! that post much by their polls; and a program that does neither is not left waiting. In virtual
 //! time: programs take turns, and turns of workers are counted.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Processes that share a UDP port, and lose one another.
 
 use std::collections::BTreeMap;

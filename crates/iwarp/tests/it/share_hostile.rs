@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Broken processes of the same user, which say what they like to the broker.
 
 use std::net::UdpSocket;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Shares of a UDP port under several users, in several network namespaces, without rights.
 
 use std::net::{SocketAddr, UdpSocket};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The start of a connection, against peers that send one frame and see what becomes of it.
 
 use std::net::TcpListener;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Sessions in tokio tasks: nothing is lost, mistaken or leaked, whenever a future is dropped.
 
 use std::future::Future;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A protocol of the program's own in place of iWARP: what somebody writes who has another wire.
 
 use std::collections::VecDeque;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A transport of the program's own under the library: what somebody writes who has another.
 
 use std::io::{self, Read, Write};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A port without any descriptor: what somebody writes whose octets go through memory.
 
 use std::collections::VecDeque;

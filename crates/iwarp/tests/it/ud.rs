@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Queue pairs over datagrams, in one process: on UDP and on a network in memory.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

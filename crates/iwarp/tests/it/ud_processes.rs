@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Queue pairs of the type UD in several processes of one host, some of which are killed.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory that a program takes away while it is registered: the request concerned fails, the peer's
 //! is answered with a Terminate, and everything else goes on.
 #![cfg(not(plain_copies))]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Every process sends a block to every other, of many sizes, and checks all that it gets; then they
  * do the same with one-sided Puts. */
 #include <mpi.h>

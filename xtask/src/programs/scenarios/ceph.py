@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
 """A Ceph cluster of one monitor and one storage daemon, whose messages go by RDMA."""
 
 import os

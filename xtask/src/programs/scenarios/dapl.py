@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
 """uDAPL over the connection manager: `dtest` and `dapltest`."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
 """fio's engines for librpma: a client writes to the persistent memory of a server.
 
 The server's memory is a file that libpmem is told to take for persistent memory. What the client

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
 """gloo: four processes, two on each host, reduce numbers and check every result."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
 """InfiniStore: a server that holds blocks of a key-value cache, and a client in another process.
 
 Its own tests want a GPU (`device="cuda:0"`); this uses the same calls with memory of the host.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
 """libiscsi and tgtd speak iSCSI over RDMA (iSER), beside iSCSI over TCP to the same disk."""
 
 import ctypes

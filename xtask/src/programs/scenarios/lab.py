@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
 """What the scenarios share: programs on the two hosts of a lane, and what is said of them.
 
 A scenario is a Python script that xtask starts in a directory of its own. It exits with 0 when

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
 """Mooncake's transfer engine and its store."""
 
 import ctypes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
 """MPI: four processes, two on each host, send blocks to each other and check what they get."""
 
 import os

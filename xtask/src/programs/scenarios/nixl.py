@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
 """NIXL: an agent reads another's memory, and writes to it, by the UCX that its wheel brings along."""
 
 import hashlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
 """Prometheus' node exporter counts what perftest has moved."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
 """nvmeof, an initiator for NVMe over RDMA, with a small target (NVMe over Fabrics 1.1) on pyverbs,
 which is Debian's or PyPI's."""
 

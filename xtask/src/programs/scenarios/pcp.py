@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
 """Performance Co-Pilot's agent for InfiniBand, by itself: its log says which ports it watches."""
 
 import os

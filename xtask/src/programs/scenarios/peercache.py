@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
 """PeerCache's transfer engine: one process reads another's memory, and writes to it."""
 
 import ctypes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
 """Two processes with the Python package ibverbs: Sends, Writes, Reads and atomics."""
 
 import os

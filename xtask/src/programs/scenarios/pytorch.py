@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
 """PyTorch's RPC over TensorPipe's transport for InfiniBand: one process keeps tensors for another."""
 
 import hashlib

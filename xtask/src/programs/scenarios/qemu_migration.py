@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
 """QEMU moves a guest by RDMA, and the guest's memory is the same at both ends.
 
 The guest is a few instructions of our own: it fills memory with a pattern that differs from page

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
 """Valkey over RDMA: its own test, and clients whose values TCP reads, too."""
 
 import csv

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* One connection of `traffic`: what is exchanged on it, and how it is verified. */
 #ifndef EXCHANGE_H
 #define EXCHANGE_H

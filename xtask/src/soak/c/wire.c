@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * A wire between two hosts (network namespaces), and the weather on it.
  *

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The kinds of pictures there are, as SVG.
 
 use std::iter;

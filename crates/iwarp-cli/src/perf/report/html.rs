@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A page that needs nothing else, and its pictures as files.
 
 use std::fmt::Write;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! How a line looks: the same in every picture, whatever else is in it.
 
 use plotters::style::RGBColor;

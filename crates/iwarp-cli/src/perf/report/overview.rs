@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What a run comes to: a sentence, a table, and whether it can be trusted.
 
 use super::{CaseReport, Report, SubjectReport, Versus};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Tables, on a terminal and elsewhere.
 
 use anyhow::Result;

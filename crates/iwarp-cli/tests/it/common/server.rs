@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The server end of `iwarp rping`.
 
 use std::io::{BufRead, BufReader};

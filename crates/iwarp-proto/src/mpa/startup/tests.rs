@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Start-up, end against end and end against hand-made frames.
 
 use std::vec::Vec;

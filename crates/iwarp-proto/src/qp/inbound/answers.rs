@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What comes in answer to requests of this side's own.
 
 use alloc::vec::Vec;

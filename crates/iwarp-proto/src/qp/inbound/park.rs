@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Messages that came before their receive ([`Config::park`](crate::qp::Config::park)).
 //!
 //! The queue pair counts them, the receiver keeps their octets.

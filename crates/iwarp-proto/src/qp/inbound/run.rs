@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Segments that were placed together with the one before them.
 
 use super::{Follow, Pending};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Beginning a Send or Write that nothing holds up.
 
 use iwarp_types::{QpState, SendOp};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Starting the messages that send requests ask for.
 
 use iwarp_types::{AtomicOp, SendOp, Stag, TaggedOffset};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Segments of one message that came together: the queue pair judges the first, and what it says of
 //! that holds for those that continue it. Whatever does not is left to be judged by itself.
 

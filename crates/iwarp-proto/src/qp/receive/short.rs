@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Messages of one short FPDU.
 
 use alloc::vec::Vec;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Completions that mean "received" ([`Config::acknowledge`]): a Read of nothing behind what was
 //! sent, at most one of them under way.
 

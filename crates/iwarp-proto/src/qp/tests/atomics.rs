@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! FetchAdd and CompareSwap (RFC 7306 §5).
 
 use super::octets::{self, atomic_request, atomic_response, fetch_add, untagged, word};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The ends of a stream: disconnect, the peer's FIN, loss, abort (RFC 5041 §6.2, RFC 5040 §6.2).
 //!
 //! A FIN without work pending ends the stream at both sides, as the verbs have it, instead of

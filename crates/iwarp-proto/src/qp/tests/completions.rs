@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! When work requests complete, in which order, and what is refused when posted.
 
 use super::octets::{self, send, tagged, word};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The last frame of an end of our kind, which says what it has received, and work requests that
 //! outlive a peer that has left ([`Config::outlive`]).
 

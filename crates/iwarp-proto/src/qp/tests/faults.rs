@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Bad frames of a peer: each code that can be provoked is, and nothing else happens.
 
 use super::octets::{self, send, tagged, untagged};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Memory that the program has taken away while it is registered.
 
 use super::octets::{atomic_request, fetch_add, read_request, send, tagged};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The first FPDUs of a stream: ready-to-receive indications (RFC 6581 §9.2), the responder that
 //! waits for them (RFC 5044 §7.1.2), and the zero-length Write by which our own kind is known.
 

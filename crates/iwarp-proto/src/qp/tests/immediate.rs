@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Immediate Data (RFC 7306 §6). It goes into the completion, as programs for other transports
 //! have it: the receive's buffer stays as it is and may be empty.
 

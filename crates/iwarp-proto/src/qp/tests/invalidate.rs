@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Send with Invalidate (RFC 5040 §5.3) and local invalidation.
 
 use iwarp_types::mock::Window;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Answers behind messages that wait for their receive: they tell the peer that what it sent
 //! before was received ([`Config::acknowledge`]), so they wait with them.
 

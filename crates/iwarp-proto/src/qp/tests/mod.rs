@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A small world for the queue pair's tests: registered memory, an end of a stream driven by
 //! hand, two ends connected with each other, and a raw peer that sends octets of its own making.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! ULPDUs made by hand from the tables of the RFCs, not by the code under test.
 
 use alloc::vec::Vec;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Immediate data with a Send or a Write: opcodes of our own, and a Write with the Immediate Data
 //! of RFC 7306 behind it. Both only as far as the peer has said that it knows them.
 

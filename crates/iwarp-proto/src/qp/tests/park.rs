@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Messages that come before their receive ([`Config::park`]).
 
 use core::time::Duration;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! RDMA Reads as the one that is asked (RFC 5040 §5.2.1): checks, IRD, responses.
 
 use super::octets::{self, read_header, read_request, tagged, untagged, word};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! RDMA Reads as the one that asks (RFC 5040 §5.2.2): responses, ORD, fences.
 //!
 //! The sink STag of a Read is a number of this side's own making with the top bit set. It exists

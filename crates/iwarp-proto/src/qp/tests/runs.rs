@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Segments of one message that are decided on together, sent or received, end as they would one by
 //! one: the same octets, the same placements, the same fault with the same segment.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Sends (RFC 5040 §5.3) and the untagged buffers they use (RFC 5041 §5).
 
 use super::octets::{self, send, untagged, word};

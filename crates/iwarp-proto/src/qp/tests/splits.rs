@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! However the stream is cut on its way, and whatever of CRC and markers is on: the same octets
 //! end in the same memory, with the same events and the same answer.
 

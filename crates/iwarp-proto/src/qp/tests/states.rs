@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The states of a queue pair, as the verbs have them.
 
 use super::octets::{self, send, tagged};

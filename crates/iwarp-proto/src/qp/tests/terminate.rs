@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! From fault to Terminate, as a table; and every Terminate that a peer may send.
 
 use super::octets::{self, read_request, tagged};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The recorded messages of `tests/data/vectors.json`, octet for octet: those that an end makes,
 //! and those that it takes.
 

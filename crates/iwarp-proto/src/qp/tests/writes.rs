@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! RDMA Writes (RFC 5040 §5.1) and the tagged buffers they use (RFC 5041 §5, §7.1).
 
 use super::octets::{self, long, tagged, word};

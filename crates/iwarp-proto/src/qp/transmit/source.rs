@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The source of the payload of consecutive segments.
 
 use iwarp_types::{AccessError, Accessor, Digest, Memory, Sge, Stag, Usage, Use};

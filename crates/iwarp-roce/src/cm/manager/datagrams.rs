@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Questions for datagram services: SIDR, both ends.
 
 use alloc::boxed::Box;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Messages about connections that exist.
 
 use alloc::boxed::Box;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What happens: messages, calls and time, applied to the connections.
 
 mod calls;

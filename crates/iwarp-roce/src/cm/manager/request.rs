@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! REQ: a peer asks for a connection.
 
 use alloc::boxed::Box;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What happens when nothing happens.
 
 use iwarp_types::Time;

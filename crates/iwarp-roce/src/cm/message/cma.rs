@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The header of `rdma_cm` at the start of the private data of a REQ and a SIDR_REQ.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};

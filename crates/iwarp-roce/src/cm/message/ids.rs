@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Messages of hardly more than communication ids: RTU, DREQ, DREP.
 
 use super::super::field::{Body, Field, block, put_block};

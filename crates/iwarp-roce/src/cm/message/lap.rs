@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! LAP and APR: alternate paths, which RoCE does not have.
 
 use super::super::field::{Body, Field, block, put_block};

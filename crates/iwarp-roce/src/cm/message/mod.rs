@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The messages of the connection manager. Offsets count from behind the header (IBA volume 1,
 //! chapter 12, as `ibta_vol1_c12.h` of Linux has them). What has no field here is sent as 0 and not
 //! looked at.

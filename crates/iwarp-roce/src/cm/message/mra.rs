@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! MRA: a message has been received, its answer takes longer.
 
 use super::super::field::{Body, Field, block, put_block};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! REP: the request is accepted.
 
 use super::super::field::{Body, Field, block, put_block};

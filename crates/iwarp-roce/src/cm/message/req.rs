@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! REQ: request for a connection.
 
 use super::super::field::{Body, Field, block, put_block};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! SIDR_REQ and SIDR_REP: which queue pair a datagram service has.
 
 use super::super::field::{Body, Field, block, put_block};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What answers do to requests.
 
 use iwarp_types::{AtomicOp, Reason};

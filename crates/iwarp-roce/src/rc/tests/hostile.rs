@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A peer that says anything at any time: nothing panics, every request ends once and in its order,
 //! and what is kept stays bounded.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Tests of the reliable connected queue pair: one of them against packets made by hand, and two of
 //! them over a network that loses, repeats and delays.
 

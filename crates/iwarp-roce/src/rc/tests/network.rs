@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Two queue pairs over a network that loses, repeats, delays and reorders: every operation arrives
 //! once, in its order, with its octets.
 

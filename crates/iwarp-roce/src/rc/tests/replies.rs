@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! In which order the peer is answered, and what is answered again.
 
 use super::*;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What goes out for each request, and when.
 
 use iwarp_types::{AtomicOp, Bind, Invalidator, Payload, PostError, SendOp, mock::Touch};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What the peer's requests do.
 
 use iwarp_types::mock::Invalidation;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! States, and how a queue pair ends.
 
 use iwarp_types::{Disposition, PostError, Receive};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The CRC's register run backwards.
 //!
 //! A register is a polynomial over GF(2) of a degree below 32, its highest coefficient in the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Which identifications the peers' IPv4 packets have had, and so which are credible.
 
 use alloc::boxed::Box;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The invariant CRC (ICRC): a CRC-32 over what no router changes.
 //!
 //! It covers the identification of an IPv4 packet and the flag that forbids fragments, which a

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What Linux's connection manager really sent, given to ours.
 
 use iwarp_roce::cm::message::{Message, Rtu};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Questions for the queue pairs of datagram services, rule by rule.
 
 use std::time::Duration;

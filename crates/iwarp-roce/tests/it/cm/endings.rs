@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Connections, rule by rule: how they end, or do not.
 
 use std::collections::BTreeSet;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Two managers with a network between them that loses, repeats, delays and reorders, in virtual
 //! time; and programs that do what comes to their minds.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Connections, rule by rule: how they are made.
 
 use std::time::Duration;

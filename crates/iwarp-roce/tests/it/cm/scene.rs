@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Two ends with a connection manager each, and what lies between them.
 
 use std::net::IpAddr;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Peers that mean no good.
 
 use std::net::IpAddr;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What rxe and Linux's connection manager sent, message by message.
 
 use std::net::IpAddr;

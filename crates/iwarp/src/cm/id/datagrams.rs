@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Ids for datagram services (`RDMA_PS_UDP`).
 
 use std::io;

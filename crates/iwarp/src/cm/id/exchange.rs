@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Ids for connections over RoCE v2.
 
 use std::io;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Ids with ports of the connection manager's own: what datagram services and connections over
 //! RoCE v2 have in common.
 

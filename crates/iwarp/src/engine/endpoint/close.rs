@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A stream leaves its queue pair, or is told to end.
 
 use std::sync::Arc;

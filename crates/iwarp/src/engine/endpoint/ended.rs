@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! How a connection ended, and who is told.
 
 use iwarp_types::Reason;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What the events of a core turn into: completions, asynchronous events, calls of the observer.
 
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One core takes another's place, as long as nothing has been sent: a queue pair whose program says
 //! whom it talks to only later begins with iWARP's, and may go on with RoCE's.
 

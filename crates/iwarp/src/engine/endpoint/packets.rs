@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Packets, as the device's datagram port brings and takes them: those of a core over datagrams, and
 //! those by which a queue pair that may speak iWARP or RoCE v2 finds out what its peer speaks.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Whether bytes are being placed at this moment: then a stream that another thread ends flushes its
 //! work requests only afterwards.
 

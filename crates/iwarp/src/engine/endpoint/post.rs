@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What programs post, and the calls that post and then await an answer or deliver what waits.
 
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Receives that are reported a moment after they have completed.
 //!
 //! What a program has sent completes before its peer's answer comes, as far as a program with a card

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What programs and their users are told of a connection that ended before its time.
 
 use iwarp_roce::reasons;

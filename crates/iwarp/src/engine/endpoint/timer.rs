@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The time at which the core wants to be called.
 
 use std::sync::{Arc, Weak};

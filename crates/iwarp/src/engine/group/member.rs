@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What a poll group moves, and the poll groups that it is in.
 
 use std::io;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The streams of a poll group that have no descriptor, beside the epoll that has the others.
 
 use std::io;

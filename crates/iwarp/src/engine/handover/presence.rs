@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What the callers of a poll group are doing, as far as is known.
 
 use crate::engine::sync::{AtomicU32, Ordering};

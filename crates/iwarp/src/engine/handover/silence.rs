@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Whether the only stream of a poll group is left out of its epoll.
 //!
 //! A sender within the host pays for telling the epolls that have its stream, which is for nothing

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What the worker does, look by look.
 
 use super::watcher::{GRACE, WATCH};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What the worker makes of what it sees of a poll group: policy, which the worker alone keeps.
 
 use super::Cause;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! How a stream ends, and when it is closed.
 
 use std::io;

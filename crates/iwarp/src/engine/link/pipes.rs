@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The two halves of a link that work on bytes, of its core's kind.
 //!
 //! iWARP's are pipelines beside the lock of the endpoint, which they take for single decisions.

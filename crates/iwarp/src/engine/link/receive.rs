@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What arrives on a stream: read, taken apart, placed.
 
 use std::io;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What goes out on a stream: built, and given to the system.
 
 use std::io;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What wakes the poll groups of a stream without a descriptor.
 
 use std::sync::{Arc, Weak};

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Looking now and then whether the peer is still there, as long as something is expected of it.
 
 use std::sync::{Arc, Weak};

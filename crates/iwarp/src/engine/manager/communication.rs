@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What those who use the connection manager hold of it.
 
 use std::io;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Which services are this process's, among those of the host.
 
 use std::collections::HashMap;

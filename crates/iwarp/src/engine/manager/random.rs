@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Random numbers for communication ids and PSNs.
 
 use std::hash::{BuildHasher, RandomState};

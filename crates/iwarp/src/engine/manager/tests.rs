@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Two ends on a network that delivers at once, or not at all, with a clock that is set by hand.
 
 use std::collections::BTreeMap;

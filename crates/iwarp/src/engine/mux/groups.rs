@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Multicast groups: whose packets to them are.
 
 use std::collections::HashMap;

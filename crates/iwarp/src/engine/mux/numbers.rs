@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Numbers of queue pairs that a datagram port serves.
 
 use std::any::Any;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What arrives at a datagram port: checked, and handed to the queue pairs that it is for.
 
 use std::io;

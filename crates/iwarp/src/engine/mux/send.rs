@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What goes out by a datagram port: built by queue pairs in turn, and given to the system.
 //!
 //! A socket that is full drops what comes. RC finds out how much its peer takes by what is

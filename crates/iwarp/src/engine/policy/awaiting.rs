@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Whether a program awaits the answer to what it posts by spinning on memory.
 //!
 //! Such a program never polls its completion queue for the answer, so the worker would receive it,

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! How long a program that polls an empty queue keeps its CPU.
 //!
 //! Its peer may need that CPU: then every poll that finds nothing is better a yield. How long a

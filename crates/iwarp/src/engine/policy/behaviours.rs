@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Which learned behaviours there are, to be switched off one by one.
 
 use bitflags::bitflags;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Which posts wait for the next ones, to go out together.
 //!
 //! A message that goes out alone costs a system call, a wake-up of the peer, and a short burst on

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What a program does with one queue pair, and what its posts and acknowledgements had better do.
 //! Kept under the lock of the queue pair's core, which posts and receivers take anyway.
 

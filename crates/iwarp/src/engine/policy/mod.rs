@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Policies: what the engine learns of a program by watching it, and what it makes of that.
 //!
 //! A policy is a plain structure without locks and atomics. The thread that owns it at that moment, as it holds a

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! For how long what turned out badly is not done again.
 
 use super::table::PENALTY;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Which acknowledgements wait for the program's next message.
 //!
 //! A peer of our kind may ask, behind each of its messages, whether it was received. The answer by

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! How often the callers of a completion queue have polled it.
 //!
 //! One word, and the only atomic of the policies: threads that post read what threads that poll

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The constants of all policies. Times are in nanoseconds. `BENCHMARKS.md` ("The benefit of each
 //! adaptation") has the measurements with each behaviour and without it.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What a ready list says, and when its bell rings.
 
 use std::cell::Cell;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One port of two: for packets of IPv4 and of IPv6.
 
 use std::io;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Ports that carry packets: of many queue pairs, to and from many peers.
 //!
 //! A [`DatagramPort`] takes the trains of a [`Burst`] and hands out what has come packet by packet.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! How fast packets go to a peer.
 //!
 //! A socket drops what its buffer does not hold, and RC goes back to the first packet that was

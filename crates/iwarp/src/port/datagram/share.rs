@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A process's share of the port that RoCE v2 has, of which a host has but one.
 
 use std::fmt::Debug;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The share of a process that has its host for itself.
 
 use std::collections::HashSet;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Datagram ports within a process, and what becomes of packets on the way.
 
 use std::collections::{HashSet, VecDeque};

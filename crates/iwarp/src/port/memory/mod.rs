@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Ports whose ends are both in this process: no socket, no descriptor, no system call for bytes.
 //!
 //! A [`MemoryNetwork`] connects hosts, each of which is the [`Network`] of the devices that are

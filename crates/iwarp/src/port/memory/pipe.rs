@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One direction of a connection in memory.
 
 use std::collections::VecDeque;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Hosts of a network in memory, and who has which of their addresses and ports.
 
 use std::collections::HashMap;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What one of the members does for all: it hands out slots, and reads what comes for QP 1.
 //!
 //! Whoever connects may be broken: messages are bounded, no connection is waited for, one that does

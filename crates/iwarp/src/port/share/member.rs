@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A process's share of the port.
 
 use std::collections::{BTreeMap, VecDeque};

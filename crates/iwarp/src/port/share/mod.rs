@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Several processes of one user on one UDP port: RoCE v2 has but one, 4791, and its packets say no
 //! more than an address and a queue pair number.
 //!

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The queue pair numbers of one slot.
 //!
 //! The lower half of them is for queue pairs that are found by datagrams alone. In the upper half a

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The member that a packet for QP 1 is meant for.
 //!
 //! A message that opens something names a service id, and goes to the process that listens there.
