@@ -25,7 +25,7 @@ const DROP_IN: &[&str] =
 const NO_STD: &[&str] = &["iwarp-types", "iwarp-proto", "iwarp-roce"];
 
 /// Crates by themselves: in the workspace each gets the features that any other asks for.
-const ALONE: &[&str] = &["iwarp-mem", "iwarp-os", "iwarp", "iwarp-cli"];
+const ALONE: &[&str] = &["iwarp-mem", "iwarp-os", "iwarp", "iwarp-conform", "iwarp-cli"];
 
 /// Checks each crate by itself, with its default features and without.
 pub(crate) fn features() -> Result<Outcome> {

@@ -1,0 +1,85 @@
+//! What is known of the program at the other end.
+
+use std::collections::BTreeMap;
+
+/// Which program answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Peer {
+    /// Any: only what no program has a say in can be seen.
+    #[default]
+    Any,
+    /// rping: as a client it lends memory by its first Send.
+    Rping,
+    /// This project's target: lends memory by private data, and answers Sends.
+    Ours,
+}
+
+/// Memory that a peer lends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lent {
+    /// Its key.
+    pub stag: u32,
+    /// Where it begins.
+    pub to: u64,
+    /// Its length in bytes.
+    pub len: u32,
+}
+
+/// What a target says of itself in its private data.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Offer {
+    /// Memory by name: `rw`, `ro`, `wo`, `other`.
+    pub lent: BTreeMap<String, Lent>,
+    /// Receives that are posted.
+    pub receives: u32,
+    /// Bytes of each.
+    pub room: u32,
+}
+
+/// What a target's private data begin with.
+const MAGIC: &[u8; 4] = b"icf1";
+/// Bytes of one piece of memory there.
+const ENTRY: usize = 24;
+
+impl Offer {
+    /// The private data.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(self.receives.to_be_bytes());
+        bytes.extend(self.room.to_be_bytes());
+        for (name, lent) in &self.lent {
+            let mut padded = [0; 8];
+            let len = name.len().min(8);
+            padded[..len].copy_from_slice(&name.as_bytes()[..len]);
+            bytes.extend(padded);
+            bytes.extend(lent.stag.to_be_bytes());
+            bytes.extend(lent.to.to_be_bytes());
+            bytes.extend(lent.len.to_be_bytes());
+        }
+        bytes
+    }
+
+    /// What private data say; `None` when they are not a target's.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let rest = bytes.strip_prefix(MAGIC)?;
+        let word = |bytes: &[u8]| Some(u32::from_be_bytes(bytes.try_into().ok()?));
+        let receives = word(rest.get(..4)?)?;
+        let room = word(rest.get(4..8)?)?;
+        let mut lent = BTreeMap::new();
+        for entry in rest[8..].chunks_exact(ENTRY) {
+            let name = entry[..8].iter().take_while(|&&byte| byte != 0);
+            let name = name.map(|&byte| char::from(byte)).collect();
+            let to = u64::from_be_bytes(entry[12..20].try_into().ok()?);
+            lent.insert(name, Lent { stag: word(&entry[8..12])?, to, len: word(&entry[20..])? });
+        }
+        Some(Self { lent, receives, room })
+    }
+
+    /// What the first Send of rping's client lends.
+    pub fn of_rping(message: &[u8]) -> Option<Self> {
+        let bytes: [u8; 16] = message.try_into().ok()?;
+        let all = u128::from_be_bytes(bytes);
+        let lent = Lent { to: (all >> 64) as u64, stag: (all >> 32) as u32, len: all as u32 };
+        Some(Self { lent: BTreeMap::from([("rw".to_owned(), lent)]), ..Self::default() })
+    }
+}

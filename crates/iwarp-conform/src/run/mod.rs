@@ -1,0 +1,120 @@
+//! Running a case against a peer.
+
+mod frames;
+mod session;
+mod steps;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use crate::case::{Case, Role};
+use crate::link::Link;
+use crate::peer::Peer;
+use crate::verdict::{Deviation, Outcome, Stop, Verdict};
+use session::Session;
+
+/// What holds for all cases of a run.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Ask for CRCs.
+    pub crc: bool,
+    /// Ask the peer for markers.
+    pub markers: bool,
+    /// The revision of the Requests that are sent: 1 or 2.
+    pub revision: u8,
+    /// Which program answers.
+    pub peer: Peer,
+    /// How long the peer may take for one step.
+    pub patience: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            crc: true,
+            markers: false,
+            revision: 2,
+            peer: Peer::Any,
+            patience: Duration::from_secs(5),
+        }
+    }
+}
+
+/// How long the peer may take to close its end when a case is over.
+const GOODBYE: Duration = Duration::from_millis(500);
+/// How long to wait before it is asked again whether a peer has come.
+const TURN: Duration = Duration::from_millis(2);
+
+/// Connects to a peer and runs a case.
+pub fn connect(peer: SocketAddr, case: &Case, settings: &Settings) -> Outcome {
+    let begun = Instant::now();
+    let stream = TcpStream::connect_timeout(&peer, settings.patience);
+    let stream = stream.map_err(|error| format!("cannot connect to {peer}: {error}"));
+    run(stream, Role::Connect, case, settings, begun)
+}
+
+/// Takes the next connection of a peer and runs a case.
+pub fn listen(listener: &TcpListener, case: &Case, settings: &Settings) -> Outcome {
+    let begun = Instant::now();
+    let stream = accept(listener, settings.patience)
+        .map_err(|error| format!("no peer has connected: {error}"));
+    run(stream, Role::Listen, case, settings, begun)
+}
+
+/// Waits for a connection, but not for ever.
+fn accept(listener: &TcpListener, patience: Duration) -> io::Result<TcpStream> {
+    listener.set_nonblocking(true)?;
+    let deadline = Instant::now() + patience;
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false)?;
+                return Ok(stream);
+            }
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+            Err(_) if Instant::now() >= deadline => return Err(io::ErrorKind::TimedOut.into()),
+            Err(_) => std::thread::sleep(TURN),
+        }
+    }
+}
+
+fn run(
+    stream: Result<TcpStream, String>,
+    role: Role,
+    case: &Case,
+    settings: &Settings,
+    begun: Instant,
+) -> Outcome {
+    let link = stream.and_then(|stream| {
+        Link::new(stream, role == Role::Connect, settings.patience).map_err(|e| e.to_string())
+    });
+    let (verdict, record) = match link {
+        Err(why) => (Verdict::NotSeen { why }, None),
+        Ok(link) => {
+            let mut session = Session::new(link, role, case, settings);
+            let verdict = verdict(&mut session, case);
+            (verdict, Some(session.end()))
+        }
+    };
+    Outcome { case: case.name.clone(), role, verdict, took: begun.elapsed(), record }
+}
+
+fn verdict(session: &mut Session<'_>, case: &Case) -> Verdict {
+    for step in &case.steps {
+        match session.step(&step.action) {
+            Ok(()) => {}
+            Err(Stop::NotSeen(why)) => return Verdict::NotSeen { why },
+            Err(Stop::Deviates { expected, came, bytes }) => {
+                return Verdict::Deviates(Deviation {
+                    step: step.text.clone(),
+                    line: step.line,
+                    expected,
+                    came,
+                    bytes: crate::text::hex(&bytes),
+                });
+            }
+        }
+    }
+    Verdict::Conforms
+}

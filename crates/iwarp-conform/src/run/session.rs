@@ -1,0 +1,227 @@
+//! One connection on which a case runs.
+
+use std::time::Instant;
+
+use super::{GOODBYE, Settings};
+use crate::case::{Bytes, Case, Fields, Need, Number, Role, Value};
+use crate::link::{Arrival, Link, Record};
+use crate::peer::{Offer, Peer};
+use crate::stream::Stream;
+use crate::verdict::Stop;
+use crate::wire::fpdu::{Deframer, Framer};
+use crate::wire::startup::{self, Depths, Frame};
+
+/// The state of a case that runs.
+pub(super) struct Session<'a> {
+    pub(super) link: Link,
+    pub(super) role: Role,
+    pub(super) settings: &'a Settings,
+    needs: &'a [Need],
+    /// The frames of the start-up.
+    pub(super) ours: Option<Frame>,
+    pub(super) theirs: Option<Frame>,
+    stream: Option<Stream>,
+    pub(super) offer: Option<Offer>,
+    /// The data of the last message that this end sent.
+    pub(super) last_data: Vec<u8>,
+    /// The ULPDU of the last step that sent a message, and of the first one since `hold`.
+    pub(super) last_sent: usize,
+    pub(super) first_held: Option<usize>,
+    pub(super) pings: u64,
+    /// The initiator's first message has come.
+    pub(super) heard: bool,
+}
+
+impl<'a> Session<'a> {
+    pub(super) fn new(link: Link, role: Role, case: &'a Case, settings: &'a Settings) -> Self {
+        Self {
+            link,
+            role,
+            settings,
+            needs: &case.needs,
+            ours: None,
+            theirs: None,
+            stream: None,
+            offer: None,
+            last_data: Vec::new(),
+            last_sent: 0,
+            first_held: None,
+            pings: 0,
+            heard: role == Role::Connect,
+        }
+    }
+
+    /// Leaves, and gives the peer a moment to do the same, so that the next case finds it at rest.
+    pub(super) fn end(mut self) -> Record {
+        let (deadline, events) = (Instant::now() + GOODBYE, self.link.record.events.len());
+        self.link.close();
+        while matches!(self.link.wait(deadline), Ok(Arrival::Bytes)) {}
+        // What the tester does to clear up is no part of the case.
+        let mut record = self.link.record;
+        record.events.truncate(events);
+        record
+    }
+
+    pub(super) fn deadline(&self, fields: &Fields) -> Result<Instant, Stop> {
+        let within = match fields.get("within") {
+            Some(value) => std::time::Duration::from_millis(self.number(value)?),
+            None => self.settings.patience,
+        };
+        Ok(Instant::now() + within)
+    }
+
+    /// Full Operation: whatever is sent or wanted from here on are FPDUs.
+    pub(super) fn stream(&mut self) -> Result<(&mut Stream, &mut Link), Stop> {
+        if self.stream.is_none() {
+            let stream = self.enter()?;
+            self.stream = Some(stream);
+        }
+        Ok((self.stream.as_mut().expect("just made"), &mut self.link))
+    }
+
+    fn enter(&mut self) -> Result<Stream, Stop> {
+        let (Some(ours), Some(theirs)) = (&self.ours, &self.theirs) else {
+            return Err(Stop::NotSeen("the case sends before its start-up is over".to_owned()));
+        };
+        let crc = (ours.flags | theirs.flags) & startup::C != 0;
+        let framer = Framer::new(crc, theirs.flags & startup::M != 0);
+        let deframer = Deframer::new(crc, ours.flags & startup::M != 0);
+        if self.settings.peer == Peer::Ours {
+            self.offer = Offer::decode(theirs.program_data());
+        }
+        let markers = framer.markers;
+        for need in self.needs {
+            let lacks = match need {
+                Need::Crc if !crc => "the stream has no CRCs",
+                Need::NoCrc if crc => "the peer insists on CRCs",
+                Need::Markers if !markers => "the peer asks for no markers",
+                _ => continue,
+            };
+            return Err(Stop::NotSeen(lacks.to_owned()));
+        }
+        Ok(Stream::new(framer, deframer, self.role == Role::Connect))
+    }
+
+    /// Whether the peer offers what the case needs.
+    pub(super) fn check_offer(&self) -> Result<(), Stop> {
+        let offer = self.offer.as_ref();
+        let lends = |name: &str| offer.is_some_and(|offer| offer.lent.contains_key(name));
+        for need in self.needs {
+            let lacks = match need {
+                Need::Memory if !lends("rw") => "this peer lends no memory",
+                Need::Rights if !lends("other") => "this peer lends one kind of memory at most",
+                Need::Echo if offer.is_none_or(|offer| offer.receives == 0) => {
+                    "this peer answers no Sends of ours"
+                }
+                Need::UserSpace if self.settings.peer != Peer::Ours => {
+                    "this peer may be a kernel that does not survive it"
+                }
+                Need::Extensions if self.settings.peer != Peer::Ours => {
+                    "this peer may not have RFC 7306"
+                }
+                _ => continue,
+            };
+            return Err(Stop::NotSeen(lacks.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// What the peer says of its read depths.
+    pub(super) fn their_depths(&self) -> Option<Depths> {
+        self.theirs.as_ref().and_then(Frame::depths)
+    }
+
+    fn variable(&self, name: &str) -> Option<u64> {
+        if let Some(queue) = name.strip_prefix("msn") {
+            let queue: usize = queue.parse().ok()?;
+            return self.stream.as_ref()?.next_sent.get(queue).map(|&msn| msn.into());
+        }
+        let offer = self.offer.as_ref();
+        match name {
+            "ird" => return Some(self.their_depths().map_or(1, |depths| depths.ird.into())),
+            "ord" => return Some(self.their_depths().map_or(1, |depths| depths.ord.into())),
+            "receives" => return Some(offer?.receives.into()),
+            "room" => return Some(offer?.room.into()),
+            _ => {}
+        }
+        let (region, field) = name.split_once('.')?;
+        let lent = offer?.lent.get(region)?;
+        match field {
+            "stag" => Some(lent.stag.into()),
+            "to" => Some(lent.to),
+            "len" => Some(lent.len.into()),
+            _ => None,
+        }
+    }
+
+    fn compute(&self, number: &Number) -> Result<u64, Stop> {
+        number
+            .value(|name| self.variable(name))
+            .map_err(|name| Stop::NotSeen(format!("this peer says nothing of ${name}")))
+    }
+
+    pub(super) fn number(&self, value: &Value) -> Result<u64, Stop> {
+        match value {
+            Value::Number(number) => self.compute(number),
+            other => Err(Stop::NotSeen(format!("the case is wrong: {other:?} is no number"))),
+        }
+    }
+
+    /// A field's number, or what it is otherwise.
+    pub(super) fn number_or(
+        &self,
+        fields: &Fields,
+        name: &str,
+        otherwise: u64,
+    ) -> Result<u64, Stop> {
+        fields.get(name).map_or(Ok(otherwise), |value| self.number(value))
+    }
+
+    pub(super) fn is_set(
+        &self,
+        fields: &Fields,
+        name: &str,
+        otherwise: bool,
+    ) -> Result<bool, Stop> {
+        Ok(self.number_or(fields, name, otherwise.into())? != 0)
+    }
+
+    pub(super) fn bytes(&self, bytes: &Bytes) -> Result<Vec<u8>, Stop> {
+        Ok(match bytes {
+            Bytes::Literal(bytes) => bytes.clone(),
+            Bytes::Fill(len) => crate::case::fill(self.compute(len)? as usize),
+            Bytes::Zeros(len) => vec![0; self.compute(len)? as usize],
+            Bytes::Sent => self.last_data.clone(),
+        })
+    }
+
+    /// A field's bytes; none where it is not there.
+    pub(super) fn bytes_of(&self, fields: &Fields, name: &str) -> Result<Option<Vec<u8>>, Stop> {
+        match fields.get(name) {
+            None => Ok(None),
+            Some(Value::Bytes(bytes)) => self.bytes(bytes).map(Some),
+            Some(other) => Err(Stop::NotSeen(format!("the case is wrong: {other:?}, not bytes"))),
+        }
+    }
+
+    /// Compares a number that came with the alternatives of a field.
+    pub(super) fn is_wanted(
+        &self,
+        fields: &Fields,
+        name: &str,
+        came: u64,
+        bytes: &[u8],
+    ) -> Result<(), Stop> {
+        let Some(values) = fields.all(name) else { return Ok(()) };
+        let mut wanted = Vec::new();
+        for value in values {
+            wanted.push(self.number(value)?);
+        }
+        if wanted.contains(&came) {
+            return Ok(());
+        }
+        let wanted: Vec<String> = wanted.iter().map(|number| format!("{number:#x}")).collect();
+        let wanted = wanted.join(" or ");
+        Err(Stop::deviates(format!("{name} {wanted}"), format!("{name} {came:#x}"), bytes))
+    }
+}

@@ -1,0 +1,76 @@
+//! What became of a case.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::case::Role;
+use crate::link::Record;
+
+/// What a case showed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(tag = "verdict", rename_all = "kebab-case")]
+pub enum Verdict {
+    /// The peer did what the requirements say.
+    Conforms,
+    /// It did something else.
+    Deviates(Deviation),
+    /// Nothing could be seen.
+    NotSeen {
+        /// Why.
+        why: String,
+    },
+}
+
+/// What a peer did that it should not have done.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Deviation {
+    /// The step, as it is written.
+    pub step: String,
+    /// Its line in its file.
+    pub line: usize,
+    /// What should have come.
+    pub expected: String,
+    /// What came.
+    pub came: String,
+    /// The bytes of it, in hexadecimal digits.
+    pub bytes: String,
+}
+
+/// A case that was run.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Its name.
+    pub case: String,
+    /// The end that the tester was.
+    pub role: Role,
+    /// What it showed.
+    pub verdict: Verdict,
+    /// How long it took.
+    pub took: Duration,
+    /// What went over the wire; `None` where there was no connection.
+    pub record: Option<Record>,
+}
+
+/// Why a case ends before its last step.
+#[derive(Clone, Debug)]
+pub(crate) enum Stop {
+    Deviates { expected: String, came: String, bytes: Vec<u8> },
+    NotSeen(String),
+}
+
+impl Stop {
+    pub(crate) fn deviates(
+        expected: impl Into<String>,
+        came: impl Into<String>,
+        bytes: &[u8],
+    ) -> Self {
+        Self::Deviates { expected: expected.into(), came: came.into(), bytes: bytes.to_vec() }
+    }
+}
+
+impl From<std::io::Error> for Stop {
+    fn from(error: std::io::Error) -> Self {
+        Self::NotSeen(format!("the system: {error}"))
+    }
+}

@@ -1,0 +1,6 @@
+//! The tester: its own encoder and decoder, its cases, and what it finds.
+
+mod catalog;
+mod deviations;
+mod peer;
+mod vectors;
