@@ -7,6 +7,7 @@ mod lines;
 
 mod child;
 mod completions;
+mod conform;
 mod demo;
 mod descriptors;
 mod devinfo;
@@ -15,6 +16,7 @@ mod manual;
 mod output;
 mod page;
 mod perf;
+mod place;
 mod rping;
 #[cfg_attr(
     not(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64")),
@@ -60,6 +62,7 @@ docs/configuration.md lists all variables. A misspelt one is reported, with the 
 
 #[derive(Subcommand)]
 enum Command {
+    Conform(Box<conform::Args>),
     Demo(demo::Args),
     Devinfo(devinfo::Args),
     Perf(Box<perf::Args>),
@@ -78,6 +81,8 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     log_to_stderr(is_child(&cli.command));
     let (name, result) = match cli.command {
+        // The exit status says whether the peer deviates.
+        Command::Conform(args) => return conform::run(&args),
         Command::Demo(args) => ("demo", demo::run(&args)),
         Command::DemoServer(args) => ("demo, server", demo::serve(&args)),
         Command::Completions(args) => ("completions", manual::complete(&args)),

@@ -4,7 +4,6 @@
 
 mod client;
 mod exchange;
-mod place;
 mod server;
 mod text;
 
@@ -14,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use iwarp::Device;
 use iwarp::cm::ConnectParams;
 
-use place::Place;
+use crate::place::Place;
 
 /// The port that rping's server has unless told otherwise.
 const PORT: u16 = 7174;

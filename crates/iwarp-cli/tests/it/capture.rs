@@ -73,7 +73,7 @@ impl Drop for Capture {
 }
 
 /// What tshark prints of a file, with its iWARP dissectors switched on.
-fn tshark(file: &Path, arguments: &[&str]) -> String {
+pub(crate) fn tshark(file: &Path, arguments: &[&str]) -> String {
     let output = Command::new("tshark")
         .args(["-o", "tcp.try_heuristic_first:TRUE"])
         .args(["--disable-protocol", "smb_direct", "--disable-protocol", "rpcordma", "-r"])

@@ -7,6 +7,7 @@ mod common;
 mod bundled;
 mod capture;
 mod command;
+mod conform;
 mod demo;
 mod perf;
 mod rping;

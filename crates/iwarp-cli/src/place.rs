@@ -6,10 +6,10 @@ use std::net::Ipv6Addr;
 
 /// A host, and perhaps a port beside it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place<'a> {
+pub(crate) struct Place<'a> {
     /// A name or an address, without brackets.
-    pub(super) host: &'a str,
-    pub(super) port: Option<u16>,
+    pub(crate) host: &'a str,
+    pub(crate) port: Option<u16>,
 }
 
 impl<'a> Place<'a> {
@@ -18,7 +18,7 @@ impl<'a> Place<'a> {
     /// # Errors
     ///
     /// Says what is wrong with it.
-    pub(super) fn parse(text: &'a str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &'a str) -> Result<Self, String> {
         if let Some(rest) = text.strip_prefix('[') {
             let (host, rest) = rest.split_once(']').ok_or_else(|| format!("{text}: no ]"))?;
             let port = match rest.strip_prefix(':') {

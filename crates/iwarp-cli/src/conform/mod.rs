@@ -1,0 +1,271 @@
+//! `iwarp conform`: whether somebody's iWARP is that of the RFCs.
+
+mod target;
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use iwarp_conform::case::{Case, Role, Roles};
+use iwarp_conform::peer::Peer;
+use iwarp_conform::run::{self, Settings};
+use iwarp_conform::verdict::Outcome;
+use iwarp_conform::{catalog, pcapng, report, requirements};
+
+use crate::lines;
+use crate::place::Place;
+
+/// The port unless told otherwise.
+const PORT: u16 = 7175;
+
+/// Test whether an iWARP stack, card or driver does what the RFCs say.
+///
+/// Runs scripted cases against a peer, one connection for each, good ones and bad ones, and says
+/// of each whether the peer conforms, deviates (with what was expected, what came and its bytes),
+/// or could not be seen. The tester has an encoder and decoder of its own and needs no device.
+///
+/// What can be seen depends on the program that answers (--peer). `any`: the start-up, framing,
+/// errors, and Reads of no bytes, which every stack answers by itself. `rping`: as a client it
+/// lends memory too. `ours`: everything; it is `iwarp conform --target`.
+#[derive(clap::Args, Debug)]
+#[command(
+    group = clap::ArgGroup::new("what").required(true)
+        .args(["peer_at", "listen", "target", "call", "list", "explain"]),
+    after_long_help = "\
+Examples:
+  iwarp conform --target                         a peer that shows everything
+  iwarp conform --peer ours 192.0.2.1            test it as a server
+  iwarp conform --peer ours --listen             test a client; on the other host:
+  iwarp conform --call 192.0.2.1                 a client that shows everything
+  iwarp conform --peer rping 192.0.2.1:7174      test the stack under an rping -s -P
+  iwarp conform --explain send-too-long          what a case does, and what the RFCs say of it
+
+Exit status: 0 nothing deviates, 1 something does, 2 no case could be run."
+)]
+pub(crate) struct Args {
+    /// Connect to a server there [default port: 7175]
+    #[arg(value_name = "HOST[:PORT]")]
+    peer_at: Option<String>,
+    /// Wait for clients at this address [default: all IPv4 addresses, port 7175]
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1)]
+    listen: Option<Option<String>>,
+    /// Be a server to be tested: lend memory, and answer each Send
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1)]
+    target: Option<Option<String>>,
+    /// Be a client to be tested, which connects there until nobody listens
+    #[arg(long, value_name = "HOST[:PORT]")]
+    call: Option<String>,
+    /// Show the names of the cases
+    #[arg(long)]
+    list: bool,
+    /// Show what a case does, or what a requirement says
+    #[arg(long, value_name = "NAME|ID")]
+    explain: Option<String>,
+    /// Which program answers
+    #[arg(long, value_enum, default_value_t)]
+    peer: PeerName,
+    /// Only the cases of this name, or of this requirement; may be given several times
+    #[arg(long, value_name = "NAME|ID")]
+    only: Vec<String>,
+    /// Cases from the files *.case in this folder instead of those that come along
+    #[arg(long, value_name = "DIR")]
+    cases: Option<PathBuf>,
+    /// Ask for CRCs
+    #[arg(long, value_enum, default_value_t = Switch::On)]
+    crc: Switch,
+    /// Ask the peer for markers
+    #[arg(long, value_enum, default_value_t = Switch::Off)]
+    markers: Switch,
+    /// MPA revision of the Requests
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=2))]
+    revision: u8,
+    /// Seconds that the peer may take for a step
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
+    patience: u64,
+    /// Write the verdicts as JUnit's XML
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Write the verdicts as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a capture of each case into this folder, for Wireshark and tshark
+    #[arg(long, value_name = "DIR")]
+    pcapng: Option<PathBuf>,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum PeerName {
+    #[default]
+    Any,
+    Rping,
+    Ours,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Switch {
+    On,
+    Off,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    match carry_out(args) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("iwarp conform: {}", lines::reason(&error));
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Whether nothing deviates.
+fn carry_out(args: &Args) -> Result<bool> {
+    if let Some(addr) = &args.target {
+        target::serve(local(addr.as_deref())?)?;
+        return Ok(true);
+    }
+    if let Some(addr) = &args.call {
+        target::call(remote(addr)?)?;
+        return Ok(true);
+    }
+    let cases = match &args.cases {
+        Some(folder) => catalog::folder(folder)?,
+        None => catalog::embedded()?,
+    };
+    if let Some(name) = &args.explain {
+        explain(&cases, name)?;
+        return Ok(true);
+    }
+    let role = if args.listen.is_some() { Role::Listen } else { Role::Connect };
+    let wanted: Vec<&Case> = cases.iter().filter(|case| is_wanted(case, &args.only)).collect();
+    if args.list {
+        for case in wanted {
+            println!("{:<34} {}", case.name, case.title);
+        }
+        return Ok(true);
+    }
+    let wanted: Vec<&Case> = wanted.into_iter().filter(|case| case.role.has(role)).collect();
+    if wanted.is_empty() {
+        bail!("there is no such case; iwarp conform --list names them");
+    }
+    test(args, &wanted)
+}
+
+fn is_wanted(case: &Case, only: &[String]) -> bool {
+    only.is_empty() || only.iter().any(|name| case.name == *name || case.covers.contains(name))
+}
+
+/// Runs the cases, and shows what they say as they go.
+fn test(args: &Args, cases: &[&Case]) -> Result<bool> {
+    let settings = Settings {
+        crc: args.crc == Switch::On,
+        markers: args.markers == Switch::On,
+        revision: args.revision,
+        peer: match args.peer {
+            PeerName::Any => Peer::Any,
+            PeerName::Rping => Peer::Rping,
+            PeerName::Ours => Peer::Ours,
+        },
+        patience: Duration::from_secs(args.patience),
+    };
+    let listener = match &args.listen {
+        Some(addr) => {
+            let addr = local(addr.as_deref())?;
+            let listener =
+                TcpListener::bind(addr).with_context(|| format!("cannot listen at {addr}"))?;
+            eprintln!("listening on {}", listener.local_addr()?);
+            Some(listener)
+        }
+        None => None,
+    };
+    let peer = args.peer_at.as_deref().map(remote).transpose()?;
+    let mut outcomes = Vec::new();
+    for case in cases {
+        let outcome = match (&listener, peer) {
+            (Some(listener), _) => run::listen(listener, case, &settings),
+            (None, Some(peer)) => run::connect(peer, case, &settings),
+            (None, None) => bail!("there is no peer"),
+        };
+        print!("{}", report::line(case, &outcome));
+        if let Some(folder) = &args.pcapng {
+            write_capture(folder, case, &outcome)?;
+        }
+        outcomes.push(outcome);
+    }
+    print!("{}", report::summary(&outcomes));
+    if let Some(file) = &args.json {
+        write(file, report::json(cases, &outcomes)?)?;
+    }
+    if let Some(file) = &args.junit {
+        write(file, report::junit(cases, &outcomes))?;
+    }
+    let count = report::count(&outcomes);
+    if count.not_seen == outcomes.len() {
+        bail!("nothing could be seen of this peer");
+    }
+    Ok(count.deviates == 0)
+}
+
+fn write_capture(folder: &Path, case: &Case, outcome: &Outcome) -> Result<()> {
+    let Some(record) = &outcome.record else { return Ok(()) };
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let comment = format!("{}: {}", case.name, case.title);
+    write(&folder.join(format!("{}.pcapng", case.name)), pcapng::capture(record, &comment))
+}
+
+fn write(file: &Path, content: impl AsRef<[u8]>) -> Result<()> {
+    fs::write(file, content).with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// Says what a case does, or what a requirement says.
+fn explain(cases: &[Case], name: &str) -> Result<()> {
+    if let Some(case) = cases.iter().find(|case| case.name == name) {
+        let role = match case.role {
+            Roles::One(Role::Connect) => "servers",
+            Roles::One(Role::Listen) => "clients",
+            Roles::Either => "servers and clients",
+        };
+        println!("{}: {}\nfor {role}\n", case.name, case.title);
+        for step in &case.steps {
+            println!("    {}", step.text);
+        }
+        for id in &case.covers {
+            println!();
+            explain_requirement(id)?;
+        }
+        return Ok(());
+    }
+    explain_requirement(name)?;
+    println!("\nCases:");
+    for case in cases.iter().filter(|case| case.covers.iter().any(|id| id == name)) {
+        println!("    {:<34} {}", case.name, case.title);
+    }
+    Ok(())
+}
+
+fn explain_requirement(id: &str) -> Result<()> {
+    let found = requirements::find(id)
+        .with_context(|| format!("there is neither a case nor a requirement {id}"))?;
+    let document = if found.document.starts_with(|first: char| first.is_ascii_digit()) {
+        format!("RFC {}", found.document)
+    } else {
+        found.document
+    };
+    println!("{id} ({document}, section {}, {})\n    {}", found.section, found.level, found.text);
+    Ok(())
+}
+
+fn local(addr: Option<&str>) -> Result<SocketAddr> {
+    addr.map_or(Ok(SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT))), remote)
+}
+
+fn remote(text: &str) -> Result<SocketAddr> {
+    let place = Place::parse(text).map_err(anyhow::Error::msg)?;
+    let mut found = (place.host, place.port.unwrap_or(PORT))
+        .to_socket_addrs()
+        .with_context(|| format!("cannot find {}", place.host))?;
+    found.next().with_context(|| format!("{text} has no address"))
+}

@@ -1,0 +1,170 @@
+//! The program at the other end: lends memory, and answers what it receives.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvError, channel};
+use std::thread::Scope;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use iwarp::cm::{ConnectError, ConnectParams, Connection, Listener, connect};
+use iwarp::{Access, Buffer, Device, MemoryRegion, Options, ProtectionDomain, SendOp};
+use iwarp_conform::peer::{Lent, Offer};
+
+use crate::completions::{End, WaitError};
+use crate::lines;
+
+/// Bytes of each piece of memory that is lent.
+const LENT: usize = 65_536;
+/// Receives that are posted, and bytes of each.
+const RECEIVES: usize = 4;
+const ROOM: usize = 256;
+/// A Send of these bytes asks for no more receives than are posted.
+const NO_MORE: &[u8] = b"no more receives";
+/// Reads that are answered, or under way, at the same time.
+const DEPTH: u16 = 4;
+/// How long a tester may take to answer a Request.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Serves any number of testers, until killed.
+pub(super) fn serve(addr: SocketAddr) -> Result<()> {
+    let device = open()?;
+    let listener =
+        Listener::bind(&device, addr).with_context(|| format!("cannot listen at {addr}"))?;
+    eprintln!("listening on {}", listener.local_addr().unwrap_or(addr));
+    std::thread::scope(|scope| {
+        loop {
+            let incoming = listener.accept(None)?.context("no tester came")?;
+            let lender = Lender::new(&device)?;
+            scope.spawn(move || {
+                // Where it fails the tester has done it on purpose.
+                if let Ok(connection) = incoming.accept(&lender.end.qp, &lender.params()) {
+                    lender.attend(scope, &connection);
+                }
+            });
+        }
+    })
+}
+
+/// Connects to a tester again and again, until nobody listens any more.
+pub(super) fn call(addr: SocketAddr) -> Result<()> {
+    let device = open()?;
+    std::thread::scope(|scope| {
+        loop {
+            let lender = Lender::new(&device)?;
+            match connect(&device, addr, &lender.end.qp, &lender.params(), PATIENCE) {
+                Ok(connection) => lender.attend(scope, &connection),
+                Err(ConnectError::Unreachable(_)) => return Ok(()),
+                // The tester has done this on purpose.
+                Err(_) => {}
+            }
+        }
+    })
+}
+
+/// One connection for each case: none is made for a second try.
+fn open() -> Result<Device> {
+    Ok(Device::open_with(Options::new().fall_back(false))?)
+}
+
+/// One connection's memory.
+struct Lender {
+    end: End,
+    lent: Vec<(&'static str, MemoryRegion)>,
+    inbox: MemoryRegion,
+    _other: ProtectionDomain,
+}
+
+impl Lender {
+    fn new(device: &Device) -> Result<Self> {
+        let end = End::new(device)?;
+        let other = device.alloc_pd();
+        let all = Access::LOCAL_WRITE | Access::REMOTE;
+        let lend = |pd: &ProtectionDomain, access| {
+            let buffer = Buffer::new(LENT);
+            let pattern: Vec<u8> = (0..LENT).map(|at| (at % 251 + 1) as u8).collect();
+            buffer.write_at(0, &pattern);
+            pd.register(Arc::new(buffer), access)
+        };
+        let lent = vec![
+            ("rw", lend(&end.pd, all)?),
+            ("ro", lend(&end.pd, Access::REMOTE_READ)?),
+            ("wo", lend(&end.pd, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?),
+            ("other", lend(&other, all)?),
+        ];
+        let inbox = end.pd.allocate(RECEIVES * ROOM, Access::LOCAL_WRITE)?;
+        let lender = Self { end, lent, inbox, _other: other };
+        for slot in 0..RECEIVES {
+            lender.post(slot)?;
+        }
+        Ok(lender)
+    }
+
+    fn params(&self) -> ConnectParams {
+        let lent = self.lent.iter().map(|(name, region)| {
+            let lent =
+                Lent { stag: region.rkey().0, to: region.base().0, len: region.len() as u32 };
+            ((*name).to_owned(), lent)
+        });
+        let offer = Offer { lent: lent.collect(), receives: RECEIVES as u32, room: ROOM as u32 };
+        ConnectParams::new().ird(DEPTH).ord(DEPTH).private_data(offer.encode())
+    }
+
+    fn post(&self, slot: usize) -> Result<()> {
+        Ok(self.end.post_recv(receive(slot), self.inbox.sge(slot * ROOM, ROOM))?)
+    }
+
+    /// Answers until the connection ends. What is under way may outlive it for a moment, and the next
+    /// connection does not wait for that.
+    fn attend<'scope>(mut self, scope: &'scope Scope<'scope, '_>, connection: &Connection) {
+        let (alive, over) = channel();
+        scope.spawn(move || {
+            if let Err(error) = self.answer(&over) {
+                eprintln!("iwarp conform: {}", lines::reason(&error));
+            }
+        });
+        connection.wait_disconnected(None);
+        drop(alive);
+    }
+
+    /// Sends back whatever is received. While `over` has a sender the connection is up.
+    fn answer(&mut self, over: &Receiver<()>) -> Result<()> {
+        const SEND: u64 = u64::MAX;
+        let mut more = true;
+        let mut posted = RECEIVES;
+        for slot in (0..RECEIVES).cycle() {
+            let received = match self.end.wait(receive(slot), None) {
+                Ok(received) => received,
+                Err(WaitError::System(error)) => return Err(error.into()),
+                Err(_) => return Ok(()),
+            };
+            let buffer = self.inbox.buffer().context("memory without a buffer")?;
+            let mut len = received.byte_len as usize;
+            if let Some(immediate) = received.immediate {
+                buffer.write_at(slot * ROOM, &immediate);
+                len = immediate.len();
+            }
+            let mut data = vec![0; len];
+            buffer.read_at(slot * ROOM, &mut data);
+            more &= data != NO_MORE;
+            posted -= usize::from(!more);
+            let sent = self.end.post(SEND, SendOp::SEND, self.inbox.sge(slot * ROOM, len));
+            if sent.is_err() || self.end.wait(SEND, None).is_err() {
+                return Ok(());
+            }
+            if more && self.post(slot).is_err() {
+                return Ok(());
+            }
+            if posted == 0 {
+                // There is no receive that could say when it is over.
+                let _: Result<(), RecvError> = over.recv();
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn receive(slot: usize) -> u64 {
+    slot as u64 + 1
+}

@@ -1,0 +1,179 @@
+//! `iwarp conform`: our own stack conforms at both ends of a connection, whatever it is set to, and
+//! what the command writes can be read.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::thread::scope;
+
+use crate::common::server::Server;
+use crate::common::{command, run, stderr, stdout};
+
+/// Cases that see something of our stack as a server, and as a client, at the least.
+const SERVER: usize = 160;
+const CLIENT: usize = 110;
+/// Settings of the tester and of the stack: CRC, markers; personality of the stack.
+const SETTINGS: [[&str; 3]; 5] = [
+    ["on", "off", "iwarp"],
+    ["off", "off", "iwarp"],
+    ["on", "on", "iwarp"],
+    ["off", "on", "iwarp"],
+    ["on", "off", "roce"],
+];
+
+/// A target whose stack asks for those.
+fn target(settings: [&str; 3]) -> Server {
+    Server::start_with(&mut stack(&["conform", "--target", "127.0.0.1:0"], settings))
+}
+
+/// The command with a stack that is set to those.
+fn stack(arguments: &[&str], [crc, markers, personality]: [&str; 3]) -> Command {
+    let mut stack = command(arguments);
+    stack.env("IWARP_CRC", crc).env("IWARP_MARKERS", markers);
+    stack.env("IWARP_PERSONALITY", personality).env("IWARP_LOG", "off");
+    stack
+}
+
+fn test(server: &Server, arguments: &[&str]) -> Output {
+    let addr = format!("127.0.0.1:{}", server.port);
+    run(&[&["conform", "--peer", "ours", &addr], arguments].concat())
+}
+
+/// The last line says that so many conform, at least, and that none deviates.
+fn conforms(table: &str, least: usize) {
+    let last = table.lines().last().unwrap_or_default();
+    let number = last.split(' ').next().and_then(|number| number.parse().ok());
+    let is_good = last.contains(" conform, 0 deviate, ") && number >= Some(least);
+    assert!(is_good, "{table}");
+}
+
+#[test]
+fn our_stack_conforms_as_a_server() {
+    scope(|scope| {
+        for settings in SETTINGS {
+            scope.spawn(move || {
+                let server = target(settings);
+                let [crc, markers, _] = settings;
+                let output = test(&server, &["--crc", crc, "--markers", markers]);
+                conforms(&stdout(&output), SERVER);
+                assert!(output.status.success(), "{}", stderr(&output));
+            });
+        }
+    });
+}
+
+#[test]
+fn our_stack_conforms_as_a_client() {
+    scope(|scope| {
+        for settings in SETTINGS {
+            scope.spawn(move || {
+                let [crc, markers, _] = settings;
+                let mut tester = command(&["conform", "--listen", "127.0.0.1:0", "--peer", "ours"]);
+                let mut tester =
+                    Server::start_with(tester.args(["--crc", crc, "--markers", markers]));
+                let addr = format!("127.0.0.1:{}", tester.port);
+                let mut client = stack(&["conform", "--call", &addr], settings);
+                let called = client.output().expect("it runs");
+                let (status, table, _) = tester.end();
+                conforms(&table, CLIENT);
+                assert!(status.success() && called.status.success(), "{}", stderr(&called));
+            });
+        }
+    });
+}
+
+/// Of a program that knows nothing of the tester the start-up, framing and errors can be seen.
+#[test]
+fn our_stack_conforms_under_another_program() {
+    let server = Server::start("127.0.0.1", &["-P"]);
+    let addr = format!("127.0.0.1:{}", server.port);
+    for peer in ["any", "rping"] {
+        let output = run(&["conform", "--peer", peer, &addr]);
+        conforms(&stdout(&output), 80);
+    }
+}
+
+/// A folder that is removed when it is dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = env::temp_dir().join(format!("iwarp-conform-{}-{name}", std::process::id()));
+        fs::create_dir_all(&path).expect("a folder");
+        Self(path)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_deviation_is_told_with_its_bytes_and_by_the_exit_status() {
+    let folder = Folder::new("own");
+    let case = "case own\ntitle A case of somebody else\ncovers DDP-5041-7.1-10\nstart\n\
+                send write stag=0 data=\"x\"\nexpect terminate 1/1/77\n";
+    fs::write(folder.file("own.case"), case).expect("a file");
+    let server = target(SETTINGS[0]);
+    let (json, junit) = (folder.file("all.json"), folder.file("all.xml"));
+    let cases = folder.file("");
+    let output = test(&server, &["--cases", &cases, "--json", &json, "--junit", &junit]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let table = stdout(&output);
+    for line in ["terminate 1/1/77", "terminate 1/1/00", "DDP-5041-7.1-10", "own.case:6"] {
+        assert!(table.contains(line), "{line}: {table}");
+    }
+    let json: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(json).expect("a file")).expect("JSON");
+    assert_eq!(json["count"]["deviates"], 1);
+    assert_eq!(json["cases"][0]["verdict"], "deviates");
+    assert_eq!(json["cases"][0]["expected"], "terminate 1/1/77");
+    let junit = fs::read_to_string(junit).expect("a file");
+    assert!(junit.contains("failures=\"1\"") && junit.contains("</testsuite>"), "{junit}");
+}
+
+#[test]
+fn nobody_there_is_no_verdict() {
+    let output = run(&["conform", "127.0.0.1:1", "--only", "startup-revision-1"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stdout(&output).contains("not seen"), "{}", stdout(&output));
+}
+
+#[test]
+fn cases_and_requirements_are_explained() {
+    let list = stdout(&run(&["conform", "--list"]));
+    assert!(list.lines().count() >= 180, "{list}");
+    let text = stdout(&run(&["conform", "--explain", "ddp-send-too-long"]));
+    for part in ["expect terminate 1/2/05", "RFC 5041, section 7.1, MUST"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let text = stdout(&run(&["conform", "--explain", "RDMAP-5040-5.2.1-14"]));
+    assert!(text.contains("reads-of-nothing"), "{text}");
+}
+
+#[test]
+fn tshark_reads_the_captures() {
+    let folder = Folder::new("pcapng");
+    let server = target(SETTINGS[0]);
+    let names = ["ddp-write-arrives", "rdmap-send", "framing-bad-crc", "startup-byte-by-byte"];
+    let only = names.iter().flat_map(|name| ["--only", name]);
+    let to = folder.file("");
+    let arguments: Vec<&str> = only.chain(["--pcapng", &to]).collect();
+    assert!(test(&server, &arguments).status.success());
+    for name in names {
+        let file = folder.file(&format!("{name}.pcapng"));
+        let text = crate::capture::tshark(Path::new(&file), &["-V"]);
+        for part in ["ID Req frame", "ID Rep frame", "iWARP Direct Data Placement"] {
+            assert!(text.contains(part), "{name}: {part}: {text}");
+        }
+        assert!(!text.contains("Malformed"), "{name}: {text}");
+        assert_eq!(text.contains("Bad CRC"), name == "framing-bad-crc", "{name}: {text}");
+    }
+}
