@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The cases that the tester brings along, and those of a folder.
 
 use std::collections::BTreeSet;

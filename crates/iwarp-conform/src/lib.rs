@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A conformance tester for iWARP (MPA, DDP, RDMAP: RFC 5044, 5041, 5040, 6581, 7306), for anybody's
 //! stack, card or driver. The command `iwarp conform` runs it.
 //!

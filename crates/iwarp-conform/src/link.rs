@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A TCP connection whose every wait has an end, and a record of what went over it.
 
 use std::io::{self, ErrorKind, Read, Write};

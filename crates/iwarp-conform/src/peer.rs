@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! What is known of the program at the other end.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Outcomes as a table, as JSON and as JUnit's XML.
 
 use std::fmt::Write;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The requirements of the RFCs, in our words.
 
 /// The list, as the project has it.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Messages on a connection in Full Operation. Whatever comes is looked at closely, whichever case runs.
 
 use std::collections::VecDeque;

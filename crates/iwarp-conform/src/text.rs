@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Bytes in words.
 
 /// Bytes as hexadecimal digits.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `iwarp conform`: whether somebody's iWARP is that of the RFCs.
 
 mod target;

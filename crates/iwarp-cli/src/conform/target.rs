@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The program at the other end: lends memory, and answers what it receives.
 
 use std::net::SocketAddr;

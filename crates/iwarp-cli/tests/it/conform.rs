@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! `iwarp conform`: our own stack conforms at both ends of a connection, whatever it is set to, and
 //! what the command writes can be read.
 

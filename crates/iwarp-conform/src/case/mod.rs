@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Cases: what a tester does and what it then wants to see, as text.
 
 mod parse;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Values of fields: numbers with variables, and bytes.
 
 use crate::text::unhex;

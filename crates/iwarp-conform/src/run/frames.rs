@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The steps of the start-up.
 
 use std::time::Instant;

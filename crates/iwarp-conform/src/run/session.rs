@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! One connection on which a case runs.
 
 use std::time::Instant;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The steps of Full Operation.
 
 use std::time::{Duration, Instant};

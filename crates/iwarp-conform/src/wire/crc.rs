@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! CRC32c, a bit at a time (RFC 3385, RFC 3720 §12.1).
 
 /// The polynomial, with its lowest power in the highest bit.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! FPDUs: length, markers, pad, CRC (RFC 5044 §4).
 
 use super::crc::crc32c;

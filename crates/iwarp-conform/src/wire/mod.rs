@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! iWARP on the wire, once more: slow, plain, and written from the RFCs alone.
 
 pub mod crc;

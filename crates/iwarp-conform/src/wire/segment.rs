@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! DDP segments and RDMAP's headers (RFC 5041 §4, RFC 5040 §4, RFC 7306 §4).
 
 /// RDMAP's messages.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! MPA's start-up frames (RFC 5044 §7.1.1, RFC 6581 §6 and §9).
 
 /// Which of the two.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! Peers that are wrong in one thing: each is found, by the case that is about it.
 
 use std::time::Duration;

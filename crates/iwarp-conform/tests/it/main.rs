@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The tester: its own encoder and decoder, its cases, and what it finds.
 
 mod catalog;

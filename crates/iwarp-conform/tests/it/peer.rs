@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! A peer made of the tester's own encoder and decoder: slow, right, and wrong in one thing on request.
 
 use std::collections::BTreeMap;

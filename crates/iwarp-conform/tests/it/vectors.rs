@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
 //! The recorded bytes that the project's own stack is tested with: both sides agree on them.
 
 use std::fs;
