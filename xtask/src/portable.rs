@@ -2,6 +2,8 @@
 
 //! The library with fewer features, for other targets, and with the oldest Rust that will do.
 
+use std::process::Command;
+
 use anyhow::{Context, Result};
 
 use crate::shell;
@@ -42,9 +44,8 @@ pub(crate) fn features() -> Result<Outcome> {
 /// Checks the library for other targets, the C interface where it is for them, and the command
 /// where it has no drop-in libraries.
 pub(crate) fn targets() -> Result<Outcome> {
-    let add = || shell::program("rustup");
-    if !shell::succeeds(add().args(["target", "add"]).args(TARGETS)) {
-        return Ok(Outcome::NotRun(format!("rustup target add {}", TARGETS.join(" "))));
+    if let Some(not_run) = add(TARGETS) {
+        return Ok(not_run);
     }
     let check = |what: &[&str], targets: &[&str]| {
         let mut command = shell::cargo(["check"]);
@@ -58,21 +59,66 @@ pub(crate) fn targets() -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{} targets", TARGETS.len())))
 }
 
-/// Runs the tests of the protocol crates where the first octet of a number is its highest.
-pub(crate) fn endian() -> Result<Outcome> {
-    const TARGET: &str = "s390x-unknown-linux-gnu";
-    let mut add = shell::program("rustup");
-    if !shell::succeeds(add.args(["target", "add", TARGET])) {
-        return Ok(Outcome::NotRun(format!("rustup target add {TARGET}")));
+/// A processor that qemu's user mode stands in for.
+struct Emulated {
+    target: &'static str,
+    /// As GNU tools and qemu name it.
+    processor: &'static str,
+}
+
+/// One with the highest byte of a number first, and the one that most machines of other kinds have.
+const EMULATED: &[Emulated] = &[
+    Emulated { target: "s390x-unknown-linux-gnu", processor: "s390x" },
+    Emulated { target: "aarch64-unknown-linux-gnu", processor: "aarch64" },
+];
+
+/// Runs the tests of the protocol crates on other processors.
+pub(crate) fn emulated() -> Result<Outcome> {
+    let targets: Vec<&str> = EMULATED.iter().map(|emulated| emulated.target).collect();
+    if let Some(not_run) = add(&targets) {
+        return Ok(not_run);
     }
-    let mut test = shell::cargo(["test", "--target", TARGET]);
-    test.arg("--target-dir").arg(shell::target_dir().join("targets"));
-    test.args(NO_STD.iter().flat_map(|name| ["--package", name])).args(["--lib", "--tests"]);
-    test.env("CARGO_TARGET_S390X_UNKNOWN_LINUX_GNU_LINKER", "s390x-linux-gnu-gcc");
-    test.env("CARGO_TARGET_S390X_UNKNOWN_LINUX_GNU_RUNNER", "qemu-s390x-static");
-    test.env("QEMU_LD_PREFIX", "/usr/s390x-linux-gnu");
-    let tally = shell::run_counted(&mut test)?;
+    let mut passed = 0;
+    for Emulated { target, processor } in EMULATED {
+        let mut test = test_for(target);
+        test.args(NO_STD.iter().flat_map(|name| ["--package", name])).args(["--lib", "--tests"]);
+        let of_target = |what: &str| {
+            format!("CARGO_TARGET_{}_{what}", target.replace('-', "_").to_ascii_uppercase())
+        };
+        test.env(of_target("LINKER"), format!("{processor}-linux-gnu-gcc"));
+        test.env(of_target("RUNNER"), format!("qemu-{processor}-static"));
+        test.env("QEMU_LD_PREFIX", format!("/usr/{processor}-linux-gnu"));
+        passed += shell::run_counted(&mut test)?.passed;
+    }
+    Ok(Outcome::Passed(format!("{passed} tests passed on {} processors", EMULATED.len())))
+}
+
+/// Runs the tests of the library with another C library.
+pub(crate) fn musl() -> Result<Outcome> {
+    const TARGET: &str = "x86_64-unknown-linux-musl";
+    if let Some(not_run) = add(&[TARGET]) {
+        return Ok(not_run);
+    }
+    let mut test = test_for(TARGET);
+    let names = ["iwarp-types", "iwarp-proto", "iwarp-roce", "iwarp-mem", "iwarp-os", "iwarp"];
+    test.args(names.iter().flat_map(|name| ["--package", name])).arg("--lib");
+    let tally = shell::run_counted(test.args(["--features", "iwarp/tokio"]))?;
     Ok(Outcome::Passed(format!("{} tests passed", tally.passed)))
+}
+
+/// Adds what Rust needs for `targets`, or says what could not be done.
+fn add(targets: &[&str]) -> Option<Outcome> {
+    let mut add = shell::program("rustup");
+    let added = shell::succeeds(add.args(["target", "add"]).args(targets));
+    (!added).then(|| Outcome::NotRun(format!("rustup target add {}", targets.join(" "))))
+}
+
+/// `cargo test` for another target, in a folder of its own: each brings builds of all
+/// dependencies.
+fn test_for(target: &str) -> Command {
+    let mut test = shell::cargo(["test", "--target", target]);
+    test.arg("--target-dir").arg(shell::target_dir().join("targets"));
+    test
 }
 
 /// Checks the library with the Rust that the manifest names.

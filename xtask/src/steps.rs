@@ -114,10 +114,16 @@ pub(crate) const ALL: &[Step] = &[
         run: |_| portable::targets(),
     },
     Step {
-        name: "endian",
-        about: "the protocol crates' tests on a big-endian processor, emulated",
+        name: "emulated",
+        about: "the protocol crates' tests on a big-endian processor and on AArch64",
         absent: || None,
-        run: |_| portable::endian(),
+        run: |_| portable::emulated(),
+    },
+    Step {
+        name: "musl",
+        about: "the library's tests with another C library",
+        absent: || None,
+        run: |_| portable::musl(),
     },
     Step {
         name: "oldest",
