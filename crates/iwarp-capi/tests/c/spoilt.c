@@ -123,7 +123,7 @@ static void windows(void)
 		CHECK(ibv_post_send(a.qp, &write, &bad) == 0);
 		CHECK(take(&a).status == IBV_WC_SUCCESS);
 		/* Over TCP it may still be on its way. */
-		while (*(volatile char *)b.buf != a.buf[0])
+		while (__atomic_load_n(b.buf, __ATOMIC_ACQUIRE) != a.buf[0])
 			CHECK(now() < end);
 	}
 	CHECK(mw[0]->rkey != mw[1]->rkey);
