@@ -162,6 +162,9 @@ fn messages_go_to_whom_they_concern() {
             assert_eq!(sharers[own].mads(1), [(false, attribute, key)]);
         }
         sharers[own].ask("unlisten 7");
+        // What the broker has answered it read behind that.
+        let next = 20 + own;
+        assert_eq!(sharers[own].ask(&format!("listen {next}")), "Granted");
         peer.send_to(&mad(REQ, 7), addr).unwrap();
         assert_eq!(sharers[0].mads(1), [(true, REQ, 7)]);
     }
