@@ -202,12 +202,34 @@ pub fn next(cq: &CompletionQueue) -> WorkCompletion {
 /// Tries until there is something; panics at the deadline.
 pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + DEADLINE;
+    let mut idle = Idle::default();
     loop {
         if let Some(found) = attempt() {
             return found;
         }
         assert!(Instant::now() < deadline, "waited too long for {what}");
-        thread::yield_now();
+        idle.pause();
+    }
+}
+
+/// Attempts in a row that found nothing. Their thread leaves the CPU to others: a dozen processes
+/// that do nothing but yield to one another keep those away that they wait for.
+#[derive(Default)]
+pub struct Idle(u32);
+
+impl Idle {
+    /// Something was found.
+    pub fn over(&mut self) {
+        self.0 = 0;
+    }
+
+    /// Lets others run, the longer the longer nothing was found.
+    pub fn pause(&mut self) {
+        self.0 = self.0.saturating_add(1);
+        match self.0 {
+            ..64 => thread::yield_now(),
+            _ => thread::sleep(Duration::from_micros(50)),
+        }
     }
 }
 

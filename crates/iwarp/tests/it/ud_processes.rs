@@ -14,7 +14,7 @@ use iwarp_roce::wire::grh;
 use rustix::thread::UnshareFlags;
 
 use crate::common::process::{Child, role, say, setting, this_test};
-use crate::common::{DEADLINE, until};
+use crate::common::{DEADLINE, Idle, until};
 use crate::hosts::{self, Host};
 
 const GRH: usize = 40;
@@ -130,11 +130,13 @@ fn echo() {
     let device = device();
     let station = Station::on(&device);
     say("number", station.qp.number());
+    let mut idle = Idle::default();
     loop {
         if let Some(got) = station.next() {
             station.send(&got.back(), got.number);
+            idle.over();
         } else {
-            std::thread::yield_now();
+            idle.pause();
         }
     }
 }
