@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::case::Need;
+
 /// Which program answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Peer {
@@ -12,8 +14,41 @@ pub enum Peer {
     Any,
     /// rping: as a client it lends memory by its first Send.
     Rping,
-    /// This project's target: lends memory by private data, and answers Sends.
+    /// A target on any device, `interop/conform_target.c`: lends memory by private data, as a client by
+    /// its first Send, and answers Sends.
+    Verbs,
+    /// This project's target: the same, in user space and with RFC 7306.
     Ours,
+}
+
+impl Peer {
+    /// Why a case with these needs is not for such a peer, whatever its stack: known before anything is
+    /// sent.
+    pub fn lacks(self, needs: &[Need]) -> Option<&'static str> {
+        needs.iter().find_map(|need| match need {
+            _ if self == Self::Ours => None,
+            Need::UserSpace => Some("this peer may be a kernel that does not survive it"),
+            Need::Extensions => Some("this peer may not have RFC 7306"),
+            _ => None,
+        })
+    }
+
+    /// What its private data say that it lends.
+    pub(crate) fn offer_of_data(self, private_data: &[u8]) -> Option<Offer> {
+        let says = matches!(self, Self::Verbs | Self::Ours);
+        says.then(|| Offer::decode(private_data)).flatten()
+    }
+
+    /// Whether it says as a client by its first Send what it lends. Some kernels do not survive an
+    /// attempt to connect that fails and had private data.
+    pub(crate) fn offers_by_send(self) -> bool {
+        matches!(self, Self::Rping | Self::Verbs)
+    }
+
+    /// What that Send says.
+    pub(crate) fn offer_of_send(self, message: &[u8]) -> Option<Offer> {
+        if self == Self::Rping { Offer::of_rping(message) } else { Offer::decode(message) }
+    }
 }
 
 /// Memory that a peer lends.

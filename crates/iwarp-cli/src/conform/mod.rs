@@ -31,7 +31,8 @@ const PORT: u16 = 7175;
 ///
 /// What can be seen depends on the program that answers (--peer). `any`: the start-up, framing,
 /// errors, and Reads of no bytes, which every stack answers by itself. `rping`: as a client it
-/// lends memory too. `ours`: everything; it is `iwarp conform --target`.
+/// lends memory too. `verbs`: interop/conform_target.c, a program for any RDMA device: all but
+/// RFC 7306. `ours`: everything; it is `iwarp conform --target`.
 #[derive(clap::Args, Debug)]
 #[command(
     group = clap::ArgGroup::new("what").required(true)
@@ -87,6 +88,10 @@ pub(crate) struct Args {
     /// Seconds that the peer may take for a step
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
     patience: u64,
+    /// Milliseconds to wait between the peer's Reply and the first FPDU. Linux siw loses some that come at
+    /// once
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    pause: u64,
     /// Write the verdicts as JUnit's XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
@@ -103,6 +108,7 @@ enum PeerName {
     #[default]
     Any,
     Rping,
+    Verbs,
     Ours,
 }
 
@@ -169,9 +175,11 @@ fn test(args: &Args, cases: &[&Case]) -> Result<bool> {
         peer: match args.peer {
             PeerName::Any => Peer::Any,
             PeerName::Rping => Peer::Rping,
+            PeerName::Verbs => Peer::Verbs,
             PeerName::Ours => Peer::Ours,
         },
         patience: Duration::from_secs(args.patience),
+        pause: Duration::from_millis(args.pause),
     };
     let listener = match &args.listen {
         Some(addr) => {

@@ -7,7 +7,6 @@ use std::time::Instant;
 use super::session::Session;
 use crate::case::{Fields, Role};
 use crate::link::Arrival;
-use crate::peer::{Offer, Peer};
 use crate::stream::end_in_words;
 use crate::text::hex_of;
 use crate::verdict::Stop;
@@ -45,11 +44,11 @@ impl Session<'_> {
     pub(super) fn first_message(&mut self) -> Result<(), Stop> {
         self.heard = true;
         let deadline = Instant::now() + self.settings.patience;
-        let is_rping = self.settings.peer == Peer::Rping;
+        let peer = self.settings.peer;
         let (stream, link) = self.stream()?;
         match stream.any(link, deadline)? {
-            Ok(first) if is_rping && first.kind == Message::Send => {
-                self.offer = Offer::of_rping(&first.data);
+            Ok(first) if peer.offers_by_send() && first.kind == Message::Send => {
+                self.offer = peer.offer_of_send(&first.data);
             }
             Ok(first) if first.kind == Message::Write && first.data.is_empty() => {}
             Ok(first) if first.kind == Message::ReadRequest => {
@@ -61,11 +60,11 @@ impl Session<'_> {
                 return Err(Stop::NotSeen(why));
             }
         }
-        if is_rping && self.offer.is_none() {
+        if peer.offers_by_send() && self.offer.is_none() {
             let deadline = Instant::now() + self.settings.patience;
             let (stream, link) = self.stream()?;
-            let message = stream.next(link, deadline, "rping's first Send")?;
-            self.offer = Offer::of_rping(&message.data);
+            let message = stream.next(link, deadline, "the Send that says what the peer lends")?;
+            self.offer = peer.offer_of_send(&message.data);
         }
         Ok(())
     }

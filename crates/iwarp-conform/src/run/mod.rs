@@ -29,6 +29,9 @@ pub struct Settings {
     pub peer: Peer,
     /// How long the peer may take for one step.
     pub patience: Duration,
+    /// How long to wait between the peer's Reply and the first FPDU: some peers lose one that comes at
+    /// once.
+    pub pause: Duration,
 }
 
 impl Default for Settings {
@@ -39,6 +42,7 @@ impl Default for Settings {
             revision: 2,
             peer: Peer::Any,
             patience: Duration::from_secs(5),
+            pause: Duration::ZERO,
         }
     }
 }
@@ -51,17 +55,26 @@ const TURN: Duration = Duration::from_millis(2);
 /// Connects to a peer and runs a case.
 pub fn connect(peer: SocketAddr, case: &Case, settings: &Settings) -> Outcome {
     let begun = Instant::now();
-    let stream = TcpStream::connect_timeout(&peer, settings.patience);
-    let stream = stream.map_err(|error| format!("cannot connect to {peer}: {error}"));
+    let stream = may_run(case, settings).and_then(|()| {
+        TcpStream::connect_timeout(&peer, settings.patience)
+            .map_err(|error| format!("cannot connect to {peer}: {error}"))
+    });
     run(stream, Role::Connect, case, settings, begun)
 }
 
 /// Takes the next connection of a peer and runs a case.
 pub fn listen(listener: &TcpListener, case: &Case, settings: &Settings) -> Outcome {
     let begun = Instant::now();
-    let stream = accept(listener, settings.patience)
-        .map_err(|error| format!("no peer has connected: {error}"));
+    let stream = may_run(case, settings).and_then(|()| {
+        accept(listener, settings.patience)
+            .map_err(|error| format!("no peer has connected: {error}"))
+    });
     run(stream, Role::Listen, case, settings, begun)
+}
+
+/// Whether the case is for such a peer, or why not.
+fn may_run(case: &Case, settings: &Settings) -> Result<(), String> {
+    settings.peer.lacks(&case.needs).map_or(Ok(()), |why| Err(why.to_owned()))
 }
 
 /// Waits for a connection, but not for ever.

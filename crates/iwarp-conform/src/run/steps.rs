@@ -60,6 +60,17 @@ impl Session<'_> {
         }
     }
 
+    /// The first frame of the peer-to-peer model, as the peer wants it.
+    pub(super) fn send_first_frame(&mut self) -> Result<(), Stop> {
+        let wants = self.their_depths().unwrap_or_default();
+        let kind = match (wants.c, wants.d) {
+            (false, true) => Kind::ReadRequest,
+            (false, false) if wants.b => Kind::Send,
+            _ => Kind::Write,
+        };
+        self.send_message(kind, &Fields::default())
+    }
+
     fn send_message(&mut self, kind: Kind, fields: &Fields) -> Result<(), Stop> {
         self.stream()?;
         if !self.heard {
