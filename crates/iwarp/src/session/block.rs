@@ -191,9 +191,13 @@ impl Lent {
     /// The program waits for the operation no longer; a thread that asks the pool for a block may
     /// look after its completion. The pool that has to [look again](Pool::look_again) then.
     pub(super) fn leave_to_pool(&self, core: Weak<Core>) -> Option<Arc<Pool>> {
-        let pool = self.home.pool.as_ref()?;
+        let pool = self.pool()?;
         pool.note_left(core);
-        Some(Arc::clone(pool))
+        Some(pool)
+    }
+
+    pub(super) fn pool(&self) -> Option<Arc<Pool>> {
+        self.home.pool.clone()
     }
 }
 

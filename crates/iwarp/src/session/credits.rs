@@ -94,6 +94,13 @@ impl Balance {
         }
     }
 
+    /// Has the tasks that wait look again.
+    #[cfg(feature = "tokio")]
+    pub(super) fn look_again(&self) {
+        let woken: Vec<_> = self.lock().line.waiting().cloned().collect();
+        woken.into_iter().for_each(Waker::wake);
+    }
+
     fn change(&self, core: &Core, change: impl FnOnce(&mut Sheet)) {
         let mut woken = Vec::new();
         let mut sheet = self.lock();

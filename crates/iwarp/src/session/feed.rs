@@ -384,9 +384,16 @@ impl Feed {
     }
 }
 
-/// A receive is done.
+/// A receive is done, or no task looks after the session any more.
 impl Wake for Feed {
     fn wake(self: Arc<Self>) {
         self.settle();
+        #[cfg(feature = "tokio")]
+        if let (Some(balance), Some(core)) = (&self.balance, self.core.upgrade())
+            && !core.is_driven()
+        {
+            // One that waits for credits has to.
+            balance.look_again();
+        }
     }
 }

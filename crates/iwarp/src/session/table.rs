@@ -647,18 +647,29 @@ impl Core {
     #[cfg(feature = "tokio")]
     pub(super) fn end_driving(&self) {
         self.driven.store(false, Ordering::SeqCst);
+        let mut pools = Vec::new();
         let woken: Vec<Waker> = {
             let mut state = self.lock();
             let mut woken = std::mem::take(&mut state.idle);
             woken.extend(state.line.waiting().cloned());
             for stage in state.operations.values_mut() {
-                if let Stage::UnderWay { waker, .. } = stage {
+                if let Stage::UnderWay { waker, left_behind, cargo, .. } = stage {
                     woken.extend(waker.take());
+                    let lent = cargo.as_ref().filter(|_| *left_behind);
+                    pools.extend(lent.and_then(Lent::pool));
                 }
             }
             woken
         };
         woken.into_iter().for_each(Waker::wake);
+        // Those who wait for the block of an operation that nobody waits for.
+        pools.into_iter().for_each(|pool| pool.look_again());
+    }
+
+    /// Whether a task looks after the descriptor.
+    #[cfg(feature = "tokio")]
+    pub(super) fn is_driven(&self) -> bool {
+        self.driven.load(Ordering::SeqCst)
     }
 
     /// Takes the events that have woken the driver. Those that a blocked thread waits for are left

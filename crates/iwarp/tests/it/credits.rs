@@ -253,3 +253,22 @@ fn credits_that_were_waited_for_do_not_leak() {
         });
     }
 }
+
+#[cfg(feature = "tokio")]
+#[test]
+fn a_task_that_waits_is_served_when_the_runtime_that_drove_the_session_is_gone() {
+    use crate::cancel_safety::after;
+    use crate::tasks::current_thread;
+
+    let (mut client, mut server) = ends(&Config::default(), [2, 2], [4, 4]);
+    (0..2).for_each(|n| send(&client.credits, n));
+    let [first, second] = [0; 2].map(|_| current_thread());
+    // The first that waits has its runtime look after the session.
+    assert!(first.block_on(after(3, client.receiver.recv())).is_none());
+    let waiting = second.spawn(client.credits.reserve());
+    second.block_on(tokio::task::yield_now());
+    drop(first);
+    assert_eq!((next(&mut server.receiver), next(&mut server.receiver)), (Some(0), Some(1)));
+    let served = async { tokio::time::timeout(DEADLINE, waiting).await };
+    drop(second.block_on(served).expect("nobody looks after it").unwrap().unwrap());
+}

@@ -16,11 +16,12 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use crate::cancel_safety::after;
 use crate::common::census::descriptors;
 use crate::common::process::{passed_apart, this_test};
 use crate::common::{DEADLINE, pattern, until};
 
-fn current_thread() -> Runtime {
+pub(crate) fn current_thread() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
@@ -402,6 +403,22 @@ fn operations_outlive_the_runtime_they_were_awaited_on() {
         server.session.send_inline(b"hello").await.unwrap();
         assert_eq!(&*receive.await.unwrap().block, b"hello");
     });
+}
+
+#[test]
+fn a_block_comes_back_when_the_runtime_that_drove_its_session_is_gone() {
+    let [first, second] = [0; 2].map(|_| current_thread());
+    let (client, server) = first.block_on(default_pair());
+    let pool = BlockPool::new(&client.pd, 64, 1).unwrap();
+    // The first that waits has its runtime look after the session; then nobody waits for the block.
+    let receive = client.session.recv(pool.try_take().unwrap());
+    assert!(first.block_on(after(3, receive)).is_none());
+    let waiting = second.spawn(pool.take());
+    second.block_on(tokio::task::yield_now());
+    drop(first);
+    server.session.send_inline(b"hello").wait().unwrap();
+    let taken = second.block_on(async { timeout(DEADLINE, waiting).await });
+    drop(taken.expect("nobody looks after it").unwrap().unwrap());
 }
 
 #[test]
