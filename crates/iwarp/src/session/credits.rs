@@ -183,6 +183,15 @@ impl Credits {
         if sheet.closed { 0 } else { sheet.granted - sheet.used }
     }
 
+    /// The peer is known to take so many messages without a word of its own; it is told of the
+    /// receives here.
+    pub(super) fn begin(&self, receiver: &Receiver, granted: u32) {
+        if let Some(core) = self.handle.alive() {
+            self.balance.grant(granted, core);
+            receiver.feed().settle();
+        }
+    }
+
     fn try_claim(&self, core: &Core) -> Option<Claim> {
         let taken = self.balance.try_take() || (core.progress() > 0 && self.balance.try_take());
         taken.then(|| self.claim())
@@ -301,7 +310,10 @@ impl Crediting {
         self.wait_until(Instant::now().checked_add(timeout))
     }
 
-    fn wait_until(mut self, deadline: Option<Instant>) -> Result<Credit, OperationError> {
+    pub(super) fn wait_until(
+        mut self,
+        deadline: Option<Instant>,
+    ) -> Result<Credit, OperationError> {
         let handle = Arc::clone(&self.credits.handle);
         let core = handle.check().map_err(OperationError::Wait)?;
         let balance = Arc::clone(&self.credits.balance);
@@ -442,6 +454,18 @@ impl Unconnected {
     ///
     /// As [`Self::receiver`].
     pub fn credited(
+        &self,
+        pool: &BlockPool,
+        depth: usize,
+    ) -> Result<(Credits, Receiver), OperationError> {
+        let (credits, receiver) = self.credited_later(pool, depth)?;
+        self.handle.when_connected(receiver.feed());
+        Ok((credits, receiver))
+    }
+
+    /// As [`Self::credited`], for ends that look at each other first: this one says nothing before
+    /// [`Credits::begin`], unless the peer does.
+    pub(super) fn credited_later(
         &self,
         pool: &BlockPool,
         depth: usize,

@@ -363,6 +363,7 @@ impl Feed {
     }
 
     /// Whether the ends tell each other of their receives.
+    #[cfg(feature = "tokio")]
     pub(super) const fn is_credited(&self) -> bool {
         self.balance.is_some()
     }

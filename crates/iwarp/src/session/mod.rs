@@ -16,6 +16,8 @@
 //! - A [`Receiver`] keeps receives posted and gives the messages one by one. A [`Permit`] is a place
 //!   in the send queue that was waited for, as [`BlockPool::take`] waits for a block; [`Credits`] are
 //!   for messages of which the peer has to have room as well.
+//! - A [`ByteStream`] is read and written like a TCP stream, for programs and libraries that know no
+//!   messages.
 //! - [`Session::scope`] lends memory that is only borrowed, like [`std::thread::scope`].
 //!
 //! ```
@@ -154,6 +156,7 @@ mod post;
 mod receiver;
 mod scope;
 mod setup;
+pub mod stream;
 mod table;
 #[cfg(feature = "tokio")]
 mod task;
@@ -170,5 +173,6 @@ pub use pool::{BlockPool, Taking};
 pub use receiver::{Receiver, Receiving};
 pub use scope::Scope;
 pub use setup::{Accepting, Config, Connecting, Listener, Request, Unconnected};
+pub use stream::ByteStream;
 #[cfg(feature = "tokio")]
 pub use task::ClosingFuture;

@@ -162,7 +162,7 @@ impl<T: Outcome> Pending<T> {
         outcome.ok_or(self)
     }
 
-    fn wait_until(&mut self, deadline: Option<Instant>) -> Option<Result<T, Failure>> {
+    pub(super) fn wait_until(&mut self, deadline: Option<Instant>) -> Option<Result<T, Failure>> {
         if let State::UnderWay(handle, id) = &self.state {
             let core = handle.check().map_err(OperationError::Wait);
             match core.and_then(|core| core.wait_for(*id, deadline)) {
@@ -200,6 +200,17 @@ impl<T> Pending<T> {
         match &self.state {
             State::UnderWay(_, id) => Some(*id),
             State::Refused(_) | State::Over => None,
+        }
+    }
+
+    /// Why it was refused, if it was.
+    pub(super) fn refusal(&mut self) -> Option<Failure> {
+        match std::mem::replace(&mut self.state, State::Over) {
+            State::Refused(failure) => Some(*failure),
+            state => {
+                self.state = state;
+                None
+            }
         }
     }
 

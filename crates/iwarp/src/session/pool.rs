@@ -333,7 +333,7 @@ impl Taking {
         self.wait_until(Instant::now().checked_add(timeout))
     }
 
-    fn wait_until(mut self, deadline: Option<Instant>) -> Result<Block, OperationError> {
+    pub(super) fn wait_until(mut self, deadline: Option<Instant>) -> Result<Block, OperationError> {
         let pool = Arc::clone(self.pool.pool.check().map_err(OperationError::Wait)?);
         let mut pause = None;
         loop {

@@ -87,9 +87,6 @@ impl Receiver {
             return Err(OperationError::OtherDomain);
         }
         let feed = Feed::new(core, pool, depth, balance);
-        if feed.is_credited() {
-            handle.when_connected(&feed);
-        }
         Ok(Self {
             handle: Arc::clone(handle),
             feed,
@@ -112,6 +109,10 @@ impl Receiver {
     /// messages wait to be taken.
     pub fn posted(&self) -> usize {
         self.handle.alive().map_or(0, |_| self.feed.posted())
+    }
+
+    pub(super) const fn feed(&self) -> &Arc<Feed> {
+        &self.feed
     }
 
     /// The pool that its blocks are of.
@@ -182,7 +183,7 @@ impl Receiver {
     }
 
     #[cfg(feature = "tokio")]
-    fn poll_next_message(&mut self, context: &mut Context<'_>) -> Poll<Next> {
+    pub(super) fn poll_next_message(&mut self, context: &mut Context<'_>) -> Poll<Next> {
         let core = Arc::clone(self.handle.check().map_err(OperationError::Wait)?);
         loop {
             if let Some(next) = self.advance(&core) {

@@ -2,7 +2,7 @@
 
 //! Two sessions that are connected to each other.
 
-use iwarp::session::{Config, Listener, Session, Unconnected};
+use iwarp::session::{ByteStream, Config, Listener, Session, Unconnected, stream};
 use iwarp::{Device, Options, ProtectionDomain};
 
 use super::DEADLINE;
@@ -36,4 +36,20 @@ pub fn pair_with<T>(
 pub fn pair(config: &Config) -> (SessionEnd, SessionEnd) {
     let (client, server, ()) = pair_with(config, |_, _| ());
     (client, server)
+}
+
+/// Two ends of a byte stream, each a device of its own: the client's first.
+pub fn streams(configs: [&stream::Config; 2]) -> [ByteStream; 2] {
+    let [client, server] =
+        [0; 2].map(|_| Device::with_options(Options::default()).unwrap().alloc_pd());
+    let listener = Listener::bind(&server, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let opening = configs[0].connect(&client, listener.local_addr().unwrap());
+    let request = listener.accept().wait_timeout(DEADLINE).unwrap();
+    let server = configs[1].accept(request).wait_timeout(DEADLINE).unwrap();
+    let mut streams = [opening.wait_timeout(DEADLINE).unwrap(), server];
+    for stream in &mut streams {
+        stream.set_read_timeout(Some(DEADLINE));
+        stream.set_write_timeout(Some(DEADLINE));
+    }
+    streams
 }

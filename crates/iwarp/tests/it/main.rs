@@ -10,6 +10,10 @@ mod common;
 mod auto;
 mod blocking;
 mod bulk;
+mod byte_stream;
+mod byte_stream_peers;
+#[cfg(feature = "tokio")]
+mod byte_stream_tasks;
 mod cancel;
 #[cfg(feature = "tokio")]
 mod cancel_safety;

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The writing half of a byte stream.
+
+use std::fmt;
+use std::io::{self, IoSlice, Write};
+#[cfg(feature = "tokio")]
+use std::pin::Pin;
+use std::sync::Arc;
+#[cfg(feature = "tokio")]
+use std::task::{Context, Poll, ready};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::engine::endpoint::Ended;
+use crate::session::stream::Shared;
+use crate::session::{Block, BlockPool, Credit, Credits, Failure, OperationError, Pending};
+#[cfg(feature = "tokio")]
+use crate::session::{Crediting, Taking};
+
+/// The half of a [`ByteStream`](super::ByteStream) that writes.
+///
+/// Dropping it ends its direction of the stream, as [`finish`](Self::finish) does, without waiting.
+/// A thread that panics drops it without that.
+pub struct WriteHalf {
+    shared: Arc<Shared>,
+    needs: Needs,
+    /// Bytes that a message may have.
+    message_len: usize,
+    last: Last,
+    timeout: Option<Duration>,
+}
+
+/// The message that ends the stream.
+enum Last {
+    /// Its credit is put aside from the beginning, so that it never waits for the peer's program to
+    /// read. There is none where the connection had ended by then.
+    Kept(Option<Credit>),
+    Sent(Pending<()>),
+    /// It was handed to the transport, and all before it, or the connection has ended.
+    Done,
+}
+
+impl WriteHalf {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        credits: Credits,
+        pool: BlockPool,
+        message_len: usize,
+    ) -> Self {
+        let last = Last::Kept(credits.try_reserve());
+        Self { shared, needs: Needs::new(credits, pool), message_len, last, timeout: None }
+    }
+
+    pub(super) const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// How long a write, or [`finish`](Self::finish), may wait in a thread; `None`, the default, is
+    /// for ever. It then fails with `TimedOut`, and nothing of that write was sent.
+    pub fn set_write_timeout(&mut self, timeout: Option<Duration>) {
+        self.timeout = timeout;
+    }
+
+    /// Says that no more bytes come: behind those that were written, the peer reads the end of the
+    /// stream. Waits, in this thread, until all of it was handed to the transport, after which the
+    /// process may end; not until the peer has read it. In tasks, `shutdown` does the same.
+    ///
+    /// Nothing is to be done where the peer has closed the connection: whether it had read everything
+    /// is not known.
+    ///
+    /// # Errors
+    ///
+    /// Those of writing. After `TimedOut` it may be called again.
+    pub fn finish(&mut self) -> io::Result<()> {
+        let deadline = self.deadline();
+        match self.send_last() {
+            Last::Sent(sent) => {
+                let done = sent.wait_until(deadline).ok_or(OperationError::Timeout)?;
+                self.finished(done)
+            }
+            Last::Kept(_) | Last::Done => Ok(()),
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.timeout.and_then(|timeout| Instant::now().checked_add(timeout))
+    }
+
+    fn send_last(&mut self) -> &mut Last {
+        if let Last::Kept(credit) = &mut self.last {
+            self.last = Last::Sent(match credit.take() {
+                Some(credit) => credit.send_inline(&[]),
+                None => {
+                    let over = Failure::new(OperationError::Disconnected, None);
+                    Pending::new(&self.shared.session.handle, Err(over))
+                }
+            });
+        }
+        &mut self.last
+    }
+
+    fn finished(&mut self, done: Result<(), Failure>) -> io::Result<()> {
+        self.last = Last::Done;
+        match done {
+            Err(_) if self.shared.session.ended() == Some(Ended::Closed) => Ok(()),
+            done => done.map_err(|failure| self.error(failure.error)),
+        }
+    }
+
+    /// Whether there are bytes to write.
+    fn has_any(&self, bufs: &[IoSlice<'_>]) -> io::Result<bool> {
+        match self.last {
+            Last::Kept(_) => Ok(bufs.iter().any(|buf| !buf.is_empty())),
+            Last::Sent(_) | Last::Done => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+
+    /// Sends as many of the bytes as a message takes; says how many.
+    fn send(&self, credit: Credit, mut block: Block, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        block.set_len(self.message_len);
+        let mut room = &mut block[..];
+        let count = room.write_vectored(bufs)?;
+        block.set_len(count);
+        let mut sent = credit.send(block);
+        match sent.refusal() {
+            Some(failure) => Err(self.error(failure.error)),
+            // Nobody waits for it: its block goes back to the pool when it is done.
+            None => Ok(count),
+        }
+    }
+
+    fn error(&self, error: OperationError) -> io::Error {
+        let error = io::Error::from(match (error, self.shared.session.ended()) {
+            (OperationError::Disconnected, Some(why)) => OperationError::Ended(why),
+            (error, _) => error,
+        });
+        match error.kind() {
+            io::ErrorKind::NotConnected => io::Error::new(io::ErrorKind::BrokenPipe, error),
+            _ => error,
+        }
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(super) fn poll_write_bytes(
+        &mut self,
+        context: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if !self.has_any(bufs)? {
+            return Poll::Ready(Ok(0));
+        }
+        let ready = ready!(self.needs.poll(context));
+        let (credit, block) = ready.map_err(|error| self.error(error))?;
+        Poll::Ready(self.send(credit, block, bufs))
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(super) fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.send_last() {
+            Last::Sent(sent) => {
+                let done = ready!(Pin::new(sent).poll(context));
+                Poll::Ready(self.finished(done))
+            }
+            Last::Kept(_) | Last::Done => Poll::Ready(Ok(())),
+        }
+    }
+}
+
+/// Blocks the thread. Tasks use tokio's trait.
+impl Write for WriteHalf {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(buf)])
+    }
+
+    /// One message of all slices, as far as it takes them.
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        if !self.has_any(bufs)? {
+            return Ok(0);
+        }
+        let ready = self.needs.wait(self.deadline());
+        let (credit, block) = ready.map_err(|error| self.error(error))?;
+        self.send(credit, block, bufs)
+    }
+
+    /// Nothing to do: what was written is on its way.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for WriteHalf {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            self.send_last();
+        }
+    }
+}
+
+impl fmt::Debug for WriteHalf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WriteHalf")
+            .field("session", &self.shared.session)
+            .field("over", &!matches!(self.last, Last::Kept(_)))
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a message needs: a receive of the peer with a place in the send queue, and a block. A write
+/// that is given up leaves here what it has, for the next one.
+struct Needs {
+    credits: Credits,
+    pool: BlockPool,
+    credit: Option<Credit>,
+    block: Option<Block>,
+    #[cfg(feature = "tokio")]
+    crediting: Option<Crediting>,
+    #[cfg(feature = "tokio")]
+    taking: Option<Taking>,
+}
+
+impl Needs {
+    const fn new(credits: Credits, pool: BlockPool) -> Self {
+        Self {
+            credits,
+            pool,
+            credit: None,
+            block: None,
+            #[cfg(feature = "tokio")]
+            crediting: None,
+            #[cfg(feature = "tokio")]
+            taking: None,
+        }
+    }
+
+    fn wait(&mut self, deadline: Option<Instant>) -> Result<(Credit, Block), OperationError> {
+        #[cfg(feature = "tokio")]
+        {
+            // They would wake a task, and not this thread.
+            self.crediting = None;
+            self.taking = None;
+        }
+        if self.credit.is_none() {
+            self.credit = Some(self.credits.reserve().wait_until(deadline)?);
+        }
+        if self.block.is_none() {
+            self.block = Some(self.pool.take().wait_until(deadline)?);
+        }
+        Ok(self.take())
+    }
+
+    #[cfg(feature = "tokio")]
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(Credit, Block), OperationError>> {
+        if self.credit.is_none() {
+            let crediting = self.crediting.get_or_insert_with(|| self.credits.reserve());
+            let credit = ready!(Pin::new(crediting).poll(context));
+            self.crediting = None;
+            self.credit = Some(credit?);
+        }
+        if self.block.is_none() {
+            let taking = self.taking.get_or_insert_with(|| self.pool.take());
+            let block = ready!(Pin::new(taking).poll(context));
+            self.taking = None;
+            self.block = Some(block?);
+        }
+        Poll::Ready(Ok(self.take()))
+    }
+
+    fn take(&mut self) -> (Credit, Block) {
+        let both = self.credit.take().zip(self.block.take());
+        both.unwrap_or_else(|| unreachable!("just seen"))
+    }
+}
