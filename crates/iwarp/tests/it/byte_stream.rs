@@ -6,6 +6,7 @@ use std::io::{BufRead, ErrorKind, IoSlice, Read, Write};
 use std::thread;
 use std::time::Duration;
 
+use iwarp::Ended;
 use iwarp::session::ByteStream;
 use iwarp::session::stream::{Config, ReadHalf, WriteHalf};
 use proptest::prelude::*;
@@ -184,9 +185,19 @@ fn a_stream_that_is_dropped_at_once_has_an_end() {
         let (dropped, mut kept) = if first { (client, server) } else { (server, client) };
         drop(dropped);
         assert_eq!(kept.read(&mut [0; 8]).unwrap(), 0);
-        // Nobody is there to be told.
-        kept.finish().unwrap();
     }
+}
+
+#[test]
+fn a_stream_whose_peer_has_gone_needs_no_end() {
+    let [mut client, mut server] = streams([&small(), &small()]);
+    client.write_all(b"hello").unwrap();
+    let mut got = [0; 5];
+    server.read_exact(&mut got).unwrap();
+    drop(server);
+    assert_eq!(client.read(&mut got).unwrap(), 0);
+    assert_eq!(client.session().closed().wait(), Ended::Closed);
+    client.finish().unwrap();
 }
 
 #[test]

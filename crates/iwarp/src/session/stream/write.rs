@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::io::{self, IoSlice, Write};
+use std::mem;
 #[cfg(feature = "tokio")]
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,16 +13,24 @@ use std::task::{Context, Poll, ready};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use iwarp_types::Time;
+
 use crate::engine::endpoint::Ended;
+use crate::engine::now;
 use crate::session::stream::Shared;
 use crate::session::{Block, BlockPool, Credit, Credits, Failure, OperationError, Pending};
 #[cfg(feature = "tokio")]
 use crate::session::{Crediting, Taking};
 
+/// How long the last message of a stream that was dropped goes without a look, at first and at most.
+const FIRST_LOOK: Duration = Duration::from_millis(1);
+const LAST_LOOK: Duration = Duration::from_millis(100);
+
 /// The half of a [`ByteStream`](super::ByteStream) that writes.
 ///
-/// Dropping it ends its direction of the stream, as [`finish`](Self::finish) does, without waiting.
-/// A thread that panics drops it without that.
+/// Dropping it ends its direction of the stream, as [`finish`](Self::finish) does, in the background:
+/// the connection stays up until that is on its way, or the device's `linger` has passed. A thread that
+/// panics drops it without that.
 pub struct WriteHalf {
     shared: Arc<Shared>,
     needs: Needs,
@@ -191,9 +200,26 @@ impl Write for WriteHalf {
 
 impl Drop for WriteHalf {
     fn drop(&mut self) {
-        if !thread::panicking() {
-            self.send_last();
+        if thread::panicking() {
+            return;
         }
+        self.send_last();
+        if let Last::Sent(sent) = mem::replace(&mut self.last, Last::Done) {
+            see_off(Arc::clone(&self.shared), sent, FIRST_LOOK, None);
+        }
+    }
+}
+
+/// Keeps the session until its last message was handed to the transport, on the worker's thread: when
+/// it is closed at once, a message is lost that the first one of the peer has to come before (RFC 5044
+/// §7.1.2). What holds it up later is seen to by the engine.
+fn see_off(shared: Arc<Shared>, sent: Pending<()>, wait: Duration, deadline: Option<Time>) {
+    let Some(core) = shared.session.handle.alive().cloned() else { return };
+    let deadline = deadline.unwrap_or_else(|| now().plus(core.linger()));
+    if !sent.is_done() && now() < deadline {
+        let again = (wait * 2).min(LAST_LOOK);
+        let look = move || see_off(shared, sent, again, Some(deadline));
+        core.pd.engine.worker.at(now().plus(wait), Box::new(look));
     }
 }
 
