@@ -3,7 +3,7 @@
 //! Bytes in both directions, as over TCP, for programs and libraries that know no messages.
 //!
 //! A [`ByteStream`] is [`Read`] and [`Write`], and with the feature `tokio` also `AsyncRead` and
-//! `AsyncWrite` of `tokio::io`: whatever works on a `TcpStream` by these traits works on it as well,
+//! `AsyncWrite` of `tokio::io`: whatever works on a TCP stream by these traits works on it as well,
 //! such as codecs, HTTP libraries, TLS libraries, and `tokio::io::copy_bidirectional`. A module that
 //! imports the traits of both std and tokio has to name the one that it means
 //! (`Read::read_to_end(&mut stream, ..)`).
