@@ -475,8 +475,12 @@ fn sessions_in_a_child_answer_and_none_hangs() {
     let child = Forked::new(move || {
         assert_eq!((&*own, own.capacity()), (&b"the program's own"[..], 64));
         own.set_len(3);
+        own.set_range(1..2);
+        assert_eq!((own.range(), &*own), (1..2, &b"h"[..]));
         let mut block = || blocks.pop().unwrap();
         assert!(ours.send(block()).wait().is_err());
+        let failure = ours.send([block(), block()]).wait().unwrap_err();
+        assert_eq!(failure.blocks.len(), 2);
         assert!(ours.send_with(block(), session::SendFlags::default()).wait().is_err());
         assert!(ours.send_inline(b"x").wait().is_err());
         assert!(ours.immediate([0; 8]).wait().is_err());

@@ -3,7 +3,7 @@
 //! Memory that is the program's or an operation's, and never both.
 
 use std::fmt;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, Weak};
 
 use iwarp_mem::{LentRegion, OwnedRegion, RegisterError};
@@ -21,12 +21,27 @@ const MAX_BLOCK: usize = 1 << 31;
 /// Registered memory that the program owns. While it does, no peer and no operation can reach the
 /// bytes, so they are plain slices; an operation takes the block by value and gives it back.
 ///
-/// It has a length of up to its capacity, which is what operations send, write and fill: a
-/// received message is the whole slice. Dropping a block of a pool puts it back.
+/// The slice is what operations send, write and fill: a received message is the whole slice. It is
+/// all of the memory at first, and [`set_len`](Self::set_len) and [`set_range`](Self::set_range)
+/// make it a part. Dropping a block of a pool puts it back.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let pd = iwarp::Device::open()?.alloc_pd();
+/// use iwarp::session::Block;
+///
+/// let mut block = Block::new(&pd, 64)?;
+/// block.fill_from(b"header: body");
+/// block.set_range(8..12);
+/// assert_eq!(&*block, b"body"); // and so `session.send(block)` sends these 4 bytes
+/// block.set_len(block.capacity());
+/// # Ok(())
+/// # }
+/// ```
 pub struct Block {
     /// Taken only when the block is dropped or lent.
     region: Option<OwnedRegion>,
-    len: usize,
+    range: Range<usize>,
     home: ProcessOwned<Home>,
 }
 
@@ -56,7 +71,7 @@ impl Block {
         let pd = pd.alive()?;
         let region = allocate(pd, len)?;
         let home = ProcessOwned::new(Home { pd: Arc::clone(pd), pool: None });
-        Ok(Self { region: Some(region), len, home })
+        Ok(Self { region: Some(region), range: 0..len, home })
     }
 
     /// Bytes it can have.
@@ -64,17 +79,35 @@ impl Block {
         self.region.as_ref().map_or(0, |region| region.len())
     }
 
-    /// Changes how many bytes it has. Those that come into sight are whatever was there last.
+    /// Makes it the first `len` bytes of its memory. Those that come into sight are whatever was
+    /// there last.
     ///
     /// # Panics
     ///
     /// Beyond the capacity.
     pub fn set_len(&mut self, len: usize) {
-        assert!(len <= self.capacity(), "{len} bytes in a block of {}", self.capacity());
-        self.len = len;
+        self.set_range(0..len);
     }
 
-    /// Makes `octets` its content.
+    /// Makes it a part of its memory, as [`Self::set_len`] does. A receive fills all of it
+    /// nevertheless, from the first byte on.
+    ///
+    /// # Panics
+    ///
+    /// Beyond the capacity, and where it ends before it starts.
+    pub fn set_range(&mut self, range: Range<usize>) {
+        let capacity = self.capacity();
+        assert!(range.start <= range.end, "bytes {range:?} of a block");
+        assert!(range.end <= capacity, "bytes {range:?} of a block of {capacity}");
+        self.range = range;
+    }
+
+    /// The part of its memory that it is.
+    pub fn range(&self) -> Range<usize> {
+        self.range.clone()
+    }
+
+    /// Makes `octets` its content, from the start of its memory on.
     ///
     /// # Panics
     ///
@@ -86,9 +119,9 @@ impl Block {
 
     /// One of a pool.
     pub(super) fn of(pool: &Arc<Pool>, pd: &Arc<PdCore>, region: OwnedRegion) -> Self {
-        let len = region.len();
+        let range = 0..region.len();
         let home = Home { pd: Arc::clone(pd), pool: Some(Arc::clone(pool)) };
-        Self { region: Some(region), len, home: ProcessOwned::new(home) }
+        Self { region: Some(region), range, home: ProcessOwned::new(home) }
     }
 
     /// Whether operations of that domain can use it.
@@ -103,7 +136,7 @@ impl Block {
         };
         let Some(region) = self.region.take() else { unreachable!("a block has its region") };
         match region.lend() {
-            Ok(region) => Ok(Lent { region: Some(region), len: self.len, home }),
+            Ok(region) => Ok(Lent { region: Some(region), range: self.range(), home }),
             Err((region, error)) => {
                 self.region = Some(region);
                 Err((self, error))
@@ -123,14 +156,14 @@ impl Deref for Block {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        self.region.as_ref().map_or(&[], |region| &region[..self.len])
+        self.region.as_ref().map_or(&[], |region| &region[self.range()])
     }
 }
 
 impl DerefMut for Block {
     fn deref_mut(&mut self) -> &mut [u8] {
-        let len = self.len;
-        self.region.as_mut().map_or(&mut [], |region| &mut region[..len])
+        let range = self.range();
+        self.region.as_mut().map_or(&mut [], |region| &mut region[range])
     }
 }
 
@@ -150,8 +183,8 @@ impl AsMut<[u8]> for Block {
 
 impl fmt::Debug for Block {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (len, capacity) = (self.len, self.capacity());
-        f.debug_struct("Block").field("len", &len).field("capacity", &capacity).finish()
+        let (range, capacity) = (&self.range, self.capacity());
+        f.debug_struct("Block").field("range", range).field("capacity", &capacity).finish()
     }
 }
 
@@ -170,7 +203,7 @@ impl Drop for Block {
 pub(super) struct Lent {
     /// Taken only when it goes back.
     region: Option<LentRegion>,
-    len: usize,
+    range: Range<usize>,
     home: Home,
 }
 
@@ -178,14 +211,15 @@ impl Lent {
     /// The element for the block's bytes, or for all of its capacity.
     pub(super) fn sge(&self, whole: bool) -> Sge {
         let Some(region) = &self.region else { return Sge::default() };
-        let len = if whole { region.len() } else { self.len };
-        Sge { addr: 0, length: u32::try_from(len).unwrap_or(u32::MAX), lkey: region.stag() }
+        let range = if whole { 0..region.len() } else { self.range.clone() };
+        let length = u32::try_from(range.len()).unwrap_or(u32::MAX);
+        Sge { addr: range.start as u64, length, lkey: region.stag() }
     }
 
     /// Ends all use of the bytes: afterwards they are the program's again.
     pub(super) fn take_back(mut self) -> Block {
         let region = self.region.take().map(LentRegion::take_back);
-        Block { region, len: self.len, home: ProcessOwned::new(self.home.clone()) }
+        Block { region, range: self.range.clone(), home: ProcessOwned::new(self.home.clone()) }
     }
 
     /// The program waits for the operation no longer; a thread that asks the pool for a block may

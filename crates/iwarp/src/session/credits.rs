@@ -24,7 +24,7 @@ use crate::session::table::{Core, Handle};
 #[cfg(feature = "tokio")]
 use crate::session::task::ensure_driven;
 use crate::session::{
-    Block, BlockPool, OperationError, Pending, Permit, Receiver, Reserving, SendFlags, Unconnected,
+    BlockPool, Blocks, OperationError, Pending, Permit, Receiver, Reserving, SendFlags, Unconnected,
 };
 
 /// Receives beyond the window, for what the ends tell each other.
@@ -249,13 +249,13 @@ impl Credit {
     }
 
     /// As [`Session::send`](crate::session::Session::send).
-    pub fn send(self, block: Block) -> Pending<Block> {
-        self.send_with(block, SendFlags::default())
+    pub fn send<B: Blocks>(self, blocks: B) -> Pending<B> {
+        self.send_with(blocks, SendFlags::default())
     }
 
     /// As [`Session::send_with`](crate::session::Session::send_with).
-    pub fn send_with(self, block: Block, flags: SendFlags) -> Pending<Block> {
-        self.post(|post| post.send(block, flags))
+    pub fn send_with<B: Blocks>(self, blocks: B, flags: SendFlags) -> Pending<B> {
+        self.post(|post| post.send(blocks, flags))
     }
 
     /// As [`Session::send_inline`](crate::session::Session::send_inline).

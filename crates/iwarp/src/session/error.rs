@@ -11,6 +11,7 @@ use iwarp_types::{PostError, WcStatus};
 
 use crate::engine::endpoint::Ended;
 use crate::session::Block;
+use crate::session::cargo::Cargo;
 
 /// Why an operation was not done.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +33,9 @@ pub enum OperationError {
     /// More inline bytes than the session was made for.
     #[error("inline data too long")]
     InlineTooLong,
+    /// More blocks in one operation than the session was made for.
+    #[error("too many blocks in one operation")]
+    TooManyBlocks,
     /// It reaches beyond what the peer granted.
     #[error("not within what the peer granted")]
     OutsideGrant,
@@ -57,6 +61,7 @@ impl From<PostError> for OperationError {
         match error {
             PostError::QueueFull => Self::QueueFull,
             PostError::InlineTooLong => Self::InlineTooLong,
+            PostError::TooManySges => Self::TooManyBlocks,
             PostError::WrongState => Self::Disconnected,
             other => Self::Refused(other),
         }
@@ -72,7 +77,7 @@ impl From<WcStatus> for OperationError {
     }
 }
 
-/// An operation that was not done, and the block it had. It reads as its [`error`](Self::error), and
+/// An operation that was not done, and the blocks it had. It reads as its [`error`](Self::error), and
 /// has the same [`source`](Error::source).
 #[derive(Debug)]
 #[non_exhaustive]
@@ -83,6 +88,8 @@ pub struct Failure {
     /// and where the operation is still under way and cannot be waited for: the block then
     /// goes back to its pool when it is done.
     pub block: Option<Block>,
+    /// The blocks of an operation that took several, in their order: as [`Self::block`].
+    pub blocks: Vec<Block>,
 }
 
 impl fmt::Display for Failure {
@@ -124,7 +131,9 @@ impl From<OperationError> for io::Error {
             E::Ended(_) | E::Failed(_) => io::ErrorKind::ConnectionAborted,
             E::Timeout => io::ErrorKind::TimedOut,
             E::QueueFull => io::ErrorKind::WouldBlock,
-            E::InlineTooLong | E::OutsideGrant | E::OtherDomain => io::ErrorKind::InvalidInput,
+            E::InlineTooLong | E::TooManyBlocks | E::OutsideGrant | E::OtherDomain => {
+                io::ErrorKind::InvalidInput
+            }
             E::Refused(_) | E::Memory(_) => io::ErrorKind::Other,
         };
         Self::new(kind, error)
@@ -133,6 +142,15 @@ impl From<OperationError> for io::Error {
 
 impl Failure {
     pub(super) fn new(error: impl Into<OperationError>, block: Option<Block>) -> Self {
-        Self { error: error.into(), block }
+        Self::with(error, block.into())
+    }
+
+    pub(super) fn with(error: impl Into<OperationError>, cargo: Cargo<Block>) -> Self {
+        let (block, blocks) = match cargo {
+            Cargo::None => (None, Vec::new()),
+            Cargo::One(block) => (Some(block), Vec::new()),
+            Cargo::Several(blocks) => (None, blocks),
+        };
+        Self { error: error.into(), block, blocks }
     }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use iwarp_types::{WcStatus, WorkCompletion};
 
+use crate::session::cargo::Cargo;
 use crate::session::credits::{Balance, SPARE};
 use crate::session::table::Core;
 use crate::session::{Block, BlockPool, OperationError};
@@ -76,7 +77,8 @@ impl State {
     fn sort(&mut self, core: &Core, ended: &mut bool) -> Vec<(u32, Option<Block>)> {
         let mut words = Vec::new();
         while let Some(&id) = self.posted.front() {
-            let Some((completion, block)) = core.take(id) else { break };
+            let Some((completion, cargo)) = core.take(id) else { break };
+            let block = cargo.one();
             self.posted.pop_front();
             let good = completion.status == WcStatus::Success;
             *ended |= !good;
@@ -179,7 +181,9 @@ impl Feed {
             }
             drop(state);
             let posted = match self.core.upgrade() {
-                Some(core) => core.post_recv(Some(block), None).map_err(|failure| failure.error),
+                Some(core) => {
+                    core.post_recv(Cargo::One(block), None).map_err(|failure| failure.error)
+                }
                 None => Err(OperationError::Disconnected),
             };
             state = self.lock();
@@ -290,9 +294,9 @@ impl Feed {
             return self.lock().messages.pop_front();
         }
         let mut state = self.lock();
-        let done = core.take(*state.posted.front()?)?;
+        let (completion, cargo) = core.take(*state.posted.front()?)?;
         state.posted.pop_front();
-        Some(done)
+        Some((completion, cargo.one()))
     }
 
     /// Whether messages wait that came before the receives that are posted.

@@ -8,7 +8,8 @@
 //! - A [`Block`] is memory that is the program's or an operation's, never both. An operation takes
 //!   it by value, so nothing can touch it, send it twice or free it meanwhile; it comes back when
 //!   the operation is done, successfully or not. While the program has it, its STag is shut, and
-//!   no completion, flush or peer gets round that.
+//!   no completion, flush or peer gets round that. A part of it ([`Block::set_range`]) or
+//!   [several](Blocks) go into an operation the same way.
 //! - [`Exposed`] memory is what peers reach with Writes, Reads and atomic operations whenever they
 //!   like. It is copied in and out and never borrowed. A [`Grant`] tells the peer where it is.
 //! - A [`Session`] is a connected queue pair with its completion queue. Its operations are posted
@@ -123,7 +124,7 @@
 //! }
 //! ```
 //!
-//! ```compile_fail,E0308
+//! ```compile_fail,E0277
 //! # use iwarp::session::{Exposed, Session};
 //! fn send_exposed(session: &Session, exposed: Exposed) {
 //!     let _ = session.send(exposed);
@@ -142,6 +143,7 @@
 //! For borrowed memory see [`Scope`].
 
 mod block;
+mod cargo;
 mod credits;
 mod end;
 mod error;
@@ -162,6 +164,7 @@ mod table;
 mod task;
 
 pub use block::Block;
+pub use cargo::Blocks;
 pub use credits::{Credit, Crediting, Credits};
 pub use end::Closed;
 pub use error::{Failure, OperationError};

@@ -13,11 +13,12 @@ use iwarp_types::{Access, AtomicOp, Stag};
 use crate::cm::{EventChannel, Id};
 use crate::engine::endpoint::Ended;
 use crate::engine::endpoint::Observer;
+use crate::session::cargo::Cargo;
 use crate::session::post::{self, Post};
 use crate::session::table::{Core, Handle};
 use crate::session::{
-    Block, Config, Connecting, Exposed, OperationError, Pending, Received, RemoteGrant, Request,
-    Scope,
+    Block, Blocks, Config, Connecting, Exposed, OperationError, Pending, Received, RemoteGrant,
+    Request, Scope,
 };
 use crate::setters::setters;
 use crate::verbs::ProtectionDomain;
@@ -88,14 +89,15 @@ impl Session {
         Post { handle: &self.handle, permit: None }
     }
 
-    /// Sends the block's bytes as a message. Done when they were handed to the transport.
-    pub fn send(&self, block: Block) -> Pending<Block> {
-        self.send_with(block, SendFlags::default())
+    /// Sends the bytes of a block, or of several, as one message. Done when they were handed to the
+    /// transport.
+    pub fn send<B: Blocks>(&self, blocks: B) -> Pending<B> {
+        self.send_with(blocks, SendFlags::default())
     }
 
     /// As [`Self::send`], with more to say.
-    pub fn send_with(&self, block: Block, flags: SendFlags) -> Pending<Block> {
-        self.post().send(block, flags)
+    pub fn send_with<B: Blocks>(&self, blocks: B, flags: SendFlags) -> Pending<B> {
+        self.post().send(blocks, flags)
     }
 
     /// Sends a small message that is copied at once, up to [`Config::max_inline`] bytes.
@@ -117,13 +119,24 @@ impl Session {
     /// Dropping the [`Pending`] leaves the receive posted, and the message that comes there is
     /// lost. [`Self::receiver`] loses none.
     pub fn recv(&self, block: Block) -> Pending<Received> {
-        Pending::new(&self.handle, self.handle.post_recv(Some(block), None))
+        Pending::new(&self.handle, self.handle.post_recv(Cargo::One(block), None))
     }
 
-    /// Writes the block's bytes at `offset` of what the peer granted. Done when they were handed
-    /// to the transport; they are in place before any message that is sent later arrives.
-    pub fn write(&self, block: Block, to: &RemoteGrant, offset: u64) -> Pending<Block> {
-        self.post().write(block, to, offset)
+    /// Writes the bytes of a block, or of several one behind the other, at `offset` of what the peer
+    /// granted. Done when they were handed to the transport; they are in place before any message
+    /// that is sent later arrives.
+    ///
+    /// ```no_run
+    /// # use iwarp::session::{Block, Failure, RemoteGrant, Session};
+    /// # fn example(session: &Session, to: &RemoteGrant, header: Block, mut body: Block)
+    /// # -> Result<(), Failure> {
+    /// body.set_range(512..1024);
+    /// let [header, body] = session.write([header, body], to, 0).wait()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn write<B: Blocks>(&self, blocks: B, to: &RemoteGrant, offset: u64) -> Pending<B> {
+        self.post().write(blocks, to, offset)
     }
 
     /// As [`Self::write`], for few bytes that are copied at once, up to [`Config::max_inline`].
@@ -132,22 +145,22 @@ impl Session {
     }
 
     /// As [`Self::write`], and tells the peer: `data` arrives in its completion
-    /// ([`Received::immediate`], the first four bytes) when all of the block's bytes are in place,
+    /// ([`Received::immediate`], the first four bytes) when all of the blocks' bytes are in place,
     /// and takes one of its receives.
-    pub fn write_immediate(
+    pub fn write_immediate<B: Blocks>(
         &self,
-        block: Block,
+        blocks: B,
         to: &RemoteGrant,
         offset: u64,
         data: [u8; 4],
-    ) -> Pending<Block> {
-        self.post().write_immediate(block, to, offset, data)
+    ) -> Pending<B> {
+        self.post().write_immediate(blocks, to, offset, data)
     }
 
-    /// Fills the block with what is at `offset` of what the peer granted: as many bytes as the
-    /// block has length.
-    pub fn read(&self, from: &RemoteGrant, offset: u64, block: Block) -> Pending<Block> {
-        self.post().read(from, offset, block)
+    /// Fills a block, or several one after the other, with what is at `offset` of what the peer
+    /// granted: as many bytes as they have.
+    pub fn read<B: Blocks>(&self, from: &RemoteGrant, offset: u64, blocks: B) -> Pending<B> {
+        self.post().read(from, offset, blocks)
     }
 
     /// Adds to the 8 bytes at `offset` of what the peer granted, in its host's order, and returns

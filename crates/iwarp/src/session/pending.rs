@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use iwarp_types::{Stag, WcStatus, WorkCompletion};
 
+use crate::session::cargo::Cargo;
 #[cfg(feature = "tokio")]
 use crate::session::table::Core;
 use crate::session::table::Handle;
@@ -28,30 +29,24 @@ pub struct Received {
     pub solicited: bool,
 }
 
-/// What operations end with: a [`Block`], a [`Received`] message, the old value of an atomic
-/// operation (`u64`), a length (`usize`), or nothing.
+/// What operations end with: their [`Blocks`](crate::session::Blocks), a [`Received`] message, the old
+/// value of an atomic operation (`u64`), a length (`usize`), or nothing.
 pub trait Outcome: sealed::Outcome {}
 
 impl<T: sealed::Outcome> Outcome for T {}
 
 pub(super) mod sealed {
-    use super::{Block, WorkCompletion};
+    use super::{Block, Cargo, WorkCompletion};
 
     pub trait Outcome: Sized {
         /// `None` where the completion cannot be of such an operation.
-        fn new(completion: &WorkCompletion, block: Option<Block>) -> Option<Self>;
-    }
-}
-
-impl sealed::Outcome for Block {
-    fn new(_: &WorkCompletion, block: Option<Block>) -> Option<Self> {
-        block
+        fn new(completion: &WorkCompletion, cargo: Cargo<Block>) -> Option<Self>;
     }
 }
 
 impl sealed::Outcome for Received {
-    fn new(completion: &WorkCompletion, block: Option<Block>) -> Option<Self> {
-        let mut block = block?;
+    fn new(completion: &WorkCompletion, cargo: Cargo<Block>) -> Option<Self> {
+        let mut block = cargo.one()?;
         let len = if completion.immediate.is_some() { 0 } else { completion.byte_len as usize };
         block.set_len(len);
         let WorkCompletion { immediate, invalidated, solicited, .. } = *completion;
@@ -61,20 +56,20 @@ impl sealed::Outcome for Received {
 
 /// The old value of an atomic operation.
 impl sealed::Outcome for u64 {
-    fn new(_: &WorkCompletion, block: Option<Block>) -> Option<Self> {
-        block.and_then(|block| Some(Self::from_ne_bytes(block.get(..8)?.try_into().ok()?)))
+    fn new(_: &WorkCompletion, cargo: Cargo<Block>) -> Option<Self> {
+        Some(Self::from_ne_bytes(cargo.one()?.get(..8)?.try_into().ok()?))
     }
 }
 
 impl sealed::Outcome for () {
-    fn new(_: &WorkCompletion, _: Option<Block>) -> Option<Self> {
+    fn new(_: &WorkCompletion, _: Cargo<Block>) -> Option<Self> {
         Some(())
     }
 }
 
 /// The length of a message that was received into borrowed memory.
 impl sealed::Outcome for usize {
-    fn new(completion: &WorkCompletion, _: Option<Block>) -> Option<Self> {
+    fn new(completion: &WorkCompletion, _: Cargo<Block>) -> Option<Self> {
         Some(if completion.immediate.is_some() { 0 } else { completion.byte_len as Self })
     }
 }
@@ -85,12 +80,12 @@ impl sealed::Outcome for usize {
 ///
 /// # Cancel safety
 ///
-/// Dropping it gives up the knowledge only: the operation goes on, its block stays out of reach
-/// until it is done and then goes back to its pool. For a receive that knowledge is the message. So
+/// Dropping it gives up the knowledge only: the operation goes on, its blocks stay out of
+/// reach until it is done and then go back to their pools. For a receive that knowledge is the message. So
 /// wait for it by reference (`timeout(time, &mut pending).await`), which can be repeated, or by
 /// [`Self::wait_timeout`], which gives it back; or take messages from a
 /// [`Receiver`](crate::session::Receiver), which loses none however it is waited for.
-#[must_use = "the block comes back with it"]
+#[must_use = "the blocks come back with it"]
 pub struct Pending<T> {
     state: State,
     outcome: PhantomData<fn() -> T>,
@@ -129,12 +124,12 @@ impl<T: Outcome> Pending<T> {
     pub(super) fn take(&mut self) -> Option<Result<T, Failure>> {
         match std::mem::replace(&mut self.state, State::Over) {
             State::UnderWay(handle, id) => {
-                let Some((completion, block)) = handle.alive().and_then(|core| core.take(id))
+                let Some((completion, cargo)) = handle.alive().and_then(|core| core.take(id))
                 else {
                     self.state = State::UnderWay(handle, id);
                     return None;
                 };
-                Some(outcome(&completion, block))
+                Some(outcome(&completion, cargo))
             }
             State::Refused(failure) => Some(Err(*failure)),
             State::Over => panic!("the outcome of an operation is taken once"),
@@ -145,7 +140,7 @@ impl<T: Outcome> Pending<T> {
     ///
     /// # Errors
     ///
-    /// [`Failure`], with the block in it.
+    /// [`Failure`], with the blocks in it.
     pub fn wait(mut self) -> Result<T, Failure> {
         self.wait_until(None).unwrap_or_else(|| unreachable!("there was no deadline"))
     }
@@ -187,11 +182,11 @@ impl<T: Outcome> Pending<T> {
     }
 }
 
-fn outcome<T: Outcome>(completion: &WorkCompletion, block: Option<Block>) -> Result<T, Failure> {
+fn outcome<T: Outcome>(completion: &WorkCompletion, cargo: Cargo<Block>) -> Result<T, Failure> {
     if completion.status != WcStatus::Success {
-        return Err(Failure::new(completion.status, block));
+        return Err(Failure::with(completion.status, cargo));
     }
-    let outcome = T::new(completion, block);
+    let outcome = T::new(completion, cargo);
     outcome.ok_or_else(|| Failure::new(WcStatus::General, None))
 }
 

@@ -14,7 +14,7 @@ use iwarp_types::AtomicOp;
 
 use crate::session::post::{self, Post};
 use crate::session::table::Handle;
-use crate::session::{Block, OperationError, Pending, RemoteGrant, SendFlags, Session};
+use crate::session::{Blocks, OperationError, Pending, RemoteGrant, SendFlags, Session};
 
 /// The right to post one operation of any kind but a receive: it is never refused for
 /// [`OperationError::QueueFull`]. Dropping the permit gives the place to whoever has waited longest.
@@ -46,13 +46,13 @@ impl Permit {
     }
 
     /// As [`Session::send`].
-    pub fn send(self, block: Block) -> Pending<Block> {
-        self.send_with(block, SendFlags::default())
+    pub fn send<B: Blocks>(self, blocks: B) -> Pending<B> {
+        self.send_with(blocks, SendFlags::default())
     }
 
     /// As [`Session::send_with`].
-    pub fn send_with(self, block: Block, flags: SendFlags) -> Pending<Block> {
-        self.post(|post| post.send(block, flags))
+    pub fn send_with<B: Blocks>(self, blocks: B, flags: SendFlags) -> Pending<B> {
+        self.post(|post| post.send(blocks, flags))
     }
 
     /// As [`Session::send_inline`].
@@ -66,8 +66,8 @@ impl Permit {
     }
 
     /// As [`Session::write`].
-    pub fn write(self, block: Block, to: &RemoteGrant, offset: u64) -> Pending<Block> {
-        self.post(|post| post.write(block, to, offset))
+    pub fn write<B: Blocks>(self, blocks: B, to: &RemoteGrant, offset: u64) -> Pending<B> {
+        self.post(|post| post.write(blocks, to, offset))
     }
 
     /// As [`Session::write_inline`].
@@ -76,19 +76,19 @@ impl Permit {
     }
 
     /// As [`Session::write_immediate`].
-    pub fn write_immediate(
+    pub fn write_immediate<B: Blocks>(
         self,
-        block: Block,
+        blocks: B,
         to: &RemoteGrant,
         offset: u64,
         data: [u8; 4],
-    ) -> Pending<Block> {
-        self.post(|post| post.write_immediate(block, to, offset, data))
+    ) -> Pending<B> {
+        self.post(|post| post.write_immediate(blocks, to, offset, data))
     }
 
     /// As [`Session::read`].
-    pub fn read(self, from: &RemoteGrant, offset: u64, block: Block) -> Pending<Block> {
-        self.post(|post| post.read(from, offset, block))
+    pub fn read<B: Blocks>(self, from: &RemoteGrant, offset: u64, blocks: B) -> Pending<B> {
+        self.post(|post| post.read(from, offset, blocks))
     }
 
     /// As [`Session::fetch_add`].

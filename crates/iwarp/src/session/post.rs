@@ -6,10 +6,30 @@ use std::sync::Arc;
 
 use iwarp_types::{AtomicOp, Payload, PostError, SendOp, Stag, TaggedOffset};
 
+use crate::session::cargo::Cargo;
 use crate::session::table::Handle;
 use crate::session::{
-    Block, Failure, OperationError, Outcome, Pending, Permit, RemoteGrant, SendFlags,
+    Block, Blocks, Failure, OperationError, Outcome, Pending, Permit, RemoteGrant, SendFlags,
 };
+
+/// An operation that is to be posted.
+pub(super) struct Work<'a> {
+    pub(super) op: SendOp,
+    pub(super) fence: bool,
+    pub(super) cargo: Cargo<Block>,
+    /// Its bytes where it has no blocks.
+    pub(super) other: Payload<'a>,
+}
+
+impl<'a> Work<'a> {
+    pub(super) fn on_blocks(op: SendOp, cargo: Cargo<Block>) -> Self {
+        Self { op, fence: false, cargo, other: Payload::NONE }
+    }
+
+    pub(super) const fn on_bytes(op: SendOp, other: Payload<'a>) -> Self {
+        Self { op, fence: false, cargo: Cargo::None, other }
+    }
+}
 
 /// What posts one operation.
 pub(super) struct Post<'a> {
@@ -18,104 +38,79 @@ pub(super) struct Post<'a> {
 }
 
 impl Post<'_> {
-    fn post<T: Outcome>(
-        self,
-        op: SendOp,
-        fence: bool,
-        block: Option<Block>,
-        other: Payload<'_>,
-    ) -> Pending<T> {
+    fn post<T: Outcome>(self, work: Result<Work<'_>, Failure>) -> Pending<T> {
         let Self { handle, permit } = self;
-        Pending::new(handle, handle.post_send(op, fence, block, other, permit))
+        Pending::new(handle, work.and_then(|work| handle.post_send(work, permit)))
     }
 
-    fn refuse<T: Outcome>(self, failure: Failure) -> Pending<T> {
-        Pending::new(self.handle, Err(failure))
-    }
-
-    pub(super) fn send(self, block: Block, flags: SendFlags) -> Pending<Block> {
+    pub(super) fn send<B: Blocks>(self, blocks: B, flags: SendFlags) -> Pending<B> {
         let SendFlags { solicited, invalidate, fence } = flags;
         let op = SendOp::Send { solicited, invalidate };
-        self.post(op, fence, Some(block), Payload::Sges(&[]))
+        self.post(Ok(Work { fence, ..Work::on_blocks(op, blocks.into_cargo()) }))
     }
 
     pub(super) fn send_inline(self, octets: &[u8]) -> Pending<()> {
-        self.post(SendOp::SEND, false, None, Payload::Inline(octets))
+        self.post(Ok(Work::on_bytes(SendOp::SEND, Payload::Inline(octets))))
     }
 
     pub(super) fn immediate(self, data: [u8; 8]) -> Pending<()> {
         let op = SendOp::Immediate { solicited: false, data };
-        self.post(op, false, None, Payload::Sges(&[]))
+        self.post(Ok(Work::on_bytes(op, Payload::NONE)))
     }
 
-    pub(super) fn write(self, block: Block, to: &RemoteGrant, offset: u64) -> Pending<Block> {
-        match place(to, offset, block) {
-            Ok((block, stag, to)) => {
-                self.post(SendOp::Write { stag, to }, false, Some(block), Payload::Sges(&[]))
-            }
-            Err(failure) => self.refuse(failure),
-        }
+    pub(super) fn write<B: Blocks>(self, blocks: B, to: &RemoteGrant, offset: u64) -> Pending<B> {
+        let op = |stag, to| SendOp::Write { stag, to };
+        self.post(place(to, offset, blocks.into_cargo(), op))
     }
 
     pub(super) fn write_inline(self, octets: &[u8], to: &RemoteGrant, offset: u64) -> Pending<()> {
-        match to.at(offset, octets.len() as u64) {
-            Some((stag, to)) => {
-                self.post(SendOp::Write { stag, to }, false, None, Payload::Inline(octets))
-            }
-            None => self.refuse(Failure::new(OperationError::OutsideGrant, None)),
-        }
+        let place = to.at(offset, octets.len() as u64);
+        let outside = || Failure::new(OperationError::OutsideGrant, None);
+        self.post(
+            place.ok_or_else(outside).map(|(stag, to)| {
+                Work::on_bytes(SendOp::Write { stag, to }, Payload::Inline(octets))
+            }),
+        )
     }
 
-    pub(super) fn write_immediate(
+    pub(super) fn write_immediate<B: Blocks>(
         self,
-        block: Block,
+        blocks: B,
         to: &RemoteGrant,
         offset: u64,
         data: [u8; 4],
-    ) -> Pending<Block> {
-        match place(to, offset, block) {
-            Ok((block, stag, to)) => {
-                let op = SendOp::WriteImmediate { stag, to, solicited: false, data };
-                self.post(op, false, Some(block), Payload::Sges(&[]))
-            }
-            Err(failure) => self.refuse(failure),
-        }
+    ) -> Pending<B> {
+        let op = |stag, to| SendOp::WriteImmediate { stag, to, solicited: false, data };
+        self.post(place(to, offset, blocks.into_cargo(), op))
     }
 
-    pub(super) fn read(self, from: &RemoteGrant, offset: u64, block: Block) -> Pending<Block> {
-        match place(from, offset, block) {
-            Ok((block, stag, to)) => {
-                let op = SendOp::Read { stag, to, invalidate: None };
-                self.post(op, false, Some(block), Payload::Sges(&[]))
-            }
-            Err(failure) => self.refuse(failure),
-        }
+    pub(super) fn read<B: Blocks>(self, from: &RemoteGrant, offset: u64, blocks: B) -> Pending<B> {
+        let op = |stag, to| SendOp::Read { stag, to, invalidate: None };
+        self.post(place(from, offset, blocks.into_cargo(), op))
     }
 
     pub(super) fn atomic(self, at: &RemoteGrant, offset: u64, op: AtomicOp) -> Pending<u64> {
-        let core = self.handle.alive().ok_or(PostError::WrongState);
-        let core = core.map_err(|error| Failure::new(error, None));
-        let word = core
-            .and_then(|core| core.words.take_or_grow().map_err(|error| Failure::new(error, None)));
-        match word.and_then(|word| place(at, offset, word)) {
-            Ok((word, stag, to)) => {
-                let op = SendOp::Atomic { stag, to, op };
-                self.post(op, false, Some(word), Payload::Sges(&[]))
-            }
-            Err(Failure { error, .. }) => self.refuse(Failure::new(error, None)),
-        }
+        let word = match self.handle.alive() {
+            Some(core) => core.words.take_or_grow().map_err(|error| Failure::new(error, None)),
+            None => Err(Failure::new(PostError::WrongState, None)),
+        };
+        let op = |stag, to| SendOp::Atomic { stag, to, op };
+        let work = word.and_then(|word| place(at, offset, Cargo::One(word), op));
+        // The word is not the program's.
+        self.post(work.map_err(|Failure { error, .. }| Failure::new(error, None)))
     }
 }
 
-/// The peer's buffer that the block's bytes go to or come from.
+/// The operation with the peer's buffer that the blocks' bytes go to or come from.
 fn place(
     grant: &RemoteGrant,
     offset: u64,
-    block: Block,
-) -> Result<(Block, Stag, TaggedOffset), Failure> {
-    match grant.at(offset, block.len() as u64) {
-        Some((stag, to)) => Ok((block, stag, to)),
-        None => Err(Failure::new(OperationError::OutsideGrant, Some(block))),
+    cargo: Cargo<Block>,
+    op: impl FnOnce(Stag, TaggedOffset) -> SendOp,
+) -> Result<Work<'static>, Failure> {
+    match grant.at(offset, cargo.len()) {
+        Some((stag, to)) => Ok(Work::on_blocks(op(stag, to), cargo)),
+        None => Err(Failure::with(OperationError::OutsideGrant, cargo)),
     }
 }
 

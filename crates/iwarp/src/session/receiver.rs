@@ -221,7 +221,7 @@ impl Receiver {
 }
 
 fn message(completion: &WorkCompletion, block: Option<Block>) -> Result<Received, OperationError> {
-    let received = <Received as Outcome>::new(completion, block);
+    let received = <Received as Outcome>::new(completion, block.into());
     received.ok_or(OperationError::Failed(WcStatus::General))
 }
 

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use iwarp_mem::{Borrowed, MemoryTable, RegisterError};
 use iwarp_types::{Payload, SendOp, Sge, Stag};
 
+use crate::session::cargo::Cargo;
+use crate::session::post::Work;
 use crate::session::table::{Core, Handle};
 use crate::session::{Failure, OperationError, Outcome, Pending, RemoteGrant, Session};
 
@@ -108,7 +110,7 @@ impl<'scope> Scope<'scope, '_> {
     /// Receives a message; says how long it is.
     pub fn recv(&self, octets: &'scope mut [u8]) -> Pending<usize> {
         let sge = self.exclusive(octets);
-        let posted = sge.and_then(|sge| self.handle.post_recv(None, Some(sge)));
+        let posted = sge.and_then(|sge| self.handle.post_recv(Cargo::None, Some(sge)));
         self.pending(posted)
     }
 
@@ -141,7 +143,7 @@ impl<'scope> Scope<'scope, '_> {
     fn post_send<T: Outcome>(&self, op: SendOp, sge: Result<Sge, Failure>) -> Pending<T> {
         let handle = &self.handle;
         self.pending(
-            sge.and_then(|sge| handle.post_send(op, false, None, Payload::Sges(&[sge]), None)),
+            sge.and_then(|sge| handle.post_send(Work::on_bytes(op, Payload::Sges(&[sge])), None)),
         )
     }
 

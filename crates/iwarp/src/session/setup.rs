@@ -12,6 +12,7 @@ use iwarp_mem::RegisterError;
 use iwarp_types::Access;
 
 use crate::cm::{ConnectError, ConnectParams, Event, EventChannel, EventKind, Id};
+use crate::session::cargo::Cargo;
 use crate::session::table::Handle;
 use crate::session::{Block, Exposed, OperationError, Pending, Received, Session};
 use crate::setters::setters;
@@ -27,6 +28,8 @@ pub struct Config {
     pub max_recvs: usize,
     /// Bytes of a message that [`Session::send_inline`] takes.
     pub max_inline: usize,
+    /// Blocks that one operation may take ([`Blocks`](crate::session::Blocks)).
+    pub max_blocks: usize,
     /// The private data for the peer, and how many Reads are under way each way.
     pub params: ConnectParams,
 }
@@ -34,12 +37,13 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         let params = ConnectParams::default();
-        Self { max_sends: 128, max_recvs: 128, max_inline: 256, params }
+        Self { max_sends: 128, max_recvs: 128, max_inline: 256, max_blocks: 16, params }
     }
 }
 
 impl Config {
-    /// 128 operations and 128 receives under way, and 256 bytes of inline data.
+    /// 128 operations and 128 receives under way, 256 bytes of inline data, and 16 blocks of one
+    /// operation.
     pub fn new() -> Self {
         Self::default()
     }
@@ -48,6 +52,7 @@ impl Config {
         max_sends: usize,
         max_recvs: usize,
         max_inline: usize,
+        max_blocks: usize,
         params: ConnectParams,
     }
 
@@ -90,7 +95,7 @@ pub struct Unconnected {
 impl Unconnected {
     /// As [`Session::recv`].
     pub fn recv(&self, block: Block) -> Pending<Received> {
-        Pending::new(&self.handle, self.handle.post_recv(Some(block), None))
+        Pending::new(&self.handle, self.handle.post_recv(Cargo::One(block), None))
     }
 
     /// As [`Session::expose`]: memory whose grant may go to the peer with the connection.

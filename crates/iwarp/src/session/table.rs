@@ -31,9 +31,11 @@ use crate::engine::now;
 #[cfg(feature = "tokio")]
 use crate::engine::poll_set::PollSet;
 use crate::session::block::Lent;
+use crate::session::cargo::Cargo;
 use crate::session::end::End;
 use crate::session::feed::Feed;
 use crate::session::line::Line;
+use crate::session::post::Work;
 use crate::session::{Block, BlockPool, Config, Exposed, Failure, OperationError, Permit};
 use crate::verbs::pd::PdCore;
 use crate::verbs::{CompletionQueue, ProtectionDomain, QueuePair, QueuePairAttributes};
@@ -90,12 +92,12 @@ pub(super) struct State {
 }
 
 enum Stage {
-    UnderWay { queue: Queue, cargo: Option<Lent>, waker: Option<Waker>, left_behind: bool },
-    Done { cargo: Option<Lent>, completion: WorkCompletion },
+    UnderWay { queue: Queue, cargo: Cargo<Lent>, waker: Option<Waker>, left_behind: bool },
+    Done { cargo: Cargo<Lent>, completion: WorkCompletion },
 }
 
 impl State {
-    fn insert(&mut self, queue: Queue, cargo: Option<Lent>) -> u64 {
+    fn insert(&mut self, queue: Queue, cargo: Cargo<Lent>) -> u64 {
         self.under_way[queue as usize] += 1;
         let stage = Stage::UnderWay { queue, cargo, waker: None, left_behind: false };
         self.operations.insert(stage).data().as_ffi()
@@ -157,7 +159,7 @@ impl Core {
         let attributes = QueuePairAttributes::new(&queue, &queue)
             .max_send_wr(config.max_sends + WORDS)
             .max_recv_wr(config.max_recvs)
-            .max_send_sge(1)
+            .max_send_sge(config.max_blocks.max(1))
             .max_recv_sge(1)
             .max_inline(config.max_inline);
         let qp = pd.create_qp(&attributes).map_err(OperationError::Wait)?;
@@ -180,7 +182,7 @@ impl Core {
     }
 
     /// Takes a slot, if the queue has room.
-    fn admit(&self, queue: Queue, cargo: Option<Lent>) -> Result<u64, Option<Lent>> {
+    fn admit(&self, queue: Queue, cargo: Cargo<Lent>) -> Result<u64, Cargo<Lent>> {
         for attempt in 0..2 {
             let mut state = self.lock();
             if state.has_room(queue, self.limits[queue as usize]) {
@@ -194,17 +196,21 @@ impl Core {
         Err(cargo)
     }
 
-    fn post_send(
-        &self,
-        op: SendOp,
-        fence: bool,
-        block: Option<Block>,
-        other: Payload<'_>,
-        permit: Option<Permit>,
-    ) -> Result<u64, Failure> {
-        let (lent, sge) = self.lend(block, false)?;
-        let sges = sge.map(|sge| [sge]);
-        let payload = sges.as_ref().map_or(other, |sges| Payload::Sges(sges));
+    fn post_send(&self, work: Work<'_>, permit: Option<Permit>) -> Result<u64, Failure> {
+        let Work { op, fence, cargo, other } = work;
+        let lent = cargo.lend(&self.pd)?;
+        let (one, several);
+        let payload = match &lent {
+            Cargo::None => other,
+            Cargo::One(lent) => {
+                one = [lent.sge(false)];
+                Payload::Sges(&one)
+            }
+            Cargo::Several(lent) => {
+                several = lent.iter().map(|lent| lent.sge(false)).collect::<Vec<_>>();
+                Payload::Sges(&several)
+            }
+        };
         let wr_id = match permit {
             Some(permit) => self.use_place(permit, lent),
             None => self.take_slot(Queue::Send, lent)?,
@@ -227,7 +233,7 @@ impl Core {
     /// Sends a few bytes that bring nothing but a completion. `done` is woken when others may follow,
     /// if they are refused for a full queue now.
     pub(super) fn post_word(&self, data: [u8; 4], done: &Waker) -> Result<(), OperationError> {
-        let wr_id = self.take_slot(Queue::Word, None).map_err(|failure| failure.error)?;
+        let wr_id = self.take_slot(Queue::Word, Cargo::None).map_err(|failure| failure.error)?;
         self.wake_when_done(wr_id, done);
         let op = SendOp::SendImmediate { solicited: false, data };
         let request = SendRequest::new(wr_id, op, Payload::NONE).signaled();
@@ -247,11 +253,11 @@ impl Core {
 
     pub(super) fn post_recv(
         &self,
-        block: Option<Block>,
+        cargo: Cargo<Block>,
         other: Option<Sge>,
     ) -> Result<u64, Failure> {
-        let (lent, sge) = self.lend(block, true)?;
-        let sge = sge.or(other);
+        let lent = cargo.lend(&self.pd)?;
+        let sge = lent.as_slice().first().map(|lent| lent.sge(true)).or(other);
         let wr_id = self.take_slot(Queue::Receive, lent)?;
         let request = RecvRequest::new(wr_id, sge.as_slice());
         let posted = self.endpoint.post_recv(std::slice::from_ref(&request));
@@ -259,32 +265,18 @@ impl Core {
         Ok(wr_id)
     }
 
-    fn lend(
-        &self,
-        block: Option<Block>,
-        whole: bool,
-    ) -> Result<(Option<Lent>, Option<Sge>), Failure> {
-        let Some(block) = block else { return Ok((None, None)) };
-        if !block.is_of(&self.pd) {
-            return Err(Failure::new(OperationError::OtherDomain, Some(block)));
-        }
-        let lent = block.lend().map_err(|(block, error)| Failure::new(error, Some(block)))?;
-        let sge = lent.sge(whole);
-        Ok((Some(lent), Some(sge)))
-    }
-
-    fn take_slot(&self, queue: Queue, lent: Option<Lent>) -> Result<u64, Failure> {
+    fn take_slot(&self, queue: Queue, lent: Cargo<Lent>) -> Result<u64, Failure> {
         self.admit(queue, lent)
-            .map_err(|lent| Failure::new(OperationError::QueueFull, lent.map(Lent::take_back)))
+            .map_err(|lent| Failure::with(OperationError::QueueFull, lent.take_back()))
     }
 
     fn refuse(&self, id: u64, error: impl Into<OperationError>) -> Failure {
         let stage = self.change(|state| state.remove(id));
-        let block = match stage {
-            Some(Stage::UnderWay { cargo, .. }) => cargo.map(Lent::take_back),
-            Some(Stage::Done { .. }) | None => None,
+        let cargo = match stage {
+            Some(Stage::UnderWay { cargo, .. }) => cargo.take_back(),
+            Some(Stage::Done { .. }) | None => Cargo::None,
         };
-        Failure::new(error, block)
+        Failure::with(error, cargo)
     }
 
     /// Takes the event that this thread has raised, or another one meanwhile, in place of the task
@@ -546,7 +538,7 @@ impl Core {
     }
 
     /// The place of a permit becomes an operation's.
-    fn use_place(&self, permit: Permit, cargo: Option<Lent>) -> u64 {
+    fn use_place(&self, permit: Permit, cargo: Cargo<Lent>) -> u64 {
         permit.spend();
         let mut state = self.lock();
         state.reserved -= 1;
@@ -563,7 +555,7 @@ impl Core {
     }
 
     /// What a finished operation ends with; `None` while it is under way.
-    pub(super) fn take(&self, id: u64) -> Option<(WorkCompletion, Option<Block>)> {
+    pub(super) fn take(&self, id: u64) -> Option<(WorkCompletion, Cargo<Block>)> {
         let stage = {
             let mut state = self.lock();
             match state.stage(id) {
@@ -572,7 +564,7 @@ impl Core {
             }
         };
         match stage? {
-            Stage::Done { cargo, completion } => Some((completion, cargo.map(Lent::take_back))),
+            Stage::Done { cargo, completion } => Some((completion, cargo.take_back())),
             Stage::UnderWay { .. } => None,
         }
     }
@@ -592,14 +584,13 @@ impl Core {
             Some(Stage::UnderWay { left_behind, waker, cargo, .. }) => {
                 *left_behind = true;
                 let waker = waker.take();
-                let lent = cargo.as_ref();
-                let pool = lent.and_then(|lent| lent.leave_to_pool(Arc::downgrade(self)));
+                let lent = cargo.as_slice().iter();
+                let pools = lent.filter_map(|lent| lent.leave_to_pool(Arc::downgrade(self)));
+                let pools = pools.collect::<Vec<_>>();
                 state.left_behind += 1;
                 drop(state);
                 drop(waker);
-                if let Some(pool) = pool {
-                    pool.look_again();
-                }
+                pools.iter().for_each(|pool| pool.look_again());
             }
             Some(Stage::Done { .. }) => {
                 let done = state.remove(id);
@@ -754,30 +745,23 @@ impl Handle {
         self.core.check()
     }
 
-    /// Posts a send work request for the bytes of `block`, or for `other` bytes.
-    pub(super) fn post_send(
-        &self,
-        op: SendOp,
-        fence: bool,
-        block: Option<Block>,
-        other: Payload<'_>,
-        permit: Option<Permit>,
-    ) -> Result<u64, Failure> {
+    /// Posts a send work request.
+    pub(super) fn post_send(&self, work: Work<'_>, permit: Option<Permit>) -> Result<u64, Failure> {
         match self.alive() {
-            Some(core) => core.post_send(op, fence, block, other, permit),
-            None => Err(Failure::new(PostError::WrongState, block)),
+            Some(core) => core.post_send(work, permit),
+            None => Err(Failure::with(PostError::WrongState, work.cargo)),
         }
     }
 
-    /// Posts a receive work request for `block`, or for `other` bytes.
+    /// Posts a receive work request for a block, or for `other` bytes.
     pub(super) fn post_recv(
         &self,
-        block: Option<Block>,
+        cargo: Cargo<Block>,
         other: Option<Sge>,
     ) -> Result<u64, Failure> {
         match self.alive() {
-            Some(core) => core.post_recv(block, other),
-            None => Err(Failure::new(PostError::WrongState, block)),
+            Some(core) => core.post_recv(cargo, other),
+            None => Err(Failure::with(PostError::WrongState, cargo)),
         }
     }
 

@@ -2,7 +2,10 @@
 
 //! Two sessions that are connected to each other.
 
-use iwarp::session::{ByteStream, Config, Listener, Session, Unconnected, stream};
+use iwarp::session::{
+    Block, ByteStream, Config, Exposed, Failure, Listener, Outcome, Pending, RemoteGrant, Session,
+    Unconnected, stream,
+};
 use iwarp::{Device, Options, ProtectionDomain};
 
 use super::DEADLINE;
@@ -52,4 +55,21 @@ pub fn streams(configs: [&stream::Config; 2]) -> [ByteStream; 2] {
         stream.set_write_timeout(Some(DEADLINE));
     }
     streams
+}
+
+/// The outcome, in time.
+pub fn done<T: Outcome>(pending: Pending<T>) -> Result<T, Failure> {
+    pending.wait_timeout(DEADLINE).expect("the operation takes too long")
+}
+
+/// A block of these octets.
+pub fn block_of(pd: &ProtectionDomain, octets: &[u8]) -> Block {
+    let mut block = Block::new(pd, octets.len()).unwrap();
+    block.fill_from(octets);
+    block
+}
+
+/// What the peer makes of a grant.
+pub fn remote(exposed: &Exposed) -> RemoteGrant {
+    RemoteGrant::from_octets(&exposed.grant().to_octets())
 }

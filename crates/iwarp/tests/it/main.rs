@@ -27,6 +27,7 @@ mod descriptor;
 mod drops;
 mod ends;
 mod flush;
+mod gather;
 mod heard;
 mod hostile;
 mod hostile_stream;

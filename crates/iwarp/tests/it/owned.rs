@@ -15,6 +15,7 @@ use iwarp::session::{
 };
 use iwarp::{Access, Device, Options, ProtectionDomain, WcStatus};
 
+use crate::common::sessions::{block_of, done, remote};
 use crate::common::{DEADLINE, pattern, until};
 
 struct End {
@@ -42,21 +43,6 @@ fn pair(config: &Config, receives: usize, len: usize) -> (End, End) {
 
 fn default_pair() -> (End, End) {
     pair(&Config::default(), 0, 0)
-}
-
-/// The outcome, in time.
-fn done<T: iwarp::session::Outcome>(pending: Pending<T>) -> Result<T, Failure> {
-    pending.wait_timeout(DEADLINE).expect("the operation takes too long")
-}
-
-fn block_of(pd: &ProtectionDomain, octets: &[u8]) -> Block {
-    let mut block = Block::new(pd, octets.len()).unwrap();
-    block.fill_from(octets);
-    block
-}
-
-fn remote(exposed: &Exposed) -> RemoteGrant {
-    RemoteGrant::from_octets(&exposed.grant().to_octets())
 }
 
 fn all() -> Access {
