@@ -169,7 +169,7 @@ fn make_qp(end: &End) -> io::Result<QueuePair> {
 }
 
 /// What has methods that programs call, on objects that a child may have inherited.
-const SOURCES: [&str; 20] = [
+const SOURCES: [&str; 21] = [
     include_str!("../src/verbs/channel.rs"),
     include_str!("../src/verbs/cq.rs"),
     include_str!("../src/verbs/device.rs"),
@@ -180,6 +180,7 @@ const SOURCES: [&str; 20] = [
     include_str!("../src/cm/blocking.rs"),
     include_str!("../src/cm/channel.rs"),
     include_str!("../src/cm/id.rs"),
+    include_str!("../src/session/batch.rs"),
     include_str!("../src/session/block.rs"),
     include_str!("../src/session/credits.rs"),
     include_str!("../src/session/end.rs"),
@@ -552,6 +553,40 @@ fn sessions_in_a_child_answer_and_none_hangs() {
         drop((own, blocks, pool, receiver, received, granted, theirs, listener, pd, device));
     });
     child.succeeded();
+}
+
+#[test]
+fn a_batch_in_a_child_is_not_posted() {
+    let _alone = common::alone();
+    let device = Device::with_options(Options::default()).unwrap();
+    let pd = device.alloc_pd();
+    let listener = session::Listener::bind(&pd, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let connecting = session::Session::connect(&pd, listener.local_addr().unwrap());
+    let theirs = session::Session::accept(listener.accept().wait().unwrap()).wait().unwrap();
+    let ours = connecting.wait().unwrap();
+    let granted = theirs.expose(8, Access::REMOTE).unwrap();
+    let grant = session::RemoteGrant::from_octets(&granted.grant().to_octets());
+    let block = || session::Block::new(&pd, 8).unwrap();
+    let [spare, other] = [(); 2].map(|()| block());
+    let mut batch = Some(ours.batch());
+    let write = batch.as_mut().unwrap().write_inline(b"together", &grant, 0);
+    let read = batch.as_mut().unwrap().read(&grant, 0, block());
+    let permit = ours.try_reserve().unwrap();
+    let child = Forked::new(|| {
+        let mut inherited = batch.take().unwrap();
+        assert!(inherited.is_empty() && inherited.len() == 0);
+        inherited.add_permit(permit).unwrap();
+        let refused = inherited.read(&grant, 0, spare).wait().unwrap_err();
+        assert!(refused.block.is_some());
+        assert!(!write.is_done() && write.wait().is_err());
+        assert!(inherited.post().is_err());
+        let mut own = ours.batch();
+        assert!(own.send(other).wait().is_err());
+        drop(own);
+    });
+    child.succeeded();
+    batch.unwrap().post().unwrap();
+    assert_eq!(&*read.wait().unwrap(), b"together");
 }
 
 #[test]

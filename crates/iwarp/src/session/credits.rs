@@ -242,7 +242,8 @@ pub struct Credit {
 impl Credit {
     fn post<T>(self, what: impl FnOnce(Post<'_>) -> Pending<T>) -> Pending<T> {
         let Self { mut claim, permit } = self;
-        let pending = what(Post { handle: &claim.credits.handle, permit: Some(permit) });
+        let pending =
+            what(Post { handle: &claim.credits.handle, permit: Some(permit), list: None });
         // What was refused needs no receive.
         claim.used = pending.id().is_some();
         pending

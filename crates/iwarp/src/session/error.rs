@@ -36,6 +36,10 @@ pub enum OperationError {
     /// More blocks in one operation than the session was made for.
     #[error("too many blocks in one operation")]
     TooManyBlocks,
+    /// It was collected in a [`Batch`](crate::session::Batch) and not posted: the batch was dropped, or
+    /// another of its operations was refused.
+    #[error("its batch was not posted")]
+    NotPosted,
     /// It reaches beyond what the peer granted.
     #[error("not within what the peer granted")]
     OutsideGrant,
@@ -134,7 +138,7 @@ impl From<OperationError> for io::Error {
             E::InlineTooLong | E::TooManyBlocks | E::OutsideGrant | E::OtherDomain => {
                 io::ErrorKind::InvalidInput
             }
-            E::Refused(_) | E::Memory(_) => io::ErrorKind::Other,
+            E::NotPosted | E::Refused(_) | E::Memory(_) => io::ErrorKind::Other,
         };
         Self::new(kind, error)
     }

@@ -77,7 +77,8 @@ impl State {
     fn sort(&mut self, core: &Core, ended: &mut bool) -> Vec<(u32, Option<Block>)> {
         let mut words = Vec::new();
         while let Some(&id) = self.posted.front() {
-            let Some((completion, cargo)) = core.take(id) else { break };
+            // Receives are in no batch, so each has a completion.
+            let Some((Ok(completion), cargo)) = core.take(id) else { break };
             let block = cargo.one();
             self.posted.pop_front();
             let good = completion.status == WcStatus::Success;
@@ -294,9 +295,10 @@ impl Feed {
             return self.lock().messages.pop_front();
         }
         let mut state = self.lock();
-        let (completion, cargo) = core.take(*state.posted.front()?)?;
+        let (end, cargo) = core.take(*state.posted.front()?)?;
         state.posted.pop_front();
-        Some((completion, cargo.one()))
+        // As above.
+        Some((end.ok()?, cargo.one()))
     }
 
     /// Whether messages wait that came before the receives that are posted.

@@ -16,7 +16,8 @@
 //!   when they are called and return a [`Pending`], for [`wait`](Pending::wait) or `.await`.
 //! - A [`Receiver`] keeps receives posted and gives the messages one by one. A [`Permit`] is a place
 //!   in the send queue that was waited for, as [`BlockPool::take`] waits for a block; [`Credits`] are
-//!   for messages of which the peer has to have room as well.
+//!   for messages of which the peer has to have room as well. A [`Batch`] posts several operations
+//!   at once.
 //! - A [`ByteStream`] is read and written like a TCP stream, for programs and libraries that know no
 //!   messages.
 //! - [`Session::scope`] lends memory that is only borrowed, like [`std::thread::scope`].
@@ -142,6 +143,7 @@
 //!
 //! For borrowed memory see [`Scope`].
 
+mod batch;
 mod block;
 mod cargo;
 mod credits;
@@ -150,6 +152,7 @@ mod error;
 mod exposed;
 mod feed;
 mod line;
+mod list;
 mod operations;
 mod pending;
 mod permit;
@@ -163,6 +166,7 @@ mod table;
 #[cfg(feature = "tokio")]
 mod task;
 
+pub use batch::Batch;
 pub use block::Block;
 pub use cargo::Blocks;
 pub use credits::{Credit, Crediting, Credits};
@@ -173,6 +177,7 @@ pub use operations::{Closing, SendFlags, Session};
 pub use pending::{Outcome, Pending, Received};
 pub use permit::{Permit, Reserving};
 pub use pool::{BlockPool, Taking};
+pub use post::Posts;
 pub use receiver::{Receiver, Receiving};
 pub use scope::Scope;
 pub use setup::{Accepting, Config, Connecting, Listener, Request, Unconnected};

@@ -86,7 +86,7 @@ impl Session {
     }
 
     fn post(&self) -> Post<'_> {
-        Post { handle: &self.handle, permit: None }
+        Post { handle: &self.handle, permit: None, list: None }
     }
 
     /// Sends the bytes of a block, or of several, as one message. Done when they were handed to the
@@ -247,6 +247,12 @@ impl Session {
         if let Some(core) = self.handle.alive() {
             core.abort();
         }
+    }
+}
+
+impl post::sealed::Posts for &Session {
+    fn post_by<T>(self, what: impl FnOnce(Post<'_>) -> Pending<T>) -> Pending<T> {
+        what(self.post())
     }
 }
 

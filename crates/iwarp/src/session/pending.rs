@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use iwarp_types::{Stag, WcStatus, WorkCompletion};
 
 use crate::session::cargo::Cargo;
+use crate::session::list::List;
 #[cfg(feature = "tokio")]
 use crate::session::table::Core;
 use crate::session::table::Handle;
@@ -74,7 +75,8 @@ impl sealed::Outcome for usize {
     }
 }
 
-/// An operation under way, posted already: waiting adds nothing but knowledge.
+/// An operation under way, posted already unless it is part of a [`Batch`](crate::session::Batch):
+/// waiting adds nothing but knowledge.
 ///
 /// Block on it with [`Self::wait`], or `.await` it with the feature `tokio`.
 ///
@@ -92,7 +94,8 @@ pub struct Pending<T> {
 }
 
 enum State {
-    UnderWay(Arc<Handle>, u64),
+    /// Posted, or collected in the list.
+    UnderWay(Arc<Handle>, u64, Option<Arc<List>>),
     /// It was refused.
     Refused(Box<Failure>),
     /// The outcome was taken.
@@ -102,16 +105,35 @@ enum State {
 impl<T: Outcome> Pending<T> {
     pub(super) fn new(handle: &Arc<Handle>, posted: Result<u64, Failure>) -> Self {
         let state = match posted {
-            Ok(id) => State::UnderWay(Arc::clone(handle), id),
+            Ok(id) => State::UnderWay(Arc::clone(handle), id, None),
             Err(failure) => State::Refused(Box::new(failure)),
         };
         Self { state, outcome: PhantomData }
     }
 
+    /// As [`Self::new`], for an operation that was not posted, but collected.
+    pub(super) fn collected(mut self, list: &Arc<List>) -> Self {
+        if let State::UnderWay(_, _, of) = &mut self.state {
+            *of = Some(Arc::clone(list));
+        }
+        self
+    }
+
+    /// Posts what was collected, where the operation is part of that: it would never be done.
+    pub(super) fn ensure_posted(&mut self) {
+        if let State::UnderWay(handle, _, list) = &mut self.state
+            && let Some(core) = handle.alive()
+            && let Some(list) = list.take()
+        {
+            // What was not posted is told by its own wait.
+            let _ = list.post(core);
+        }
+    }
+
     #[cfg(feature = "tokio")]
     pub(super) fn core(&self) -> Result<Option<&Arc<Core>>, OperationError> {
         match &self.state {
-            State::UnderWay(handle, _) => handle.check().map(Some).map_err(OperationError::Wait),
+            State::UnderWay(handle, ..) => handle.check().map(Some).map_err(OperationError::Wait),
             State::Refused(_) | State::Over => Ok(None),
         }
     }
@@ -123,13 +145,15 @@ impl<T: Outcome> Pending<T> {
     /// After it was taken.
     pub(super) fn take(&mut self) -> Option<Result<T, Failure>> {
         match std::mem::replace(&mut self.state, State::Over) {
-            State::UnderWay(handle, id) => {
-                let Some((completion, cargo)) = handle.alive().and_then(|core| core.take(id))
-                else {
-                    self.state = State::UnderWay(handle, id);
+            State::UnderWay(handle, id, list) => {
+                let Some((end, cargo)) = handle.alive().and_then(|core| core.take(id)) else {
+                    self.state = State::UnderWay(handle, id, list);
                     return None;
                 };
-                Some(outcome(&completion, cargo))
+                Some(match end {
+                    Ok(completion) => outcome(&completion, cargo),
+                    Err(error) => Err(Failure::with(error, cargo)),
+                })
             }
             State::Refused(failure) => Some(Err(*failure)),
             State::Over => panic!("the outcome of an operation is taken once"),
@@ -158,7 +182,8 @@ impl<T: Outcome> Pending<T> {
     }
 
     pub(super) fn wait_until(&mut self, deadline: Option<Instant>) -> Option<Result<T, Failure>> {
-        if let State::UnderWay(handle, id) = &self.state {
+        self.ensure_posted();
+        if let State::UnderWay(handle, id, _) = &self.state {
             let core = handle.check().map_err(OperationError::Wait);
             match core.and_then(|core| core.wait_for(*id, deadline)) {
                 Ok(true) => {}
@@ -169,10 +194,11 @@ impl<T: Outcome> Pending<T> {
         self.take()
     }
 
-    /// Whether the outcome is there.
+    /// Whether the outcome is there. Of an operation in a [`Batch`](crate::session::Batch) it is not
+    /// before the batch is posted.
     pub fn is_done(&self) -> bool {
         match &self.state {
-            State::UnderWay(handle, id) => {
+            State::UnderWay(handle, id, _) => {
                 let Some(core) = handle.alive() else { return false };
                 core.progress();
                 core.is_done(*id)
@@ -193,7 +219,7 @@ fn outcome<T: Outcome>(completion: &WorkCompletion, cargo: Cargo<Block>) -> Resu
 impl<T> Pending<T> {
     pub(super) fn id(&self) -> Option<u64> {
         match &self.state {
-            State::UnderWay(_, id) => Some(*id),
+            State::UnderWay(_, id, _) => Some(*id),
             State::Refused(_) | State::Over => None,
         }
     }
@@ -211,7 +237,7 @@ impl<T> Pending<T> {
 
     /// Gives up the outcome.
     pub(super) fn leave(&mut self) {
-        if let State::UnderWay(handle, id) = std::mem::replace(&mut self.state, State::Over)
+        if let State::UnderWay(handle, id, _) = std::mem::replace(&mut self.state, State::Over)
             && let Some(core) = handle.alive()
         {
             core.leave(id);

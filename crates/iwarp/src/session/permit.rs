@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use iwarp_types::AtomicOp;
 
-use crate::session::post::{self, Post};
+use crate::session::post::sealed::Posts as _;
+use crate::session::post::{self, Post, operations};
 use crate::session::table::Handle;
 use crate::session::{Blocks, OperationError, Pending, RemoteGrant, SendFlags, Session};
 
@@ -35,9 +36,8 @@ impl Permit {
         Self { handle: Arc::clone(handle), used: false }
     }
 
-    fn post<T>(self, what: impl FnOnce(Post<'_>) -> Pending<T>) -> Pending<T> {
-        let handle = Arc::clone(&self.handle);
-        what(Post { handle: &handle, permit: Some(self) })
+    pub(super) fn is_of(&self, handle: &Arc<Handle>) -> bool {
+        Arc::ptr_eq(&self.handle, handle)
     }
 
     /// The operation has the place.
@@ -45,71 +45,13 @@ impl Permit {
         self.used = true;
     }
 
-    /// As [`Session::send`].
-    pub fn send<B: Blocks>(self, blocks: B) -> Pending<B> {
-        self.send_with(blocks, SendFlags::default())
-    }
+    operations! { self: self }
+}
 
-    /// As [`Session::send_with`].
-    pub fn send_with<B: Blocks>(self, blocks: B, flags: SendFlags) -> Pending<B> {
-        self.post(|post| post.send(blocks, flags))
-    }
-
-    /// As [`Session::send_inline`].
-    pub fn send_inline(self, octets: &[u8]) -> Pending<()> {
-        self.post(|post| post.send_inline(octets))
-    }
-
-    /// As [`Session::immediate`].
-    pub fn immediate(self, data: [u8; 8]) -> Pending<()> {
-        self.post(|post| post.immediate(data))
-    }
-
-    /// As [`Session::write`].
-    pub fn write<B: Blocks>(self, blocks: B, to: &RemoteGrant, offset: u64) -> Pending<B> {
-        self.post(|post| post.write(blocks, to, offset))
-    }
-
-    /// As [`Session::write_inline`].
-    pub fn write_inline(self, octets: &[u8], to: &RemoteGrant, offset: u64) -> Pending<()> {
-        self.post(|post| post.write_inline(octets, to, offset))
-    }
-
-    /// As [`Session::write_immediate`].
-    pub fn write_immediate<B: Blocks>(
-        self,
-        blocks: B,
-        to: &RemoteGrant,
-        offset: u64,
-        data: [u8; 4],
-    ) -> Pending<B> {
-        self.post(|post| post.write_immediate(blocks, to, offset, data))
-    }
-
-    /// As [`Session::read`].
-    pub fn read<B: Blocks>(self, from: &RemoteGrant, offset: u64, blocks: B) -> Pending<B> {
-        self.post(|post| post.read(from, offset, blocks))
-    }
-
-    /// As [`Session::fetch_add`].
-    pub fn fetch_add(self, at: &RemoteGrant, offset: u64, add: u64) -> Pending<u64> {
-        self.atomic(at, offset, post::fetch_add(add))
-    }
-
-    /// As [`Session::compare_swap`].
-    pub fn compare_swap(
-        self,
-        at: &RemoteGrant,
-        offset: u64,
-        compare: u64,
-        swap: u64,
-    ) -> Pending<u64> {
-        self.atomic(at, offset, post::compare_swap(compare, swap))
-    }
-
-    /// As [`Session::atomic`].
-    pub fn atomic(self, at: &RemoteGrant, offset: u64, op: AtomicOp) -> Pending<u64> {
-        self.post(|post| post.atomic(at, offset, op))
+impl post::sealed::Posts for Permit {
+    fn post_by<T>(self, what: impl FnOnce(Post<'_>) -> Pending<T>) -> Pending<T> {
+        let handle = Arc::clone(&self.handle);
+        what(Post { handle: &handle, permit: Some(self), list: None })
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use iwarp_types::{AtomicOp, Payload, PostError, SendOp, Stag, TaggedOffset};
 
 use crate::session::cargo::Cargo;
+use crate::session::list::List;
 use crate::session::table::Handle;
 use crate::session::{
     Block, Blocks, Failure, OperationError, Outcome, Pending, Permit, RemoteGrant, SendFlags,
@@ -31,16 +32,125 @@ impl<'a> Work<'a> {
     }
 }
 
+/// What posts operations: a [`Session`](crate::session::Session) by reference, a [`Permit`], and a
+/// [`Batch`](crate::session::Batch) by mutable reference.
+pub trait Posts: sealed::Posts {}
+
+impl<P: sealed::Posts> Posts for P {}
+
+pub(super) mod sealed {
+    use super::{Pending, Post};
+
+    pub trait Posts {
+        fn post_by<T>(self, what: impl FnOnce(Post<'_>) -> Pending<T>) -> Pending<T>;
+    }
+}
+
+/// The methods of [`Session`](crate::session::Session) that post operations, for another type that
+/// [`Posts`].
+macro_rules! operations {
+    ($self:ident: $($receiver:tt)+) => {
+        /// As [`Session::send`](crate::session::Session::send).
+        pub fn send<B: Blocks>($($receiver)+, blocks: B) -> Pending<B> {
+            $self.send_with(blocks, SendFlags::default())
+        }
+
+        /// As [`Session::send_with`](crate::session::Session::send_with).
+        pub fn send_with<B: Blocks>($($receiver)+, blocks: B, flags: SendFlags) -> Pending<B> {
+            $self.post_by(|post| post.send(blocks, flags))
+        }
+
+        /// As [`Session::send_inline`](crate::session::Session::send_inline).
+        pub fn send_inline($($receiver)+, octets: &[u8]) -> Pending<()> {
+            $self.post_by(|post| post.send_inline(octets))
+        }
+
+        /// As [`Session::immediate`](crate::session::Session::immediate).
+        pub fn immediate($($receiver)+, data: [u8; 8]) -> Pending<()> {
+            $self.post_by(|post| post.immediate(data))
+        }
+
+        /// As [`Session::write`](crate::session::Session::write).
+        pub fn write<B: Blocks>(
+            $($receiver)+,
+            blocks: B,
+            to: &RemoteGrant,
+            offset: u64,
+        ) -> Pending<B> {
+            $self.post_by(|post| post.write(blocks, to, offset))
+        }
+
+        /// As [`Session::write_inline`](crate::session::Session::write_inline).
+        pub fn write_inline(
+            $($receiver)+,
+            octets: &[u8],
+            to: &RemoteGrant,
+            offset: u64,
+        ) -> Pending<()> {
+            $self.post_by(|post| post.write_inline(octets, to, offset))
+        }
+
+        /// As [`Session::write_immediate`](crate::session::Session::write_immediate).
+        pub fn write_immediate<B: Blocks>(
+            $($receiver)+,
+            blocks: B,
+            to: &RemoteGrant,
+            offset: u64,
+            data: [u8; 4],
+        ) -> Pending<B> {
+            $self.post_by(|post| post.write_immediate(blocks, to, offset, data))
+        }
+
+        /// As [`Session::read`](crate::session::Session::read).
+        pub fn read<B: Blocks>(
+            $($receiver)+,
+            from: &RemoteGrant,
+            offset: u64,
+            blocks: B,
+        ) -> Pending<B> {
+            $self.post_by(|post| post.read(from, offset, blocks))
+        }
+
+        /// As [`Session::fetch_add`](crate::session::Session::fetch_add).
+        pub fn fetch_add($($receiver)+, at: &RemoteGrant, offset: u64, add: u64) -> Pending<u64> {
+            $self.atomic(at, offset, post::fetch_add(add))
+        }
+
+        /// As [`Session::compare_swap`](crate::session::Session::compare_swap).
+        pub fn compare_swap(
+            $($receiver)+,
+            at: &RemoteGrant,
+            offset: u64,
+            compare: u64,
+            swap: u64,
+        ) -> Pending<u64> {
+            $self.atomic(at, offset, post::compare_swap(compare, swap))
+        }
+
+        /// As [`Session::atomic`](crate::session::Session::atomic).
+        pub fn atomic($($receiver)+, at: &RemoteGrant, offset: u64, op: AtomicOp) -> Pending<u64> {
+            $self.post_by(|post| post.atomic(at, offset, op))
+        }
+    };
+}
+
+pub(super) use operations;
+
 /// What posts one operation.
-pub(super) struct Post<'a> {
+pub struct Post<'a> {
     pub(super) handle: &'a Arc<Handle>,
     pub(super) permit: Option<Permit>,
+    /// Where the operation waits for others, to be posted together.
+    pub(super) list: Option<&'a Arc<List>>,
 }
 
 impl Post<'_> {
     fn post<T: Outcome>(self, work: Result<Work<'_>, Failure>) -> Pending<T> {
-        let Self { handle, permit } = self;
-        Pending::new(handle, work.and_then(|work| handle.post_send(work, permit)))
+        let Self { handle, permit, list } = self;
+        match list {
+            None => Pending::new(handle, work.and_then(|work| handle.post_send(work, permit))),
+            Some(list) => Pending::new(handle, handle.collect(list, work, permit)).collected(list),
+        }
     }
 
     pub(super) fn send<B: Blocks>(self, blocks: B, flags: SendFlags) -> Pending<B> {

@@ -35,6 +35,7 @@ use crate::session::cargo::Cargo;
 use crate::session::end::End;
 use crate::session::feed::Feed;
 use crate::session::line::Line;
+use crate::session::list::List;
 use crate::session::post::Work;
 use crate::session::{Block, BlockPool, Config, Exposed, Failure, OperationError, Permit};
 use crate::verbs::pd::PdCore;
@@ -92,8 +93,17 @@ pub(super) struct State {
 }
 
 enum Stage {
-    UnderWay { queue: Queue, cargo: Cargo<Lent>, waker: Option<Waker>, left_behind: bool },
-    Done { cargo: Cargo<Lent>, completion: WorkCompletion },
+    UnderWay {
+        queue: Queue,
+        cargo: Cargo<Lent>,
+        waker: Option<Waker>,
+        left_behind: bool,
+    },
+    /// By its completion, or without having been posted.
+    Done {
+        cargo: Cargo<Lent>,
+        end: Result<WorkCompletion, OperationError>,
+    },
 }
 
 impl State {
@@ -211,23 +221,43 @@ impl Core {
                 Payload::Sges(&several)
             }
         };
-        let wr_id = match permit {
-            Some(permit) => self.use_place(permit, lent),
-            None => self.take_slot(Queue::Send, lent)?,
-        };
+        let wr_id = self.take_send_slot(lent, permit)?;
         let mut request = SendRequest::new(wr_id, op, payload).signaled();
         request.fence = fence;
-        let awake = self.driven.load(Ordering::SeqCst).then(|| self.channel.wake());
-        let posted = self.endpoint.post_send(std::slice::from_ref(&request));
+        let posted = self.submit(std::slice::from_ref(&request));
         posted.map_err(|(_, error)| self.refuse(wr_id, error))?;
-        if let Some(awake) = awake {
-            // Most sends are done when they are posted: the task that drives need not wake for them.
-            if self.take_event(awake) {
-                self.cq.request_notify(false);
-            }
+        self.collect_if_driven();
+        Ok(wr_id)
+    }
+
+    /// Posts requests whose operations have their slots. [`Self::collect_if_driven`] is due then.
+    pub(super) fn submit(&self, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
+        let awake = self.driven.load(Ordering::SeqCst).then(|| self.channel.wake());
+        let posted = self.endpoint.post_send(requests);
+        // Most sends are done when they are posted: the task that drives need not wake for them.
+        if awake.is_some_and(|awake| self.take_event(awake)) {
+            self.cq.request_notify(false);
+        }
+        posted
+    }
+
+    /// Completes what was done when it was posted, in place of the task that drives.
+    pub(super) fn collect_if_driven(&self) {
+        if self.driven.load(Ordering::SeqCst) {
             self.collect();
         }
-        Ok(wr_id)
+    }
+
+    /// Gives an operation its slot: that of a permit, or a free one.
+    pub(super) fn take_send_slot(
+        &self,
+        lent: Cargo<Lent>,
+        permit: Option<Permit>,
+    ) -> Result<u64, Failure> {
+        match permit {
+            Some(permit) => Ok(self.use_place(permit, lent)),
+            None => self.take_slot(Queue::Send, lent),
+        }
     }
 
     /// Sends a few bytes that bring nothing but a completion. `done` is woken when others may follow,
@@ -315,7 +345,7 @@ impl Core {
     pub(super) fn collect(&self) -> usize {
         let mut done = 0;
         while let Some(completion) = self.cq.take_one() {
-            self.complete(completion);
+            self.finish(completion.wr_id, Ok(completion));
             done += 1;
         }
         done
@@ -348,13 +378,17 @@ impl Core {
         false
     }
 
-    fn complete(&self, completion: WorkCompletion) {
+    /// Ends an operation that was not posted.
+    pub(super) fn fail(&self, id: u64, error: OperationError) {
+        self.finish(id, Err(error));
+    }
+
+    fn finish(&self, id: u64, end: Result<WorkCompletion, OperationError>) {
         let woken: Option<Waker>;
         let mut idle = Vec::new();
         let mut left = None;
         let leader = {
             let mut state = self.lock();
-            let id = completion.wr_id;
             match state.stage(id) {
                 Some(Stage::UnderWay { left_behind: true, waker, .. }) => {
                     woken = waker.take();
@@ -365,7 +399,7 @@ impl Core {
                     let Stage::UnderWay { queue, cargo, waker, .. } = stage else { return };
                     let queue = *queue;
                     woken = waker.take();
-                    *stage = Stage::Done { cargo: cargo.take(), completion };
+                    *stage = Stage::Done { cargo: cargo.take(), end };
                     state.under_way[queue as usize] -= 1;
                 }
                 None => return,
@@ -555,7 +589,10 @@ impl Core {
     }
 
     /// What a finished operation ends with; `None` while it is under way.
-    pub(super) fn take(&self, id: u64) -> Option<(WorkCompletion, Cargo<Block>)> {
+    pub(super) fn take(
+        &self,
+        id: u64,
+    ) -> Option<(Result<WorkCompletion, OperationError>, Cargo<Block>)> {
         let stage = {
             let mut state = self.lock();
             match state.stage(id) {
@@ -564,7 +601,7 @@ impl Core {
             }
         };
         match stage? {
-            Stage::Done { cargo, completion } => Some((completion, cargo.take_back())),
+            Stage::Done { cargo, end } => Some((end, cargo.take_back())),
             Stage::UnderWay { .. } => None,
         }
     }
@@ -750,6 +787,20 @@ impl Handle {
         match self.alive() {
             Some(core) => core.post_send(work, permit),
             None => Err(Failure::with(PostError::WrongState, work.cargo)),
+        }
+    }
+
+    /// Collects a send work request.
+    pub(super) fn collect(
+        &self,
+        list: &List,
+        work: Result<Work<'_>, Failure>,
+        permit: Option<Permit>,
+    ) -> Result<u64, Failure> {
+        match (self.alive(), work) {
+            (Some(core), work) => list.collect(core, work, permit),
+            (None, Ok(work)) => Err(Failure::with(PostError::WrongState, work.cargo)),
+            (None, Err(failure)) => Err(failure),
         }
     }
 

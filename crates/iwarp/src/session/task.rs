@@ -114,6 +114,7 @@ impl<T: Outcome> Future for Pending<T> {
     type Output = Result<T, Failure>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.ensure_posted();
         let begun = self.core().and_then(|core| {
             if let (Some(core), Some(id)) = (core, self.id())
                 && core.wake_when_done(id, context.waker())

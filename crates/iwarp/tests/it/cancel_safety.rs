@@ -205,6 +205,14 @@ fn operations_that_nobody_waits_for_any_more_give_their_blocks_back() {
                 drop(after(polls, client.session.write(written, &grant, 0)).await);
                 drop(after(polls, client.session.fetch_add(&grant, 0, 1)).await);
                 eventually("the blocks", || pool.available() == 3).await;
+                let mut batch = client.session.batch();
+                let (one, two) = (pool.take().await.unwrap(), pool.take().await.unwrap());
+                let (one, two) = (batch.write(one, &grant, 0), batch.read(&grant, 0, two));
+                // Waiting posts it.
+                drop(after(polls, one).await);
+                drop(batch);
+                drop(after(polls, two).await);
+                eventually("the blocks", || pool.available() == 3).await;
             }
             drop(after(polls, client.session.recv(pool.take().await.unwrap())).await);
             let _ = after(polls, client.session.closed()).await;

@@ -8,6 +8,7 @@
 mod common;
 
 mod auto;
+mod batches;
 mod blocking;
 mod bulk;
 mod byte_stream;

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Several operations that are posted at once.
+
+use std::fmt;
+use std::sync::Arc;
+
+use iwarp_types::{AtomicOp, PostError};
+
+use crate::session::list::List;
+use crate::session::post::sealed::Posts as _;
+use crate::session::post::{self, Post, operations};
+use crate::session::{Blocks, OperationError, Pending, Permit, RemoteGrant, SendFlags, Session};
+
+/// Collects operations and posts them together, in their order: one lock, one look at the queue,
+/// and what fits together goes out in one system call.
+///
+/// An operation has a place in the send queue from the moment it is collected, and is checked then.
+/// So a batch is posted as a whole or not at all: when one operation is refused, its [`Pending`]
+/// says why, and all others of the batch, before and behind it, end with
+/// [`OperationError::NotPosted`]. The same happens to all when the batch is dropped. Blocks come back
+/// with the failures.
+///
+/// What can only be found later: when the connection has ended, each operation fails as it does
+/// without a batch. When there is no memory to post the rest, those before were posted and go on,
+/// and those from there on fail with the reason.
+///
+/// Waiting for an operation of a batch posts what was collected so far, because it would never end
+/// otherwise.
+///
+/// ```
+/// # use iwarp::Access;
+/// # use iwarp::session::{Block, BlockPool, Listener, RemoteGrant, Session};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let pd = iwarp::Device::open()?.alloc_pd();
+/// # let listener = Listener::bind(&pd, "127.0.0.1:0".parse()?)?;
+/// # let connecting = Session::connect(&pd, listener.local_addr().ok_or("no address")?);
+/// # let peer = Session::accept(listener.accept().wait()?).wait()?;
+/// # let session = connecting.wait()?;
+/// # let exposed = peer.expose(8192, Access::REMOTE_WRITE)?;
+/// # let grant = RemoteGrant::from_octets(&exposed.grant().to_octets());
+/// # let received = peer.recv(Block::new(&pd, 8)?);
+/// # let pool = BlockPool::new(&pd, 4096, 2)?;
+/// # let (one, two) = (pool.take().wait()?, pool.take().wait()?);
+/// let mut batch = session.batch();
+/// let written = [batch.write(one, &grant, 0), batch.write(two, &grant, 4096)];
+/// let told = batch.send_inline(b"written");
+/// batch.post()?;
+/// for write in written {
+///     write.wait()?;
+/// }
+/// told.wait()?;
+/// # assert_eq!(&*received.wait()?.block, b"written");
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a batch that is dropped posts nothing"]
+pub struct Batch<'a> {
+    session: &'a Session,
+    list: Arc<List>,
+    permits: Vec<Permit>,
+}
+
+impl Batch<'_> {
+    /// Has the next operation take the place of this permit. Operations beyond the permits need
+    /// free places, and are refused with [`OperationError::QueueFull`] where there is none.
+    ///
+    /// While a batch holds places, waiting for more of them may wait for ever: for this batch, or
+    /// for another one that waits as well. So wait with a timeout, or before anything is collected.
+    ///
+    /// # Errors
+    ///
+    /// The permit, if it is another session's.
+    pub fn add_permit(&mut self, permit: Permit) -> Result<(), Permit> {
+        if !permit.is_of(&self.session.handle) {
+            return Err(permit);
+        }
+        self.permits.push(permit);
+        Ok(())
+    }
+
+    /// Operations that it would post.
+    pub fn len(&self) -> usize {
+        self.session.handle.alive().map_or(0, |_| self.list.len())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Posts what was collected. Permits that were not needed are given back.
+    ///
+    /// # Errors
+    ///
+    /// Why not all of it was posted: [`OperationError::NotPosted`] when one operation was refused
+    /// before, else as the [`Pending`]s say.
+    pub fn post(self) -> Result<(), OperationError> {
+        match self.session.handle.alive() {
+            Some(core) => self.list.post(core),
+            None => Err(PostError::WrongState.into()),
+        }
+    }
+
+    operations! { self: &mut self }
+}
+
+impl post::sealed::Posts for &mut Batch<'_> {
+    fn post_by<T>(self, what: impl FnOnce(Post<'_>) -> Pending<T>) -> Pending<T> {
+        let permit = self.permits.pop();
+        what(Post { handle: &self.session.handle, permit, list: Some(&self.list) })
+    }
+}
+
+impl fmt::Debug for Batch<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch")
+            .field("len", &self.len())
+            .field("permits", &self.permits.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        // In a forked child the list may be locked for ever.
+        if let Some(core) = self.session.handle.alive() {
+            self.list.close(core);
+        }
+    }
+}
+
+impl Session {
+    /// Begins to collect operations, to be posted together.
+    pub fn batch(&self) -> Batch<'_> {
+        Batch { session: self, list: Arc::default(), permits: Vec::new() }
+    }
+}
