@@ -29,13 +29,20 @@ const NO_STD: &[&str] = &["iwarp-types", "iwarp-proto", "iwarp-roce"];
 /// Crates by themselves: in the workspace each gets the features that any other asks for.
 const ALONE: &[&str] = &["iwarp-mem", "iwarp-os", "iwarp", "iwarp-conform", "iwarp-cli"];
 
-/// Checks each crate by itself, with its default features and without.
+/// What the library can be had with, one by one.
+const OPTIONAL: &[&str] = &["tokio", "zerocopy"];
+
+/// Checks each crate by itself, with its default features and without, and the library with each
+/// optional one.
 pub(crate) fn features() -> Result<Outcome> {
     for name in NO_STD {
         shell::run(&mut shell::cargo(["check", "--package", name, "--no-default-features"]))?;
     }
     for name in NO_STD.iter().chain(ALONE) {
         shell::run(&mut shell::cargo(["check", "--package", name]))?;
+    }
+    for feature in OPTIONAL {
+        shell::run(&mut shell::cargo(["check", "--package", "iwarp", "--features", feature]))?;
     }
     shell::run(&mut shell::cargo(["check", "--package", "iwarp-sim", "--no-default-features"]))?;
     Ok(Outcome::Passed(String::new()))

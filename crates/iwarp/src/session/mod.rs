@@ -141,7 +141,8 @@
 //! }
 //! ```
 //!
-//! For borrowed memory see [`Scope`].
+//! For borrowed memory see [`Scope`]; for values in place of bytes the module `typed`, with the
+//! feature `zerocopy`.
 
 mod batch;
 mod block;
@@ -165,6 +166,8 @@ pub mod stream;
 mod table;
 #[cfg(feature = "tokio")]
 mod task;
+#[cfg(feature = "zerocopy")]
+pub mod typed;
 
 pub use batch::Batch;
 pub use block::Block;
@@ -184,3 +187,5 @@ pub use setup::{Accepting, Config, Connecting, Listener, Request, Unconnected};
 pub use stream::ByteStream;
 #[cfg(feature = "tokio")]
 pub use task::ClosingFuture;
+#[cfg(feature = "zerocopy")]
+pub use typed::{ExposedSlice, RemoteSlice, TypedBlock};

@@ -195,11 +195,26 @@ impl Post<'_> {
     }
 
     pub(super) fn read<B: Blocks>(self, from: &RemoteGrant, offset: u64, blocks: B) -> Pending<B> {
-        let op = |stag, to| SendOp::Read { stag, to, invalidate: None };
-        self.post(place(from, offset, blocks.into_cargo(), op))
+        self.read_cargo(from, offset, Ok(blocks.into_cargo()))
     }
 
-    pub(super) fn atomic(self, at: &RemoteGrant, offset: u64, op: AtomicOp) -> Pending<u64> {
+    /// Reads into blocks that the program gets as an outcome of another kind.
+    pub(super) fn read_cargo<T: Outcome>(
+        self,
+        from: &RemoteGrant,
+        offset: u64,
+        cargo: Result<Cargo<Block>, Failure>,
+    ) -> Pending<T> {
+        let op = |stag, to| SendOp::Read { stag, to, invalidate: None };
+        self.post(cargo.and_then(|cargo| place(from, offset, cargo, op)))
+    }
+
+    pub(super) fn atomic<T: Outcome>(
+        self,
+        at: &RemoteGrant,
+        offset: u64,
+        op: AtomicOp,
+    ) -> Pending<T> {
         let word = match self.handle.alive() {
             Some(core) => core.words.take_or_grow().map_err(|error| Failure::new(error, None)),
             None => Err(Failure::new(PostError::WrongState, None)),

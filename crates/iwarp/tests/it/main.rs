@@ -64,6 +64,8 @@ mod tasks;
 mod toy_core;
 mod toy_port;
 mod toy_ring;
+#[cfg(feature = "zerocopy")]
+mod typed;
 mod ud;
 mod ud_processes;
 mod vanished;
