@@ -30,7 +30,7 @@ const NO_STD: &[&str] = &["iwarp-types", "iwarp-proto", "iwarp-roce"];
 const ALONE: &[&str] = &["iwarp-mem", "iwarp-os", "iwarp", "iwarp-conform", "iwarp-cli"];
 
 /// What the library can be had with, one by one.
-const OPTIONAL: &[&str] = &["tokio", "zerocopy"];
+const OPTIONAL: &[&str] = &["serde", "tokio", "zerocopy"];
 
 /// Checks each crate by itself, with its default features and without, and the library with each
 /// optional one.

@@ -144,6 +144,16 @@ struct Place {
     len: u64,
 }
 
+impl Place {
+    fn to_octets(self) -> [u8; GRANT_LEN] {
+        let mut octets = [0; GRANT_LEN];
+        octets[..4].copy_from_slice(&self.stag.0.to_be_bytes());
+        octets[4..12].copy_from_slice(&self.to.to_be_bytes());
+        octets[12..].copy_from_slice(&self.len.to_be_bytes());
+        octets
+    }
+}
+
 /// What this side lets a peer reach: to be sent to it. The peer makes a [`RemoteGrant`] of the
 /// bytes; a grant of one's own cannot be used as a target by mistake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -152,11 +162,7 @@ pub struct Grant(Place);
 impl Grant {
     /// STag, tagged offset and length, in network order.
     pub fn to_octets(&self) -> [u8; GRANT_LEN] {
-        let mut octets = [0; GRANT_LEN];
-        octets[..4].copy_from_slice(&self.0.stag.0.to_be_bytes());
-        octets[4..12].copy_from_slice(&self.0.to.to_be_bytes());
-        octets[12..].copy_from_slice(&self.0.len.to_be_bytes());
-        octets
+        self.0.to_octets()
     }
 
     /// The STag.
@@ -173,6 +179,11 @@ impl RemoteGrant {
     /// Of a peer that says it in its own way.
     pub const fn new(stag: Stag, to: TaggedOffset, len: u64) -> Self {
         Self(Place { stag, to: to.0, len })
+    }
+
+    /// As [`Grant::to_octets`], for a third party that the peer grants the same.
+    pub fn to_octets(&self) -> [u8; GRANT_LEN] {
+        self.0.to_octets()
     }
 
     /// From what [`Grant::to_octets`] made.

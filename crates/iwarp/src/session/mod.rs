@@ -152,6 +152,8 @@ mod end;
 mod error;
 mod exposed;
 mod feed;
+#[cfg(feature = "serde")]
+mod grant_serde;
 mod line;
 mod list;
 mod operations;

@@ -29,6 +29,8 @@ mod drops;
 mod ends;
 mod flush;
 mod gather;
+#[cfg(feature = "serde")]
+mod grants;
 mod heard;
 mod hostile;
 mod hostile_stream;
