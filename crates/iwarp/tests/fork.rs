@@ -574,7 +574,7 @@ fn a_batch_in_a_child_is_not_posted() {
     let permit = ours.try_reserve().unwrap();
     let child = Forked::new(|| {
         let mut inherited = batch.take().unwrap();
-        assert!(inherited.is_empty() && inherited.len() == 0);
+        assert!(inherited.is_empty());
         inherited.add_permit(permit).unwrap();
         let refused = inherited.read(&grant, 0, spare).wait().unwrap_err();
         assert!(refused.block.is_some());

@@ -683,8 +683,8 @@ impl Core {
             for stage in state.operations.values_mut() {
                 if let Stage::UnderWay { waker, left_behind, cargo, .. } = stage {
                     woken.extend(waker.take());
-                    let lent = cargo.as_ref().filter(|_| *left_behind);
-                    pools.extend(lent.and_then(Lent::pool));
+                    let lent = if *left_behind { cargo.as_slice() } else { &[] };
+                    pools.extend(lent.iter().filter_map(Lent::pool));
                 }
             }
             woken
