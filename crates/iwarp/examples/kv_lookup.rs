@@ -29,7 +29,7 @@ type Failure = Box<dyn Error + Send + Sync>;
 
 fn main() -> Result<(), Failure> {
     let device = Device::open()?;
-    let listener = Listener::bind(&device.alloc_pd(), "127.0.0.1:0".parse()?)?;
+    let listener = Listener::bind(&device.alloc_pd(), "127.0.0.1:0")?;
     let addr = listener.local_addr().ok_or("the listener has no address")?;
     let server = thread::spawn(move || serve(&listener));
     look_everything_up(&device, addr)?;

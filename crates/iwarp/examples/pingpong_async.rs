@@ -14,7 +14,7 @@ const LEN: usize = 64;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let device = Device::open()?;
-    let listener = Listener::bind(&device.alloc_pd(), "127.0.0.1:0".parse()?)?;
+    let listener = Listener::bind(&device.alloc_pd(), "127.0.0.1:0")?;
     let addr = listener.local_addr().ok_or("the listener has no address")?;
 
     let (served, took) = tokio::join!(serve(&listener), play(&device, addr));

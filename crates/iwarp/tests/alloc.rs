@@ -220,7 +220,7 @@ fn nothing_is_allocated_per_message() {
 fn blocked() {
     let client = iwarp::Device::with_options(Options::default()).unwrap();
     let server = iwarp::Device::with_options(Options::default()).unwrap();
-    let listener = iwarp::cm::Listener::bind(&server, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = iwarp::cm::Listener::bind(&server, "127.0.0.1:0").unwrap();
     let channel = server.create_comp_channel().unwrap();
     let ours = client.create_cq(64, None).unwrap();
     let theirs = server.create_cq(64, Some(&channel)).unwrap();

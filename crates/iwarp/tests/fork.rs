@@ -116,7 +116,7 @@ fn what_a_child_inherits_answers_with_errors_and_can_be_dropped() {
     ping(&client, &server);
     let connection: BTreeSet<_> = sockets().difference(&before).cloned().collect();
     assert!(connection.len() >= 2, "{connection:?}");
-    let listener = Listener::bind(&server.device, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = Listener::bind(&server.device, "127.0.0.1:0").unwrap();
     let channel = client.device.create_comp_channel().unwrap();
     let noisy = client.device.create_cq(8, Some(&channel)).unwrap();
     let srq = client.pd.create_srq(8, 1);
@@ -448,7 +448,7 @@ fn sessions_in_a_child_answer_and_none_hangs() {
     let _alone = common::alone();
     let device = Device::with_options(Options::default()).unwrap();
     let pd = device.alloc_pd();
-    let listener = session::Listener::bind(&pd, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = session::Listener::bind(&pd, "127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     let accept = || session::Session::accept(listener.accept().wait().unwrap()).wait().unwrap();
     let (ours, theirs) = thread::scope(|scope| {
@@ -594,7 +594,7 @@ fn a_session_in_a_child_is_over() {
     let _alone = common::alone();
     let device = Device::with_options(Options::default()).unwrap();
     let pd = device.alloc_pd();
-    let listener = session::Listener::bind(&pd, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = session::Listener::bind(&pd, "127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     let accepting = thread::spawn(move || {
         let request = listener.accept().wait().unwrap();
@@ -627,7 +627,7 @@ fn a_session_in_a_child_is_over() {
 fn the_peer_sees_the_parent_go() {
     let _alone = common::alone();
     let server = Device::with_options(Options::default()).unwrap();
-    let listener = Listener::bind(&server, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = Listener::bind(&server, "127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     let (mut stay, mut go) = io::pipe().unwrap();
     let parent = Forked::new(|| {
@@ -653,7 +653,7 @@ fn a_child_has_a_device_of_its_own() {
     let _alone = common::alone();
     let shared = Device::open().unwrap();
     let server = Device::with_options(Options::default()).unwrap();
-    let listener = Listener::bind(&server, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = Listener::bind(&server, "127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     let child = Forked::new(|| {
         begin_anew(addr);
@@ -673,7 +673,7 @@ fn forking_in_the_middle_of_everything_stops_nobody() {
     const FORKS: u64 = 500;
     let (client, server) = Setup::default().connect();
     let device = Device::with_options(Options::default()).unwrap();
-    let listener = Listener::bind(&device, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = Listener::bind(&device, "127.0.0.1:0").unwrap();
     let done = AtomicBool::new(false);
     let (pings, connections, devices) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let go_on = |count: &AtomicU64| {
@@ -715,7 +715,7 @@ fn forking_in_the_middle_of_everything_stops_nobody() {
                 assert_eq!(cq.poll_one(), None);
                 if round % 50 == 0 {
                     // A connection within the child, from one queue pair to another.
-                    let listener = Listener::bind(&own, "127.0.0.1:0".parse().unwrap()).unwrap();
+                    let listener = Listener::bind(&own, "127.0.0.1:0").unwrap();
                     let (ours, theirs) = (parts(&own, 8), parts(&own, 8));
                     couple(&own, &ours.3, &listener, &theirs.3);
                 }

@@ -120,7 +120,7 @@ fn starve(scenario: impl Fn(&dyn Fn() -> Starving) + Sync) {
 
 /// A connection between two devices moves octets.
 fn assert_usable(client: &Device, server: &Device) {
-    let listener = Listener::bind(server, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = Listener::bind(server, "127.0.0.1:0").unwrap();
     let (ours, theirs) = (parts(client, 16), parts(server, 16));
     let _connections = couple(client, &ours.3, &listener, &theirs.3);
     let source = ours.0.allocate(100_000, all_access()).unwrap();
@@ -298,7 +298,7 @@ fn a_connection_is_made_or_refused() {
         let (client, server) =
             (Device::with_options(options.clone()), Device::with_options(options));
         let (client, server) = (client.unwrap(), server.unwrap());
-        let listener = Listener::bind(&server, "127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = Listener::bind(&server, "127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
         let (ours, theirs) = (parts(&client, 16), parts(&server, 16));
         let params = ConnectParams::default();

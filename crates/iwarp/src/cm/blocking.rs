@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use iwarp_os::ProcessOwned;
+use iwarp_types::Time;
 
 use crate::cm::channel::Mailbox;
 use crate::cm::meanwhile::Meanwhile;
-use crate::cm::{ConnectError, ConnectParams, Event, EventKind, Id};
+use crate::cm::{Addresses, ConnectError, ConnectParams, Event, EventKind, Id};
 use crate::engine::accept_set::AcceptSet;
 use crate::engine::endpoint::Ended;
 use crate::engine::now;
@@ -27,18 +28,22 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens on `addr`; with port 0 the system chooses one.
+    /// Listens on `addr`, or on the first of several [`Addresses`] where that is possible; with
+    /// port 0 the system chooses one. A name is looked up in this thread.
     ///
     /// # Errors
     ///
-    /// Errors of listening; `ENODEV` in a forked child.
-    pub fn bind(device: &Device, addr: SocketAddr) -> io::Result<Self> {
+    /// Errors of the resolver and of listening; `ENODEV` in a forked child.
+    pub fn bind(device: &Device, addr: impl Into<Addresses>) -> io::Result<Self> {
         let engine = device.engine()?;
         let mailbox = Mailbox::new(engine, device.mux()?);
-        let id = Id::with_mailbox(&mailbox)?;
         let accept_set = AcceptSet::new(&engine.worker)?;
-        id.bind(addr)?;
-        id.listen_at(Some(&accept_set), 0)?;
+        let id = addr.into().try_each(|addr| {
+            let id = Id::with_mailbox(&mailbox)?;
+            id.bind(addr)?;
+            id.listen_at(Some(&accept_set), 0)?;
+            Ok(id)
+        })?;
         Ok(Self { mailbox, id, accept_set: ProcessOwned::new(accept_set) })
     }
 
@@ -121,33 +126,55 @@ impl Incoming {
     }
 }
 
-/// Connects `qp` to a listener at `addr`.
+/// Connects `qp` to a listener at `addr`. Of several [`Addresses`] each is tried until one answers;
+/// `timeout` is for all, and for looking a name up.
 ///
 /// # Errors
 ///
 /// [`ConnectError`]
 pub fn connect(
     device: &Device,
-    addr: SocketAddr,
+    addr: impl Into<Addresses>,
     qp: &QueuePair,
     params: &ConnectParams,
     timeout: Duration,
 ) -> Result<Connection, ConnectError> {
-    let mailbox = Mailbox::new(device.engine()?, device.mux()?);
-    let endpoint = qp.endpoint()?;
-    let id = Id::with_mailbox(&mailbox)?;
     let deadline = now().plus(timeout);
-    let meanwhile = Meanwhile::of(endpoint);
+    let mailbox = Mailbox::new(device.engine()?, device.mux()?);
+    let id = Id::with_mailbox(&mailbox)?;
+    let found = addr.into().resolve_until(deadline).map_err(|error| match error.kind() {
+        io::ErrorKind::TimedOut => ConnectError::Timeout,
+        _ => ConnectError::Unreachable(error),
+    })?;
+    id.core()?.set_candidates(found);
+    let mut last = ConnectError::Timeout;
+    while let Some(addr) = id.core()?.next_candidate() {
+        match connect_once(&mailbox, &id, addr, qp, params, deadline) {
+            Ok(private_data) => return Ok(Connection { mailbox, id, private_data }),
+            Err(error) if error.is_of_the_address() => last = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(last)
+}
+
+/// Connects to one address, and returns the peer's private data.
+fn connect_once(
+    mailbox: &Mailbox,
+    id: &Id,
+    addr: SocketAddr,
+    qp: &QueuePair,
+    params: &ConnectParams,
+    deadline: Time,
+) -> Result<Vec<u8>, ConnectError> {
+    let meanwhile = Meanwhile::of(qp.endpoint()?);
     id.connect_here(qp, addr, params, &meanwhile, deadline)?;
     loop {
         let Some(event) = mailbox.wait(meanwhile.waiting(), Some(deadline))? else {
             return Err(ConnectError::Timeout);
         };
         match event.kind {
-            EventKind::Established { private_data, .. } => {
-                drop(meanwhile);
-                return Ok(Connection { mailbox, id, private_data });
-            }
+            EventKind::Established { private_data, .. } => return Ok(private_data),
             EventKind::Rejected { private_data, ird, ord, .. } => {
                 return Err(ConnectError::Rejected { private_data, ird, ord });
             }

@@ -2,11 +2,13 @@
 
 //! One end of an existing or future connection.
 
+mod candidates;
 mod datagrams;
 mod exchange;
 mod service;
 
 use std::any::Any;
+use std::collections::VecDeque;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Weak};
@@ -117,6 +119,8 @@ impl Destination {
 struct State {
     local: Option<SocketAddr>,
     peer: Option<SocketAddr>,
+    /// Other addresses of the peer, to be tried if nothing comes of that one.
+    candidates: VecDeque<SocketAddr>,
     /// The address that the program wants to connect from.
     source: Option<SocketAddr>,
     /// Holds the port of an id that was bound, until it listens or connects.
@@ -723,6 +727,7 @@ impl IdCore {
             reserved: state.reserved.take(),
             local: state.source,
             traffic_class: state.choices.traffic_class,
+            is_last: state.candidates.is_empty(),
         };
         let outgoing = Outgoing::start(origin, peer, endpoint, params, self.downgrade(), by)?;
         state.phase = Phase::Connecting(Arc::clone(&outgoing));

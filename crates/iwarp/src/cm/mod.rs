@@ -6,6 +6,7 @@
 //! is asynchronous and ends in an event. [`connect`] and [`Listener`] block, and suit most
 //! programs.
 
+mod addresses;
 mod blocking;
 mod channel;
 mod datagrams;
@@ -17,6 +18,7 @@ mod packets;
 mod service;
 mod watch;
 
+pub use addresses::Addresses;
 pub use blocking::{Connection, Incoming, Listener, connect};
 pub use channel::{Event, EventChannel, EventKind};
 #[doc(hidden)]

@@ -25,7 +25,7 @@ use crate::port::{Network, Port, Reservation};
 use crate::startup::line::{Calling, Line, Served, operate};
 
 /// Programs tell their port and only then listen (qperf, perftest): for so long a refusal is not
-/// believed. On a machine with more to do than CPUs, a server needs a few hundred milliseconds from
+/// believed, unless the peer has another address to try. On a machine with more to do than CPUs, a server needs a few hundred milliseconds from
 /// the one to the other. Who connects to the same address meanwhile stands in line.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 /// How soon it is tried again, at first and at last.
@@ -44,6 +44,8 @@ pub(crate) struct Outgoing {
     origin: Mutex<Origin>,
     peer: SocketAddr,
     began: Time,
+    /// A refusal is not believed until then.
+    patient: Time,
     deadline: Time,
     cancelled: AtomicBool,
     attempt: Mutex<Option<Attempt>>,
@@ -66,6 +68,8 @@ pub(crate) struct Origin {
     /// The local address, where the program chose one; its port may be 0.
     pub(crate) local: Option<SocketAddr>,
     pub(crate) traffic_class: Option<u8>,
+    /// The peer has no other address to try.
+    pub(crate) is_last: bool,
 }
 
 impl Origin {
@@ -118,6 +122,7 @@ impl Outgoing {
         let engine = engine.ok_or_else(closed)?;
         iwarp_mem::afford().map_err(io::Error::from)?;
         let began = engine.timers.now();
+        let patient = if origin.is_last { began.plus(PATIENCE) } else { began };
         let deadline = began.plus(engine.options.startup_timeout);
         let outgoing = Arc::new_cyclic(|itself| Self {
             engine,
@@ -126,6 +131,7 @@ impl Outgoing {
             origin: Mutex::new(origin),
             peer,
             began,
+            patient,
             deadline,
             cancelled: AtomicBool::new(false),
             attempt: Mutex::new(None),
@@ -388,7 +394,7 @@ impl Outgoing {
 
     /// Whether no program listens, and one may before long.
     fn is_premature(&self, error: &ConnectError) -> bool {
-        is_refusal(error) && self.engine.timers.now() < self.began.plus(PATIENCE)
+        is_refusal(error) && self.engine.timers.now() < self.patient
     }
 
     /// A peer that knows revision 1 only closes the connection (RFC 6581 §10): try that on a new
@@ -516,7 +522,7 @@ mod tests {
         let _one = network.connect(None, peer, None).unwrap();
         let connecting = || {
             let id = Id::new(&channel).unwrap();
-            let origin = Origin { reserved: None, local: None, traffic_class: None };
+            let origin = Origin { reserved: None, local: None, traffic_class: None, is_last: true };
             let params = ConnectParams::default();
             let outgoing = Outgoing::start(
                 origin,

@@ -28,7 +28,7 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let device = Device::open()?;
-//! let listener = Listener::bind(&device.alloc_pd(), "127.0.0.1:0".parse()?)?;
+//! let listener = Listener::bind(&device.alloc_pd(), "127.0.0.1:0")?;
 //! let addr = listener.local_addr().ok_or("no address")?;
 //!
 //! let server = std::thread::spawn(move || -> Result<(), Box<dyn std::error::Error + Send + Sync>> {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use iwarp_mem::RegisterError;
 use iwarp_types::{Access, AtomicOp, Stag};
 
-use crate::cm::{EventChannel, Id};
+use crate::cm::{Addresses, EventChannel, Id};
 use crate::engine::endpoint::Ended;
 use crate::engine::endpoint::Observer;
 use crate::session::cargo::Cargo;
@@ -65,9 +65,14 @@ impl SendFlags {
 impl Session {
     /// Connects to a [`Listener`](super::Listener) with default sizes.
     ///
+    /// `addr` may be an address, several, or a name: `"localhost:7471"`. To an address it connects
+    /// at once. A name is looked up at once, by a thread of its own, so that no call and no task
+    /// blocks; the connection is made when the program waits, and to the next address, where there
+    /// is one, if nothing answers at the first.
+    ///
     /// [`Config`] has other sizes, and [`Config::prepare`] receives that are there when the peer
     /// sends first.
-    pub fn connect(pd: &ProtectionDomain, addr: SocketAddr) -> Connecting {
+    pub fn connect(pd: &ProtectionDomain, addr: impl Into<Addresses>) -> Connecting {
         Config::default().connect(pd, addr)
     }
 

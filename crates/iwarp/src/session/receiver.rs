@@ -38,7 +38,7 @@ use crate::session::{Block, BlockPool, OperationError, Received, Session, Unconn
 /// # use iwarp::session::{BlockPool, Config, Listener, Session};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let pd = iwarp::Device::open()?.alloc_pd();
-/// # let listener = Listener::bind(&pd, "127.0.0.1:0".parse()?)?;
+/// # let listener = Listener::bind(&pd, "127.0.0.1:0")?;
 /// # let addr = listener.local_addr().ok_or("no address")?;
 /// # let client = std::thread::spawn(move || {
 /// #     let pd = iwarp::Device::open().unwrap().alloc_pd();

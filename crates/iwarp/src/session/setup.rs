@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use iwarp_mem::RegisterError;
 use iwarp_types::Access;
 
-use crate::cm::{ConnectError, ConnectParams, Event, EventChannel, EventKind, Id};
+use crate::cm::{Addresses, ConnectError, ConnectParams, Event, EventChannel, EventKind, Id};
 use crate::session::cargo::Cargo;
 use crate::session::table::Handle;
 use crate::session::{Block, Exposed, OperationError, Pending, Received, Session};
@@ -69,8 +69,8 @@ impl Config {
         Ok(Unconnected { handle: Arc::new(handle), params: self.params.clone() })
     }
 
-    /// Connects to a [`Listener`].
-    pub fn connect(&self, pd: &ProtectionDomain, addr: SocketAddr) -> Connecting {
+    /// Connects to a [`Listener`], as [`Session::connect`] does.
+    pub fn connect(&self, pd: &ProtectionDomain, addr: impl Into<Addresses>) -> Connecting {
         match self.prepare(pd) {
             Ok(prepared) => prepared.connect(addr),
             Err(error) => Connecting::failed(error),
@@ -118,15 +118,15 @@ impl Unconnected {
         Ok(channel)
     }
 
-    /// Connects to a [`Listener`].
-    pub fn connect(self, addr: SocketAddr) -> Connecting {
+    /// Connects to a [`Listener`], as [`Session::connect`] does.
+    pub fn connect(self, addr: impl Into<Addresses>) -> Connecting {
         let started = || {
             let channel = {
                 let pd = &self.handle.check()?.pd;
                 self.channel(EventChannel::on(&pd.engine, &pd.mux)?)?
             };
             let id = Id::new(&channel)?;
-            id.resolve_addr(None, addr)?;
+            id.resolve(addr.into())?;
             Ok((channel, id))
         };
         match started() {
@@ -201,7 +201,7 @@ impl Connecting {
             #[cfg(feature = "tokio")]
             readiness: None,
         };
-        // The address is resolved already: connect now, not when the program waits.
+        // An address needs no look-up: connect now, not when the program waits.
         connecting.early = connecting.advance().map(Box::new);
         connecting
     }
@@ -260,13 +260,18 @@ impl Connecting {
                 | EventKind::MulticastJoined { .. }
                 | EventKind::User { .. } => continue,
             };
+            if failed.is_of_the_address() && attempt.id.resolve_next() {
+                continue;
+            }
             // With the id and its queue pair ends whatever has come of it so far.
             self.attempt = None;
             return Some(Err(failed));
         }
     }
 
-    /// Waits until the connection is up. The device's options bound how long that takes.
+    /// Waits until the connection is up. The device's options bound how long that takes for each
+    /// of the peer's addresses ([`startup_timeout`](crate::Options::startup_timeout)), and the
+    /// system's resolver how long it takes to look a name up.
     ///
     /// # Errors
     ///
@@ -328,20 +333,26 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at `addr`; port 0 lets the system choose one. Sessions are of domain `pd` unless
-    /// they are prepared for another.
+    /// Listens at `addr`, or at the first of several [`Addresses`] where that is possible; port 0
+    /// lets the system choose one. Sessions are of domain `pd` unless they are prepared for another.
+    ///
+    /// A name is looked up in this thread, which may take a while: a program that must not block
+    /// here passes addresses.
     ///
     /// # Errors
     ///
-    /// Those of listening.
-    pub fn bind(pd: &ProtectionDomain, addr: SocketAddr) -> io::Result<Self> {
+    /// Those of the resolver and of listening.
+    pub fn bind(pd: &ProtectionDomain, addr: impl Into<Addresses>) -> io::Result<Self> {
         let channel = {
             let core = pd.core.check()?;
             EventChannel::on(&core.engine, &core.mux)?
         };
-        let id = Id::new(&channel)?;
-        id.bind(addr)?;
-        id.listen(0)?;
+        let id = addr.into().try_each(|addr| {
+            let id = Id::new(&channel)?;
+            id.bind(addr)?;
+            id.listen(0)?;
+            Ok(id)
+        })?;
         Ok(Self { pd: pd.clone(), channel, id })
     }
 

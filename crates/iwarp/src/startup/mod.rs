@@ -91,6 +91,14 @@ pub enum ConnectError {
     Timeout,
 }
 
+impl ConnectError {
+    /// Whether another address of the peer may do: nothing that answers as it should was found at
+    /// this one.
+    pub(crate) const fn is_of_the_address(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::Startup(_) | Self::Io(_))
+    }
+}
+
 impl From<StartupError> for ConnectError {
     fn from(error: StartupError) -> Self {
         Self::Startup(error)

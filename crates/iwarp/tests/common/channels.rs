@@ -50,7 +50,7 @@ pub fn connect() -> [(End, CompletionChannel); 2] {
 /// A client and a server on devices with these options, each with its channel.
 pub fn connect_with(options: &Options) -> [(End, CompletionChannel); 2] {
     let (client, server) = (Parts::new(options), Parts::new(options));
-    let listener = Listener::bind(&server.device, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = Listener::bind(&server.device, "127.0.0.1:0").unwrap();
     let (ours, theirs) = couple(&client.device, &client.qp, &listener, &server.qp);
     [client.end(ours), server.end(theirs)]
 }

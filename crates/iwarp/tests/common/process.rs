@@ -179,7 +179,7 @@ impl Drop for Child {
 /// A device that listens on loopback, and where.
 pub fn listen(options: &Options) -> (Device, Listener, SocketAddr) {
     let device = Device::with_options(options.clone()).unwrap();
-    let listener = Listener::bind(&device, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = Listener::bind(&device, "127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     (device, listener, addr)
 }

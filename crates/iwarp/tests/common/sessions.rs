@@ -24,7 +24,7 @@ pub fn pair_with<T>(
 ) -> (SessionEnd, SessionEnd, T) {
     let [client, server] =
         [0; 2].map(|_| Device::with_options(Options::default()).unwrap().alloc_pd());
-    let listener = Listener::bind(&server, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = Listener::bind(&server, "127.0.0.1:0").unwrap();
     let connecting = config.connect(&client, listener.local_addr().unwrap());
     let request = listener.accept().wait_timeout(DEADLINE).unwrap();
     let prepared = config.prepare(&server).unwrap();

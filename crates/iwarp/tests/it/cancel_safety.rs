@@ -230,7 +230,7 @@ fn connections_that_are_given_up_are_gone_and_no_request_is_lost() {
         run(async move {
             let device = Device::with_options(Options::default()).unwrap();
             let pd = device.alloc_pd();
-            let listener = Listener::bind(&pd, "127.0.0.1:0".parse().unwrap()).unwrap();
+            let listener = Listener::bind(&pd, "127.0.0.1:0").unwrap();
             let addr = listener.local_addr().unwrap();
             drop(after(polls, Session::connect(&pd, addr)).await);
             let params = ConnectParams::default().private_data(b"stays");

@@ -26,7 +26,7 @@ fn device() -> ProtectionDomain {
 /// Two ends that take so many messages at a time, with so many blocks for them.
 fn ends(config: &Config, depths: [usize; 2], blocks: [usize; 2]) -> (End, End) {
     let [client, server] = [0; 2].map(|_| device());
-    let listener = Listener::bind(&server, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = Listener::bind(&server, "127.0.0.1:0").unwrap();
     let prepare = |pd: &ProtectionDomain, n: usize| {
         let pool = BlockPool::new(pd, 64, blocks[n]).unwrap();
         let prepared = config.prepare(pd).unwrap();

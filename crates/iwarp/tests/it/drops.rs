@@ -67,7 +67,7 @@ struct Peer {
 impl Peer {
     fn new() -> Self {
         let device = Device::with_options(hasty()).unwrap();
-        let listener = Listener::bind(&device, "127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = Listener::bind(&device, "127.0.0.1:0").unwrap();
         Self { device, listener }
     }
 

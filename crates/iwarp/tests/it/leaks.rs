@@ -42,7 +42,7 @@ impl Place {
     fn new() -> Self {
         let client = Device::with_options(Options::default()).unwrap();
         let server = Device::with_options(Options::default()).unwrap();
-        let listener = Listener::bind(&server, "127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = Listener::bind(&server, "127.0.0.1:0").unwrap();
         Self {
             client_pd: client.alloc_pd(),
             server_pd: server.alloc_pd(),

@@ -7,6 +7,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod addresses;
 mod auto;
 mod batches;
 mod blocking;

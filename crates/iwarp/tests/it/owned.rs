@@ -28,7 +28,7 @@ struct End {
 /// before anything can arrive.
 fn pair(config: &Config, receives: usize, len: usize) -> (End, End) {
     let server = Device::with_options(Options::default()).unwrap().alloc_pd();
-    let listener = Listener::bind(&server, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = Listener::bind(&server, "127.0.0.1:0").unwrap();
     let client = Device::with_options(Options::default()).unwrap().alloc_pd();
     let connecting = config.connect(&client, listener.local_addr().unwrap());
     let request = listener.accept().wait_timeout(DEADLINE).unwrap();
@@ -63,7 +63,7 @@ fn a_grant_can_go_with_the_connection() {
         Device::with_options(Options::default()).unwrap().alloc_pd(),
         Device::with_options(Options::default()).unwrap().alloc_pd(),
     );
-    let listener = Listener::bind(&server, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = Listener::bind(&server, "127.0.0.1:0").unwrap();
     let connecting = Session::connect(&client, listener.local_addr().unwrap());
     let request = listener.accept().wait_timeout(DEADLINE).unwrap();
     let mut prepared = Config::default().prepare(&server).unwrap();
@@ -419,7 +419,7 @@ fn a_scope_with_a_receive_ends_with_the_connection() {
 #[test]
 fn connecting_says_why_it_failed() {
     let pd = Device::with_options(Options::default()).unwrap().alloc_pd();
-    let listener = Listener::bind(&pd, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = Listener::bind(&pd, "127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     assert!(listener.accept().wait_timeout(Duration::from_millis(5)).is_err());
 

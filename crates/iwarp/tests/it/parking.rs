@@ -105,7 +105,7 @@ fn a_full_park_stops_the_stream_until_receives_are_there() {
 /// another protection domain if it is `apart`: the one that the server's end then has.
 fn shared(options: &Options, apart: bool) -> (End, End, SharedReceiveQueue) {
     let devices = [0; 2].map(|_| iwarp::Device::with_options(options.clone()).unwrap());
-    let listener = iwarp::cm::Listener::bind(&devices[1], "127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = iwarp::cm::Listener::bind(&devices[1], "127.0.0.1:0").unwrap();
     let (pd, send_cq, recv_cq, qp) = common::parts(&devices[0], 64);
     let (their_pd, their_send_cq, their_recv_cq, _) = common::parts(&devices[1], 64);
     let domain = if apart { devices[1].alloc_pd() } else { their_pd.clone() };

@@ -59,7 +59,7 @@ fn wire(
 fn devices(options: &Options) -> (Device, Device, Listener) {
     let client = Device::with_options(options.clone()).unwrap();
     let server = Device::with_options(options.clone()).unwrap();
-    let listener = Listener::bind(&server, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = Listener::bind(&server, "127.0.0.1:0").unwrap();
     (client, server, listener)
 }
 

@@ -113,8 +113,7 @@ fn receivers_of_many_sessions_share_a_pool() {
     let first = receiving(2, 2 * SESSIONS - 1);
     let pool = first.3.clone();
     let device_pd = first.1.pd.clone();
-    let listener =
-        iwarp::session::Listener::bind(&device_pd, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = iwarp::session::Listener::bind(&device_pd, "127.0.0.1:0").unwrap();
     let mut ends: Vec<_> = (1..SESSIONS)
         .map(|_| {
             let connecting =

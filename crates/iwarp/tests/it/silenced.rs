@@ -82,7 +82,7 @@ fn the_end_of_the_connection_is_seen() {
 #[test]
 fn streams_come_and_go() {
     let (client, server) = Setup::default().connect();
-    let listener = Listener::bind(&server.device, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = Listener::bind(&server.device, "127.0.0.1:0").unwrap();
     poll_for_long(&client, &server);
     let ours =
         client.pd.create_qp(&QueuePairAttributes::new(&client.send_cq, &client.recv_cq)).unwrap();

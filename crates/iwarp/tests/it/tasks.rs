@@ -41,7 +41,7 @@ fn device() -> Device {
 }
 
 fn listen(pd: &ProtectionDomain) -> Listener {
-    Listener::bind(pd, "127.0.0.1:0".parse().unwrap()).unwrap()
+    Listener::bind(pd, "127.0.0.1:0").unwrap()
 }
 
 /// Two ends, each a device of its own; the server (second) has receives of `len` octets posted

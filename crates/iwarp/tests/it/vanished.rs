@@ -198,7 +198,7 @@ fn befall(victim: &End, peer: &End, mode: Mode, way: Way, len: usize, from: usiz
 
 fn each_case(options: &Options, lens: &[usize]) {
     let (client, server) = Setup::both(options).connect();
-    let listener = Listener::bind(&server.device, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = Listener::bind(&server.device, "127.0.0.1:0").unwrap();
     for mode in MODES {
         for (n, way) in WAYS.into_iter().enumerate() {
             if way == Way::MakeReadOnly && !mode.writes() {
@@ -260,7 +260,7 @@ fn with_markers_alone() {
 fn a_receive_of_a_shared_queue() {
     for crc in [false, true] {
         let (client, server) = Setup::both(&Options::new().crc(crc)).connect();
-        let listener = Listener::bind(&server.device, "127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = Listener::bind(&server.device, "127.0.0.1:0").unwrap();
         let srq = server.pd.create_srq(8, 1);
         let attributes = QueuePairAttributes::new(&server.send_cq, &server.recv_cq).srq(&srq);
         let theirs = server.pd.create_qp(&attributes).unwrap();

@@ -33,7 +33,7 @@ pub fn learn(
     clients: usize,
 ) -> Result<(), Failure> {
     let device = open_device()?;
-    let listener = Listener::bind(&device.alloc_pd(), "127.0.0.1:0".parse()?)?;
+    let listener = Listener::bind(&device.alloc_pd(), "127.0.0.1:0")?;
     let addr = listener.local_addr().ok_or("the listener has no address")?;
     run(|| server(&listener), || client(&device.alloc_pd(), addr), clients);
     Ok(())
@@ -49,7 +49,7 @@ pub fn learn_verbs(
     client: fn(&Device, SocketAddr) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let device = open_device()?;
-    let listener = cm::Listener::bind(&device, "127.0.0.1:0".parse()?)?;
+    let listener = cm::Listener::bind(&device, "127.0.0.1:0")?;
     let addr = listener.local_addr().ok_or("the listener has no address")?;
     run(|| server(&device, &listener), || client(&device, addr), 1);
     Ok(())
