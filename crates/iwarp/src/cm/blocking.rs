@@ -41,7 +41,7 @@ impl Listener {
         let id = addr.into().try_each(|addr| {
             let id = Id::with_mailbox(&mailbox)?;
             id.bind(addr)?;
-            id.listen_at(Some(&accept_set), 0)?;
+            id.listen_at(Some(&accept_set), None)?;
             Ok(id)
         })?;
         Ok(Self { mailbox, id, accept_set: ProcessOwned::new(accept_set) })

@@ -377,14 +377,21 @@ impl Id {
     ///
     /// Errors of listening; `InvalidInput` when the id connects or listens already.
     pub fn listen(&self, backlog: u32) -> io::Result<()> {
-        self.listen_at(None, backlog)
+        let max_pending = self.core.check()?.engine.options.max_pending;
+        self.listen_at(None, Some(max_pending.max(backlog as usize)))
     }
 
-    /// The thread that drives `accept_set` receives the connections, the worker without one.
-    pub(crate) fn listen_at(&self, accept_set: Option<&AcceptSet>, backlog: u32) -> io::Result<()> {
+    /// As [`Self::listen`], with exactly so many connections, or as many as the options say. The
+    /// thread that drives `accept_set` receives them, the worker without one.
+    pub(crate) fn listen_at(
+        &self,
+        accept_set: Option<&AcceptSet>,
+        max_pending: Option<usize>,
+    ) -> io::Result<()> {
         let core = self.core.check()?;
+        let max_pending = max_pending.unwrap_or(core.engine.options.max_pending);
         if core.has_own_ports() {
-            return core.serve(backlog as usize);
+            return core.serve(max_pending);
         }
         let mut state = core.state.lock();
         if !matches!(state.phase, Phase::Idle) {
@@ -400,17 +407,18 @@ impl Id {
         }
         let local = reserved.local_addr()?;
         state.local = Some(local);
-        let acceptor = match reserved.listen(backlog.max(LEAST_BACKLOG)) {
+        let backlog = u32::try_from(max_pending).unwrap_or(u32::MAX).max(LEAST_BACKLOG);
+        let acceptor = match reserved.listen(backlog) {
             Ok(acceptor) => acceptor,
             Err((reserved, error)) => {
                 state.reserved = Some(reserved);
                 return Err(error);
             }
         };
-        let listening = Listening::start(acceptor, backlog as usize, core.downgrade(), accept_set)?;
+        let listening = Listening::start(acceptor, max_pending, core.downgrade(), accept_set)?;
         state.phase = Phase::Listening(listening);
         drop(state);
-        let beside = core.serve_beside(local, backlog as usize);
+        let beside = core.serve_beside(local, max_pending);
         core.state.lock().beside = beside;
         Ok(())
     }

@@ -29,12 +29,11 @@ impl Listening {
     /// The thread that drives `accept_set` serves it, the worker without one.
     pub(crate) fn start(
         acceptor: Box<dyn Acceptor>,
-        backlog: usize,
+        max_pending: usize,
         id: WeakId,
         accept_set: Option<&AcceptSet>,
     ) -> io::Result<Arc<Self>> {
         let engine = id.upgrade().map(|id| Arc::clone(id.engine())).ok_or_else(closed)?;
-        let max_pending = engine.options.max_pending.max(backlog);
         let host = Arc::new(Program(id));
         let listening = Arc::new(Self {
             reception: Reception::new(

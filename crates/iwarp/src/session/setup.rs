@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Making sessions.
+//! Making sessions: connecting and accepting.
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use iwarp_mem::RegisterError;
 use iwarp_types::Access;
 
-use crate::cm::{Addresses, ConnectError, ConnectParams, Event, EventChannel, EventKind, Id};
+use crate::cm::{Addresses, ConnectError, ConnectParams, EventChannel, EventKind, Id};
 use crate::session::cargo::Cargo;
 use crate::session::table::Handle;
-use crate::session::{Block, Exposed, OperationError, Pending, Received, Session};
+use crate::session::{Block, Exposed, OperationError, Pending, Received, Request, Session};
 use crate::setters::setters;
 use crate::verbs::ProtectionDomain;
 
@@ -69,7 +68,7 @@ impl Config {
         Ok(Unconnected { handle: Arc::new(handle), params: self.params.clone() })
     }
 
-    /// Connects to a [`Listener`], as [`Session::connect`] does.
+    /// Connects to a [`Listener`](super::Listener), as [`Session::connect`] does.
     pub fn connect(&self, pd: &ProtectionDomain, addr: impl Into<Addresses>) -> Connecting {
         match self.prepare(pd) {
             Ok(prepared) => prepared.connect(addr),
@@ -118,7 +117,7 @@ impl Unconnected {
         Ok(channel)
     }
 
-    /// Connects to a [`Listener`], as [`Session::connect`] does.
+    /// Connects to a [`Listener`](super::Listener), as [`Session::connect`] does.
     pub fn connect(self, addr: impl Into<Addresses>) -> Connecting {
         let started = || {
             let channel = {
@@ -136,9 +135,8 @@ impl Unconnected {
     }
 
     /// Accepts a request.
-    pub fn accept(self, mut request: Request) -> Connecting {
-        let Some(id) = request.id.take() else { unreachable!("a request has its id") };
-        let private_data = std::mem::take(&mut request.private_data);
+    pub fn accept(self, request: Request) -> Connecting {
+        let Request { id, private_data, .. } = request;
         let started = || {
             let channel = {
                 let core = id.core()?;
@@ -303,7 +301,7 @@ impl Connecting {
 }
 
 /// Waits until a channel has events. False at the deadline. In a forked child none would come.
-fn wait_readable(channel: &EventChannel, deadline: Option<Instant>) -> io::Result<bool> {
+pub(super) fn wait_readable(channel: &EventChannel, deadline: Option<Instant>) -> io::Result<bool> {
     use std::os::fd::AsFd;
     channel.check()?;
     let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -321,160 +319,5 @@ impl fmt::Debug for Connecting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let id = self.attempt.as_ref().map(|attempt| &attempt.id);
         f.debug_struct("Connecting").field("id", &id).finish_non_exhaustive()
-    }
-}
-
-/// Takes connection requests at an address.
-#[derive(Debug)]
-pub struct Listener {
-    pd: ProtectionDomain,
-    channel: EventChannel,
-    id: Id,
-}
-
-impl Listener {
-    /// Listens at `addr`, or at the first of several [`Addresses`] where that is possible; port 0
-    /// lets the system choose one. Sessions are of domain `pd` unless they are prepared for another.
-    ///
-    /// A name is looked up in this thread, which may take a while: a program that must not block
-    /// here passes addresses.
-    ///
-    /// # Errors
-    ///
-    /// Those of the resolver and of listening.
-    pub fn bind(pd: &ProtectionDomain, addr: impl Into<Addresses>) -> io::Result<Self> {
-        let channel = {
-            let core = pd.core.check()?;
-            EventChannel::on(&core.engine, &core.mux)?
-        };
-        let id = addr.into().try_each(|addr| {
-            let id = Id::new(&channel)?;
-            id.bind(addr)?;
-            id.listen(0)?;
-            Ok(id)
-        })?;
-        Ok(Self { pd: pd.clone(), channel, id })
-    }
-
-    /// The address that it listens at.
-    pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.id.local_addr()
-    }
-
-    /// The next request: [`wait`](Accepting::wait) for it, or `.await` it with the feature `tokio`.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the result at any moment loses no request.
-    pub fn accept(&self) -> Accepting<'_> {
-        Accepting {
-            listener: self,
-            #[cfg(feature = "tokio")]
-            readiness: None,
-        }
-    }
-
-    #[cfg(feature = "tokio")]
-    pub(super) const fn channel(&self) -> &EventChannel {
-        &self.channel
-    }
-
-    pub(super) fn next(&self) -> Option<Request> {
-        loop {
-            let Event { id, kind, .. } = self.channel.try_next()?;
-            if let EventKind::ConnectRequest { private_data, .. } = kind {
-                return Some(Request { id: Some(id), pd: self.pd.clone(), private_data });
-            }
-        }
-    }
-}
-
-/// Waiting for a connection request: [`wait`](Self::wait) for it, or `.await` it with the feature
-/// `tokio`.
-///
-/// # Cancel safety
-///
-/// Dropping it at any moment loses no request: the next one that waits gets it.
-#[must_use = "requests are taken by waiting"]
-pub struct Accepting<'a> {
-    pub(super) listener: &'a Listener,
-    #[cfg(feature = "tokio")]
-    pub(super) readiness: Option<crate::session::task::Readiness>,
-}
-
-impl Accepting<'_> {
-    /// Waits for a request.
-    ///
-    /// # Errors
-    ///
-    /// Those of waiting.
-    pub fn wait(self) -> io::Result<Request> {
-        loop {
-            if let Some(request) = self.listener.next() {
-                return Ok(request);
-            }
-            wait_readable(&self.listener.channel, None)?;
-        }
-    }
-
-    /// Waits for a request, at most that long.
-    ///
-    /// # Errors
-    ///
-    /// `TimedOut`; those of waiting.
-    pub fn wait_timeout(self, timeout: Duration) -> io::Result<Request> {
-        let deadline = Instant::now().checked_add(timeout);
-        loop {
-            if let Some(request) = self.listener.next() {
-                return Ok(request);
-            }
-            if !wait_readable(&self.listener.channel, deadline)? {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-        }
-    }
-}
-
-impl fmt::Debug for Accepting<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Accepting").field("listener", self.listener).finish_non_exhaustive()
-    }
-}
-
-/// A connection request: a peer waits for an answer. Dropping it closes the connection without
-/// one.
-#[derive(Debug)]
-pub struct Request {
-    id: Option<Id>,
-    pd: ProtectionDomain,
-    private_data: Vec<u8>,
-}
-
-impl Request {
-    /// What the peer says.
-    pub fn private_data(&self) -> &[u8] {
-        &self.private_data
-    }
-
-    /// The peer's address.
-    pub fn peer_addr(&self) -> Option<SocketAddr> {
-        self.id.as_ref().and_then(Id::peer_addr)
-    }
-
-    /// The listener's domain.
-    pub const fn pd(&self) -> &ProtectionDomain {
-        &self.pd
-    }
-
-    /// Refuses, and tells the peer why.
-    ///
-    /// # Errors
-    ///
-    /// Too much private data; those of sending.
-    pub fn reject(self, private_data: &[u8]) -> io::Result<()> {
-        match &self.id {
-            Some(id) => id.reject(private_data),
-            None => Ok(()),
-        }
     }
 }

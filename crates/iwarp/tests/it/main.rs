@@ -9,6 +9,7 @@ mod common;
 
 mod addresses;
 mod auto;
+mod backlog;
 mod batches;
 mod blocking;
 mod bulk;

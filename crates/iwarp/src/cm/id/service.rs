@@ -63,7 +63,7 @@ impl IdCore {
     }
 
     /// Offers a datagram service, or takes connections over RoCE v2.
-    pub(super) fn serve(self: &Arc<Self>, backlog: usize) -> io::Result<()> {
+    pub(super) fn serve(self: &Arc<Self>, max_pending: usize) -> io::Result<()> {
         let manager = self.manager()?;
         let mut state = self.state.lock();
         if !matches!(state.phase, Phase::Idle) {
@@ -76,7 +76,7 @@ impl IdCore {
         }
         let local = state.local.unwrap_or(local);
         drop(state);
-        let serving = self.offer(&manager, local, backlog)?;
+        let serving = self.offer(&manager, local, max_pending)?;
         let mut state = self.state.lock();
         if !matches!(state.phase, Phase::Idle) {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -89,14 +89,14 @@ impl IdCore {
     pub(super) fn serve_beside(
         self: &Arc<Self>,
         local: SocketAddr,
-        backlog: usize,
+        max_pending: usize,
     ) -> Option<Serving> {
         if self.engine.options.spoken() != Wire::Auto {
             return None;
         }
         self.mux.open_if_any(&self.engine)?;
         self.manager()
-            .and_then(|manager| self.offer(&manager, local, backlog))
+            .and_then(|manager| self.offer(&manager, local, max_pending))
             .inspect_err(|error| tracing::debug!(%error, %local, "no connections over RoCE v2"))
             .ok()
     }
@@ -106,14 +106,14 @@ impl IdCore {
         self: &Arc<Self>,
         manager: &Arc<ConnectionManager>,
         local: SocketAddr,
-        backlog: usize,
+        max_pending: usize,
     ) -> io::Result<Serving> {
         let listen = Listen {
             service: ServiceId::new(self.kind.space, local.port()),
             address: Some(local.ip().to_canonical()).filter(|ip| !ip.is_unspecified()),
             transport: if self.kind.datagrams { Transport::Ud } else { Transport::Rc },
             header: true,
-            backlog: self.engine.options.max_pending.max(backlog),
+            backlog: max_pending,
         };
         Serving::start(manager, self.downgrade(), &listen)
     }
