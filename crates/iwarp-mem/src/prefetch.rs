@@ -12,6 +12,7 @@ use crate::slot::Kind;
 
 /// The accesses that memory is to be there for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Prefetch {
     /// Reading.
     Read,
@@ -23,6 +24,7 @@ pub enum Prefetch {
 
 /// Why memory was not brought.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum PrefetchError {
     /// No such STag (`ENOENT`).
     #[error("no such STag")]

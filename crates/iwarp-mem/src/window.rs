@@ -12,6 +12,7 @@ use crate::slot::{Binding, Control, Grant, Kind, Slot, WindowControl};
 
 /// The types of memory windows of the verbs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum WindowType {
     /// Bound and rebound at will, each time under a new key; every stream of its protection domain
     /// may use it. Only its owner can invalidate it, by binding it to nothing.

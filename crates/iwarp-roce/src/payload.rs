@@ -28,6 +28,7 @@ impl Stored {
                 self.sges.clear();
                 refill(&mut self.inline, octets)
             }
+            _ => Err(PostError::Invalid),
         }
     }
 

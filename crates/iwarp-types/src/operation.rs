@@ -17,6 +17,7 @@ pub enum Extension {
 
 /// Whether operations of RFC 7306 (and those of our own) may be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum Extensions {
     /// Ask the peer by the first FPDU, and tell it.
     #[default]

@@ -87,6 +87,7 @@ impl SendOp {
 
 /// The local bytes of a send work request. A scatter/gather list becomes one by `into()`.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum Payload<'a> {
     /// Registered memory, read when the message is built and not to be changed before its
     /// completion.

@@ -16,9 +16,10 @@ impl From<PrefetchError> for Errno {
     fn from(error: PrefetchError) -> Self {
         Self(match error {
             PrefetchError::UnknownStag => libc::ENOENT,
-            PrefetchError::NotOnDemand => libc::EINVAL,
             PrefetchError::NotPermitted => libc::EPERM,
             PrefetchError::NotThere => libc::EFAULT,
+            // Not on demand.
+            _ => libc::EINVAL,
         })
     }
 }

@@ -15,7 +15,7 @@ use super::context::Held;
 use super::cq::Cq;
 use super::{Context, Life};
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq};
-use crate::guard::{self, BUSY, Errno, set_errno};
+use crate::guard::{self, BUSY, Errno, UNSUPPORTED, set_errno};
 
 /// A completion channel.
 #[repr(C)]
@@ -69,6 +69,7 @@ impl Channel {
                 None => match self.channel.look()? {
                     Look::Event(number) => number,
                     Look::Nothing(fd) => return Ok(Next::Wait(fd)),
+                    _ => return Err(UNSUPPORTED),
                 },
             };
             // One of a queue that is gone is passed over.

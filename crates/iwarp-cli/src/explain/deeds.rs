@@ -60,13 +60,9 @@ impl Deed {
 
     pub(crate) fn post_send(wr_id: u64, op: &SendOp, payload: &Payload<'_>) -> Self {
         let (name, opcode) = operation(op);
-        let length = match payload {
-            Payload::Sges(sges) => sges.iter().map(|sge| u64::from(sge.length)).sum(),
-            Payload::Inline(data) => data.len() as u64,
-        };
         let about = match op {
             SendOp::Immediate { .. } => name.to_owned(),
-            _ => format!("{name}, {}", bytes(length)),
+            _ => format!("{name}, {}", bytes(payload.len())),
         };
         let in_c = match opcode {
             Some(opcode) => format!("ibv_post_send, {opcode}"),
@@ -78,6 +74,7 @@ impl Deed {
             Payload::Inline(data) => deed
                 .with("send_flags", "signaled | inline")
                 .with("inline data", super::fields::data(data)),
+            _ => deed,
         };
         match *op {
             SendOp::Write { stag, to } | SendOp::Read { stag, to, .. } => {

@@ -97,6 +97,7 @@ fn windows_of_type_2_are_for_the_stream_they_were_bound_through() {
             WindowType::One => assert_eq!((other_qp, other_pd), (Ok(()), no)),
             WindowType::TwoA => assert_eq!((other_qp, other_pd), (no, Ok(()))),
             WindowType::TwoB => assert_eq!((other_qp, other_pd), (no, no)),
+            other => panic!("{other:?} is not tried"),
         }
     }
 }

@@ -221,6 +221,7 @@ impl SendQueue {
                 refill(&mut slot.inline, octets)?;
                 slot.sges.clear();
             }
+            _ => return Err(PostError::Invalid),
         }
         self.ring.push();
         Ok(())

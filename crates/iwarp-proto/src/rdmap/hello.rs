@@ -102,7 +102,8 @@ impl PeerKind {
         match extensions {
             Extensions::Ask => Self::Unknown,
             Extensions::Assume => Self::Known(Capabilities::RFC_7306),
-            Extensions::Refuse => Self::Foreign,
+            // Refused, or not known here.
+            _ => Self::Foreign,
         }
     }
 

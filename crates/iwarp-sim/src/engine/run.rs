@@ -429,6 +429,7 @@ impl Run<'_> {
                 let queue = queues.iter().position(|queue| queue.cq.number() == told);
                 self.poll(host, queue.ok_or("an event of no queue")?, 64)?;
             }
+            other => return Err(format!("looking found {other:?}")),
         }
         Ok(())
     }

@@ -127,6 +127,7 @@ impl Run<'_> {
                         break;
                     }
                 }
+                other => return Err(format!("looking found {other:?}")),
             }
         }
         self.wake_up(host);

@@ -405,6 +405,7 @@ impl Seat {
 
 /// What [`CompletionChannel::look`](crate::CompletionChannel::look) found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Look {
     /// The completion queue with this number raised an event.
     Event(u64),

@@ -36,7 +36,7 @@ fn event(channel: &CompletionChannel) -> u64 {
         let fd = match channel.look() {
             Ok(Look::Event(cq)) => return cq,
             Ok(Look::Nothing(fd)) => fd,
-            Err(error) => panic!("{error}"),
+            other => panic!("{other:?}"),
         };
         let _ = iwarp_os::cancel::wait_cancellable(fd, None);
     }
