@@ -560,7 +560,7 @@ fn a_batch_in_a_child_is_not_posted() {
     let _alone = common::alone();
     let device = Device::with_options(Options::default()).unwrap();
     let pd = device.alloc_pd();
-    let listener = session::Listener::bind(&pd, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = session::Listener::bind(&pd, "127.0.0.1:0").unwrap();
     let connecting = session::Session::connect(&pd, listener.local_addr().unwrap());
     let theirs = session::Session::accept(listener.accept().wait().unwrap()).wait().unwrap();
     let ours = connecting.wait().unwrap();

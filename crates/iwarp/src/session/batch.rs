@@ -33,7 +33,7 @@ use crate::session::{Blocks, OperationError, Pending, Permit, RemoteGrant, SendF
 /// # use iwarp::session::{Block, BlockPool, Listener, RemoteGrant, Session};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let pd = iwarp::Device::open()?.alloc_pd();
-/// # let listener = Listener::bind(&pd, "127.0.0.1:0".parse()?)?;
+/// # let listener = Listener::bind(&pd, "127.0.0.1:0")?;
 /// # let connecting = Session::connect(&pd, listener.local_addr().ok_or("no address")?);
 /// # let peer = Session::accept(listener.accept().wait()?).wait()?;
 /// # let session = connecting.wait()?;

@@ -45,7 +45,7 @@ pub fn pair(config: &Config) -> (SessionEnd, SessionEnd) {
 pub fn streams(configs: [&stream::Config; 2]) -> [ByteStream; 2] {
     let [client, server] =
         [0; 2].map(|_| Device::with_options(Options::default()).unwrap().alloc_pd());
-    let listener = Listener::bind(&server, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = Listener::bind(&server, "127.0.0.1:0").unwrap();
     let opening = configs[0].connect(&client, listener.local_addr().unwrap());
     let request = listener.accept().wait_timeout(DEADLINE).unwrap();
     let server = configs[1].accept(request).wait_timeout(DEADLINE).unwrap();

@@ -22,7 +22,7 @@ fn device() -> ProtectionDomain {
 /// A request of a peer with that private data, and what becomes of the peer.
 fn requested(hello: &[u8]) -> (Request, session::Connecting) {
     let server = device();
-    let listener = Listener::bind(&server, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = Listener::bind(&server, "127.0.0.1:0").unwrap();
     let config = session::Config::new().params(ConnectParams::new().private_data(hello));
     let connecting = config.connect(&device(), listener.local_addr().unwrap());
     (listener.accept().wait_timeout(DEADLINE).unwrap(), connecting)
@@ -31,7 +31,7 @@ fn requested(hello: &[u8]) -> (Request, session::Connecting) {
 /// A byte stream that connects to a peer with that private data, which has receives.
 fn answered(hello: &[u8]) -> (io::Result<ByteStream>, Session, Receiver) {
     let server = device();
-    let listener = Listener::bind(&server, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = Listener::bind(&server, "127.0.0.1:0").unwrap();
     let opening = ByteStream::connect(&device(), listener.local_addr().unwrap());
     let request = listener.accept().wait_timeout(DEADLINE).unwrap();
     assert!(request.is_byte_stream());
@@ -89,7 +89,7 @@ fn a_peer_that_accepts_and_is_no_byte_stream_gets_no_message() {
 #[test]
 fn a_peer_that_rejects_is_a_refused_connection() {
     let server = device();
-    let listener = Listener::bind(&server, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = Listener::bind(&server, "127.0.0.1:0").unwrap();
     let opening = ByteStream::connect(&device(), listener.local_addr().unwrap());
     listener.accept().wait_timeout(DEADLINE).unwrap().reject(b"not today").unwrap();
     let error = opening.wait_timeout(DEADLINE).unwrap_err();
@@ -100,7 +100,7 @@ fn a_peer_that_rejects_is_a_refused_connection() {
 
 #[test]
 fn a_stream_without_room_is_refused() {
-    let addr = "127.0.0.1:1".parse().unwrap();
+    let addr = "127.0.0.1:1";
     for config in [
         Config::new().block_len(0),
         Config::new().blocks(0),

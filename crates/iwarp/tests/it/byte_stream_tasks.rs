@@ -27,7 +27,7 @@ fn halves_work_in_tasks_of_their_own() {
     run(async {
         let device = Device::with_options(Options::default()).unwrap();
         let pd = device.alloc_pd();
-        let listener = Listener::bind(&pd, "127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = Listener::bind(&pd, "127.0.0.1:0").unwrap();
         let opening = tokio::spawn(small().connect(&pd, listener.local_addr().unwrap()));
         let server = ByteStream::accept(listener.accept().await.unwrap()).await.unwrap();
         let client = opening.await.unwrap().unwrap();

@@ -16,7 +16,7 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let device = Device::open()?;
-//! let listener = Listener::bind(&device.alloc_pd(), "127.0.0.1:0".parse()?)?;
+//! let listener = Listener::bind(&device.alloc_pd(), "127.0.0.1:0")?;
 //! let addr = listener.local_addr().ok_or("no address")?;
 //!
 //! let server = std::thread::spawn(move || -> std::io::Result<()> {
@@ -48,7 +48,7 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let pd = iwarp::Device::open()?.alloc_pd();
-//! # let listener = Listener::bind(&pd, "127.0.0.1:0".parse()?)?;
+//! # let listener = Listener::bind(&pd, "127.0.0.1:0")?;
 //! # let addr = listener.local_addr().ok_or("no address")?;
 //! # let client = tokio::spawn(async move {
 //! #     let pd = iwarp::Device::open().unwrap().alloc_pd();
@@ -134,6 +134,7 @@ pub use read::ReadHalf;
 pub use setup::{Config, Opening};
 pub use write::WriteHalf;
 
+use crate::cm::Addresses;
 use crate::session::{Receiver, Request, Session};
 use crate::verbs::ProtectionDomain;
 
@@ -157,7 +158,7 @@ impl ByteStream {
     /// Connects to a program that [accepts](Self::accept) byte streams, with default sizes.
     ///
     /// [`Config`] has other sizes.
-    pub fn connect(pd: &ProtectionDomain, addr: SocketAddr) -> Opening {
+    pub fn connect(pd: &ProtectionDomain, addr: impl Into<Addresses>) -> Opening {
         Config::default().connect(pd, addr)
     }
 

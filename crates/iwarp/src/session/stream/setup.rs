@@ -4,14 +4,13 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 #[cfg(feature = "tokio")]
 use std::pin::Pin;
 #[cfg(feature = "tokio")]
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use crate::cm::{ConnectError, ConnectParams};
+use crate::cm::{Addresses, ConnectError, ConnectParams};
 use crate::session::credits::SPARE;
 use crate::session::stream::hello::Hello;
 use crate::session::{
@@ -54,7 +53,7 @@ impl Config {
     }
 
     /// As [`ByteStream::connect`].
-    pub fn connect(&self, pd: &ProtectionDomain, addr: SocketAddr) -> Opening {
+    pub fn connect(&self, pd: &ProtectionDomain, addr: impl Into<Addresses>) -> Opening {
         let begun = self.hello().and_then(|hello| {
             let (prepared, parts) = self.prepare(pd, hello)?;
             Ok((prepared.connect(addr), parts))

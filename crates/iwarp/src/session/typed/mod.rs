@@ -29,7 +29,7 @@
 //! # use iwarp::session::{Listener, Session};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let pd = iwarp::Device::open()?.alloc_pd();
-//! # let listener = Listener::bind(&pd, "127.0.0.1:0".parse()?)?;
+//! # let listener = Listener::bind(&pd, "127.0.0.1:0")?;
 //! # let connecting = Session::connect(&pd, listener.local_addr().ok_or("no address")?);
 //! # let _peer = Session::accept(listener.accept().wait()?).wait()?;
 //! # let session = connecting.wait()?;
