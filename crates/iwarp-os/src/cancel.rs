@@ -151,7 +151,8 @@ mod tests {
     fn cancel(once_asleep: bool) {
         let never = EventFd::new(EventFdKind::Counter, FdPlace::Program).unwrap();
         let mut wait = Wait { fd: never.as_raw_fd(), tid: AtomicI32::new(0) };
-        let mut thread = 0;
+        // SAFETY: a number or a pointer, whichever the C library has.
+        let mut thread: libc::pthread_t = unsafe { std::mem::zeroed() };
         let mut result = null_mut();
         // SAFETY: `wait` and the descriptor stay until the thread is joined. The thread's frames
         // own nothing that needs `Drop`.
