@@ -30,7 +30,7 @@ const NO_STD: &[&str] = &["iwarp-types", "iwarp-proto", "iwarp-roce"];
 const ALONE: &[&str] = &["iwarp-mem", "iwarp-os", "iwarp", "iwarp-conform", "iwarp-cli"];
 
 /// What the library can be had with, one by one.
-const OPTIONAL: &[&str] = &["serde", "tokio", "zerocopy"];
+const OPTIONAL: &[&str] = &["metrics", "serde", "tokio", "zerocopy"];
 
 /// Checks each crate by itself, with its default features and without, and the library with each
 /// optional one.
@@ -60,7 +60,7 @@ pub(crate) fn targets() -> Result<Outcome> {
         command.args(["--target-dir"]).arg(shell::target_dir().join("targets")).args(what);
         shell::run(command.args(targets.iter().flat_map(|target| ["--target", target])))
     };
-    check(&["--package", "iwarp", "--features", "tokio"], TARGETS)?;
+    check(&["--package", "iwarp", "--features", &OPTIONAL.join(",")], TARGETS)?;
     check(&["--package", "iwarp-capi"], DROP_IN)?;
     check(&["--package", "iwarp-cli"], &["x86_64-unknown-linux-musl"])?;
     Ok(Outcome::Passed(format!("{} targets", TARGETS.len())))
@@ -139,7 +139,8 @@ pub(crate) fn oldest() -> Result<Outcome> {
         return Ok(Outcome::NotRun(format!("rustup {}", install.join(" "))));
     }
     let mut check = shell::program("rustup");
-    check.args(["run", &toolchain, "cargo", "check", "--package", "iwarp", "--features", "tokio"]);
+    check.args(["run", &toolchain, "cargo", "check", "--package", "iwarp", "--features"]);
+    check.arg(OPTIONAL.join(","));
     shell::run(check.arg("--target-dir").arg(shell::target_dir().join("oldest")))?;
     Ok(Outcome::Passed(format!("Rust {version}")))
 }

@@ -17,9 +17,17 @@ mod offset {
     pub(super) const UNACKED: usize = 24;
     pub(super) const LAST_DATA_RECV: usize = 52;
     pub(super) const LAST_ACK_RECV: usize = 56;
+    pub(super) const RTT: usize = 68;
+    pub(super) const RTTVAR: usize = 72;
+    pub(super) const SND_CWND: usize = 80;
     pub(super) const TOTAL_RETRANS: usize = 100;
     /// So much of it is needed.
-    pub(super) const END: usize = 104;
+    pub(super) const NEEDED: usize = 104;
+    /// Zero before Linux 4.6, like what follows.
+    pub(super) const BYTES_ACKED: usize = 120;
+    pub(super) const BYTES_RECEIVED: usize = 128;
+    pub(super) const NOTSENT_BYTES: usize = 144;
+    pub(super) const END: usize = 148;
 }
 
 /// How it is between a connection and its peer.
@@ -39,6 +47,20 @@ pub struct Vitals {
     pub last_ack: Duration,
     /// How long ago bytes came.
     pub last_data: Duration,
+    /// The round-trip time, smoothed.
+    pub rtt: Duration,
+    /// Its mean deviation.
+    pub rtt_variance: Duration,
+    /// Bytes of payload of the largest segment that is sent.
+    pub mss: u32,
+    /// Segments that may be on their way.
+    pub congestion_window: u32,
+    /// Bytes that the peer has acknowledged since the connection began.
+    pub acknowledged: u64,
+    /// Bytes that were received since then.
+    pub received: u64,
+    /// Bytes that the socket has taken and not yet sent even once.
+    pub unsent: u32,
 }
 
 impl TcpSocket {
@@ -55,9 +77,14 @@ impl TcpSocket {
             let octets = &info[at..at + 4];
             octets.try_into().map_or(0, u32::from_ne_bytes)
         };
+        let long = |at: usize| {
+            let octets = &info[at..at + 8];
+            octets.try_into().map_or(0, u64::from_ne_bytes)
+        };
+        let micros = |at| Duration::from_micros(word(at).into());
         let millis = |at| Duration::from_millis(word(at).into());
         // Each connection has a segment size.
-        if len < offset::END || word(offset::SND_MSS) == 0 {
+        if len < offset::NEEDED || word(offset::SND_MSS) == 0 {
             return Ok(None);
         }
         Ok(Some(Vitals {
@@ -68,6 +95,13 @@ impl TcpSocket {
             total_retransmits: word(offset::TOTAL_RETRANS),
             last_ack: millis(offset::LAST_ACK_RECV),
             last_data: millis(offset::LAST_DATA_RECV),
+            rtt: micros(offset::RTT),
+            rtt_variance: micros(offset::RTTVAR),
+            mss: word(offset::SND_MSS),
+            congestion_window: word(offset::SND_CWND),
+            acknowledged: long(offset::BYTES_ACKED),
+            received: long(offset::BYTES_RECEIVED),
+            unsent: word(offset::NOTSENT_BYTES),
         }))
     }
 

@@ -250,6 +250,11 @@ fn vitals_tell_of_a_peer_that_does_not_read() {
     // gVisor says nothing.
     let Some(fresh) = client.vitals().unwrap() else { return };
     assert_eq!((fresh.outstanding, fresh.probes), (0, 0));
+    // The SYN counts.
+    assert!(fresh.acknowledged <= 1, "{fresh:?}");
+    assert_eq!((fresh.received, fresh.unsent), (0, 0));
+    assert!(fresh.mss > 0 && fresh.congestion_window > 0, "{fresh:?}");
+    assert!(!fresh.rtt.is_zero() && Some(fresh.rtt) < LIMIT, "{fresh:?}");
     let block = vec![0; 1 << 20];
     while client.send(&[IoPart::new(&block)], false).is_ok() {}
     let deadline = Instant::now() + LIMIT.unwrap();
@@ -262,6 +267,9 @@ fn vitals_tell_of_a_peer_that_does_not_read() {
     };
     // Not the megabytes that a buffer grows to, and acknowledged a moment ago.
     assert!((1..=192 * 1024).contains(&full.outstanding), "{full:?}");
+    assert_eq!(full.unsent as usize, client.unsent().unwrap());
+    // All but what its window and its buffer hold.
+    assert!(full.acknowledged > 0, "{full:?}");
     assert!(Some(full.last_ack) < LIMIT, "{full:?}");
 }
 

@@ -64,7 +64,7 @@ impl Request {
         if let Err(error) = request.check(&Limits { max_send_sge, max_inline }) {
             return Err(Failure::with(error, lent.take_back()));
         }
-        let id = core.take_send_slot(lent, permit)?;
+        let id = core.take_send_slot(None, lent, permit)?;
         Ok(Self { id, op, fence, bytes })
     }
 
@@ -127,7 +127,7 @@ impl List {
             false => {
                 // Locked: nothing that is collected later overtakes it.
                 let list = requests.iter().map(Request::to_post).collect::<Vec<_>>();
-                core.submit(&list).map_err(|(taken, error)| (taken, Some(error)))
+                core.post_list(&list).map_err(|(taken, error)| (taken, Some(error)))
             }
         };
         collected.closed |= posted.is_err();

@@ -157,6 +157,11 @@ mod grant_serde;
 mod line;
 mod list;
 mod listener;
+#[cfg(feature = "metrics")]
+mod meters;
+mod metrics;
+#[cfg(not(feature = "metrics"))]
+mod no_meters;
 mod operations;
 mod pending;
 mod permit;
@@ -172,6 +177,9 @@ mod task;
 #[cfg(feature = "zerocopy")]
 pub mod typed;
 
+#[cfg(not(feature = "metrics"))]
+use no_meters as meters;
+
 pub use batch::Batch;
 pub use block::Block;
 pub use cargo::Blocks;
@@ -180,6 +188,9 @@ pub use end::Closed;
 pub use error::{Failure, OperationError};
 pub use exposed::{Exposed, GRANT_LEN, Grant, RemoteGrant};
 pub use listener::{Accepting, ListenConfig, Listener, Request};
+#[cfg(feature = "metrics")]
+pub use meters::describe_metrics;
+pub use metrics::{Metrics, Operations, StreamMetrics};
 pub use operations::{Closing, SendFlags, Session};
 pub use pending::{Outcome, Pending, Received};
 pub use permit::{Permit, Reserving};

@@ -30,12 +30,15 @@ use crate::engine::group::Polled;
 use crate::engine::now;
 #[cfg(feature = "tokio")]
 use crate::engine::poll_set::PollSet;
+use crate::port::Vitals;
 use crate::session::block::Lent;
 use crate::session::cargo::Cargo;
 use crate::session::end::End;
 use crate::session::feed::Feed;
 use crate::session::line::Line;
 use crate::session::list::List;
+use crate::session::meters::Meters;
+use crate::session::metrics::{Counted, Metrics};
 use crate::session::post::Work;
 use crate::session::{Block, BlockPool, Config, Exposed, Failure, OperationError, Permit};
 use crate::verbs::pd::PdCore;
@@ -59,6 +62,7 @@ pub(super) struct Core {
     /// Memory for the old values of atomic operations.
     pub(super) words: BlockPool,
     limits: [usize; 3],
+    pub(super) meters: Meters,
     state: Mutex<State>,
     /// Told whenever something completes.
     changed: Condvar,
@@ -78,6 +82,8 @@ pub(super) enum Queue {
 #[derive(Default)]
 pub(super) struct State {
     operations: SlotMap<DefaultKey, Stage>,
+    /// Without those of the connection.
+    metrics: Metrics,
     under_way: [usize; 3],
     /// Places in the send queue that are kept for permits.
     reserved: usize,
@@ -95,26 +101,44 @@ pub(super) struct State {
 enum Stage {
     UnderWay {
         queue: Queue,
+        /// What is counted of it: nothing before its list is posted, or where the session itself has
+        /// something to say.
+        counted: Option<Counted>,
         cargo: Cargo<Lent>,
         waker: Option<Waker>,
         left_behind: bool,
     },
     /// By its completion, or without having been posted.
-    Done {
-        cargo: Cargo<Lent>,
-        end: Result<WorkCompletion, OperationError>,
-    },
+    Done { cargo: Cargo<Lent>, end: Result<WorkCompletion, OperationError> },
 }
 
 impl State {
-    fn insert(&mut self, queue: Queue, cargo: Cargo<Lent>) -> u64 {
+    fn insert(&mut self, queue: Queue, counted: Option<Counted>, cargo: Cargo<Lent>) -> u64 {
         self.under_way[queue as usize] += 1;
-        let stage = Stage::UnderWay { queue, cargo, waker: None, left_behind: false };
+        counted.into_iter().for_each(|counted| self.metrics.posted(counted));
+        let stage = Stage::UnderWay { queue, counted, cargo, waker: None, left_behind: false };
         self.operations.insert(stage).data().as_ffi()
     }
 
     fn stage(&mut self, id: u64) -> Option<&mut Stage> {
         self.operations.get_mut(key(id))
+    }
+
+    /// An operation that has its slot already is about to be posted.
+    fn count(&mut self, id: u64, posted: Counted) {
+        if let Some(Stage::UnderWay { counted, .. }) = self.stage(id) {
+            *counted = Some(posted);
+            self.metrics.posted(posted);
+        }
+    }
+
+    /// It was refused instead.
+    fn uncount(&mut self, id: u64) {
+        if let Some(Stage::UnderWay { counted, .. }) = self.stage(id)
+            && let Some(counted) = counted.take()
+        {
+            self.metrics.refused(counted);
+        }
     }
 
     fn remove(&mut self, id: u64) -> Option<Stage> {
@@ -181,6 +205,7 @@ impl Core {
             pd: Arc::clone(domain),
             words: BlockPool::of(domain, 8, 0)?,
             limits: [config.max_sends, config.max_recvs, WORDS],
+            meters: Meters::new(),
             state: Mutex::default(),
             changed: Condvar::new(),
             driven: AtomicBool::new(false),
@@ -192,11 +217,16 @@ impl Core {
     }
 
     /// Takes a slot, if the queue has room.
-    fn admit(&self, queue: Queue, cargo: Cargo<Lent>) -> Result<u64, Cargo<Lent>> {
+    fn admit(
+        &self,
+        queue: Queue,
+        counted: Option<Counted>,
+        cargo: Cargo<Lent>,
+    ) -> Result<u64, Cargo<Lent>> {
         for attempt in 0..2 {
             let mut state = self.lock();
             if state.has_room(queue, self.limits[queue as usize]) {
-                return Ok(state.insert(queue, cargo));
+                return Ok(state.insert(queue, counted, cargo));
             }
             drop(state);
             if attempt == 0 {
@@ -221,17 +251,40 @@ impl Core {
                 Payload::Sges(&several)
             }
         };
-        let wr_id = self.take_send_slot(lent, permit)?;
+        let counted = Counted::new(&op, payload.len());
+        let wr_id = self.take_send_slot(Some(counted), lent, permit)?;
         let mut request = SendRequest::new(wr_id, op, payload).signaled();
         request.fence = fence;
         let posted = self.submit(std::slice::from_ref(&request));
         posted.map_err(|(_, error)| self.refuse(wr_id, error))?;
+        self.meters.posted(counted);
         self.collect_if_driven();
         Ok(wr_id)
     }
 
+    /// Posts the requests of a list, whose operations have their slots, and counts those that are
+    /// taken. [`Self::collect_if_driven`] is due then.
+    pub(super) fn post_list(&self, list: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
+        let counted = |request: &SendRequest<'_>| Counted::new(&request.op, request.payload.len());
+        // Before they are posted, as other threads may complete them at once.
+        let mut state = self.lock();
+        list.iter().for_each(|request| state.count(request.wr_id, counted(request)));
+        drop(state);
+        let posted = self.submit(list);
+        let (taken, left) = match posted {
+            Ok(()) => (list, [].as_slice()),
+            Err((taken, _)) => list.split_at(taken),
+        };
+        if !left.is_empty() {
+            let mut state = self.lock();
+            left.iter().for_each(|request| state.uncount(request.wr_id));
+        }
+        taken.iter().for_each(|request| self.meters.posted(counted(request)));
+        posted
+    }
+
     /// Posts requests whose operations have their slots. [`Self::collect_if_driven`] is due then.
-    pub(super) fn submit(&self, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
+    fn submit(&self, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
         let awake = self.driven.load(Ordering::SeqCst).then(|| self.channel.wake());
         let posted = self.endpoint.post_send(requests);
         // Most sends are done when they are posted: the task that drives need not wake for them.
@@ -251,19 +304,21 @@ impl Core {
     /// Gives an operation its slot: that of a permit, or a free one.
     pub(super) fn take_send_slot(
         &self,
+        counted: Option<Counted>,
         lent: Cargo<Lent>,
         permit: Option<Permit>,
     ) -> Result<u64, Failure> {
         match permit {
-            Some(permit) => Ok(self.use_place(permit, lent)),
-            None => self.take_slot(Queue::Send, lent),
+            Some(permit) => Ok(self.use_place(permit, counted, lent)),
+            None => self.take_slot(Queue::Send, counted, lent),
         }
     }
 
     /// Sends a few bytes that bring nothing but a completion. `done` is woken when others may follow,
     /// if they are refused for a full queue now.
     pub(super) fn post_word(&self, data: [u8; 4], done: &Waker) -> Result<(), OperationError> {
-        let wr_id = self.take_slot(Queue::Word, Cargo::None).map_err(|failure| failure.error)?;
+        let slot = self.take_slot(Queue::Word, None, Cargo::None);
+        let wr_id = slot.map_err(|failure| failure.error)?;
         self.wake_when_done(wr_id, done);
         let op = SendOp::SendImmediate { solicited: false, data };
         let request = SendRequest::new(wr_id, op, Payload::NONE).signaled();
@@ -288,20 +343,29 @@ impl Core {
     ) -> Result<u64, Failure> {
         let lent = cargo.lend(&self.pd)?;
         let sge = lent.as_slice().first().map(|lent| lent.sge(true)).or(other);
-        let wr_id = self.take_slot(Queue::Receive, lent)?;
+        let wr_id = self.take_slot(Queue::Receive, Some(Counted::RECEIVE), lent)?;
         let request = RecvRequest::new(wr_id, sge.as_slice());
         let posted = self.endpoint.post_recv(std::slice::from_ref(&request));
         posted.map_err(|(_, error)| self.refuse(wr_id, error))?;
+        self.meters.posted(Counted::RECEIVE);
         Ok(wr_id)
     }
 
-    fn take_slot(&self, queue: Queue, lent: Cargo<Lent>) -> Result<u64, Failure> {
-        self.admit(queue, lent)
+    fn take_slot(
+        &self,
+        queue: Queue,
+        counted: Option<Counted>,
+        lent: Cargo<Lent>,
+    ) -> Result<u64, Failure> {
+        self.admit(queue, counted, lent)
             .map_err(|lent| Failure::with(OperationError::QueueFull, lent.take_back()))
     }
 
     fn refuse(&self, id: u64, error: impl Into<OperationError>) -> Failure {
-        let stage = self.change(|state| state.remove(id));
+        let stage = self.change(|state| {
+            state.uncount(id);
+            state.remove(id)
+        });
         let cargo = match stage {
             Some(Stage::UnderWay { cargo, .. }) => cargo.take_back(),
             Some(Stage::Done { .. }) | None => Cargo::None,
@@ -387,16 +451,23 @@ impl Core {
         let woken: Option<Waker>;
         let mut idle = Vec::new();
         let mut left = None;
+        let ended;
+        // What was not posted counts nowhere.
+        let ended_as = |counted: Option<Counted>| Some(counted?.ended(end.as_ref().ok()?));
         let leader = {
             let mut state = self.lock();
             match state.stage(id) {
-                Some(Stage::UnderWay { left_behind: true, waker, .. }) => {
+                Some(Stage::UnderWay { left_behind: true, counted, waker, .. }) => {
+                    ended = ended_as(*counted);
                     woken = waker.take();
                     left = state.remove(id);
                 }
                 Some(stage) => {
                     // A work request completes once.
-                    let Stage::UnderWay { queue, cargo, waker, .. } = stage else { return };
+                    let Stage::UnderWay { queue, counted, cargo, waker, .. } = stage else {
+                        return;
+                    };
+                    ended = ended_as(*counted);
                     let queue = *queue;
                     woken = waker.take();
                     *stage = Stage::Done { cargo: cargo.take(), end };
@@ -404,6 +475,7 @@ impl Core {
                 }
                 None => return,
             }
+            ended.into_iter().for_each(|ended| state.metrics.ended(ended));
             if state.is_idle() {
                 idle.append(&mut state.idle);
             }
@@ -416,7 +488,8 @@ impl Core {
         if leader.is_some_and(|leader| leader != thread::current().id()) {
             self.kick();
         }
-        // Outside the lock: both may do much.
+        // Outside the lock: these may do much.
+        ended.into_iter().for_each(|ended| self.meters.ended(ended));
         drop(left);
         woken.into_iter().chain(idle).for_each(Waker::wake);
     }
@@ -572,11 +645,11 @@ impl Core {
     }
 
     /// The place of a permit becomes an operation's.
-    fn use_place(&self, permit: Permit, cargo: Cargo<Lent>) -> u64 {
+    fn use_place(&self, permit: Permit, counted: Option<Counted>, cargo: Cargo<Lent>) -> u64 {
         permit.spend();
         let mut state = self.lock();
         state.reserved -= 1;
-        state.insert(Queue::Send, cargo)
+        state.insert(Queue::Send, counted, cargo)
     }
 
     /// Blocks until the connection has ended. False at the deadline.
@@ -715,6 +788,17 @@ impl Core {
     #[cfg(feature = "tokio")]
     pub(super) const fn channel(&self) -> &Arc<ChannelCore> {
         &self.channel
+    }
+
+    /// What its operations have come to.
+    pub(super) fn metrics(&self) -> Metrics {
+        self.lock().metrics
+    }
+
+    /// How it is between the ends, where that is known.
+    pub(super) fn vitals(&self) -> Option<Vitals> {
+        let link = self.endpoint.link().filter(|link| !link.is_closed())?;
+        link.stream().vitals().ok()?
     }
 
     /// Ends the connection in good order.

@@ -69,6 +69,9 @@ fn a_sender_waits_for_receives_whatever_the_window() {
                 assert_eq!(next(&mut server.receiver), Some(n), "window {depth}");
             }
         });
+        // What the ends tell each other of their receives is none of the program's Sends.
+        let sends = [&client, &server].map(|end| end.session.metrics().sends.posted);
+        assert_eq!(sends, [2000, 0]);
         client.session.close().wait().unwrap();
         assert_eq!(next(&mut server.receiver), None);
     }

@@ -42,6 +42,7 @@ mod last_octet;
 mod leaks;
 mod limits;
 mod memory;
+mod metrics;
 mod operations;
 mod owned;
 mod parking;
