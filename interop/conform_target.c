@@ -45,8 +45,8 @@ static const struct {
 	[OTHER_DOMAIN] = { "other", IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ },
 };
 
-/* What is lent, in network byte order: a server's private data, a client's first Send. (A siw whose
- * attempt to connect fails does not survive it when it had private data.) */
+/* What is lent, in network byte order: a server's private data, a client's first Send. (A client's
+ * private data would be more than some stacks bear when an attempt to connect fails.) */
 struct offer {
 	char magic[4];
 	uint32_t receives;
