@@ -19,10 +19,6 @@ use crate::socket::TcpSocket;
 /// The most parts the kernel takes in one call (`UIO_MAXIOV`).
 pub const MAX_PARTS: usize = 1024;
 
-/// Whether one part has system calls of its own. ThreadSanitizer sees those that libc makes, and takes
-/// what is sent before what is received; it sees none of these.
-const SHORT_CUT: bool = !cfg!(rustix_use_libc);
-
 impl TcpSocket {
     /// Sends what the socket takes at once; returns the bytes taken, which may be fewer than
     /// given. `more` says that more follows soon, so that the last segment may wait for it
@@ -41,7 +37,7 @@ impl TcpSocket {
         let now = &parts[..parts.len().min(MAX_PARTS)];
         let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         flags.set(SendFlags::MORE, more || now.len() < parts.len());
-        if let ([part], true) = (now, SHORT_CUT) {
+        if let [part] = now {
             let (fd, base, len) = (self.as_fd().as_raw_fd(), part.as_ptr(), part.len());
             // SAFETY: the maker of the part promises that its bytes may be read for its lifetime.
             return repeated(|| unsafe {
@@ -72,7 +68,7 @@ impl TcpSocket {
         if now.iter().all(IoPartMut::is_empty) {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
         }
-        if let ([part], true) = (&mut *now, SHORT_CUT) {
+        if let [part] = now {
             let (fd, base, len) = (self.as_fd().as_raw_fd(), part.as_mut_ptr(), part.len());
             // SAFETY: the maker of the part promises that its bytes may be written for its
             // lifetime; no address is asked for.
