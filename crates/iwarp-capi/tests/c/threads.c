@@ -22,7 +22,9 @@ static void start(pthread_t *thread, void *(*work)(void *), void *argument)
 
 static void receive_shared(void)
 {
-	struct ibv_sge sge = part(&c, 8192, LENGTH);
+	/* Two threads have them filled at the same time: each has a place of its own. */
+	static atomic_int places;
+	struct ibv_sge sge = part(&c, 8192 + atomic_fetch_add(&places, 1) % 64 * LENGTH, LENGTH);
 	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad;
 
 	CHECK(ibv_post_srq_recv(srq, &wr, &bad) == 0);
