@@ -213,7 +213,7 @@ static int answer(struct lender *lender)
 	return got;
 }
 
-/* The next event's type, and its status. Never negative ones: -1 is an error. */
+/* The next event's type, and its status; -1 where there are no more events. */
 static int next_event(struct rdma_event_channel *events, int *status)
 {
 	struct rdma_cm_event *event;
@@ -236,7 +236,7 @@ static void attend(struct lender *lender)
 	};
 	int status;
 
-	while (poll(fds, 2, -1) > 0 || errno == EINTR) {
+	while (poll(fds, 2, -1) > 0) {
 		if (fds[1].revents) {
 			struct ibv_cq *cq;
 			void *context;

@@ -71,7 +71,7 @@ pub enum Need {
     Echo,
     /// Atomics and Immediate Data of RFC 7306.
     Extensions,
-    /// No kernel that might fall over the frame: some versions do not check the lengths of headers.
+    /// No kernel: what some kernels are known not to survive is not for them.
     UserSpace,
     /// CRCs on the stream.
     Crc,
