@@ -50,7 +50,7 @@ def packet_of(frame):
 
 
 def computed_here(version, packet):
-    """What changes on the way counts as ones, as do the eight octets of the missing LRH."""
+    """What changes on the way counts as ones, as do the eight bytes of the missing LRH."""
     octets = bytearray(packet[:-4])
     if version == 4:
         header, ones = 20, [1, 8, 10, 11]

@@ -56,7 +56,7 @@ done
 row() { printf '| %s | %s | %s |\n' "$1" "$(median "$2-iwarp")" "$(median "$2-roce")"; }
 echo "Raw TCP, half round trips in microseconds: spinning $(median spin)," \
     "blocking $(median apart), both ends on one CPU $(median block-same)"
-echo "| half round trip of 4 octets, microseconds | iwarp | roce |"
+echo "| half round trip of 4 bytes, microseconds | iwarp | roce |"
 echo "|---|---|---|"
 row ib_write_lat write
 row ib_send_lat send

@@ -23,7 +23,7 @@
 #include <time.h>
 
 #define PORT 4791
-#define MOST 300	/* octets of a packet */
+#define MOST 300	/* bytes of a packet */
 #define BATCH 64
 
 static uint32_t table[256];
@@ -101,7 +101,7 @@ static size_t build(uint8_t *packet, const char *kind, uint32_t qp, uint32_t psn
 		memcpy(packet + 52, (uint8_t[]){ 0, 0, 0, 0, 1, 6, 0x7f, 0xff }, 8);
 		return 20 + 256;
 	}
-	/* a Write of 64 octets to a region that nobody has named */
+	/* a Write of 64 bytes to a region that nobody has named */
 	packet[0] = 0x0a;
 	memcpy(packet + 20, &noise, 4);
 	packet[27] = 64;

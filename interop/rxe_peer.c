@@ -3,7 +3,7 @@
  * One end of an exchange between two queue pairs; the same program runs at both ends, each on its
  * own host's libibverbs. First the end that connects operates and the other one checks, then the
  * other way round. Both walk through the same steps: each operation that the type of queue pair
- * has, with lengths of 0 to 1 MiB, from and to odd addresses. Every octet is compared, and 64 on
+ * has, with lengths of 0 to 1 MiB, from and to odd addresses. Every byte is compared, and 64 on
  * either side of it must be untouched.
  *
  * usage: rxe_peer [-d DEVICE] [-g GID-INDEX] [-t rc|uc|ud] [-m MTU] [-s SECONDS] [-w SECONDS]
@@ -29,8 +29,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LONGEST (1u << 20)	/* octets of a message */
-#define MARGIN 64u		/* octets around it that nobody may touch */
+#define LONGEST (1u << 20)	/* bytes of a message */
+#define MARGIN 64u		/* bytes around it that nobody may touch */
 #define WINDOW (LONGEST + 4 * MARGIN)
 #define SIZE (3 * WINDOW)	/* even steps, odd steps, unreliable messages */
 #define UNTOUCHED 0xee
@@ -124,7 +124,7 @@ static bool reliable(void)
 	return type == IBV_QPT_RC;
 }
 
-/* The octet at a place of a message: no two places of a few hundred alike, no two seeds either. */
+/* The byte at a place of a message: no two places of a few hundred alike, no two seeds either. */
 static uint8_t octet(uint32_t seed, uint32_t place)
 {
 	uint32_t mixed = (place + seed * 0x9e3779b9u) * 0x85ebca6bu;
@@ -475,7 +475,7 @@ static const char *flaw(const struct step *step, const struct ibv_wc *wc, const 
 __attribute__((noreturn))
 static void refuse(const struct step *step, const char *flaw)
 {
-	die("%s of %u octets, step %u: %s", names[step->op], step->length, step->seed, flaw);
+	die("%s of %u bytes, step %u: %s", names[step->op], step->length, step->seed, flaw);
 }
 
 static void active(const struct step *step)

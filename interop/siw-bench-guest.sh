@@ -71,7 +71,7 @@ while [ -s /host/todo ]; do
 	esac
 	run_pair "$server" "$client" $patience
 	good=$?
-	# qperf's are octets/s and nanoseconds, perftest's MiB/s and microseconds
+	# qperf's are bytes/s and nanoseconds, perftest's MiB/s and microseconds
 	case $what-$test in
 	tcp-*_bw) value=$(awk '/bw *=/ { print $3 / 1e6 }' $tmp/client.log) ;;
 	tcp-*) value=$(awk '/latency *=/ { print $3 / 1e3 }' $tmp/client.log) ;;

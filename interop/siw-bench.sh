@@ -24,7 +24,7 @@ settings() {
 	END
 }
 
-# test, octets; what follows is measured of each: raw TCP, siw, ours
+# test, bytes; what follows is measured of each: raw TCP, siw, ours
 cells() {
 	printf '%s\n' {write,read,send}_bw\ {65536,1048576} {write,read,send}_lat\ 4
 }

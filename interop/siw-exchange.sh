@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# RDMA Write, RDMA Read and Send of 1 octet to 4 MiB between this project and Linux siw, each end
-# connecting, each end operating, each end disconnecting; every octet compared. One guest for each
+# RDMA Write, RDMA Read and Send of 1 byte to 4 MiB between this project and Linux siw, each end
+# connecting, each end operating, each end disconnecting; every byte compared. One guest for each
 # line of the table below. See README.md for what PEER_VM must offer.
 #
 # usage: PEER_VM=DIR siw-exchange.sh [NAME...]  only the settings of these names

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * The guest's end of siw-exchange.sh: does on an RDMA device what the other end tells it to, and
- * says whether the octets are what they should be. That end is crates/iwarp/examples/
+ * says whether the bytes are what they should be. That end is crates/iwarp/examples/
  * siw_exchange.rs, where the exchange is described.
  *
  * usage: siw_peer listen|connect ADDRESS PORT DEPTH
@@ -16,12 +16,12 @@
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 
-#define ROOM (4u << 20)		/* octets of the largest message */
-#define SPARE 4096u		/* octets behind it, which nobody may touch */
+#define ROOM (4u << 20)		/* bytes of the largest message */
+#define SPARE 4096u		/* bytes behind it, which nobody may touch */
 #define SIZE (ROOM + SPARE)
 #define UNTOUCHED 0xee
 #define MANY 16			/* operations posted at a time, at most */
-#define MESSAGE 16		/* octets of a command, of an answer, of what is lent */
+#define MESSAGE 16		/* bytes of a command, of an answer, of what is lent */
 
 enum command {
 	CHECK_LENT = 1, FILL_LENT, WRITE, READ, SEND, TAKE_SEND, BYE,
@@ -76,7 +76,7 @@ static void store(uint8_t *octets, unsigned int field, uint32_t value)
 	memcpy(octets + 4 * field, &value, 4);
 }
 
-/* The octet at a place of a message: no two places of a few hundred alike, no two seeds either. */
+/* The byte at a place of a message: no two places of a few hundred alike, no two seeds either. */
 static uint8_t octet(uint32_t seed, uint32_t place)
 {
 	uint32_t mixed = (place + seed * 0x9e3779b9u) * 0x85ebca6bu;
@@ -91,7 +91,7 @@ static void fill(struct memory *memory, uint32_t seed, uint32_t len)
 	memset(memory->octets + len, UNTOUCHED, SIZE - len);
 }
 
-/* 0, or the number of the first octet that is wrong, from 1. Leaves the memory untouched. */
+/* 0, or the number of the first byte that is wrong, from 1. Leaves the memory untouched. */
 static uint32_t check(struct memory *memory, uint32_t seed, uint32_t len)
 {
 	uint32_t wrong = 0;
@@ -191,7 +191,7 @@ static void swap_addresses(int first)
 	their_addr = (uint64_t)load(inbox.octets, 0) << 32 | load(inbox.octets, 1);
 	their_rkey = load(inbox.octets, 2);
 	if (load(inbox.octets, 3) != SIZE)
-		die("the other end lends %u octets", load(inbox.octets, 3));
+		die("the other end lends %u bytes", load(inbox.octets, 3));
 	next();
 	/* Only now is there room for a command: the other end waits for this. */
 	if (first)
@@ -201,7 +201,7 @@ static void swap_addresses(int first)
 	wait_for(1, "first send");
 }
 
-/* Reads or writes count pieces of len octets, one behind the other, all posted at once. */
+/* Reads or writes count pieces of len bytes, one behind the other, all posted at once. */
 static void transfer(int (*post)(struct rdma_cm_id *, void *, void *, size_t, struct ibv_mr *,
 				 int, uint64_t, uint32_t),
 		     uint32_t len, uint32_t count)
@@ -224,7 +224,7 @@ static int obey(void)
 	int64_t got;
 
 	if (count > MANY || (uint64_t)len * count > ROOM)
-		die("asked for %u times %u octets", count, len);
+		die("asked for %u times %u bytes", count, len);
 	memset(inbox.octets, UNTOUCHED, MESSAGE);
 	next();
 	switch (command) {
@@ -256,7 +256,7 @@ static int obey(void)
 		post_answer(0);
 		got = receive();
 		if (got != len)
-			die("got a message of %lld octets, not %u", (long long)got, len);
+			die("got a message of %lld bytes, not %u", (long long)got, len);
 		got = check(&inbox, seed, len);
 		next();
 		wait_for(1, "answer");

@@ -6,7 +6,7 @@
  *   udp-yardstick list SECONDS OCTETS      datagrams per second, sent by sendmmsg in lists of 32
  *
  * The sender has CPU 0, the receiver CPU 1; both spin. `crc` computes a CRC-32 of what a packet with
- * so many octets covers when a datagram is sent, and another when it has come: 60 octets of headers
+ * so many bytes covers when a datagram is sent, and another when it has come: 60 bytes of headers
  * over those of the message. Build with -lz.
  */
 #define _GNU_SOURCE

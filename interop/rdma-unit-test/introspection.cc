@@ -41,7 +41,7 @@ class Device : public NicIntrospection {
   }
 
   // What the suite calls slow is a device in software: a test of two million messages that looks at
-  // every octet of each sends a thousand then.
+  // every byte of each sends a thousand then.
   bool IsSlowNic() const override { return true; }
 
  protected:

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use crate::shell;
 use crate::steps::Outcome;
 
-/// Targets beside that of this machine: 32 bits, big-endian octets, another C library.
+/// Targets beside that of this machine: 32 bits, big-endian bytes, another C library.
 const TARGETS: &[&str] = &[
     "aarch64-unknown-linux-gnu",
     "armv7-unknown-linux-gnueabihf",

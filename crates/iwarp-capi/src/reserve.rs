@@ -15,11 +15,11 @@ use std::cell::UnsafeCell;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Octets of a block, and what the objects in it are aligned to at most.
+/// Bytes of a block, and what the objects in it are aligned to at most.
 const BLOCK: usize = 64;
 /// Blocks of a page, each a bit of a word.
 const BLOCKS: usize = u64::BITS as usize;
-/// Octets of the largest object: a page.
+/// Bytes of the largest object: a page.
 pub const LARGEST: usize = BLOCK * BLOCKS;
 /// 512 KiB, which cost nothing before they are needed.
 const PAGES: usize = 128;

@@ -19,7 +19,7 @@ pub(crate) fn parse(text: &str) -> Result<usize, String> {
     number.checked_mul(1 << shift).ok_or_else(|| "too large".to_owned())
 }
 
-/// A size as people read it, exact: `64 MiB`, `1000 octets`.
+/// A size as people read it, exact: `64 MiB`, `1000 bytes`.
 pub(crate) fn show(octets: usize) -> String {
     match octets {
         0 => "0 bytes".to_owned(),

@@ -20,7 +20,7 @@ impl MemoryTable {
     /// # use iwarp_mem::MemoryTable;
     /// # use iwarp_types::PdId;
     /// MemoryTable::new().borrow_for(PdId(1), |memory| {
-    ///     let octets = [0; 16];
+    ///     let bytes = [0; 16];
     ///     memory.shared(&octets).unwrap();
     /// });
     /// ```
@@ -39,9 +39,9 @@ impl MemoryTable {
     /// ```compile_fail,E0502
     /// # use iwarp_mem::MemoryTable;
     /// # use iwarp_types::PdId;
-    /// let mut octets = [0; 16];
+    /// let mut bytes = [0; 16];
     /// MemoryTable::new().borrow_for(PdId(1), |memory| {
-    ///     memory.exclusive(&mut octets).unwrap();
+    ///     memory.exclusive(&mut bytes).unwrap();
     ///     println!("{}", octets[0]);
     /// });
     /// ```

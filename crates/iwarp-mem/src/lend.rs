@@ -25,7 +25,7 @@ use crate::region::{MemoryTable, RegisterError, Scope};
 /// ```compile_fail,E0505
 /// # use iwarp_mem::OwnedRegion;
 /// fn look_while_it_is_lent(owned: OwnedRegion) -> u8 {
-///     let octets = &owned[..];
+///     let bytes = &owned[..];
 ///     let lent = owned.lend();
 ///     octets[0]
 /// }

@@ -6,19 +6,19 @@
 //! every access against them and does the copying. It implements [`iwarp_types::Memory`].
 //!
 //! ```text
-//!   region    registered octets: translation, rights, protection domain, stream
+//!   region    registered bytes:  translation, rights, protection domain, stream
 //!   window    a part of a region under an STag of its own, bound and revoked quickly
 //!   table     STag -> slot; indices and keys that cannot be guessed
 //!   buckets   how the table finds a slot by its index
 //!   slot      one STag's grant behind its gate
 //!   gate      uses in flight, and the revocation that waits for them
-//!   guard     one use: the octets of one copy or one system call
+//!   guard     one use: the bytes of one copy or one system call
 //!   reach     loads and stores that survive memory that is gone
 //!   fault     the signal handler that makes them do so
 //!   probe     what registration finds out about memory
 //!   prefetch  has the memory of a region there before it is accessed
-//!   place     stores received octets, the last of them last
-//!   gather    loads octets to send, with their CRC in the same pass
+//!   place     stores received bytes, the last of them last
+//!   gather    loads bytes to send, with their CRC in the same pass
 //!   copy      plain copies, for transports that no system call serves
 //!   atomic    FetchAdd and CompareSwap on the program's memory
 //!   buffer    owned memory that a safe program can register

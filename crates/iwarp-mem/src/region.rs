@@ -30,11 +30,11 @@ pub enum Scope {
 pub struct RegionSpec {
     /// Protection domain.
     pub pd: PdId,
-    /// First octet.
+    /// First byte.
     pub addr: *mut u8,
-    /// Octets; may be 0.
+    /// Bytes; may be 0.
     pub len: usize,
-    /// The tagged offset of the first octet, and its address in local work requests. Ignored with
+    /// The tagged offset of the first byte, and its address in local work requests. Ignored with
     /// [`Access::ZERO_BASED`], where it is 0.
     pub iova: u64,
     /// Rights. Bits that [`Access`] does not name mean nothing here.
@@ -93,7 +93,7 @@ impl RegionSpec {
 pub struct RegionChange {
     /// Another protection domain.
     pub pd: Option<PdId>,
-    /// Another piece of memory: address, octets, tagged offset of the first.
+    /// Another piece of memory: address, bytes, tagged offset of the first.
     pub translation: Option<(*mut u8, usize, u64)>,
     /// Other rights.
     pub access: Option<Access>,
@@ -121,7 +121,7 @@ pub enum RegisterError {
     /// There is no memory for it (`ENOMEM`).
     #[error("out of memory")]
     OutOfMemory,
-    /// The system gave no random octets (`EIO`).
+    /// The system gave no random bytes (`EIO`).
     #[error("no source of randomness")]
     NoEntropy,
     /// No such STag, or not of this kind (`EINVAL`).
@@ -200,7 +200,7 @@ impl MemoryTable {
     ///
     /// Until [`Self::deregister`] of the STag returns (or the table is dropped), or
     /// [`Self::reregister`] has replaced the translation:
-    /// - the octets may be read and written through the STag at any moment, also by those who are
+    /// - the bytes may be read and written through the STag at any moment, also by those who are
     ///   not this program, so nothing else comes to lie there: memory that is unmapped or protected
     ///   fails accesses with [`AccessError::BadAddress`], but what is mapped or allocated in its
     ///   place is accessed;
@@ -243,7 +243,7 @@ impl MemoryTable {
         self.register_part(pd, buffer, 0..buffer.len(), access, scope)
     }
 
-    /// As [`Self::register_buffer`], for those octets of it only.
+    /// As [`Self::register_buffer`], for those bytes of it only.
     ///
     /// # Errors
     ///
@@ -289,7 +289,7 @@ impl MemoryTable {
         Ok(stag)
     }
 
-    /// Removes a region, valid or invalidated. When this returns, its octets are not touched any
+    /// Removes a region, valid or invalidated. When this returns, its bytes are not touched any
     /// more; uses in flight are waited for, which takes microseconds (RFC 5041 §8.3.1).
     ///
     /// # Errors
@@ -372,7 +372,7 @@ impl MemoryTable {
         }
     }
 
-    /// Protection domain, octets, tagged offset of the first and rights of a region; `None` where
+    /// Protection domain, bytes, tagged offset of the first and rights of a region; `None` where
     /// there is no region under this STag.
     pub fn region(&self, stag: Stag) -> Option<(PdId, usize, u64, Access)> {
         let mut slot = self.region_slot(stag).ok()?.control();

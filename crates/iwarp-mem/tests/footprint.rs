@@ -16,14 +16,14 @@ const PD: PdId = PdId(1);
 const CYCLES: usize = 1_000_000;
 const MIB: usize = 1 << 20;
 
-/// Octets of this process that are in memory.
+/// Bytes of this process that are in memory.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: usize = statm.split_whitespace().nth(1).unwrap().parse().unwrap();
     pages * rustix::param::page_size()
 }
 
-/// Registers and deregisters a million times with so many regions alive. Octets that are in memory
+/// Registers and deregisters a million times with so many regions alive. Bytes that are in memory
 /// on top of what was at first.
 fn after_cycles(alive: usize) -> usize {
     let buffer = Arc::new(Buffer::new(8));

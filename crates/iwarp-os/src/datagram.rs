@@ -11,7 +11,7 @@
 //! ```text
 //!   options    what is set once: path MTU discovery, control messages, buffers, checksums
 //!   group      multicast: which groups come in, and how packets to them go out
-//!   control    control messages as octets
+//!   control    control messages as bytes
 //!   send       many messages in one call, each of one packet or a train of them
 //!   receive    many messages from one call, into a buffer that is used again
 //!   glimpse    the headers of a packet as it left

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Two libraries for the programs that `iwarp run` starts, as the octets of their files.
+//! Two libraries for the programs that `iwarp run` starts, as the bytes of their files.
 //!
 //! [`AUDIT`] gives programs the drop-in libraries in the place of copies that they bring along;
 //! [`PRELOAD`] shows them the devices in /sys and /dev. Each says at its head how it does that.

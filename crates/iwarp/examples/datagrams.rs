@@ -22,14 +22,14 @@ use rustix::time::{ClockId, clock_gettime};
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const ROUNDS: usize = 21;
-/// Octets of BTH, DETH and ICRC.
+/// Bytes of BTH, DETH and ICRC.
 const AROUND: usize = 12 + 8 + 4;
 
 fn main() {
     for mtu in [4096, 1024] {
         let packets = 60 * 1024 / mtu;
         let octets = packets * mtu;
-        println!("\n{packets} packets of {mtu} octets each time, for each packet:");
+        println!("\n{packets} packets of {mtu} bytes each time, for each packet:");
         let mut bare = Bare::new(packets * (mtu + AROUND), mtu + AROUND, 1);
         let (port, built) = (Ports::new(true), Ports::new(true));
         compare(
@@ -43,7 +43,7 @@ fn main() {
             ],
         );
     }
-    println!("\nlists of 32 datagrams with 64 octets, for each datagram:");
+    println!("\nlists of 32 datagrams with 64 bytes, for each datagram:");
     let mut bare = Bare::new(64 + AROUND, 64 + AROUND, 32);
     let [single, train, made, made_train] = [false, true, false, true].map(Ports::new);
     compare(
@@ -208,7 +208,7 @@ fn std_socket() -> UdpSocket {
     socket
 }
 
-/// The same octets as a packet has.
+/// The same bytes as a packet has.
 fn std_ping_pong(one: &UdpSocket, other: &UdpSocket) {
     let mut octets = [7; 4 + AROUND];
     for (from, to) in [(one, other), (other, one)] {
@@ -228,7 +228,7 @@ struct Bare {
 }
 
 impl Bare {
-    /// So many messages in one call, each with so many octets in packets of `segment`.
+    /// So many messages in one call, each with so many bytes in packets of `segment`.
     fn new(octets: usize, segment: usize, messages: usize) -> Self {
         let (from, to) = (std_socket(), std_socket());
         let large = 4 << 20;
@@ -277,7 +277,7 @@ impl Bare {
 
     fn go(&mut self) {
         let count = self.sending.len() as u32;
-        // SAFETY: the headers point to parts and octets that live as long as they.
+        // SAFETY: the headers point to parts and bytes that live as long as they.
         unsafe {
             let list = self.sending.as_mut_ptr();
             assert_eq!(libc::sendmmsg(self.from.as_raw_fd(), list, count, 0), count as i32);
@@ -292,5 +292,5 @@ impl Bare {
     }
 }
 
-/// Octets from one place for a message to the next: not all on the same lines of the caches.
+/// Bytes from one place for a message to the next: not all on the same lines of the caches.
 const PLACE: usize = (1 << 16) + 320;

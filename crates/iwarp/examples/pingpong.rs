@@ -31,7 +31,7 @@ fn main() -> Result<(), Failure> {
     };
     let took = play(&device, addr)?;
     server.join().expect("the server does not panic")?;
-    println!("{ROUNDS} rounds of {LEN} octets in {took:.2?}: {:.1?} each way", took / ROUNDS / 2);
+    println!("{ROUNDS} rounds of {LEN} bytes in {took:.2?}: {:.1?} each way", took / ROUNDS / 2);
     Ok(())
 }
 

@@ -20,7 +20,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (served, took) = tokio::join!(serve(&listener), play(&device, addr));
     served?;
     let took = took?;
-    println!("{ROUNDS} rounds of {LEN} octets in {took:.2?}: {:.1?} each way", took / ROUNDS / 2);
+    println!("{ROUNDS} rounds of {LEN} bytes in {took:.2?}: {:.1?} each way", took / ROUNDS / 2);
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use iwarp::cm::ConnectParams;
 use iwarp::session::{BlockPool, Config, Exposed, GRANT_LEN, Listener, RemoteGrant, Session};
 use iwarp::{Access, Device};
 
-/// Octets of a row: a name, padded with spaces, and a number.
+/// Bytes of a row: a name, padded with spaces, and a number.
 const ROW: usize = 24;
 const NAME: usize = ROW - 4;
 
@@ -63,7 +63,7 @@ fn read(device: &Device, addr: SocketAddr) -> Result<(), Failure> {
     let grant: &[u8; GRANT_LEN] = session.private_data().try_into()?;
     let table = RemoteGrant::from_octets(grant);
     let rows = table.len() / ROW as u64;
-    println!("The server has {rows} rows of {ROW} octets at {:?}.", table.stag());
+    println!("The server has {rows} rows of {ROW} bytes at {:?}.", table.stag());
 
     // All Reads are under way at the same time, the last row first.
     let pool = BlockPool::new(&pd, ROW, MOUNTAINS.len())?;

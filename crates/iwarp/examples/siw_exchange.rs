@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! This project's end of `interop/siw-exchange.sh`: Writes, Reads and Sends of many sizes between
-//! it and `interop/siw_peer.c` on another implementation of iWARP, every octet compared.
+//! it and `interop/siw_peer.c` on another implementation of iWARP, every byte compared.
 //!
 //! First each end sends what it lends: address (64 bits), key, length (32 bits), big-endian. From
 //! then on this end sends commands of four 32-bit numbers (command, length, seed, count), and the
-//! other answers each when it is done, with the number of the first wrong octet, from 1, or 0. A peer
+//! other answers each when it is done, with the number of the first wrong byte, from 1, or 0. A peer
 //! that connects answers what this end lends, too: there is one receive posted at a time.
 
 use std::env;
@@ -20,11 +20,11 @@ use iwarp::{
     TaggedOffset, WcOp, WcStatus,
 };
 
-/// Octets of the largest message, then of what nobody may touch behind it.
+/// Bytes of the largest message, then of what nobody may touch behind it.
 const ROOM: usize = 4 << 20;
 const SIZE: usize = ROOM + 4096;
 const UNTOUCHED: u8 = 0xee;
-/// Octets of a command, of an answer, of what is lent.
+/// Bytes of a command, of an answer, of what is lent.
 const MESSAGE: usize = 16;
 /// What takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -99,7 +99,7 @@ impl Exchange {
         }
         let theirs = u128::from_be_bytes(end.receive_message()?);
         if theirs as u32 as usize != SIZE {
-            return Err(format!("the peer lends {} octets", theirs as u32).into());
+            return Err(format!("the peer lends {} bytes", theirs as u32).into());
         }
         let (to, stag) = (TaggedOffset((theirs >> 64) as u64), Stag((theirs >> 32) as u32));
         let exchange = Self { end, stag, to, seed: 0 };
@@ -158,7 +158,7 @@ impl Exchange {
         self.transfer(len, count, |stag, to| SendOp::Read { stag, to, invalidate: None })?;
         let checked = self.end.check(&self.end.own, self.seed, len * count as usize);
         checked?;
-        // The next Write finds the peer's octets untouched.
+        // The next Write finds the peer's bytes untouched.
         self.command(Command::FillLent, 0, 0)
     }
 
@@ -186,7 +186,7 @@ impl Exchange {
         self.post_command(Command::Send, len, 1)?;
         let got = self.end.wait(WcOp::Recv)? as usize;
         if got != len {
-            return Err(format!("got a message of {got} octets").into());
+            return Err(format!("got a message of {got} bytes").into());
         }
         let checked = self.end.check(&self.end.inbox, self.seed, len);
         self.end.post_recv()?;
@@ -225,7 +225,7 @@ impl Exchange {
     fn answer(&self) -> Result<()> {
         match (u128::from_be_bytes(self.end.receive_message()?) >> 96) as u32 {
             0 => Ok(()),
-            wrong => Err(format!("the peer says: octet {} is wrong", wrong - 1).into()),
+            wrong => Err(format!("the peer says: byte {} is wrong", wrong - 1).into()),
         }
     }
 
@@ -274,7 +274,7 @@ impl End {
         Ok(end)
     }
 
-    /// A message of this number of octets of contents, and untouched octets behind.
+    /// A message of this number of bytes of contents, and untouched bytes behind.
     fn contents(seed: u32, len: usize) -> Vec<u8> {
         let mut octets = vec![UNTOUCHED; SIZE];
         for (octet, place) in octets[..len].iter_mut().zip(0_u32..) {
@@ -295,7 +295,7 @@ impl End {
         let wanted = Self::contents(seed, len);
         match octets.iter().zip(&wanted).position(|(is, wanted)| is != wanted) {
             None => Ok(()),
-            Some(place) => Err(format!("octet {place} is wrong").into()),
+            Some(place) => Err(format!("byte {place} is wrong").into()),
         }
     }
 
@@ -322,7 +322,7 @@ impl End {
     fn receive_message(&self) -> Result<[u8; MESSAGE]> {
         let len = self.wait(WcOp::Recv)?;
         if len as usize != MESSAGE {
-            return Err(format!("got a message of {len} octets, not {MESSAGE}").into());
+            return Err(format!("got a message of {len} bytes, not {MESSAGE}").into());
         }
         let mut message = [0; MESSAGE];
         self.inbox.buffer().expect("allocated").read_at(0, &mut message);
@@ -330,7 +330,7 @@ impl End {
         Ok(message)
     }
 
-    /// Waits for the next completion of a kind, and says of how many octets. At most one receive
+    /// Waits for the next completion of a kind, and says of how many bytes. At most one receive
     /// is posted, so a single one can come early.
     fn wait(&self, op: WcOp) -> Result<u32> {
         if op == WcOp::Recv

@@ -378,7 +378,7 @@ fn every_terminate_is_a_line_and_many_are_few() {
     Child::start(this_test!(), "terminated", &[]).succeeds(DEADLINE);
 }
 
-/// Octets that the system keeps for this process's ends of connections at that port.
+/// Bytes that the system keeps for this process's ends of connections at that port.
 fn kept_by_the_system(port: u16) -> usize {
     let open = sockets::connected(port).into_iter();
     let ours = open.filter(|socket| socket.local_addr().is_ok_and(|addr| addr.port() == port));
@@ -402,7 +402,7 @@ fn slow_readers(peers: usize, send_memory: usize) -> usize {
             (end, raw, source)
         })
         .collect();
-    // All of them stand still, with some octets each.
+    // All of them stand still, with some bytes each.
     let port = station.addr().port();
     let mut last = 0;
     until("nothing to go on", || {
@@ -419,7 +419,7 @@ fn slow_readers_share_what_the_process_may_spend() {
     let _alone = alone();
     let (peers, budget) = (40, 4 << 20);
     let kept = slow_readers(peers, budget);
-    // Each has one system call's octets on top.
+    // Each has one system call's bytes on top.
     let most = budget + peers * 2 * 64 * 1024;
     assert!(kept <= most, "{kept} octets for {peers} peers");
 }

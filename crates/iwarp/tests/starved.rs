@@ -118,7 +118,7 @@ fn starve(scenario: impl Fn(&dyn Fn() -> Starving) + Sync) {
     }
 }
 
-/// A connection between two devices moves octets.
+/// A connection between two devices moves bytes.
 fn assert_usable(client: &Device, server: &Device) {
     let listener = Listener::bind(server, "127.0.0.1:0").unwrap();
     let (ours, theirs) = (parts(client, 16), parts(server, 16));

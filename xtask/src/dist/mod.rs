@@ -75,7 +75,7 @@ fn clear(directory: &Path) -> Result<()> {
     fs::create_dir_all(directory).with_context(|| format!("{}", directory.display()))
 }
 
-/// Packs the tree so that equal files give equal octets, on any machine and day.
+/// Packs the tree so that equal files give equal bytes, on any machine and day.
 fn pack(work: &Path, name: &str, tarball: &Path, epoch: u64) -> Result<()> {
     let mut tar = shell::program("tar");
     tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner"]);

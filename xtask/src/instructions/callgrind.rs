@@ -20,7 +20,7 @@ const MANY: u64 = 1_200;
 /// Where the worker's thread may come in between, the median of so many is taken.
 const ROUNDS: usize = 5;
 
-/// glibc's `memcpy` would move blocks by `rep movsb`, which callgrind counts octet by octet.
+/// glibc's `memcpy` would move blocks by `rep movsb`, which callgrind counts byte by byte.
 const TUNABLES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-ERMS");
 
 /// The built bench.

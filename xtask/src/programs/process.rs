@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// Octets that no program sends before it is at work.
+/// Bytes that no program sends before it is at work.
 const AT_WORK: u64 = 50_000_000;
 /// RoCE v2's UDP port.
 pub(super) const ROCE: u16 = 4791;

@@ -27,10 +27,10 @@ pub(super) struct Program {
     pub(super) server: &'static str,
     pub(super) client: &'static str,
     pub(super) only: Option<Personality>,
-    /// On no device does it end when its server has gone: it spins on octets that the peer is to
+    /// On no device does it end when its server has gone: it spins on bytes that the peer is to
     /// write (ib_write_lat), or waits for one more completion after one in error (fio).
     pub(super) deaf: bool,
-    /// Octets that go over the connection in a run, and that are compared on arrival.
+    /// Bytes that go over the connection in a run, and that are compared on arrival.
     pub(super) sent: u64,
     pub(super) verified: u64,
 }

@@ -130,9 +130,9 @@ pub struct verbs_context {
 #[repr(C)]
 pub struct ibv_device_attr {
     pub fw_ver: [c_char; 64],
-    /// Octets in network order.
+    /// Bytes in network order.
     pub node_guid: [u8; 8],
-    /// Octets in network order.
+    /// Bytes in network order.
     pub sys_image_guid: [u8; 8],
     pub max_mr_size: u64,
     pub page_size_cap: u64,
@@ -254,7 +254,7 @@ pub struct ibv_port_attr {
     pub active_speed_ex: u32,
 }
 
-/// A GID: sixteen octets in network order, which C may also see as two numbers.
+/// A GID: sixteen bytes in network order, which C may also see as two numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C, align(8))]
 pub struct ibv_gid {

@@ -211,7 +211,7 @@ unsafe fn take(
 
 /// # Safety
 ///
-/// `len` octets are at `addr`.
+/// `len` bytes are at `addr`.
 unsafe fn duplicate(
     addr: *const libc::sockaddr,
     len: libc::socklen_t,
@@ -221,7 +221,7 @@ unsafe fn duplicate(
     if copy.is_null() {
         return Err(Errno(libc::ENOMEM));
     }
-    // SAFETY: `len` octets each; new memory overlaps nothing.
+    // SAFETY: `len` bytes each; new memory overlaps nothing.
     unsafe { std::ptr::copy_nonoverlapping(addr.cast::<u8>(), copy.cast(), len as usize) };
     Ok(copy.cast())
 }

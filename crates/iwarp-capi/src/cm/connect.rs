@@ -93,7 +93,7 @@ impl CmId {
             && !param.private_data.is_null()
         {
             let (data, len) = (param.private_data.cast::<u8>(), param.private_data_len.into());
-            // SAFETY: the program says that so many octets are there.
+            // SAFETY: the program says that so many bytes are there.
             octets.extend_from_slice(unsafe { std::slice::from_raw_parts(data, len) });
         }
         octets
@@ -227,7 +227,7 @@ pub extern "C" fn rdma_reject(id: *mut rdma_cm_id, data: *const c_void, len: u8)
         let octets = if data.is_null() || len == 0 {
             &[]
         } else {
-            // SAFETY: the program says that so many octets are there.
+            // SAFETY: the program says that so many bytes are there.
             unsafe { std::slice::from_raw_parts(data.cast::<u8>(), len.into()) }
         };
         id.id.reject(octets)?;

@@ -30,7 +30,7 @@ pub extern "C" fn rdma_set_option(
             return Err(Errno(libc::ENOSYS));
         }
         let octet = || match len {
-            // SAFETY: `len` octets are there, says the program.
+            // SAFETY: `len` bytes are there, says the program.
             1 if !value.is_null() => Ok(unsafe { value.cast::<u8>().read() }),
             _ => Err(INVALID),
         };

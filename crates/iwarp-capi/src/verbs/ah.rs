@@ -237,7 +237,7 @@ fn way_back(
     if wc.wc_flags & IBV_WC_GRH == 0 {
         return Ok(attr);
     }
-    // SAFETY: the program passes the first octets of the receive, or null.
+    // SAFETY: the program passes the first bytes of the receive, or null.
     let grh = unsafe { grh.as_ref() }.ok_or(INVALID)?;
     let back = grh::answer(grh).map_err(|no| match no {
         NoAnswer::Foreign => Errno(libc::EPROTONOSUPPORT),

@@ -17,7 +17,7 @@ use crate::guard::{Errno, INVALID, UNSUPPORTED};
 /// Those of a number of packets.
 const PSN_BITS: u32 = 0x00ff_ffff;
 
-/// Octets of a path MTU by its number in the header.
+/// Bytes of a path MTU by its number in the header.
 const fn octets_of(path_mtu: c_uint) -> u32 {
     128 << path_mtu
 }

@@ -16,7 +16,7 @@ use crate::abi::flags::IBV_ACCESS_ON_DEMAND;
 use crate::abi::{Op, ibv_alloc_dm_attr, ibv_dm};
 use crate::guard::{self, BUSY, Errno, INVALID, OUT_OF_MEMORY, UNSUPPORTED};
 
-/// Octets that one piece may have. Adapters have some hundred KiB in all.
+/// Bytes that one piece may have. Adapters have some hundred KiB in all.
 pub(crate) const MAX: usize = 1 << 20;
 
 /// Copies and regions are of whole words, as adapters want it.
@@ -54,7 +54,7 @@ impl Dm {
         Ok(Box::into_raw(Box::new(Self { abi, memory, context: context.hold()? })))
     }
 
-    /// Where `length` octets at `offset` are.
+    /// Where `length` bytes at `offset` are.
     fn part(&self, offset: u64, length: usize) -> Result<std::ops::Range<usize>, Errno> {
         let start = usize::try_from(offset).map_err(|_| INVALID)?;
         let end = start.checked_add(length).ok_or(INVALID)?;
@@ -104,7 +104,7 @@ extern "C" fn memcpy_to_dm(dm: &Dm, offset: u64, from: *const c_void, length: us
     guard::errno(|| {
         let part = dm.part(offset, length)?;
         let to = dm.memory.buffer.as_mut_ptr().wrapping_add(part.start);
-        // SAFETY: within the buffer; the program has `length` octets at `from`, which are its own.
+        // SAFETY: within the buffer; the program has `length` bytes at `from`, which are its own.
         // An access by the network at the same time is the program's race.
         unsafe { std::ptr::copy_nonoverlapping(from.cast(), to, length) };
         Ok(())

@@ -30,7 +30,7 @@ pub(crate) struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Maps the pages of `length` octets at `offset`.
+    /// Maps the pages of `length` bytes at `offset`.
     fn new(fd: c_int, offset: u64, length: usize, write: bool) -> io::Result<Self> {
         let offset = i64::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
         let rights = if write { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
@@ -52,7 +52,7 @@ impl Drop for Mapping {
     }
 }
 
-/// The octets of a DMA-BUF.
+/// The bytes of a DMA-BUF.
 ///
 /// # Errors
 ///
@@ -85,7 +85,7 @@ pub(super) fn register(
     register_file(pd, offset, length, iova, fd, size, mr::access(access)?)
 }
 
-/// Registers a part of a file of `size` octets.
+/// Registers a part of a file of `size` bytes.
 fn register_file(
     pd: &Pd,
     offset: u64,

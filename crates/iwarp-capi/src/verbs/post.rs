@@ -30,7 +30,7 @@ const _: () = assert!(
 
 /// Requests of a list that are handed over together.
 const BATCH: usize = 16;
-/// Octets of inline data in them, more than one request can have.
+/// Bytes of inline data in them, more than one request can have.
 const INLINE: usize = 2048;
 
 /// The elements of a request.
@@ -95,7 +95,7 @@ impl Flags {
 
 fn op(wr: &ibv_send_wr) -> Result<SendOp, Errno> {
     let solicited = wr.send_flags & IBV_SEND_SOLICITED != 0;
-    // The octets as they lie in the program's memory, which means them to be in network order.
+    // The bytes as they lie in the program's memory, which means them to be in network order.
     let data = wr.imm_data.to_ne_bytes();
     // SAFETY: all parts of the union are numbers, and which are set is said by the operation.
     let (rdma, atomic) = unsafe { (wr.wr.rdma, wr.wr.atomic) };
@@ -200,7 +200,7 @@ unsafe fn request<'a>(
 ) -> Result<Option<SendRequest<'a>>, Errno> {
     let flags = Flags(wr.send_flags);
     let payload = match wr.opcode {
-        // These have no local octets, whatever the list says.
+        // These have no local bytes, whatever the list says.
         IBV_WR_LOCAL_INV | IBV_WR_BIND_MW => Payload::NONE,
         _ => {
             // SAFETY: the caller's promise.

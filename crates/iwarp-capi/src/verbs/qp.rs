@@ -138,7 +138,7 @@ impl Qp {
     }
 }
 
-/// Octets of inline data that every queue pair takes.
+/// Bytes of inline data that every queue pair takes.
 const LEAST_INLINE: u32 = 64;
 
 /// Makes a queue pair; the sizes it has come back in `init`.
@@ -365,7 +365,7 @@ pub extern "C" fn ibv_qp_to_qp_ex(qp: &Qp) -> *mut ibv_qp_ex {
     if qp.send_ops == 0 { std::ptr::null_mut() } else { (&raw const qp.abi).cast_mut() }
 }
 
-/// `ibv_query_qp_data_in_order`: a message is placed from its first octet to its last.
+/// `ibv_query_qp_data_in_order`: a message is placed from its first byte to its last.
 pub extern "C" fn ibv_query_qp_data_in_order(_: &Qp, _opcode: c_uint, flags: u32) -> c_int {
     const RETURN_CAPS: u32 = 1;
     const WHOLE_MESSAGE: c_int = 1;

@@ -28,10 +28,10 @@ const DEFAULT_PKEY: u16 = 0xffff;
 /// `IBV_QPF_GRH_REQUIRED`: addresses are GIDs.
 const GRH_REQUIRED: u8 = 1;
 
-/// Octets of `struct ibv_port_attr` that the oldest programs have.
+/// Bytes of `struct ibv_port_attr` that the oldest programs have.
 const OLDEST_PORT_ATTR: usize = 48;
 
-/// The GUID of the device at `place`, octets in network order; zeros where there is no device.
+/// The GUID of the device at `place`, bytes in network order; zeros where there is no device.
 pub(crate) fn guid(place: usize) -> [u8; 8] {
     let first = engine().map(|device| device.system_image_guid());
     first.map_or([0; 8], |guid| guid.wrapping_add(place as u64).to_be_bytes())
@@ -123,12 +123,12 @@ fn active_mtu(gids: &[Gid]) -> u32 {
     mtu_number(gids.first().and_then(|gid| gid.mtu).unwrap_or(1500))
 }
 
-/// Octets of the longest message that is one packet, as `ibv_query_port` tells it by `active_mtu`.
+/// Bytes of the longest message that is one packet, as `ibv_query_port` tells it by `active_mtu`.
 pub(super) fn path_octets(context: &Context) -> Result<u32, Errno> {
     Ok(128 << active_mtu(&context.device().gid_table()?))
 }
 
-/// The number of the largest InfiniBand MTU that packets of `mtu` octets could carry with their
+/// The number of the largest InfiniBand MTU that packets of `mtu` bytes could carry with their
 /// headers.
 fn mtu_number(mtu: u32) -> u32 {
     const HEADERS: u32 = 76;
@@ -146,7 +146,7 @@ fn check_port(port_num: u32) -> Result<(), Errno> {
 ///
 /// # Safety
 ///
-/// `to` has room for `len` octets.
+/// `to` has room for `len` bytes.
 unsafe fn write_prefix<T: Plain>(to: *mut T, len: usize, from: &T) {
     let (to, size) = (to.cast::<u8>(), len.min(size_of::<T>()));
     // SAFETY: the caller's promise; `from` has that many.

@@ -17,7 +17,7 @@ pub extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     c"/sys".as_ptr()
 }
 
-/// `ibv_read_sysfs_file`: returns how many octets were read, without the newline at their end.
+/// `ibv_read_sysfs_file`: returns how many bytes were read, without the newline at their end.
 pub extern "C" fn ibv_read_sysfs_file(
     dir: *const c_char,
     file: *const c_char,
@@ -59,7 +59,7 @@ pub extern "C" fn ibv_read_ibdev_sysfs_file(
 
 /// # Safety
 ///
-/// `buf` has room for `size` octets.
+/// `buf` has room for `size` bytes.
 unsafe fn write_text(text: &str, buf: *mut c_char, size: usize) -> Result<c_int, Errno> {
     let Some(room) = size.checked_sub(1) else { return Err(INVALID) };
     let length = text.len().min(room);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Work requests that a program builds one by one (`struct ibv_qp_ex`): begin, one call for each
-//! operation and its octets, complete.
+//! operation and its bytes, complete.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_uint, c_void};
@@ -187,7 +187,7 @@ impl Qp {
         }
     }
 
-    /// Gives the request that was begun last its octets.
+    /// Gives the request that was begun last its bytes.
     fn set_inline(&self, bufs: impl Iterator<Item = ibv_data_buf>) {
         let Some(list) = self.builder.list() else { return };
         let start = list.inline.len();
@@ -202,7 +202,7 @@ impl Qp {
                 list.error = Some(OUT_OF_MEMORY);
                 return;
             }
-            // SAFETY: the program passes so many octets of its own; the room was just made.
+            // SAFETY: the program passes so many bytes of its own; the room was just made.
             unsafe {
                 let end = list.inline.as_mut_ptr().add(list.inline.len());
                 buf.addr.cast::<u8>().copy_to_nonoverlapping(end, buf.length);

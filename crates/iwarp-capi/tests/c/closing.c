@@ -32,7 +32,7 @@ int main(int argc, char **argv)
 
 	open_context();
 	meet();
-	/* Once octets have gone both ways, no thread of the library is about to take a connection, whose
+	/* Once bytes have gone both ways, no thread of the library is about to take a connection, whose
 	 * descriptor would have one of the numbers below for a moment. */
 	exchange(&a, &b);
 	exchange(&b, &a);
@@ -60,7 +60,7 @@ int main(int argc, char **argv)
 		struct stat stat;
 		CHECK(fstat(files[i], &stat) == 0);
 		if (stat.st_size)
-			fprintf(stderr, "descriptor %d: %ld octets\n", files[i], (long)stat.st_size);
+			fprintf(stderr, "descriptor %d: %ld bytes\n", files[i], (long)stat.st_size);
 		CHECK(stat.st_size == 0);
 	}
 	return 0;

@@ -81,7 +81,7 @@ static void sent(uint64_t id)
 	CHECK(wc.qp_num == a.qp->qp_num);
 }
 
-/* What b has received at an offset: `length` octets with that value, by a GRH that tells who sent
+/* What b has received at an offset: `length` bytes with that value, by a GRH that tells who sent
  * it. */
 static struct ibv_wc came(uint64_t id, size_t offset, uint32_t length, unsigned char value)
 {

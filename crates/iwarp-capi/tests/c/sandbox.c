@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* A program whose sandbox refuses system calls from the start: those that REFUSED names. It moves
- * octets all the same, or says what failed. */
+ * bytes all the same, or says what failed. */
 #define _GNU_SOURCE
 #include <linux/filter.h>
 #include <linux/seccomp.h>

@@ -55,12 +55,12 @@ impl Pages {
         Self { map, len }
     }
 
-    /// The first octet that may be touched.
+    /// The first byte that may be touched.
     pub(crate) fn start(&self) -> *mut u8 {
         self.map.wrapping_add(PAGE)
     }
 
-    /// The octet behind the last one that may be touched.
+    /// The byte behind the last one that may be touched.
     pub(crate) fn end(&self) -> *mut u8 {
         self.start().wrapping_add(self.len)
     }

@@ -121,7 +121,7 @@ fn lengths() -> impl Iterator<Item = usize> {
     (1..=200).chain(edges).chain(longer)
 }
 
-/// What lies before the fault may have been stored, in part; the last octet never is, nor anything
+/// What lies before the fault may have been stored, in part; the last byte never is, nor anything
 /// outside; and the address is the first that is gone.
 #[test]
 fn a_fault_at_any_octet_is_an_error_and_touches_nothing_outside() {
@@ -135,7 +135,7 @@ fn a_fault_at_any_octet_is_an_error_and_touches_nothing_outside() {
         // All cuts of short ones, and some of long ones.
         let cuts = (0..n).filter(|cut| n <= 80 || cut % 37 == 0 || *cut < 3 || cut + 3 > n);
         for cut in cuts {
-            // So many octets lie before the gone pages; or all within; or the end behind them.
+            // So many bytes lie before the gone pages; or all within; or the end behind them.
             let start = gone.start.wrapping_sub(cut);
             map.fill(0, 3, 0);
             map.fill(6, 3, 0);
@@ -158,7 +158,7 @@ fn a_fault_at_any_octet_is_an_error_and_touches_nothing_outside() {
                 assert!(octet == 0 || octet == sent, "{n}, {cut}: {i}");
             }
         }
-        // Ends behind the gone pages: the last octet waits for all.
+        // Ends behind the gone pages: the last byte waits for all.
         let behind = n.min(100);
         let start = gone.end.wrapping_sub(n);
         let end = start.wrapping_add(n + behind).addr() - map.start.addr();
@@ -301,7 +301,7 @@ fn memory_that_may_not_be_accessed_so_is_not_registered() {
     let file = memfd_create("short", MemfdFlags::CLOEXEC).unwrap();
     ftruncate(&file, PAGE as u64).unwrap();
     assert_eq!(Map::of(&file, 2).register(&table, read), Err(RegisterError::NotMapped));
-    // No octets need no memory.
+    // No bytes need no memory.
     let spec = RegionSpec::new(WHO.pd, none.start, 0, all());
     // SAFETY: there is nothing that could be accessed.
     assert!(unsafe { table.register(spec) }.is_ok());
@@ -314,7 +314,7 @@ fn registration_leaves_memory_as_it_was() {
     let map = Map::new(16 * 1024, READ_WRITE);
     let stag = map.register(&table, all()).unwrap();
     let mut resident = vec![0_u8; 16 * 1024];
-    // SAFETY: writes one octet for each page.
+    // SAFETY: writes one byte for each page.
     let told = unsafe { libc::mincore(map.start.cast(), 16 * 1024 * PAGE, resident.as_mut_ptr()) };
     assert_eq!(told, 0);
     let touched = resident.iter().filter(|&&page| page & 1 == 1).count();

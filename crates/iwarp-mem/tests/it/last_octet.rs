@@ -112,7 +112,7 @@ fn pause() {
     if *MANY { std::hint::spin_loop() } else { thread::yield_now() }
 }
 
-/// A load of what the octet was stored with. The octet that was polled may be part of a wider store. The processor orders both alike, but
+/// A load of what the byte was stored with. The byte that was polled may be part of a wider store. The processor orders both alike, but
 /// ThreadSanitizer ties the order to the address that was stored to, so load that as well.
 fn for_the_sanitizer(buffer: &Buffer, at: usize, n: usize) {
     let end = at + n;
@@ -148,7 +148,7 @@ fn the_last_octet_is_visible_last_in_ten_million_polls() {
     place_and_poll(10_000_000);
 }
 
-/// An aligned word is one store: who polls all 8 octets never sees half of a new value.
+/// An aligned word is one store: who polls all 8 bytes never sees half of a new value.
 #[test]
 fn an_aligned_word_is_never_seen_half() {
     let table = MemoryTable::new();

@@ -82,7 +82,7 @@ fn what_others_do_with_the_stag_does_not_matter() {
     assert!(table.check_local(WHO, sge(stag, 16), false).is_err());
     let lent = lent.take_back().lend().unwrap();
     table.check_local(WHO, sge(stag, 16), true).unwrap();
-    // Deregistered behind the owner's back: the octets stay the owner's.
+    // Deregistered behind the owner's back: the bytes stay the owner's.
     table.deregister(stag).unwrap();
     let owned = lent.take_back();
     assert_eq!(*owned, [7; 16]);

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 
 use crate::common::*;
 
-/// Every way to touch one octet range; all must agree.
+/// Every way to touch one byte range; all must agree.
 fn touch(table: &MemoryTable, stag: Stag, at: u64, len: usize) -> Result<(), AccessError> {
     let data = vec![0x77; len];
     let mut out = vec![0; len];
@@ -63,7 +63,7 @@ fn both_ends_are_exact_to_the_octet() {
     assert!(pages.octets().iter().all(|&octet| octet == 0x11), "refused, yet written");
 }
 
-/// A region that begins and ends inside a page: the octets around it stay.
+/// A region that begins and ends inside a page: the bytes around it stay.
 ///
 /// Covers: DDP-5041-8.3.1-03, RDMAP-5040-8.1.1-03, SEC-5042-6.2.1-01
 #[test]

@@ -30,7 +30,7 @@ fn setup(kind: WindowType, region_access: Access) -> Setup {
 }
 
 impl Setup {
-    /// 100 octets at offset 50 of the page.
+    /// 100 bytes at offset 50 of the page.
     fn bind(&self, access: Access) -> Bind {
         Bind {
             window: self.window,

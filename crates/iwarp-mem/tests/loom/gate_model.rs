@@ -23,7 +23,7 @@ impl Slot {
         Arc::new(slot)
     }
 
-    /// Reads the grant and places an octet, if the key fits.
+    /// Reads the grant and places a byte, if the key fits.
     fn place(&self, key: u8) -> bool {
         if !self.gate.try_enter(key) {
             return false;

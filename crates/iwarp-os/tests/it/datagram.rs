@@ -41,7 +41,7 @@ fn message<'a>(from: &DatagramSocket, to: SocketAddr, octets: &'a [u8]) -> Outgo
     }
 }
 
-/// The same in packets of that many octets.
+/// The same in packets of that many bytes.
 fn train<'a>(
     from: &DatagramSocket,
     to: SocketAddr,
@@ -434,7 +434,7 @@ fn a_socket_of_both_families_is_one_of_either() {
         let got = &receive(&to, 1)[0];
         assert_eq!((got.source, got.destination), (SocketAddr::new(ip(source), port), destination));
         assert_eq!((got.hop_limit, got.traffic_class), (200, 0xb9));
-        // The first four octets of each are 0: for slot 0, whatever is merged.
+        // The first four bytes of each are 0: for slot 0, whatever is merged.
         let octets = [0; 3 * 100 + 7];
         send(&from, Outgoing { segment: 100, ..Outgoing { octets: &octets, ..described } });
         let got = receive(&to, 4);

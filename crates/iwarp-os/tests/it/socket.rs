@@ -59,7 +59,7 @@ fn recv(socket: &TcpSocket, room: &mut [u8]) -> std::io::Result<usize> {
     socket.recv(&mut [IoPartMut::new(room)])
 }
 
-/// Receives exactly `len` octets.
+/// Receives exactly `len` bytes.
 fn recv_all(socket: &TcpSocket, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     let mut filled = 0;
@@ -402,7 +402,7 @@ fn a_peer_that_does_not_read_stops_the_sender() {
                 partial |= n < block.len();
                 taken += n;
                 if partial {
-                    // What was not taken was not sent; go on at the same octet.
+                    // What was not taken was not sent; go on at the same byte.
                     let rest = [IoPart::new(&block).skip(n)];
                     match client.send(&rest, false) {
                         Ok(n) => taken += n,

@@ -97,7 +97,7 @@ static AT_LOAD: unsafe extern "C" fn(c_int, *const *const c_char, *const *const 
     at_load
 };
 
-/// The value that follows `start` in the environment; the last octet of `start` is part of it.
+/// The value that follows `start` in the environment; the last byte of `start` is part of it.
 ///
 /// # Safety
 ///
@@ -127,7 +127,7 @@ unsafe fn variable(mut environment: *const *const c_char, start: &[u8]) -> Optio
     }
 }
 
-/// Octets of a string without its NUL: `strlen` without libc.
+/// Bytes of a string without its NUL: `strlen` without libc.
 ///
 /// # Safety
 ///

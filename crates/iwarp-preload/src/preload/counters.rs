@@ -2,19 +2,19 @@
 
 //! Counters, which are computed when a program opens their files.
 //!
-//! Linux counts octets of an RDMA port in words of four, and those of a network interface one by
+//! Linux counts bytes of an RDMA port in words of four, and those of a network interface one by
 //! one. So beside the tree there is, for each counter, a file with a number and, in lines of their
 //! own, the files of which it is the sum divided by that number. A line `@8` stands for the number
-//! of eight octets at octet 8 of the file `words`, on which all processes count.
+//! of eight bytes at byte 8 of the file `words`, on which all processes count.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
 use super::c;
 use super::redirect::{append, tree};
 
-/// Octets that a list of files may have.
+/// Bytes that a list of files may have.
 const LIST: usize = 8192;
-/// Octets that a number and a newline may have.
+/// Bytes that a number and a newline may have.
 const NUMBER: usize = 24;
 
 /// A descriptor with the value of the counter whose file this is; `None` where it is no counter.
@@ -40,7 +40,7 @@ pub(crate) unsafe fn descriptor(path: *const c_char, flags: c_int) -> Option<c_i
 ///
 /// Both are strings.
 pub(crate) unsafe fn stream(path: *const c_char, mode: *const c_char) -> Option<*mut c_void> {
-    // SAFETY: a string has a first octet.
+    // SAFETY: a string has a first byte.
     if unsafe { mode.cast::<u8>().read() } != b'r' {
         return None;
     }
@@ -130,7 +130,7 @@ fn evaluate(list: &[u8; LIST], length: usize) -> Option<u64> {
     while at < length {
         let line = lines.as_ptr().wrapping_add(at);
         if divisor.is_none() {
-            // SAFETY: the line ends with a NUL, as octets behind the list are zero.
+            // SAFETY: the line ends with a NUL, as bytes behind the list are zero.
             divisor = Some(unsafe { number(line) });
         } else {
             // SAFETY: a string.
@@ -151,7 +151,7 @@ fn evaluate(list: &[u8; LIST], length: usize) -> Option<u64> {
 ///
 /// It is a string.
 unsafe fn part(line: *const u8) -> u64 {
-    // SAFETY: a string has a first octet.
+    // SAFETY: a string has a first byte.
     if unsafe { line.read() } == b'@' {
         // SAFETY: the rest of the string.
         return word(unsafe { number(line.wrapping_add(1)) }).unwrap_or(0);
@@ -159,13 +159,13 @@ unsafe fn part(line: *const u8) -> u64 {
     let mut text = [0; NUMBER];
     // SAFETY: a string, and room for so many.
     match unsafe { read_file(line, text.as_mut_ptr(), NUMBER - 1) } {
-        // SAFETY: its last octet is zero still.
+        // SAFETY: its last byte is zero still.
         Some(_) => unsafe { number(text.as_ptr()) },
         None => 0,
     }
 }
 
-/// The number at an octet of the file that all processes count on.
+/// The number at a byte of the file that all processes count on.
 fn word(at: u64) -> Option<u64> {
     let mut path = core::mem::MaybeUninit::<[u8; 2 * c::PATH_MAX]>::uninit();
     let (start, room) = (path.as_mut_ptr().cast::<u8>(), 2 * c::PATH_MAX);
@@ -177,7 +177,7 @@ fn word(at: u64) -> Option<u64> {
     // SAFETY: a string.
     let fd = unsafe { open_file(start) }?;
     let mut octets = [0_u8; 8];
-    // SAFETY: so many octets.
+    // SAFETY: so many bytes.
     let read = unsafe { c::pread(fd, octets.as_mut_ptr().cast(), 8, at.try_into().ok()?) };
     // SAFETY: just opened.
     unsafe { c::close(fd) };
@@ -206,7 +206,7 @@ unsafe fn number(mut text: *const u8) -> u64 {
 ///
 /// # Safety
 ///
-/// `path` is a string, and `to` has `room` octets.
+/// `path` is a string, and `to` has `room` bytes.
 unsafe fn read_file(path: *const u8, to: *mut u8, room: usize) -> Option<usize> {
     // SAFETY: the caller's promise.
     let fd = unsafe { open_file(path) }?;
@@ -243,7 +243,7 @@ fn filled(value: u64, flags: c_uint) -> Option<c_int> {
     let fd = unsafe { c::syscall(c::SYS_MEMFD_CREATE, c"counter".as_ptr(), flags) };
     let fd = c_int::try_from(fd).ok().filter(|fd| *fd >= 0)?;
     let start = text.as_ptr().wrapping_add(at).cast::<c_void>();
-    // SAFETY: the octets from there to the end of the text.
+    // SAFETY: the bytes from there to the end of the text.
     let written = unsafe { c::pwrite(fd, start, NUMBER.wrapping_sub(at), 0) };
     if written < 0 {
         // SAFETY: a descriptor of our own.

@@ -47,7 +47,7 @@ unsafe fn strip(found: &Found, flags: c_int) {
     for place in 0..found.count {
         // SAFETY: there are so many behind the offset, each a string.
         let path = unsafe { found.paths.add(place.wrapping_add(offset)).read() };
-        // SAFETY: strings both; as many octets were equal.
+        // SAFETY: strings both; as many bytes were equal.
         unsafe {
             if c::strncmp(path, tree.cast(), length) == 0 {
                 let rest = path.add(length);

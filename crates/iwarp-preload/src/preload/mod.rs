@@ -9,7 +9,7 @@
 //! nothing. Results, and `errno` with them, are libc's.
 //!
 //! The library is in every process, so it needs nothing but libc, and what it adds to a call is a
-//! look at the first few octets of the path.
+//! look at the first few bytes of the path.
 
 mod c;
 mod counters;

@@ -68,7 +68,7 @@ fn look_up() -> usize {
 ///
 /// # Safety
 ///
-/// The `MAX` octets at `to` are the caller's alone.
+/// The `MAX` bytes at `to` are the caller's alone.
 unsafe fn copy_variable(to: *mut u8) -> Option<usize> {
     // SAFETY: it has no requirements.
     if unsafe { c::getauxval(c::AT_SECURE) } != 0 {
@@ -86,12 +86,12 @@ unsafe fn copy_variable(to: *mut u8) -> Option<usize> {
     (unsafe { to.read() } == b'/').then_some(length)
 }
 
-/// Writes a string behind the first `at` octets of `to`, with its NUL. Returns where that is, or
+/// Writes a string behind the first `at` bytes of `to`, with its NUL. Returns where that is, or
 /// `None` where it does not fit into `room`.
 ///
 /// # Safety
 ///
-/// `to` has `room` octets; `from` is a string elsewhere.
+/// `to` has `room` bytes; `from` is a string elsewhere.
 pub(crate) unsafe fn append(
     to: *mut u8,
     mut at: usize,
@@ -144,7 +144,7 @@ pub(crate) unsafe fn is_shown(path: *const u8) -> bool {
         let mut rest = path;
         let mut same = true;
         for octet in shown.as_bytes() {
-            // SAFETY: not beyond the string's NUL, which differs from all octets here.
+            // SAFETY: not beyond the string's NUL, which differs from all bytes here.
             if unsafe { rest.read() } != *octet {
                 same = false;
                 break;

@@ -19,14 +19,14 @@ use iwarp_types::{Memory, NoPool, PdId, QpId, Time};
 
 pub const SEND: SendOp = SendOp::SEND;
 
-/// Octets that one TCP segment takes (EMSS): within a host, and with an MTU of 1500.
+/// Bytes that one TCP segment takes (EMSS): within a host, and with an MTU of 1500.
 const LOOPBACK: usize = 65_483;
 pub const ETHERNET: usize = 1448;
 
-/// Octets of memory that either end has registered.
+/// Bytes of memory that either end has registered.
 pub const MEMORY: usize = 1 << 20;
 
-/// As the engine: octets staged, or waiting in the stream, at most.
+/// As the engine: bytes staged, or waiting in the stream, at most.
 const STAGING: usize = 256 << 10;
 
 const PD: PdId = PdId(1);
@@ -113,19 +113,19 @@ impl End {
         SendOp::Write { stag: peer.stag, to: TaggedOffset(0) }
     }
 
-    /// Posts a request with the first `len` octets of the memory.
+    /// Posts a request with the first `len` bytes of the memory.
     pub fn post(&self, op: SendOp, len: usize) {
         let sges = [self.sge(len)];
         let request = SendRequest::new(1, op, &sges).signaled();
         self.qp.borrow_mut().post_send(&request).expect("room");
     }
 
-    /// Posts a receive for `len` octets.
+    /// Posts a receive for `len` bytes.
     pub fn post_recv(&self, len: usize) {
         self.qp.borrow_mut().post_recv(&RecvRequest::new(2, &[self.sge(len)])).expect("room");
     }
 
-    /// Builds what can be built at once and returns how many octets wait for the stream.
+    /// Builds what can be built at once and returns how many bytes wait for the stream.
     pub fn build(&mut self) -> usize {
         self.transmitter.transmit(&self.qp, &self.memory, &mut self.out, STAGING);
         self.out.len()

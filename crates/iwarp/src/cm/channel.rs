@@ -103,7 +103,7 @@ pub enum EventKind {
     /// A peer asks for the queue pair of a datagram service: answer or reject.
     #[non_exhaustive]
     ServiceRequest {
-        /// The peer's private data: 180 octets, filled up with zeros.
+        /// The peer's private data: 180 bytes, filled up with zeros.
         private_data: Vec<u8>,
         /// The way to the peer.
         address: AddressVector,
@@ -111,7 +111,7 @@ pub enum EventKind {
     /// The queue pair of the datagram service is known.
     #[non_exhaustive]
     ServiceFound {
-        /// The peer's private data: 136 octets, filled up with zeros.
+        /// The peer's private data: 136 bytes, filled up with zeros.
         private_data: Vec<u8>,
         /// The way to the peer.
         address: AddressVector,

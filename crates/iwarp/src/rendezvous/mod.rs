@@ -60,7 +60,7 @@
 //!     Request: numbers, whose secret, share      ---->         judges 1 and 2
 //!                                                <----         Reply: share, proof
 //!     judges proof and 2; takes the connection
-//!     proof (32 octets, before the first FPDU)   ---->         judges it; takes the connection
+//!     proof (32 bytes, before the first FPDU)   ---->         judges it; takes the connection
 //! ```
 //!
 //! Nothing is given up for a connection that has proven nothing: 8 of them wait at a time, the

@@ -233,7 +233,7 @@ impl Idle {
     }
 }
 
-/// Octets that differ from place to place.
+/// Bytes that differ from place to place.
 pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut octets = Vec::with_capacity(len + 8);

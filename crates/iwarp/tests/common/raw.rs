@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A peer that says whatever a test wants: octets of start-up frames and FPDUs, right or wrong,
+//! A peer that says whatever a test wants: bytes of start-up frames and FPDUs, right or wrong,
 //! over a plain TCP socket, and what comes back taken apart.
 
 use std::io::{ErrorKind, Read, Write};
@@ -108,12 +108,12 @@ pub enum Heard {
     Reset,
 }
 
-/// Octets that a segment of this end of a connection takes, now.
+/// Bytes that a segment of this end of a connection takes, now.
 fn max_segment(stream: TcpStream) -> usize {
     TcpSocket::from(OwnedFd::from(stream)).maxseg().unwrap()
 }
 
-/// Octets that a segment of a connection takes which has carried nothing yet: the smaller end's.
+/// Bytes that a segment of a connection takes which has carried nothing yet: the smaller end's.
 pub fn first_segment() -> usize {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -176,7 +176,7 @@ impl Raw {
         }
     }
 
-    /// Octets that a segment takes which the other end, in this process too, sends: the two ends
+    /// Bytes that a segment takes which the other end, in this process too, sends: the two ends
     /// of a connection do not agree, each follows the other's window.
     pub fn far_segment(&self) -> usize {
         let ends = (self.stream.peer_addr().unwrap(), self.stream.local_addr().unwrap());
@@ -193,12 +193,12 @@ impl Raw {
         .expect("the other end is in this process")
     }
 
-    /// Sends octets as they are.
+    /// Sends bytes as they are.
     pub fn send(&mut self, octets: &[u8]) {
         self.stream.write_all(octets).unwrap();
     }
 
-    /// Sends octets to a peer that may have closed already.
+    /// Sends bytes to a peer that may have closed already.
     pub fn try_send(&mut self, octets: &[u8]) -> bool {
         self.stream.write_all(octets).is_ok()
     }
@@ -236,7 +236,7 @@ impl Raw {
         self.deframer = Deframer::new(crc, receive_markers);
     }
 
-    /// More octets; how the stream ended if it has.
+    /// More bytes; how the stream ended if it has.
     fn fill(&mut self) -> Option<Heard> {
         let mut room = [0; 65536];
         loop {
@@ -255,7 +255,7 @@ impl Raw {
         }
     }
 
-    /// The octets of an FPDU that carries `ulpdu`, which must be sent next.
+    /// The bytes of an FPDU that carries `ulpdu`, which must be sent next.
     pub fn frame(&mut self, ulpdu: &[u8]) -> Vec<u8> {
         let mut out = vec![0; self.framer.fpdu_len(ulpdu.len())];
         self.framer
@@ -357,7 +357,7 @@ impl Raw {
         assert_eq!(self.hear_message(), Heard::Fin);
     }
 
-    /// The end, in whichever way, before any octet.
+    /// The end, in whichever way, before any byte.
     pub fn expect_end(&mut self) {
         assert_eq!(self.received, [0_u8; 0]);
         let end = self.fill();

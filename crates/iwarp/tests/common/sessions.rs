@@ -62,7 +62,7 @@ pub fn done<T: Outcome>(pending: Pending<T>) -> Result<T, Failure> {
     pending.wait_timeout(DEADLINE).expect("the operation takes too long")
 }
 
-/// A block of these octets.
+/// A block of these bytes.
 pub fn block_of(pd: &ProtectionDomain, octets: &[u8]) -> Block {
     let mut block = Block::new(pd, octets.len()).unwrap();
     block.fill_from(octets);

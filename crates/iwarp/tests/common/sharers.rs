@@ -181,7 +181,7 @@ fn obey(line: &str, member: &mut Member, mads: &mut Vec<String>) -> Option<Strin
     }
 }
 
-/// A line of the parent's, by the octet: what stands behind it stays readable.
+/// A line of the parent's, byte by byte: what stands behind it stays readable.
 fn line() -> Option<String> {
     let mut line = Vec::new();
     let mut octet = [0];

@@ -15,7 +15,7 @@ use super::raw::{Raw, Startup};
 use super::{DEADLINE, End, parts, pattern, until};
 
 const DEPTH: usize = 64;
-/// Octets that the healthy connection moves for each look at it.
+/// Bytes that the healthy connection moves for each look at it.
 const CHECKED: usize = 3001;
 
 pub struct Station {
@@ -124,7 +124,7 @@ impl Healthy {
         Self { near, far, source, sink, back, rounds: std::cell::Cell::new(0) }
     }
 
-    /// A Write, a Send behind it, and a Read that brings the octets back.
+    /// A Write, a Send behind it, and a Read that brings the bytes back.
     fn exchange(&self) {
         let round = self.rounds.get() + 1;
         self.rounds.set(round);

@@ -15,9 +15,9 @@ use super::{End, all_access};
 pub const FILL: u8 = 0xa5;
 /// Where the grant in the middle of the page is.
 pub const PART: std::ops::Range<usize> = 1024..3072;
-/// Octets of each posted receive.
+/// Bytes of each posted receive.
 pub const RECEIVE: usize = 64;
-/// Octets of the Read that waits for its answer.
+/// Bytes of the Read that waits for its answer.
 pub const READ: usize = 32;
 
 /// A connection whose peer is raw, with a Read outstanding and two receives posted.

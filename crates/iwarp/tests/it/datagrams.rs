@@ -100,7 +100,7 @@ fn packets_arrive_by_the_way_that_they_were_built_for() {
             assert_eq!(from.numbering(), numbering);
             let mut burst = Burst::new(numbering, 1 << 20);
             for psn in 0..100 {
-                // Trains of 1024 octets with a shorter last one, single ones between, and two ways.
+                // Trains of 1024 bytes with a shorter last one, single ones between, and two ways.
                 let len = [1024, 1024, 1024, 7, 2000][psn as usize % 5];
                 let path = if psn % 20 < 10 { &plain } else { &special };
                 push(&mut burst, path, psn, &vec![psn as u8; len]);

@@ -88,7 +88,7 @@ fn sends_arrive(test: &str, times: usize) {
             &[("IWARP_TEST_NUMBER", number.to_string()), ("IWARP_TEST_ADDR", addr.to_string())],
         );
         let end = process::accept_on(&device, &listener, parts, Vec::new());
-        // Octets without end for a child that does not look at them: zero-length Writes need no
+        // Bytes without end for a child that does not look at them: zero-length Writes need no
         // buffer there.
         let mut noise = 0;
         for (id, (len, sink)) in LENGTHS.iter().zip(&sinks).enumerate() {
@@ -148,7 +148,7 @@ fn what_was_completed_arrives_though_the_sender_exits_full() {
 /// fits.
 const TOO_MANY: usize = 1100;
 const PARKED: usize = 1024;
-/// Octets that no socket holds.
+/// Bytes that no socket holds.
 const LONG: usize = 16 << 20;
 
 /// A program that exits while streams stand still, because messages wait for its receives, and
@@ -295,7 +295,7 @@ fn both_ends_close_at_once_and_leave_nothing() {
     }
 }
 
-/// Both programs leave at the same time, each with octets of the other's unread.
+/// Both programs leave at the same time, each with bytes of the other's unread.
 #[test]
 fn both_ends_may_leave_at_the_same_time() {
     let (client, server) = Setup::default().connect();

@@ -29,7 +29,7 @@ fn interrupted(options: &Options, round: u64) {
     let octets = sink.buffer().unwrap();
     server.post_recv(1, &[sink.whole()]);
     client.send(1, &[source.whole()]);
-    // One of them moves the octets, another may see the completion meanwhile.
+    // One of them moves the bytes, another may see the completion meanwhile.
     let ended = OnceLock::new();
     let poll = || {
         while ended.get().is_none() {

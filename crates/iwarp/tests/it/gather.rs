@@ -8,7 +8,7 @@ use iwarp::session::{Block, BlockPool, Config, OperationError, SendFlags};
 use crate::common::sessions::{SessionEnd, block_of, done, pair, pair_with, remote};
 use crate::common::{pattern, until};
 
-/// Blocks of these octets.
+/// Blocks of these bytes.
 fn blocks<const N: usize>(end: &SessionEnd, contents: [&[u8]; N]) -> [Block; N] {
     contents.map(|octets| block_of(&end.pd, octets))
 }

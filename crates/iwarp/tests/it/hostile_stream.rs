@@ -45,7 +45,7 @@ fn faulted(victim: &Victim, code: TerminateCode) {
     victim.grants.untouched();
 }
 
-/// A Write over the whole grant, whose octets the grant does not hold yet.
+/// A Write over the whole grant, whose bytes the grant does not hold yet.
 fn good_write(victim: &Victim) -> Vec<u8> {
     write(victim.grants.part.rkey(), victim.grants.part.base().0, &[1; 1000])
 }
@@ -83,7 +83,7 @@ fn markers_that_point_elsewhere() {
     // The CRC is right: only the pointer is not.
     let ulpdu = good_write(&victim);
     let mut octets = victim.raw.frame(&ulpdu);
-    // The greeting took 24 octets, the marker at its head among them.
+    // The greeting took 24 bytes, the marker at its head among them.
     let marker = 512 - 24;
     let pointer = u16::from_be_bytes([octets[marker + 2], octets[marker + 3]]);
     assert_eq!(usize::from(pointer), marker, "not where the marker is");
@@ -456,7 +456,7 @@ fn corner_44_empty_writes_are_not_looked_at() {
     victim.grants.untouched();
 }
 
-/// Octets at both ends of a grant, and of the page, can be written and read.
+/// Bytes at both ends of a grant, and of the page, can be written and read.
 ///
 /// Covers: DDP-5041-4.2-09, RDMAP-5040-5.1-04, RDMAP-5040-5.2.1-16, DDP-5041-5.2-04
 #[test]
@@ -539,7 +539,7 @@ fn deregistration_does_not_wait_for_a_peer_that_stalls() {
         let (now, later) = octets.split_at(40_000);
         raw.send(now);
         if !crc {
-            // Without CRC octets are placed as they come.
+            // Without CRC bytes are placed as they come.
             until("the first octets", || (memory.to_vec()[0] == 7).then_some(()));
         }
         station.others_do_not_notice();

@@ -25,7 +25,7 @@ fn lengths(most: usize) -> Vec<usize> {
     lengths
 }
 
-/// Polls the last octet until it is `value`; then everything before it must be. Returns how
+/// Polls the last byte until it is `value`; then everything before it must be. Returns how
 /// often it looked.
 fn watch(buffer: &Buffer, offset: usize, len: usize, value: u8, seen: &mut [u8]) -> u64 {
     let last = buffer.atomic_u8(offset + len - 1);

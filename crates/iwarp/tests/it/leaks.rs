@@ -78,7 +78,7 @@ impl Place {
     }
 }
 
-/// Octets of memory in use.
+/// Bytes of memory in use.
 fn resident() -> usize {
     let statm = fs::read_to_string("/proc/self/statm").unwrap();
     let pages: usize = statm.split(' ').nth(1).unwrap().parse().unwrap();

@@ -72,7 +72,7 @@ fn deregister(region: MemoryRegion) {
     assert!(took < Duration::from_secs(1), "deregistering took {took:?}");
 }
 
-/// Octets of a message that stalls.
+/// Bytes of a message that stalls.
 const STALLED: usize = 48 * 1024;
 
 /// The region goes when one half of the FPDU has come; `ended` waits for what comes of the other.
@@ -167,7 +167,7 @@ fn a_stalled_reader_does_not_hold_up_deregistration() {
     }
 }
 
-/// A local source whose octets wait in a full socket: the program takes it away too early, which
+/// A local source whose bytes wait in a full socket: the program takes it away too early, which
 /// costs it the connection, but not more.
 #[test]
 fn a_source_deregistered_too_early_costs_the_connection_alone() {
@@ -241,7 +241,7 @@ fn a_window_opens_its_part_of_a_region_and_nothing_else() {
             assert_eq!(bind(&owner, window.stag(), stag, &region, (1000, 64)), WcStatus::Success);
             use_window(&peer, stag, 1000);
             use_window(&peer, stag, 1064 - 18);
-            // One octet too far, at either end.
+            // One byte too far, at either end.
             let sink = peer.region(18);
             let status = read_status(&peer, stag, TaggedOffset(outside), sink.whole());
             assert_eq!(status, WcStatus::RemoteAccess, "{kind:?} at {outside}");

@@ -24,7 +24,7 @@ struct End {
     early: Vec<Pending<Received>>,
 }
 
-/// Two ends, each a device of its own; the server (second) has receives of `len` octets posted
+/// Two ends, each a device of its own; the server (second) has receives of `len` bytes posted
 /// before anything can arrive.
 fn pair(config: &Config, receives: usize, len: usize) -> (End, End) {
     let server = Device::with_options(Options::default()).unwrap().alloc_pd();

@@ -39,7 +39,7 @@ fn segments(client: &End) -> u64 {
         let mut len = info.len() as libc::socklen_t;
         let place = info.as_mut_ptr().cast();
         let fd = socket.as_fd().as_raw_fd();
-        // SAFETY: the place has as many octets as `len` says.
+        // SAFETY: the place has as many bytes as `len` says.
         let error =
             unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, place, &mut len) };
         assert_eq!(error, 0, "{}", std::io::Error::last_os_error());

@@ -58,7 +58,7 @@ fn in_memory(options: &Options, network: &MemoryNetwork) -> (End, End) {
     connected(options, network.platform(CLIENT), network.platform(SERVER))
 }
 
-/// Send both ways, Write and Read, of so many octets.
+/// Send both ways, Write and Read, of so many bytes.
 fn work(client: &End, server: &End, len: usize) {
     for (number, (from, to)) in [(client, server), (server, client)].into_iter().enumerate() {
         let octets = pattern(len, number as u64 + 1);
@@ -147,7 +147,7 @@ fn a_narrow_pipe_carries_all() {
     }
 }
 
-/// Events instead of blocking calls: the worker makes the connection and moves the octets.
+/// Events instead of blocking calls: the worker makes the connection and moves the bytes.
 #[test]
 fn the_connection_manager_needs_no_socket() {
     let network = MemoryNetwork::new();
@@ -339,7 +339,7 @@ fn a_recording_holds_all_that_passed() {
     }
 }
 
-/// Octets that come late and in pieces are the same octets, in start-up and after it.
+/// Bytes that come late and in pieces are the same bytes, in start-up and after it.
 #[test]
 fn pieces_and_delays_change_nothing() {
     for seed in 0..24 {
@@ -401,7 +401,7 @@ fn send_until_it_ends(seed: u64) -> (usize, Option<Ended>) {
     (good, ended)
 }
 
-/// No octet reaches memory before its CRC was verified: what arrives is right, and the first FPDU
+/// No byte reaches memory before its CRC was verified: what arrives is right, and the first FPDU
 /// that is not ends the connection.
 #[test]
 fn a_changed_bit_ends_the_connection() {
@@ -414,7 +414,7 @@ fn a_changed_bit_ends_the_connection() {
     assert!(all.iter().all(|(_, ended)| ended.is_some()), "{all:?}");
 }
 
-/// Octets that are in no system call find out by themselves that memory has gone, on either side.
+/// Bytes that are in no system call find out by themselves that memory has gone, on either side.
 #[cfg(not(plain_copies))]
 #[test]
 fn memory_that_is_gone_ends_one_connection() {

@@ -138,7 +138,7 @@ fn joined(
     ends
 }
 
-/// The octets of a region.
+/// The bytes of a region.
 fn octets(region: &iwarp::MemoryRegion, len: usize) -> Vec<u8> {
     let mut octets = vec![0; len];
     region.buffer().unwrap().read_at(0, &mut octets);

@@ -17,7 +17,7 @@ use crate::common::knows::{Key, Knows, Role, TAG};
 use crate::common::meet::{LOOPBACK, Place, Side, exchange};
 use crate::common::{DEADLINE, until};
 
-/// The octets of every refusal.
+/// The bytes of every refusal.
 const REFUSAL: &[u8] = b"iwarp qp\x02\x00";
 /// Whose number of packets is to be proven.
 const INITIATORS: u8 = 0;

@@ -112,7 +112,7 @@ fn corner_14_octets_behind_a_request_are_an_error() {
     let incoming = station.listener.accept(Some(DEADLINE)).unwrap().unwrap();
     raw.send(b"too early");
     let (_pd, _send_cq, _recv_cq, qp) = parts(&station.device, 16);
-    // The octets are there before anybody answers: both ends are on this host.
+    // The bytes are there before anybody answers: both ends are on this host.
     let refused = incoming.accept(&qp, &ConnectParams::default());
     assert!(matches!(refused, Err(ConnectError::Startup(StartupError::SurplusOctets))));
     raw.expect_end();
@@ -132,7 +132,7 @@ fn corner_23_the_deadline_covers_the_whole_frame() {
         raw.expect_end();
         assert!(began.elapsed() >= timeout && began.elapsed() < DEADLINE / 2, "{sent} octets");
     }
-    // Octet by octet: each in time, the frame not.
+    // Byte by byte: each in time, the frame not.
     let began = Instant::now();
     let mut raw = Raw::connect(station.addr());
     for octet in octets.chunks(1) {

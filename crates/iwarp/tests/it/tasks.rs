@@ -44,7 +44,7 @@ fn listen(pd: &ProtectionDomain) -> Listener {
     Listener::bind(pd, "127.0.0.1:0").unwrap()
 }
 
-/// Two ends, each a device of its own; the server (second) has receives of `len` octets posted
+/// Two ends, each a device of its own; the server (second) has receives of `len` bytes posted
 /// before anything can arrive.
 async fn pair(config: &Config, receives: usize, len: usize) -> (End, End) {
     let (client, server) = (device().alloc_pd(), device().alloc_pd());

@@ -21,7 +21,7 @@ use iwarp::{
     QueuePair, RecvRequest, SendRequest,
 };
 
-/// Octets through the file system's sockets: a port number is a file's name.
+/// Bytes through the file system's sockets: a port number is a file's name.
 #[derive(Clone, Debug)]
 struct Toy {
     folder: PathBuf,
@@ -29,12 +29,12 @@ struct Toy {
     gate: Arc<Gate>,
 }
 
-/// Where the threads that send on the clients' side stay after their octets have gone.
+/// Where the threads that send on the clients' side stay after their bytes have gone.
 #[derive(Debug, Default)]
 struct Gate {
     closed: Mutex<bool>,
     changed: Condvar,
-    /// Octets that have come to the clients' side.
+    /// Bytes that have come to the clients' side.
     came: AtomicUsize,
 }
 

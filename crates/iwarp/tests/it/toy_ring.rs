@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A port without any descriptor: what somebody writes whose octets go through memory.
+//! A port without any descriptor: what somebody writes whose bytes go through memory.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,7 +15,7 @@ use iwarp::{CompletionChannel, Device, Ended, QpState, RecvRequest};
 use super::toy_core::End;
 use crate::common::{DEADLINE, next, pattern, succeeded, until};
 
-/// Octets that a ring holds.
+/// Bytes that a ring holds.
 const ROOM: usize = 3000;
 
 /// One direction.
@@ -27,7 +27,7 @@ struct Ring {
     writer: WakerSlot,
 }
 
-/// Octets from one ring into another.
+/// Bytes from one ring into another.
 #[derive(Debug)]
 struct RingPort([Arc<Ring>; 2]);
 

@@ -19,7 +19,7 @@ use crate::hosts::{self, Host};
 
 const GRH: usize = 40;
 const QKEY: u32 = 0x7654;
-/// Octets of a place for what comes.
+/// Bytes of a place for what comes.
 const PLACE: usize = 64;
 const PLACES: usize = 512;
 /// The `wr_id` of sends; those of receives are places.
@@ -27,7 +27,7 @@ const SENT: u64 = u64::MAX;
 /// Messages to one process that are under way at a time.
 const WINDOW: u32 = 8;
 
-/// A queue pair that takes and sends messages of eight octets: a number, and a process.
+/// A queue pair that takes and sends messages of eight bytes: a number, and a process.
 struct Station {
     qp: QueuePair,
     cq: CompletionQueue,

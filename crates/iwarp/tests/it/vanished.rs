@@ -131,7 +131,7 @@ impl Mode {
 /// Local catastrophic error.
 const TERMINATE: Reason = TerminateCode { layer: 0, etype: 0, code: 0 }.reason();
 
-/// Has `peer` or `victim` access the last `len` octets of the victim's memory, the last of which are
+/// Has `peer` or `victim` access the last `len` bytes of the victim's memory, the last of which are
 /// gone, and looks what each is told.
 fn befall(victim: &End, peer: &End, mode: Mode, way: Way, len: usize, from: usize) {
     let what = format!("{mode:?} {way:?} {len} {from}");
@@ -325,7 +325,7 @@ fn one_line_says_which_queue_pair_and_which_address() {
     let qp = victim.qp.number();
     victim.async_event(|event| *event == AsyncEvent::QpAccessError { qp });
     let line = until("a line", || reports.lines().first().cloned());
-    // Fault addresses are those of the access that failed, somewhere in the octets.
+    // Fault addresses are those of the access that failed, somewhere in the bytes.
     for part in [format!("{qp:#08x}"), format!("{:#x}", area.start.addr() >> 12)] {
         assert!(line.contains(&part), "{part} in {line}");
     }

@@ -67,7 +67,7 @@ def target():
     import time
     this, buffer, address = engine(SERVER, 12347)
     print(f"session: {SERVER}:{this.get_rpc_port()} {address}", flush=True)
-    # The initiator's last write is one octet at the end.
+    # The initiator's last write is one byte at the end.
     while buffer.raw[-1:] != b"\xff":
         time.sleep(0.05)
     print(f"has: {hashlib.sha256(buffer.raw).hexdigest()}\ndone", flush=True)

@@ -44,7 +44,7 @@ class Disk:
             data[77] = (LARGEST // BLOCK).bit_length() - 1
             struct.pack_into("<HI", data, 78, CONTROLLER, 0x10400)
             struct.pack_into("<HI", data, 514, DEPTH, 1)
-            # Lists with keys; a command has 64 octets and an answer 16.
+            # Lists with keys; a command has 64 bytes and an answer 16.
             struct.pack_into("<I", data, 536, 1 << 2)
             struct.pack_into("<IIH", data, 1792, 4, 1, 0)
         else:

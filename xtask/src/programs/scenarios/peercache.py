@@ -28,7 +28,7 @@ def owner():
     with open("data", "wb") as file:
         file.write(data)
     print("memory:", this.local_endpoint(), address, rkey, flush=True)
-    # The last octet says that the peer has written all.
+    # The last byte says that the peer has written all.
     end = (data[-1] + 1) % 256
     while buffer[SIZE - 1] != bytes([end]):
         time.sleep(0.02)

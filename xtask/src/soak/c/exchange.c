@@ -94,7 +94,7 @@ void give_up(struct end *end, enum outcome outcome, const char *format, ...)
 	longjmp(end->out, 1);
 }
 
-/* The octets that belong to a word of a round. */
+/* The bytes that belong to a word of a round. */
 static void fill(uint8_t *at, size_t length, uint64_t word)
 {
 	for (size_t i = 0; i < length; i += 8) {
@@ -220,7 +220,7 @@ static void settle(struct end *end)
 		pump(end);
 }
 
-/* Octets from a slot of the outbox; the peer has a receive. */
+/* Bytes from a slot of the outbox; the peer has a receive. */
 static void send_message(struct end *end, unsigned slot, uint32_t length, uint64_t word)
 {
 	fill(end->memory + OUTBOX + slot * MESSAGE, length, word);

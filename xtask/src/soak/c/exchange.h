@@ -18,7 +18,7 @@ enum outcome {
 	REFUSED,
 	/* Nothing happened for longer than anything may take. */
 	HANG,
-	/* Octets are not what they must be, or a count. */
+	/* Bytes are not what they must be, or a count. */
 	WRONG,
 };
 

@@ -36,7 +36,7 @@
 //! // One end:
 //! let samples = ExposedSlice::<Sample>::new(&pd, 1000, Access::REMOTE)?;
 //! samples.set(7, &Sample { time: 70.into(), value: 0.5.into() })?;
-//! let octets = samples.grant().to_octets();
+//! let bytes = samples.grant().to_octets();
 //!
 //! // The other:
 //! let samples: RemoteSlice<Sample> = RemoteGrant::from_octets(&octets).typed()?;
