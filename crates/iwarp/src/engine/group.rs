@@ -150,9 +150,13 @@ impl Group {
         if member.waker().is_some() {
             return self.woken.list().put(token);
         }
-        let members = self.members.lock();
-        // A silenced stream comes back with the interest that it has then.
+        let mut members = self.members.lock();
         if members.silence.is_on() {
+            // A silenced stream comes back with the interest that it has then: now, where a task may
+            // be asleep that is told of input otherwise, and of nothing else.
+            if member.has_other_sleeper() {
+                self.restore(&mut members);
+            }
             return;
         }
         let updated = member.descriptors().modify(&self.epoll, token, member.interest());

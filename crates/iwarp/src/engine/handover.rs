@@ -40,7 +40,7 @@ pub(crate) enum Duty {
     Watch(u64),
     /// Nothing: a caller is blocked on it and will arm it, a timer is set, or it is armed.
     Leave,
-    /// Arm it at once: the caller that was blocked has just left.
+    /// Arm it at once: the caller that was blocked has just left, or nothing moves.
     Arm,
 }
 
@@ -115,6 +115,20 @@ impl Handover {
         }
         // Either this sees that the worker watches, or the worker sees that the lease has ended.
         self.turn.fetch_and(!WATCHED, Ordering::SeqCst) & WATCHED != 0
+    }
+
+    /// A task of the library's goes to sleep until its runtime tells it that something has come.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn wait_for_runtime(&self) {
+        if self.presence.load().0 != Presence::Waiting {
+            self.presence.set(Presence::Waiting);
+        }
+    }
+
+    /// That task is no more.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn end_wait_for_runtime(&self) {
+        self.presence.set(Presence::Absent);
     }
 
     /// A caller is in a call that may move streams until the result is dropped.
@@ -203,6 +217,10 @@ impl Handover {
             Advice::Serve => Duty::Serve,
             Advice::Watch(at) => watch(&mut watcher, at),
             Advice::Park => self.park(),
+            Advice::Arm => {
+                self.end_watch();
+                Duty::Arm
+            }
         }
     }
 

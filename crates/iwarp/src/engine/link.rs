@@ -11,6 +11,8 @@
 mod close;
 mod flags;
 mod pipes;
+#[cfg(feature = "tokio")]
+mod reactor;
 mod receive;
 mod send;
 mod waker;
@@ -29,6 +31,8 @@ use self::close::Intent;
 use self::flags::{
     AWAITS_WRITING, CLOSED, END_HELD, Flags, HELD, READ_ENDED, READ_STALLED, WRITE_BLOCKED,
 };
+#[cfg(feature = "tokio")]
+use self::reactor::Reactor;
 use self::receive::Rx;
 use self::send::{TRANSMIT_BUDGET, Tx};
 pub(crate) use self::waker::{LinkWaker, ready_of};
@@ -47,7 +51,6 @@ use crate::port::{Descriptors, Port};
 #[derive(Debug)]
 pub(crate) struct Link {
     endpoint: Arc<Endpoint>,
-    stream: Box<dyn Port>,
     /// See [`Port::may_hold`].
     may_hold: bool,
     /// Of a stream without a descriptor.
@@ -55,6 +58,10 @@ pub(crate) struct Link {
     rx: Token<Rx>,
     tx: Token<Tx>,
     flags: Flags,
+    /// Before the stream, which it has the descriptor of.
+    #[cfg(feature = "tokio")]
+    reactor: Reactor,
+    stream: Box<dyn Port>,
     /// The stream is given bytes whose work requests have not completed yet.
     writing: AtomicBool,
     lingering: Mutex<Option<Deadline>>,
@@ -85,6 +92,11 @@ impl Awaited for Link {
         }
         interest
     }
+
+    #[cfg(feature = "tokio")]
+    fn has_other_sleeper(&self) -> bool {
+        self.reactor.is_in()
+    }
 }
 
 impl Link {
@@ -102,8 +114,10 @@ impl Link {
             tx: Token::new(Tx::new(terms, endpoint.who, options.mulpdu, &*stream)),
             may_hold: stream.may_hold(),
             waker: LinkWaker::of(&*stream),
-            stream,
             flags: Flags::new(),
+            #[cfg(feature = "tokio")]
+            reactor: Reactor::new(),
+            stream,
             writing: AtomicBool::new(false),
             lingering: Mutex::new(None),
             watch: Watch::new(Some(options.user_timeout)),
@@ -152,6 +166,16 @@ impl Link {
         if let Some(before) = self.flags.set_unless(WRITE_BLOCKED, WRITE_BLOCKED | HELD) {
             self.awaits_from(before);
         }
+    }
+
+    /// Whether what was posted may be left to a task, which will send it soon. To be asked after the
+    /// post.
+    #[inline]
+    pub(crate) fn gathers(&self) -> bool {
+        #[cfg(feature = "tokio")]
+        return self.reactor.gathers();
+        #[cfg(not(feature = "tokio"))]
+        false
     }
 
     /// Ends [`Self::hold`].

@@ -16,24 +16,33 @@ pub struct Descriptors<'a> {
     room: Option<BorrowedFd<'a>>,
     /// Another that is both readable and writable, as the first one then is.
     beside: Option<BorrowedFd<'a>>,
+    /// The first is a stream socket of the system's.
+    is_stream: bool,
 }
 
 impl<'a> Descriptors<'a> {
     /// One for both.
     pub const fn one(fd: BorrowedFd<'a>) -> Self {
-        Self { input: Some(fd), room: None, beside: None }
+        Self { input: Some(fd), room: None, beside: None, is_stream: false }
+    }
+
+    /// One for both, of a stream socket of the system's: whoever is told what *comes* there need not
+    /// ask again after a call that has received less than there was room for.
+    pub(crate) const fn of_stream(fd: BorrowedFd<'a>) -> Self {
+        Self { is_stream: true, ..Self::one(fd) }
     }
 
     /// One for each.
     pub fn two(input: BorrowedFd<'a>, room: BorrowedFd<'a>) -> Self {
         // An epoll has each once.
         let same = input.as_raw_fd() == room.as_raw_fd();
-        Self { input: Some(input), room: (!same).then_some(room), beside: None }
+        let room = (!same).then_some(room);
+        Self { input: Some(input), room, beside: None, is_stream: false }
     }
 
     /// No descriptor.
     pub const fn none() -> Self {
-        Self { input: None, room: None, beside: None }
+        Self { input: None, room: None, beside: None, is_stream: false }
     }
 
     /// Those of a port that is made of two with one descriptor each.
@@ -45,6 +54,12 @@ impl<'a> Descriptors<'a> {
     /// Whether there is no descriptor.
     pub const fn is_none(&self) -> bool {
         self.input.is_none()
+    }
+
+    /// That of a stream socket of the system's, if there is no other.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn stream(self) -> Option<BorrowedFd<'a>> {
+        self.input.filter(|_| self.is_stream && self.room.is_none() && self.beside.is_none())
     }
 
     /// The one to sleep on for input, or for room.

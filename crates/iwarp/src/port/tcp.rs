@@ -183,7 +183,7 @@ impl Port for TcpPort {
     }
 
     fn descriptors(&self) -> Descriptors<'_> {
-        Descriptors::one(self.socket.as_fd())
+        Descriptors::of_stream(self.socket.as_fd())
     }
 
     /// No Nagle, probes when it is idle, and within this host a congestion control that does not

@@ -27,6 +27,8 @@ use crate::engine::cq::CqCore;
 use crate::engine::endpoint::Ended;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::group::Polled;
+#[cfg(feature = "tokio")]
+use crate::engine::link::Link;
 use crate::engine::now;
 #[cfg(feature = "tokio")]
 use crate::engine::poll_set::PollSet;
@@ -68,6 +70,19 @@ pub(super) struct Core {
     changed: Condvar,
     /// A task sleeps on the descriptor of the channel and relies on being told.
     driven: AtomicBool,
+}
+
+/// What the task that drives is to do after its turn.
+#[cfg(feature = "tokio")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Turn {
+    /// There may be more: the next turn.
+    Next,
+    /// Those that were woken have their turns, then it has its next.
+    AfterOthers,
+    /// There is nothing left: it sleeps until the channel or the stream is ready, as whatever comes
+    /// from now on makes them.
+    Sleep,
 }
 
 /// Which queue, and whose places there.
@@ -421,25 +436,52 @@ impl Core {
         self.cq.group().poll() == Polled::Moved
     }
 
-    /// The task that drives has its turn: it moves the connection, and completes what is done. False
-    /// when there was nothing: then it may sleep until the channel is ready, which whatever comes
-    /// from now on makes it.
+    /// The task that drives has its turn: it moves the connection, and completes what is done.
+    /// `stream`: the connection's, if its reactor tells the task.
     #[cfg(feature = "tokio")]
-    pub(super) fn turn(&self) -> bool {
+    pub(super) fn turn(&self, stream: Option<&Arc<Link>>) -> Turn {
+        if let Some(stream) = stream {
+            stream.send_gathered();
+        }
         self.drain_events();
         let awake = self.channel.wake();
         // Armed first: what others complete from now on raises an event.
         self.cq.request_notify(false);
         let group = self.cq.group();
-        // Another thread that moves the connection may have looked before the last of it came.
-        let moved = !matches!(group.poll(), Polled::Nothing(_));
+        let polled = group.poll();
         let told = self.take_event(awake);
-        if self.collect() > 0 || moved || told {
-            return true;
+        let mut done = self.collect();
+        if done > 1 && stream.is_some_and(|stream| stream.gather()) {
+            return Turn::AfterOthers;
         }
-        // Nor does what comes wait for the worker's timer.
-        group.unsilence();
-        false
+        let is_told = stream.is_some_and(|stream| stream.is_told_by_reactor());
+        match polled {
+            Polled::Nothing(_) if done == 0 && !told => {}
+            Polled::Moved if is_told => {
+                // That was all. What raised the event has disarmed the queue.
+                if told {
+                    self.cq.request_notify(false);
+                    done = self.collect();
+                    if done > 0 {
+                        return Turn::Next;
+                    }
+                }
+            }
+            // Another thread that moves the connection may have looked before the last of it came.
+            Polled::Nothing(_) | Polled::Moved | Polled::Taken => return Turn::Next,
+        }
+        group.handover.wait_for_runtime();
+        if !is_told {
+            // Nor does what comes wait for the worker's timer.
+            group.unsilence();
+        }
+        Turn::Sleep
+    }
+
+    /// The connection's stream, once there is one.
+    #[cfg(feature = "tokio")]
+    pub(super) fn stream(&self) -> Option<Arc<Link>> {
+        self.endpoint.link()
     }
 
     /// Ends an operation that was not posted.
@@ -748,6 +790,7 @@ impl Core {
     #[cfg(feature = "tokio")]
     pub(super) fn end_driving(&self) {
         self.driven.store(false, Ordering::SeqCst);
+        self.cq.group().handover.end_wait_for_runtime();
         let mut pools = Vec::new();
         let woken: Vec<Waker> = {
             let mut state = self.lock();

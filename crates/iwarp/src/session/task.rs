@@ -9,7 +9,7 @@
 //! others, and they may be awaited on other runtimes than the one that drives: when that ends,
 //! they are woken and the next one spawns a driver on its own.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
@@ -23,7 +23,8 @@ use tokio::runtime::Handle as Runtime;
 use tokio::time::Sleep;
 
 use crate::cm::ConnectError;
-use crate::session::table::Core;
+use crate::engine::link::Link;
+use crate::session::table::{Core, Turn};
 use crate::session::{
     Accepting, Closing, Connecting, Failure, OperationError, Outcome, Pending, Request, Session,
 };
@@ -53,11 +54,6 @@ impl Readiness {
         ready!(self.0.poll_read_ready(context))?.clear_ready();
         Poll::Ready(Ok(()))
     }
-
-    async fn wait(&self) -> io::Result<()> {
-        self.0.readable().await?.clear_ready();
-        Ok(())
-    }
 }
 
 /// Sees to it that a task looks after the session's completions.
@@ -66,7 +62,7 @@ pub(super) fn ensure_driven(core: &Arc<Core>) -> Result<(), OperationError> {
         return Ok(());
     }
     // From here on this ends driving when it is dropped, wherever that happens.
-    let driver = Driver { core: Arc::downgrade(core) };
+    let driver = Driver { core: Arc::downgrade(core), stream: Weak::new() };
     let runtime = Runtime::try_current().map_err(io::Error::other).map_err(OperationError::Wait)?;
     let readiness = Readiness::new(core.channel().readiness()).map_err(OperationError::Wait)?;
     runtime.spawn(driver.run(readiness));
@@ -75,35 +71,87 @@ pub(super) fn ensure_driven(core: &Arc<Core>) -> Result<(), OperationError> {
 
 struct Driver {
     core: Weak<Core>,
+    /// The connection's, once it is in the reactor of this runtime.
+    stream: Weak<Link>,
 }
 
 impl Driver {
-    async fn run(self, readiness: Readiness) {
+    async fn run(mut self, channel: Readiness) {
+        let mut rounds = 0;
         loop {
-            let mut rounds = 0;
-            loop {
-                {
-                    // Not held while sleeping: a session that was dropped may end.
-                    let Some(core) = self.core.upgrade() else { return };
-                    if !core.turn() {
-                        break;
+            let turn = {
+                // Not held while sleeping: a session that was dropped may end.
+                let Some(core) = self.core.upgrade() else { return };
+                self.find_stream(&core);
+                core.turn(self.stream.upgrade().as_ref())
+            };
+            match turn {
+                Turn::Next => {
+                    rounds += 1;
+                    if rounds % ROUNDS == 0 {
+                        tokio::task::yield_now().await;
                     }
                 }
-                rounds += 1;
-                if rounds % ROUNDS == 0 {
-                    tokio::task::yield_now().await;
+                Turn::AfterOthers => after_others().await,
+                Turn::Sleep => {
+                    rounds = 0;
+                    if let Err(error) = poll_fn(|context| self.poll_any(&channel, context)).await {
+                        tracing::warn!(%error, "completions are looked after no more");
+                        return;
+                    }
                 }
             }
-            if let Err(error) = readiness.wait().await {
-                tracing::warn!(%error, "completions are looked after no more");
-                return;
+        }
+    }
+}
+
+/// To the end of this thread's run queue, where others may take it: `yield_now` keeps a task with
+/// its thread until that has nothing else to do.
+async fn after_others() {
+    let mut woken = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut woken, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+impl Driver {
+    /// Has the runtime's reactor tell of what comes on the stream, where there is one.
+    fn find_stream(&mut self, core: &Core) {
+        if self.stream.strong_count() > 0 {
+            return;
+        }
+        if let Some(stream) = core.stream() {
+            // Without a place there, the channel tells.
+            if let Err(error) = stream.enter_reactor() {
+                tracing::debug!(%error, "a stream has no place in the reactor");
             }
+            self.stream = Arc::downgrade(&stream);
+        }
+    }
+
+    /// Ready when the channel or the stream is.
+    fn poll_any(&self, channel: &Readiness, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Poll::Ready(result) = channel.poll(context) {
+            return Poll::Ready(result);
+        }
+        match self.stream.upgrade() {
+            Some(stream) => stream.poll_input(context),
+            None => Poll::Pending,
         }
     }
 }
 
 impl Drop for Driver {
     fn drop(&mut self) {
+        if let Some(stream) = self.stream.upgrade() {
+            stream.send_gathered();
+            stream.leave_reactor();
+        }
         if let Some(core) = self.core.upgrade() {
             core.end_driving();
         }

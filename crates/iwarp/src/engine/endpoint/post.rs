@@ -44,6 +44,7 @@ impl Endpoint {
             Ok((link, locked.habits.posted(&Seen { endpoint: self, requests })))
         });
         match posted {
+            Ok((link, _)) if link.gathers() => {}
             Ok((link, advice)) => {
                 if let Advice::Hold(now) = advice {
                     self.send_cq.group().note_hold(now);

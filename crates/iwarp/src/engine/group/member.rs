@@ -22,6 +22,10 @@ pub(crate) trait Awaited {
     fn waker(&self) -> Option<&LinkWaker>;
     /// What is of interest now.
     fn interest(&self) -> Interest;
+    /// Whether a task may be asleep that is told of input by other means than poll groups.
+    fn has_other_sleeper(&self) -> bool {
+        false
+    }
 }
 
 /// A stream of one queue pair, or the datagrams of many.
@@ -52,6 +56,10 @@ impl Awaited for Member {
 
     fn interest(&self) -> Interest {
         each!(self, it => it.interest())
+    }
+
+    fn has_other_sleeper(&self) -> bool {
+        each!(self, it => it.has_other_sleeper())
     }
 }
 

@@ -18,6 +18,8 @@ pub(crate) enum Presence {
     InCall,
     /// It sleeps on a descriptor, and only the worker can wake it.
     Asleep,
+    /// It sleeps until its runtime tells it that something has come, and moves that itself.
+    Waiting,
 }
 
 const KIND: u32 = 7;
@@ -101,6 +103,7 @@ const fn kind(word: u32) -> Presence {
         2 => Presence::Polling,
         3 => Presence::InCall,
         4 => Presence::Asleep,
+        5 => Presence::Waiting,
         _ => Presence::Absent,
     }
 }

@@ -9,6 +9,8 @@ use crate::engine::policy::table::{FEW, LEASE, LOOP, SHORT_LEASE};
 /// How long the worker stays away from a group whose callers poll all the time: each look disturbs
 /// them for a few messages.
 pub(super) const WATCH: u64 = 8 * LEASE;
+/// How long at most, from one whose callers sleep in between and have always come in time.
+const LONG_WATCH: u64 = 8 * WATCH;
 /// How long it waits for a caller that is blocked, or has stopped in the middle of a loop of polls.
 pub(super) const GRACE: u64 = 4 * LEASE;
 
@@ -34,6 +36,8 @@ pub(super) enum Advice {
     Watch(u64),
     /// A caller is blocked on it and nothing moves: leave it to that caller.
     Park,
+    /// Nothing moves any more: come when something does.
+    Arm,
 }
 
 #[derive(Debug)]
@@ -50,11 +54,24 @@ pub(super) struct Watcher {
     waited_for: Option<u32>,
     /// Looks in a row that found the lease over, and another call than the one before.
     late: u32,
+    /// Something has come, and the task that moves it has been waited for since.
+    waits_for_task: bool,
+    /// How long the next look at a group is put off whose caller has come in time every time.
+    watch: u64,
 }
 
 impl Watcher {
     pub(super) const fn new() -> Self {
-        Self { span: LEASE, has_timer: false, epoch: 0, in_same_call: 0, waited_for: None, late: 0 }
+        Self {
+            span: LEASE,
+            has_timer: false,
+            epoch: 0,
+            in_same_call: 0,
+            waited_for: None,
+            late: 0,
+            waits_for_task: false,
+            watch: WATCH,
+        }
     }
 
     /// The worker came when the lease was over, and something had been waiting: the program does
@@ -62,6 +79,7 @@ impl Watcher {
     pub(super) fn was_late(&mut self) {
         self.late = 0;
         self.span = (self.span / 4).max(SHORT_LEASE);
+        self.watch = WATCH;
     }
 
     pub(super) fn look(&mut self, seen: &Seen) -> Advice {
@@ -74,9 +92,17 @@ impl Watcher {
             lease = now + LEASE / 4;
         }
         if seen.blocked {
-            return if came || lease > now { Advice::Watch(now + GRACE) } else { Advice::Park };
+            return if came || lease > now {
+                Advice::Watch(now + GRACE.max(self.look_seldom() / 2))
+            } else {
+                Advice::Park
+            };
         }
+        let waited = std::mem::take(&mut self.waits_for_task);
         if lease <= now {
+            if seen.presence == Presence::Waiting && self.span == LEASE {
+                return self.look_at_task(cause, now, waited && !came);
+            }
             if seen.presence == Presence::Polling && self.waited_for != Some(seen.epoch) {
                 // It may have lost its CPU to this very thread.
                 self.waited_for = Some(seen.epoch);
@@ -94,7 +120,30 @@ impl Watcher {
         if self.lengthen() < LEASE {
             return Advice::Watch(lease);
         }
-        Advice::Watch(now + WATCH)
+        let sleeps = seen.presence == Presence::Waiting;
+        Advice::Watch(now + if sleeps { self.look_seldom() } else { WATCH })
+    }
+
+    /// A thread that sleeps in between gets the CPU of the one that wakes it, and keeps it, unless
+    /// this very look has another CPU awake at that moment: then the two wake each other's CPU with
+    /// every message from now on.
+    fn look_seldom(&mut self) -> u64 {
+        let watch = self.watch;
+        self.watch = (watch * 2).min(LONG_WATCH);
+        watch
+    }
+
+    /// A task is told of what comes as soon as the worker is, and has been in time so far: it is given
+    /// some, as the two would be in each other's way. It has not come at all where it `is_late`.
+    const fn look_at_task(&mut self, cause: Cause, now: u64, is_late: bool) -> Advice {
+        match cause {
+            Cause::Fired => {
+                self.waits_for_task = true;
+                Advice::Watch(now + GRACE)
+            }
+            Cause::Time if is_late => Advice::Serve,
+            Cause::Time => Advice::Arm,
+        }
     }
 
     /// Whether to keep waiting for the thread inside a library call: a new call began since the last

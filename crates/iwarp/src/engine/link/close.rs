@@ -118,6 +118,8 @@ impl Link {
             return;
         }
         self.leave_groups();
+        #[cfg(feature = "tokio")]
+        self.leave_reactor();
         self.tx.request(|tx| self.give_back(tx));
     }
 }

@@ -105,7 +105,10 @@ impl Link {
             if !waits && !places {
                 // A look that mostly finds nothing, and places nothing.
                 match read_staged(self, &mut staging[have..]) {
-                    Ok(None) => return false,
+                    Ok(None) => {
+                        self.has_read(true);
+                        return false;
+                    }
                     read => first = Some(read),
                 }
             }
@@ -142,7 +145,10 @@ impl Link {
             let read = first.take().unwrap_or_else(|| self.read(&mut rx.incoming, staging, have));
             let Read { direct, staged, room } = match read {
                 Ok(Some(read)) => read,
-                Ok(None) => break,
+                Ok(None) => {
+                    self.has_read(true);
+                    break;
+                }
                 Err(error) => {
                     moved = true;
                     self.failed(&error);
@@ -150,6 +156,7 @@ impl Link {
                 }
             };
             moved = true;
+            self.has_read(direct + staged < room);
             if direct + staged == 0 {
                 // The peer may have closed because of what another thread is sending: what
                 // the stream took completes, and only the rest is flushed.
@@ -174,6 +181,14 @@ impl Link {
             budget = budget.saturating_sub(direct + staged);
         }
         moved.then_some(have)
+    }
+
+    /// A read took all there was, or left something. A task that sleeps in a reactor is not told of
+    /// what another thread has left.
+    #[inline]
+    fn has_read(&self, _all: bool) {
+        #[cfg(feature = "tokio")]
+        self.reactor.has_read(_all);
     }
 
     /// Whether the end of the stream is kept from the queue pair for a moment: messages wait for
