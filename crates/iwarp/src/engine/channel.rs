@@ -206,6 +206,12 @@ impl ChannelCore {
         &self.fd
     }
 
+    /// Nothing will come any more: the descriptor is readable from now on.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn end(&self) {
+        let _ = self.fd.signal();
+    }
+
     /// Readable while events wait or a connection is ready.
     #[cfg(feature = "tokio")]
     pub(crate) fn readiness(&self) -> BorrowedFd<'_> {

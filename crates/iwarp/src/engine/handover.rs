@@ -118,7 +118,7 @@ impl Handover {
     }
 
     /// A task of the library's goes to sleep until its runtime tells it that something has come.
-    #[cfg(feature = "tokio")]
+    #[cfg(any(feature = "tokio", test))]
     pub(crate) fn wait_for_runtime(&self) {
         if self.presence.load().0 != Presence::Waiting {
             self.presence.set(Presence::Waiting);
@@ -217,10 +217,8 @@ impl Handover {
             Advice::Serve => Duty::Serve,
             Advice::Watch(at) => watch(&mut watcher, at),
             Advice::Park => self.park(),
-            Advice::Arm => {
-                self.end_watch();
-                Duty::Arm
-            }
+            Advice::Arm if self.end_watch() => Duty::Arm,
+            Advice::Arm => Duty::Leave,
         }
     }
 

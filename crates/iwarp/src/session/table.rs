@@ -860,6 +860,14 @@ impl Core {
     }
 }
 
+#[cfg(feature = "tokio")]
+impl Drop for Core {
+    fn drop(&mut self) {
+        // A task may have looked for the last time while others still held this.
+        self.channel.end();
+    }
+}
+
 /// Held by a session and by each wait for one of its operations. The connection ends with the last
 /// of them.
 pub(super) struct Handle {

@@ -23,6 +23,7 @@ use tokio::runtime::Handle as Runtime;
 use tokio::time::Sleep;
 
 use crate::cm::ConnectError;
+use crate::engine::channel::ChannelCore;
 use crate::engine::link::Link;
 use crate::session::table::{Core, Turn};
 use crate::session::{
@@ -62,15 +63,21 @@ pub(super) fn ensure_driven(core: &Arc<Core>) -> Result<(), OperationError> {
         return Ok(());
     }
     // From here on this ends driving when it is dropped, wherever that happens.
-    let driver = Driver { core: Arc::downgrade(core), stream: Weak::new() };
+    let driver = Driver {
+        core: Arc::downgrade(core),
+        channel: Arc::clone(core.channel()),
+        stream: Weak::new(),
+    };
     let runtime = Runtime::try_current().map_err(io::Error::other).map_err(OperationError::Wait)?;
-    let readiness = Readiness::new(core.channel().readiness()).map_err(OperationError::Wait)?;
+    let readiness = Readiness::new(driver.channel.readiness()).map_err(OperationError::Wait)?;
     runtime.spawn(driver.run(readiness));
     Ok(())
 }
 
 struct Driver {
     core: Weak<Core>,
+    /// It tells of the core's end, too.
+    channel: Arc<ChannelCore>,
     /// The connection's, once it is in the reactor of this runtime.
     stream: Weak<Link>,
 }

@@ -27,6 +27,8 @@ mod cm_packets;
 mod credits;
 mod datagrams;
 mod descriptor;
+#[cfg(feature = "tokio")]
+mod driving;
 mod drops;
 mod ends;
 mod flush;

@@ -8,8 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use iwarp::session::{
-    Block, BlockPool, Config, Exposed, Failure, Listener, OperationError, Pending, Received,
-    RemoteGrant, Session,
+    Block, BlockPool, Config, Failure, Listener, OperationError, Pending, Received, Session,
 };
 use iwarp::{Access, Device, Options, ProtectionDomain};
 use tokio::runtime::{Builder, Runtime};
@@ -19,6 +18,7 @@ use tokio::time::timeout;
 use crate::cancel_safety::after;
 use crate::common::census::descriptors;
 use crate::common::process::{passed_apart, this_test};
+use crate::common::sessions::remote;
 use crate::common::{DEADLINE, pattern, until};
 
 pub(crate) fn current_thread() -> Runtime {
@@ -30,10 +30,10 @@ pub(crate) fn run(test: impl Future<Output = ()>) {
     current_thread().block_on(async { timeout(DEADLINE, test).await.expect("it takes too long") });
 }
 
-struct End {
-    pd: ProtectionDomain,
-    session: Session,
-    early: Vec<Pending<Received>>,
+pub(crate) struct End {
+    pub(crate) pd: ProtectionDomain,
+    pub(crate) session: Session,
+    pub(crate) early: Vec<Pending<Received>>,
 }
 
 fn device() -> Device {
@@ -46,7 +46,7 @@ fn listen(pd: &ProtectionDomain) -> Listener {
 
 /// Two ends, each a device of its own; the server (second) has receives of `len` bytes posted
 /// before anything can arrive.
-async fn pair(config: &Config, receives: usize, len: usize) -> (End, End) {
+pub(crate) async fn pair(config: &Config, receives: usize, len: usize) -> (End, End) {
     let (client, server) = (device().alloc_pd(), device().alloc_pd());
     let listener = listen(&server);
     let connecting = config.connect(&client, listener.local_addr().unwrap());
@@ -60,16 +60,12 @@ async fn pair(config: &Config, receives: usize, len: usize) -> (End, End) {
     (End { pd: client, session, early: Vec::new() }, server)
 }
 
-async fn default_pair() -> (End, End) {
+pub(crate) async fn default_pair() -> (End, End) {
     pair(&Config::default(), 0, 0).await
 }
 
-fn all() -> Access {
+pub(crate) fn all() -> Access {
     Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC
-}
-
-fn remote(exposed: &Exposed) -> RemoteGrant {
-    RemoteGrant::from_octets(&exposed.grant().to_octets())
 }
 
 /// Lets the runtime work until there is something.

@@ -251,6 +251,15 @@ impl World {
         }
     }
 
+    /// A task moves what is there and sleeps until its runtime tells it of more. It never is told.
+    fn task_sleeps(&self) {
+        let call = self.handover.call();
+        self.handover.lease(1);
+        self.drive(true);
+        drop(call);
+        self.handover.wait_for_runtime();
+    }
+
     /// A thread that polls sleeps on the group's epoll for a moment.
     fn caller_naps(&self) {
         self.silence.lock().will_sleep();
@@ -378,6 +387,21 @@ fn caller_computes(port: Port) {
 fn what_comes_after_a_poll_is_served() {
     explore(5, || caller_computes(Port::Described));
     explore(4, || caller_computes(Port::Woken));
+}
+
+/// The thread of a task has gone to do something else.
+#[test]
+fn what_a_task_leaves_is_served() {
+    explore(5, || {
+        let world = beside_the_worker(Port::Described, World::task_sleeps, &[2, LEASE + 2]);
+        world.octets_arrive();
+        world.end();
+    });
+}
+
+#[test]
+fn so_is_what_it_leaves_on_a_silenced_stream() {
+    explore(3, || beside_one_that_polls(Port::Described, World::task_sleeps));
 }
 
 /// A caller polls, and the bell is hushed; another one goes to sleep on the group's epoll.

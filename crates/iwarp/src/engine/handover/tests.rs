@@ -212,3 +212,53 @@ fn the_last_look_before_sleeping_begins_no_lease() {
     handover.renew_short_lease(|| 1_000);
     assert_eq!(handover.worker_turn(1_000, Cause::Fired), Duty::Serve);
 }
+
+/// The task of a runtime has moved something and goes to sleep.
+fn task_sleeps(handover: &Handover, now: u64) {
+    drop(handover.call());
+    handover.lease(now);
+    handover.wait_for_runtime();
+}
+
+#[test]
+fn a_task_is_given_time_for_what_has_come() {
+    let handover = Handover::new();
+    task_sleeps(&handover, 1);
+    let came = 10 * LEASE;
+    assert_eq!(handover.worker_turn(came, Cause::Fired), Duty::Watch(came + GRACE));
+    task_sleeps(&handover, came + 1);
+    // Nothing has moved for a while: the next that comes wakes the worker as well.
+    assert_eq!(handover.worker_turn(came + GRACE, Cause::Time), Duty::Arm);
+}
+
+#[test]
+fn a_task_that_does_not_come_is_served_and_then_not_waited_for() {
+    let handover = Handover::new();
+    task_sleeps(&handover, 1);
+    let came = 10 * LEASE;
+    assert_eq!(handover.worker_turn(came, Cause::Fired), Duty::Watch(came + GRACE));
+    assert_eq!(handover.worker_turn(came + GRACE, Cause::Time), Duty::Serve);
+    handover.was_late();
+    handover.served();
+    assert_eq!(handover.worker_turn(came + 2 * GRACE, Cause::Fired), Duty::Serve);
+}
+
+#[test]
+fn a_task_that_is_in_time_is_looked_at_less_and_less() {
+    let handover = Handover::new();
+    let mut now = 10 * LEASE;
+    task_sleeps(&handover, now);
+    assert_eq!(handover.worker_turn(now, Cause::Fired), Duty::Watch(now + LEASE));
+    let looks = [1, 2, 4, 8, 8].map(|times| times * WATCH);
+    now += LEASE;
+    for until in looks {
+        task_sleeps(&handover, now - 1);
+        assert_eq!(handover.worker_turn(now, Cause::Time), Duty::Watch(now + until));
+        now += until;
+    }
+    // It was busy elsewhere, and the worker moved what had come.
+    handover.was_late();
+    task_sleeps(&handover, now - 1);
+    let Duty::Watch(until) = handover.worker_turn(now, Cause::Time) else { panic!() };
+    assert!(until < now + LEASE, "its lease is short");
+}

@@ -9,7 +9,7 @@ use crate::engine::policy::table::{FEW, LEASE, LOOP, SHORT_LEASE};
 /// How long the worker stays away from a group whose callers poll all the time: each look disturbs
 /// them for a few messages.
 pub(super) const WATCH: u64 = 8 * LEASE;
-/// How long at most, from one whose callers sleep in between and have always come in time.
+/// How long at most, from one whose task has always come in time.
 const LONG_WATCH: u64 = 8 * WATCH;
 /// How long it waits for a caller that is blocked, or has stopped in the middle of a loop of polls.
 pub(super) const GRACE: u64 = 4 * LEASE;
@@ -56,7 +56,7 @@ pub(super) struct Watcher {
     late: u32,
     /// Something has come, and the task that moves it has been waited for since.
     waits_for_task: bool,
-    /// How long the next look at a group is put off whose caller has come in time every time.
+    /// How long the next look is put off at a group whose task has come in time every time.
     watch: u64,
 }
 
@@ -92,11 +92,7 @@ impl Watcher {
             lease = now + LEASE / 4;
         }
         if seen.blocked {
-            return if came || lease > now {
-                Advice::Watch(now + GRACE.max(self.look_seldom() / 2))
-            } else {
-                Advice::Park
-            };
+            return if came || lease > now { Advice::Watch(now + GRACE) } else { Advice::Park };
         }
         let waited = std::mem::take(&mut self.waits_for_task);
         if lease <= now {
@@ -124,9 +120,9 @@ impl Watcher {
         Advice::Watch(now + if sleeps { self.look_seldom() } else { WATCH })
     }
 
-    /// A thread that sleeps in between gets the CPU of the one that wakes it, and keeps it, unless
-    /// this very look has another CPU awake at that moment: then the two wake each other's CPU with
-    /// every message from now on.
+    /// A task's thread mostly gets the CPU of the thread that wakes it, and keeps it. Where this very
+    /// look has another CPU awake at that moment it gets that one, and each message wakes the other's
+    /// CPU from then on.
     fn look_seldom(&mut self) -> u64 {
         let watch = self.watch;
         self.watch = (watch * 2).min(LONG_WATCH);
