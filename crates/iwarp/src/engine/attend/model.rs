@@ -392,7 +392,7 @@ fn what_comes_after_a_poll_is_served() {
 /// The thread of a task has gone to do something else.
 #[test]
 fn what_a_task_leaves_is_served() {
-    explore(5, || {
+    explore(4, || {
         let world = beside_the_worker(Port::Described, World::task_sleeps, &[2, LEASE + 2]);
         world.octets_arrive();
         world.end();
