@@ -39,7 +39,7 @@
 //! let bytes = samples.grant().to_octets();
 //!
 //! // The other:
-//! let samples: RemoteSlice<Sample> = RemoteGrant::from_octets(&octets).typed()?;
+//! let samples: RemoteSlice<Sample> = RemoteGrant::from_octets(&bytes).typed()?;
 //! assert_eq!(samples.len(), 1000);
 //! let [seventh] = samples.read(&session, 7).wait()?;
 //! assert_eq!(seventh.time, 70);
