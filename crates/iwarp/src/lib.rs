@@ -24,10 +24,32 @@
 //! it that memory is the program's or the network's. A [`Buffer`] is memory that the library owns, and gives
 //! no references to bytes that a peer may change.
 //!
+//! # Where to start
+//!
+//! | To | Begin with |
+//! |---|---|
+//! | send messages, write and read a peer's memory | [`session`]: its first example is a client and a server |
+//! | use RDMA under code that reads and writes a TCP stream | [`session::ByteStream`] |
+//! | translate a program from C, or post work requests oneself | the example in [`cm`], then [`verbs`] |
+//! | configure a device, instead of by `IWARP_*` variables | [`Options`] and [`Device::with_options`] |
+//! | learn what RDMA is | the book in the repository, `docs/learn` |
+//!
+//! The repository's `crates/iwarp/examples` are whole programs.
+//!
+//! # Features
+//!
+//! None is on unless the program asks for it.
+//!
+//! | Feature | Brings |
+//! |---|---|
+//! | `tokio` | sessions in async tasks: `.await` where the examples say `.wait()`; `AsyncRead` and `AsyncWrite` for byte streams |
+//! | `zerocopy` | `session::typed`: memory as values in place of bytes |
+//! | `serde` | `Grant` and `RemoteGrant` in the formats of serde |
+//! | `metrics` | the numbers of sessions for the recorder of the crate `metrics` |
+//!
 //! # Example
 //!
-//! A queue pair in a peer's reach, and memory that it may read; [`session`] has connections whose
-//! memory cannot be misused, and `examples` whole programs.
+//! The nouns of the verbs: a queue pair that can be connected, and memory that its peer may read.
 //!
 //! ```
 //! use iwarp::{Access, Device, QueuePairAttributes};

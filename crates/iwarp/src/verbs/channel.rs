@@ -12,6 +12,33 @@ use iwarp_os::{EventFd, ProcessOwned};
 use crate::engine::channel::{ChannelCore, Look};
 
 /// A completion channel. Completion queues that were made with it raise events here.
+///
+/// A queue raises an event only when it is armed, and none for what it has already. So a thread
+/// polls, arms, polls again, and only then sleeps:
+///
+/// ```
+/// use iwarp::{CompletionChannel, CompletionQueue, Device, WorkCompletion};
+///
+/// fn next(channel: &CompletionChannel, cq: &CompletionQueue) -> std::io::Result<WorkCompletion> {
+///     loop {
+///         if let Some(completion) = cq.poll_one() {
+///             return Ok(completion);
+///         }
+///         cq.request_notify(false);
+///         if let Some(completion) = cq.poll_one() {
+///             return Ok(completion);
+///         }
+///         // An event may be left over from before: then the loop goes round once more.
+///         channel.wait(None)?;
+///     }
+/// }
+///
+/// let device = Device::open()?;
+/// let channel = device.create_comp_channel()?;
+/// let cq = device.create_cq(64, Some(&channel))?;
+/// # let _ = (next, cq);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct CompletionChannel {
     pub(crate) core: ProcessOwned<Arc<ChannelCore>>,
