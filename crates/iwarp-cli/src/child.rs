@@ -6,8 +6,12 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Signal, set_parent_process_death_signal};
+
+/// The status of a child that could not become another program, where nobody was told: qemu's user
+/// mode emulates `vfork` by `fork`.
+const NOT_EXECUTED: i32 = 127;
 
 /// A serving process, which says `listening ADDRESS` first. It ends with this value at the latest.
 pub(crate) struct Server {
@@ -33,12 +37,26 @@ impl Server {
         let mut server = Self { process, output, addr };
         let mut line = String::new();
         server.output.read_line(&mut line).context("cannot hear the server")?;
-        server.addr = line
-            .trim()
-            .strip_prefix("listening ")
-            .and_then(|addr| addr.parse().ok())
-            .context("the server process did not come up")?;
+        match line.trim().strip_prefix("listening ").and_then(|addr| addr.parse().ok()) {
+            Some(addr) => server.addr = addr,
+            None => bail!("the server process did not come up: {}", server.failure(&line)),
+        }
         Ok(server)
+    }
+
+    /// What became of a server that said `line` in place of its address.
+    fn failure(&mut self, line: &str) -> String {
+        // One that is ending already keeps its own status.
+        let _ = self.process.kill();
+        match self.process.wait() {
+            Ok(status) if status.code() == Some(NOT_EXECUTED) => {
+                "the kernel did not execute this program a second time; under qemu's user mode it \
+                 does if the program's kind is registered (binfmt_misc)"
+                    .to_owned()
+            }
+            Ok(status) if line.is_empty() => status.to_string(),
+            _ => format!("it said {line:?}"),
+        }
     }
 
     /// Its number.

@@ -8,7 +8,8 @@ use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write as _};
 use std::process::exit;
 
-use rustix::process::Signal;
+use rustix::io::Errno;
+use rustix::process::{Resource, Signal, getrlimit};
 
 macro_rules! println {
     () => { $crate::lines::out(format_args!("\n")) };
@@ -42,7 +43,18 @@ pub(crate) fn reason(error: &anyhow::Error) -> String {
             text = format!("{text}: {cause}");
         }
     }
+    // By its words: that of a server comes over the network.
+    if text.ends_with(&io::Error::from(Errno::MFILE).to_string()) {
+        text = format!("{text}: {}", descriptor_limit());
+    }
     text
+}
+
+/// What to do where the descriptors of a process do not suffice.
+fn descriptor_limit() -> String {
+    let most = getrlimit(Resource::Nofile).maximum;
+    let most = most.map_or_else(|| "any number".to_owned(), |most| most.to_string());
+    format!("a process may have {most} here; raise the limit (ulimit -Hn)")
 }
 
 /// Ends the process as programs end whose reader has gone: without a word, with the status that a
@@ -73,5 +85,12 @@ mod tests {
         let text = reason(&error);
         assert_eq!(text.matches("Connection refused").count(), 1, "{text}");
         assert!(text.starts_with("client: connection broke during start-up"), "{text}");
+    }
+
+    #[test]
+    fn too_few_descriptors_come_with_what_to_do() {
+        let text = reason(&Error::new(io::Error::from(rustix::io::Errno::MFILE)).context("client"));
+        assert!(text.starts_with("client: Too many open files"), "{text}");
+        assert!(text.ends_with("raise the limit (ulimit -Hn)"), "{text}");
     }
 }

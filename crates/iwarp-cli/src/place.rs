@@ -2,7 +2,7 @@
 
 //! Where a server is, as users write it.
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// A host, and perhaps a port beside it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +37,27 @@ impl<'a> Place<'a> {
             _ => Ok(Self { host: text, port: None }),
         }
     }
+
+    /// The port beside the host, or that which the option `flag` gives, or else `usual`.
+    ///
+    /// # Errors
+    ///
+    /// When the two are not the same.
+    pub(crate) fn port_or(self, flag: &str, given: Option<u16>, usual: u16) -> Result<u16, String> {
+        match (self.port, given) {
+            (Some(beside), Some(port)) if beside != port => {
+                Err(format!("{} says port {beside}, {flag} says {port}", self.host))
+            }
+            (beside, port) => Ok(beside.or(port).unwrap_or(usual)),
+        }
+    }
+}
+
+/// All addresses of this host, the best first: an IPv6 listener hears IPv4 too, but there are
+/// systems without IPv6.
+pub(crate) fn everywhere(port: u16) -> [SocketAddr; 2] {
+    let all = [IpAddr::from(Ipv6Addr::UNSPECIFIED), Ipv4Addr::UNSPECIFIED.into()];
+    all.map(|ip| SocketAddr::new(ip, port))
 }
 
 fn number(text: &str, port: &str) -> Result<u16, String> {
@@ -70,5 +91,15 @@ mod tests {
         for text in ["[::1", "[::1]7", "there:", "there:port", "192.0.2.1:65536"] {
             assert!(Place::parse(text).unwrap_err().contains(text), "{text}");
         }
+    }
+
+    #[test]
+    fn a_port_is_beside_the_host_or_in_an_option_or_the_usual() {
+        let port = |text, given| Place::parse(text).expect(text).port_or("--port", given, 3);
+        assert_eq!(port("[::1]:1", None), Ok(1));
+        assert_eq!(port("[::1]:1", Some(1)), Ok(1));
+        assert_eq!(port("[::1]", Some(2)), Ok(2));
+        assert_eq!(port("::1", None), Ok(3));
+        assert_eq!(port("[::1]:1", Some(2)).unwrap_err(), "::1 says port 1, --port says 2");
     }
 }

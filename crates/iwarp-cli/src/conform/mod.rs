@@ -5,12 +5,12 @@
 mod target;
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use iwarp_conform::case::{Case, Role, Roles};
 use iwarp_conform::peer::Peer;
 use iwarp_conform::run::{self, Settings};
@@ -18,7 +18,7 @@ use iwarp_conform::verdict::Outcome;
 use iwarp_conform::{catalog, pcapng, report, requirements};
 
 use crate::lines;
-use crate::place::Place;
+use crate::place::{Place, everywhere};
 
 /// The port unless told otherwise.
 const PORT: u16 = 7175;
@@ -44,7 +44,7 @@ Examples:
   iwarp conform --peer ours --listen             test a client; on the other host:
   iwarp conform --call 192.0.2.1                 a client that shows everything
   iwarp conform --peer rping 192.0.2.1:7174      test the stack under an rping -s -P
-  iwarp conform --explain send-too-long          what a case does, and what the RFCs say of it
+  iwarp conform --explain ddp-send-too-long      what a case does, and what the RFCs say of it
 
 Exit status: 0 nothing deviates, 1 something does, 2 no case could be run."
 )]
@@ -52,7 +52,7 @@ pub(crate) struct Args {
     /// Connect to a server there [default port: 7175]
     #[arg(value_name = "HOST[:PORT]")]
     peer_at: Option<String>,
-    /// Wait for clients at this address [default: all IPv4 addresses, port 7175]
+    /// Wait for clients at this address [default: all, port 7175]
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1)]
     listen: Option<Option<String>>,
     /// Be a server to be tested: lend memory, and answer each Send
@@ -132,11 +132,11 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 /// Whether nothing deviates.
 fn carry_out(args: &Args) -> Result<bool> {
     if let Some(addr) = &args.target {
-        target::serve(local(addr.as_deref())?)?;
+        target::serve(&local(addr.as_deref())?)?;
         return Ok(true);
     }
     if let Some(addr) = &args.call {
-        target::call(remote(addr)?)?;
+        target::call(first(addr)?)?;
         return Ok(true);
     }
     let cases = match &args.cases {
@@ -183,15 +183,15 @@ fn test(args: &Args, cases: &[&Case]) -> Result<bool> {
     };
     let listener = match &args.listen {
         Some(addr) => {
-            let addr = local(addr.as_deref())?;
-            let listener =
-                TcpListener::bind(addr).with_context(|| format!("cannot listen at {addr}"))?;
+            let addrs = local(addr.as_deref())?;
+            let listener = TcpListener::bind(&addrs[..])
+                .with_context(|| format!("cannot listen at {}", addrs[0]))?;
             eprintln!("listening on {}", listener.local_addr()?);
             Some(listener)
         }
         None => None,
     };
-    let peer = args.peer_at.as_deref().map(remote).transpose()?;
+    let peer = args.peer_at.as_deref().map(first).transpose()?;
     let mut outcomes = Vec::new();
     for case in cases {
         let outcome = match (&listener, peer) {
@@ -268,14 +268,22 @@ fn explain_requirement(id: &str) -> Result<()> {
     Ok(())
 }
 
-fn local(addr: Option<&str>) -> Result<SocketAddr> {
-    addr.map_or(Ok(SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT))), remote)
+/// The addresses, at least one, of which the first that this host has is listened on.
+fn local(addr: Option<&str>) -> Result<Vec<SocketAddr>> {
+    addr.map_or_else(|| Ok(everywhere(PORT).into()), all)
 }
 
-fn remote(text: &str) -> Result<SocketAddr> {
+fn first(text: &str) -> Result<SocketAddr> {
+    Ok(all(text)?[0])
+}
+
+/// All addresses of a place, at least one.
+fn all(text: &str) -> Result<Vec<SocketAddr>> {
     let place = Place::parse(text).map_err(anyhow::Error::msg)?;
-    let mut found = (place.host, place.port.unwrap_or(PORT))
+    let found = (place.host, place.port.unwrap_or(PORT))
         .to_socket_addrs()
         .with_context(|| format!("cannot find {}", place.host))?;
-    found.next().with_context(|| format!("{text} has no address"))
+    let found: Vec<_> = found.collect();
+    ensure!(!found.is_empty(), "{text} has no address");
+    Ok(found)
 }

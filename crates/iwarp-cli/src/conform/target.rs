@@ -29,11 +29,11 @@ const DEPTH: u16 = 4;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Serves any number of testers, until killed.
-pub(super) fn serve(addr: SocketAddr) -> Result<()> {
+pub(super) fn serve(addrs: &[SocketAddr]) -> Result<()> {
     let device = open()?;
     let listener =
-        Listener::bind(&device, addr).with_context(|| format!("cannot listen at {addr}"))?;
-    eprintln!("listening on {}", listener.local_addr().unwrap_or(addr));
+        Listener::bind(&device, addrs).with_context(|| format!("cannot listen at {}", addrs[0]))?;
+    eprintln!("listening on {}", listener.local_addr().unwrap_or(addrs[0]));
     std::thread::scope(|scope| {
         loop {
             let incoming = listener.accept(None)?.context("no tester came")?;

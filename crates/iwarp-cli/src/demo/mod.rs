@@ -108,12 +108,17 @@ impl Settings {
         arguments
     }
 
-    fn device(&self, journal: Option<&Journal>) -> Result<Device> {
+    fn options(&self) -> Result<Options> {
         let mut options = Options::from_env()?;
         options.markers |= self.markers;
         if let Some(crc) = self.crc {
             options.crc = crc == Switch::On;
         }
+        Ok(options)
+    }
+
+    fn device(&self, journal: Option<&Journal>) -> Result<Device> {
+        let options = self.options()?;
         Ok(match journal {
             Some(journal) => Device::on_platform(options, journal.platform())?,
             None => Device::with_options(options)?,
@@ -122,6 +127,8 @@ impl Settings {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    // Else it would be the server process that complains about the environment.
+    args.settings.options()?;
     let page = args.html.as_deref().map(Output::open).transpose()?;
     let journal = (args.explain || page.is_some()).then(Journal::new);
     let mut arguments = args.settings.arguments();

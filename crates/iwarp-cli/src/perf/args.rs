@@ -2,11 +2,11 @@
 
 //! The command line.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Error, Result, ensure};
 use clap::ValueEnum;
 use iwarp::Options;
 
@@ -16,6 +16,7 @@ use super::run::Pace;
 use super::scenarios::Scenario;
 use super::server::Settings;
 use super::task::{MAX_SIZE, Op, Places, Wait};
+use crate::place::{Place, everywhere};
 use crate::size;
 
 /// All words that name tests.
@@ -55,7 +56,7 @@ Over two hosts:
   other:  iwarp perf --server
   this:   iwarp perf other write read bw")]
 pub(crate) struct Args {
-    /// Tests to run, and the host of the server
+    /// Tests to run, and the host of the server, optionally with :PORT
     #[arg(value_name = "TEST | HOST")]
     pub(super) words: Vec<String>,
 
@@ -123,12 +124,12 @@ pub(crate) struct Args {
     /// Serve clients, one after the other
     #[arg(long, conflicts_with_all = ["words", "json", "html", "svg", "compare"])]
     server: bool,
-    /// Address to listen on [default: all]
+    /// Address to listen on, optionally with :PORT [default: all]
     #[arg(long, value_name = "ADDR", requires = "server")]
-    bind: Option<IpAddr>,
-    /// TCP port of the server; the system chooses further ones
-    #[arg(long, default_value_t = control::PORT)]
-    pub(super) port: u16,
+    bind: Option<String>,
+    /// TCP port of the server; the system chooses further ones [default: 18516]
+    #[arg(long)]
+    port: Option<u16>,
     /// Serve one client only
     #[arg(long, requires = "server")]
     once: bool,
@@ -179,14 +180,33 @@ fn parse_size(text: &str) -> Result<usize, String> {
 
 impl Args {
     /// How to serve, if that is what is wanted.
-    pub(super) fn serving(&self) -> Option<Settings> {
-        let everywhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-        self.server.then(|| Settings {
-            addr: SocketAddr::new(self.bind.unwrap_or(everywhere), self.port),
+    pub(super) fn serving(&self) -> Result<Option<Settings>> {
+        if !self.server {
+            return Ok(None);
+        }
+        Ok(Some(Settings {
+            addrs: self.bound()?,
             once: self.once,
             child: self.child,
             patience: self.child.then_some(control::GREETING),
-        })
+        }))
+    }
+
+    /// The addresses of which a server listens on the first that this host has.
+    fn bound(&self) -> Result<Vec<SocketAddr>> {
+        let Some(address) = &self.bind else {
+            return Ok(everywhere(self.port.unwrap_or(control::PORT)).into());
+        };
+        let (host, port) = self.place(address)?;
+        let found = (host, port).to_socket_addrs();
+        Ok(found.with_context(|| format!("cannot find {host}"))?.collect())
+    }
+
+    /// The host and the port that an address on the command line means.
+    pub(super) fn place<'a>(&self, address: &'a str) -> Result<(&'a str, u16)> {
+        let place = Place::parse(address).map_err(Error::msg)?;
+        let port = place.port_or("--port", self.port, control::PORT).map_err(Error::msg)?;
+        Ok((place.host, port))
     }
 
     pub(super) fn pace(&self) -> Pace {

@@ -157,7 +157,8 @@ impl Control {
 
     /// The address by which this end is reached.
     pub(super) fn local_ip(&self) -> Result<IpAddr> {
-        Ok(self.stream.local_addr()?.ip())
+        // A server that listens on all addresses is reached by IPv4 at a mapped one.
+        Ok(self.stream.local_addr()?.ip().to_canonical())
     }
 
     /// Says hello and hears who the other end is.

@@ -58,7 +58,7 @@ const IDLE_TIME: Duration = Duration::from_secs(5);
 const SETTLING_TIME: Duration = Duration::from_secs(4);
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    if let Some(settings) = args.serving() {
+    if let Some(settings) = args.serving()? {
         return server::run(&settings);
     }
     let words = Words::of(&args.words)?;
@@ -122,7 +122,8 @@ fn connect(args: &Args, words: &Words, places: &Places) -> Result<(Option<Server
         _ => &[],
     };
     if let Some(host) = &words.host {
-        return Ok((None, Client::connect(host, args.port, server_cpus)?));
+        let (host, port) = args.place(host)?;
+        return Ok((None, Client::connect(host, port, server_cpus)?));
     }
     let bind = format!("--bind={}", loopback());
     let server = Server::start(&[&CHILD[..], &[&bind]].concat())?;

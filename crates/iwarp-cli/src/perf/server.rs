@@ -26,7 +26,8 @@ use crate::lines;
 /// How a server is started.
 #[derive(Debug)]
 pub(super) struct Settings {
-    pub(super) addr: SocketAddr,
+    /// Of which the first that this host has is listened on.
+    pub(super) addrs: Vec<SocketAddr>,
     /// Ends after the first client.
     pub(super) once: bool,
     /// Ends with the process that started it.
@@ -39,8 +40,7 @@ pub(super) fn run(settings: &Settings) -> Result<()> {
     if settings.child {
         end_with_parent()?;
     }
-    let listener = TcpListener::bind(settings.addr)
-        .with_context(|| format!("cannot listen on {}", settings.addr))?;
+    let listener = listen(&settings.addrs)?;
     let mut stdout = std::io::stdout();
     writeln!(stdout, "listening {}", listener.local_addr()?)?;
     stdout.flush()?;
@@ -52,13 +52,23 @@ pub(super) fn run(settings: &Settings) -> Result<()> {
         let (stream, peer) = listener.accept().context("cannot accept")?;
         let served = Control::new(stream).and_then(|control| Client::new(control).serve());
         if settings.once {
-            return served.with_context(|| format!("client {peer}"));
+            return served.with_context(|| format!("client {}", canonical(peer)));
         }
         if let Err(error) = served {
-            eprintln!("iwarp perf: client {peer}: {}", lines::reason(&error));
+            eprintln!("iwarp perf: client {}: {}", canonical(peer), lines::reason(&error));
         }
         cpu::pin(&everywhere)?;
     }
+}
+
+fn listen(addrs: &[SocketAddr]) -> Result<TcpListener> {
+    let name = addrs.first().map_or_else(|| "no address".to_owned(), ToString::to_string);
+    TcpListener::bind(addrs).with_context(|| format!("cannot listen on {name}"))
+}
+
+/// As users know it: an IPv6 listener's names of IPv4 clients are mapped ones.
+fn canonical(addr: SocketAddr) -> SocketAddr {
+    SocketAddr::new(addr.ip().to_canonical(), addr.port())
 }
 
 /// The things that a client has asked for so far.

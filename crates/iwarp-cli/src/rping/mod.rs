@@ -7,13 +7,13 @@ mod exchange;
 mod server;
 mod text;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use iwarp::Device;
 use iwarp::cm::ConnectParams;
 
-use crate::place::Place;
+use crate::place::{Place, everywhere};
 
 /// The port that rping's server has unless told otherwise.
 const PORT: u16 = 7174;
@@ -93,18 +93,10 @@ impl Args {
     /// The server's addresses, the best first: those of `-a`, or all of this host's.
     fn server_addrs(&self) -> Result<Vec<SocketAddr>> {
         let Some(address) = &self.address else {
-            let port = self.port.unwrap_or(PORT);
-            // By IPv6 a listener hears IPv4 too, but there are systems without it.
-            let all = [IpAddr::from(Ipv6Addr::UNSPECIFIED), Ipv4Addr::UNSPECIFIED.into()];
-            return Ok(all.map(|ip| SocketAddr::new(ip, port)).into());
+            return Ok(everywhere(self.port.unwrap_or(PORT)).into());
         };
         let place = Place::parse(address).map_err(anyhow::Error::msg)?;
-        let port = match (place.port, self.port) {
-            (Some(beside), Some(port)) if beside != port => {
-                bail!("-a {address} says port {beside}, -p says {port}");
-            }
-            (beside, port) => beside.or(port).unwrap_or(PORT),
-        };
+        let port = place.port_or("-p", self.port, PORT).map_err(anyhow::Error::msg)?;
         let found = (place.host, port).to_socket_addrs();
         let found = found.with_context(|| format!("cannot find {}", place.host))?;
         Ok(found.collect())

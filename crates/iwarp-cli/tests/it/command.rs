@@ -70,11 +70,13 @@ fn help_has_an_example_for_every_command() {
 
 #[test]
 fn an_environment_that_makes_no_sense_is_refused() {
-    let output =
-        common::command(&["devinfo"]).env("IWARP_CRC", "perhaps").output().expect("it runs");
-    assert_eq!(output.status.code(), Some(1));
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(text.contains("IWARP_CRC=perhaps"), "{text}");
+    for command in ["devinfo", "demo"] {
+        let output =
+            common::command(&[command]).env("IWARP_CRC", "perhaps").output().expect("it runs");
+        assert_eq!(output.status.code(), Some(1));
+        let text = common::stderr(&output);
+        assert_eq!(text, format!("iwarp {command}: IWARP_CRC=perhaps: expected on or off\n"));
+    }
 }
 
 /// The commands that print much on standard output.

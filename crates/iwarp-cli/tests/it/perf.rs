@@ -293,6 +293,29 @@ fn files_that_cannot_be_written_are_found_out_first() {
     assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
 }
 
+/// Without an address it is all of them; a port may stand beside it, at both ends.
+#[test]
+fn a_server_is_reached_by_ipv4_and_ipv6_with_the_port_beside() {
+    let servers: [(&[&str], &[&str]); 2] = [
+        (&["--port", "0"], &["127.0.0.1", "[::1]", "localhost"]),
+        (&["--bind", "[::1]:0"], &["[::1]"]),
+    ];
+    for (arguments, hosts) in servers {
+        let server = Server::start_at(arguments);
+        for host in hosts {
+            let place = format!("{host}:{}", server.port);
+            let output = run(&[
+                "perf", &place, "write", "bw", "--size", "4K", "--rounds", "1", "--time", "2",
+            ]);
+            assert!(output.status.success(), "{place}: {}", stderr(&output));
+            let text = stdout(&output);
+            assert!(text.contains("\n1 round of 2 ms each"), "{text}");
+        }
+    }
+    let output = run(&["perf", "127.0.0.1:1", "--port", "2"]);
+    assert_eq!(stderr(&output), "iwarp perf: 127.0.0.1 says port 1, --port says 2\n");
+}
+
 /// A running `iwarp perf --server`; killed when it is dropped.
 struct Server {
     process: Child,
@@ -302,7 +325,11 @@ struct Server {
 
 impl Server {
     fn start(arguments: &[&str]) -> Self {
-        let mut process = command(&["perf", "--server", "--bind", "127.0.0.1", "--port", "0"])
+        Self::start_at(&[&["--bind", "127.0.0.1", "--port", "0"], arguments].concat())
+    }
+
+    fn start_at(arguments: &[&str]) -> Self {
+        let mut process = command(&["perf", "--server"])
             .args(arguments)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

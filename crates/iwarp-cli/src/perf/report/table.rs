@@ -125,9 +125,10 @@ pub(crate) fn circumstances(run: &About) -> Vec<String> {
         format!("server: {}", run.server),
         format!("all sockets: congestion control {congestion}, {}", run.sockets),
         format!(
-            "{} rounds of {:.0} ms each, one line after the other; the bytes of every round were \
+            "{} round{} of {:.0} ms each, one line after the other; the bytes of every round were \
              verified",
             run.rounds,
+            if run.rounds == 1 { "" } else { "s" },
             run.round_seconds * 1e3
         ),
         "ratio: of medians; quartiles: of the ratio round by round; 95 %: interval of the ratio of \
