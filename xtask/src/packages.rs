@@ -62,7 +62,7 @@ pub(crate) const TOOLS: &[Tool] = &[
     Tool {
         program: "setpriv",
         package: "util-linux",
-        steps: &["test", "programs", "pyverbs", "recipe", "soak"],
+        steps: &["test", "dist", "programs", "pyverbs", "recipe", "soak"],
     },
     Tool { program: "ip", package: "iproute2", steps: &["programs", "pyverbs", "recipe", "soak"] },
     Tool {

@@ -139,9 +139,9 @@ pub(crate) const ALL: &[Step] = &[
     },
     Step {
         name: "dist",
-        about: "the tarball, the Debian package and the RPM package, tried after unpacking",
+        about: "the tarballs, the Debian package and the RPM package, tried after unpacking",
         absent: || absent_file(path("crates/iwarp-capi")),
-        run: |_| dist::make(&shell::target_dir().join("dist-made")).map(Outcome::Passed),
+        run: |_| dist::make_all(&shell::target_dir().join("dist-made")).map(Outcome::Passed),
     },
     Step {
         name: "programs",

@@ -83,11 +83,30 @@ pub(crate) fn stage(prefix: &Path) -> Result<()> {
         write(&pkg_config.join(format!("{name}.pc")), &text)?;
     }
     stage_helpers(prefix, &bin.join("iwarp"))?;
+    let suppressions = directory(prefix, "share/iwarp")?;
+    for name in ["valgrind.supp", "tsan.supp"] {
+        install(&shell::root().join("docs/ci").join(name), &suppressions.join(name), 0o644)?;
+    }
+    stage_documents(prefix, &licences::text(&PACKAGES, &licences::this_platform()?)?)
+}
+
+/// Lays out `iwarp`, which was built for `target` and is linked statically, below `prefix`.
+pub(super) fn stage_standalone(prefix: &Path, iwarp: &Path, target: &str) -> Result<()> {
+    let installed = directory(prefix, "bin")?.join("iwarp");
+    install(iwarp, &installed, 0o755)?;
+    strip(&installed)?;
+    stage_helpers(prefix, &installed)?;
+    let notices = licences::text(&["iwarp-cli"], target)? + &licences::of_musl()?;
+    stage_documents(prefix, &notices)
+}
+
+/// What there is to read, and the notices of the crates that are linked.
+fn stage_documents(prefix: &Path, notices: &str) -> Result<()> {
     let doc = directory(prefix, "share/doc/iwarp")?;
     for name in ["README.md", "CHANGELOG.md", "ARCHITECTURE.md", "LICENSE-MIT", "LICENSE-APACHE"] {
         install(&shell::root().join(name), &doc.join(name), 0o644)?;
     }
-    write(&doc.join("THIRD-PARTY-LICENCES"), &licences::text()?)?;
+    write(&doc.join("THIRD-PARTY-LICENCES"), notices)?;
     for entry in fs::read_dir(shell::root().join("docs")).context("docs")? {
         let entry = entry?;
         if entry.path().extension().is_some_and(|extension| extension == "md") {
@@ -97,7 +116,7 @@ pub(crate) fn stage(prefix: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Manual pages, completions, and what tells sanitizers of user programs about the libraries.
+/// Manual pages and completions.
 fn stage_helpers(prefix: &Path, iwarp: &Path) -> Result<()> {
     let pages = directory(prefix, "share/man/man1")?;
     shell::run(shell::program(iwarp).arg("man-pages").arg(&pages))?;
@@ -107,10 +126,6 @@ fn stage_helpers(prefix: &Path, iwarp: &Path) -> Result<()> {
     for (shell, place, name) in COMPLETIONS {
         let script = shell::output(shell::program(iwarp).args(["completions", shell]))?;
         write(&directory(prefix, place)?.join(name), &script)?;
-    }
-    let suppressions = directory(prefix, "share/iwarp")?;
-    for name in ["valgrind.supp", "tsan.supp"] {
-        install(&shell::root().join("docs/ci").join(name), &suppressions.join(name), 0o644)?;
     }
     Ok(())
 }

@@ -11,7 +11,6 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::layout::PACKAGES;
 use crate::shell;
 
 /// Name and version.
@@ -24,13 +23,20 @@ struct Notice {
     texts: Vec<String>,
 }
 
-/// One text for people: each crate with its licence, then each licence text once.
-pub(super) fn text() -> Result<String> {
-    let linked = linked()?;
+/// The target that builds have which name none.
+pub(super) fn this_platform() -> Result<String> {
+    let version = shell::output(shell::program("rustc").arg("-vV"))?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).context("rustc does not say what it is for")
+}
+
+/// One text for people: each crate that `packages` are linked with on `platform` with its licence,
+/// then each licence text once.
+pub(super) fn text(packages: &[&str], platform: &str) -> Result<String> {
+    let linked = linked(packages, platform)?;
     // Those of other systems need not be there.
-    let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let mut metadata = shell::cargo(["metadata", "--format-version", "1", "--locked"]);
-    let metadata = shell::output(metadata.args(["--filter-platform", &platform]))?;
+    let metadata = shell::output(metadata.args(["--filter-platform", platform]))?;
     let metadata: Value = serde_json::from_str(&metadata)?;
     let packages = metadata["packages"].as_array().context("cargo metadata has no packages")?;
     let mut notices = Vec::new();
@@ -50,16 +56,30 @@ pub(super) fn text() -> Result<String> {
 }
 
 /// The crates that are linked: without those that only build, and without the compiler's plugins.
-fn linked() -> Result<BTreeSet<Crate>> {
+fn linked(packages: &[&str], platform: &str) -> Result<BTreeSet<Crate>> {
     let mut tree = shell::cargo(["tree", "--locked", "--prefix", "none", "--format", "{p}"]);
     tree.args(["--edges", "normal,no-proc-macro"]);
-    tree.args(PACKAGES.iter().flat_map(|name| ["--package", name]));
+    tree.args(["--target", platform]);
+    tree.args(packages.iter().flat_map(|name| ["--package", name]));
     let lines = shell::output(&mut tree)?;
     let crates = lines.lines().filter_map(|line| {
         let (name, rest) = line.split_once(" v")?;
         Some((name.to_owned(), rest.split_whitespace().next()?.to_owned()))
     });
     Ok(crates.collect())
+}
+
+/// The notice of the C library in files that are linked statically. Its licence has the words of
+/// this project's.
+pub(super) fn of_musl() -> Result<String> {
+    let mit = fs::read_to_string(shell::root().join("LICENSE-MIT")).context("LICENSE-MIT")?;
+    let start = mit.find("Permission is hereby granted").context("LICENSE-MIT has other words")?;
+    let rule = "-".repeat(78);
+    Ok(format!(
+        "\n{rule}\nmusl, the C library (MIT), and LLVM's libunwind (Apache-2.0 WITH LLVM-exception), which \
+         Rust\nbrings for it:\n\nCopyright (c) 2005-2020 Rich Felker, et al.\n\n{}\n",
+        mit[start..].trim_end()
+    ))
 }
 
 /// The texts of the files that packages keep for that.
@@ -129,6 +149,13 @@ mod tests {
         let page = page.expect("both have texts");
         assert_eq!(page.matches("granted").count(), 1, "{page}");
         assert!(page.contains("one 1.0.0, two 1.0.0:"), "{page}");
+    }
+
+    #[test]
+    fn what_is_linked_statically_has_the_notice_of_its_c_library() {
+        let notice = super::of_musl().expect("the project's licence");
+        assert!(notice.contains("Rich Felker") && notice.contains("Permission is hereby"));
+        assert!(!notice.contains("iwarp"), "{notice}");
     }
 
     #[test]

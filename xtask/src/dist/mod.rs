@@ -7,6 +7,7 @@ mod deb;
 mod layout;
 mod licences;
 mod rpm;
+mod standalone;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,15 +25,31 @@ pub(crate) struct Args {
     to: PathBuf,
 }
 
-/// Makes the tarball, the Debian package and the RPM package, and tries them.
+/// Makes all that is shipped, and tries it.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    make(&shell::root().join(&args.to)).map(|_| ())
+    make_all(&shell::root().join(&args.to)).map(|_| ())
 }
 
-/// Makes them in `directory`, tries them, and says what was made.
+/// Makes the tarballs and the packages in `directory`, tries them, and says what was made.
+pub(crate) fn make_all(directory: &Path) -> Result<String> {
+    let mut made = make_files(directory)?;
+    made.extend(standalone::make(&work(), directory, date::epoch()?)?);
+    described(&made)
+}
+
+/// The same without the static tarball, whose build takes long.
 pub(crate) fn make(directory: &Path) -> Result<String> {
+    described(&make_files(directory)?)
+}
+
+/// Folder of this module.
+fn work() -> PathBuf {
+    shell::target_dir().join("dist")
+}
+
+fn make_files(directory: &Path) -> Result<Vec<PathBuf>> {
     fs::create_dir_all(directory).with_context(|| format!("{}", directory.display()))?;
-    let work = shell::target_dir().join("dist");
+    let work = work();
     clear(&work)?;
     let name = format!("iwarp-{}-{}", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
     let prefix = work.join(&name);
@@ -43,8 +60,7 @@ pub(crate) fn make(directory: &Path) -> Result<String> {
     let epoch = date::epoch()?;
     pack(&work, &name, &tarball, epoch)?;
     let unpacked = work.join("unpacked");
-    fs::create_dir(&unpacked)?;
-    shell::run(shell::program("tar").arg("-xzf").arg(&tarball).arg("-C").arg(&unpacked))?;
+    unpack(&tarball, &unpacked)?;
     attempt(&unpacked.join(&name).join("bin/iwarp"))?;
 
     let package = deb::pack(&prefix, &work, directory, epoch)?;
@@ -57,14 +73,18 @@ pub(crate) fn make(directory: &Path) -> Result<String> {
     rpm::unpack(&rpm, &unpacked)?;
     attempt(&unpacked.join("usr/bin/iwarp"))?;
 
-    let mut made = Vec::new();
     let symbols = deb::pack_symbols(&prefix, &work, directory, epoch)?;
-    for file in [tarball, package, symbols, rpm] {
-        let size = fs::metadata(&file)?.len() as f64 / 1e6;
+    Ok(vec![tarball, package, symbols, rpm])
+}
+
+/// The names and sizes of files.
+fn described(files: &[PathBuf]) -> Result<String> {
+    let described = files.iter().map(|file| {
+        let size = fs::metadata(file)?.len() as f64 / 1e6;
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        made.push(format!("{name} ({size:.1} MB)"));
-    }
-    Ok(made.join(", "))
+        Ok(format!("{name} ({size:.1} MB)"))
+    });
+    Ok(described.collect::<Result<Vec<_>>>()?.join(", "))
 }
 
 /// An empty directory.
@@ -82,6 +102,12 @@ fn pack(work: &Path, name: &str, tarball: &Path, epoch: u64) -> Result<()> {
     tar.arg(format!("--mtime=@{epoch}"));
     tar.arg("--use-compress-program=gzip -n -9").arg("-cf").arg(tarball);
     shell::run(tar.arg("-C").arg(work).arg(name))
+}
+
+/// Unpacks a tarball into a new folder.
+fn unpack(tarball: &Path, to: &Path) -> Result<()> {
+    fs::create_dir(to)?;
+    shell::run(shell::program("tar").arg("-xzf").arg(tarball).arg("-C").arg(to))
 }
 
 /// Runs one unmodified program from what was unpacked.
