@@ -66,6 +66,9 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+compile_error!("iwarp runs on Linux; on other systems use a Linux container or virtual machine");
+
 pub mod cm;
 mod engine;
 #[doc(hidden)]
