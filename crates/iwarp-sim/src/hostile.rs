@@ -462,7 +462,7 @@ impl Peer<'_> {
             33 if room.is_some() => {
                 let mut ulpdu = send(4);
                 ulpdu.0[2..6].copy_from_slice(&(stag ^ 0x33).to_be_bytes());
-                (ulpdu, fault(&[(0, 1, 9)]))
+                (ulpdu, fault(&[(0, 2, 9)]))
             }
             34 if room.is_some() && !refuses => {
                 (send(8).filled(rng.pick(&[0, 7, 9])), fault(&[(0, 2, 7), (1, 2, 5)]))

@@ -120,6 +120,12 @@ const fn rdmap(error: RdmapError) -> (u8, u8, u8) {
         RdmapError::Protection(AccessError::Rights) => (0, 1, 0x02),
         RdmapError::Protection(AccessError::NotAssociated) => (0, 1, 0x03),
         RdmapError::Protection(AccessError::Wrap) => (0, 1, 0x04),
+        // RFC 5040 §4.8 has this code twice and says nothing of the difference. Others take it for
+        // protection where the STag is another's, and for the operation where it is nobody's or
+        // cannot be invalidated by a peer.
+        RdmapError::Invalidate(AccessError::InvalidStag | AccessError::CannotInvalidate) => {
+            (0, 2, 0x09)
+        }
         RdmapError::Protection(AccessError::CannotInvalidate) | RdmapError::Invalidate(_) => {
             (0, 1, 0x09)
         }

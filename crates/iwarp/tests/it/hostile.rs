@@ -365,14 +365,14 @@ fn corner_46_responses_that_are_not_the_one_that_is_due() {
 fn corner_55_invalidation_of_what_is_not_the_peers() {
     each(|victim| {
         let grants = &victim.grants;
-        let invalid = (0, 1, 0x09);
-        let of = |what, stag| Case::new(what, send_invalidate(1, stag, b""), invalid);
+        let (unknown, foreign) = ((0, 2, 0x09), (0, 1, 0x09));
+        let of = |what, stag, code| Case::new(what, send_invalidate(1, stag, b""), code);
         vec![
-            of("unknown key", Stag(grants.whole.rkey().0 ^ 0x55)),
-            of("STag 0", Stag(0)),
-            of("other PD", grants.foreign.rkey()),
-            of("local only", grants.local.rkey()),
-            of("a region that all streams share", grants.whole.rkey()),
+            of("unknown key", Stag(grants.whole.rkey().0 ^ 0x55), unknown),
+            of("STag 0", Stag(0), unknown),
+            of("other PD", grants.foreign.rkey(), foreign),
+            of("local only", grants.local.rkey(), unknown),
+            of("a region that all streams share", grants.whole.rkey(), unknown),
         ]
     });
 }

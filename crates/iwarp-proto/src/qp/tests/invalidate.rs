@@ -28,7 +28,8 @@ fn the_stag_to_invalidate_is_in_every_segment_of_its_send() {
     }
 }
 
-/// Covers: RDMAP-5040-5.3-12, RDMAP-5040-5.3-13, VERBS-hilland-8.2.2.1-01
+/// Covers: RDMAP-5040-5.3-12, RDMAP-5040-5.3-13, VERBS-hilland-8.2.2.1-01,
+/// RDMAP-5040-3.2-01
 #[test]
 fn corner_55_the_stag_is_invalidated_behind_placement_and_before_the_completion() {
     for (solicited, opcode) in
@@ -72,20 +73,22 @@ fn a_zero_length_send_invalidates_too() {
 #[test]
 fn corner_55_an_stag_that_cannot_be_invalidated_ends_the_stream() {
     type Change = fn(&mut Region);
-    let cases: [(u32, Change); 5] = [
-        (0, |_| {}),
-        (OPEN + 1, |_| {}),
-        (OPEN, |region| region.valid = false),
-        (OPEN, |region| region.pd = PdId(8)),
-        (OPEN, |region| region.only = Some(QpId(4))),
+    // Nobody's, or another's.
+    let (unknown, foreign) = ([0x02, 0x09], [0x01, 0x09]);
+    let cases: [(u32, Change, [u8; 2]); 5] = [
+        (0, |_| {}, unknown),
+        (OPEN + 1, |_| {}, unknown),
+        (OPEN, |region| region.valid = false, unknown),
+        (OPEN, |region| region.pd = PdId(8), foreign),
+        (OPEN, |region| region.only = Some(QpId(4)), foreign),
     ];
-    for (stag, change) in cases {
+    for (stag, change, code) in cases {
         let mut raw = Raw::new();
         raw.end.host.change(OPEN, change);
         raw.end.receive(1, &[local(0, 8)]);
         raw.end.receive(2, &[local(0, 8)]);
         let ulpdu = untagged(octets::SEND_INVALIDATE, true, stag, 0, 1, 0, b"abc");
-        assert_eq!(raw.refuse(&ulpdu), quoting([0x01, 0x09], 21, &ulpdu[..18], &[]));
+        assert_eq!(raw.refuse(&ulpdu), quoting(code, 21, &ulpdu[..18], &[]));
         let completions = raw.end.completions();
         assert_eq!(
             outcomes(&completions),
