@@ -18,6 +18,7 @@ pub mod requirements;
 pub mod run;
 mod stream;
 pub mod text;
+pub mod transport;
 pub mod verdict;
 pub mod wire;
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A TCP connection whose every wait has an end, and a record of what went over it.
+//! A connection whose every wait has an end, and a record of what went over it.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use socket2::SockRef;
+use crate::transport::Transport;
 
 /// Between pieces, so that most of them reach the peer one by one.
 const PAUSE: Duration = Duration::from_micros(100);
@@ -58,7 +58,7 @@ pub(crate) enum Arrival {
 /// The connection.
 #[derive(Debug)]
 pub(crate) struct Link {
-    stream: TcpStream,
+    stream: Box<dyn Transport>,
     begun: Instant,
     /// Came, and not yet looked at.
     pub(crate) came: Vec<u8>,
@@ -69,14 +69,12 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(stream: TcpStream, connected: bool, patience: Duration) -> io::Result<Self> {
-        stream.set_nodelay(true)?;
-        stream.set_write_timeout(Some(patience))?;
-        let (here, there) = (stream.local_addr()?, stream.peer_addr()?);
+    pub(crate) fn new(stream: Box<dyn Transport>, connected: bool) -> io::Result<Self> {
+        let (here, there) = stream.ends()?;
         let record = Record { here, there, connected, events: Vec::new() };
         Ok(Self {
+            begun: stream.now(),
             stream,
-            begun: Instant::now(),
             came: Vec::new(),
             ended: None,
             split: usize::MAX,
@@ -85,8 +83,18 @@ impl Link {
         })
     }
 
+    /// The time, by which deadlines are set.
+    pub(crate) fn now(&self) -> Instant {
+        self.stream.now()
+    }
+
+    /// Lets time pass.
+    pub(crate) fn sleep(&mut self, time: Duration) {
+        self.stream.sleep(time);
+    }
+
     fn note(&mut self, sent: bool, what: What) {
-        let at = self.begun.elapsed();
+        let at = self.now().saturating_duration_since(self.begun);
         self.record.events.push(Event { at, sent, what });
     }
 
@@ -114,11 +122,11 @@ impl Link {
             return;
         }
         for piece in bytes.chunks(self.split) {
-            if self.stream.write_all(piece).is_err() {
+            if self.stream.write(piece).is_err() {
                 return;
             }
             if piece.len() < bytes.len() {
-                std::thread::sleep(PAUSE);
+                self.stream.sleep(PAUSE);
             }
         }
         self.note(true, What::Bytes(bytes.to_vec()));
@@ -126,14 +134,13 @@ impl Link {
 
     /// Closes this end's half.
     pub(crate) fn close(&mut self) {
-        // Fails where the connection is gone already.
-        let _ = self.stream.shutdown(Shutdown::Write);
+        self.stream.close();
         self.note(true, What::Fin);
     }
 
     /// Makes the end of this connection a reset.
     pub(crate) fn reset(&mut self) -> io::Result<()> {
-        SockRef::from(&self.stream).set_linger(Some(Duration::ZERO))?;
+        self.stream.reset()?;
         self.note(true, What::Reset);
         Ok(())
     }
@@ -143,13 +150,12 @@ impl Link {
         if let Some(ended) = self.ended {
             return Ok(ended);
         }
-        let left = deadline.saturating_duration_since(Instant::now());
+        let left = deadline.saturating_duration_since(self.now());
         if left.is_zero() {
             return Ok(Arrival::Nothing);
         }
-        self.stream.set_read_timeout(Some(left))?;
         let mut piece = [0; 16384];
-        let arrival = match self.stream.read(&mut piece) {
+        let arrival = match self.stream.read(&mut piece, left) {
             Ok(0) => Arrival::Fin,
             Ok(len) => {
                 self.came.extend(&piece[..len]);

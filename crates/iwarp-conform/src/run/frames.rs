@@ -2,8 +2,6 @@
 
 //! The steps of the start-up.
 
-use std::time::Instant;
-
 use super::session::Session;
 use crate::case::{Fields, Role};
 use crate::link::Arrival;
@@ -43,7 +41,7 @@ impl Session<'_> {
     /// A responder is silent until the initiator's first message, whatever it is.
     pub(super) fn first_message(&mut self) -> Result<(), Stop> {
         self.heard = true;
-        let deadline = Instant::now() + self.settings.patience;
+        let deadline = self.link.now() + self.settings.patience;
         let peer = self.settings.peer;
         let (stream, link) = self.stream()?;
         match stream.any(link, deadline)? {
@@ -61,7 +59,7 @@ impl Session<'_> {
             }
         }
         if peer.offers_by_send() && self.offer.is_none() {
-            let deadline = Instant::now() + self.settings.patience;
+            let deadline = self.link.now() + self.settings.patience;
             let (stream, link) = self.stream()?;
             let message = stream.next(link, deadline, "the Send that says what the peer lends")?;
             self.offer = peer.offer_of_send(&message.data);

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use crate::case::{Case, Role};
 use crate::link::Link;
 use crate::peer::Peer;
+use crate::transport::{Tcp, Transport};
 use crate::verdict::{Deviation, Outcome, Stop, Verdict};
 use session::Session;
 
@@ -59,7 +60,7 @@ pub fn connect(peer: SocketAddr, case: &Case, settings: &Settings) -> Outcome {
         TcpStream::connect_timeout(&peer, settings.patience)
             .map_err(|error| format!("cannot connect to {peer}: {error}"))
     });
-    run(stream, Role::Connect, case, settings, begun)
+    run(tcp(stream, settings), Role::Connect, case, settings, begun)
 }
 
 /// Takes the next connection of a peer and runs a case.
@@ -69,7 +70,27 @@ pub fn listen(listener: &TcpListener, case: &Case, settings: &Settings) -> Outco
         accept(listener, settings.patience)
             .map_err(|error| format!("no peer has connected: {error}"))
     });
-    run(stream, Role::Listen, case, settings, begun)
+    run(tcp(stream, settings), Role::Listen, case, settings, begun)
+}
+
+/// Runs a case over a connection that is there, by its own clock: the way into a simulator.
+pub fn over(
+    transport: Box<dyn Transport>,
+    role: Role,
+    case: &Case,
+    settings: &Settings,
+) -> Outcome {
+    let begun = transport.now();
+    let transport = may_run(case, settings).map(|()| transport);
+    run(transport, role, case, settings, begun)
+}
+
+fn tcp(
+    stream: Result<TcpStream, String>,
+    settings: &Settings,
+) -> Result<Box<dyn Transport>, String> {
+    let tcp = Tcp::new(stream?, settings.patience).map_err(|error| error.to_string())?;
+    Ok(Box::new(tcp))
 }
 
 /// Whether the case is for such a peer, or why not.
@@ -95,24 +116,25 @@ fn accept(listener: &TcpListener, patience: Duration) -> io::Result<TcpStream> {
 }
 
 fn run(
-    stream: Result<TcpStream, String>,
+    transport: Result<Box<dyn Transport>, String>,
     role: Role,
     case: &Case,
     settings: &Settings,
     begun: Instant,
 ) -> Outcome {
-    let link = stream.and_then(|stream| {
-        Link::new(stream, role == Role::Connect, settings.patience).map_err(|e| e.to_string())
+    let link = transport.and_then(|transport| {
+        Link::new(transport, role == Role::Connect).map_err(|error| error.to_string())
     });
-    let (verdict, record) = match link {
-        Err(why) => (Verdict::NotSeen { why }, None),
+    let (verdict, took, record) = match link {
+        Err(why) => (Verdict::NotSeen { why }, Duration::ZERO, None),
         Ok(link) => {
             let mut session = Session::new(link, role, case, settings);
             let verdict = verdict(&mut session, case);
-            (verdict, Some(session.end()))
+            let took = session.link.now().saturating_duration_since(begun);
+            (verdict, took, Some(session.end()))
         }
     };
-    Outcome { case: case.name.clone(), role, verdict, took: begun.elapsed(), record }
+    Outcome { case: case.name.clone(), role, verdict, took, record }
 }
 
 fn verdict(session: &mut Session<'_>, case: &Case) -> Verdict {

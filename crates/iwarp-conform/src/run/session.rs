@@ -55,7 +55,7 @@ impl<'a> Session<'a> {
 
     /// Leaves, and gives the peer a moment to do the same, so that the next case finds it at rest.
     pub(super) fn end(mut self) -> Record {
-        let (deadline, events) = (Instant::now() + GOODBYE, self.link.record.events.len());
+        let (deadline, events) = (self.link.now() + GOODBYE, self.link.record.events.len());
         if self.owes_a_first_frame() {
             let _ = self.send_first_frame();
         }
@@ -80,7 +80,7 @@ impl<'a> Session<'a> {
             Some(value) => std::time::Duration::from_millis(self.number(value)?),
             None => self.settings.patience,
         };
-        Ok(Instant::now() + within)
+        Ok(self.link.now() + within)
     }
 
     /// Full Operation: whatever is sent or wanted from here on are FPDUs.
@@ -111,7 +111,7 @@ impl<'a> Session<'a> {
             return Err(Stop::NotSeen(lacks.to_owned()));
         }
         if self.role == Role::Connect {
-            std::thread::sleep(self.settings.pause);
+            self.link.sleep(self.settings.pause);
         }
         Ok(Stream::new(framer, deframer, self.role == Role::Connect))
     }

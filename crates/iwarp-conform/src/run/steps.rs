@@ -54,7 +54,7 @@ impl Session<'_> {
             }
             Action::Reset => Ok(self.link.reset()?),
             Action::Wait(time) => {
-                std::thread::sleep(*time);
+                self.link.sleep(*time);
                 Ok(())
             }
         }
@@ -358,7 +358,7 @@ impl Session<'_> {
     }
 
     fn expect_silence(&mut self, time: Duration) -> Result<(), Stop> {
-        let deadline = Instant::now() + time;
+        let deadline = self.link.now() + time;
         if self.ours.is_none() || self.theirs.is_none() {
             return match self.link.wait(deadline)? {
                 Arrival::Nothing => Ok(()),
@@ -385,7 +385,7 @@ impl Session<'_> {
         let (data, sink) = (self.last_data.clone(), number("sink-to", to));
         self.send_message(Kind::ReadRequest, &Fields(vec![sink]))?;
         self.last_data = data;
-        let deadline = Instant::now() + self.settings.patience;
+        let deadline = self.link.now() + self.settings.patience;
         let wanted = "the answer to a Read of nothing";
         let mut others = Vec::new();
         let message = loop {

@@ -2,6 +2,7 @@
 
 //! The simulators: nothing is found in what they run as it is, and what is planted in it is.
 
+mod conform;
 #[cfg(feature = "flaws")]
 mod engine;
 mod oracle;

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The program at the other end, around the protocol core: lends memory, and sends back what it receives.
+//! It does in simulated time what `iwarp conform --target` and `--call` do over sockets.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use iwarp_conform::peer::{Lent, Offer};
+use iwarp_proto::mpa::startup::{Config as Terms, Initiator, Negotiated, Responder};
+use iwarp_proto::qp::{
+    Config, Disposition, Event, Piece, Qp, Receiver, Source, Transmit, Transmitter,
+};
+use iwarp_types::mock::{Host, Invalidation};
+use iwarp_types::{
+    Access, Memory, Payload, PdId, QpId, QpState, RecvRequest, SendOp, SendRequest, Sge, Stag,
+    Time, WcStatus,
+};
+
+/// Bytes of each piece of memory that is lent.
+const LENT: usize = 65_536;
+const RECEIVES: usize = 4;
+const ROOM: usize = 256;
+/// A Send of these bytes asks for no more receives than are posted.
+const NO_MORE: &[u8] = b"no more receives";
+const DEPTH: u16 = 4;
+
+const PD: PdId = PdId(7);
+const OTHER: PdId = PdId(8);
+const INBOX: u32 = 0x0000_9100;
+const BASE: u64 = 0x40_0000;
+/// How long the program takes to accept: what comes behind a Request comes before its Reply.
+const THOUGHT: Duration = Duration::from_millis(20);
+
+/// What goes to the tester.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Chunk {
+    Bytes(Vec<u8>),
+    Fin,
+    Reset,
+}
+
+/// The options that a seed chooses.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Manner {
+    pub(super) crc: bool,
+    pub(super) markers: bool,
+    pub(super) mulpdu: usize,
+    /// A defect: what is lent for reading may be written too.
+    pub(super) generous: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    /// A server that waits for its Request.
+    Listening(Responder),
+    /// A server that is about to accept.
+    Thinking(Responder, Time),
+    /// A client that waits for its Reply.
+    Calling(Box<Initiator>),
+    Operating(Box<Core>),
+    Closed,
+}
+
+/// A queue pair in Full Operation.
+#[derive(Debug)]
+struct Core {
+    qp: RefCell<Qp>,
+    rx: Receiver,
+    tx: Transmitter,
+    out: Transmit,
+    finished: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Target {
+    state: State,
+    host: Host,
+    offer: Vec<u8>,
+    manner: Manner,
+    inbox: Vec<u8>,
+    /// Work requests that are posted and have not completed: receives, sends.
+    posted: (usize, usize),
+    next_send: u64,
+    more: bool,
+    /// What it did that no program may see.
+    pub(super) wrong: Vec<String>,
+}
+
+impl Target {
+    fn new(manner: Manner) -> Self {
+        let host = Host::default();
+        let all = Access::LOCAL_WRITE
+            | Access::REMOTE_READ
+            | Access::REMOTE_WRITE
+            | Access::REMOTE_ATOMIC;
+        let regions = [
+            ("rw", 0x0000_1100, PD, all),
+            ("ro", 0x0000_2200, PD, if manner.generous { all } else { Access::REMOTE_READ }),
+            ("wo", 0x0000_3300, PD, Access::LOCAL_WRITE | Access::REMOTE_WRITE),
+            ("other", 0x0000_4400, OTHER, all),
+        ];
+        let pattern: Vec<u8> = (0..LENT).map(|at| (at % 251 + 1) as u8).collect();
+        let mut offer = Offer { receives: RECEIVES as u32, room: ROOM as u32, ..Offer::default() };
+        for (number, (name, stag, pd, access)) in regions.into_iter().enumerate() {
+            let base = BASE * (number as u64 + 1);
+            host.register(pd, stag, base, LENT, access);
+            host.fill(stag, 0, &pattern);
+            // As the library has it: what several streams may use no peer invalidates.
+            host.change(stag, |region| region.invalidation = Invalidation::Local);
+            offer.lent.insert(name.to_owned(), Lent { stag, to: base, len: LENT as u32 });
+        }
+        host.register(PD, INBOX, BASE * 9, RECEIVES * ROOM, Access::LOCAL_WRITE);
+        Self {
+            state: State::Closed,
+            host,
+            offer: offer.encode(),
+            manner,
+            inbox: Vec::new(),
+            posted: (0, 0),
+            next_send: 1 << 32,
+            more: true,
+            wrong: Vec::new(),
+        }
+    }
+
+    fn terms(manner: Manner) -> Terms {
+        let Manner { crc, markers, .. } = manner;
+        Terms { crc, markers, ird: DEPTH, ord: DEPTH, ..Terms::default() }
+    }
+
+    /// A server, to which a tester has just connected.
+    pub(super) fn server(manner: Manner, now: Time) -> Self {
+        let state = State::Listening(Responder::new(Self::terms(manner), now));
+        Self { state, ..Self::new(manner) }
+    }
+
+    /// A client that has just connected to a tester, and the Request that it sends.
+    pub(super) fn client(manner: Manner, now: Time) -> (Self, Vec<u8>) {
+        let target = Self::new(manner);
+        let initiator =
+            Initiator::new(Self::terms(manner), &target.offer, now).expect("valid terms");
+        let request = initiator.request().to_vec();
+        (Self { state: State::Calling(Box::new(initiator)), ..target }, request)
+    }
+
+    /// When it wants to be woken.
+    pub(super) fn alarm(&self) -> Option<Time> {
+        match &self.state {
+            State::Listening(responder) => Some(responder.deadline()),
+            State::Thinking(_, until) => Some(*until),
+            State::Calling(initiator) => Some(initiator.deadline()),
+            State::Operating(core) => core.qp.borrow().poll_timeout(),
+            State::Closed => None,
+        }
+    }
+
+    /// The time that [`Self::alarm`] named has come.
+    pub(super) fn wake(&mut self, now: Time) -> Vec<Chunk> {
+        match std::mem::replace(&mut self.state, State::Closed) {
+            State::Thinking(responder, _) => self.accept(&responder, now),
+            State::Listening(_) | State::Calling(_) | State::Closed => vec![Chunk::Fin],
+            State::Operating(core) => {
+                core.qp.borrow_mut().handle_timeout(now);
+                self.state = State::Operating(core);
+                self.work()
+            }
+        }
+    }
+
+    fn accept(&mut self, responder: &Responder, now: Time) -> Vec<Chunk> {
+        if !self.inbox.is_empty() {
+            // The initiator may send nothing before the Reply.
+            return vec![Chunk::Fin];
+        }
+        let (reply, terms) = responder.accept(DEPTH, DEPTH, &self.offer).expect("a Request came");
+        self.operate(&terms, now);
+        let mut chunks = vec![Chunk::Bytes(reply)];
+        chunks.extend(self.work());
+        chunks
+    }
+
+    fn operate(&mut self, terms: &Negotiated, now: Time) {
+        let mut qp = Qp::new(Config { qp: QpId(3), pd: PD, ..Config::default() });
+        qp.modify(QpState::Init).expect("Reset may become Init");
+        let who = qp.accessor();
+        let core = Core {
+            rx: Receiver::new(terms, who),
+            tx: Transmitter::new(terms, who, self.manner.mulpdu),
+            out: Transmit::new(1 << 20),
+            finished: false,
+            qp: RefCell::new(qp),
+        };
+        for slot in 0..RECEIVES {
+            self.post(&core, slot);
+        }
+        core.qp.borrow_mut().establish(terms, now);
+        self.state = State::Operating(Box::new(core));
+    }
+
+    fn sge(slot: usize, len: usize) -> Sge {
+        let addr = BASE * 9 + (slot * ROOM) as u64;
+        Sge { addr, length: len as u32, lkey: Stag(INBOX) }
+    }
+
+    fn post(&mut self, core: &Core, slot: usize) {
+        let sges = [Self::sge(slot, ROOM)];
+        let posted = core.qp.borrow_mut().post_recv(&RecvRequest::new(slot as u64, &sges));
+        self.posted.0 += usize::from(posted.is_ok());
+    }
+
+    /// Bytes have come, or the end of the stream.
+    pub(super) fn take(&mut self, chunk: Chunk, now: Time) -> Vec<Chunk> {
+        match chunk {
+            Chunk::Bytes(bytes) => self.inbox.extend(bytes),
+            Chunk::Reset => {
+                if let State::Operating(core) = &self.state {
+                    core.qp.borrow_mut().lost();
+                    self.work();
+                }
+                self.check_end();
+                self.state = State::Closed;
+                return Vec::new();
+            }
+            Chunk::Fin => {
+                if let State::Operating(core) = &mut self.state {
+                    core.rx.eof(&core.qp, self.inbox.len());
+                    let chunks = self.work();
+                    self.check_end();
+                    return chunks;
+                }
+                self.state = State::Closed;
+                return vec![Chunk::Fin];
+            }
+        }
+        match std::mem::replace(&mut self.state, State::Closed) {
+            State::Listening(mut responder) => match responder.receive(&self.inbox) {
+                Ok(None) => self.state = State::Listening(responder),
+                Ok(Some((_, used))) => {
+                    self.inbox.drain(..used);
+                    self.state = State::Thinking(responder, Time(now.0 + THOUGHT));
+                }
+                Err(_) => return vec![Chunk::Fin],
+            },
+            State::Calling(mut initiator) => match initiator.receive(&self.inbox) {
+                Ok(None) => self.state = State::Calling(initiator),
+                Ok(Some((reply, used))) if reply.accepted => {
+                    self.inbox.drain(..used);
+                    self.operate(&reply.negotiated, now);
+                    return self.work();
+                }
+                Ok(Some(_)) | Err(_) => return vec![Chunk::Fin],
+            },
+            State::Operating(core) => {
+                self.state = State::Operating(core);
+                return self.work();
+            }
+            state @ (State::Thinking(..) | State::Closed) => self.state = state,
+        }
+        Vec::new()
+    }
+
+    /// Receives, answers and sends until nothing moves any more.
+    fn work(&mut self) -> Vec<Chunk> {
+        let State::Operating(mut core) = std::mem::replace(&mut self.state, State::Closed) else {
+            return Vec::new();
+        };
+        let mut chunks = Vec::new();
+        loop {
+            let used = core.rx.receive(&core.qp, &self.host, &self.host, &mut self.inbox);
+            self.inbox.drain(..used);
+            let mut moved = used > 0;
+            while let Some(event) = { core.qp.borrow_mut().poll_event() } {
+                self.follow(&core, event);
+                moved = true;
+            }
+            let sent = self.send(&mut core);
+            moved |= !sent.is_empty();
+            if !sent.is_empty() {
+                chunks.push(Chunk::Bytes(sent));
+            }
+            if !moved {
+                break;
+            }
+        }
+        let disposition = core.qp.borrow().disposition();
+        if disposition != Disposition::Open && !core.finished {
+            core.finished = true;
+            let finish = disposition == Disposition::Finish;
+            chunks.push(if finish { Chunk::Fin } else { Chunk::Reset });
+        }
+        self.state = State::Operating(core);
+        chunks
+    }
+
+    fn follow(&mut self, core: &Core, event: Event) {
+        match event {
+            Event::ReceiveCompleted(received) => {
+                self.posted.0 -= 1;
+                if received.status != WcStatus::Success {
+                    return;
+                }
+                let slot = received.wr_id as usize;
+                let mut len = received.byte_len as usize;
+                if let Some(immediate) = received.immediate {
+                    self.host.fill(INBOX, slot * ROOM, &immediate);
+                    len = immediate.len();
+                }
+                let data = self.host.octets(INBOX)[slot * ROOM..slot * ROOM + len].to_vec();
+                self.more &= data != NO_MORE;
+                // Inline: the receive may be filled again before this is sent.
+                let request =
+                    SendRequest::new(self.next_send, SendOp::SEND, Payload::Inline(&data));
+                let posted = core.qp.borrow_mut().post_send(&request.signaled());
+                self.posted.1 += usize::from(posted.is_ok());
+                self.next_send += 1;
+                if self.more {
+                    self.post(core, slot);
+                }
+            }
+            Event::SendCompleted(_) => self.posted.1 -= 1,
+            _ => {}
+        }
+    }
+
+    fn send(&mut self, core: &mut Core) -> Vec<u8> {
+        core.tx.transmit(&core.qp, &self.host, &mut core.out, usize::MAX);
+        let mut bytes = Vec::new();
+        let who = core.qp.borrow().accessor();
+        for piece in core.out.pieces() {
+            match piece {
+                Piece::Staged(range) => bytes.extend_from_slice(core.out.octets(range.clone())),
+                Piece::Memory(source) => {
+                    let at = bytes.len();
+                    bytes.resize(at + source.len(), 0);
+                    let gathered = match *source {
+                        Source::Local(sge) => {
+                            self.host.gather_local(who, sge, &mut bytes[at..], None)
+                        }
+                        Source::Remote { stag, to, .. } => {
+                            self.host.gather_remote(who, stag, to, &mut bytes[at..], None)
+                        }
+                    };
+                    gathered.expect("this program takes no memory away");
+                }
+            }
+        }
+        core.tx.taken(&core.qp, &mut core.out, bytes.len());
+        bytes
+    }
+
+    /// The stream has ended, so that nothing may be left of what was posted.
+    fn check_end(&mut self) {
+        if self.posted != (0, 0) && matches!(self.state, State::Operating(_)) {
+            self.wrong.push(format!("{:?} requests never complete", self.posted));
+        }
+    }
+}
