@@ -13,6 +13,7 @@ pub mod catalog;
 mod link;
 pub mod pcapng;
 pub mod peer;
+pub mod readings;
 pub mod report;
 pub mod requirements;
 pub mod run;

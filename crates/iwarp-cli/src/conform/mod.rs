@@ -15,7 +15,7 @@ use iwarp_conform::case::{Case, Role, Roles};
 use iwarp_conform::peer::Peer;
 use iwarp_conform::run::{self, Settings};
 use iwarp_conform::verdict::Outcome;
-use iwarp_conform::{catalog, pcapng, report, requirements};
+use iwarp_conform::{catalog, pcapng, readings, report, requirements};
 
 use crate::lines;
 use crate::place::{Place, everywhere};
@@ -36,7 +36,7 @@ const PORT: u16 = 7175;
 #[derive(clap::Args, Debug)]
 #[command(
     group = clap::ArgGroup::new("what").required(true)
-        .args(["peer_at", "listen", "target", "call", "list", "explain"]),
+        .args(["peer_at", "listen", "target", "call", "list", "explain", "readings"]),
     after_long_help = "\
 Examples:
   iwarp conform --target                         a peer that shows everything
@@ -64,9 +64,13 @@ pub(crate) struct Args {
     /// Show the names of the cases
     #[arg(long)]
     list: bool,
-    /// Show what a case does, or what a requirement says
+    /// Show what a case does, or what a requirement says, and where it leaves a choice which one
+    /// this project, Linux siw and cards take
     #[arg(long, value_name = "NAME|ID")]
     explain: Option<String>,
+    /// Show all choices that the RFCs leave, as a page in Markdown
+    #[arg(long)]
+    readings: bool,
     /// Which program answers
     #[arg(long, value_enum, default_value_t)]
     peer: PeerName,
@@ -137,6 +141,10 @@ fn carry_out(args: &Args) -> Result<bool> {
     }
     if let Some(addr) = &args.call {
         target::call(first(addr)?)?;
+        return Ok(true);
+    }
+    if args.readings {
+        print!("{}", readings::page());
         return Ok(true);
     }
     let cases = match &args.cases {
@@ -246,9 +254,19 @@ fn explain(cases: &[Case], name: &str) -> Result<()> {
             println!();
             explain_requirement(id)?;
         }
+        print!("{}", readings::explain(&[name]));
+        return Ok(());
+    }
+    if let Some(reading) = readings::all().iter().find(|reading| reading.name == name) {
+        print!("{}", reading.text());
+        for id in &reading.of {
+            println!();
+            explain_requirement(id)?;
+        }
         return Ok(());
     }
     explain_requirement(name)?;
+    print!("{}", readings::explain(&[name]));
     println!("\nCases:");
     for case in cases.iter().filter(|case| case.covers.iter().any(|id| id == name)) {
         println!("    {:<34} {}", case.name, case.title);

@@ -5,4 +5,5 @@
 mod catalog;
 mod deviations;
 mod peer;
+mod readings;
 mod vectors;
