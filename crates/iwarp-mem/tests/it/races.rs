@@ -152,7 +152,7 @@ fn deregistration_waits_for_a_guard_and_for_nothing_else() {
     });
 }
 
-/// Covers: EXT-7306-5-01, EXT-7306-5.3-01, EXT-7306-5.4-02
+/// Covers: EXT-7306-5-01, EXT-7306-5.3-01, EXT-7306-5.4-02, EXT-7306-5-02
 #[test]
 fn atomics_of_streams_and_of_the_program_add_up() {
     const EACH: u64 = 20_000;

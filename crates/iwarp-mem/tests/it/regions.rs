@@ -376,7 +376,7 @@ fn ranges_that_cannot_be_are_refused() {
     assert!(register(std::ptr::null_mut(), 0, 0).is_ok());
 }
 
-/// Covers: DDP-5041-8.3.2-04, RDMAP-5040-8.1.2-04, SEC-5042-7.3-01
+/// Covers: DDP-5041-8.3.2-04, RDMAP-5040-8.1.2-04, SEC-5042-7.3-01, DDP-5041-8.3-06
 #[cfg(target_os = "linux")]
 #[test]
 fn memory_that_the_program_does_not_have_gets_no_stag() {

@@ -374,7 +374,7 @@ fn pad_octets_are_not_looked_at_beyond_the_crc() {
     assert_eq!(deframe_whole(true, false, &stream), (vec![ulpdu], None));
 }
 
-/// Covers: MPA-5044-4.1-06, MPA-5044-4.4-10, MPA-5044-7.1.1-07, MPA-5044-7.1.1-09
+/// Covers: MPA-5044-4.1-06, MPA-5044-4.4-10, MPA-5044-7.1.1-07, MPA-5044-7.1.1-09, MPA-5044-4.4-09
 #[test]
 fn corner_08_crc_off_means_any_value_in_the_field_that_is_still_there() {
     let ulpdus = [ulpdu(30, 1), ulpdu(31, 2)];
@@ -484,7 +484,7 @@ fn corner_14_one_read_may_hold_a_tail_many_fpdus_and_half_a_length_field() {
     }
 }
 
-/// Covers: MPA-5044-5.2-02, MPA-5044-8-03, MPA-5044-8-06
+/// Covers: MPA-5044-5.2-02, MPA-5044-8-03, MPA-5044-8-06, MPA-5044-8-07, MPA-5044-8-08
 #[test]
 fn a_marker_that_disagrees_with_the_chain_of_lengths_is_an_error() {
     let good = frame(true, true, &[ulpdu(1200, 1)]);

@@ -260,6 +260,7 @@ mod tests {
         Some(Arrived { place, stranger })
     }
 
+    /// Covers: SEC-5042-6.4.2-01
     #[test]
     fn the_oldest_of_the_greediest_goes() {
         let crowd = Crowd::new(8);

@@ -92,6 +92,7 @@ fn overfill_with(
     assert!(target.buffer().unwrap().to_vec() == pattern(len, 5)[..64]);
 }
 
+/// Covers: DDP-5041-7.1-04
 #[test]
 fn a_full_park_stops_the_stream_until_receives_are_there() {
     for crc in [true, false] {

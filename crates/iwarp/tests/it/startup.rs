@@ -179,7 +179,7 @@ fn corner_22_two_responders_give_up_in_time() {
 }
 
 /// Covers: MPA-5044-7.1.1-04, MPA-5044-7.1.1-13, MPA-5044-7.1.1-14, MPA-5044-7.1.1-17,
-/// MPA-5044-7.1.2-09, MPA-5044-7.1.2-10
+/// MPA-5044-7.1.2-09, MPA-5044-7.1.2-10, MPA-5044-8-13
 #[test]
 fn malformed_replies_end_the_attempt() {
     let station = Station::new(hasty().startup_timeout(DEADLINE * 2));

@@ -263,7 +263,7 @@ fn corner_17_reserved_bits_and_r_of_a_request_are_not_looked_at() {
 }
 
 /// Covers: MPA-5044-7.1.1-12, MPA-5044-7.1.1-13, MPA-5044-7.1.1-14, MPA-5044-7.1.1-15,
-/// EMPA-6581-6-05, EMPA-6581-10-07
+/// EMPA-6581-6-05, EMPA-6581-10-07, MPA-5044-C.1-01, MPA-5044-C.1-02
 #[test]
 fn corner_18_revisions_that_are_taken_and_that_are_not() {
     for rev in [0, 3, 4, 255] {
@@ -576,7 +576,7 @@ fn a_peer_to_peer_request_names_each_rtr_that_the_initiator_can_send() {
 }
 
 /// Covers: EMPA-6581-9.2-03, EMPA-6581-9.2-04, EMPA-6581-9.2-05, EMPA-6581-9.2-06,
-/// EMPA-6581-9.2-08
+/// EMPA-6581-9.2-08, EMPA-6581-9.2-07
 #[test]
 fn the_reply_to_a_peer_to_peer_request_names_what_both_have_or_what_the_responder_has() {
     let own = RtrTypes { send: true, write: true, read: false };

@@ -200,7 +200,8 @@ fn an_idle_stream_ends_at_once_when_the_program_disconnects() {
     assert_eq!((raw.end.disposition(), raw.back().len()), (Disposition::Finish, 0));
 }
 
-/// Covers: DDP-5041-3-11, DDP-5041-3-12, VERBS-hilland-6.2.2.2-01, DDP-5041-6.2.1-05
+/// Covers: DDP-5041-3-11, DDP-5041-3-12, VERBS-hilland-6.2.2.2-01, DDP-5041-6.2.1-05,
+/// MPA-5044-3-11, DDP-5041-6.2-02
 #[test]
 fn corner_42_a_fin_with_nothing_pending_ends_the_stream_at_both_sides() {
     let mut raw = Raw::new();
@@ -360,8 +361,8 @@ fn corner_53_a_terminate_is_told_flushes_all_and_is_not_answered() {
     assert_eq!((raw.end.state(), raw.end.disposition()), (QpState::Err, Disposition::Finish));
 }
 
-/// Covers: RDMAP-5040-5.4-08, RDMAP-5040-6.2.1-04, VERBS-hilland-6.2.3-01,
-/// VERBS-hilland-6.2.3-02, RDMAP-5040-7-04, RDMAP-5040-6.2.1-01
+/// Covers: RDMAP-5040-5.4-08, RDMAP-5040-6.2.1-04, VERBS-hilland-6.2.3-01, VERBS-hilland-6.2.3-02,
+/// RDMAP-5040-7-04, RDMAP-5040-6.2.1-01, RDMAP-5040-6.2.1-03
 #[test]
 fn corner_53_nothing_follows_a_terminate_and_the_stream_ends_gracefully() {
     let mut raw = Raw::new();
@@ -379,7 +380,7 @@ fn corner_53_nothing_follows_a_terminate_and_the_stream_ends_gracefully() {
     assert_eq!(raw.end.disposition(), Disposition::Finish);
 }
 
-/// Covers: DDP-5041-6.2-01, DDP-5041-6.2.2-04
+/// Covers: DDP-5041-6.2-01, DDP-5041-6.2.2-04, MPA-5044-8-14
 #[test]
 fn errors_of_the_layers_below_never_end_a_stream_without_the_queue_pairs_word() {
     let mut raw = Raw::new();

@@ -218,7 +218,7 @@ fn the_staging_buffer_is_filled_no_further_than_asked() {
     assert_eq!(octets, 100_000);
 }
 
-/// Covers: DDP-5041-3-01
+/// Covers: DDP-5041-3-01, MPA-5044-4.5-03
 #[test]
 fn a_new_mulpdu_holds_for_the_next_segment() {
     let mut raw = Raw::initiator(config(), |_| {});
@@ -236,7 +236,7 @@ fn a_new_mulpdu_holds_for_the_next_segment() {
 }
 
 /// Covers: RDMAP-5040-6.1-01, DDP-5041-4.1-09, RDMAP-5040-4.1-07, RDMAP-5040-4.1-08,
-/// DDP-5041-5.2-01
+/// DDP-5041-5.2-01, RDMAP-5040-3.1-01
 #[test]
 fn all_that_leaves_an_end_is_rdma_messages_of_at_most_the_mulpdu() {
     let mut raw = Raw::new();

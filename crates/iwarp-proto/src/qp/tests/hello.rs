@@ -213,6 +213,7 @@ fn our_own_kind_is_known_by_its_first_fpdu() {
     assert_eq!(raw.end.qp.borrow().poll_timeout(), None);
 }
 
+/// Covers: EXT-7306-1.1-01
 #[test]
 fn two_of_our_kind_use_the_extensions_whatever_the_rtr() {
     let rtrs = [None, Some(Rtr::Send), Some(Rtr::Write), Some(Rtr::Read)];

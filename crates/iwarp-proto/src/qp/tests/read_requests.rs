@@ -66,7 +66,7 @@ fn corner_58_responses_go_out_in_the_order_of_requests_though_one_is_empty() {
 }
 
 /// Covers: RDMAP-5040-5.2.2-02, RDMAP-5040-6.1-02, RDMAP-5040-6.1-05, RDMAP-5040-8.1.1-12,
-/// EXT-7306-5.2.2-03
+/// EXT-7306-5.2.2-03, SEC-5042-6.4.3.3-02
 #[test]
 fn corner_49_requests_beyond_ird_have_no_buffer() {
     let mut raw = Raw::new();
@@ -245,7 +245,7 @@ fn a_response_is_never_cut_by_another_message() {
     assert_eq!(raw.end.completions().len(), 1);
 }
 
-/// Covers: RDMAP-5040-8.1.2-07
+/// Covers: RDMAP-5040-8.1.2-07, SEC-5042-A-03, SEC-5042-6.4.3.3-01
 #[test]
 fn requests_of_one_stream_take_no_slots_of_another() {
     let [mut greedy, mut modest] = [Raw::new(), Raw::new()];

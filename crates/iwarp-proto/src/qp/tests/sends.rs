@@ -24,8 +24,8 @@ fn received(wr_id: u64, byte_len: u32) -> WorkCompletion {
     completion
 }
 
-/// Covers: DDP-5041-4.1-02, DDP-5041-5.2-03, DDP-5041-5.2-04, DDP-5041-5.4-02,
-/// RDMAP-5040-5.3-02, RDMAP-5040-5.3-03, RDMAP-5040-5.3-05, DDP-5041-5.3-06
+/// Covers: DDP-5041-4.1-02, DDP-5041-5.2-03, DDP-5041-5.2-04, DDP-5041-5.4-02, RDMAP-5040-5.3-02,
+/// RDMAP-5040-5.3-03, RDMAP-5040-5.3-05, DDP-5041-5.3-06, RDMAP-5040-3.2-01, MPA-5044-4.4-06
 #[test]
 fn sends_of_every_size_arrive_whole_and_in_order() {
     for (crc, markers) in modes() {
@@ -209,6 +209,21 @@ fn corner_36_a_segment_within_the_buffer_is_placed_though_not_the_next_expected(
     raw.send(&untagged(octets::SEND, true, 0, 0, 1, 8, b"ijkl"));
     assert_eq!(raw.end.completions(), [received(1, 12)]);
     assert_eq!(&raw.end.host.octets(LOCAL)[..12], b"abcdefghijkl");
+}
+
+/// Nobody counts what of a message has come: its last segment ends it.
+///
+/// Covers: DDP-5041-5.2-11, DDP-5041-5.3-04
+#[test]
+fn a_segment_may_come_twice_and_another_not_at_all() {
+    let mut raw = Raw::new();
+    raw.end.receive(1, &[local(0, 12)]);
+    raw.end.host.fill(LOCAL, 4, b"....");
+    raw.send(&untagged(octets::SEND, false, 0, 0, 1, 0, b"wxyz"));
+    raw.send(&untagged(octets::SEND, false, 0, 0, 1, 0, b"abcd"));
+    raw.send(&untagged(octets::SEND, true, 0, 0, 1, 8, b"ijkl"));
+    assert_eq!(raw.end.completions(), [received(1, 12)]);
+    assert_eq!(&raw.end.host.octets(LOCAL)[..12], b"abcd....ijkl");
 }
 
 #[test]

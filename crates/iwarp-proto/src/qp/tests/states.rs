@@ -111,7 +111,7 @@ fn reset_forgets_everything() {
     assert_eq!((qp.outstanding(), qp.read_depths()), ((0, 0), (0, 0)));
 }
 
-/// Covers: VERBS-hilland-6.2.1.2-01
+/// Covers: VERBS-hilland-6.2.1.2-01, DDP-5041-6.1-01, MPA-5044-7.1-04
 #[test]
 fn a_stream_starts_with_every_msn_at_one_and_takes_what_was_posted_before() {
     let mut qp = detached(QpState::Rts);
