@@ -49,6 +49,7 @@ mod operations;
 mod owned;
 mod parking;
 mod patience;
+mod permitted;
 mod piggyback;
 mod places;
 mod ports;
