@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * A program for `iwarp conform --peer verbs` to talk to, on any RDMA device that speaks iWARP: a
- * card, Linux siw, or this project's drop-in libraries. It lends memory of four kinds and answers
- * each Send with a Send of the same data. `iwarp conform --target` and `--call` do the same without
- * verbs; conformance/CASES.md says what a tester may rely on.
+ * card, Linux siw, or this project's drop-in libraries. It lends memory of four kinds, answers
+ * each Send with a Send of the same data, and carries out orders. `iwarp conform --target` and
+ * `--call` do the same without verbs; conformance/CASES.md says what a tester may rely on.
  *
  * usage: conform_target listen ADDRESS PORT    a server, until killed
  *        conform_target call ADDRESS PORT      a client, until nobody listens there
@@ -26,11 +26,32 @@
 #define RECEIVES 4u		/* receives that are posted */
 #define ROOM 256u		/* bytes of each */
 #define DEPTH 4			/* Reads under way */
+#define ORDERS 64u		/* work requests of one order */
 #define OFFER ((void *)-1)	/* the Send of that, among those of receives */
+#define DONE ((void *)-2)	/* the Send that says that an order is carried out */
+#define ORDER ((void *)-3)	/* a work request of an order */
 #define RESOLVE 5000		/* ms for an address, and for a route */
 
 /* A Send of these bytes asks for no more receives than are posted. */
 static const char no_more[] = "no more receives";
+
+/* A Send of "order OPERATION TIMES LENGTH STAG TO" is an order: so many work requests of LENGTH bytes
+ * each, from or to the memory "rw" one behind the other, towards the tester's memory from TO on (STAG and TO in
+ * hexadecimal digits). When all have succeeded a Send says so. */
+static const char order_word[] = "order ";
+static const char done[] = "done";
+static const struct {
+	char name[32];
+	enum ibv_wr_opcode opcode;
+	int flags;
+} orders[] = {
+	{ "read", IBV_WR_RDMA_READ, 0 },
+	{ "write", IBV_WR_RDMA_WRITE, 0 },
+	{ "send", IBV_WR_SEND, 0 },
+	{ "send-solicited", IBV_WR_SEND, IBV_SEND_SOLICITED },
+	{ "send-invalidate", IBV_WR_SEND_WITH_INV, 0 },
+	{ "send-solicited-invalidate", IBV_WR_SEND_WITH_INV, IBV_SEND_SOLICITED },
+};
 
 /* Memory that is lent, by the name that cases have for it. */
 enum kind { READ_WRITE, READ_ONLY, WRITE_ONLY, OTHER_DOMAIN, KINDS };
@@ -59,7 +80,8 @@ struct offer {
 	} __attribute__((packed)) lent[KINDS];
 } __attribute__((packed));
 
-#define INBOX (RECEIVES * ROOM + sizeof(struct offer))	/* what is received, and what is offered */
+/* What is received, what is offered, and what ends an order. */
+#define INBOX (RECEIVES * ROOM + sizeof(struct offer) + sizeof(done))
 
 /* One connection and what it lends. */
 struct lender {
@@ -74,6 +96,7 @@ struct lender {
 	struct ibv_mr *inbox_mr;
 	uint8_t *inbox;
 	int more;		/* receives are posted anew */
+	unsigned int ordered;	/* work requests of an order that have not completed */
 };
 
 static void complain(const char *what)
@@ -122,7 +145,7 @@ static int prepare(struct lender *lender)
 		.qp_type = IBV_QPT_RC,
 		.sq_sig_all = 1,
 		.cap = {
-			.max_send_wr = RECEIVES + 1, .max_recv_wr = RECEIVES,
+			.max_send_wr = RECEIVES + ORDERS + 2, .max_recv_wr = RECEIVES,
 			.max_send_sge = 1, .max_recv_sge = 1,
 		},
 	};
@@ -133,7 +156,7 @@ static int prepare(struct lender *lender)
 	lender->completions = ibv_create_comp_channel(device);
 	if (!lender->pd || !lender->other || !lender->completions)
 		return -1;
-	lender->cq = ibv_create_cq(device, 2 * RECEIVES + 1, NULL, lender->completions, 0);
+	lender->cq = ibv_create_cq(device, 2 * RECEIVES + ORDERS + 2, NULL, lender->completions, 0);
 	if (!lender->cq)
 		return -1;
 	for (int kind = 0; kind < KINDS; kind++) {
@@ -180,13 +203,60 @@ static struct offer offer_of(const struct lender *lender)
 	return offer;
 }
 
-
 /* The offer where the device may read it, behind what is received. */
 static void *put_offer(struct lender *lender)
 {
 	struct offer offer = offer_of(lender);
 
 	return memcpy(lender->inbox + RECEIVES * ROOM, &offer, sizeof(offer));
+}
+
+/* Posts what an order says. Not 0: it is none that can be carried out. */
+static int obey(struct lender *lender, const uint8_t *data, uint32_t len)
+{
+	char text[ROOM + 1] = "", name[32];
+	unsigned int times, length, stag;
+	unsigned long long to;
+
+	memcpy(text, data, len);
+	if (sscanf(text, "order %31s %u %u %x %llx", name, &times, &length, &stag, &to) != 5 ||
+	    times < 1 || times > ORDERS || length > LENT / times)
+		return -1;
+	for (size_t row = 0; row < sizeof(orders) / sizeof(orders[0]); row++) {
+		if (strcmp(name, orders[row].name))
+			continue;
+		for (lender->ordered = 0; lender->ordered < times; lender->ordered++) {
+			uint64_t at = (uint64_t)lender->ordered * length;
+			struct ibv_sge sge = {
+				.addr = (uintptr_t)lender->memory[READ_WRITE] + at, .length = length,
+				.lkey = lender->mr[READ_WRITE]->lkey,
+			};
+			struct ibv_send_wr wr = {
+				.wr_id = (uintptr_t)ORDER, .sg_list = &sge, .num_sge = 1,
+				.opcode = orders[row].opcode, .send_flags = orders[row].flags,
+			}, *bad;
+
+			if (wr.opcode == IBV_WR_SEND_WITH_INV) {
+				wr.invalidate_rkey = stag;
+			} else {
+				wr.wr.rdma.rkey = stag;
+				wr.wr.rdma.remote_addr = to + at;
+			}
+			if (ibv_post_send(lender->id->qp, &wr, &bad))
+				return -1;
+		}
+		return 0;
+	}
+	return -1;
+}
+
+/* Says that an order is carried out. */
+static int say_done(struct lender *lender)
+{
+	uint8_t *text = lender->inbox + INBOX - sizeof(done);
+
+	memcpy(text, done, sizeof(done));
+	return rdma_post_send(lender->id, DONE, text, strlen(done), lender->inbox_mr, 0);
 }
 
 /* Takes the completions that are there. Not 0: the connection is over. */
@@ -200,8 +270,20 @@ static int answer(struct lender *lender)
 
 		if (wc.status != IBV_WC_SUCCESS)
 			return -1;
+		if (wc.wr_id == (uintptr_t)OFFER || wc.wr_id == (uintptr_t)DONE)
+			continue;
+		if (wc.wr_id == (uintptr_t)ORDER) {
+			if (!--lender->ordered && say_done(lender))
+				return -1;
+			continue;
+		}
 		if (wc.opcode == IBV_WC_SEND) {
-			if (wc.wr_id != (uintptr_t)OFFER && lender->more && post(lender, wc.wr_id))
+			if (lender->more && post(lender, wc.wr_id))
+				return -1;
+			continue;
+		}
+		if (wc.byte_len > strlen(order_word) && !memcmp(data, order_word, strlen(order_word))) {
+			if (obey(lender, data, wc.byte_len) || post(lender, wc.wr_id))
 				return -1;
 			continue;
 		}
@@ -293,13 +375,17 @@ static int serve(const struct addrinfo *addr)
 	struct rdma_event_channel *events = rdma_create_event_channel();
 	struct rdma_cm_id *listener;
 	struct rdma_cm_event *event;
+	char address[INET6_ADDRSTRLEN];
 
 	if (!events || rdma_create_id(events, &listener, NULL, RDMA_PS_TCP) ||
 	    rdma_bind_addr(listener, addr->ai_addr) || rdma_listen(listener, 64)) {
 		complain("cannot listen");
 		return 1;
 	}
-	fprintf(stderr, "listening\n");
+	if (getnameinfo(rdma_get_local_addr(listener), sizeof(struct sockaddr_storage), address, sizeof(address),
+			NULL, 0, NI_NUMERICHOST))
+		address[0] = 0;
+	fprintf(stderr, "listening on %s:%u\n", address, ntohs(rdma_get_src_port(listener)));
 	while (!rdma_get_cm_event(events, &event)) {
 		struct rdma_cm_id *id = event->id;
 		int is_request = event->event == RDMA_CM_EVENT_CONNECT_REQUEST;

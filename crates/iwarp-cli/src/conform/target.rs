@@ -8,9 +8,11 @@ use std::sync::mpsc::{Receiver, RecvError, channel};
 use std::thread::Scope;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use iwarp::cm::{ConnectError, ConnectParams, Connection, Listener, connect};
-use iwarp::{Access, Buffer, Device, MemoryRegion, Options, ProtectionDomain, SendOp};
+use iwarp::{
+    Access, Buffer, Device, MemoryRegion, Options, ProtectionDomain, SendOp, Stag, TaggedOffset,
+};
 use iwarp_conform::peer::{Lent, Offer};
 
 use crate::completions::{End, WaitError};
@@ -23,6 +25,9 @@ const RECEIVES: usize = 4;
 const ROOM: usize = 256;
 /// A Send of these bytes asks for no more receives than are posted.
 const NO_MORE: &[u8] = b"no more receives";
+/// What an order begins with, and the Send that says that it has been carried out.
+const ORDER: &[u8] = b"order ";
+const DONE: &[u8] = b"done";
 /// Reads that are answered, or under way, at the same time.
 const DEPTH: u16 = 4;
 /// How long a tester may take to answer a Request.
@@ -148,6 +153,12 @@ impl Lender {
             }
             let mut data = vec![0; len];
             buffer.read_at(slot * ROOM, &mut data);
+            if let Some(order) = data.strip_prefix(ORDER) {
+                if self.obey(order).is_err() || self.post(slot).is_err() {
+                    return Ok(());
+                }
+                continue;
+            }
             more &= data != NO_MORE;
             posted -= usize::from(!more);
             let sent = self.end.post(SEND, SendOp::SEND, self.inbox.sge(slot * ROOM, len));
@@ -163,6 +174,42 @@ impl Lender {
                 return Ok(());
             }
         }
+        Ok(())
+    }
+
+    /// Carries out an order, "OPERATION TIMES LENGTH STAG TO" with the last two in hexadecimal digits: so many
+    /// work requests of LENGTH bytes each, from or to the memory `rw` one behind the other, towards
+    /// the tester's memory from TO on.
+    fn obey(&mut self, order: &[u8]) -> Result<()> {
+        const FIRST: u64 = 1 << 32;
+        let order = std::str::from_utf8(order)?;
+        let words: Vec<&str> = order.split_whitespace().collect();
+        let [operation, times, length, stag, to] = words[..] else { bail!("{order}: no order") };
+        let (times, length): (u64, usize) = (times.parse()?, length.parse()?);
+        let hexadecimal = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16);
+        let (stag, to) = (Stag(hexadecimal(stag)? as u32), hexadecimal(to)?);
+        let (_, memory) = &self.lent[0];
+        for number in 0..times {
+            let at = number as usize * length;
+            let remote = TaggedOffset(to.wrapping_add(at as u64));
+            let op = match operation {
+                "read" => SendOp::Read { stag, to: remote, invalidate: None },
+                "write" => SendOp::Write { stag, to: remote },
+                "send" => SendOp::SEND,
+                "send-solicited" => SendOp::Send { solicited: true, invalidate: None },
+                "send-invalidate" => SendOp::Send { solicited: false, invalidate: Some(stag) },
+                "send-solicited-invalidate" => {
+                    SendOp::Send { solicited: true, invalidate: Some(stag) }
+                }
+                other => bail!("{other}: no operation"),
+            };
+            self.end.post(FIRST + number, op, memory.sge(at, length))?;
+        }
+        for number in 0..times {
+            self.end.wait(FIRST + number, None)?;
+        }
+        self.end.post_inline(FIRST, SendOp::SEND, DONE)?;
+        self.end.wait(FIRST, None)?;
         Ok(())
     }
 }

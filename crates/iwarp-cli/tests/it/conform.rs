@@ -43,7 +43,7 @@ fn test(server: &Server, arguments: &[&str]) -> Output {
 }
 
 /// The last line says that so many conform, at least, and that none deviates.
-fn conforms(table: &str, least: usize) {
+pub(crate) fn conforms(table: &str, least: usize) {
     let last = table.lines().last().unwrap_or_default();
     let number = last.split(' ').next().and_then(|number| number.parse().ok());
     let is_good = last.contains(" conform, 0 deviate, ") && number >= Some(least);

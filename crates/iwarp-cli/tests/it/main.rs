@@ -8,6 +8,7 @@ mod bundled;
 mod capture;
 mod command;
 mod conform;
+mod conform_verbs;
 mod demo;
 mod perf;
 mod rping;
