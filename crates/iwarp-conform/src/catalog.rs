@@ -17,7 +17,10 @@ const FILES: &[(&str, &str)] = &[
     ("ddp.case", include_str!("../cases/ddp.case")),
     ("rdmap.case", include_str!("../cases/rdmap.case")),
     ("reads.case", include_str!("../cases/reads.case")),
+    ("initiator.case", include_str!("../cases/initiator.case")),
     ("extensions.case", include_str!("../cases/extensions.case")),
+    ("rdmac.case", include_str!("../cases/rdmac.case")),
+    ("limits.case", include_str!("../cases/limits.case")),
     ("endings.case", include_str!("../cases/endings.case")),
 ];
 

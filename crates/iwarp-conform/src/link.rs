@@ -10,6 +10,8 @@ use crate::transport::Transport;
 
 /// Between pieces, so that most of them reach the peer one by one.
 const PAUSE: Duration = Duration::from_micros(100);
+/// From one pause of a drip to the next.
+const SLOWER: f64 = 1.1;
 
 /// What went over a connection.
 #[derive(Clone, Debug)]
@@ -64,6 +66,10 @@ pub(crate) struct Link {
     pub(crate) came: Vec<u8>,
     ended: Option<Arrival>,
     split: usize,
+    /// How long to wait behind the first byte.
+    drip: Option<Duration>,
+    /// The end of this connection is to be a reset.
+    pub(crate) resets: bool,
     held: Option<Vec<u8>>,
     pub(crate) record: Record,
 }
@@ -78,6 +84,8 @@ impl Link {
             came: Vec::new(),
             ended: None,
             split: usize::MAX,
+            drip: None,
+            resets: false,
             held: None,
             record,
         })
@@ -93,6 +101,11 @@ impl Link {
         self.stream.sleep(time);
     }
 
+    /// Another connection to the same peer.
+    pub(crate) fn another(&self, patience: Duration) -> io::Result<Self> {
+        Self::new(self.stream.another(patience)?, true)
+    }
+
     fn note(&mut self, sent: bool, what: What) {
         let at = self.now().saturating_duration_since(self.begun);
         self.record.events.push(Event { at, sent, what });
@@ -101,6 +114,12 @@ impl Link {
     /// Writes what follows in pieces of that size.
     pub(crate) fn split(&mut self, size: usize) {
         self.split = size;
+        self.drip = None;
+    }
+
+    /// Writes what follows a byte at a time, slower and slower, as long as the peer listens.
+    pub(crate) fn drip(&mut self, pause: Duration) {
+        self.drip = Some(pause);
     }
 
     /// Keeps what is sent from now on.
@@ -121,6 +140,9 @@ impl Link {
             held.extend(bytes);
             return;
         }
+        if let Some(pause) = self.drip {
+            return self.send_drops(bytes, pause);
+        }
         for piece in bytes.chunks(self.split) {
             if self.stream.write(piece).is_err() {
                 return;
@@ -130,6 +152,21 @@ impl Link {
             }
         }
         self.note(true, What::Bytes(bytes.to_vec()));
+    }
+
+    fn send_drops(&mut self, bytes: &[u8], mut pause: Duration) {
+        for &byte in bytes {
+            if self.stream.write(&[byte]).is_err() {
+                return;
+            }
+            self.note(true, What::Bytes(vec![byte]));
+            let next = self.now() + pause;
+            while matches!(self.wait(next), Ok(Arrival::Bytes)) {}
+            if self.ended.is_some() {
+                return;
+            }
+            pause = pause.mul_f64(SLOWER);
+        }
     }
 
     /// Closes this end's half.
@@ -142,6 +179,7 @@ impl Link {
     pub(crate) fn reset(&mut self) -> io::Result<()> {
         self.stream.reset()?;
         self.note(true, What::Reset);
+        self.resets = true;
         Ok(())
     }
 
@@ -155,7 +193,24 @@ impl Link {
             return Ok(Arrival::Nothing);
         }
         let mut piece = [0; 16384];
-        let arrival = match self.stream.read(&mut piece, left) {
+        let read = self.stream.read(&mut piece, left);
+        self.took(&piece, read)
+    }
+
+    /// Takes what has come, and waits for nothing.
+    pub(crate) fn poll(&mut self) -> io::Result<()> {
+        let mut piece = [0; 16384];
+        while self.ended.is_none() {
+            let read = self.stream.take(&mut piece);
+            if self.took(&piece, read)? != Arrival::Bytes {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn took(&mut self, piece: &[u8], read: io::Result<usize>) -> io::Result<Arrival> {
+        let arrival = match read {
             Ok(0) => Arrival::Fin,
             Ok(len) => {
                 self.came.extend(&piece[..len]);

@@ -15,7 +15,7 @@ pub enum Peer {
     /// rping: as a client it lends memory by its first Send.
     Rping,
     /// A target on any device, `interop/conform_target.c`: lends memory by private data, as a client by
-    /// its first Send, and answers Sends.
+    /// its first Send, answers Sends, and carries out orders.
     Verbs,
     /// This project's target: the same, in user space and with RFC 7306.
     Ours,
@@ -27,6 +27,7 @@ impl Peer {
     pub fn lacks(self, needs: &[Need]) -> Option<&'static str> {
         needs.iter().find_map(|need| match need {
             _ if self == Self::Ours => None,
+            Need::Orders if self != Self::Verbs => Some("this peer carries out no orders"),
             Need::UserSpace => Some("this peer may be a kernel that does not survive it"),
             Need::Extensions => Some("this peer may not have RFC 7306"),
             _ => None,

@@ -13,9 +13,6 @@ use crate::wire::segment::{
     DDP_RESERVED, Kind, Place, RDMAP_RESERVED, Segment, TAGGED, Terminate, header_len,
 };
 
-/// The version of DDP and of RDMAP.
-const VERSION: u8 = 1;
-
 /// A message that came.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
@@ -57,6 +54,11 @@ pub(crate) struct Stream {
     early: VecDeque<Message>,
     /// The ULPDUs that this end has sent.
     pub(crate) sent: Vec<Vec<u8>>,
+    /// The version of DDP and of RDMAP: the IETF's 1, or the RDMA Consortium's 0.
+    pub(crate) version: u8,
+    /// Reads and Atomics that the peer may have under way, and has.
+    pub(crate) depth: u16,
+    under_way: u16,
     /// The peer may send nothing before this end has.
     must_wait: bool,
     terminated: bool,
@@ -72,6 +74,9 @@ impl Stream {
             open: None,
             early: VecDeque::new(),
             sent: Vec::new(),
+            version: 1,
+            depth: u16::MAX,
+            under_way: 0,
             must_wait,
             terminated: false,
         }
@@ -80,8 +85,25 @@ impl Stream {
     /// The FPDU of a ULPDU.
     pub(crate) fn frame(&mut self, ulpdu: &[u8], deviations: Deviations) -> Vec<u8> {
         self.must_wait = false;
+        if let Some(answer) = Segment::decode(ulpdu)
+            && answer.is_last()
+            && matches!(answer.kind(), Some(Kind::ReadResponse | Kind::AtomicResponse))
+        {
+            self.under_way = self.under_way.saturating_sub(1);
+        }
         self.sent.push(ulpdu.to_vec());
         self.framer.frame(ulpdu, deviations)
+    }
+
+    /// Looks at whatever has come, and keeps it for later steps.
+    pub(crate) fn take_in(&mut self, link: &mut Link) -> Result<(), Stop> {
+        link.poll()?;
+        while let Some(fpdu) = self.deframer.next(&mut link.came) {
+            if let Some(message) = self.take(&fpdu)? {
+                self.early.push_back(message);
+            }
+        }
+        Ok(())
     }
 
     /// Keeps a message for a later step.
@@ -186,6 +208,13 @@ impl Stream {
         }
         let message = self.open.take().expect("just put there");
         self.terminated = kind == Kind::Terminate;
+        if matches!(kind, Kind::ReadRequest | Kind::AtomicRequest) {
+            self.under_way += 1;
+            if self.under_way > self.depth {
+                let came = format!("{} under way", self.under_way);
+                return flaw("no more Reads at a time than this end takes", came);
+            }
+        }
         if let Err((wanted, came)) = check_whole(&message, &self.sent) {
             return flaw(wanted, came);
         }
@@ -194,14 +223,14 @@ impl Stream {
 
     fn check(&self, segment: &Segment) -> Result<(), (&'static str, String)> {
         let Segment { ddp, rdmap, ref payload, .. } = *segment;
-        if ddp & 3 != VERSION {
-            return Err(("DDP version 1", format!("version {}", ddp & 3)));
+        if ddp & 3 != self.version {
+            return Err(("DDP's version on this stream", format!("version {}", ddp & 3)));
         }
         if ddp & DDP_RESERVED != 0 {
             return Err(("reserved bits of DDP's control that are 0", format!("{ddp:#04x}")));
         }
-        if rdmap >> 6 != VERSION {
-            return Err(("RDMAP version 1", format!("version {}", rdmap >> 6)));
+        if rdmap >> 6 != self.version {
+            return Err(("RDMAP's version on this stream", format!("version {}", rdmap >> 6)));
         }
         if rdmap & RDMAP_RESERVED != 0 {
             return Err(("reserved bits of RDMAP's control that are 0", format!("{rdmap:#04x}")));

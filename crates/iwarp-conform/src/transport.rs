@@ -39,6 +39,20 @@ pub trait Transport: Debug {
     /// `WouldBlock` or `TimedOut` where nothing comes, `ConnectionReset` after a reset.
     fn read(&mut self, room: &mut [u8], patience: Duration) -> io::Result<usize>;
 
+    /// Receives what is there; 0 bytes are the end of the stream.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::read`].
+    fn take(&mut self, room: &mut [u8]) -> io::Result<usize>;
+
+    /// Another connection to the same peer.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` where there can be one only; those of connecting, which takes `patience` at most.
+    fn another(&self, patience: Duration) -> io::Result<Box<dyn Transport>>;
+
     /// Ends this half of the stream.
     fn close(&mut self);
 
@@ -82,6 +96,18 @@ impl Transport for Tcp {
     fn read(&mut self, room: &mut [u8], patience: Duration) -> io::Result<usize> {
         self.0.set_read_timeout(Some(patience))?;
         self.0.read(room)
+    }
+
+    fn take(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        self.0.set_nonblocking(true)?;
+        let taken = self.0.read(room);
+        self.0.set_nonblocking(false)?;
+        taken
+    }
+
+    fn another(&self, patience: Duration) -> io::Result<Box<dyn Transport>> {
+        let stream = TcpStream::connect_timeout(&self.0.peer_addr()?, patience)?;
+        Ok(Box::new(Self::new(stream, patience)?))
     }
 
     fn close(&mut self) {

@@ -96,6 +96,9 @@ pub(crate) struct Args {
     /// once
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=10_000))]
     pause: u64,
+    /// Also run the cases that wait for a peer's time limits, a minute and more each
+    #[arg(long)]
+    slow: bool,
     /// Write the verdicts as JUnit's XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
@@ -188,6 +191,7 @@ fn test(args: &Args, cases: &[&Case]) -> Result<bool> {
         },
         patience: Duration::from_secs(args.patience),
         pause: Duration::from_millis(args.pause),
+        slow: args.slow,
     };
     let listener = match &args.listen {
         Some(addr) => {

@@ -63,7 +63,8 @@ fn the_c_program_conforms_as_a_client() {
     scope(|scope| {
         for crc in ["on", "off"] {
             scope.spawn(move || {
-                let mut tester = command(&["conform", "--listen", "127.0.0.1:0", "--peer", "verbs"]);
+                let mut tester =
+                    command(&["conform", "--listen", "127.0.0.1:0", "--peer", "verbs"]);
                 let mut tester = Server::start_with(tester.args(["--crc", crc]));
                 let called = target("call", &tester.port, crc).output().expect("it runs");
                 let (status, table, _) = tester.end();

@@ -69,6 +69,10 @@ pub enum Need {
     Rights,
     /// Receives that are posted, `$receives` of `$room` bytes, and a Send for each that was filled.
     Echo,
+    /// Carries out orders: Sends that ask it to read, write and send.
+    Orders,
+    /// Has two Reads of its own under way at a time.
+    Reads,
     /// Atomics and Immediate Data of RFC 7306.
     Extensions,
     /// No kernel: what some kernels are known not to survive is not for them.
@@ -79,6 +83,10 @@ pub enum Need {
     NoCrc,
     /// The peer asks for markers.
     Markers,
+    /// The peer has the RDMA Consortium's versions too (RFC 5044 Appendix C).
+    Rdmac,
+    /// A run that may take long.
+    Time,
 }
 
 /// One line of a case.
@@ -117,6 +125,11 @@ pub enum Action {
     Ping,
     /// Writes what follows in pieces of so many bytes.
     Split(usize),
+    /// Writes what follows a byte at a time, and waits so long after the first, and longer and longer
+    /// after the others.
+    Drip(Duration),
+    /// Makes so many more connections to the peer that say nothing.
+    Crowd(u64),
     /// Keeps what is sent, and sends it at once at `flush`.
     Hold,
     /// Sends what was kept.

@@ -51,6 +51,7 @@ const SEND: &[&str] = &[
     "marker-reserved",
     "cut",
     "short",
+    "times",
 ];
 /// Fields of a Read Request's header.
 const READ: &[&str] = &["sink-stag", "sink-to", "size", "src-stag", "src-to"];
@@ -61,7 +62,10 @@ const ATOMIC: &[&str] =
 const ATOMIC_RESPONSE: &[&str] = &["id", "value"];
 /// Fields of a message that is wanted.
 const EXPECT: &[&str] =
-    &["data", "len", "stag", "to", "inv", "qn", "msn", "segments", "size", "id", "value", "within"];
+    &["data", "len", "stag", "to", "inv", "qn", "msn", "segments", "id", "value", "within"];
+
+/// The most connections of `crowd`.
+const MOST: u64 = 256;
 
 /// Reads the cases of a file.
 ///
@@ -148,11 +152,15 @@ fn need(word: &str) -> Result<Need, String> {
         "memory" => Need::Memory,
         "rights" => Need::Rights,
         "echo" => Need::Echo,
+        "orders" => Need::Orders,
+        "reads" => Need::Reads,
         "extensions" => Need::Extensions,
         "user-space" => Need::UserSpace,
         "crc" => Need::Crc,
         "no-crc" => Need::NoCrc,
         "markers" => Need::Markers,
+        "rdmac" => Need::Rdmac,
+        "time" => Need::Time,
         other => return Err(format!("nothing is called {other:?} that a peer may offer")),
     })
 }
@@ -189,17 +197,20 @@ fn action(verb: &str, rest: &[String]) -> Result<Action, String> {
             Action::ExpectEnd(End::Closed, fields(behind, &[&["within"]])?)
         }
         ("expect", Some("end")) => {
-            Action::ExpectEnd(End::Any, fields(behind, &[&["within", "terminate"]])?)
+            let fields = fields(behind, &[&["within", "terminate", "reply", "past"]])?;
+            Action::ExpectEnd(End::Any, past(fields)?)
         }
         ("expect", Some("silence")) => Action::ExpectSilence(time(behind)?),
         ("expect", Some("terminate")) => {
             let codes = behind.first().ok_or("terminate wants LAYER/TYPE/CODE")?;
-            let rest = fields(&behind[1..], &[&["quotes", "silence", "within"]])?;
-            Action::ExpectTerminate(codes.split('|').map(code).collect::<Result<_, _>>()?, rest)
+            let rest = fields(&behind[1..], &[&["quotes", "silence", "within", "past"]])?;
+            let codes = codes.split('|').map(code).collect::<Result<_, _>>()?;
+            Action::ExpectTerminate(codes, past(rest)?)
         }
         ("expect", Some(name)) => {
             let kind = Kind::named(name).ok_or_else(|| unknown_message(name))?;
-            Action::ExpectMessage(kind, fields(behind, &[EXPECT])?)
+            let header = if kind == Kind::ReadRequest { READ } else { &[] };
+            Action::ExpectMessage(kind, fields(behind, &[EXPECT, header])?)
         }
         ("ping", None) => Action::Ping,
         ("split", Some(size)) => {
@@ -209,6 +220,11 @@ fn action(verb: &str, rest: &[String]) -> Result<Action, String> {
                 _ => return Err("split wants a number of bytes, or off".to_owned()),
             }
         }
+        ("drip", Some(_)) => Action::Drip(time(rest)?),
+        ("crowd", Some(number)) => {
+            let number = number.parse().ok().filter(|number| (1..=MOST).contains(number));
+            Action::Crowd(number.ok_or_else(|| format!("crowd wants a number from 1 to {MOST}"))?)
+        }
         ("hold", None) => Action::Hold,
         ("flush", None) => Action::Flush,
         ("close", None) => Action::Close,
@@ -216,6 +232,17 @@ fn action(verb: &str, rest: &[String]) -> Result<Action, String> {
         ("wait", Some(_)) => Action::Wait(time(rest)?),
         _ => return Err(format!("there is no step {verb:?} like this")),
     })
+}
+
+/// Names messages in `past`.
+fn past(fields: Fields) -> Result<Fields, String> {
+    for value in fields.all("past").unwrap_or_default() {
+        match value {
+            Value::Word(name) if Kind::named(name).is_some() => {}
+            other => return Err(format!("{other:?} is no message to pass over")),
+        }
+    }
+    Ok(fields)
 }
 
 fn unknown_message(name: &str) -> String {

@@ -5,6 +5,7 @@
 use super::session::Session;
 use crate::case::{Fields, Role};
 use crate::link::Arrival;
+use crate::peer::Peer;
 use crate::stream::end_in_words;
 use crate::text::hex_of;
 use crate::verdict::Stop;
@@ -14,7 +15,7 @@ use crate::wire::startup::{C, Depths, Frame, HEADER, Kind, M, MAX_PRIVATE_DATA, 
 /// The read depths that this end says.
 const DEPTH: u16 = 8;
 /// A depth that says "the programs agree on it themselves" (RFC 6581 §9.1).
-const UNSAID: u16 = 0x3fff;
+pub(super) const UNSAID: u16 = 0x3fff;
 
 impl Session<'_> {
     /// The whole start-up in good order, and what the peer offers.
@@ -53,6 +54,11 @@ impl Session<'_> {
                 self.answer_read_of_nothing(&first)?
             }
             Ok(first) => stream.keep(first),
+            Err(end @ (Arrival::Fin | Arrival::Reset))
+                if peer != Peer::Any && !self.wants_rdmac() =>
+            {
+                return Err(Stop::deviates("the initiator's first FPDU", end_in_words(end), &[]));
+            }
             Err(end) => {
                 let why = format!("the peer sends nothing first: {}", end_in_words(end));
                 return Err(Stop::NotSeen(why));
@@ -143,12 +149,20 @@ impl Session<'_> {
             }
             match self.link.wait(deadline)? {
                 Arrival::Bytes => {}
+                end if self.wants_rdmac() && end != Arrival::Nothing => return Err(no_rdmac()),
                 end => return Err(Stop::deviates(wanted, end_in_words(end), &self.link.came)),
             }
         };
+        if self.wants_rdmac() && kind == Kind::Reply && frame.revision != 0 {
+            return Err(no_rdmac());
+        }
         let bytes: Vec<u8> = self.link.came.drain(..frame.size()).collect();
         check_frame(kind, &frame, self.ours.as_ref())
             .map_err(|(wanted, came)| Stop::deviates(wanted, came, &bytes))?;
+        if kind == Kind::Request && !self.link.came.is_empty() {
+            let wanted = "nothing behind a Request before its Reply";
+            return Err(Stop::deviates(wanted, "more bytes", &self.link.came));
+        }
         let bit = |bit: u8| u64::from(frame.flags & bit != 0);
         let depths = frame.depths().unwrap_or_default();
         let numbers = [
@@ -180,6 +194,11 @@ impl Session<'_> {
     }
 }
 
+/// RFC 5044 Appendix C calls such a peer not permissive.
+fn no_rdmac() -> Stop {
+    Stop::NotSeen("the peer has no versions but the IETF's".to_owned())
+}
+
 /// What is wrong with a frame whatever was asked: what should be there, and what is.
 fn check_frame(kind: Kind, frame: &Frame, ours: Option<&Frame>) -> Result<(), (String, String)> {
     let wrong = |wanted: &str, came: String| Err((wanted.to_owned(), came));
@@ -187,7 +206,8 @@ fn check_frame(kind: Kind, frame: &Frame, ours: Option<&Frame>) -> Result<(), (S
         let wanted = format!("the key {:?}", String::from_utf8_lossy(kind.key()));
         return Err((wanted, format!("{:?}", String::from_utf8_lossy(&frame.key))));
     }
-    if !(1..=2).contains(&frame.revision) {
+    let least = ours.map_or(1, |ours| ours.revision.min(1));
+    if !(least..=2).contains(&frame.revision) {
         return wrong("revision 1 or 2", frame.revision.to_string());
     }
     if frame.flags & RESERVED != 0 {

@@ -10,7 +10,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::case::{Case, Role};
+use crate::case::{Case, Need, Role};
 use crate::link::Link;
 use crate::peer::Peer;
 use crate::transport::{Tcp, Transport};
@@ -33,6 +33,8 @@ pub struct Settings {
     /// How long to wait between the peer's Reply and the first FPDU: some peers lose one that comes at
     /// once.
     pub pause: Duration,
+    /// Run the cases that wait for a peer's time limits.
+    pub slow: bool,
 }
 
 impl Default for Settings {
@@ -44,6 +46,7 @@ impl Default for Settings {
             peer: Peer::Any,
             patience: Duration::from_secs(5),
             pause: Duration::ZERO,
+            slow: false,
         }
     }
 }
@@ -95,7 +98,11 @@ fn tcp(
 
 /// Whether the case is for such a peer, or why not.
 fn may_run(case: &Case, settings: &Settings) -> Result<(), String> {
-    settings.peer.lacks(&case.needs).map_or(Ok(()), |why| Err(why.to_owned()))
+    let lacks = settings.peer.lacks(&case.needs).or_else(|| {
+        let hurries = case.needs.contains(&Need::Time) && !settings.slow;
+        hurries.then_some("it waits for a time limit of the peer's: --slow")
+    });
+    lacks.map_or(Ok(()), |why| Err(why.to_owned()))
 }
 
 /// Waits for a connection, but not for ever.

@@ -11,7 +11,10 @@ use crate::peer::Offer;
 use crate::stream::Stream;
 use crate::verdict::Stop;
 use crate::wire::fpdu::{Deframer, Framer};
+use crate::wire::segment::ReadRequest;
 use crate::wire::startup::{self, Depths, Frame};
+
+use super::frames::UNSAID;
 
 /// The state of a case that runs.
 pub(super) struct Session<'a> {
@@ -30,6 +33,10 @@ pub(super) struct Session<'a> {
     pub(super) last_sent: usize,
     pub(super) first_held: Option<usize>,
     pub(super) pings: u64,
+    /// The Read Requests that steps have seen.
+    pub(super) asked: Vec<ReadRequest>,
+    /// Connections that say nothing.
+    pub(super) crowd: Vec<Link>,
     /// The initiator's first message has come.
     pub(super) heard: bool,
 }
@@ -49,12 +56,18 @@ impl<'a> Session<'a> {
             last_sent: 0,
             first_held: None,
             pings: 0,
+            asked: Vec::new(),
+            crowd: Vec::new(),
             heard: role == Role::Connect,
         }
     }
 
     /// Leaves, and gives the peer a moment to do the same, so that the next case finds it at rest.
     pub(super) fn end(mut self) -> Record {
+        if self.link.resets {
+            // A FIN in front of it would make it something else.
+            return self.link.record;
+        }
         let (deadline, events) = (self.link.now() + GOODBYE, self.link.record.events.len());
         if self.owes_a_first_frame() {
             let _ = self.send_first_frame();
@@ -97,7 +110,9 @@ impl<'a> Session<'a> {
             return Err(Stop::NotSeen("the case sends before its start-up is over".to_owned()));
         };
         let crc = (ours.flags | theirs.flags) & startup::C != 0;
-        let framer = Framer::new(crc, theirs.flags & startup::M != 0);
+        // RFC 5044 Appendix C.2.3: markers in both directions, whoever asked for them.
+        let is_rdmac = ours.revision == 0 && self.wants_rdmac();
+        let framer = Framer::new(crc, is_rdmac || theirs.flags & startup::M != 0);
         let deframer = Deframer::new(crc, ours.flags & startup::M != 0);
         self.offer = self.settings.peer.offer_of_data(theirs.program_data());
         let markers = framer.markers;
@@ -106,6 +121,9 @@ impl<'a> Session<'a> {
                 Need::Crc if !crc => "the stream has no CRCs",
                 Need::NoCrc if crc => "the peer insists on CRCs",
                 Need::Markers if !markers => "the peer asks for no markers",
+                Need::Reads if self.their_depths().is_none_or(|depths| depths.ord < 2) => {
+                    "the peer does not say that it has several Reads under way"
+                }
                 _ => continue,
             };
             return Err(Stop::NotSeen(lacks.to_owned()));
@@ -113,7 +131,22 @@ impl<'a> Session<'a> {
         if self.role == Role::Connect {
             self.link.sleep(self.settings.pause);
         }
-        Ok(Stream::new(framer, deframer, self.role == Role::Connect))
+        let mut stream = Stream::new(framer, deframer, self.role == Role::Connect);
+        stream.version = u8::from(!is_rdmac);
+        if let Some(Depths { ird, .. }) = ours.depths().filter(|depths| depths.ird != UNSAID) {
+            stream.depth = ird;
+        }
+        Ok(stream)
+    }
+
+    /// Whether the case is about the versions of the RDMA Consortium.
+    pub(super) fn wants_rdmac(&self) -> bool {
+        self.needs.contains(&Need::Rdmac)
+    }
+
+    /// The version of DDP and RDMAP.
+    pub(super) fn version(&self) -> u64 {
+        self.stream.as_ref().map_or(1, |stream| stream.version.into())
     }
 
     /// Whether the peer offers what the case needs.
@@ -153,6 +186,17 @@ impl<'a> Session<'a> {
             _ => {}
         }
         let (region, field) = name.split_once('.')?;
+        if let Some(number) = region.strip_prefix("sink") {
+            // Without a number it is the last.
+            let number = if number.is_empty() { self.asked.len() } else { number.parse().ok()? };
+            let asked = self.asked.get(number.checked_sub(1)?)?;
+            return match field {
+                "stag" => Some(asked.sink_stag.into()),
+                "to" => Some(asked.sink_to),
+                "len" => Some(asked.size.into()),
+                _ => None,
+            };
+        }
         let lent = offer?.lent.get(region)?;
         match field {
             "stag" => Some(lent.stag.into()),

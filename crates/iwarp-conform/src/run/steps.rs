@@ -2,10 +2,11 @@
 
 //! The steps of Full Operation.
 
+use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use super::session::Session;
-use crate::case::{Action, End, Fields, Value};
+use crate::case::{Action, End, Fields, Role, Value};
 use crate::link::Arrival;
 use crate::stream::{Message, end_in_words};
 use crate::text::hex_of;
@@ -14,6 +15,7 @@ use crate::wire::fpdu::Deviations;
 use crate::wire::segment::{
     AtomicRequest, Kind, LAST, Place, ReadRequest, Segment, TAGGED, Terminate, header_len,
 };
+use crate::wire::startup::{self, Frame};
 
 /// A sink's STag that is nobody's.
 const PING_STAG: u32 = 0x7069_6e67;
@@ -23,7 +25,12 @@ impl Session<'_> {
         match action {
             Action::Start(fields) => self.start(fields),
             Action::SendFrame(kind, fields) => self.send_frame(*kind, fields),
-            Action::SendMessage(kind, fields) => self.send_message(*kind, fields),
+            Action::SendMessage(kind, fields) => {
+                for _ in 0..self.number_or(fields, "times", 1)? {
+                    self.send_message(*kind, fields)?;
+                }
+                Ok(())
+            }
             Action::SendBytes(bytes) => {
                 let bytes = self.bytes(bytes)?;
                 self.link.send(&bytes);
@@ -39,6 +46,11 @@ impl Session<'_> {
                 self.link.split(*size);
                 Ok(())
             }
+            Action::Drip(pause) => {
+                self.link.drip(*pause);
+                Ok(())
+            }
+            Action::Crowd(number) => self.crowd(*number),
             Action::Hold => {
                 self.link.hold();
                 self.first_held = Some(self.stream()?.0.sent.len());
@@ -96,6 +108,8 @@ impl Session<'_> {
         let counts = segment.is_last() && fields.get("msn").is_none() && fields.get("qn").is_none();
         self.last_sent = self.stream()?.0.sent.len();
         let (stream, link) = self.stream()?;
+        // What came before this is judged as such.
+        stream.take_in(link)?;
         let fpdu = stream.frame(&ulpdu, deviations);
         if let Some(queue) = kind.queue().filter(|_| counts) {
             let next = &mut stream.next_sent[queue as usize];
@@ -108,10 +122,11 @@ impl Session<'_> {
     fn make_segment(&self, kind: Kind, fields: &Fields) -> Result<Segment, Stop> {
         let number = |name: &str, otherwise: u64| self.number_or(fields, name, otherwise);
         let tagged = self.is_set(fields, "t", kind.queue().is_none())?;
-        let mut ddp = (number("dv", 1)? as u8 & 3) | (number("rsvd", 0)? as u8 & 0x0f) << 2;
+        let version = self.version();
+        let mut ddp = (number("dv", version)? as u8 & 3) | (number("rsvd", 0)? as u8 & 0x0f) << 2;
         ddp |= if tagged { TAGGED } else { 0 };
         ddp |= if self.is_set(fields, "l", true)? { LAST } else { 0 };
-        let rdmap = (number("rv", 1)? as u8) << 6
+        let rdmap = (number("rv", version)? as u8) << 6
             | (number("rsv", 0)? as u8 & 3) << 4
             | number("opcode", kind.opcode().into())? as u8 & 0x0f;
         let place = if tagged {
@@ -188,8 +203,9 @@ impl Session<'_> {
     pub(super) fn answer_read_of_nothing(&mut self, message: &Message) -> Result<(), Stop> {
         let Some(request) = ReadRequest::decode(&message.data) else { return Ok(()) };
         let place = Place::Tagged { stag: request.sink_stag, to: request.sink_to };
-        let rdmap = 1 << 6 | Kind::ReadResponse.opcode();
-        let answer = Segment { ddp: TAGGED | LAST | 1, rdmap, place, payload: Vec::new() };
+        let version = self.version() as u8;
+        let rdmap = version << 6 | Kind::ReadResponse.opcode();
+        let answer = Segment { ddp: TAGGED | LAST | version, rdmap, place, payload: Vec::new() };
         let (stream, link) = self.stream()?;
         let fpdu = stream.frame(&answer.encode(), Deviations::default());
         link.send(&fpdu);
@@ -199,17 +215,34 @@ impl Session<'_> {
     fn expect_message(&mut self, kind: Kind, fields: &Fields) -> Result<(), Stop> {
         let deadline = self.deadline(fields)?;
         let wanted = format!("a {}", kind.name());
-        let message = if kind == Kind::Write {
+        let message = if kind == Kind::Write && fields.get("len").is_none() {
             let (stream, link) = self.stream()?;
             let came = stream.any(link, deadline)?;
             came.map_err(|end| Stop::deviates(&wanted, end_in_words(end), &[]))?
         } else {
-            self.next(deadline, &wanted, kind == Kind::ReadRequest)?
+            self.next(deadline, &wanted, self.wants_empty_read(kind, fields)?)?
         };
         if message.kind != kind {
             return Err(Stop::deviates(wanted, message.describe(), &message.bytes));
         }
-        self.check_message(&message, fields)
+        self.check_message(&message, fields)?;
+        if let Some(request) =
+            ReadRequest::decode(&message.data).filter(|_| kind == Kind::ReadRequest)
+        {
+            self.asked.push(request);
+        }
+        Ok(())
+    }
+
+    /// Whether a Read of nothing may be what a step wants.
+    fn wants_empty_read(&self, kind: Kind, fields: &Fields) -> Result<bool, Stop> {
+        let Some(sizes) = fields.all("size") else { return Ok(kind == Kind::ReadRequest) };
+        for size in sizes {
+            if self.number(size)? == 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn check_message(&self, message: &Message, fields: &Fields) -> Result<(), Stop> {
@@ -227,7 +260,13 @@ impl Session<'_> {
             }
         }
         if let Some(request) = ReadRequest::decode(data) {
-            numbers.push(("size", request.size.into()));
+            numbers.extend([
+                ("size", request.size.into()),
+                ("sink-stag", request.sink_stag.into()),
+                ("sink-to", request.sink_to),
+                ("src-stag", request.source_stag.into()),
+                ("src-to", request.source_to),
+            ]);
         }
         if let (Kind::AtomicResponse, Some((id, value))) = (message.kind, data.split_at_checked(4))
         {
@@ -254,10 +293,15 @@ impl Session<'_> {
             .map(|(layer, etype, code)| format!("{layer:x}/{etype:x}/{code:02x}"))
             .collect();
         let wanted = format!("terminate {}", names.join(" or "));
-        if fields.get("silence").is_some() && self.is_silent(deadline)? {
+        if fields.get("silence").is_some() && self.is_silent(deadline, fields)? {
             return Ok(());
         }
-        let message = self.next(deadline, &wanted, false)?;
+        let message = loop {
+            let message = self.next(deadline, &wanted, false)?;
+            if !is_past(fields, &message) {
+                break message;
+            }
+        };
         if message.kind != Kind::Terminate {
             return Err(Stop::deviates(wanted, message.describe(), &message.bytes));
         }
@@ -272,7 +316,7 @@ impl Session<'_> {
     }
 
     /// Whether nothing comes but what any peer may send; anything else is kept.
-    fn is_silent(&mut self, deadline: Instant) -> Result<bool, Stop> {
+    fn is_silent(&mut self, deadline: Instant, fields: &Fields) -> Result<bool, Stop> {
         loop {
             let (stream, link) = self.stream()?;
             let message = match stream.any(link, deadline)? {
@@ -283,6 +327,7 @@ impl Session<'_> {
             match message.kind {
                 Kind::Write if message.data.is_empty() => {}
                 Kind::ReadRequest if size == Some(0) => self.answer_read_of_nothing(&message)?,
+                _ if is_past(fields, &message) => {}
                 _ => {
                     self.stream()?.0.keep(message);
                     return Ok(false);
@@ -334,6 +379,10 @@ impl Session<'_> {
         let came = loop {
             if self.ours.is_none() || self.theirs.is_none() {
                 match self.link.wait(deadline)? {
+                    Arrival::Bytes if fields.get("reply").is_some() => {
+                        self.pass_over_reply(wanted)?;
+                        continue;
+                    }
                     Arrival::Bytes => {
                         let came = "bytes";
                         return Err(Stop::deviates(wanted, came, &self.link.came));
@@ -345,6 +394,7 @@ impl Session<'_> {
             match stream.any(link, deadline)? {
                 Ok(message) if message.kind == Kind::Write && message.data.is_empty() => {}
                 Ok(message) if message.kind == Kind::Terminate && may_tell => {}
+                Ok(message) if is_past(fields, &message) => {}
                 Ok(message) => {
                     return Err(Stop::deviates(wanted, message.describe(), &message.bytes));
                 }
@@ -357,12 +407,45 @@ impl Session<'_> {
         }
     }
 
+    /// A Reply of the IETF's revisions may come before the end (RFC 5044 Appendix C.2.1).
+    fn pass_over_reply(&mut self, wanted: &str) -> Result<(), Stop> {
+        let Some(frame) = Frame::decode(&self.link.came) else { return Ok(()) };
+        let bytes: Vec<u8> = self.link.came.drain(..frame.size()).collect();
+        if frame.key == *startup::Kind::Reply.key() && frame.revision > 0 {
+            return Ok(());
+        }
+        let came = format!("a frame of revision {}", frame.revision);
+        Err(Stop::deviates(wanted, came, &bytes))
+    }
+
+    /// More connections to the same place, which end with the case. It goes on with the last.
+    fn crowd(&mut self, number: u64) -> Result<(), Stop> {
+        if self.role != Role::Connect {
+            return Err(Stop::NotSeen("the case is wrong: a crowd connects".to_owned()));
+        }
+        for _ in 0..number {
+            let next = match self.link.another(self.settings.patience) {
+                Err(error) if error.kind() == ErrorKind::Unsupported => {
+                    return Err(Stop::NotSeen("there is but one connection".to_owned()));
+                }
+                next => next?,
+            };
+            self.crowd.push(next);
+        }
+        if let Some(last) = self.crowd.last_mut() {
+            std::mem::swap(last, &mut self.link);
+        }
+        Ok(())
+    }
+
     fn expect_silence(&mut self, time: Duration) -> Result<(), Stop> {
         let deadline = self.link.now() + time;
         if self.ours.is_none() || self.theirs.is_none() {
             return match self.link.wait(deadline)? {
-                Arrival::Nothing => Ok(()),
-                Arrival::Bytes => Err(Stop::deviates("nothing", "bytes", &self.link.came)),
+                Arrival::Nothing if self.link.came.is_empty() => Ok(()),
+                Arrival::Nothing | Arrival::Bytes => {
+                    Err(Stop::deviates("nothing", "bytes", &self.link.came))
+                }
                 end => Err(Stop::deviates("nothing", end_in_words(end), &[])),
             };
         }
@@ -405,4 +488,10 @@ impl Session<'_> {
             Fields(vec![number("len", 0), number("stag", PING_STAG.into()), number("to", to)]);
         self.check_message(&message, &fields)
     }
+}
+
+/// Whether a step passes over such a message.
+fn is_past(fields: &Fields, message: &Message) -> bool {
+    let is_it = |value: &Value| matches!(value, Value::Word(name) if name == message.kind.name());
+    fields.all("past").unwrap_or_default().iter().any(is_it)
 }
