@@ -2,17 +2,18 @@
 
 //! Peers that are wrong in one thing: each is found, by the case that is about it.
 
+use std::net::TcpListener;
 use std::time::Duration;
 
-use iwarp_conform::case::{Case, Role};
+use iwarp_conform::case::{Case, Need, Role};
 use iwarp_conform::catalog;
 use iwarp_conform::peer::Peer;
-use iwarp_conform::run::{Settings, connect};
-use iwarp_conform::verdict::Verdict;
+use iwarp_conform::run::{Settings, connect, listen};
+use iwarp_conform::verdict::{Outcome, Verdict};
 
 use crate::peer;
 
-/// What a peer does wrong, and the case that finds it.
+/// What a server does wrong, and the case that finds it.
 const DEVIATIONS: &[(&str, &str)] = &[
     ("takes any key", "startup-key-last-byte"),
     ("takes any revision", "startup-revision-3"),
@@ -72,7 +73,85 @@ const DEVIATIONS: &[(&str, &str)] = &[
     ("takes any address", "atomics-unaligned"),
     ("knows more Atomics", "atomics-reserved-operation"),
     ("takes any Immediate Data", "immediate-7-bytes"),
+    ("answers the longest Read last", "reads-in-order"),
+    ("stays with the RDMAC", "rdmac-request"),
+    ("takes the RDMAC's versions", "rdmac-versions-send"),
+    ("is permissive, but for markers", "rdmac-permissive"),
+    ("is permissive, but for RDMAP", "rdmac-permissive"),
+    ("leaves a stream at rest", "silence-at-rest"),
+    ("wants the first FPDU at once", "silence-before-the-first-fpdu"),
+    ("wants an FPDU at once", "silence-inside-an-fpdu"),
+    ("wants a message at once", "silence-inside-a-message"),
+    ("serves one at a time", "flood-of-connections"),
 ];
+
+/// What a peer does wrong that reads, writes and sends by itself, and the case that finds it.
+const INITIATORS: &[(&str, &str)] = &[
+    ("asks by a Send", "initiator-read"),
+    ("asks for a byte too few", "initiator-read"),
+    ("asks for another place", "initiator-read-far-place"),
+    ("asks for other memory", "initiator-read-far-place"),
+    ("asks in a header that is too long", "initiator-read"),
+    ("asks for too many at a time", "initiator-reads-within-the-depth"),
+    ("numbers all Reads alike", "initiator-reads"),
+    ("works in reverse", "initiator-reads"),
+    ("places no answers", "initiator-read"),
+    ("is done with the first segment", "initiator-read-in-segments"),
+    ("takes answers to any STag", "initiator-response-stag"),
+    ("takes answers to any place", "initiator-response-place"),
+    ("takes answers of any length", "initiator-response-beyond-the-memory"),
+    ("takes answers that nobody asked for", "initiator-response-twice"),
+    ("wants an answer at once", "initiator-response-late"),
+    ("stays when its Read is refused", "initiator-read-refused"),
+    ("stays when its Read fails", "initiator-read-closed"),
+    ("writes each segment to the same place", "initiator-write"),
+    ("changes the STag inside a Write", "initiator-write"),
+    ("says last in each segment", "initiator-write"),
+    ("sends inside a Write", "initiator-write"),
+    ("is done before it begins", "initiator-writes"),
+    ("sends no more than a segment", "initiator-send-64k"),
+    ("counts no MO", "initiator-send"),
+    ("counts MSNs by segments", "initiator-send"),
+    ("numbers all Sends alike", "initiator-sends"),
+    ("forgets to solicit", "initiator-send-solicited"),
+    ("forgets to solicit an invalidation", "initiator-send-solicited-invalidate"),
+    ("names nothing to invalidate", "initiator-send-invalidate"),
+    ("always names an STag", "initiator-send-solicited"),
+];
+
+/// What a client does wrong, and the case that finds it.
+const CLIENTS: &[(&str, &str)] = &[
+    ("asks with the wrong key", "startup-request-as-it-should-be"),
+    ("asks with R", "startup-request-as-it-should-be"),
+    ("asks with reserved bits", "startup-request-as-it-should-be"),
+    ("asks for revision 3", "startup-request-as-it-should-be"),
+    ("asks for revision 0", "startup-request-as-it-should-be"),
+    ("asks for depths in revision 1", "startup-request-as-it-should-be"),
+    ("asks with too great a length", "startup-request-as-it-should-be"),
+    ("has no room for its depths", "startup-request-as-it-should-be"),
+    ("names frames to begin with", "enhanced-plain-reply-to-plain"),
+    ("speaks before the Reply", "startup-initiator-waits"),
+    ("takes any Reply's key", "startup-reply-key"),
+    ("takes a Request for a Reply", "startup-two-initiators"),
+    ("takes revision 0", "startup-reply-revision-0"),
+    ("goes on when it is rejected", "startup-rejected"),
+    ("takes any Reply's length", "startup-reply-length-513"),
+    ("checks a Reply's reserved bits", "startup-reply-reserved"),
+    ("has no room for private data", "startup-reply-private-data-512"),
+    ("wants the Reply at once", "startup-byte-by-byte"),
+    ("stays when a Reply ends inside", "startup-reply-end-inside"),
+    ("wants depths", "enhanced-reply-unsaid"),
+    ("takes any ORD", "enhanced-ord-too-great"),
+    ("says another code for the depth", "enhanced-ord-too-great"),
+    ("forgets the Reply's IRD", "initiator-reads-within-the-depth"),
+    ("sends no markers to a server", "startup-markers-asked"),
+    ("sends no CRC to a server", "startup-crc-asked"),
+    ("resets on revision 0", "rdmac-reply"),
+    ("is permissive, but for RDMAP", "rdmac-permissive-initiator"),
+];
+
+/// Peers with nothing wrong in them.
+const GOOD: [&str; 3] = ["", "asks for markers", "is permissive"];
 
 fn settings(patience: u64) -> Settings {
     let patience = Duration::from_millis(patience);
@@ -86,33 +165,68 @@ fn cases() -> Vec<Case> {
 /// What is planted is all that is wrong with that peer.
 #[test]
 fn the_peer_without_deviations_conforms_in_every_case() {
-    let settings = settings(10_000);
-    for wrong in ["", "asks for markers"] {
-        let addr = peer::start(wrong);
-        for case in cases().iter().filter(|case| case.role.has(Role::Connect)) {
-            let verdict = connect(addr, case, &settings).verdict;
-            let is_good = match &verdict {
-                Verdict::Conforms => true,
-                Verdict::NotSeen { .. } => {
-                    !case.name.starts_with("framing-marker") || wrong.is_empty()
-                }
-                Verdict::Deviates(_) => false,
-            };
-            assert!(is_good, "{}: {verdict:?}", case.name);
+    let (settings, cases) = (settings(10_000), cases());
+    std::thread::scope(|scope| {
+        for wrong in GOOD {
+            for role in [Role::Connect, Role::Listen] {
+                let (settings, cases) = (&settings, &cases);
+                scope.spawn(move || conforms(wrong, role, cases, settings));
+            }
         }
+    });
+}
+
+fn conforms(wrong: &'static str, role: Role, cases: &[Case], settings: &Settings) {
+    let server = peer::start(wrong);
+    let tester = TcpListener::bind("127.0.0.1:0").expect("a port");
+    if role == Role::Listen {
+        let addr = tester.local_addr().expect("an address");
+        std::thread::spawn(move || peer::call(addr, wrong));
     }
+    for case in cases.iter().filter(|case| case.role.has(role)) {
+        let outcome = match role {
+            Role::Connect => connect(server, case, settings),
+            Role::Listen => listen(&tester, case, settings),
+        };
+        let is_good = match &outcome.verdict {
+            Verdict::Conforms => true,
+            Verdict::NotSeen { .. } => !must_be_seen(case, wrong),
+            Verdict::Deviates(_) => may_deviate(case, wrong),
+        };
+        assert!(is_good, "{wrong:?} as {role:?}: {}: {:?}", case.name, outcome.verdict);
+    }
+}
+
+/// Whether a case must have something to look at in that peer.
+fn must_be_seen(case: &Case, wrong: &str) -> bool {
+    !case.needs.iter().any(|need| match need {
+        Need::Markers => wrong != "asks for markers",
+        Need::Rdmac => wrong != "is permissive",
+        // Only a peer that wants no CRCs shows these, and only a run that has the time.
+        Need::NoCrc | Need::Time => true,
+        _ => false,
+    })
+}
+
+/// A peer that can talk to the RDMA Consortium's does not refuse what others refuse.
+fn may_deviate(case: &Case, wrong: &str) -> bool {
+    let is_old = case.steps.iter().any(|step| step.text.contains("rev=0"));
+    wrong == "is permissive" && is_old && !case.needs.contains(&Need::Rdmac)
 }
 
 #[test]
 fn every_deviation_is_found_by_its_case() {
     let cases = cases();
     let mut missed = Vec::new();
+    let servers = DEVIATIONS.iter().chain(INITIATORS).map(|row| (row, Role::Connect));
+    let clients = CLIENTS.iter().chain(INITIATORS).map(|row| (row, Role::Listen));
     std::thread::scope(|scope| {
-        let runs: Vec<_> = DEVIATIONS
-            .iter()
-            .map(|(wrong, name)| {
+        let runs: Vec<_> = servers
+            .chain(clients)
+            .map(|((wrong, name), role)| {
                 let case = cases.iter().find(|case| case.name == *name).expect(name);
-                (wrong, name, scope.spawn(|| connect(peer::start(wrong), case, &settings(1000))))
+                assert!(case.role.has(role), "{name}");
+                (wrong, name, scope.spawn(move || run(wrong, case, role)))
             })
             .collect();
         for (wrong, name, run) in runs {
@@ -123,8 +237,22 @@ fn every_deviation_is_found_by_its_case() {
         }
     });
     assert!(missed.is_empty(), "{missed:#?}");
-    let mut names: Vec<&str> = DEVIATIONS.iter().map(|(wrong, _)| *wrong).collect();
-    names.sort_unstable();
-    names.dedup();
-    assert!(names.len() == DEVIATIONS.len() && names.len() >= 20);
+    for (table, least) in [(DEVIATIONS, 60), (INITIATORS, 25), (CLIENTS, 25)] {
+        let mut names: Vec<&str> = table.iter().map(|(wrong, _)| *wrong).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert!(names.len() == table.len() && names.len() >= least, "{}", names.len());
+    }
+}
+
+/// Runs a case against such a peer.
+fn run(wrong: &'static str, case: &Case, role: Role) -> Outcome {
+    let settings = settings(1000);
+    if role == Role::Connect {
+        return connect(peer::start(wrong), case, &settings);
+    }
+    let tester = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let addr = tester.local_addr().expect("an address");
+    std::thread::spawn(move || peer::call(addr, wrong));
+    listen(&tester, case, &settings)
 }

@@ -2,6 +2,9 @@
 
 //! A peer made of the tester's own encoder and decoder: slow, right, and wrong in one thing on request.
 
+mod client;
+mod orders;
+
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -16,6 +19,9 @@ use iwarp_conform::wire::segment::{
 use iwarp_conform::wire::startup::{self, Depths, Frame};
 use socket2::SockRef;
 
+pub(crate) use client::call;
+use orders::Orders;
+
 const LENT: usize = 65_536;
 const RECEIVES: u32 = 4;
 const ROOM: usize = 256;
@@ -24,6 +30,9 @@ const DEPTH: u16 = 4;
 const PIECE: usize = 1000;
 /// A tester that says nothing for so long has gone.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// And so long where it hurries.
+const HURRY: Duration = Duration::from_millis(100);
 
 const WRITE: u8 = 1;
 const READ: u8 = 2;
@@ -35,7 +44,10 @@ pub(crate) fn start(wrong: &'static str) -> SocketAddr {
     let addr = listener.local_addr().expect("an address");
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            std::thread::spawn(move || serve(stream, wrong));
+            let one = std::thread::spawn(move || serve(stream, wrong));
+            if wrong == "serves one at a time" {
+                one.join().expect("it serves");
+            }
         }
     });
     addr
@@ -79,6 +91,11 @@ struct Peer {
     receives: u32,
     more: bool,
     message: Vec<u8>,
+    /// The version of DDP and of RDMAP.
+    version: u8,
+    orders: Orders,
+    /// Some Reads are answered late.
+    later: Vec<ReadRequest>,
 }
 
 fn serve(mut stream: TcpStream, wrong: &'static str) {
@@ -93,42 +110,22 @@ fn serve(mut stream: TcpStream, wrong: &'static str) {
     if stream.write_all(&reply.encode()).is_err() {
         return;
     }
-    let crc = (request.flags | reply.flags) & startup::C != 0;
-    let send_markers = request.flags & startup::M != 0 && wrong != "sends no markers";
-    let mut peer = Peer {
-        stream,
-        wrong,
-        framer: Framer::new(crc && wrong != "sends no CRC", send_markers),
-        regions,
-        expected: [1; 3],
-        sent: if wrong == "numbers from 0" { [0; 4] } else { [1; 4] },
-        receives: RECEIVES,
-        more: true,
-        message: Vec::new(),
-    };
+    if request.revision == 0 && !is_permissive(wrong) {
+        if wrong == "stays with the RDMAC" {
+            std::thread::sleep(PATIENCE);
+        }
+        return;
+    }
+    let (mut peer, deframer) = Peer::new(stream, wrong, [&reply, &request]);
     if wrong == "speaks first" {
         peer.send(Kind::Send, b"hello");
     }
-    let mut deframer = Deframer::new(crc, reply.flags & startup::M != 0);
-    let mut piece = [0; 4096];
-    loop {
-        while let Some(fpdu) = deframer.next(&mut came) {
-            let is_bad = fpdu.flaws.iter().any(|flaw| flaw.starts_with("the CRC"));
-            let taken = if is_bad && wrong != "checks no CRC" {
-                Err(Fault::Is((2, 0, 2), Quote::Nothing))
-            } else {
-                peer.take(&fpdu.ulpdu)
-            };
-            match taken {
-                Ok(()) => {}
-                Err(fault) => return peer.end(fault, &fpdu.ulpdu, came, deframer),
-            }
-        }
-        match peer.stream.read(&mut piece) {
-            Ok(len) if len > 0 => came.extend(&piece[..len]),
-            _ => return,
-        }
-    }
+    peer.attend(came, deframer);
+}
+
+/// Whether it has the versions of the RDMA Consortium too.
+fn is_permissive(wrong: &str) -> bool {
+    wrong.starts_with("is permissive")
 }
 
 /// Takes the Request, if it is one.
@@ -144,8 +141,9 @@ fn request(stream: &mut TcpStream, came: &mut Vec<u8>, wrong: &str) -> Option<Fr
         if let Some(frame) = Frame::decode(came) {
             came.drain(..frame.size());
             let rev = frame.revision;
+            let is_old = rev == 0 && (is_permissive(wrong) || wrong == "stays with the RDMAC");
             let good = (frame.key == *startup::Kind::Request.key() || wrong == "takes any key")
-                && ((1..=2).contains(&rev) || wrong == "takes any revision")
+                && ((1..=2).contains(&rev) || is_old || wrong == "takes any revision")
                 && (came.is_empty() || wrong == "takes bytes behind the Request")
                 && !(rev == 2 && frame.flags & startup::S != 0 && frame.private_data.len() < 4)
                 && (frame.flags & startup::RESERVED == 0 || wrong != "checks reserved bits");
@@ -165,7 +163,8 @@ fn reply(request: &Frame, regions: &BTreeMap<u32, Region>, wrong: &str, markers:
     let enhanced = request.revision >= 2 && request.flags & startup::S != 0;
     let mut flags = startup::C;
     let mut data = Vec::new();
-    if markers {
+    let is_old = request.revision == 0;
+    if markers || is_old && wrong != "is permissive, but for markers" {
         flags |= startup::M;
     }
     if wrong == "sets reserved bits" {
@@ -192,19 +191,27 @@ fn reply(request: &Frame, regions: &BTreeMap<u32, Region>, wrong: &str, markers:
             .encode(),
         );
     }
+    data.extend(offer(regions).encode());
+    let kind = match wrong {
+        "answers with the wrong key" => startup::Kind::Request,
+        _ => startup::Kind::Reply,
+    };
+    let revision = match wrong {
+        "always answers revision 2" => 2,
+        "stays with the RDMAC" => request.revision.clamp(1, 2),
+        _ => request.revision.min(2),
+    };
+    Frame::new(kind, flags, revision, data)
+}
+
+/// What is lent.
+fn offer(regions: &BTreeMap<u32, Region>) -> Offer {
     let names = [(0x100, "rw"), (0x200, "ro"), (0x300, "wo"), (0x400, "other")];
     let lent = names.map(|(stag, name)| {
         let len = regions[&stag].data.len() as u32;
         (name.to_owned(), Lent { stag, to: 0, len })
     });
-    let offer = Offer { lent: lent.into(), receives: RECEIVES, room: ROOM as u32 };
-    data.extend(offer.encode());
-    let kind = match wrong {
-        "answers with the wrong key" => startup::Kind::Request,
-        _ => startup::Kind::Reply,
-    };
-    let revision = if wrong == "always answers revision 2" { 2 } else { request.revision.min(2) };
-    Frame::new(kind, flags, revision, data)
+    Offer { lent: lent.into(), receives: RECEIVES, room: ROOM as u32 }
 }
 
 fn regions() -> BTreeMap<u32, Region> {
@@ -222,6 +229,73 @@ fn regions() -> BTreeMap<u32, Region> {
 }
 
 impl Peer {
+    /// A peer in Full Operation, from its own frame of the start-up and the tester's.
+    fn new(stream: TcpStream, wrong: &'static str, frames: [&Frame; 2]) -> (Self, Deframer) {
+        let [ours, theirs] = frames;
+        let crc = (ours.flags | theirs.flags) & startup::C != 0;
+        let is_old = theirs.revision == 0;
+        let markers = is_old || theirs.flags & startup::M != 0;
+        let no_markers = ["sends no markers", "sends no markers to a server"].contains(&wrong);
+        let no_crc = ["sends no CRC", "sends no CRC to a server"].contains(&wrong);
+        let peer = Self {
+            stream,
+            wrong,
+            framer: Framer::new(crc && !no_crc, markers && !no_markers),
+            regions: regions(),
+            expected: [1; 3],
+            sent: if wrong == "numbers from 0" { [0; 4] } else { [1; 4] },
+            receives: RECEIVES,
+            more: true,
+            message: Vec::new(),
+            version: u8::from(!is_old),
+            orders: Orders::new(theirs.depths().map_or(1, |depths| depths.ird.min(DEPTH))),
+            later: Vec::new(),
+        };
+        (peer, Deframer::new(crc, is_old || ours.flags & startup::M != 0))
+    }
+
+    /// Takes what comes, until the stream ends.
+    fn attend(mut self, mut came: Vec<u8>, mut deframer: Deframer) {
+        let mut piece = [0; 4096];
+        loop {
+            while let Some(fpdu) = deframer.next(&mut came) {
+                let is_bad = fpdu.flaws.iter().any(|flaw| flaw.starts_with("the CRC"));
+                let taken = if is_bad && !self.is("checks no CRC") {
+                    Err(Fault::Is((2, 0, 2), Quote::Nothing))
+                } else {
+                    self.take(&fpdu.ulpdu)
+                };
+                match taken {
+                    Ok(()) => {}
+                    Err(fault) => return self.end(fault, &fpdu.ulpdu, came, deframer),
+                }
+            }
+            self.answer_later();
+            // Only the tester's patience is shorter.
+            let patience = if self.is_in_a_hurry(&came) { HURRY } else { PATIENCE };
+            let _ = self.stream.set_read_timeout(Some(patience));
+            match self.stream.read(&mut piece) {
+                Ok(len) if len > 0 => came.extend(&piece[..len]),
+                Ok(_) if self.is("stays when its Read fails") && self.orders.is_reading() => {
+                    std::thread::sleep(PATIENCE);
+                    return;
+                }
+                _ => return,
+            }
+        }
+    }
+
+    fn is_in_a_hurry(&self, came: &[u8]) -> bool {
+        match self.wrong {
+            "leaves a stream at rest" => true,
+            "wants an FPDU at once" => !came.is_empty(),
+            "wants a message at once" => !self.message.is_empty(),
+            "wants the first FPDU at once" => self.sent[0] == 1 && self.expected == [1; 3],
+            "wants an answer at once" => self.orders.is_reading(),
+            _ => false,
+        }
+    }
+
     fn is(&self, wrong: &str) -> bool {
         self.wrong == wrong
     }
@@ -230,8 +304,10 @@ impl Peer {
     fn segment(&mut self, kind: Kind, place: Place, last: bool, payload: &[u8]) {
         let tagged = if kind.queue().is_none() { TAGGED } else { 0 };
         let last = if last && !self.is("never says last") { LAST } else { 0 };
-        let ddp = tagged | last | if self.is("sends DDP version 2") { 2 } else { 1 };
-        let segment = Segment { ddp, rdmap: 0x40 | kind.opcode(), place, payload: payload.into() };
+        let ddp = tagged | last | if self.is("sends DDP version 2") { 2 } else { self.version };
+        let mixes = self.is("is permissive, but for RDMAP");
+        let rdmap = if mixes { 1 } else { self.version } << 6 | kind.opcode();
+        let segment = Segment { ddp, rdmap, place, payload: payload.into() };
         let deviations = Deviations {
             wrong_crc: self.is("sends wrong CRCs"),
             pad: u8::from(self.is("pads with ones")),
@@ -245,10 +321,29 @@ impl Peer {
 
     fn send(&mut self, kind: Kind, payload: &[u8]) {
         let qn = kind.queue().expect("untagged");
-        let msn = self.sent[qn as usize];
-        self.sent[qn as usize] += 1;
+        let msn = self.number(qn);
         let qn = if self.is("answers on another queue") { qn ^ 1 } else { qn };
         self.segment(kind, Place::Untagged { invalidate: 0, qn, msn, mo: 0 }, true, payload);
+    }
+
+    /// The number of its next message on a queue.
+    fn number(&mut self, qn: u32) -> u32 {
+        let msn = self.sent[qn as usize];
+        let stays = [(0, "numbers all Sends alike"), (1, "numbers all Reads alike")];
+        if !stays.iter().any(|&(queue, wrong)| queue == qn && self.is(wrong)) {
+            self.sent[qn as usize] += 1;
+        }
+        msn
+    }
+
+    /// Answers the Reads that it has left behind.
+    fn answer_later(&mut self) {
+        for request in std::mem::take(&mut self.later) {
+            let data = &self.regions[&request.source_stag].data;
+            let data = data[request.source_to as usize..][..request.size as usize].to_vec();
+            let place = Place::Tagged { stag: request.sink_stag, to: request.sink_to };
+            self.segment(Kind::ReadResponse, place, true, &data);
+        }
     }
 
     fn end(mut self, fault: Fault, ulpdu: &[u8], mut came: Vec<u8>, mut deframer: Deframer) {
@@ -295,13 +390,15 @@ impl Peer {
             return Err(Fault::Is((2, 0, 3), Quote::Nothing));
         };
         let tagged = segment.ddp & TAGGED != 0;
-        if segment.ddp & 3 != 1 && !self.is("takes any DDP version") {
+        let is_old = segment.ddp & 3 == 0 && segment.rdmap >> 6 == 0;
+        let is_taken = is_old && self.is("takes the RDMAC's versions");
+        if segment.ddp & 3 != self.version && !is_taken && !self.is("takes any DDP version") {
             return Err(if tagged { ddp(1, 4) } else { ddp(2, 6) });
         }
         if segment.ddp & 0x3c != 0 && self.is("checks reserved bits of DDP") {
             return Err(rdmap(7));
         }
-        if segment.rdmap >> 6 != 1 && !self.is("takes any RDMAP version") {
+        if segment.rdmap >> 6 != self.version && !is_taken && !self.is("takes any RDMAP version") {
             return Err(rdmap(5));
         }
         if segment.rdmap & 0x30 != 0 && self.is("checks reserved bits of RDMAP") {
@@ -317,11 +414,13 @@ impl Peer {
             Place::Tagged { stag, to } if kind == Kind::Write => {
                 self.place(stag, to, &segment.payload)
             }
-            Place::Tagged { .. } => Err(ddp(1, 0)),
+            Place::Tagged { stag, to } => self.answered(stag, to, &segment),
             Place::Untagged { qn, .. } if qn > 2 && !self.is("takes any queue") => Err(ddp(2, 1)),
             Place::Untagged { .. } if kind == Kind::Terminate => {
                 if self.is("answers Terminates") {
                     Err(rdmap(7))
+                } else if self.is("stays when its Read is refused") && self.orders.is_reading() {
+                    Ok(())
                 } else {
                     Err(Fault::Over)
                 }
@@ -389,6 +488,10 @@ impl Peer {
         let request = ReadRequest::decode(payload).ok_or(rdmap(7))?;
         let ReadRequest { sink_stag: stag, sink_to, size, source_stag, source_to } = request;
         let fault = |code| Fault::Is((0, 1, code), Quote::Read);
+        if self.is("answers the longest Read last") && size > 1000 {
+            self.later.push(request);
+            return Ok(());
+        }
         if size == 0 && !self.is("checks Reads of nothing") {
             let to = sink_to + u64::from(self.is("answers to another place"));
             self.segment(Kind::ReadResponse, Place::Tagged { stag, to }, true, &[]);
@@ -488,6 +591,10 @@ impl Peer {
             return Ok(());
         }
         let message = std::mem::take(&mut self.message);
+        if let Some(order) = message.strip_prefix(b"order ") {
+            self.obey(order);
+            return Ok(());
+        }
         self.more &= message != b"no more receives";
         if !self.more {
             self.receives = self.receives.saturating_sub(1);
