@@ -13,8 +13,8 @@ use crate::common::server::Server;
 use crate::common::{command, run, stderr, stdout};
 
 /// Cases that see something of our stack as a server, and as a client, at the least.
-const SERVER: usize = 160;
-const CLIENT: usize = 110;
+const SERVER: usize = 250;
+const CLIENT: usize = 210;
 /// Settings of the tester and of the stack: CRC, markers; personality of the stack.
 const SETTINGS: [[&str; 3]; 5] = [
     ["on", "off", "iwarp"],
@@ -26,7 +26,11 @@ const SETTINGS: [[&str; 3]; 5] = [
 
 /// A target whose stack asks for those.
 fn target(settings: [&str; 3]) -> Server {
-    Server::start_with(&mut stack(&["conform", "--target", "127.0.0.1:0"], settings))
+    target_at("127.0.0.1:0", settings)
+}
+
+fn target_at(address: &str, settings: [&str; 3]) -> Server {
+    Server::start_with(&mut stack(&["conform", "--target", address], settings))
 }
 
 /// The command with a stack that is set to those.
@@ -83,6 +87,69 @@ fn our_stack_conforms_as_a_client() {
             });
         }
     });
+}
+
+#[test]
+fn our_stack_conforms_over_ipv6() {
+    let server = target_at("[::1]:0", SETTINGS[0]);
+    let addr = format!("[::1]:{}", server.port);
+    let output = run(&["conform", "--peer", "ours", &addr]);
+    conforms(&stdout(&output), SERVER);
+    let mut tester = command(&["conform", "--listen", "[::1]:0", "--peer", "ours"]);
+    let mut tester = Server::start_with(&mut tester);
+    let addr = format!("[::1]:{}", tester.port);
+    stack(&["conform", "--call", &addr], SETTINGS[0]).output().expect("it runs");
+    conforms(&tester.end().1, CLIENT);
+}
+
+/// A peer that is silent or slow in its start-up is left in time: by the time limit that the stack is set
+/// to, which each byte does not begin anew.
+#[test]
+fn our_stack_leaves_peers_that_are_silent_or_slow() {
+    let cases = ["-silence", "-silence-inside-key", "-silence-inside-request", "-drip"];
+    let more = ["-silence-for-reply", "-silence-inside-reply", "-reply-drip"];
+    let names = |kinds: &[&str]| -> Vec<String> {
+        kinds.iter().flat_map(|kind| ["--only".to_owned(), format!("startup{kind}")]).collect()
+    };
+    let limit = ("IWARP_STARTUP_TIMEOUT_MS", "700");
+    let mut server = stack(&["conform", "--target", "127.0.0.1:0"], SETTINGS[0]);
+    let server = Server::start_with(server.env(limit.0, limit.1));
+    let names_of_servers = names(&cases);
+    let mut arguments = vec!["--slow"];
+    arguments.extend(names_of_servers.iter().map(String::as_str));
+    let output = test(&server, &arguments);
+    assert!(stdout(&output).contains("4 conform, 0 deviate, 0 not seen"), "{}", stdout(&output));
+
+    let mut tester = command(&["conform", "--listen", "127.0.0.1:0", "--peer", "ours", "--slow"]);
+    let mut tester = Server::start_with(tester.args(names(&more)));
+    let addr = format!("127.0.0.1:{}", tester.port);
+    let mut client = stack(&["conform", "--call", &addr], SETTINGS[0]);
+    client.env(limit.0, limit.1).output().expect("it runs");
+    let (_, table, _) = tester.end();
+    assert!(table.contains("3 conform, 0 deviate, 0 not seen"), "{table}");
+}
+
+/// Private data of each length that there may be, in plain frames and in enhanced ones.
+#[test]
+fn private_data_of_every_length_are_taken() {
+    let folder = Folder::new("lengths");
+    let mut plain = String::new();
+    for len in 0..=512 {
+        let covers = "covers MPA-5044-7.1.1-19, MPA-5044-7.1.2-21\nrole connect";
+        plain += &format!(
+            "case plain-{len}\ntitle {len} bytes\n{covers}\n\
+             send request rev=1 enhanced=0 pd=fill:{len}\nexpect reply reject=0\n"
+        );
+        if len <= 508 {
+            plain += &format!("case enhanced-{len}\ntitle {len} bytes\n{covers}\n");
+            plain += &format!("start pd=fill:{len}\n");
+        }
+    }
+    fs::write(folder.file("lengths.case"), plain).expect("a file");
+    let server = target(SETTINGS[0]);
+    let output = test(&server, &["--cases", &folder.file("")]);
+    let table = stdout(&output);
+    assert!(table.ends_with("1022 conform, 0 deviate, 0 not seen\n"), "{table}");
 }
 
 /// Of a program that knows nothing of the tester the start-up, framing and errors can be seen.
@@ -151,7 +218,7 @@ fn nobody_there_is_no_verdict() {
 #[test]
 fn cases_and_requirements_are_explained() {
     let list = stdout(&run(&["conform", "--list"]));
-    assert!(list.lines().count() >= 180, "{list}");
+    assert!(list.lines().count() >= 300, "{list}");
     // That of the help.
     let help = stdout(&run(&["conform", "--help"]));
     let example = help.split("iwarp conform --explain ").nth(1).expect("an example");
