@@ -269,7 +269,9 @@ impl Outgoing {
         let (now, (first, last)) = (self.engine.timers.now(), PAUSES);
         let waited = now.0.saturating_sub(self.began.0);
         let at = now.plus((waited / 8).clamp(first, last));
-        *self.next.lock() = Some(self.engine.timers.at(at, Box::new(again)));
+        // Locked first: the next try may come, and set its own successor, before this is done.
+        let mut next = self.next.lock();
+        *next = Some(self.engine.timers.at(at, Box::new(again)));
     }
 
     /// The peer was asked, or nothing will come of it: the next one's turn.
@@ -544,5 +546,39 @@ mod tests {
         assert!(listener.accept().is_err());
         // What waits at a worker that was stopped before is dropped by stopping it again.
         engine.worker.stop();
+    }
+
+    /// Tries that follow each other on the worker, while the thread that began the first is still
+    /// at it, do not undo each other: every attempt ends.
+    #[test]
+    fn attempts_that_nobody_listens_to_all_end() {
+        const THREADS: u8 = 100;
+        const PATIENCE: Duration = Duration::from_secs(60);
+        let device = Device::open().unwrap();
+        std::thread::scope(|scope| {
+            for host in 1..=THREADS {
+                let device = &device;
+                scope.spawn(move || {
+                    // Each has a peer, and so a line, of its own. Nobody listens there.
+                    let peer = SocketAddr::from(([127, 1, 1, host], 9));
+                    let channel = EventChannel::new(device).unwrap();
+                    for _ in 0..3 {
+                        let id = Id::new(&channel).unwrap();
+                        let origin = Origin {
+                            reserved: None,
+                            local: None,
+                            traffic_class: None,
+                            is_last: true,
+                        };
+                        let core = id.core().unwrap().downgrade();
+                        let params = ConnectParams::default();
+                        let _outgoing =
+                            Outgoing::start(origin, peer, None, &params, core, By::Worker).unwrap();
+                        let event = channel.wait(Some(PATIENCE)).unwrap().expect("it ends");
+                        assert!(matches!(event.kind, EventKind::Unreachable(_)), "{event:?}");
+                    }
+                });
+            }
+        });
     }
 }
