@@ -2,6 +2,7 @@
 
 //! `iwarp conform`: whether somebody's iWARP is that of the RFCs.
 
+mod restart;
 mod target;
 
 use std::fs;
@@ -19,6 +20,7 @@ use iwarp_conform::{catalog, pcapng, readings, report, requirements};
 
 use crate::lines;
 use crate::place::{Place, everywhere};
+use restart::Restarted;
 
 /// The port unless told otherwise.
 const PORT: u16 = 7175;
@@ -44,6 +46,8 @@ Examples:
   iwarp conform --peer ours --listen             test a client; on the other host:
   iwarp conform --call 192.0.2.1                 a client that shows everything
   iwarp conform --peer rping 192.0.2.1:7174      test the stack under an rping -s -P
+  iwarp conform --restart 'ib_send_bw -R -p 7175' 127.0.0.1
+                                                 test the stack under perftest, here
   iwarp conform --explain ddp-send-too-long      what a case does, and what the RFCs say of it
 
 Exit status: 0 nothing deviates, 1 something does, 2 no case could be run."
@@ -96,6 +100,10 @@ pub(crate) struct Args {
     /// once
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=10_000))]
     pause: u64,
+    /// Start the server by this command of the shell for each case, and end it afterwards: for
+    /// programs that serve one connection, like perftest's
+    #[arg(long, value_name = "COMMAND", requires = "peer_at")]
+    restart: Option<String>,
     /// Also run the cases that wait for a peer's time limits, a minute and more each
     #[arg(long)]
     slow: bool,
@@ -191,6 +199,7 @@ fn test(args: &Args, cases: &[&Case]) -> Result<bool> {
         },
         patience: Duration::from_secs(args.patience),
         pause: Duration::from_millis(args.pause),
+        starts: args.restart.is_some(),
         slow: args.slow,
     };
     let listener = match &args.listen {
@@ -206,11 +215,13 @@ fn test(args: &Args, cases: &[&Case]) -> Result<bool> {
     let peer = args.peer_at.as_deref().map(first).transpose()?;
     let mut outcomes = Vec::new();
     for case in cases {
+        let server = args.restart.as_deref().map(Restarted::start).transpose()?;
         let outcome = match (&listener, peer) {
             (Some(listener), _) => run::listen(listener, case, &settings),
             (None, Some(peer)) => run::connect(peer, case, &settings),
             (None, None) => bail!("there is no peer"),
         };
+        drop(server);
         print!("{}", report::line(case, &outcome));
         if let Some(folder) = &args.pcapng {
             write_capture(folder, case, &outcome)?;

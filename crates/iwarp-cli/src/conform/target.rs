@@ -177,9 +177,9 @@ impl Lender {
         Ok(())
     }
 
-    /// Carries out an order, "OPERATION TIMES LENGTH STAG TO" with the last two in hexadecimal digits: so many
-    /// work requests of LENGTH bytes each, from or to the memory `rw` one behind the other, towards
-    /// the tester's memory from TO on.
+    /// Carries out an order, "OPERATION TIMES LENGTH STAG TO" with the last two in hexadecimal
+    /// digits: so many work requests of LENGTH bytes each, from or to the memory `rw` one behind
+    /// the other, towards the tester's memory from TO on.
     fn obey(&mut self, order: &[u8]) -> Result<()> {
         const FIRST: u64 = 1 << 32;
         let order = std::str::from_utf8(order)?;

@@ -5,6 +5,7 @@
 
 use std::env;
 use std::fs;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread::scope;
@@ -15,6 +16,15 @@ use crate::common::{command, run, stderr, stdout};
 /// Cases that see something of our stack as a server, and as a client, at the least.
 const SERVER: usize = 250;
 const CLIENT: usize = 210;
+/// Of what is to be seen under perftest: the start-up's keys, lengths and revisions, CRCs, STags.
+const PERFTEST: [&str; 6] = [
+    "MPA-5044-7.1.1-02",
+    "MPA-5044-7.1.2-20",
+    "MPA-5044-7.1.1-13",
+    "MPA-5044-4.4-14",
+    "DDP-5041-7.1-10",
+    "DDP-5041-7.1-01",
+];
 /// Settings of the tester and of the stack: CRC, markers; personality of the stack.
 const SETTINGS: [[&str; 3]; 5] = [
     ["on", "off", "iwarp"],
@@ -102,8 +112,8 @@ fn our_stack_conforms_over_ipv6() {
     conforms(&tester.end().1, CLIENT);
 }
 
-/// A peer that is silent or slow in its start-up is left in time: by the time limit that the stack is set
-/// to, which each byte does not begin anew.
+/// A peer that is silent or slow in its start-up is left in time: by the time limit that the stack
+/// is set to, which a byte does not begin anew.
 #[test]
 fn our_stack_leaves_peers_that_are_silent_or_slow() {
     let cases = ["-silence", "-silence-inside-key", "-silence-inside-request", "-drip"];
@@ -160,6 +170,26 @@ fn our_stack_conforms_under_another_program() {
     for peer in ["any", "rping"] {
         let output = run(&["conform", "--peer", peer, &addr]);
         conforms(&stdout(&output), 80);
+    }
+}
+
+/// Perftest's server serves one connection, and takes no Reads before its client has told it more.
+#[test]
+fn our_stack_conforms_under_perftest() {
+    let found = Command::new("ib_send_bw").arg("--version").output();
+    found.expect("perftest: apt-get install perftest");
+    let iwarp = env!("CARGO_BIN_EXE_iwarp");
+    for program in ["ib_send_bw", "ib_write_bw"] {
+        let port = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let addr = port.local_addr().expect("an address");
+        drop(port);
+        let server = format!("{iwarp} run {program} -R -p {}", addr.port());
+        let mut tester = stack(&["conform", "--restart", &server, &addr.to_string()], SETTINGS[0]);
+        for id in PERFTEST {
+            tester.args(["--only", id]);
+        }
+        let output = tester.output().expect("it runs");
+        conforms(&stdout(&output), 12);
     }
 }
 

@@ -125,8 +125,8 @@ pub enum Action {
     Ping,
     /// Writes what follows in pieces of so many bytes.
     Split(usize),
-    /// Writes what follows a byte at a time, and waits so long after the first, and longer and longer
-    /// after the others.
+    /// Writes what follows a byte at a time, and waits so long after the first, and longer and
+    /// longer after the others.
     Drip(Duration),
     /// Makes so many more connections to the peer that say nothing.
     Crowd(u64),

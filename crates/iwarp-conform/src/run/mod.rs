@@ -33,6 +33,8 @@ pub struct Settings {
     /// How long to wait between the peer's Reply and the first FPDU: some peers lose one that comes at
     /// once.
     pub pause: Duration,
+    /// The peer was started for this case: while it refuses the connection it does not listen yet.
+    pub starts: bool,
     /// Run the cases that wait for a peer's time limits.
     pub slow: bool,
 }
@@ -46,6 +48,7 @@ impl Default for Settings {
             peer: Peer::Any,
             patience: Duration::from_secs(5),
             pause: Duration::ZERO,
+            starts: false,
             slow: false,
         }
     }
@@ -60,10 +63,25 @@ const TURN: Duration = Duration::from_millis(2);
 pub fn connect(peer: SocketAddr, case: &Case, settings: &Settings) -> Outcome {
     let begun = Instant::now();
     let stream = may_run(case, settings).and_then(|()| {
-        TcpStream::connect_timeout(&peer, settings.patience)
-            .map_err(|error| format!("cannot connect to {peer}: {error}"))
+        call(peer, settings).map_err(|error| format!("cannot connect to {peer}: {error}"))
     });
     run(tcp(stream, settings), Role::Connect, case, settings, begun)
+}
+
+fn call(peer: SocketAddr, settings: &Settings) -> io::Result<TcpStream> {
+    let deadline = Instant::now() + settings.patience;
+    loop {
+        match TcpStream::connect_timeout(&peer, settings.patience) {
+            Err(error)
+                if settings.starts
+                    && error.kind() == io::ErrorKind::ConnectionRefused
+                    && Instant::now() < deadline =>
+            {
+                std::thread::sleep(TURN);
+            }
+            called => return called,
+        }
+    }
 }
 
 /// Takes the next connection of a peer and runs a case.

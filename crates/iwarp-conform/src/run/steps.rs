@@ -88,6 +88,10 @@ impl Session<'_> {
         if !self.heard {
             self.first_message()?;
         }
+        let asks = matches!(kind, Kind::ReadRequest | Kind::AtomicRequest);
+        if asks && self.their_depths().is_some_and(|depths| depths.ird == 0) {
+            return Err(Stop::NotSeen("this peer takes no Reads".to_owned()));
+        }
         let segment = self.make_segment(kind, fields)?;
         let mut ulpdu = segment.encode();
         if let Some(value) = fields.get("short") {
@@ -456,9 +460,6 @@ impl Session<'_> {
     /// A Read of nothing: nobody may check its STag, and whoever has taken in everything before
     /// it without fault answers it.
     fn ping(&mut self) -> Result<(), Stop> {
-        if self.their_depths().is_some_and(|depths| depths.ird == 0) {
-            return Err(Stop::NotSeen("this peer takes no Reads".to_owned()));
-        }
         self.pings += 1;
         let to = self.pings;
         let number = |name: &str, value: u64| {
