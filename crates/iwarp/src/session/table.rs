@@ -8,47 +8,41 @@
 //! whose owner has stopped waiting. A blocked thread waits on the completion channel, one per
 //! session; the others wait for it.
 
-use std::io;
+mod handle;
+mod places;
+mod state;
+
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
-use std::thread::{self, ThreadId};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use iwarp_mem::{RegisterError, Scope};
-use iwarp_os::ProcessOwned;
 use iwarp_types::{
-    Access, Payload, PostError, RecvRequest, SendOp, SendRequest, Sge, Time, WorkCompletion,
+    Access, Payload, PostError, RecvRequest, SendOp, SendRequest, Sge, WorkCompletion,
 };
-use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
+pub(super) use self::handle::Handle;
+use self::state::{Queue, Stage, State};
 use crate::engine::channel::{Awake, ChannelCore};
 use crate::engine::cq::CqCore;
-use crate::engine::endpoint::Ended;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::group::Polled;
 #[cfg(feature = "tokio")]
 use crate::engine::link::Link;
-use crate::engine::now;
 #[cfg(feature = "tokio")]
 use crate::engine::poll_set::PollSet;
 use crate::port::Vitals;
 use crate::session::block::Lent;
 use crate::session::cargo::Cargo;
 use crate::session::end::End;
-use crate::session::feed::Feed;
-use crate::session::line::Line;
-use crate::session::list::List;
 use crate::session::meters::Meters;
 use crate::session::metrics::{Counted, Metrics};
 use crate::session::post::Work;
 use crate::session::{Block, BlockPool, Config, Exposed, Failure, OperationError, Permit};
 use crate::verbs::pd::PdCore;
 use crate::verbs::{CompletionQueue, ProtectionDomain, QueuePair, QueuePairAttributes};
-
-/// How long what was left behind by a dropped session goes without a look, at first and at most.
-const FIRST_LOOK: Duration = Duration::from_millis(1);
-const LAST_LOOK: Duration = Duration::from_millis(100);
 
 /// Places in the send queue beyond those of the program, for what the session itself has to say.
 const WORDS: usize = 4;
@@ -83,114 +77,6 @@ pub(super) enum Turn {
     /// There is nothing left: it sleeps until the channel or the stream is ready, as whatever comes
     /// from now on makes them.
     Sleep,
-}
-
-/// Which queue, and whose places there.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Queue {
-    Send = 0,
-    Receive = 1,
-    /// The send queue, with what the session itself has to say.
-    Word = 2,
-}
-
-#[derive(Default)]
-pub(super) struct State {
-    operations: SlotMap<DefaultKey, Stage>,
-    /// Without those of the connection.
-    metrics: Metrics,
-    under_way: [usize; 3],
-    /// Places in the send queue that are kept for permits.
-    reserved: usize,
-    /// Who waits for one: nobody while there is one.
-    line: Line<Waker, ()>,
-    /// Operations whose [`Pending`](super::Pending) was dropped before they were done.
-    left_behind: usize,
-    /// The thread that is blocked on the channel.
-    leader: Option<ThreadId>,
-    followers: usize,
-    /// Tasks that wait until nothing is under way.
-    idle: Vec<Waker>,
-}
-
-enum Stage {
-    UnderWay {
-        queue: Queue,
-        /// What is counted of it: nothing before its list is posted, or where the session itself has
-        /// something to say.
-        counted: Option<Counted>,
-        cargo: Cargo<Lent>,
-        waker: Option<Waker>,
-        left_behind: bool,
-    },
-    /// By its completion, or without having been posted.
-    Done { cargo: Cargo<Lent>, end: Result<WorkCompletion, OperationError> },
-}
-
-impl State {
-    fn insert(&mut self, queue: Queue, counted: Option<Counted>, cargo: Cargo<Lent>) -> u64 {
-        self.under_way[queue as usize] += 1;
-        counted.into_iter().for_each(|counted| self.metrics.posted(counted));
-        let stage = Stage::UnderWay { queue, counted, cargo, waker: None, left_behind: false };
-        self.operations.insert(stage).data().as_ffi()
-    }
-
-    fn stage(&mut self, id: u64) -> Option<&mut Stage> {
-        self.operations.get_mut(key(id))
-    }
-
-    /// An operation that has its slot already is about to be posted.
-    fn count(&mut self, id: u64, posted: Counted) {
-        if let Some(Stage::UnderWay { counted, .. }) = self.stage(id) {
-            *counted = Some(posted);
-            self.metrics.posted(posted);
-        }
-    }
-
-    /// It was refused instead.
-    fn uncount(&mut self, id: u64) {
-        if let Some(Stage::UnderWay { counted, .. }) = self.stage(id)
-            && let Some(counted) = counted.take()
-        {
-            self.metrics.refused(counted);
-        }
-    }
-
-    fn remove(&mut self, id: u64) -> Option<Stage> {
-        let stage = self.operations.remove(key(id));
-        if let Some(Stage::UnderWay { queue, left_behind, .. }) = stage {
-            self.under_way[queue as usize] -= 1;
-            self.left_behind -= usize::from(left_behind);
-        }
-        stage
-    }
-
-    fn is_under_way(&mut self, id: u64) -> bool {
-        matches!(self.stage(id), Some(Stage::UnderWay { .. }))
-    }
-
-    fn is_idle(&self) -> bool {
-        self.under_way == [0; 3]
-    }
-
-    fn has_room(&self, queue: Queue, limit: usize) -> bool {
-        let reserved = if queue == Queue::Send { self.reserved } else { 0 };
-        self.under_way[queue as usize] + reserved < limit
-    }
-
-    /// Gives the places in the send queue that are free to those who wait for one.
-    fn serve(&mut self, limit: usize, woken: &mut Vec<Waker>) {
-        while self.line.has_waiting() && self.has_room(Queue::Send, limit) {
-            if let Ok((_, waker)) = self.line.serve(()) {
-                self.reserved += 1;
-                woken.extend(waker);
-            }
-        }
-    }
-}
-
-fn key(id: u64) -> DefaultKey {
-    KeyData::from_ffi(id).into()
 }
 
 impl Core {
@@ -637,63 +523,6 @@ impl Core {
         }
     }
 
-    /// Takes a place in the send queue for a permit, if there is one.
-    pub(super) fn take_place(&self) -> bool {
-        let take = || {
-            let mut state = self.lock();
-            let has_room = state.has_room(Queue::Send, self.limits[Queue::Send as usize]);
-            state.reserved += usize::from(has_room);
-            has_room
-        };
-        take() || (self.progress() > 0 && take())
-    }
-
-    /// Waits for one in the line; the number there.
-    pub(super) fn join_line(&self, waker: Option<&Waker>) -> u64 {
-        self.change(|state| state.line.join(waker.cloned()))
-    }
-
-    #[cfg(feature = "tokio")]
-    pub(super) fn tell_line(&self, ticket: u64, waker: &Waker) {
-        self.lock().line.tell(ticket, waker.clone());
-    }
-
-    /// Takes the place that was given to a waiter, if it was.
-    pub(super) fn collect_place(&self, ticket: u64) -> bool {
-        self.lock().line.collect(ticket).is_some()
-    }
-
-    /// Blocks until a waiter has its place. False at the deadline.
-    pub(super) fn wait_for_place(
-        &self,
-        ticket: u64,
-        deadline: Option<Instant>,
-    ) -> Result<bool, OperationError> {
-        self.wait_until(deadline, |state| state.line.is_served(ticket))
-    }
-
-    /// A waiter gives up.
-    pub(super) fn leave_line(&self, ticket: u64) {
-        self.change(|state| {
-            if state.line.leave(ticket).is_some() {
-                state.reserved -= 1;
-            }
-        });
-    }
-
-    /// A permit is given back.
-    pub(super) fn release_place(&self) {
-        self.change(|state| state.reserved -= 1);
-    }
-
-    /// The place of a permit becomes an operation's.
-    fn use_place(&self, permit: Permit, counted: Option<Counted>, cargo: Cargo<Lent>) -> u64 {
-        permit.spend();
-        let mut state = self.lock();
-        state.reserved -= 1;
-        state.insert(Queue::Send, counted, cargo)
-    }
-
     /// Blocks until the connection has ended. False at the deadline.
     pub(super) fn wait_for_end(
         &self,
@@ -866,129 +695,4 @@ impl Drop for Core {
         // A task may have looked for the last time while others still held this.
         self.channel.end();
     }
-}
-
-/// Held by a session and by each wait for one of its operations. The connection ends with the last
-/// of them.
-pub(super) struct Handle {
-    core: ProcessOwned<Arc<Core>>,
-    pub(super) pd: ProtectionDomain,
-    pub(super) end: Arc<End>,
-    /// Wants to know when there is a connection.
-    feed: OnceLock<Weak<Feed>>,
-}
-
-impl Handle {
-    pub(super) fn new(pd: &ProtectionDomain, config: &Config) -> Result<Self, OperationError> {
-        let core = Arc::new(Core::new(pd, config)?);
-        let end = End::new(&core);
-        Ok(Self { core: ProcessOwned::new(core), pd: pd.clone(), end, feed: OnceLock::new() })
-    }
-
-    /// Has `feed` told when there is a connection.
-    pub(super) fn when_connected(&self, feed: &Arc<Feed>) {
-        let _ = self.feed.set(Arc::downgrade(feed));
-    }
-
-    /// There is one.
-    pub(super) fn connected(&self) {
-        if let Some(feed) = self.feed.get().and_then(Weak::upgrade) {
-            feed.settle();
-        }
-    }
-
-    /// How the connection ended, if it did.
-    pub(super) fn ended(&self) -> Option<Ended> {
-        self.alive()?;
-        self.end.why()
-    }
-
-    /// What is behind it; `None` in a forked child.
-    pub(super) fn alive(&self) -> Option<&Arc<Core>> {
-        self.core.alive()
-    }
-
-    /// As [`Self::alive`].
-    ///
-    /// # Errors
-    ///
-    /// `ENODEV` in a forked child.
-    pub(super) fn check(&self) -> io::Result<&Arc<Core>> {
-        self.core.check()
-    }
-
-    /// Posts a send work request.
-    pub(super) fn post_send(&self, work: Work<'_>, permit: Option<Permit>) -> Result<u64, Failure> {
-        match self.alive() {
-            Some(core) => core.post_send(work, permit),
-            None => Err(Failure::with(PostError::WrongState, work.cargo)),
-        }
-    }
-
-    /// Collects a send work request.
-    pub(super) fn collect(
-        &self,
-        list: &List,
-        work: Result<Work<'_>, Failure>,
-        permit: Option<Permit>,
-    ) -> Result<u64, Failure> {
-        match (self.alive(), work) {
-            (Some(core), work) => list.collect(core, work, permit),
-            (None, Ok(work)) => Err(Failure::with(PostError::WrongState, work.cargo)),
-            (None, Err(failure)) => Err(failure),
-        }
-    }
-
-    /// Posts a receive work request for a block, or for `other` bytes.
-    pub(super) fn post_recv(
-        &self,
-        cargo: Cargo<Block>,
-        other: Option<Sge>,
-    ) -> Result<u64, Failure> {
-        match self.alive() {
-            Some(core) => core.post_recv(cargo, other),
-            None => Err(Failure::with(PostError::WrongState, cargo)),
-        }
-    }
-
-    /// Memory that only this session's peer can reach.
-    pub(super) fn expose(&self, len: usize, access: Access) -> Result<Exposed, RegisterError> {
-        self.alive().ok_or(RegisterError::Exhausted)?.expose(len, access)
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        let Some(core) = self.core.alive() else { return };
-        core.disconnect();
-        core.progress();
-        // A task that sleeps on the channel finds that there is nothing left to do.
-        core.kick();
-        if !core.lock().is_idle() {
-            // What was accepted goes out still: its memory waits for that. The engine bounds how
-            // long a connection that ends may take; this is for when that fails.
-            let deadline = now().plus(core.linger() * 2);
-            look_after(Arc::clone(core), FIRST_LOOK, deadline);
-        }
-    }
-}
-
-/// Completes what a dropped session left behind, on the worker's thread.
-fn look_after(core: Arc<Core>, wait: Duration, deadline: Time) {
-    let worker = Arc::clone(&core.pd.engine.worker);
-    worker.at(
-        now().plus(wait),
-        Box::new(move || {
-            core.progress();
-            if core.lock().is_idle() {
-                return;
-            }
-            if now() < deadline {
-                look_after(core, (wait * 2).min(LAST_LOOK), deadline);
-            } else {
-                core.abort();
-                core.progress();
-            }
-        }),
-    );
 }

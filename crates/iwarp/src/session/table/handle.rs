@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What keeps a session up, and what becomes of its operations when nobody does.
+
+use std::io;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use iwarp_mem::RegisterError;
+use iwarp_os::ProcessOwned;
+use iwarp_types::{Access, PostError, Sge, Time};
+
+use super::Core;
+use crate::engine::endpoint::Ended;
+use crate::engine::now;
+use crate::session::cargo::Cargo;
+use crate::session::end::End;
+use crate::session::feed::Feed;
+use crate::session::list::List;
+use crate::session::post::Work;
+use crate::session::{Block, Config, Exposed, Failure, OperationError, Permit};
+use crate::verbs::ProtectionDomain;
+
+/// How long what was left behind by a dropped session goes without a look, at first and at most.
+const FIRST_LOOK: Duration = Duration::from_millis(1);
+const LAST_LOOK: Duration = Duration::from_millis(100);
+
+/// Held by a session and by each wait for one of its operations. The connection ends with the last
+/// of them.
+pub(in crate::session) struct Handle {
+    core: ProcessOwned<Arc<Core>>,
+    pub(in crate::session) pd: ProtectionDomain,
+    pub(in crate::session) end: Arc<End>,
+    /// Wants to know when there is a connection.
+    feed: OnceLock<Weak<Feed>>,
+}
+
+impl Handle {
+    pub(in crate::session) fn new(
+        pd: &ProtectionDomain,
+        config: &Config,
+    ) -> Result<Self, OperationError> {
+        let core = Arc::new(Core::new(pd, config)?);
+        let end = End::new(&core);
+        Ok(Self { core: ProcessOwned::new(core), pd: pd.clone(), end, feed: OnceLock::new() })
+    }
+
+    /// Has `feed` told when there is a connection.
+    pub(in crate::session) fn when_connected(&self, feed: &Arc<Feed>) {
+        let _ = self.feed.set(Arc::downgrade(feed));
+    }
+
+    /// There is one.
+    pub(in crate::session) fn connected(&self) {
+        if let Some(feed) = self.feed.get().and_then(Weak::upgrade) {
+            feed.settle();
+        }
+    }
+
+    /// How the connection ended, if it did.
+    pub(in crate::session) fn ended(&self) -> Option<Ended> {
+        self.alive()?;
+        self.end.why()
+    }
+
+    /// What is behind it; `None` in a forked child.
+    pub(in crate::session) fn alive(&self) -> Option<&Arc<Core>> {
+        self.core.alive()
+    }
+
+    /// As [`Self::alive`].
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` in a forked child.
+    pub(in crate::session) fn check(&self) -> io::Result<&Arc<Core>> {
+        self.core.check()
+    }
+
+    /// Posts a send work request.
+    pub(in crate::session) fn post_send(
+        &self,
+        work: Work<'_>,
+        permit: Option<Permit>,
+    ) -> Result<u64, Failure> {
+        match self.alive() {
+            Some(core) => core.post_send(work, permit),
+            None => Err(Failure::with(PostError::WrongState, work.cargo)),
+        }
+    }
+
+    /// Collects a send work request.
+    pub(in crate::session) fn collect(
+        &self,
+        list: &List,
+        work: Result<Work<'_>, Failure>,
+        permit: Option<Permit>,
+    ) -> Result<u64, Failure> {
+        match (self.alive(), work) {
+            (Some(core), work) => list.collect(core, work, permit),
+            (None, Ok(work)) => Err(Failure::with(PostError::WrongState, work.cargo)),
+            (None, Err(failure)) => Err(failure),
+        }
+    }
+
+    /// Posts a receive work request for a block, or for `other` bytes.
+    pub(in crate::session) fn post_recv(
+        &self,
+        cargo: Cargo<Block>,
+        other: Option<Sge>,
+    ) -> Result<u64, Failure> {
+        match self.alive() {
+            Some(core) => core.post_recv(cargo, other),
+            None => Err(Failure::with(PostError::WrongState, cargo)),
+        }
+    }
+
+    /// Memory that only this session's peer can reach.
+    pub(in crate::session) fn expose(
+        &self,
+        len: usize,
+        access: Access,
+    ) -> Result<Exposed, RegisterError> {
+        self.alive().ok_or(RegisterError::Exhausted)?.expose(len, access)
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let Some(core) = self.core.alive() else { return };
+        core.disconnect();
+        core.progress();
+        // A task that sleeps on the channel finds that there is nothing left to do.
+        core.kick();
+        if !core.lock().is_idle() {
+            // What was accepted goes out still: its memory waits for that. The engine bounds how
+            // long a connection that ends may take; this is for when that fails.
+            let deadline = now().plus(core.linger() * 2);
+            look_after(Arc::clone(core), FIRST_LOOK, deadline);
+        }
+    }
+}
+
+/// Completes what a dropped session left behind, on the worker's thread.
+fn look_after(core: Arc<Core>, wait: Duration, deadline: Time) {
+    let worker = Arc::clone(&core.pd.engine.worker);
+    worker.at(
+        now().plus(wait),
+        Box::new(move || {
+            core.progress();
+            if core.lock().is_idle() {
+                return;
+            }
+            if now() < deadline {
+                look_after(core, (wait * 2).min(LAST_LOOK), deadline);
+            } else {
+                core.abort();
+                core.progress();
+            }
+        }),
+    );
+}
