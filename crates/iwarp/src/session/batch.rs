@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use iwarp_types::{AtomicOp, PostError};
 
-use crate::session::list::List;
+use crate::session::list::{List, Rights};
 use crate::session::post::sealed::Posts as _;
 use crate::session::post::{self, Post, operations};
-use crate::session::{Blocks, OperationError, Pending, Permit, RemoteGrant, SendFlags, Session};
+use crate::session::{
+    Blocks, Credit, OperationError, Pending, Permit, RemoteGrant, SendFlags, Session,
+};
 
 /// Collects operations and posts them together, in their order: one lock, one look at the queue,
 /// and what fits together goes out in one system call.
@@ -58,7 +60,7 @@ use crate::session::{Blocks, OperationError, Pending, Permit, RemoteGrant, SendF
 pub struct Batch<'a> {
     session: &'a Session,
     list: Arc<List>,
-    permits: Vec<Permit>,
+    rights: Rights,
 }
 
 impl Batch<'_> {
@@ -66,7 +68,8 @@ impl Batch<'_> {
     /// free places, and are refused with [`OperationError::QueueFull`] where there is none.
     ///
     /// While a batch holds places, waiting for more of them may wait for ever: for this batch, or
-    /// for another one that waits as well. So wait with a timeout, or before anything is collected.
+    /// for another one that waits as well. So wait for all of them at once before anything is
+    /// collected ([`Session::reserve_many`]), or with a timeout.
     ///
     /// # Errors
     ///
@@ -75,7 +78,28 @@ impl Batch<'_> {
         if !permit.is_of(&self.session.handle) {
             return Err(permit);
         }
-        self.permits.push(permit);
+        self.rights.add_permit(permit);
+        Ok(())
+    }
+
+    /// Has the next message (Send or Immediate Data) take the receive of the peer and the place in
+    /// the send queue that this credit is for; [`Credits::reserve_many`] waits for several. Once there
+    /// was a credit, messages beyond the credits are refused with [`OperationError::QueueFull`]. Other
+    /// operations take places as before.
+    ///
+    /// The receives of messages that are not posted, as the batch is dropped or one of its operations
+    /// refused, go to the next that wait.
+    ///
+    /// [`Credits::reserve_many`]: crate::session::Credits::reserve_many
+    ///
+    /// # Errors
+    ///
+    /// The credit, if it is another session's.
+    pub fn add_credit(&mut self, credit: Credit) -> Result<(), Credit> {
+        if !credit.is_of(&self.session.handle) {
+            return Err(credit);
+        }
+        self.rights.add_credit(credit);
         Ok(())
     }
 
@@ -89,7 +113,7 @@ impl Batch<'_> {
         self.len() == 0
     }
 
-    /// Posts what was collected. Permits that were not needed are given back.
+    /// Posts what was collected. Permits and credits that were not needed are given back.
     ///
     /// # Errors
     ///
@@ -107,16 +131,17 @@ impl Batch<'_> {
 
 impl post::sealed::Posts for &mut Batch<'_> {
     fn post_by<T>(self, what: impl FnOnce(Post<'_>) -> Pending<T>) -> Pending<T> {
-        let permit = self.permits.pop();
-        what(Post { handle: &self.session.handle, permit, list: Some(&self.list) })
+        what(Post::later(&self.session.handle, &self.list, &mut self.rights))
     }
 }
 
 impl fmt::Debug for Batch<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [permits, credits] = self.rights.left();
         f.debug_struct("Batch")
             .field("len", &self.len())
-            .field("permits", &self.permits.len())
+            .field("permits", &permits)
+            .field("credits", &credits)
             .finish_non_exhaustive()
     }
 }
@@ -133,6 +158,6 @@ impl Drop for Batch<'_> {
 impl Session {
     /// Begins to collect operations, to be posted together.
     pub fn batch(&self) -> Batch<'_> {
-        Batch { session: self, list: Arc::default(), permits: Vec::new() }
+        Batch { session: self, list: Arc::default(), rights: Rights::default() }
     }
 }

@@ -2,8 +2,9 @@
 
 //! The blocks of an operation, on their way in and back.
 
-use std::slice;
+use std::iter::Chain;
 use std::sync::Arc;
+use std::{option, slice, vec};
 
 use iwarp_types::WorkCompletion;
 
@@ -20,13 +21,27 @@ pub trait Blocks: sealed::Blocks + Outcome {}
 
 impl<B: sealed::Blocks + Outcome> Blocks for B {}
 
+/// What receives fill, as [`Blocks`] are what Sends carry: one [`Block`], or several (`[Block; N]`,
+/// `Vec<Block>`), one after the other, each from its first byte to its capacity. When a message has
+/// come they have as many of its bytes each: a message that ends before a block leaves that one empty.
+pub trait Room: Blocks + sealed::Room {}
+
+impl<B: Blocks + sealed::Room> Room for B {}
+
 pub(super) mod sealed {
     use super::{Block, Cargo};
 
     pub trait Blocks {
         fn into_cargo(self) -> Cargo<Block>;
     }
+
+    /// Any number of bytes may be left in them.
+    pub trait Room {}
 }
+
+impl sealed::Room for Block {}
+impl sealed::Room for Vec<Block> {}
+impl<const N: usize> sealed::Room for [Block; N] {}
 
 impl sealed::Blocks for Block {
     fn into_cargo(self) -> Cargo<Block> {
@@ -82,6 +97,14 @@ impl<T> Cargo<T> {
         }
     }
 
+    fn as_mut_slice(&mut self) -> &mut [T] {
+        match self {
+            Self::None => &mut [],
+            Self::One(one) => slice::from_mut(one),
+            Self::Several(several) => several,
+        }
+    }
+
     pub(super) fn one(self) -> Option<T> {
         match self {
             Self::One(one) => Some(one),
@@ -96,9 +119,31 @@ impl<T> Cargo<T> {
         }
     }
 
+    pub(super) fn map<U>(self, mut change: impl FnMut(T) -> U) -> Cargo<U> {
+        match self {
+            Self::None => Cargo::None,
+            Self::One(one) => Cargo::One(change(one)),
+            Self::Several(several) => Cargo::Several(several.into_iter().map(change).collect()),
+        }
+    }
+
     /// Leaves nothing behind.
     pub(super) fn take(&mut self) -> Self {
         std::mem::replace(self, Self::None)
+    }
+}
+
+impl<T> IntoIterator for Cargo<T> {
+    type Item = T;
+    type IntoIter = Chain<option::IntoIter<T>, vec::IntoIter<T>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        let (one, several) = match self {
+            Self::None => (None, Vec::new()),
+            Self::One(one) => (Some(one), Vec::new()),
+            Self::Several(several) => (None, several),
+        };
+        one.into_iter().chain(several)
     }
 }
 
@@ -112,6 +157,16 @@ impl Cargo<Block> {
     /// Bytes, together.
     pub(super) fn len(&self) -> u64 {
         self.as_slice().iter().map(|block| block.len() as u64).sum()
+    }
+
+    /// Makes a message of so many bytes of them: it has filled one after the other.
+    pub(super) fn fill(&mut self, len: usize) {
+        let mut left = len;
+        for block in self.as_mut_slice() {
+            let part = left.min(block.capacity());
+            block.set_len(part);
+            left -= part;
+        }
     }
 
     /// Hands all of them to an operation of that domain, or none.
@@ -147,10 +202,6 @@ impl Cargo<Block> {
 impl Cargo<Lent> {
     /// Ends all use of the bytes: afterwards they are the program's again.
     pub(super) fn take_back(self) -> Cargo<Block> {
-        match self {
-            Self::None => Cargo::None,
-            Self::One(lent) => Cargo::One(lent.take_back()),
-            Self::Several(lent) => Cargo::Several(lent.into_iter().map(Lent::take_back).collect()),
-        }
+        self.map(Lent::take_back)
     }
 }

@@ -10,6 +10,7 @@
 //! of what the peer has seen. By the second there is one, as the peer has seen all before it.
 
 use std::fmt;
+use std::marker::PhantomData;
 #[cfg(feature = "tokio")]
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,12 +20,13 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use crate::session::line::Line;
+use crate::session::permit;
 use crate::session::post::Post;
 use crate::session::table::{Core, Handle};
 #[cfg(feature = "tokio")]
 use crate::session::task::ensure_driven;
 use crate::session::{
-    BlockPool, Blocks, OperationError, Pending, Permit, Receiver, Reserving, SendFlags, Unconnected,
+    Blocks, OperationError, Pending, Permit, Pools, Receiver, Reserving, SendFlags, Unconnected,
 };
 
 /// Receives beyond the window, for what the ends tell each other.
@@ -40,26 +42,34 @@ struct Sheet {
     granted: u64,
     /// Messages that were sent, or are about to be.
     used: u64,
-    /// Who waits to send one: nobody while there is a receive for it.
-    line: Line<Waker, ()>,
+    /// Who waits to send some: nobody while there are receives for what the first has.
+    line: Line<Waker, usize>,
     /// There will be no more.
     closed: bool,
 }
 
 impl Sheet {
-    fn has_some(&self) -> bool {
-        !self.closed && self.used < self.granted
+    fn has(&self, count: usize) -> bool {
+        !self.closed && self.used + count as u64 <= self.granted
+    }
+
+    /// Takes so many, if they are there, and nobody else waits for them.
+    fn take(&mut self, count: usize) -> bool {
+        let taken = !self.line.has_waiting() && self.has(count);
+        self.used += if taken { count as u64 } else { 0 };
+        taken
     }
 
     /// Whether a thread is among those that were served.
     fn serve(&mut self, woken: &mut Vec<Waker>) -> bool {
         let mut threads = false;
-        while self.line.has_waiting() && self.has_some() {
-            if let Ok((_, waker)) = self.line.serve(()) {
-                self.used += 1;
-                threads |= waker.is_none();
-                woken.extend(waker);
-            }
+        while let Some(need) = self.line.need()
+            && self.has(need)
+            && let Ok((_, waker)) = self.line.serve(need)
+        {
+            self.used += need as u64;
+            threads |= waker.is_none();
+            woken.extend(waker);
         }
         threads
     }
@@ -113,21 +123,18 @@ impl Balance {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    fn try_take(&self) -> bool {
-        let mut sheet = self.lock();
-        let has_some = sheet.has_some();
-        sheet.used += u64::from(has_some);
-        has_some
+    fn try_take(&self, count: usize) -> bool {
+        self.lock().take(count)
     }
 
-    fn give_back(&self, core: &Core) {
-        self.change(core, |sheet| sheet.used -= 1);
+    fn give_back(&self, core: &Core, count: usize) {
+        self.change(core, |sheet| sheet.used -= count as u64);
     }
 
     fn leave_line(&self, ticket: u64, core: &Core) {
         self.change(core, |sheet| {
-            if sheet.line.leave(ticket).is_some() {
-                sheet.used -= 1;
+            if let Some(count) = sheet.line.leave(ticket) {
+                sheet.used -= count as u64;
             }
         });
     }
@@ -155,24 +162,47 @@ impl Credits {
     /// Waits until the peer has a receive, and the send queue a place, for one more message:
     /// [`wait`](Crediting::wait), or `.await` with the feature `tokio`.
     pub fn reserve(&self) -> Crediting {
-        Crediting {
-            credits: self.clone(),
-            ticket: None,
-            #[cfg(feature = "tokio")]
-            claim: None,
-            #[cfg(feature = "tokio")]
-            reserving: None,
-        }
+        Crediting::new(self, 1)
     }
 
-    /// As [`Self::reserve`], if there are both at once.
+    /// As [`Self::reserve`], if there are both at once, and nobody else waits.
     pub fn try_reserve(&self) -> Option<Credit> {
         let core = self.handle.alive()?;
-        let claim = self.try_claim(core)?;
-        if !core.take_place() {
+        let claim = self.try_claim(core, 1)?;
+        if !core.take_places(1) {
             return None;
         }
         Some(Credit { claim, permit: Permit::of(&self.handle) })
+    }
+
+    /// Waits until the peer has receives, and the send queue places, for so many messages at the same
+    /// time: for a [`Batch`](crate::session::Batch), which takes them by
+    /// [`add_credit`](crate::session::Batch::add_credit). Two that wait for several never have a part
+    /// of them each.
+    ///
+    /// An end tells of its receives when half of them are free again. So what is certain to come is
+    /// half of the `depth` that the peer's [`credited`](Unconnected::credited) was called with, and one
+    /// more, if its pool has the blocks. More may never be free at the same time.
+    ///
+    /// ```no_run
+    /// # use iwarp::session::{Block, Credits, OperationError, RemoteGrant, Session};
+    /// # fn example(session: &Session, credits: &Credits, grant: &RemoteGrant, body: Block)
+    /// # -> Result<(), OperationError> {
+    /// let both = credits.reserve_many(2).wait()?;
+    /// let place = session.reserve().wait()?;
+    /// let mut batch = session.batch();
+    /// batch.add_permit(place).expect("of this session");
+    /// for credit in both {
+    ///     batch.add_credit(credit).expect("of this session");
+    /// }
+    /// let told = [batch.send_inline(b"begin"), batch.send_inline(b"written")];
+    /// let written = batch.write(body, grant, 0);
+    /// batch.post()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn reserve_many(&self, count: usize) -> Crediting<Vec<Credit>> {
+        Crediting::new(self, count)
     }
 
     /// Messages that can be sent at once, as far as the peer has told.
@@ -192,13 +222,14 @@ impl Credits {
         }
     }
 
-    fn try_claim(&self, core: &Core) -> Option<Claim> {
-        let taken = self.balance.try_take() || (core.progress() > 0 && self.balance.try_take());
-        taken.then(|| self.claim())
+    fn try_claim(&self, core: &Core, count: usize) -> Option<Claim> {
+        let balance = &self.balance;
+        let taken = balance.try_take(count) || (core.progress() > 0 && balance.try_take(count));
+        taken.then(|| self.claim(count))
     }
 
-    fn claim(&self) -> Claim {
-        Claim { credits: self.clone(), used: false }
+    fn claim(&self, count: usize) -> Claim {
+        Claim { credits: self.clone(), count }
     }
 
     fn over(&self) -> OperationError {
@@ -215,18 +246,33 @@ impl fmt::Debug for Credits {
     }
 }
 
-/// One of the peer's receives. It goes to the next that waits when it is dropped without a message.
-struct Claim {
+/// So many of the peer's receives. Those that get no message go to the next that waits when it is
+/// dropped.
+pub struct Claim {
     credits: Credits,
-    used: bool,
+    count: usize,
+}
+
+impl Claim {
+    /// The messages are on their way.
+    pub(super) const fn spend(&mut self) {
+        self.count = 0;
+    }
+
+    /// One for each receive.
+    fn split(mut self) -> impl Iterator<Item = Self> {
+        let count = std::mem::take(&mut self.count);
+        let credits = self.credits.clone();
+        (0..count).map(move |_| credits.claim(1))
+    }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        if !self.used
+        if self.count > 0
             && let Some(core) = self.credits.handle.alive()
         {
-            self.credits.balance.give_back(core);
+            self.credits.balance.give_back(core, self.count);
         }
     }
 }
@@ -239,13 +285,50 @@ pub struct Credit {
     permit: Permit,
 }
 
+pub(super) mod sealed {
+    use super::{Claim, Credit, Permit, permit};
+
+    pub trait Credits {
+        type Permits: permit::sealed::Permits;
+
+        fn of(claim: Claim, permits: Self::Permits) -> Self;
+    }
+
+    impl Credits for Credit {
+        type Permits = Permit;
+
+        fn of(claim: Claim, permit: Permit) -> Self {
+            Self { claim, permit }
+        }
+    }
+
+    impl Credits for Vec<Credit> {
+        type Permits = Vec<Permit>;
+
+        fn of(claim: Claim, permits: Vec<Permit>) -> Self {
+            let both = claim.split().zip(permits);
+            both.map(|(claim, permit)| Credit { claim, permit }).collect()
+        }
+    }
+}
+
 impl Credit {
+    pub(super) fn is_of(&self, handle: &Arc<Handle>) -> bool {
+        self.permit.is_of(handle)
+    }
+
+    /// The receive of the peer, and the place.
+    pub(super) fn into_parts(self) -> (Claim, Permit) {
+        (self.claim, self.permit)
+    }
+
     fn post<T>(self, what: impl FnOnce(Post<'_>) -> Pending<T>) -> Pending<T> {
         let Self { mut claim, permit } = self;
-        let pending =
-            what(Post { handle: &claim.credits.handle, permit: Some(permit), list: None });
+        let pending = what(Post::with(&claim.credits.handle, Some(permit)));
         // What was refused needs no receive.
-        claim.used = pending.id().is_some();
+        if pending.id().is_some() {
+            claim.spend();
+        }
         pending
     }
 
@@ -271,34 +354,51 @@ impl fmt::Debug for Credit {
     }
 }
 
-/// Waiting to send a message: [`wait`](Self::wait) for it, or `.await` it with the feature `tokio`.
-/// Those who wait are served in the order in which they began to.
+/// Waiting to send a message, or several (`Crediting<Vec<Credit>>`): [`wait`](Self::wait) for it, or
+/// `.await` it with the feature `tokio`. Those who wait are served in the order in which they began
+/// to.
 ///
 /// # Cancel safety
 ///
-/// Dropping it at any moment loses nothing: a receive or a place that it was given already goes to
-/// the next that waits.
+/// Dropping it at any moment loses nothing: receives or places that it was given already go to the
+/// next that waits.
 #[must_use = "a message is sent after waiting"]
-pub struct Crediting {
+pub struct Crediting<C: sealed::Credits = Credit> {
     credits: Credits,
+    count: usize,
     /// Its place in the line.
     ticket: Option<u64>,
     #[cfg(feature = "tokio")]
     claim: Option<Claim>,
-    /// Then it waits for a place in the send queue.
+    /// Then it waits for places in the send queue.
     #[cfg(feature = "tokio")]
-    reserving: Option<Reserving>,
+    reserving: Option<Reserving<C::Permits>>,
+    what: PhantomData<fn() -> C>,
 }
 
-impl Crediting {
+impl<C: sealed::Credits> Crediting<C> {
+    fn new(credits: &Credits, count: usize) -> Self {
+        Self {
+            credits: credits.clone(),
+            count,
+            ticket: None,
+            #[cfg(feature = "tokio")]
+            claim: None,
+            #[cfg(feature = "tokio")]
+            reserving: None,
+            what: PhantomData,
+        }
+    }
+
     /// Waits for it, in this thread.
     ///
     /// # Errors
     ///
     /// [`OperationError::Ended`] and [`OperationError::Disconnected`] when the connection has ended,
     /// the latter also when the [`Receiver`] was dropped, which the peer's word comes by;
+    /// [`OperationError::QueueFull`] for more messages than the send queue has places;
     /// [`OperationError::Wait`], as in a forked child.
-    pub fn wait(self) -> Result<Credit, OperationError> {
+    pub fn wait(self) -> Result<C, OperationError> {
         self.wait_until(None)
     }
 
@@ -307,14 +407,11 @@ impl Crediting {
     /// # Errors
     ///
     /// [`OperationError::Timeout`]; as [`Self::wait`].
-    pub fn wait_timeout(self, timeout: Duration) -> Result<Credit, OperationError> {
+    pub fn wait_timeout(self, timeout: Duration) -> Result<C, OperationError> {
         self.wait_until(Instant::now().checked_add(timeout))
     }
 
-    pub(super) fn wait_until(
-        mut self,
-        deadline: Option<Instant>,
-    ) -> Result<Credit, OperationError> {
+    pub(super) fn wait_until(mut self, deadline: Option<Instant>) -> Result<C, OperationError> {
         let handle = Arc::clone(&self.credits.handle);
         let core = handle.check().map_err(OperationError::Wait)?;
         let balance = Arc::clone(&self.credits.balance);
@@ -329,18 +426,22 @@ impl Crediting {
                 self.advance(core, None)?.ok_or(OperationError::Timeout)?
             }
         };
-        let permit = Reserving::of(&handle).wait_until(deadline)?;
-        Ok(Credit { claim, permit })
+        let permits = Reserving::new(&handle, self.count).wait_until(deadline)?;
+        Ok(C::of(claim, permits))
     }
 
-    /// One of the peer's receives, if there is one; joins the line otherwise.
+    /// Some of the peer's receives, if there are so many; joins the line otherwise.
     fn advance(
         &mut self,
         core: &Core,
         waker: Option<&Waker>,
     ) -> Result<Option<Claim>, OperationError> {
+        let count = self.count;
+        if count > core.send_limit() {
+            return Err(OperationError::QueueFull);
+        }
         if self.ticket.is_none()
-            && let Some(claim) = self.credits.try_claim(core)
+            && let Some(claim) = self.credits.try_claim(core, count)
         {
             return Ok(Some(claim));
         }
@@ -350,19 +451,18 @@ impl Crediting {
         {
             self.ticket = None;
             drop(sheet);
-            return Ok(Some(self.credits.claim()));
+            return Ok(Some(self.credits.claim(count)));
         }
         if sheet.closed {
             drop(sheet);
             return Err(self.credits.over());
         }
         match (self.ticket, waker) {
-            (None, _) if sheet.has_some() => {
-                sheet.used += 1;
+            (None, _) if sheet.take(count) => {
                 drop(sheet);
-                return Ok(Some(self.credits.claim()));
+                return Ok(Some(self.credits.claim(count)));
             }
-            (None, _) => self.ticket = Some(sheet.line.join(waker.cloned())),
+            (None, _) => self.ticket = Some(sheet.line.join(count, waker.cloned())),
             #[cfg(feature = "tokio")]
             (Some(ticket), Some(waker)) => sheet.line.tell(ticket, waker.clone()),
             (Some(_), _) => {}
@@ -371,7 +471,7 @@ impl Crediting {
     }
 }
 
-impl Drop for Crediting {
+impl<C: sealed::Credits> Drop for Crediting<C> {
     fn drop(&mut self) {
         if let (Some(ticket), Some(core)) = (self.ticket, self.credits.handle.alive()) {
             self.credits.balance.leave_line(ticket, core);
@@ -379,15 +479,18 @@ impl Drop for Crediting {
     }
 }
 
-impl fmt::Debug for Crediting {
+impl<C: sealed::Credits> fmt::Debug for Crediting<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Crediting").field("credits", &self.credits).finish_non_exhaustive()
+        f.debug_struct("Crediting")
+            .field("credits", &self.credits)
+            .field("count", &self.count)
+            .finish_non_exhaustive()
     }
 }
 
 #[cfg(feature = "tokio")]
-impl Future for Crediting {
-    type Output = Result<Credit, OperationError>;
+impl<C: sealed::Credits> Future for Crediting<C> {
+    type Output = Result<C, OperationError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
@@ -405,11 +508,12 @@ impl Future for Crediting {
                 return Poll::Pending;
             }
         }
-        let reserving = this.reserving.get_or_insert_with(|| Reserving::of(&handle));
-        let permit = ready!(Pin::new(reserving).poll(context))?;
+        let reserve = || Reserving::new(&handle, this.count);
+        let reserving = this.reserving.get_or_insert_with(reserve);
+        let permits = ready!(Pin::new(reserving).poll(context))?;
         let Some(claim) = this.claim.take() else { unreachable!("just seen") };
         this.reserving = None;
-        Poll::Ready(Ok(Credit { claim, permit }))
+        Poll::Ready(Ok(C::of(claim, permits)))
     }
 }
 
@@ -454,26 +558,27 @@ impl Unconnected {
     /// # Errors
     ///
     /// As [`Self::receiver`].
-    pub fn credited(
+    pub fn credited<P: Pools>(
         &self,
-        pool: &BlockPool,
+        pools: P,
         depth: usize,
-    ) -> Result<(Credits, Receiver), OperationError> {
-        let (credits, receiver) = self.credited_later(pool, depth)?;
+    ) -> Result<(Credits, Receiver<P::Blocks>), OperationError> {
+        let (credits, receiver) = self.credited_later(pools, depth)?;
         self.handle.when_connected(receiver.feed());
         Ok((credits, receiver))
     }
 
     /// As [`Self::credited`], for ends that look at each other first: this one says nothing before
     /// [`Credits::begin`], unless the peer does.
-    pub(super) fn credited_later(
+    pub(super) fn credited_later<P: Pools>(
         &self,
-        pool: &BlockPool,
+        pools: P,
         depth: usize,
-    ) -> Result<(Credits, Receiver), OperationError> {
+    ) -> Result<(Credits, Receiver<P::Blocks>), OperationError> {
         let balance = Arc::new(Balance::default());
         let credits = Credits { handle: Arc::clone(&self.handle), balance: Arc::clone(&balance) };
-        let receiver = Receiver::new(&self.handle, pool, depth.max(1), Some(balance))?;
+        let stock = pools.into_stock();
+        let receiver = Receiver::new(&self.handle, stock, depth.max(1), Some(balance))?;
         Ok((credits, receiver))
     }
 }

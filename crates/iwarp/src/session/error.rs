@@ -33,7 +33,7 @@ pub enum OperationError {
     /// More inline bytes than the session was made for.
     #[error("inline data too long")]
     InlineTooLong,
-    /// More blocks in one operation than the session was made for.
+    /// More blocks in one operation than the session was made for, or a pool has.
     #[error("too many blocks in one operation")]
     TooManyBlocks,
     /// It was collected in a [`Batch`](crate::session::Batch) and not posted: the batch was dropped, or

@@ -14,11 +14,11 @@ use crate::session::credits::{Balance, SPARE};
 use crate::session::table::Core;
 use crate::session::{Block, BlockPool, OperationError};
 
-/// Keeps a number of receives of a session posted, with blocks of a pool. While the feed lacks one,
-/// the thread that gives a block back posts it, in that call.
+/// Keeps a number of receives of a session posted, with blocks of one pool or of several. While the
+/// feed lacks one, the thread that gives a block back posts it, in that call.
 pub(super) struct Feed {
     core: Weak<Core>,
-    pool: BlockPool,
+    stock: Stock,
     /// What the peer says of its own receives, where the ends tell each other.
     balance: Option<Arc<Balance>>,
     state: Mutex<State>,
@@ -33,13 +33,15 @@ struct State {
     /// Receives in the order of posting, in which they are done, too.
     posted: VecDeque<u64>,
     /// Those that are done with a message, where the ends tell each other.
-    messages: VecDeque<(WorkCompletion, Option<Block>)>,
-    /// Blocks for more of them.
-    blocks: Vec<Block>,
-    /// A thread is posting `blocks`, with one in its hands.
+    messages: VecDeque<(WorkCompletion, Cargo<Block>)>,
+    /// Blocks for more of them, those of each together.
+    blocks: Vec<Cargo<Block>>,
+    /// A thread is posting `blocks`, with those of one in its hands.
     posting: bool,
-    /// It is in the pool's line.
+    /// It is in a pool's line.
     waiting: bool,
+    /// Blocks of the one that it waits for, as far as it has them, in the order of [`Stock::steps`].
+    gathered: Vec<Block>,
     /// Why it posts no more.
     over: Option<OperationError>,
     account: Account,
@@ -74,12 +76,11 @@ impl State {
     }
 
     /// Takes the receives that are done: messages are kept, and what the peer says is returned.
-    fn sort(&mut self, core: &Core, ended: &mut bool) -> Vec<(u32, Option<Block>)> {
+    fn sort(&mut self, core: &Core, ended: &mut bool) -> Vec<(u32, Cargo<Block>)> {
         let mut words = Vec::new();
         while let Some(&id) = self.posted.front() {
             // Receives are in no batch, so each has a completion.
             let Some((Ok(completion), cargo)) = core.take(id) else { break };
-            let block = cargo.one();
             self.posted.pop_front();
             let good = completion.status == WcStatus::Success;
             *ended |= !good;
@@ -87,11 +88,11 @@ impl State {
                 Some([a, b, c, d, ..]) if good => {
                     self.account.words += 1;
                     self.account.again += 1;
-                    words.push((u32::from_be_bytes([a, b, c, d]), block));
+                    words.push((u32::from_be_bytes([a, b, c, d]), cargo));
                 }
                 _ => {
                     self.account.messages += 1;
-                    self.messages.push_back((completion, block));
+                    self.messages.push_back((completion, cargo));
                 }
             }
         }
@@ -110,17 +111,77 @@ impl State {
     }
 }
 
+/// Where the blocks of a receive come from.
+pub struct Stock {
+    /// In the order in which a message fills their blocks.
+    pools: Vec<BlockPool>,
+    /// The pools one by one, in an order that all receivers keep to: so none has what another one
+    /// waits for, and waits for what that one has.
+    steps: Vec<Step>,
+    /// The program gets one block, and not a list of them.
+    single: bool,
+}
+
+struct Step {
+    pool: BlockPool,
+    /// Which blocks of the receive are of this pool.
+    places: Vec<usize>,
+}
+
+impl Stock {
+    pub(super) fn new(pools: Vec<BlockPool>, single: bool) -> Self {
+        let mut order: Vec<_> = (0..pools.len()).collect();
+        order.sort_by_key(|n| pools[*n].place());
+        let same = |one: &usize, other: &usize| pools[*one].place() == pools[*other].place();
+        let step =
+            |places: &[usize]| Step { pool: pools[places[0]].clone(), places: places.into() };
+        let steps = order.chunk_by(same).map(step).collect();
+        Self { pools, steps, single }
+    }
+
+    pub(super) fn pools(&self) -> &[BlockPool] {
+        &self.pools
+    }
+
+    /// Whether the pools were made with the blocks of one receive. One that waits for more keeps
+    /// everybody behind it in the line for ever.
+    pub(super) fn has_enough(&self) -> bool {
+        let enough = |step: &Step| step.places.len() <= step.pool.count().max(1);
+        self.steps.iter().all(enough)
+    }
+
+    /// Where to take blocks from when there are so many already; `None` when that is all.
+    fn step(&self, gathered: usize) -> Option<&Step> {
+        let mut before = 0;
+        self.steps.iter().find(|step| {
+            before += step.places.len();
+            gathered < before
+        })
+    }
+
+    /// The blocks in the order in which a message fills them.
+    fn arrange(&self, gathered: &mut Vec<Block>) -> Cargo<Block> {
+        if self.single {
+            return gathered.pop().into();
+        }
+        let places = self.steps.iter().flat_map(|step| &step.places);
+        let mut blocks: Vec<_> = places.zip(gathered.drain(..)).collect();
+        blocks.sort_unstable_by_key(|(place, _)| **place);
+        Cargo::Several(blocks.into_iter().map(|(_, block)| block).collect())
+    }
+}
+
 impl Feed {
     pub(super) fn new(
         core: &Arc<Core>,
-        pool: &BlockPool,
+        stock: Stock,
         depth: usize,
         balance: Option<Arc<Balance>>,
     ) -> Arc<Self> {
         let depth = depth.max(1) + if balance.is_some() { SPARE } else { 0 };
         let feed = Arc::new(Self {
             core: Arc::downgrade(core),
-            pool: pool.clone(),
+            stock,
             balance,
             state: Mutex::new(State { depth, ..State::default() }),
             changed: Condvar::new(),
@@ -133,12 +194,19 @@ impl Feed {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) const fn pool(&self) -> &BlockPool {
-        &self.pool
+    pub(super) fn pools(&self) -> &[BlockPool] {
+        self.stock.pools()
     }
 
-    /// Posts as many receives as it lacks and the pool has blocks for; for the others it waits in
-    /// the pool's line.
+    /// The pool in whose line it is, if it waits for blocks.
+    pub(super) fn waits_for(&self) -> Option<&BlockPool> {
+        let state = self.lock();
+        let step = self.stock.step(state.gathered.len()).filter(|_| state.waiting)?;
+        Some(&step.pool)
+    }
+
+    /// Posts as many receives as it lacks and the pools have blocks for; for the others it waits in
+    /// the line of a pool.
     pub(super) fn fill(self: &Arc<Self>) {
         loop {
             let mut state = self.lock();
@@ -148,43 +216,75 @@ impl Feed {
             // Before it joins the line: it may be served at once.
             state.waiting = true;
             drop(state);
-            let Some(block) = self.pool.take_for(self) else { return };
-            self.post(block);
+            let blocks = match self.stock.steps.first() {
+                Some(step) => step.pool.take_for(self, step.places.len()),
+                None => Some(Cargo::None),
+            };
+            if !blocks.is_some_and(|blocks| self.gather(blocks)) {
+                return;
+            }
         }
     }
 
-    /// Takes the block that it has waited for.
-    pub(super) fn supply(self: &Arc<Self>, block: Block) {
-        self.post(block);
-        self.fill();
+    /// Takes the blocks that it has waited for.
+    pub(super) fn supply(self: &Arc<Self>, blocks: Cargo<Block>) {
+        if self.gather(blocks) {
+            self.fill();
+        }
+    }
+
+    /// Takes what is lacking of one receive beside these blocks, step by step, and posts it. False when
+    /// it has to wait in the line.
+    fn gather(self: &Arc<Self>, mut more: Cargo<Block>) -> bool {
+        loop {
+            let (step, surplus) = {
+                let mut state = self.lock();
+                if state.over.is_none() {
+                    state.gathered.extend(more.take());
+                }
+                match self.stock.step(state.gathered.len()) {
+                    _ if state.over.is_some() => (None, std::mem::take(&mut state.gathered)),
+                    Some(step) => (Some(step), Vec::new()),
+                    None => {
+                        let blocks = self.stock.arrange(&mut state.gathered);
+                        state.waiting = false;
+                        self.post_locked(state, blocks);
+                        return true;
+                    }
+                }
+            };
+            // Not while it is locked: they go back to their pools.
+            drop((surplus, more.take()));
+            let taken = step.and_then(|step| step.pool.take_for(self, step.places.len()));
+            match taken {
+                Some(blocks) => more = blocks,
+                None => return false,
+            }
+        }
     }
 
     /// One thread at a time posts, so that the order is known. Another one, or the same one that has
-    /// completed operations by posting, leaves it the block.
-    fn post(self: &Arc<Self>, block: Block) {
-        let mut state = self.lock();
-        state.waiting = false;
-        self.post_locked(state, block);
-    }
-
-    fn post_locked<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>, block: Block) {
-        state.blocks.push(block);
+    /// completed operations by posting, leaves it the blocks.
+    fn post_locked<'a>(
+        self: &'a Arc<Self>,
+        mut state: MutexGuard<'a, State>,
+        blocks: Cargo<Block>,
+    ) {
+        state.blocks.push(blocks);
         if state.posting {
             return;
         }
         state.posting = true;
-        while let Some(block) = state.blocks.pop() {
+        while let Some(blocks) = state.blocks.pop() {
             if state.over.is_some() {
                 drop(state);
-                drop(block);
+                drop(blocks);
                 state = self.lock();
                 continue;
             }
             drop(state);
             let posted = match self.core.upgrade() {
-                Some(core) => {
-                    core.post_recv(Cargo::One(block), None).map_err(|failure| failure.error)
-                }
+                Some(core) => core.post_recv(blocks, &[]).map_err(|failure| failure.error),
                 None => Err(OperationError::Disconnected),
             };
             state = self.lock();
@@ -226,14 +326,12 @@ impl Feed {
             ended |= state.over.is_some();
             drop(state);
             let mut again = !words.is_empty();
-            for (total, block) in words {
+            for (total, blocks) in words {
                 let mut state = self.lock();
                 state.account.again -= 1;
                 state.account.heard = Some(total);
-                if let Some(block) = block {
-                    // Not by way of the pool: the peer counts on it.
-                    self.post_locked(state, block);
-                }
+                // Not by way of the pool: the peer counts on them.
+                self.post_locked(state, blocks);
             }
             let heard = {
                 let mut state = self.lock();
@@ -289,7 +387,7 @@ impl Feed {
     }
 
     /// What the first receive ended with that brought the program something.
-    pub(super) fn next(self: &Arc<Self>, core: &Core) -> Option<(WorkCompletion, Option<Block>)> {
+    pub(super) fn next(self: &Arc<Self>, core: &Core) -> Option<(WorkCompletion, Cargo<Block>)> {
         if self.balance.is_some() {
             self.settle();
             return self.lock().messages.pop_front();
@@ -298,7 +396,7 @@ impl Feed {
         let (end, cargo) = core.take(*state.posted.front()?)?;
         state.posted.pop_front();
         // As above.
-        Some((end.ok()?, cargo.one()))
+        Some((end.ok()?, cargo))
     }
 
     /// Whether messages wait that came before the receives that are posted.
@@ -326,9 +424,10 @@ impl Feed {
         state.over.get_or_insert(OperationError::Disconnected);
         let messages = std::mem::take(&mut state.messages);
         let posted = std::mem::take(&mut state.posted);
+        let gathered = std::mem::take(&mut state.gathered);
         drop(state);
         // Not while it is locked: their blocks go back to the pool.
-        drop(messages);
+        drop((messages, gathered));
         if let (Some(balance), Some(core)) = (&self.balance, self.core.upgrade()) {
             // What the peer says is heard no more.
             balance.close(&core);
@@ -339,11 +438,6 @@ impl Feed {
     /// Receives that are posted, or are about to be.
     pub(super) fn posted(&self) -> usize {
         self.lock().count()
-    }
-
-    /// Whether it waits for blocks.
-    pub(super) fn is_waiting(&self) -> bool {
-        self.lock().waiting
     }
 
     /// Has a task told of what is posted next. False where something is posted, or will never be.

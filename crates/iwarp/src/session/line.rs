@@ -3,7 +3,9 @@
 //! Waiting for something of which there is not enough: first come, first served.
 //!
 //! What becomes free is handed to the waiter that has waited longest, and belongs to it even before
-//! it looks. So nobody that comes later can snatch it, and a waiter that gives up hands it on.
+//! it looks. So nobody that comes later can snatch it, and a waiter that gives up hands it on. A
+//! waiter may need several at once: the first in the line gets them when there are so many, and
+//! nobody overtakes it meanwhile.
 
 use std::collections::VecDeque;
 
@@ -11,9 +13,16 @@ use std::collections::VecDeque;
 /// is what they wait for.
 #[derive(Debug)]
 pub(super) struct Line<W, G> {
-    waiting: VecDeque<(u64, Option<W>)>,
+    waiting: VecDeque<Waiter<W>>,
     served: Vec<(u64, G)>,
     next: u64,
+}
+
+#[derive(Debug)]
+struct Waiter<W> {
+    ticket: u64,
+    need: usize,
+    told: Option<W>,
 }
 
 impl<W, G> Default for Line<W, G> {
@@ -23,12 +32,17 @@ impl<W, G> Default for Line<W, G> {
 }
 
 impl<W, G> Line<W, G> {
-    /// Joins at the end; the number is the waiter's.
-    pub(super) fn join(&mut self, told: Option<W>) -> u64 {
+    /// Joins at the end, for so many; the number is the waiter's.
+    pub(super) fn join(&mut self, need: usize, told: Option<W>) -> u64 {
         let ticket = self.next;
         self.next += 1;
-        self.waiting.push_back((ticket, told));
+        self.waiting.push_back(Waiter { ticket, need, told });
         ticket
+    }
+
+    /// How many the first needs, if anybody waits.
+    pub(super) fn need(&self) -> Option<usize> {
+        self.waiting.front().map(|waiter| waiter.need)
     }
 
     /// Hands `goods` to the first: its number, and how to tell it.
@@ -38,7 +52,7 @@ impl<W, G> Line<W, G> {
     /// The goods, when nobody waits.
     pub(super) fn serve(&mut self, goods: G) -> Result<(u64, Option<W>), G> {
         match self.waiting.pop_front() {
-            Some((ticket, told)) => {
+            Some(Waiter { ticket, told, .. }) => {
                 self.served.push((ticket, goods));
                 Ok((ticket, told))
             }
@@ -63,21 +77,21 @@ impl<W, G> Line<W, G> {
 
     /// Leaves the line. What the waiter was handed meanwhile has to be put back.
     pub(super) fn leave(&mut self, ticket: u64) -> Option<G> {
-        self.waiting.retain(|(other, _)| *other != ticket);
+        self.waiting.retain(|waiter| waiter.ticket != ticket);
         self.collect(ticket)
     }
 
     /// Has a waiter told in another way from now on.
     #[cfg(feature = "tokio")]
     pub(super) fn tell(&mut self, ticket: u64, told: W) {
-        if let Some((_, place)) = self.waiting.iter_mut().find(|(other, _)| *other == ticket) {
-            *place = Some(told);
+        if let Some(waiter) = self.waiting.iter_mut().find(|waiter| waiter.ticket == ticket) {
+            waiter.told = Some(told);
         }
     }
 
     /// How those are told that wait.
     pub(super) fn waiting(&self) -> impl Iterator<Item = &W> {
-        self.waiting.iter().filter_map(|(_, told)| told.as_ref())
+        self.waiting.iter().filter_map(|waiter| waiter.told.as_ref())
     }
 }
 
@@ -88,9 +102,12 @@ mod tests {
     #[test]
     fn the_first_is_served_first_and_hands_on_what_it_does_not_take() {
         let mut line = Line::<char, u8>::default();
-        let (one, two, three) = (line.join(Some('a')), line.join(None), line.join(Some('c')));
+        let (one, two) = (line.join(1, Some('a')), line.join(2, None));
+        let three = line.join(1, Some('c'));
+        assert_eq!(line.need(), Some(1));
         assert_eq!(line.serve(1), Ok((one, Some('a'))));
         assert!(line.is_served(one) && !line.is_served(two) && line.has_waiting());
+        assert_eq!(line.need(), Some(2));
         assert_eq!(line.leave(one), Some(1));
         assert_eq!(line.serve(1), Ok((two, None)));
         assert_eq!(line.collect(two), Some(1));

@@ -11,9 +11,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use iwarp_types::{Limits, Payload, PostError, SendOp, SendRequest, Sge};
 
 use crate::session::cargo::Cargo;
+use crate::session::credits::Claim;
 use crate::session::post::Work;
 use crate::session::table::Core;
-use crate::session::{Failure, OperationError, Permit};
+use crate::session::{Credit, Failure, OperationError, Permit};
 use crate::verbs::Capabilities;
 
 /// Shared by a batch and the operations collected in it: one that is waited for posts the list.
@@ -27,12 +28,60 @@ struct Collected {
     closed: bool,
 }
 
+/// What the program has put aside for the operations of a list.
+#[derive(Default)]
+pub(super) struct Rights {
+    permits: Vec<Permit>,
+    credits: Vec<Credit>,
+    /// Messages need credits, as there were some.
+    credited: bool,
+}
+
+/// The place of an operation in the send queue, and for a message its receive of the peer, where that
+/// was waited for.
+#[derive(Default)]
+pub(super) enum Right {
+    #[default]
+    None,
+    Place(Permit),
+    Message(Claim, Permit),
+    /// A message for which there is no credit.
+    Missing,
+}
+
+impl Rights {
+    pub(super) fn add_permit(&mut self, permit: Permit) {
+        self.permits.push(permit);
+    }
+
+    pub(super) fn add_credit(&mut self, credit: Credit) {
+        self.credits.push(credit);
+        self.credited = true;
+    }
+
+    /// Permits and credits that are left.
+    pub(super) const fn left(&self) -> [usize; 2] {
+        [self.permits.len(), self.credits.len()]
+    }
+
+    /// That of an operation.
+    pub(super) fn next(&mut self, work: &Work<'_>) -> Right {
+        if self.credited && work.is_message() {
+            let parts = self.credits.pop().map(Credit::into_parts);
+            return parts.map_or(Right::Missing, |(claim, permit)| Right::Message(claim, permit));
+        }
+        self.permits.pop().map_or(Right::None, Right::Place)
+    }
+}
+
 /// A work request with storage of its own.
 struct Request {
     id: u64,
     op: SendOp,
     fence: bool,
     bytes: Bytes,
+    /// Given back where no message comes of it.
+    claim: Option<Claim>,
 }
 
 enum Bytes {
@@ -51,8 +100,14 @@ impl Bytes {
 
 impl Request {
     /// Checks an operation as posting does, and gives it its slot.
-    fn admit(core: &Core, work: Work<'_>, permit: Option<Permit>) -> Result<Self, Failure> {
+    fn admit(core: &Core, work: Work<'_>, right: Right) -> Result<Self, Failure> {
         let Work { op, fence, cargo, other } = work;
+        let (claim, permit) = match right {
+            Right::None => (None, None),
+            Right::Place(permit) => (None, Some(permit)),
+            Right::Message(claim, permit) => (Some(claim), Some(permit)),
+            Right::Missing => return Err(Failure::with(OperationError::QueueFull, cargo)),
+        };
         let lent = cargo.lend(&core.pd)?;
         let bytes = match (&lent, other) {
             (Cargo::None, Payload::Inline(octets)) => Bytes::Inline(octets.to_vec()),
@@ -65,7 +120,7 @@ impl Request {
             return Err(Failure::with(error, lent.take_back()));
         }
         let id = core.take_send_slot(None, lent, permit)?;
-        Ok(Self { id, op, fence, bytes })
+        Ok(Self { id, op, fence, bytes, claim })
     }
 
     fn to_post(&self) -> SendRequest<'_> {
@@ -94,12 +149,12 @@ impl List {
         &self,
         core: &Core,
         work: Result<Work<'_>, Failure>,
-        permit: Option<Permit>,
+        right: Right,
     ) -> Result<u64, Failure> {
         // Not while it is locked: others may be woken for what this completes, or gives back.
         let admitted = work.and_then(|work| match self.is_closed() {
             true => Err(Failure::with(OperationError::NotPosted, work.cargo)),
-            false => Request::admit(core, work, permit),
+            false => Request::admit(core, work, right),
         });
         let mut collected = self.lock();
         match admitted {
@@ -118,7 +173,7 @@ impl List {
     /// Posts what was collected.
     pub(super) fn post(&self, core: &Core) -> Result<(), OperationError> {
         let mut collected = self.lock();
-        let requests = std::mem::take(&mut collected.requests);
+        let mut requests = std::mem::take(&mut collected.requests);
         if requests.is_empty() {
             return Ok(());
         }
@@ -132,6 +187,9 @@ impl List {
         };
         collected.closed |= posted.is_err();
         drop(collected);
+        let taken = posted.as_ref().map_or_else(|(taken, _)| *taken, |()| requests.len());
+        let claims = requests[..taken].iter_mut().filter_map(|request| request.claim.as_mut());
+        claims.for_each(Claim::spend);
         core.collect_if_driven();
         posted.map_err(|(taken, error): (usize, Option<PostError>)| {
             let why = || error.map_or(OperationError::NotPosted, OperationError::from);

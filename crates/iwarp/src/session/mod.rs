@@ -9,7 +9,7 @@
 //!   it by value, so nothing can touch it, send it twice or free it meanwhile; it comes back when
 //!   the operation is done, successfully or not. While the program has it, its STag is shut, and
 //!   no completion, flush or peer gets round that. A part of it ([`Block::set_range`]) or
-//!   [several](Blocks) go into an operation the same way.
+//!   [several](Blocks) go into an operation the same way, receives among them.
 //! - [`Exposed`] memory is what peers reach with Writes, Reads and atomic operations whenever they
 //!   like. It is copied in and out and never borrowed. A [`Grant`] tells the peer where it is.
 //! - A [`Session`] is a connected queue pair with its completion queue. Its operations are posted
@@ -17,7 +17,7 @@
 //! - A [`Receiver`] keeps receives posted and gives the messages one by one. A [`Permit`] is a place
 //!   in the send queue that was waited for, as [`BlockPool::take`] waits for a block; [`Credits`] are
 //!   for messages of which the peer has to have room as well. A [`Batch`] posts several operations
-//!   at once.
+//!   at once; several places, or credits, can be waited for at once for it.
 //! - A [`ByteStream`] is read and written like a TCP stream, for programs and libraries that know no
 //!   messages.
 //! - [`Session::scope`] lends memory that is only borrowed, like [`std::thread::scope`].
@@ -182,7 +182,7 @@ use no_meters as meters;
 
 pub use batch::Batch;
 pub use block::Block;
-pub use cargo::Blocks;
+pub use cargo::{Blocks, Room};
 pub use credits::{Credit, Crediting, Credits};
 pub use end::Closed;
 pub use error::{Failure, OperationError};
@@ -196,7 +196,7 @@ pub use pending::{Outcome, Pending, Received};
 pub use permit::{Permit, Reserving};
 pub use pool::{BlockPool, Taking};
 pub use post::Posts;
-pub use receiver::{Receiver, Receiving};
+pub use receiver::{Pools, Receiver, Receiving};
 pub use scope::Scope;
 pub use setup::{Config, Connecting, Unconnected};
 pub use stream::ByteStream;

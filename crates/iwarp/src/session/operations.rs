@@ -13,12 +13,11 @@ use iwarp_types::{Access, AtomicOp, Stag};
 use crate::cm::{Addresses, EventChannel, Id};
 use crate::engine::endpoint::Ended;
 use crate::engine::endpoint::Observer;
-use crate::session::cargo::Cargo;
 use crate::session::post::{self, Post};
 use crate::session::table::{Core, Handle};
 use crate::session::{
-    Block, Blocks, Config, Connecting, Exposed, OperationError, Pending, Received, RemoteGrant,
-    Request, Scope,
+    Blocks, Config, Connecting, Exposed, OperationError, Pending, Received, RemoteGrant, Request,
+    Room, Scope,
 };
 use crate::setters::setters;
 use crate::verbs::ProtectionDomain;
@@ -91,7 +90,7 @@ impl Session {
     }
 
     fn post(&self) -> Post<'_> {
-        Post { handle: &self.handle, permit: None, list: None }
+        Post::with(&self.handle, None)
     }
 
     /// Sends the bytes of a block, or of several, as one message. Done when they were handed to the
@@ -116,15 +115,32 @@ impl Session {
         self.post().immediate(data)
     }
 
-    /// Receives a message into the block, which needs a capacity for it: the peer's message is
-    /// refused, and the connection ends, where there is no receive or too small a one.
+    /// Receives a message into a block, or into several one after the other ([`Room`]), which need a
+    /// capacity for it: the peer's message is refused, and the connection ends, where there is no
+    /// receive or too small a one.
+    ///
+    /// ```
+    /// # use iwarp::session::{Block, Listener, Session};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let pd = iwarp::Device::open()?.alloc_pd();
+    /// # let listener = Listener::bind(&pd, "127.0.0.1:0")?;
+    /// # let connecting = Session::connect(&pd, listener.local_addr().ok_or("no address")?);
+    /// # let peer = Session::accept(listener.accept().wait()?).wait()?;
+    /// # let session = connecting.wait()?;
+    /// let receive = session.recv([Block::new(&pd, 8)?, Block::new(&pd, 4096)?]);
+    /// # peer.send_inline(b"8 bytes.and a body").wait()?;
+    /// let [header, body] = receive.wait()?.block;
+    /// assert_eq!((&*header, &*body), (&b"8 bytes."[..], &b"and a body"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Cancel safety
     ///
     /// Dropping the [`Pending`] leaves the receive posted, and the message that comes there is
     /// lost. [`Self::receiver`] loses none.
-    pub fn recv(&self, block: Block) -> Pending<Received> {
-        Pending::new(&self.handle, self.handle.post_recv(Cargo::One(block), None))
+    pub fn recv<B: Room>(&self, blocks: B) -> Pending<Received<B>> {
+        Pending::new(&self.handle, self.handle.post_recv(blocks.into_cargo(), &[]))
     }
 
     /// Writes the bytes of a block, or of several one behind the other, at `offset` of what the peer

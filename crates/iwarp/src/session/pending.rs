@@ -14,14 +14,16 @@ use crate::session::list::List;
 #[cfg(feature = "tokio")]
 use crate::session::table::Core;
 use crate::session::table::Handle;
-use crate::session::{Block, Failure, OperationError};
+use crate::session::{Block, Failure, OperationError, Room};
 
-/// A message that was received.
+/// A message that was received, into one [`Block`] or into several (`Received<[Block; N]>`,
+/// `Received<Vec<Block>>`).
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Received {
-    /// Its bytes: the block has the message's length.
-    pub block: Block,
+pub struct Received<B = Block> {
+    /// Its bytes: the block has the message's length. Several have it together: each is the part of
+    /// the message that came there.
+    pub block: B,
     /// The data of Immediate Data, which brings no bytes.
     pub immediate: Option<[u8; 8]>,
     /// The grant that the peer has given up with it (Send with Invalidate).
@@ -45,11 +47,11 @@ pub(super) mod sealed {
     }
 }
 
-impl sealed::Outcome for Received {
-    fn new(completion: &WorkCompletion, cargo: Cargo<Block>) -> Option<Self> {
-        let mut block = cargo.one()?;
+impl<B: Room> sealed::Outcome for Received<B> {
+    fn new(completion: &WorkCompletion, mut cargo: Cargo<Block>) -> Option<Self> {
         let len = if completion.immediate.is_some() { 0 } else { completion.byte_len as usize };
-        block.set_len(len);
+        cargo.fill(len);
+        let block = B::new(completion, cargo)?;
         let WorkCompletion { immediate, invalidated, solicited, .. } = *completion;
         Some(Self { block, immediate, invalidated, solicited })
     }

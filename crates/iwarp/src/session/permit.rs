@@ -3,6 +3,7 @@
 //! Places in the send queue, for programs that would rather wait than be refused.
 
 use std::fmt;
+use std::marker::PhantomData;
 #[cfg(feature = "tokio")]
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use iwarp_types::AtomicOp;
 
 use crate::session::post::sealed::Posts as _;
 use crate::session::post::{self, Post, operations};
-use crate::session::table::Handle;
+use crate::session::table::{Core, Handle};
 use crate::session::{Blocks, OperationError, Pending, RemoteGrant, SendFlags, Session};
 
 /// The right to post one operation of any kind but a receive: it is never refused for
@@ -51,7 +52,7 @@ impl Permit {
 impl post::sealed::Posts for Permit {
     fn post_by<T>(self, what: impl FnOnce(Post<'_>) -> Pending<T>) -> Pending<T> {
         let handle = Arc::clone(&self.handle);
-        what(Post { handle: &handle, permit: Some(self), list: None })
+        what(Post::with(&handle, Some(self)))
     }
 }
 
@@ -71,31 +72,62 @@ impl fmt::Debug for Permit {
     }
 }
 
-/// Waiting for a place in the send queue: [`wait`](Self::wait) for it, or `.await` it with the
-/// feature `tokio`. Places are given in the order in which they were asked for.
+/// Waiting for a place in the send queue, or for several at once (`Reserving<Vec<Permit>>`):
+/// [`wait`](Self::wait) for it, or `.await` it with the feature `tokio`. Places are given in the order
+/// in which they were asked for: those who come later wait while the first needs more than there are.
 ///
 /// # Cancel safety
 ///
-/// Dropping it at any moment loses nothing: a place that it was given already goes to the next that
+/// Dropping it at any moment loses nothing: places that it was given already go to the next that
 /// waits.
 #[must_use = "a place is taken by waiting"]
-pub struct Reserving {
+pub struct Reserving<P = Permit> {
     handle: Arc<Handle>,
+    count: usize,
     /// Its place in the line.
     ticket: Option<u64>,
+    permits: PhantomData<fn() -> P>,
+}
+
+pub(super) mod sealed {
+    use super::Permit;
+
+    pub trait Permits {
+        /// So many, for places that were taken.
+        fn of(count: usize, permit: impl Fn() -> Permit) -> Self;
+    }
+
+    impl Permits for Permit {
+        fn of(_: usize, permit: impl Fn() -> Self) -> Self {
+            permit()
+        }
+    }
+
+    impl Permits for Vec<Permit> {
+        fn of(count: usize, permit: impl Fn() -> Permit) -> Self {
+            (0..count).map(|_| permit()).collect()
+        }
+    }
 }
 
 impl Reserving {
     pub(super) fn of(handle: &Arc<Handle>) -> Self {
-        Self { handle: Arc::clone(handle), ticket: None }
+        Self::new(handle, 1)
+    }
+}
+
+impl<P: sealed::Permits> Reserving<P> {
+    pub(super) fn new(handle: &Arc<Handle>, count: usize) -> Self {
+        Self { handle: Arc::clone(handle), count, ticket: None, permits: PhantomData }
     }
 
-    /// Waits for a place, in this thread.
+    /// Waits for it, in this thread.
     ///
     /// # Errors
     ///
-    /// [`OperationError::Wait`], as in a forked child.
-    pub fn wait(self) -> Result<Permit, OperationError> {
+    /// [`OperationError::QueueFull`] for more places than the session
+    /// [has](crate::session::Config::max_sends); [`OperationError::Wait`], as in a forked child.
+    pub fn wait(self) -> Result<P, OperationError> {
         self.wait_until(None)
     }
 
@@ -104,34 +136,39 @@ impl Reserving {
     /// # Errors
     ///
     /// [`OperationError::Timeout`]; as [`Self::wait`].
-    pub fn wait_timeout(self, timeout: Duration) -> Result<Permit, OperationError> {
+    pub fn wait_timeout(self, timeout: Duration) -> Result<P, OperationError> {
         self.wait_until(Instant::now().checked_add(timeout))
     }
 
-    pub(super) fn wait_until(
-        mut self,
-        deadline: Option<Instant>,
-    ) -> Result<Permit, OperationError> {
+    pub(super) fn wait_until(mut self, deadline: Option<Instant>) -> Result<P, OperationError> {
         let handle = Arc::clone(&self.handle);
-        let core = handle.check().map_err(OperationError::Wait)?;
-        if core.take_place() {
-            return Ok(self.permit());
+        let core = self.check(&handle)?;
+        if core.take_places(self.count) {
+            return Ok(self.permits());
         }
-        let ticket = *self.ticket.insert(core.join_line(None));
-        if !core.wait_for_place(ticket, deadline)? {
+        let ticket = *self.ticket.insert(core.join_line(self.count, None));
+        if !core.wait_for_places(ticket, deadline)? {
             return Err(OperationError::Timeout);
         }
-        core.collect_place(ticket);
-        Ok(self.permit())
+        core.collect_places(ticket);
+        Ok(self.permits())
     }
 
-    fn permit(&mut self) -> Permit {
+    fn check<'a>(&self, handle: &'a Handle) -> Result<&'a Arc<Core>, OperationError> {
+        let core = handle.check().map_err(OperationError::Wait)?;
+        match self.count <= core.send_limit() {
+            true => Ok(core),
+            false => Err(OperationError::QueueFull),
+        }
+    }
+
+    fn permits(&mut self) -> P {
         self.ticket = None;
-        Permit::of(&self.handle)
+        P::of(self.count, || Permit::of(&self.handle))
     }
 }
 
-impl Drop for Reserving {
+impl<P> Drop for Reserving<P> {
     fn drop(&mut self) {
         if let (Some(ticket), Some(core)) = (self.ticket, self.handle.alive()) {
             core.leave_line(ticket);
@@ -139,31 +176,31 @@ impl Drop for Reserving {
     }
 }
 
-impl fmt::Debug for Reserving {
+impl<P> fmt::Debug for Reserving<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reserving").finish_non_exhaustive()
+        f.debug_struct("Reserving").field("count", &self.count).finish_non_exhaustive()
     }
 }
 
 #[cfg(feature = "tokio")]
-impl Future for Reserving {
-    type Output = Result<Permit, OperationError>;
+impl<P: sealed::Permits> Future for Reserving<P> {
+    type Output = Result<P, OperationError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let handle = Arc::clone(&this.handle);
-        let core = handle.check().map_err(OperationError::Wait)?;
+        let core = this.check(&handle)?;
         let ticket = match this.ticket {
             Some(ticket) => ticket,
-            None if core.take_place() => return Poll::Ready(Ok(this.permit())),
-            None => *this.ticket.insert(core.join_line(Some(context.waker()))),
+            None if core.take_places(this.count) => return Poll::Ready(Ok(this.permits())),
+            None => *this.ticket.insert(core.join_line(this.count, Some(context.waker()))),
         };
         // Told before it looks: what comes between is not missed.
         core.tell_line(ticket, context.waker());
         crate::session::task::ensure_driven(core)?;
         core.progress();
-        if core.collect_place(ticket) {
-            return Poll::Ready(Ok(this.permit()));
+        if core.collect_places(ticket) {
+            return Poll::Ready(Ok(this.permits()));
         }
         Poll::Pending
     }
@@ -191,9 +228,32 @@ impl Session {
         Reserving::of(&self.handle)
     }
 
-    /// As [`Self::reserve`], if there is a place at once.
+    /// As [`Self::reserve`], if there is a place at once, and nobody else waits.
     pub fn try_reserve(&self) -> Option<Permit> {
         let core = self.handle.alive()?;
-        core.take_place().then(|| Permit::of(&self.handle))
+        core.take_places(1).then(|| Permit::of(&self.handle))
+    }
+
+    /// Waits until so many places are free at the same time, and takes all of them: for a
+    /// [`Batch`](crate::session::Batch), or for operations that make sense together only. Two that wait
+    /// for several never have a part of them each. While the first in the line waits for more than are
+    /// free, operations without a permit are refused with [`OperationError::QueueFull`].
+    ///
+    /// ```no_run
+    /// # use iwarp::session::{Block, OperationError, RemoteGrant, Session};
+    /// # fn example(session: &Session, grant: &RemoteGrant, [one, two]: [Block; 2])
+    /// # -> Result<(), OperationError> {
+    /// let mut batch = session.batch();
+    /// for permit in session.reserve_many(3).wait()? {
+    ///     batch.add_permit(permit).expect("of this session");
+    /// }
+    /// let written = [batch.write(one, grant, 0), batch.write(two, grant, 4096)];
+    /// let told = batch.send_inline(b"written");
+    /// batch.post()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn reserve_many(&self, count: usize) -> Reserving<Vec<Permit>> {
+        Reserving::new(&self.handle, count)
     }
 }

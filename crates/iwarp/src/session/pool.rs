@@ -14,6 +14,7 @@ use iwarp_mem::{OwnedRegion, RegisterError};
 use iwarp_os::ProcessOwned;
 
 use crate::session::block::allocate;
+use crate::session::cargo::Cargo;
 use crate::session::feed::Feed;
 use crate::session::line::Line;
 use crate::session::table::Core;
@@ -41,11 +42,39 @@ pub(super) struct Pool {
     left: Mutex<Vec<Weak<Core>>>,
 }
 
-/// The blocks that nobody has, and who waits for one: never both.
+/// The blocks that nobody has, and who waits for some: never both, unless the first that waits needs
+/// more than there are.
 #[derive(Default)]
 struct Shelf {
     free: Vec<OwnedRegion>,
-    line: Line<Claim, OwnedRegion>,
+    line: Line<Claim, Cargo<OwnedRegion>>,
+}
+
+impl Shelf {
+    /// So many blocks, if there are, and nobody else waits for them.
+    fn take(&mut self, count: usize) -> Option<Cargo<OwnedRegion>> {
+        if self.line.has_waiting() { None } else { self.cut(count) }
+    }
+
+    fn cut(&mut self, count: usize) -> Option<Cargo<OwnedRegion>> {
+        let rest = self.free.len().checked_sub(count)?;
+        Some(match count {
+            1 => self.free.pop().into(),
+            _ => Cargo::Several(self.free.split_off(rest)),
+        })
+    }
+
+    /// Hands the first that waits what it needs, if there is as much.
+    fn serve(&mut self) -> Option<(u64, Option<Claim>)> {
+        let regions = self.line.need().and_then(|need| self.cut(need))?;
+        match self.line.serve(regions) {
+            Ok(served) => Some(served),
+            Err(regions) => {
+                self.free.extend(regions);
+                None
+            }
+        }
+    }
 }
 
 /// A waiter for a block, unless it is a thread.
@@ -68,51 +97,56 @@ impl Pool {
     }
 
     /// A block is free: whoever has waited longest gets it.
-    pub(super) fn put(self: &Arc<Self>, mut region: OwnedRegion) {
-        loop {
-            let mut shelf = self.shelf();
-            let (ticket, claim) = match shelf.line.serve(region) {
-                Ok(served) => served,
-                Err(region) => {
-                    shelf.free.push(region);
-                    return;
-                }
-            };
+    pub(super) fn put(self: &Arc<Self>, region: OwnedRegion) {
+        self.put_all(Some(region));
+    }
+
+    fn put_all(self: &Arc<Self>, regions: impl IntoIterator<Item = OwnedRegion>) {
+        let mut shelf = self.shelf();
+        shelf.free.extend(regions);
+        while let Some((ticket, claim)) = shelf.serve() {
             match claim {
                 None => {
                     drop(shelf);
                     self.changed.notify_all();
-                    return;
+                    shelf = self.shelf();
                 }
                 #[cfg(feature = "tokio")]
                 Some(Claim::Task(waker)) => {
                     drop(shelf);
                     waker.wake();
-                    return;
+                    shelf = self.shelf();
                 }
                 Some(Claim::Feed(feed)) => {
-                    let Some(handed) = shelf.line.collect(ticket) else { return };
+                    let handed = shelf.line.collect(ticket);
                     drop(shelf);
-                    if let Some(feed) = feed.upgrade() {
-                        return feed.supply(self.block(handed));
+                    let feed = feed.upgrade();
+                    match (handed, feed) {
+                        (Some(handed), Some(feed)) => feed.supply(self.blocks(handed)),
+                        (handed, _) => {
+                            let back = handed.into_iter().flatten();
+                            self.shelf().free.extend(back);
+                        }
                     }
-                    region = handed;
+                    shelf = self.shelf();
                 }
             }
         }
     }
 
-    /// Takes a block, or joins the line.
-    fn take_or_join(&self, claim: Option<Claim>) -> Result<OwnedRegion, u64> {
+    /// Takes so many blocks, or joins the line.
+    fn take_or_join(&self, count: usize, claim: Option<Claim>) -> Result<Cargo<OwnedRegion>, u64> {
         let mut shelf = self.shelf();
-        shelf.free.pop().ok_or_else(|| shelf.line.join(claim))
+        match shelf.take(count) {
+            Some(regions) => Ok(regions),
+            None => Err(shelf.line.join(count, claim)),
+        }
     }
 
     fn leave_line(self: &Arc<Self>, ticket: u64) {
         let handed = self.shelf().line.leave(ticket);
-        if let Some(region) = handed {
-            self.put(region);
-        }
+        // The next may need less than this one did.
+        self.put_all(handed.into_iter().flatten());
     }
 
     /// An operation that has a block is looked after by nobody from now on: whoever waits for one
@@ -131,6 +165,10 @@ impl Pool {
 
     fn block(self: &Arc<Self>, region: OwnedRegion) -> Block {
         Block::of(self, &self.pd, region)
+    }
+
+    fn blocks(self: &Arc<Self>, regions: Cargo<OwnedRegion>) -> Cargo<Block> {
+        regions.map(|region| self.block(region))
     }
 
     /// The program waits for an operation of `core` no longer that has a block.
@@ -231,19 +269,25 @@ impl BlockPool {
     /// As [`Self::take`]; `None` when all are in use.
     pub fn try_take(&self) -> Option<Block> {
         let pool = self.pool.alive()?;
-        let mut region = pool.shelf().free.pop();
+        let mut region = pool.shelf().take(1);
         if region.is_none() {
             pool.reap();
-            region = pool.shelf().free.pop();
+            region = pool.shelf().take(1);
         }
-        region.map(|region| pool.block(region))
+        region?.one().map(|region| pool.block(region))
     }
 
-    /// Takes a block for a receiver, which otherwise is supplied with the next that is free.
-    pub(super) fn take_for(&self, feed: &Arc<Feed>) -> Option<Block> {
+    /// Takes blocks for a receive of a receiver, which otherwise is supplied with them when there are
+    /// so many.
+    pub(super) fn take_for(&self, feed: &Arc<Feed>, count: usize) -> Option<Cargo<Block>> {
         let pool = self.pool.alive()?;
-        let region = pool.take_or_join(Some(Claim::Feed(Arc::downgrade(feed)))).ok()?;
-        Some(pool.block(region))
+        let claim = Claim::Feed(Arc::downgrade(feed));
+        Some(pool.blocks(pool.take_or_join(count, Some(claim)).ok()?))
+    }
+
+    /// Where the pool is in memory: an order among pools that is the same for all.
+    pub(super) fn place(&self) -> usize {
+        self.pool.alive().map_or(0, |pool| Arc::as_ptr(pool).addr())
     }
 
     /// Completes operations whose result was dropped, as far as they are done. How long a blocked
@@ -364,7 +408,7 @@ impl Taking {
     /// The block, if there is one; joins the line otherwise.
     fn advance(&mut self, pool: &Arc<Pool>, claim: Option<Claim>) -> Option<Block> {
         let region = match self.ticket {
-            None => match pool.take_or_join(claim) {
+            None => match pool.take_or_join(1, claim) {
                 Ok(region) => region,
                 Err(ticket) => {
                     self.ticket = Some(ticket);
@@ -384,7 +428,7 @@ impl Taking {
                 region
             }
         };
-        Some(pool.block(region))
+        region.one().map(|region| pool.block(region))
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use iwarp_types::{AtomicOp, Payload, PostError, SendOp, Stag, TaggedOffset};
 
 use crate::session::cargo::Cargo;
-use crate::session::list::List;
+use crate::session::list::{List, Rights};
 use crate::session::table::Handle;
 use crate::session::{
     Block, Blocks, Failure, OperationError, Outcome, Pending, Permit, RemoteGrant, SendFlags,
@@ -29,6 +29,11 @@ impl<'a> Work<'a> {
 
     pub(super) const fn on_bytes(op: SendOp, other: Payload<'a>) -> Self {
         Self { op, fence: false, cargo: Cargo::None, other }
+    }
+
+    /// Whether it takes one of the peer's receives.
+    pub(super) const fn is_message(&self) -> bool {
+        !matches!(self.op, SendOp::Write { .. } | SendOp::Read { .. } | SendOp::Atomic { .. })
     }
 }
 
@@ -139,17 +144,33 @@ pub(super) use operations;
 /// What posts one operation.
 pub struct Post<'a> {
     pub(super) handle: &'a Arc<Handle>,
-    pub(super) permit: Option<Permit>,
+    permit: Option<Permit>,
     /// Where the operation waits for others, to be posted together.
-    pub(super) list: Option<&'a Arc<List>>,
+    list: Option<(&'a Arc<List>, &'a mut Rights)>,
 }
 
-impl Post<'_> {
+impl<'a> Post<'a> {
+    pub(super) const fn with(handle: &'a Arc<Handle>, permit: Option<Permit>) -> Self {
+        Self { handle, permit, list: None }
+    }
+
+    /// In a list.
+    pub(super) const fn later(
+        handle: &'a Arc<Handle>,
+        list: &'a Arc<List>,
+        rights: &'a mut Rights,
+    ) -> Self {
+        Self { handle, permit: None, list: Some((list, rights)) }
+    }
+
     fn post<T: Outcome>(self, work: Result<Work<'_>, Failure>) -> Pending<T> {
         let Self { handle, permit, list } = self;
         match list {
             None => Pending::new(handle, work.and_then(|work| handle.post_send(work, permit))),
-            Some(list) => Pending::new(handle, handle.collect(list, work, permit)).collected(list),
+            Some((list, rights)) => {
+                let right = work.as_ref().map(|work| rights.next(work)).unwrap_or_default();
+                Pending::new(handle, handle.collect(list, work, right)).collected(list)
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 //! Messages one after another, from receives that stay posted.
 
 use std::fmt;
+use std::marker::PhantomData;
 #[cfg(feature = "tokio")]
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,13 +14,14 @@ use std::time::{Duration, Instant};
 use iwarp_types::{WcStatus, WorkCompletion};
 
 use crate::engine::endpoint::Ended;
+use crate::session::cargo::Cargo;
 use crate::session::credits::Balance;
-use crate::session::feed::Feed;
+use crate::session::feed::{Feed, Stock};
 use crate::session::pending::sealed::Outcome;
 use crate::session::table::{Core, Handle};
 #[cfg(feature = "tokio")]
 use crate::session::task::ensure_driven;
-use crate::session::{Block, BlockPool, OperationError, Received, Session, Unconnected};
+use crate::session::{Block, BlockPool, OperationError, Received, Room, Session, Unconnected};
 
 /// The messages of a session, in the order in which they come.
 ///
@@ -27,6 +29,9 @@ use crate::session::{Block, BlockPool, OperationError, Received, Session, Unconn
 /// pool has blocks. When the program drops a message's block, that block goes back to the pool and
 /// is posted again in the same moment, whatever else the program does then. Receivers of many
 /// sessions may share one pool, which hands blocks to them in turn.
+///
+/// Made with several pools, a receiver takes a block of each for every receive, and a message fills
+/// them one after the other: `Receiver<[Block; 2]>` for a header and a body, say.
 ///
 /// Make it before the session is connected ([`Unconnected::receiver`]), so that receives are there
 /// when the peer sends first. Receives that the program posts itself ([`Session::recv`]) get
@@ -62,7 +67,7 @@ use crate::session::{Block, BlockPool, OperationError, Received, Session, Unconn
 /// # Ok(())
 /// # }
 /// ```
-pub struct Receiver {
+pub struct Receiver<B = Block> {
     handle: Arc<Handle>,
     feed: Arc<Feed>,
     /// The connection is over, and every message that came was taken.
@@ -70,29 +75,83 @@ pub struct Receiver {
     /// A stream that has told of an error ends.
     #[cfg(feature = "tokio")]
     told: bool,
+    blocks: PhantomData<fn() -> B>,
 }
 
 /// What a receiver ends up with: a message, or `None` when the connection ended in good order.
-type Next = Result<Option<Received>, OperationError>;
+type Next<B> = Result<Option<Received<B>>, OperationError>;
+
+/// Where the blocks of a [`Receiver`] come from: one [`BlockPool`] by reference, or several
+/// (`[&BlockPool; N]`, `&[BlockPool]`), of which each receive has a block each, in this order. A pool
+/// may be among them more than once.
+pub trait Pools: sealed::Pools {}
+
+impl<P: sealed::Pools> Pools for P {}
+
+pub(super) mod sealed {
+    use super::{Block, BlockPool, Room, Stock};
+
+    pub trait Pools {
+        type Blocks: Room;
+
+        fn into_stock(self) -> Stock;
+    }
+
+    impl Pools for &BlockPool {
+        type Blocks = Block;
+
+        fn into_stock(self) -> Stock {
+            Stock::new(vec![self.clone()], true)
+        }
+    }
+
+    impl<const N: usize> Pools for [&BlockPool; N] {
+        type Blocks = [Block; N];
+
+        fn into_stock(self) -> Stock {
+            Stock::new(self.into_iter().cloned().collect(), false)
+        }
+    }
+
+    impl Pools for &[BlockPool] {
+        type Blocks = Vec<Block>;
+
+        fn into_stock(self) -> Stock {
+            Stock::new(self.to_vec(), false)
+        }
+    }
+}
 
 impl Receiver {
+    /// The pool that its blocks are of.
+    pub fn pool(&self) -> &BlockPool {
+        let [pool] = self.pools() else { unreachable!("a block is of one pool") };
+        pool
+    }
+}
+
+impl<B: Room> Receiver<B> {
     pub(super) fn new(
         handle: &Arc<Handle>,
-        pool: &BlockPool,
+        stock: Stock,
         depth: usize,
         balance: Option<Arc<Balance>>,
     ) -> Result<Self, OperationError> {
         let core = handle.check().map_err(OperationError::Wait)?;
-        if !pool.is_of(&core.pd) {
+        if !stock.pools().iter().all(|pool| pool.is_of(&core.pd)) {
             return Err(OperationError::OtherDomain);
         }
-        let feed = Feed::new(core, pool, depth, balance);
+        if stock.pools().len() > core.qp.capabilities().max_recv_sge || !stock.has_enough() {
+            return Err(OperationError::TooManyBlocks);
+        }
+        let feed = Feed::new(core, stock, depth, balance);
         Ok(Self {
             handle: Arc::clone(handle),
             feed,
             over: false,
             #[cfg(feature = "tokio")]
             told: false,
+            blocks: PhantomData,
         })
     }
 
@@ -101,31 +160,20 @@ impl Receiver {
     /// # Cancel safety
     ///
     /// Dropping the [`Receiving`] at any moment loses nothing: the message is the next call's.
-    pub fn recv(&mut self) -> Receiving<'_> {
+    pub fn recv(&mut self) -> Receiving<'_, B> {
         Receiving { receiver: self }
-    }
-
-    /// Receives that are posted: fewer than it was made for while the pool lacks blocks, and while
-    /// messages wait to be taken.
-    pub fn posted(&self) -> usize {
-        self.handle.alive().map_or(0, |_| self.feed.posted())
     }
 
     pub(super) const fn feed(&self) -> &Arc<Feed> {
         &self.feed
     }
 
-    /// The pool that its blocks are of.
-    pub fn pool(&self) -> &BlockPool {
-        self.feed.pool()
-    }
-
     /// What there is by now.
-    fn advance(&mut self, core: &Arc<Core>) -> Option<Next> {
+    fn advance(&mut self, core: &Arc<Core>) -> Option<Next<B>> {
         if self.over {
             return Some(self.end());
         }
-        let Some((completion, block)) = self.feed.next(core) else {
+        let Some((completion, cargo)) = self.feed.next(core) else {
             let error = self.feed.take_over()?;
             return Some(match error {
                 OperationError::Disconnected => self.finish(core),
@@ -134,9 +182,9 @@ impl Receiver {
         };
         self.feed.fill();
         match completion.status {
-            WcStatus::Success => Some(message(&completion, block).map(Some)),
+            WcStatus::Success => Some(message(&completion, cargo).map(Some)),
             WcStatus::Flushed => {
-                drop(block);
+                drop(cargo);
                 Some(self.finish(core))
             }
             status => Some(Err(OperationError::from(status))),
@@ -144,7 +192,7 @@ impl Receiver {
     }
 
     /// There are no more messages.
-    fn finish(&mut self, core: &Arc<Core>) -> Next {
+    fn finish(&mut self, core: &Arc<Core>) -> Next<B> {
         self.over = true;
         for id in self.feed.stop() {
             core.leave(id);
@@ -152,7 +200,7 @@ impl Receiver {
         self.end()
     }
 
-    fn end(&self) -> Next {
+    fn end(&self) -> Next<B> {
         match self.handle.ended() {
             Some(Ended::Closed) => Ok(None),
             Some(why) => Err(OperationError::Ended(why)),
@@ -160,7 +208,7 @@ impl Receiver {
         }
     }
 
-    fn wait_until(&mut self, deadline: Option<Instant>) -> Next {
+    fn wait_until(&mut self, deadline: Option<Instant>) -> Next<B> {
         let core = Arc::clone(self.handle.check().map_err(OperationError::Wait)?);
         let mut pause = None;
         loop {
@@ -170,8 +218,8 @@ impl Receiver {
             if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 return Err(OperationError::Timeout);
             }
-            if self.feed.is_waiting() {
-                pause = self.feed.pool().look_after(pause);
+            if let Some(pool) = self.feed.waits_for() {
+                pause = pool.look_after(pause);
             }
             match self.feed.front() {
                 // Another thread may have kept it.
@@ -183,15 +231,15 @@ impl Receiver {
     }
 
     #[cfg(feature = "tokio")]
-    pub(super) fn poll_next_message(&mut self, context: &mut Context<'_>) -> Poll<Next> {
+    pub(super) fn poll_next_message(&mut self, context: &mut Context<'_>) -> Poll<Next<B>> {
         let core = Arc::clone(self.handle.check().map_err(OperationError::Wait)?);
         loop {
             if let Some(next) = self.advance(&core) {
                 return Poll::Ready(next);
             }
             ensure_driven(&core)?;
-            if self.feed.is_waiting() {
-                self.feed.pool().drive_left()?;
+            if let Some(pool) = self.feed.waits_for() {
+                pool.drive_left()?;
             }
             let Some(id) = self.feed.front() else {
                 if self.feed.wake_when_posted(context.waker()) {
@@ -220,12 +268,28 @@ impl Receiver {
     }
 }
 
-fn message(completion: &WorkCompletion, block: Option<Block>) -> Result<Received, OperationError> {
-    let received = <Received as Outcome>::new(completion, block.into());
+impl<B> Receiver<B> {
+    /// Receives that are posted: fewer than it was made for while its pools lack blocks, and while
+    /// messages wait to be taken.
+    pub fn posted(&self) -> usize {
+        self.handle.alive().map_or(0, |_| self.feed.posted())
+    }
+
+    /// The pools that its blocks are of, in the order in which a message fills them.
+    pub fn pools(&self) -> &[BlockPool] {
+        self.feed.pools()
+    }
+}
+
+fn message<B: Room>(
+    completion: &WorkCompletion,
+    cargo: Cargo<Block>,
+) -> Result<Received<B>, OperationError> {
+    let received = <Received<B> as Outcome>::new(completion, cargo);
     received.ok_or(OperationError::Failed(WcStatus::General))
 }
 
-impl Drop for Receiver {
+impl<B> Drop for Receiver<B> {
     fn drop(&mut self) {
         // What a forked child has is the parent's.
         if let Some(core) = self.handle.alive() {
@@ -236,11 +300,11 @@ impl Drop for Receiver {
     }
 }
 
-impl fmt::Debug for Receiver {
+impl<B> fmt::Debug for Receiver<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Receiver")
             .field("posted", &self.posted())
-            .field("pool", self.pool())
+            .field("pools", &self.pools())
             .finish_non_exhaustive()
     }
 }
@@ -253,12 +317,12 @@ impl fmt::Debug for Receiver {
 /// It holds nothing: dropping it at any moment loses no message.
 #[must_use = "a message is taken by waiting"]
 #[derive(Debug)]
-pub struct Receiving<'a> {
-    receiver: &'a mut Receiver,
+pub struct Receiving<'a, B = Block> {
+    receiver: &'a mut Receiver<B>,
 }
 
-impl Receiving<'_> {
-    /// Waits for the next message, in this thread. While all blocks of the pool are in use and no
+impl<B: Room> Receiving<'_, B> {
+    /// Waits for the next message, in this thread. While all blocks of a pool are in use and no
     /// receive is posted, that is until one comes back. `None` when the connection ended in good
     /// order, at either end.
     ///
@@ -268,7 +332,7 @@ impl Receiving<'_> {
     /// [`OperationError::Failed`] for a message that is longer than a block;
     /// [`OperationError::QueueFull`] where no receive can be posted, as the program has posted
     /// [as many](crate::session::Config::max_recvs) itself.
-    pub fn wait(self) -> Result<Option<Received>, OperationError> {
+    pub fn wait(self) -> Result<Option<Received<B>>, OperationError> {
         self.receiver.wait_until(None)
     }
 
@@ -277,14 +341,14 @@ impl Receiving<'_> {
     /// # Errors
     ///
     /// [`OperationError::Timeout`]; as [`Self::wait`].
-    pub fn wait_timeout(self, timeout: Duration) -> Result<Option<Received>, OperationError> {
+    pub fn wait_timeout(self, timeout: Duration) -> Result<Option<Received<B>>, OperationError> {
         self.receiver.wait_until(Instant::now().checked_add(timeout))
     }
 }
 
 #[cfg(feature = "tokio")]
-impl Future for Receiving<'_> {
-    type Output = Result<Option<Received>, OperationError>;
+impl<B: Room> Future for Receiving<'_, B> {
+    type Output = Result<Option<Received<B>>, OperationError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         self.receiver.poll_next_message(context)
@@ -297,8 +361,8 @@ impl Future for Receiving<'_> {
 ///
 /// Dropping what waits for an item loses none.
 #[cfg(feature = "tokio")]
-impl futures_core::Stream for Receiver {
-    type Item = Result<Received, OperationError>;
+impl<B: Room> futures_core::Stream for Receiver<B> {
+    type Item = Result<Received<B>, OperationError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if self.told {
@@ -312,13 +376,37 @@ impl futures_core::Stream for Receiver {
 
 impl Unconnected {
     /// A receiver whose receives are there before the peer can send: up to `depth` of them, with
-    /// blocks of `pool`.
+    /// blocks of a pool, or of several pools one block each.
+    ///
+    /// ```
+    /// # use iwarp::session::{BlockPool, Config, Listener, Session};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let pd = iwarp::Device::open()?.alloc_pd();
+    /// # let listener = Listener::bind(&pd, "127.0.0.1:0")?;
+    /// # let connecting = Session::connect(&pd, listener.local_addr().ok_or("no address")?);
+    /// let (headers, bodies) = (BlockPool::new(&pd, 8, 16)?, BlockPool::new(&pd, 4096, 16)?);
+    /// let prepared = Config::default().prepare(&pd)?;
+    /// let mut receiver = prepared.receiver([&headers, &bodies], 16)?;
+    /// let session = prepared.accept(listener.accept().wait()?).wait()?;
+    /// # let client = connecting.wait()?;
+    /// # client.send_inline(b"8 bytes.and a body").wait()?;
+    /// let [header, body] = receiver.recv().wait()?.ok_or("closed")?.block;
+    /// assert_eq!((&*header, &*body), (&b"8 bytes."[..], &b"and a body"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
-    /// [`OperationError::OtherDomain`]; [`OperationError::Wait`] in a forked child.
-    pub fn receiver(&self, pool: &BlockPool, depth: usize) -> Result<Receiver, OperationError> {
-        Receiver::new(&self.handle, pool, depth, None)
+    /// [`OperationError::OtherDomain`]; [`OperationError::TooManyBlocks`] for more pools than
+    /// [`Config::max_blocks`](crate::session::Config::max_blocks), and where a pool is among them more
+    /// often than it has blocks; [`OperationError::Wait`] in a forked child.
+    pub fn receiver<P: Pools>(
+        &self,
+        pools: P,
+        depth: usize,
+    ) -> Result<Receiver<P::Blocks>, OperationError> {
+        Receiver::new(&self.handle, pools.into_stock(), depth, None)
     }
 }
 
@@ -328,7 +416,11 @@ impl Session {
     /// # Errors
     ///
     /// As there.
-    pub fn receiver(&self, pool: &BlockPool, depth: usize) -> Result<Receiver, OperationError> {
-        Receiver::new(&self.handle, pool, depth, None)
+    pub fn receiver<P: Pools>(
+        &self,
+        pools: P,
+        depth: usize,
+    ) -> Result<Receiver<P::Blocks>, OperationError> {
+        Receiver::new(&self.handle, pools.into_stock(), depth, None)
     }
 }

@@ -110,7 +110,7 @@ impl<'scope> Scope<'scope, '_> {
     /// Receives a message; says how long it is.
     pub fn recv(&self, octets: &'scope mut [u8]) -> Pending<usize> {
         let sge = self.exclusive(octets);
-        let posted = sge.and_then(|sge| self.handle.post_recv(Cargo::None, Some(sge)));
+        let posted = sge.and_then(|sge| self.handle.post_recv(Cargo::None, &[sge]));
         self.pending(posted)
     }
 

@@ -11,9 +11,8 @@ use iwarp_mem::RegisterError;
 use iwarp_types::Access;
 
 use crate::cm::{Addresses, ConnectError, ConnectParams, EventChannel, EventKind, Id};
-use crate::session::cargo::Cargo;
 use crate::session::table::Handle;
-use crate::session::{Block, Exposed, OperationError, Pending, Received, Request, Session};
+use crate::session::{Exposed, OperationError, Pending, Received, Request, Room, Session};
 use crate::setters::setters;
 use crate::verbs::ProtectionDomain;
 
@@ -27,7 +26,7 @@ pub struct Config {
     pub max_recvs: usize,
     /// Bytes of a message that [`Session::send_inline`] takes.
     pub max_inline: usize,
-    /// Blocks that one operation may take ([`Blocks`](crate::session::Blocks)).
+    /// Blocks that one operation may take ([`Blocks`](crate::session::Blocks)), a receive as well.
     pub max_blocks: usize,
     /// The private data for the peer, and how many Reads are under way each way.
     pub params: ConnectParams,
@@ -93,8 +92,8 @@ pub struct Unconnected {
 
 impl Unconnected {
     /// As [`Session::recv`].
-    pub fn recv(&self, block: Block) -> Pending<Received> {
-        Pending::new(&self.handle, self.handle.post_recv(Cargo::One(block), None))
+    pub fn recv<B: Room>(&self, blocks: B) -> Pending<Received<B>> {
+        Pending::new(&self.handle, self.handle.post_recv(blocks.into_cargo(), &[]))
     }
 
     /// As [`Session::expose`]: memory whose grant may go to the peer with the connection.

@@ -95,7 +95,7 @@ impl Core {
             .max_send_wr(config.max_sends + WORDS)
             .max_recv_wr(config.max_recvs)
             .max_send_sge(config.max_blocks.max(1))
-            .max_recv_sge(1)
+            .max_recv_sge(config.max_blocks.max(1))
             .max_inline(config.max_inline);
         let qp = pd.create_qp(&attributes).map_err(OperationError::Wait)?;
         Ok(Self {
@@ -126,7 +126,7 @@ impl Core {
     ) -> Result<u64, Cargo<Lent>> {
         for attempt in 0..2 {
             let mut state = self.lock();
-            if state.has_room(queue, self.limits[queue as usize]) {
+            if state.has_room(queue, 1, self.limits[queue as usize]) {
                 return Ok(state.insert(queue, counted, cargo));
             }
             drop(state);
@@ -237,15 +237,23 @@ impl Core {
         Ok(())
     }
 
-    pub(super) fn post_recv(
-        &self,
-        cargo: Cargo<Block>,
-        other: Option<Sge>,
-    ) -> Result<u64, Failure> {
+    /// Posts a receive for all bytes of its blocks, or for `other` bytes.
+    pub(super) fn post_recv(&self, cargo: Cargo<Block>, other: &[Sge]) -> Result<u64, Failure> {
         let lent = cargo.lend(&self.pd)?;
-        let sge = lent.as_slice().first().map(|lent| lent.sge(true)).or(other);
+        let (one, several);
+        let sges = match &lent {
+            Cargo::None => other,
+            Cargo::One(lent) => {
+                one = [lent.sge(true)];
+                &one
+            }
+            Cargo::Several(lent) => {
+                several = lent.iter().map(|lent| lent.sge(true)).collect::<Vec<_>>();
+                several.as_slice()
+            }
+        };
         let wr_id = self.take_slot(Queue::Receive, Some(Counted::RECEIVE), lent)?;
-        let request = RecvRequest::new(wr_id, sge.as_slice());
+        let request = RecvRequest::new(wr_id, sges);
         let posted = self.endpoint.post_recv(std::slice::from_ref(&request));
         posted.map_err(|(_, error)| self.refuse(wr_id, error))?;
         self.meters.posted(Counted::RECEIVE);

@@ -158,6 +158,17 @@ fn places_that_were_waited_for_do_not_leak() {
                 tasks.spawn(async move {
                     let mut added = 0;
                     for _ in 0..50 {
+                        if n % 3 == 2 {
+                            let both = match n % 2 {
+                                0 => after(polls, session.reserve_many(2)).await,
+                                _ => Some(session.reserve_many(2).await),
+                            };
+                            for permit in both.into_iter().flat_map(Result::unwrap) {
+                                drop(permit.fetch_add(&grant, 0, 1));
+                                added += 1;
+                            }
+                            continue;
+                        }
                         let permit = match n % 2 {
                             0 => after(polls, session.reserve()).await,
                             _ => Some(session.reserve().await),

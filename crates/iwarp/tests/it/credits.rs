@@ -6,17 +6,18 @@ use std::thread;
 use std::time::Duration;
 
 use iwarp::session::{
-    BlockPool, Config, Credits, Listener, OperationError, Receiver, Session, Unconnected,
+    BlockPool, Config, Credits, Listener, OperationError, Receiver, RemoteGrant, Session,
+    Unconnected,
 };
-use iwarp::{Device, Options, ProtectionDomain};
+use iwarp::{Access, Device, Options, ProtectionDomain};
 
 use crate::common::{DEADLINE, until};
 
-struct End {
-    session: Session,
-    credits: Credits,
-    receiver: Receiver,
-    pool: BlockPool,
+pub(crate) struct End {
+    pub(crate) session: Session,
+    pub(crate) credits: Credits,
+    pub(crate) receiver: Receiver,
+    pub(crate) pool: BlockPool,
 }
 
 fn device() -> ProtectionDomain {
@@ -24,7 +25,7 @@ fn device() -> ProtectionDomain {
 }
 
 /// Two ends that take so many messages at a time, with so many blocks for them.
-fn ends(config: &Config, depths: [usize; 2], blocks: [usize; 2]) -> (End, End) {
+pub(crate) fn ends(config: &Config, depths: [usize; 2], blocks: [usize; 2]) -> (End, End) {
     let [client, server] = [0; 2].map(|_| device());
     let listener = Listener::bind(&server, "127.0.0.1:0").unwrap();
     let prepare = |pd: &ProtectionDomain, n: usize| {
@@ -131,6 +132,119 @@ fn both_ends_send_as_fast_as_they_can() {
 }
 
 #[test]
+fn several_credits_come_at_once_or_not_at_all() {
+    let (client, mut server) = ends(&Config::new().max_sends(8), [4, 4], [6, 6]);
+    let many = client.credits.reserve_many(9).wait();
+    assert!(matches!(many, Err(OperationError::QueueFull)), "{many:?}");
+    assert!(client.credits.reserve_many(0).wait().unwrap().is_empty());
+    let all = client.credits.reserve_many(4).wait_timeout(DEADLINE).unwrap();
+    assert_eq!((all.len(), client.credits.available()), (4, 0));
+    let late = client.credits.reserve_many(2).wait_timeout(Duration::from_millis(1));
+    assert!(matches!(late, Err(OperationError::Timeout)), "{late:?}");
+    let mut all = all.into_iter();
+    drop(all.next().unwrap().send_inline(&0_u32.to_be_bytes()));
+    assert_eq!(next(&mut server.receiver), Some(0));
+    drop(all);
+    // Half of the window and one more come again, whatever was used before.
+    for n in 1..100_u32 {
+        let some = client.credits.reserve_many(3).wait_timeout(DEADLINE).unwrap();
+        assert!(client.credits.available() <= 1);
+        for credit in some.into_iter().take(1 + n as usize % 3) {
+            drop(credit.send_inline(&n.to_be_bytes()));
+            assert_eq!(next(&mut server.receiver), Some(n));
+        }
+    }
+}
+
+/// Each waits for more than half: if both had a part, none would ever have all.
+#[test]
+fn threads_that_wait_for_several_credits_do_not_hold_each_other_up() {
+    const ROUNDS: u32 = 300;
+    let (client, mut server) = ends(&Config::default(), [1, 4], [3, 6]);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            let credits = &client.credits;
+            scope.spawn(move || {
+                for n in 0..ROUNDS {
+                    let some = credits.reserve_many(3).wait_timeout(DEADLINE).unwrap();
+                    some.into_iter().for_each(|credit| drop(credit.send_inline(&n.to_be_bytes())));
+                }
+            });
+        }
+        for _ in 0..3 * 3 * ROUNDS {
+            assert!(next(&mut server.receiver).is_some());
+        }
+    });
+}
+
+#[test]
+fn a_batch_waits_for_credits_in_place_of_breaking_the_connection() {
+    let (client, mut server) = ends(&Config::new().max_sends(8), [1, 4], [3, 6]);
+    let memory = server.session.expose(8, Access::REMOTE_WRITE).unwrap();
+    let grant = RemoteGrant::from_octets(&memory.grant().to_octets());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0..500_u32 {
+                let both = client.credits.reserve_many(2).wait_timeout(DEADLINE).unwrap();
+                let mut batch = client.session.batch();
+                for credit in both {
+                    batch.add_credit(credit).unwrap();
+                }
+                let first = batch.send_inline(&(2 * n).to_be_bytes());
+                let written = batch.write_inline(&n.to_be_bytes(), &grant, 0);
+                drop(batch.send_inline(&(2 * n + 1).to_be_bytes()));
+                batch.post().unwrap();
+                drop((first, written));
+            }
+        });
+        for n in 0..1000 {
+            assert_eq!(next(&mut server.receiver), Some(n));
+        }
+    });
+    assert!(client.session.is_connected());
+}
+
+#[test]
+fn a_batch_that_is_not_posted_gives_its_credits_back() {
+    let (client, mut server) = ends(&Config::new().max_sends(8), [1, 4], [3, 6]);
+    let (other, _its_peer) = ends(&Config::default(), [1, 4], [3, 6]);
+    until("the window", || (client.credits.available() == 4).then_some(()));
+    let credits = &client.credits;
+    for refused in [false, true] {
+        let mut batch = client.session.batch();
+        for credit in credits.reserve_many(3).wait_timeout(DEADLINE).unwrap() {
+            batch.add_credit(credit).unwrap();
+        }
+        let strange = other.credits.reserve().wait_timeout(DEADLINE).unwrap();
+        drop(batch.add_credit(strange).expect_err("it is another session's"));
+        let pendings = [(); 2].map(|()| batch.send_inline(b"nobody sees it"));
+        if refused {
+            // The third is for the third message: there is none for a fourth.
+            drop(batch.send_inline(b"nor this"));
+            let missing = batch.immediate([0; 8]).wait().unwrap_err();
+            assert!(matches!(missing.error, OperationError::QueueFull), "{missing:?}");
+            assert!(batch.post().is_err());
+        } else {
+            drop(batch);
+        }
+        for pending in pendings {
+            let failure = pending.wait().unwrap_err();
+            assert!(matches!(failure.error, OperationError::NotPosted), "{failure:?}");
+        }
+        assert_eq!(credits.available(), 4);
+    }
+    // What was not used up is given back as well.
+    let mut batch = client.session.batch();
+    for credit in credits.reserve_many(3).wait_timeout(DEADLINE).unwrap() {
+        batch.add_credit(credit).unwrap();
+    }
+    drop(batch.send_inline(&7_u32.to_be_bytes()));
+    batch.post().unwrap();
+    assert_eq!(credits.available(), 3);
+    assert_eq!(next(&mut server.receiver), Some(7));
+}
+
+#[test]
 fn who_waits_is_told_of_the_end() {
     let (client, server) = ends(&Config::default(), [2, 2], [4, 4]);
     (0..2).for_each(|n| send(&client.credits, n));
@@ -233,6 +347,17 @@ fn credits_that_were_waited_for_do_not_leak() {
                     let mut sent = 0;
                     for _ in 0..30 {
                         // Half of them give up, and send where they need not wait so long.
+                        if n % 3 == 2 {
+                            let both = match n % 2 {
+                                0 => after(polls, credits.reserve_many(2)).await,
+                                _ => Some(credits.reserve_many(2).await),
+                            };
+                            for credit in both.into_iter().flat_map(Result::unwrap) {
+                                drop(credit.send_inline(b"x"));
+                                sent += 1;
+                            }
+                            continue;
+                        }
                         let credit = match n % 2 {
                             0 => after(polls, credits.reserve()).await,
                             _ => Some(credits.reserve().await),

@@ -61,6 +61,7 @@ mod receivers;
 mod rendezvous;
 mod rendezvous_hostile;
 mod roce_floods;
+mod scatter;
 mod served;
 mod share;
 mod share_hostile;

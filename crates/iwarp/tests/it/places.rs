@@ -41,6 +41,84 @@ fn permits_are_places_in_the_send_queue() {
 }
 
 #[test]
+fn several_places_come_at_once_or_not_at_all() {
+    let (client, _server) = pair(&Config::new().max_sends(4));
+    let session = &client.session;
+    let many = session.reserve_many(5).wait();
+    assert!(matches!(many, Err(OperationError::QueueFull)), "{many:?}");
+    assert!(session.reserve_many(0).wait().unwrap().is_empty());
+    let three = session.reserve_many(3).wait_timeout(DEADLINE).unwrap();
+    assert_eq!(three.len(), 3);
+    let late = session.reserve_many(2).wait_timeout(Duration::from_millis(1));
+    assert!(matches!(late, Err(OperationError::Timeout)), "{late:?}");
+    // It has left the line: the place that is free is anybody's.
+    let last = session.try_reserve().unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| session.reserve_many(4).wait_timeout(DEADLINE));
+        drop((three, last));
+        let four = waiting.join().unwrap().unwrap();
+        assert!(session.try_reserve().is_none());
+        drop(four);
+    });
+    assert_eq!(session.reserve_many(4).wait().unwrap().len(), 4);
+}
+
+/// What comes free is for the first that waits, though it needs more than that.
+#[test]
+fn nobody_overtakes_the_one_that_waits_for_several_places() {
+    let (client, _server) = pair(&Config::new().max_sends(2));
+    let session = &client.session;
+    let (one, two) = (session.reserve().wait().unwrap(), session.reserve().wait().unwrap());
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| session.reserve_many(2).wait_timeout(DEADLINE));
+        drop(one);
+        // The place is free, and promised as soon as the thread waits.
+        until("the thread to wait", || session.try_reserve().is_none().then_some(()));
+        let refused = session.send_inline(b"x").wait().unwrap_err();
+        assert!(matches!(refused.error, OperationError::QueueFull), "{refused:?}");
+        drop(two);
+        assert_eq!(waiting.join().unwrap().unwrap().len(), 2);
+    });
+    assert!(session.try_reserve().is_some());
+}
+
+/// Each waits for more than half: if two had a part, none would ever have all.
+#[test]
+fn threads_that_wait_for_several_places_do_not_hold_each_other_up() {
+    const EACH: u64 = 200;
+    let (client, server) = pair(&Config::new().max_sends(4));
+    let counter = server.session.expose(8, Access::REMOTE_ATOMIC).unwrap();
+    let grant = RemoteGrant::from_octets(&counter.grant().to_octets());
+    let session = &client.session;
+    thread::scope(|scope| {
+        for count in [1, 2, 3, 3] {
+            let grant = &grant;
+            scope.spawn(move || {
+                for n in 0..EACH {
+                    let permits = session.reserve_many(count).wait_timeout(DEADLINE).unwrap();
+                    let mut batch = session.batch();
+                    for permit in permits {
+                        batch.add_permit(permit).unwrap();
+                    }
+                    let sums: Vec<_> = (0..count).map(|_| batch.fetch_add(grant, 0, 1)).collect();
+                    batch.post().unwrap();
+                    // Every third is left to the others to complete.
+                    for sum in sums.into_iter().filter(|_| n % 3 != 0) {
+                        sum.wait_timeout(DEADLINE).unwrap().unwrap();
+                    }
+                }
+            });
+        }
+    });
+    let sum = session.reserve().wait_timeout(DEADLINE).unwrap().fetch_add(&grant, 0, 0);
+    assert_eq!(sum.wait_timeout(DEADLINE).unwrap().unwrap(), 9 * EACH);
+    until("the places", || {
+        let all: Vec<_> = std::iter::from_fn(|| session.try_reserve()).collect();
+        (all.len() == 4).then_some(())
+    });
+}
+
+#[test]
 fn threads_that_wait_for_places_all_get_one() {
     const THREADS: u64 = 4;
     const EACH: u64 = 300;

@@ -16,7 +16,7 @@ use crate::engine::now;
 use crate::session::cargo::Cargo;
 use crate::session::end::End;
 use crate::session::feed::Feed;
-use crate::session::list::List;
+use crate::session::list::{List, Right};
 use crate::session::post::Work;
 use crate::session::{Block, Config, Exposed, Failure, OperationError, Permit};
 use crate::verbs::ProtectionDomain;
@@ -94,20 +94,20 @@ impl Handle {
         &self,
         list: &List,
         work: Result<Work<'_>, Failure>,
-        permit: Option<Permit>,
+        right: Right,
     ) -> Result<u64, Failure> {
         match (self.alive(), work) {
-            (Some(core), work) => list.collect(core, work, permit),
+            (Some(core), work) => list.collect(core, work, right),
             (None, Ok(work)) => Err(Failure::with(PostError::WrongState, work.cargo)),
             (None, Err(failure)) => Err(failure),
         }
     }
 
-    /// Posts a receive work request for a block, or for `other` bytes.
+    /// Posts a receive work request for blocks, or for `other` bytes.
     pub(in crate::session) fn post_recv(
         &self,
         cargo: Cargo<Block>,
-        other: Option<Sge>,
+        other: &[Sge],
     ) -> Result<u64, Failure> {
         match self.alive() {
             Some(core) => core.post_recv(cargo, other),

@@ -13,20 +13,25 @@ use crate::session::metrics::Counted;
 use crate::session::{OperationError, Permit};
 
 impl Core {
-    /// Takes a place in the send queue for a permit, if there is one.
-    pub(in crate::session) fn take_place(&self) -> bool {
+    /// Takes places in the send queue for permits, if there are so many.
+    pub(in crate::session) fn take_places(&self, count: usize) -> bool {
         let take = || {
             let mut state = self.lock();
-            let has_room = state.has_room(Queue::Send, self.limits[Queue::Send as usize]);
-            state.reserved += usize::from(has_room);
+            let has_room = state.has_room(Queue::Send, count, self.send_limit());
+            state.reserved += if has_room { count } else { 0 };
             has_room
         };
         take() || (self.progress() > 0 && take())
     }
 
-    /// Waits for one in the line; the number there.
-    pub(in crate::session) fn join_line(&self, waker: Option<&Waker>) -> u64 {
-        self.change(|state| state.line.join(waker.cloned()))
+    /// Places that there are in the send queue, in all.
+    pub(in crate::session) const fn send_limit(&self) -> usize {
+        self.limits[Queue::Send as usize]
+    }
+
+    /// Waits for so many in the line; the number there.
+    pub(in crate::session) fn join_line(&self, count: usize, waker: Option<&Waker>) -> u64 {
+        self.change(|state| state.line.join(count, waker.cloned()))
     }
 
     #[cfg(feature = "tokio")]
@@ -34,13 +39,13 @@ impl Core {
         self.lock().line.tell(ticket, waker.clone());
     }
 
-    /// Takes the place that was given to a waiter, if it was.
-    pub(in crate::session) fn collect_place(&self, ticket: u64) -> bool {
+    /// Takes the places that were given to a waiter, if they were.
+    pub(in crate::session) fn collect_places(&self, ticket: u64) -> bool {
         self.lock().line.collect(ticket).is_some()
     }
 
-    /// Blocks until a waiter has its place. False at the deadline.
-    pub(in crate::session) fn wait_for_place(
+    /// Blocks until a waiter has its places. False at the deadline.
+    pub(in crate::session) fn wait_for_places(
         &self,
         ticket: u64,
         deadline: Option<Instant>,
@@ -51,8 +56,8 @@ impl Core {
     /// A waiter gives up.
     pub(in crate::session) fn leave_line(&self, ticket: u64) {
         self.change(|state| {
-            if state.line.leave(ticket).is_some() {
-                state.reserved -= 1;
+            if let Some(count) = state.line.leave(ticket) {
+                state.reserved -= count;
             }
         });
     }

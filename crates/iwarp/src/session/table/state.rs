@@ -31,8 +31,8 @@ pub(in crate::session) struct State {
     pub(super) under_way: [usize; 3],
     /// Places in the send queue that are kept for permits.
     pub(super) reserved: usize,
-    /// Who waits for one: nobody while there is one.
-    pub(super) line: Line<Waker, ()>,
+    /// Who waits for some: nobody while there are as many as the first needs.
+    pub(super) line: Line<Waker, usize>,
     /// Operations whose [`Pending`](crate::session::Pending) was dropped before they were done.
     pub(super) left_behind: usize,
     /// The thread that is blocked on the channel.
@@ -107,18 +107,25 @@ impl State {
         self.under_way == [0; 3]
     }
 
-    pub(super) fn has_room(&self, queue: Queue, limit: usize) -> bool {
-        let reserved = if queue == Queue::Send { self.reserved } else { 0 };
-        self.under_way[queue as usize] + reserved < limit
+    /// Whether so many places are free, and nobody else waits for them.
+    pub(super) fn has_room(&self, queue: Queue, count: usize, limit: usize) -> bool {
+        let promised = queue == Queue::Send && self.line.has_waiting();
+        !promised && self.fits(queue, count, limit)
     }
 
-    /// Gives the places in the send queue that are free to those who wait for one.
+    fn fits(&self, queue: Queue, count: usize, limit: usize) -> bool {
+        let reserved = if queue == Queue::Send { self.reserved } else { 0 };
+        self.under_way[queue as usize] + reserved + count <= limit
+    }
+
+    /// Gives the places in the send queue that are free to those who wait for them.
     pub(super) fn serve(&mut self, limit: usize, woken: &mut Vec<Waker>) {
-        while self.line.has_waiting() && self.has_room(Queue::Send, limit) {
-            if let Ok((_, waker)) = self.line.serve(()) {
-                self.reserved += 1;
-                woken.extend(waker);
-            }
+        while let Some(need) = self.line.need()
+            && self.fits(Queue::Send, need, limit)
+            && let Ok((_, waker)) = self.line.serve(need)
+        {
+            self.reserved += need;
+            woken.extend(waker);
         }
     }
 }
