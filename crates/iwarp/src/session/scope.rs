@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use iwarp_mem::{Borrowed, MemoryTable, RegisterError};
-use iwarp_types::{Payload, SendOp, Sge, Stag};
+use iwarp_types::{Payload, SendOp, Sge, Stag, TaggedOffset};
 
 use crate::session::cargo::Cargo;
 use crate::session::post::Work;
@@ -103,48 +103,125 @@ impl<'scope> Scope<'scope, '_> {
 
     /// Sends the bytes as a message.
     pub fn send(&self, octets: &'scope [u8]) -> Pending<()> {
-        let op = SendOp::SEND;
-        self.post_send(op, self.shared(octets))
+        self.send_parts([octets])
+    }
+
+    /// Sends several parts as one message, in their order: as many as one operation may have blocks
+    /// ([`Config::max_blocks`](crate::session::Config::max_blocks)).
+    ///
+    /// ```no_run
+    /// # fn example(session: &iwarp::session::Session, body: &[u8])
+    /// # -> Result<(), iwarp::session::Failure> {
+    /// let header = (body.len() as u64).to_be_bytes();
+    /// session.scope(|scope| scope.send_parts([&header[..], body]).wait())
+    /// # }
+    /// ```
+    pub fn send_parts(&self, parts: impl IntoIterator<Item = &'scope [u8]>) -> Pending<()> {
+        self.post_send(self.shared(parts).map(|sges| (SendOp::SEND, sges)))
     }
 
     /// Receives a message; says how long it is.
     pub fn recv(&self, octets: &'scope mut [u8]) -> Pending<usize> {
-        let sge = self.exclusive(octets);
-        let posted = sge.and_then(|sge| self.handle.post_recv(Cargo::None, &[sge]));
+        self.recv_parts([octets])
+    }
+
+    /// Receives a message into several parts, one after the other; says how long it is.
+    ///
+    /// ```no_run
+    /// # fn example(session: &iwarp::session::Session) -> Result<(), iwarp::session::Failure> {
+    /// let (mut header, mut body) = ([0; 8], vec![0; 4096]);
+    /// let len = session.scope(|scope| scope.recv_parts([&mut header[..], &mut body]).wait())?;
+    /// body.truncate(len.saturating_sub(header.len()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn recv_parts(&self, parts: impl IntoIterator<Item = &'scope mut [u8]>) -> Pending<usize> {
+        let posted = self.exclusive(parts);
+        let posted = posted.and_then(|sges| self.handle.post_recv(Cargo::None, &sges));
         self.pending(posted)
     }
 
     /// Writes the bytes at `offset` of what the peer granted.
     pub fn write(&self, octets: &'scope [u8], to: &RemoteGrant, offset: u64) -> Pending<()> {
-        let Some((stag, to)) = to.at(offset, octets.len() as u64) else {
-            return self.pending(Err(Failure::new(OperationError::OutsideGrant, None)));
-        };
-        self.post_send(SendOp::Write { stag, to }, self.shared(octets))
+        self.write_parts([octets], to, offset)
+    }
+
+    /// Writes several parts at `offset` of what the peer granted, one behind the other.
+    pub fn write_parts(
+        &self,
+        parts: impl IntoIterator<Item = &'scope [u8]>,
+        to: &RemoteGrant,
+        offset: u64,
+    ) -> Pending<()> {
+        self.post_at(to, offset, self.shared(parts), |stag, to| SendOp::Write { stag, to })
     }
 
     /// Fills the bytes with what is at `offset` of what the peer granted.
     pub fn read(&self, from: &RemoteGrant, offset: u64, octets: &'scope mut [u8]) -> Pending<()> {
-        let Some((stag, to)) = from.at(offset, octets.len() as u64) else {
-            return self.pending(Err(Failure::new(OperationError::OutsideGrant, None)));
-        };
-        self.post_send(SendOp::Read { stag, to, invalidate: None }, self.exclusive(octets))
+        self.read_parts(from, offset, [octets])
     }
 
-    fn shared(&self, octets: &'scope [u8]) -> Result<Sge, Failure> {
-        let len = octets.len();
-        element(len, self.memory.shared(octets))
+    /// Fills several parts, one after the other, with what is at `offset` of what the peer granted.
+    pub fn read_parts(
+        &self,
+        from: &RemoteGrant,
+        offset: u64,
+        parts: impl IntoIterator<Item = &'scope mut [u8]>,
+    ) -> Pending<()> {
+        let op = |stag, to| SendOp::Read { stag, to, invalidate: None };
+        self.post_at(from, offset, self.exclusive(parts), op)
     }
 
-    fn exclusive(&self, octets: &'scope mut [u8]) -> Result<Sge, Failure> {
-        let len = octets.len();
-        element(len, self.memory.exclusive(octets))
+    fn shared(&self, parts: impl IntoIterator<Item = &'scope [u8]>) -> Result<Vec<Sge>, Failure> {
+        self.elements(parts, |part| (part.len(), self.memory.shared(part)))
     }
 
-    fn post_send<T: Outcome>(&self, op: SendOp, sge: Result<Sge, Failure>) -> Pending<T> {
-        let handle = &self.handle;
-        self.pending(
-            sge.and_then(|sge| handle.post_send(Work::on_bytes(op, Payload::Sges(&[sge])), None)),
-        )
+    fn exclusive(
+        &self,
+        parts: impl IntoIterator<Item = &'scope mut [u8]>,
+    ) -> Result<Vec<Sge>, Failure> {
+        self.elements(parts, |part| (part.len(), self.memory.exclusive(part)))
+    }
+
+    fn elements<P>(
+        &self,
+        parts: impl IntoIterator<Item = P>,
+        register: impl Fn(P) -> (usize, Result<Stag, RegisterError>),
+    ) -> Result<Vec<Sge>, Failure> {
+        // What is too much is not registered.
+        let most =
+            self.handle.alive().map_or(usize::MAX, |core| core.qp.capabilities().max_send_sge);
+        let mut sges = Vec::new();
+        for part in parts {
+            if sges.len() == most {
+                return Err(Failure::new(OperationError::TooManyBlocks, None));
+            }
+            let (len, stag) = register(part);
+            sges.push(element(len, stag)?);
+        }
+        Ok(sges)
+    }
+
+    fn post_at(
+        &self,
+        grant: &RemoteGrant,
+        offset: u64,
+        sges: Result<Vec<Sge>, Failure>,
+        op: impl FnOnce(Stag, TaggedOffset) -> SendOp,
+    ) -> Pending<()> {
+        self.post_send(sges.and_then(|sges| {
+            let len = sges.iter().map(|sge| u64::from(sge.length)).sum();
+            let place = grant.at(offset, len);
+            let outside = || Failure::new(OperationError::OutsideGrant, None);
+            place.map(|(stag, to)| (op(stag, to), sges)).ok_or_else(outside)
+        }))
+    }
+
+    fn post_send(&self, work: Result<(SendOp, Vec<Sge>), Failure>) -> Pending<()> {
+        let posted = work.and_then(|(op, sges)| {
+            self.handle.post_send(Work::on_bytes(op, Payload::Sges(&sges)), None)
+        });
+        self.pending(posted)
     }
 
     fn pending<T: Outcome>(&self, posted: Result<u64, Failure>) -> Pending<T> {

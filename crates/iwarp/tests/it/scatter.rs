@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Sessions: messages that are received into several blocks.
+//! Sessions: messages that are received into several blocks, and several parts of borrowed memory.
 
 use std::thread;
 use std::time::Duration;
@@ -255,4 +255,50 @@ fn messages_with_credits_are_split_as_well() {
         });
         (0..500).for_each(|n| next_split(&mut receiver, n));
     });
+}
+
+#[test]
+fn parts_of_borrowed_memory_are_one_message_and_one_range() {
+    let (client, server) = pair(&Config::default());
+    let memory = server.session.expose(4096, Access::REMOTE).unwrap();
+    let grant = remote(&memory);
+    let (header, body) = (*b"8 bytes.", pattern(3000, 9));
+    let (mut head, mut rest) = ([0; 6], vec![0; 4000]);
+    let (mut first, mut second) = ([0; 3], [0; 2000]);
+    let received = server.session.recv(Block::new(&server.pd, 4096).unwrap());
+    let len = client.session.scope(|scope| {
+        let answered = scope.recv_parts([&mut head[..], &mut rest]);
+        done(scope.send_parts([&header[..], &[], &body])).unwrap();
+        let back = done(received).unwrap().block;
+        done(server.session.send(back)).unwrap();
+        done(scope.write_parts([&header[..], &body], &grant, 8)).unwrap();
+        // Not waited for: the scope does.
+        drop(scope.read_parts(&grant, 8, [&mut first[..], &mut second]));
+        done(answered).unwrap()
+    });
+    assert_eq!((len, &head, &rest[..2]), (3008, b"8 byte", &b"s."[..]));
+    assert!(rest[2..3002] == *body);
+    assert_eq!((&first, &second[..5]), (b"8 b", &b"ytes."[..]));
+    assert!(second[5..] == body[..1995]);
+}
+
+#[test]
+fn parts_beyond_the_sessions_or_the_grant_are_refused() {
+    let (client, server) = pair(&Config::new().max_blocks(2));
+    let memory = server.session.expose(8, Access::REMOTE).unwrap();
+    let grant = remote(&memory);
+    let octets = [7; 12];
+    let mut rooms = [[0_u8; 4]; 3];
+    client.session.scope(|scope| {
+        let many = done(scope.send_parts(octets.chunks(4))).unwrap_err();
+        assert!(matches!(many.error, OperationError::TooManyBlocks), "{many:?}");
+        let parts = rooms.iter_mut().map(|room| &mut room[..]);
+        let many = done(scope.recv_parts(parts)).unwrap_err();
+        assert!(matches!(many.error, OperationError::TooManyBlocks), "{many:?}");
+        let outside = done(scope.write_parts(octets.chunks(6), &grant, 0)).unwrap_err();
+        assert!(matches!(outside.error, OperationError::OutsideGrant), "{outside:?}");
+        done(scope.write_parts(octets[..8].chunks(4), &grant, 0)).unwrap();
+    });
+    done(client.session.read(&grant, 0, Block::new(&client.pd, 8).unwrap())).unwrap();
+    assert_eq!(memory.to_vec(), [7; 8]);
 }
