@@ -213,6 +213,11 @@ impl Credits {
         if sheet.closed { 0 } else { sheet.granted - sheet.used }
     }
 
+    #[cfg(feature = "tokio")]
+    pub(super) const fn handle(&self) -> &Arc<Handle> {
+        &self.handle
+    }
+
     /// The peer is known to take so many messages without a word of its own; it is told of the
     /// receives here.
     pub(super) fn begin(&self, receiver: &Receiver, granted: u32) {

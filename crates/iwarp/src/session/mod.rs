@@ -17,7 +17,8 @@
 //! - A [`Receiver`] keeps receives posted and gives the messages one by one. A [`Permit`] is a place
 //!   in the send queue that was waited for, as [`BlockPool::take`] waits for a block; [`Credits`] are
 //!   for messages of which the peer has to have room as well. A [`Batch`] posts several operations
-//!   at once; several places, or credits, can be waited for at once for it.
+//!   at once; several places, or credits, can be waited for at once for it. With the feature `tokio`
+//!   a receiver is a `Stream`, and a `Sender` a `Sink`.
 //! - A [`ByteStream`] is read and written like a TCP stream, for programs and libraries that know no
 //!   messages.
 //! - [`Session::scope`] lends memory that is only borrowed, like [`std::thread::scope`].
@@ -169,6 +170,8 @@ mod pool;
 mod post;
 mod receiver;
 mod scope;
+#[cfg(feature = "tokio")]
+mod sender;
 mod setup;
 pub mod stream;
 mod table;
@@ -198,6 +201,8 @@ pub use pool::{BlockPool, Taking};
 pub use post::Posts;
 pub use receiver::{Pools, Receiver, Receiving};
 pub use scope::Scope;
+#[cfg(feature = "tokio")]
+pub use sender::Sender;
 pub use setup::{Config, Connecting, Unconnected};
 pub use stream::ByteStream;
 #[cfg(feature = "tokio")]

@@ -62,6 +62,8 @@ mod rendezvous;
 mod rendezvous_hostile;
 mod roce_floods;
 mod scatter;
+#[cfg(feature = "tokio")]
+mod sender;
 mod served;
 mod share;
 mod share_hostile;
