@@ -21,7 +21,7 @@ use crate::size;
 
 /// All words that name tests.
 pub(super) const TESTS: &str = "write, send, read and atomic, with bw, lat and rate; connect, \
-    clients, compute, idle and paper";
+    clients, async, stream, compute, idle and paper";
 
 /// Measure bandwidth, latency and message rate, and compare them with raw TCP in the same run.
 ///
@@ -38,6 +38,7 @@ read. Further tests:
   clients   1, 2, 4 and 8 clients of one target process
   async     tasks of a tokio runtime that share a session, and blocking threads, compared with
             tokio's TCP
+  stream    byte streams in place of TCP: writes of 64 KiB and 1 MiB, and a ping-pong of 64 bytes
   compute   a target whose only thread computes and never calls the library
   idle      memory, CPU and poll time of idle connections (--connections, 10000 by default), and
             the loss of 4 busy ones among them

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use super::byte_stream::Bytes;
 use super::control::{Answer, Ask, Control, Hello, unexpected};
 use super::cpu::{self, Background, Usage};
 use super::dial::{RdmaDial, TcpDial};
@@ -74,7 +75,7 @@ impl Client {
                     Box::new(fleet)
                 }
                 Kind::Tasks => Box::new(TokioTcp::connect(spec, addr)?),
-                Kind::Move | Kind::Crowd(_) | Kind::Threads => {
+                Kind::Move | Kind::Crowd(_) | Kind::Threads | Kind::Bytes => {
                     let tcp = Tcp::connect(spec, addr)?;
                     here = tcp.congestion();
                     Box::new(tcp)
@@ -84,6 +85,7 @@ impl Client {
                 Kind::Dial => Box::new(RdmaDial::calling(rdma::device(spec)?, addr)?),
                 Kind::Fleet => Box::new(Fleet::connect(spec, addr)?),
                 Kind::Tasks | Kind::Threads => Box::new(Tasks::connect(spec, addr)?),
+                Kind::Bytes => Box::new(Bytes::connect(spec, addr)?),
                 Kind::Move | Kind::Crowd(_) => Box::new(Rdma::connect(spec, addr)?),
             },
         };

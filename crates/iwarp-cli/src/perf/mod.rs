@@ -11,6 +11,7 @@
 //! ```
 
 mod args;
+mod byte_stream;
 mod client;
 mod control;
 mod cpu;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Cases beyond messages between two programs: connecting, many clients, a target that computes,
-//! a crowd of idle connections.
+//! a crowd of idle connections, tasks, byte streams.
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -17,6 +17,9 @@ const CROWD_SIZES: [usize; 1] = [64 << 10];
 /// Idle connections where the command line does not say how many.
 const CROWD: usize = 10_000;
 const ASYNC_SIZES: [usize; 1] = [128];
+/// Bytes of the writes to a byte stream, one way, and back and forth.
+const STREAM_SIZES: [usize; 2] = [64 << 10, 1 << 20];
+const PING_SIZES: [usize; 1] = [64];
 /// Connections of tasks over TCP.
 const TCP_TASKS: usize = 8;
 /// Tasks that share a session, at most.
@@ -33,6 +36,7 @@ pub(super) enum Scenario {
     Compute,
     Idle,
     Async,
+    Stream,
 }
 
 /// Adds the cases of a scenario, and what does them.
@@ -43,6 +47,7 @@ pub(super) fn add(plan: &mut Plan, scenario: Scenario, selection: &Selection) ->
         Scenario::Compute => compute(plan, selection)?,
         Scenario::Idle => crowd(plan, selection),
         Scenario::Async => tasks(plan, selection),
+        Scenario::Stream => byte_streams(plan, selection),
     }
     Ok(())
 }
@@ -260,6 +265,48 @@ fn tasks(plan: &mut Plan, selection: &Selection) {
             echoed.subjects.push(Subject::new(name, transport, tasks, echo.clone(), vec![0]));
         }
         plan.cases.extend([asked, echoed]);
+    }
+}
+
+/// Byte streams in place of TCP, with default sizes, by threads that block.
+fn byte_streams(plan: &mut Plan, selection: &Selection) {
+    let sizes = |usual: &[usize]| selection.sizes(usual);
+    let (streamed, echoed) = (sizes(&STREAM_SIZES), sizes(&PING_SIZES));
+    let most = streamed.iter().chain(&echoed).copied().max().unwrap_or(1);
+    let mut transports = vec![Transport::Tcp];
+    transports.extend(selection.transports());
+    let mut contenders = |flow| {
+        let contender = |&transport: &Transport| {
+            (transport, flow, plan.contender(spec(selection, transport, Kind::Bytes, 1, most)))
+        };
+        transports.iter().map(contender).collect::<Vec<_>>()
+    };
+    // Each flow has connections of its own: one leaves its traces in windows and buffers.
+    let both = [
+        (
+            contenders(Flow::Stream),
+            streamed,
+            Measure::Bandwidth,
+            "Writes to a byte stream, one way",
+        ),
+        (contenders(Flow::PingPong), echoed, Measure::Latency, "Ping-pong over a byte stream"),
+    ];
+    for (contenders, sizes, measure, title) in both {
+        for size in sizes {
+            let mut case = Case::new(measure, size, 1, 1, 1);
+            case.title = Some(title.into());
+            for &(transport, flow, contender) in &contenders {
+                let (name, baselines) = match transport {
+                    Transport::Tcp => ("TCP".to_owned(), vec![]),
+                    Transport::Iwarp { .. } => {
+                        (format!("byte stream{}", transport.suffix()), vec![0])
+                    }
+                };
+                let task = case_task(flow, Op::Send, Wait::Events, size, 1, 1);
+                case.subjects.push(Subject::new(name, transport, contender, task, baselines));
+            }
+            plan.cases.push(case);
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use iwarp::cm::Listener;
 use iwarp::session;
 
+use super::byte_stream::Bytes;
 use super::control::{Answer, Ask, Control, GREETING, Hello, PATIENCE};
 use super::cpu::{self, Background, Usage};
 use super::dial::{RdmaDial, TcpDial};
@@ -148,19 +149,24 @@ impl Client {
                         Box::new(hub)
                     }
                     Kind::Tasks => Box::new(TokioTcp::accept(spec, &listener)?),
-                    Kind::Move | Kind::Crowd(_) | Kind::Threads => {
+                    Kind::Move | Kind::Crowd(_) | Kind::Threads | Kind::Bytes => {
                         let tcp = Tcp::accept(spec, &listener)?;
                         congestion = tcp.congestion();
                         Box::new(tcp)
                     }
                 }
             }
-            Transport::Iwarp { .. } if matches!(spec.kind, Kind::Tasks | Kind::Threads) => {
+            Transport::Iwarp { .. }
+                if matches!(spec.kind, Kind::Tasks | Kind::Threads | Kind::Bytes) =>
+            {
                 let pd = rdma::device(spec)?.alloc_pd();
                 let listener = session::Listener::bind(&pd, here)?;
                 let addr = listener.local_addr().context("the listener has no address")?;
                 self.control.send(&Answer::Listening(addr.port()))?;
-                Box::new(Tasks::accept(spec, &listener)?)
+                match spec.kind {
+                    Kind::Bytes => Box::new(Bytes::accept(&listener)?),
+                    _ => Box::new(Tasks::accept(spec, &listener)?),
+                }
             }
             Transport::Iwarp { .. } => {
                 let device = rdma::device(spec)?;

@@ -133,6 +133,8 @@ pub(super) enum Kind {
     Tasks,
     /// They carry messages, and threads that block use one session.
     Threads,
+    /// They carry bytes, and threads that block use a byte stream.
+    Bytes,
     /// They carry messages among so many others that do nothing.
     Crowd(usize),
 }

@@ -175,6 +175,19 @@ fn scenarios() {
 }
 
 #[test]
+fn byte_streams() {
+    let report = measure(&["stream", "--size", "100K,64"]);
+    check(&report, 2);
+    assert_eq!(cases(&report).len(), 4);
+    let measures = ["bandwidth", "bandwidth", "latency", "latency"];
+    for (case, measure) in cases(&report).iter().zip(measures) {
+        assert_eq!(case["measure"], measure);
+        assert_eq!(names(case), ["TCP", "byte stream", "byte stream, CRC"]);
+        assert_eq!(subjects(case)[2]["versus"]["name"], "TCP");
+    }
+}
+
+#[test]
 fn idle_connections() {
     let report = measure(&["idle", "--connections", "50", "--size", "4K"]);
     check(&report, 2);

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A byte stream of the library's `session` module, in threads that block: what a program gets that
+//! uses it in place of a TCP socket.
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use iwarp::session::{ByteStream, Listener};
+
+use super::patience::PATIENCE;
+use super::task::{Contender, Flow, Side, Spec, Task, Times};
+use super::{octets, rdma};
+
+/// One end.
+pub(super) struct Bytes {
+    stream: ByteStream,
+    /// The bytes that one call writes.
+    source: Vec<u8>,
+    /// The bytes that are written last.
+    last: Vec<u8>,
+    /// Room for as many that are read.
+    sink: Vec<u8>,
+}
+
+impl Bytes {
+    /// The client's end.
+    pub(super) fn connect(spec: &Spec, addr: SocketAddr) -> Result<Self> {
+        let pd = rdma::device(spec)?.alloc_pd();
+        Ok(Self::new(ByteStream::connect(&pd, addr).wait_timeout(PATIENCE)?))
+    }
+
+    /// The server's end; the address of its listener is told before a client is waited for.
+    pub(super) fn accept(listener: &Listener) -> Result<Self> {
+        let request = listener.accept().wait_timeout(PATIENCE)?;
+        Ok(Self::new(ByteStream::accept(request).wait_timeout(PATIENCE)?))
+    }
+
+    fn new(mut stream: ByteStream) -> Self {
+        stream.set_read_timeout(Some(PATIENCE));
+        stream.set_write_timeout(Some(PATIENCE));
+        Self { stream, source: Vec::new(), last: Vec::new(), sink: Vec::new() }
+    }
+
+    fn read(&mut self) -> Result<()> {
+        self.stream.read_exact(&mut self.sink).context("the byte stream")
+    }
+
+    fn ping(&mut self, task: &Task, times: &mut Times) -> Result<()> {
+        for number in 1..=task.count {
+            let octets = if number == task.count { &self.last } else { &self.source };
+            let start = Instant::now();
+            self.stream.write_all(octets)?;
+            self.stream.read_exact(&mut self.sink)?;
+            times.record(start.elapsed());
+        }
+        Ok(())
+    }
+}
+
+impl Contender for Bytes {
+    fn prepare(&mut self, task: &Task, _: Side) -> Result<()> {
+        if self.source.len() != task.size {
+            self.source.resize(task.size, 0);
+            octets::fill(0, 0, &mut self.source);
+        }
+        self.last = octets::last(task, task.size);
+        self.sink.resize(task.size, 0);
+        self.sink.fill(0);
+        Ok(())
+    }
+
+    fn measure(&mut self, task: &Task, times: &mut Times) -> Result<Duration> {
+        let start = Instant::now();
+        match task.flow {
+            Flow::Stream => {
+                for _ in 1..task.count {
+                    self.stream.write_all(&self.source)?;
+                }
+                self.stream.write_all(&self.last)?;
+                self.stream.read_exact(&mut [0])?;
+            }
+            Flow::PingPong => self.ping(task, times)?,
+            _ => bail!("byte streams do not measure {:?}", task.flow),
+        }
+        Ok(start.elapsed())
+    }
+
+    fn serve(&mut self, task: &Task) -> Result<()> {
+        for _ in 0..task.count {
+            self.read()?;
+            if task.flow == Flow::PingPong {
+                self.stream.write_all(&self.sink)?;
+            }
+        }
+        match task.flow {
+            Flow::Stream => Ok(self.stream.write_all(&[1])?),
+            Flow::PingPong => Ok(()),
+            _ => bail!("byte streams do not serve {:?}", task.flow),
+        }
+    }
+
+    fn verify(&mut self, task: &Task, side: Side) -> Result<()> {
+        let receives = task.flow == Flow::PingPong || side == Side::Server;
+        if receives { octets::verify(task, &self.sink) } else { Ok(()) }
+    }
+}
