@@ -38,8 +38,10 @@ struct State {
     blocks: Vec<Cargo<Block>>,
     /// A thread is posting `blocks`, with those of one in its hands.
     posting: bool,
-    /// It is in a pool's line.
+    /// It is in a pool's line, or about to be.
     waiting: bool,
+    /// The pool, and its number there. It may be an old one, which nobody has any more.
+    ticket: Option<(BlockPool, u64)>,
     /// Blocks of the one that it waits for, as far as it has them, in the order of [`Stock::steps`].
     gathered: Vec<Block>,
     /// Why it posts no more.
@@ -217,7 +219,7 @@ impl Feed {
             state.waiting = true;
             drop(state);
             let blocks = match self.stock.steps.first() {
-                Some(step) => step.pool.take_for(self, step.places.len()),
+                Some(step) => self.take(step),
                 None => Some(Cargo::None),
             };
             if !blocks.is_some_and(|blocks| self.gather(blocks)) {
@@ -255,12 +257,28 @@ impl Feed {
             };
             // Not while it is locked: they go back to their pools.
             drop((surplus, more.take()));
-            let taken = step.and_then(|step| step.pool.take_for(self, step.places.len()));
-            match taken {
+            match step.and_then(|step| self.take(step)) {
                 Some(blocks) => more = blocks,
                 None => return false,
             }
         }
+    }
+
+    /// Takes the blocks of a step, or waits in the line for them.
+    fn take(self: &Arc<Self>, step: &Step) -> Option<Cargo<Block>> {
+        let ticket = match step.pool.take_for(self, step.places.len()) {
+            Ok(blocks) => return Some(blocks),
+            Err(ticket) => ticket?,
+        };
+        let mut state = self.lock();
+        let is_over = state.over.is_some();
+        state.ticket = Some((step.pool.clone(), ticket));
+        drop(state);
+        if is_over {
+            // It was not known when it stopped.
+            step.pool.leave_line(ticket);
+        }
+        None
     }
 
     /// One thread at a time posts, so that the order is known. Another one, or the same one that has
@@ -424,8 +442,13 @@ impl Feed {
         state.over.get_or_insert(OperationError::Disconnected);
         let messages = std::mem::take(&mut state.messages);
         let posted = std::mem::take(&mut state.posted);
+        let ticket = state.ticket.take();
         let gathered = std::mem::take(&mut state.gathered);
         drop(state);
+        if let Some((pool, ticket)) = ticket {
+            // Who waits behind it may need less than it did.
+            pool.leave_line(ticket);
+        }
         // Not while it is locked: their blocks go back to the pool.
         drop((messages, gathered));
         if let (Some(balance), Some(core)) = (&self.balance, self.core.upgrade()) {

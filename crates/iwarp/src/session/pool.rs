@@ -277,12 +277,27 @@ impl BlockPool {
         region?.one().map(|region| pool.block(region))
     }
 
-    /// Takes blocks for a receive of a receiver, which otherwise is supplied with them when there are
-    /// so many.
-    pub(super) fn take_for(&self, feed: &Arc<Feed>, count: usize) -> Option<Cargo<Block>> {
-        let pool = self.pool.alive()?;
+    /// Takes blocks for a receive of a receiver.
+    ///
+    /// # Errors
+    ///
+    /// Its number in the line, when there are not so many: then it is supplied with them later.
+    pub(super) fn take_for(
+        &self,
+        feed: &Arc<Feed>,
+        count: usize,
+    ) -> Result<Cargo<Block>, Option<u64>> {
+        let pool = self.pool.alive().ok_or(None)?;
         let claim = Claim::Feed(Arc::downgrade(feed));
-        Some(pool.blocks(pool.take_or_join(count, Some(claim)).ok()?))
+        let taken = pool.take_or_join(count, Some(claim));
+        taken.map(|regions| pool.blocks(regions)).map_err(Some)
+    }
+
+    /// Gives up waiting in the line; those behind may need less.
+    pub(super) fn leave_line(&self, ticket: u64) {
+        if let Some(pool) = self.pool.alive() {
+            pool.leave_line(ticket);
+        }
     }
 
     /// Where the pool is in memory: an order among pools that is the same for all.

@@ -218,6 +218,23 @@ fn receivers_that_share_scarce_pools_all_come_on() {
 }
 
 #[test]
+fn a_receiver_that_is_dropped_does_not_hold_up_those_that_need_less() {
+    let (client, server) = pair(&Config::default());
+    let pool = BlockPool::new(&server.pd, 8, 2).unwrap();
+    let kept = pool.take().wait_timeout(DEADLINE).unwrap();
+    let both = server.session.receiver([&pool, &pool], 1).unwrap();
+    let mut one = server.session.receiver(&pool, 1).unwrap();
+    // One block is there, and the first that waits needs two.
+    assert_eq!((both.posted(), one.posted(), pool.available()), (0, 0, 1));
+    assert!(pool.try_take().is_none());
+    drop(both);
+    assert_eq!((one.posted(), pool.available()), (1, 0));
+    send(&client, b"goes on");
+    assert_eq!(*one.recv().wait_timeout(DEADLINE).unwrap().unwrap().block, *b"goes on");
+    drop(kept);
+}
+
+#[test]
 fn a_receiver_is_refused_more_pools_than_an_operation_has_blocks() {
     let (_client, server) = pair(&Config::new().max_blocks(2));
     let pool = BlockPool::new(&server.pd, 8, 3).unwrap();
