@@ -4,7 +4,7 @@
 # server and as client, over IPv4 and IPv6, over a good wire and bad ones. See README.md for what
 # PEER_VM must offer, and rxe-list for the programs.
 #
-# usage: PEER_VM=DIR rxe.sh [GROUP...] [CONDITION...]
+# usage: rxe.sh [GROUP...] [CONDITION...]
 #   groups      ud uc rc cm mcast; all but the last unless some are named
 #   conditions  clean loss1 loss5 (1 and 5 % lost) reorder duplicate (5 %) all (5 % of each);
 #              auto (a good wire, and IWARP_WIRE unset here, which is "roce" otherwise)
@@ -24,10 +24,7 @@
 # status: 0 all well; 1 something failed; 77 skipped, because there is no peer
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-if [ -z "${PEER_VM:-}" ] || [ ! -x "$PEER_VM/run" ]; then
-	echo "SKIPPED: rxe.sh: no peer to test against. Set PEER_VM (see interop/README.md)." >&2
-	exit 77
-fi
+. "$here/peer.sh"
 groups= conditions=
 for word; do
 	case $word in

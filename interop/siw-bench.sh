@@ -3,7 +3,7 @@
 # Bandwidth and latency of perftest on Linux siw, on this project's libraries and of raw TCP, all
 # in the same guest and in turn. See README.md for what PEER_VM must offer. Prints a Markdown table.
 #
-# usage: PEER_VM=DIR siw-bench.sh [NAME...]      only the settings of these names
+# usage: siw-bench.sh [NAME...]                  only the settings of these names
 #        IWARP=FILE                              the command, if not built here
 #        ROUNDS=N                                how often each cell is measured (5)
 #        DURATION=S                              seconds of each bandwidth measurement (1)
@@ -29,10 +29,7 @@ cells() {
 	printf '%s\n' {write,read,send}_bw\ {65536,1048576} {write,read,send}_lat\ 4
 }
 
-if [ -z "${PEER_VM:-}" ] || [ ! -x "$PEER_VM/run" ]; then
-	echo "SKIPPED: siw-bench.sh: no peer to test against. Set PEER_VM (see interop/README.md)." >&2
-	exit 77
-fi
+. "$here/peer.sh"
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 IWARP=${IWARP:-${CARGO_TARGET_DIR:-$here/../target}/release/iwarp}

@@ -3,7 +3,7 @@
 # `iwarp conform` against Linux siw as a server and as a client, with CRCs and without. The program
 # on siw is conform_target.c. See README.md for what PEER_VM must offer.
 #
-# usage: PEER_VM=DIR siw-conform.sh
+# usage: siw-conform.sh
 #        IWARP=FILE         the command, if not built here
 #        TABLE=FILE         write there what deviates
 #        KEEP=DIR           keep JSON and a capture of each case there
@@ -13,10 +13,7 @@
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
-if [ -z "${PEER_VM:-}" ] || [ ! -x "$PEER_VM/run" ]; then
-	echo "SKIPPED: siw-conform.sh: no peer to test against. Set PEER_VM (see interop/README.md)." >&2
-	exit 77
-fi
+. "$here/peer.sh"
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 if ! ${CC:-cc} -O2 -Wall -Wextra -pthread -o "$work/conform_target" "$here/conform_target.c" -lrdmacm -libverbs; then

@@ -4,7 +4,7 @@
 # connecting, each end operating, each end disconnecting; every byte compared. One guest for each
 # line of the table below. See README.md for what PEER_VM must offer.
 #
-# usage: PEER_VM=DIR siw-exchange.sh [NAME...]  only the settings of these names
+# usage: siw-exchange.sh [NAME...]               only the settings of these names
 #        EXCHANGE=FILE                          this project's end, if not built here
 #        PCAP=DIR                               keep a capture of each setting there
 # status: 0 all well; 1 something failed; 77 skipped, because there is no peer
@@ -26,10 +26,7 @@ settings() {
 	END
 }
 
-if [ -z "${PEER_VM:-}" ] || [ ! -x "$PEER_VM/run" ]; then
-	echo "SKIPPED: siw-exchange.sh: no peer to test against. Set PEER_VM (see interop/README.md)." >&2
-	exit 77
-fi
+. "$here/peer.sh"
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 if ! ${CC:-cc} -O2 -Wall -Wextra -o "$work/siw_peer" "$here/siw_peer.c" -lrdmacm -libverbs; then

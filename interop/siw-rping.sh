@@ -3,7 +3,7 @@
 # `iwarp rping` against librdmacm's rping on Linux siw, both ways round, one guest for each line
 # of the table below. See README.md for what PEER_VM must offer.
 #
-# usage: PEER_VM=DIR siw-rping.sh [NAME...]     only the settings of these names
+# usage: siw-rping.sh [NAME...]                  only the settings of these names
 #        IWARP=FILE                             the command, if not built here
 #        LIBRDMACM=1                            librdmacm's rping here too, on the drop-in libraries
 #        PCAP=DIR                               keep a capture of each setting there
@@ -29,10 +29,7 @@ settings() {
 	END
 }
 
-if [ -z "${PEER_VM:-}" ] || [ ! -x "$PEER_VM/run" ]; then
-	echo "SKIPPED: siw-rping.sh: no peer to test against. Set PEER_VM (see interop/README.md)." >&2
-	exit 77
-fi
+. "$here/peer.sh"
 export IWARP=${IWARP:-${CARGO_TARGET_DIR:-$here/../target}/release/iwarp}
 if [ ! -x "$IWARP" ]; then
 	cargo build --release --manifest-path "$here/../Cargo.toml" -p iwarp-cli || exit 1
