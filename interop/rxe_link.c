@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * A wire between two network interfaces that treats RoCE v2 badly: it loses, repeats and delays
- * packets to UDP port 4791, both ways, and leaves everything else alone. What netem does, where the
- * system has none, or has it at one end only.
+ * packets to UDP port 4791, both ways, and leaves everything else alone; with tcp=1, it does so to
+ * TCP instead. What netem does, where the system has none, or has it at one end only.
  *
- * usage: rxe_link INTERFACE INTERFACE [lose=PERCENT] [repeat=PERCENT] [delay=PERCENT] [seed=N]
+ * usage: rxe_link INTERFACE INTERFACE [lose=PERCENT] [repeat=PERCENT] [delay=PERCENT] [seed=N] [tcp=1]
  * A delayed packet is overtaken by those of the next 1 to 4 ms. On SIGTERM it says what it did.
  */
 #include <arpa/inet.h>
@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 #define ROCE 4791
-#define LONGEST 65536
+#define LONGEST (65536 + 14)
 #define HELD 4096	/* packets that can be delayed at a time */
 
 struct held {
@@ -39,6 +39,7 @@ static struct { unsigned long packets, lost, repeated, delayed, refused; } count
 static struct held held[HELD];
 static uint64_t state = 1;
 static volatile sig_atomic_t over;
+static bool tcp;	/* what is treated badly: that, or RoCE v2 */
 
 static void stop(int signal)
 {
@@ -60,6 +61,13 @@ static uint32_t chance(void)	/* xorshift64* */
 	state ^= state << 25;
 	state ^= state >> 27;
 	return (uint32_t)(state * 0x2545f4914f6cdd1d >> 32);
+}
+
+static bool is_tcp(const uint8_t *frame, size_t length)
+{
+	return length >= 54 &&
+		((frame[12] == 0x08 && frame[13] == 0x00 && frame[23] == 6) ||
+		 (frame[12] == 0x86 && frame[13] == 0xdd && frame[20] == 6));
 }
 
 static bool is_roce(const uint8_t *frame, size_t length)
@@ -123,7 +131,7 @@ static void hold(int to, const uint8_t *frame, size_t length)
 
 static void treat(int to, const uint8_t *frame, size_t length)
 {
-	if (!is_roce(frame, length)) {
+	if (!(tcp ? is_tcp : is_roce)(frame, length)) {
 		pass(to, frame, length);
 		return;
 	}
@@ -175,6 +183,8 @@ static void set(const char *arg)
 		chances.repeat = odds;
 	else if (!strncmp(arg, "delay=", 6))
 		chances.delay = odds;
+	else if (!strncmp(arg, "tcp=", 4))
+		tcp = value[1] == '1';
 	else
 		state = strtoull(value + 1, NULL, 0) * 2 + 1;
 }

@@ -4,9 +4,11 @@
  * says whether the bytes are what they should be. That end is crates/iwarp/examples/
  * siw_exchange.rs, where the exchange is described.
  *
- * usage: siw_peer listen|connect ADDRESS PORT DEPTH
+ * usage: siw_peer listen|connect ADDRESS PORT DEPTH [OWN-PRIVATE PEERS-PRIVATE]
+ * The last two are the bytes of private data that this end sends in the start-up, and expects.
  */
 #include <arpa/inet.h>
+#include <netdb.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -21,6 +23,7 @@
 #define SIZE (ROOM + SPARE)
 #define UNTOUCHED 0xee
 #define MANY 16			/* operations posted at a time, at most */
+#define PRIVATE_SEED 0xda7au	/* of the private data */
 #define MESSAGE 16		/* bytes of a command, of an answer, of what is lent */
 
 enum command {
@@ -273,16 +276,31 @@ static int obey(void)
 	return 1;
 }
 
-static void connect_to(struct sockaddr *addr, struct rdma_conn_param *param)
+/* Compares the private data that came with the peer's request or answer. */
+static void check_private(int expected)
+{
+	const struct rdma_conn_param *got = &id->event->param.conn;
+
+	if (expected < 0)
+		return;
+	if (got->private_data_len != expected)
+		die("%u bytes of private data, not %d", got->private_data_len, expected);
+	for (int i = 0; i < expected; i++)
+		if (((const uint8_t *)got->private_data)[i] != octet(PRIVATE_SEED, (uint32_t)i))
+			die("byte %d of the private data is wrong", i);
+}
+
+static void connect_to(struct sockaddr *addr, struct rdma_conn_param *param, int private)
 {
 	must(rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP), "rdma_create_id");
 	must(rdma_resolve_addr(id, NULL, addr, 5000), "rdma_resolve_addr");
 	must(rdma_resolve_route(id, 5000), "rdma_resolve_route");
 	make_ready();
 	must(rdma_connect(id, param), "rdma_connect");
+	check_private(private);
 }
 
-static void listen_at(struct sockaddr *addr, struct rdma_conn_param *param)
+static void listen_at(struct sockaddr *addr, struct rdma_conn_param *param, int private)
 {
 	struct rdma_cm_id *listener;
 
@@ -292,24 +310,31 @@ static void listen_at(struct sockaddr *addr, struct rdma_conn_param *param)
 	puts("listening");
 	fflush(stdout);
 	must(rdma_get_request(listener, &id), "rdma_get_request");
+	check_private(private);
 	make_ready();
 	must(rdma_accept(id, param), "rdma_accept");
 }
 
 int main(int argc, char **argv)
 {
-	struct rdma_conn_param param = { 0 };
-	struct sockaddr_in addr = { .sin_family = AF_INET };
-	int first, they_close;
+	static uint8_t private[255];	/* more does not fit into a rdma_conn_param */
+	struct rdma_conn_param param = { .private_data = private };
+	struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV }, *addr;
+	int first, they_close, expected = -1;
 
-	if (argc != 5 || inet_pton(AF_INET, argv[2], &addr.sin_addr) != 1)
-		die("usage: siw_peer listen|connect ADDRESS PORT DEPTH");
-	addr.sin_port = htons((uint16_t)atoi(argv[3]));
+	if ((argc != 5 && argc != 7) || getaddrinfo(argv[2], argv[3], &hints, &addr))
+		die("usage: siw_peer listen|connect ADDRESS PORT DEPTH [OWN-PRIVATE PEERS-PRIVATE]");
 	param.responder_resources = (uint8_t)atoi(argv[4]);
 	param.initiator_depth = param.responder_resources;
+	if (argc == 7) {
+		param.private_data_len = (uint8_t)atoi(argv[5]);
+		expected = atoi(argv[6]);
+	}
+	for (uint32_t i = 0; i < sizeof private; i++)
+		private[i] = octet(PRIVATE_SEED, i);
 
 	first = !strcmp(argv[1], "connect");
-	(first ? connect_to : listen_at)((struct sockaddr *)&addr, &param);
+	(first ? connect_to : listen_at)(addr->ai_addr, &param, expected);
 	swap_addresses(first);
 	do {
 		if (receive() != MESSAGE)

@@ -8,6 +8,7 @@ mod deadline;
 mod dist;
 mod fuzz;
 mod instructions;
+mod interop;
 mod layers;
 mod learn;
 mod messages;
@@ -55,6 +56,8 @@ enum Command {
     Programs(programs::Args),
     /// Mixed traffic, verified, while everything bad happens that can, by seed
     Soak(soak::Args),
+    /// Run programs here against the same programs on Linux siw, in a guest
+    Interop(interop::Args),
     /// Run rdma-core's Python tests on the drop-in libraries and write docs/pyverbs.md
     Pyverbs(programs::pyverbs::Args),
     /// Run the programs of docs/learn, compare what they print, and check the book's links
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Command::Dist(args) => dist::run(&args),
         Command::Programs(args) => programs::run(&args),
         Command::Soak(args) => soak::run(&args),
+        Command::Interop(args) => interop::run(&args),
         Command::Pyverbs(args) => programs::pyverbs::run(&args),
         Command::Learn(args) => learn::run(&args),
         Command::Recipe(args) => recipe::run(&args),

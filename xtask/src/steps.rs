@@ -11,6 +11,7 @@ use crate::conformance;
 use crate::dist;
 use crate::fuzz;
 use crate::instructions;
+use crate::interop;
 use crate::layers;
 use crate::learn;
 use crate::packaging;
@@ -166,6 +167,12 @@ pub(crate) const ALL: &[Step] = &[
         about: "docs/ci.md as its reader follows it, jobs beside each other",
         absent: || absent_file(path("crates/iwarp-capi")),
         run: |_| recipe::check().map(Outcome::Passed),
+    },
+    Step {
+        name: "interop",
+        about: "a few programs against the same programs on Linux siw, in a guest",
+        absent: || absent_file(path("interop/siw-matrix")),
+        run: |_| interop::check(),
     },
     Step {
         name: "soak",

@@ -24,6 +24,8 @@ use iwarp::{
 const ROOM: usize = 4 << 20;
 const SIZE: usize = ROOM + 4096;
 const UNTOUCHED: u8 = 0xee;
+/// Of the private data.
+const PRIVATE_SEED: u32 = 0xda7a;
 /// Bytes of a command, of an answer, of what is lent.
 const MESSAGE: usize = 16;
 /// What takes longer has failed.
@@ -38,24 +40,43 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 fn main() -> Result<()> {
     let args: Vec<String> = env::args().collect();
-    let [_, role, addr, depth, who_closes] = &args[..] else {
-        return Err(
-            "usage: siw_exchange listen|connect ADDRESS:PORT DEPTH we-close|they-close".into()
-        );
+    let [_, role, addr, depth, who_closes, private @ ..] = &args[..] else {
+        return Err("usage: siw_exchange listen|connect ADDRESS:PORT DEPTH we-close|they-close \
+                    [OWN-PRIVATE PEERS-PRIVATE]"
+            .into());
     };
     let device = Device::open()?;
     let addr: SocketAddr = addr.parse()?;
     let depth = depth.parse()?;
-    let params = ConnectParams::new().ird(depth).ord(depth);
+    // Bytes of private data that this end sends, and that it expects.
+    let private: Vec<usize> =
+        private.iter().map(|n| n.parse()).collect::<std::result::Result<_, _>>()?;
+    let own = End::contents(PRIVATE_SEED, private.first().copied().unwrap_or(0));
+    let own = &own[..private.first().copied().unwrap_or(0)];
+    let check_private = |got: &[u8]| match private.get(1) {
+        Some(&len) if got.len() != len => {
+            Err(format!("{} bytes of private data, not {len}", got.len()))
+        }
+        Some(&len) if got != &End::contents(PRIVATE_SEED, len)[..len] => {
+            Err("the private data is wrong".to_owned())
+        }
+        _ => Ok(()),
+    };
+    let params = ConnectParams::new().ird(depth).ord(depth).private_data(own);
     let end = End::new(&device)?;
     let connection = match role.as_str() {
         "listen" => {
             let listener = Listener::bind(&device, addr)?;
             println!("listening on {addr}");
             let incoming = listener.accept(Some(PATIENCE))?.ok_or("nobody connects")?;
+            check_private(incoming.private_data())?;
             incoming.accept(&end.qp, &params)?
         }
-        "connect" => cm::connect(&device, addr, &end.qp, &params, PATIENCE)?,
+        "connect" => {
+            let connection = cm::connect(&device, addr, &end.qp, &params, PATIENCE)?;
+            check_private(connection.private_data())?;
+            connection
+        }
         _ => return Err("listen or connect?".into()),
     };
     let done = Exchange::start(end, role == "listen").and_then(|mut exchange| {
@@ -112,7 +133,7 @@ impl Exchange {
 
     fn run(&mut self) -> Result<()> {
         let depths = self.end.qp.read_depths();
-        println!("     depths: (IRD, ORD) = {depths:?}");
+        println!("     depths: (ORD, IRD) = {depths:?}");
         let operations: [(&str, Operation); 6] = [
             ("RDMA Write by iwarp", Self::write),
             ("RDMA Read by iwarp", Self::read),
@@ -121,13 +142,19 @@ impl Exchange {
             ("RDMA Read by peer", Self::be_read),
             ("Send by peer", Self::be_sent),
         ];
-        for (name, operation) in operations {
+        // Without a depth for it, an end cannot read, or be read.
+        let possible = |name: &&(&str, Operation)| match name.0 {
+            "RDMA Read by iwarp" => depths.0 > 0,
+            "RDMA Read by peer" => depths.1 > 0,
+            _ => true,
+        };
+        for &(name, operation) in operations.iter().filter(possible) {
             for len in SIZES {
                 self.step(operation, len, 1).map_err(|e| format!("{name} of {len}: {e}"))?;
             }
             println!("ok   {name}: {} sizes", SIZES.len());
         }
-        for (name, operation) in operations {
+        for &(name, operation) in operations.iter().filter(possible) {
             // A Send needs a receive each: there is only one.
             if name.starts_with("Send") {
                 continue;

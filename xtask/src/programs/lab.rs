@@ -301,25 +301,25 @@ impl Lane {
 }
 
 /// A directory that everybody may look into.
-fn open_directory(path: &Path) -> Result<()> {
+pub(crate) fn open_directory(path: &Path) -> Result<()> {
     fs::create_dir(path).with_context(|| format!("cannot make {}", path.display()))?;
     fs::set_permissions(path, Permissions::from_mode(0o755))?;
     Ok(())
 }
 
-fn ip(arguments: &[&str]) -> Result<()> {
+pub(crate) fn ip(arguments: &[&str]) -> Result<()> {
     shell::output(shell::program("ip").args(arguments))
         .with_context(|| format!("ip {}", arguments.join(" ")))
         .map(|_| ())
 }
 
-fn ip_quietly(arguments: &[&str]) {
+pub(crate) fn ip_quietly(arguments: &[&str]) {
     let _ = shell::succeeds(shell::program("ip").args(arguments));
 }
 
 /// A namespace is made for the programs of a run, so nothing else is in it. They are gone when this
 /// returns, and their sockets with them.
-fn kill_all_in(namespace: &str) {
+pub(crate) fn kill_all_in(namespace: &str) {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
         let list = shell::output(shell::program("ip").args(["netns", "pids", namespace]));
@@ -336,7 +336,7 @@ fn kill_all_in(namespace: &str) {
 }
 
 /// What a run left that was killed.
-fn remove_leftovers() {
+pub(crate) fn remove_leftovers() {
     let gone = |name: &str, prefix: &str| {
         let rest = name.strip_prefix(prefix).unwrap_or_default();
         let pid = rest.split('-').next().unwrap_or_default();

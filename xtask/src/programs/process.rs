@@ -16,7 +16,7 @@ const AT_WORK: u64 = 50_000_000;
 /// RoCE v2's UDP port.
 pub(super) const ROCE: u16 = 4791;
 /// How often is looked whether something is so.
-pub(super) const LOOK: Duration = Duration::from_millis(4);
+pub(crate) const LOOK: Duration = Duration::from_millis(4);
 
 /// A program, with all that it started; killed when this goes.
 pub(crate) struct Process(pub(crate) Child);
