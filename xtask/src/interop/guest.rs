@@ -101,6 +101,9 @@ impl Site {
 
     fn remove_namespaces(&self) {
         for name in &self.namespaces {
+            if !Path::new("/run/netns").join(name).exists() {
+                continue;
+            }
             kill_all_in(name);
             ip_quietly(&["netns", "del", name]);
         }
@@ -135,8 +138,14 @@ impl<'a> Guest<'a> {
         open_directory(&shared)?;
         open_directory(&shared.join("bin"))?;
         fs::copy(site.directory.join("bin/siw_peer"), shared.join("bin/siw_peer"))?;
-        let mut run = Command::new(&site.run);
-        run.arg("--netns").arg(&site.namespaces[0]).arg("--share").arg(&shared);
+        let mut run = Command::new("setpriv");
+        // It takes the guest with it.
+        run.args(["--pdeathsig", "TERM"])
+            .arg(&site.run)
+            .arg("--netns")
+            .arg(&site.namespaces[0])
+            .arg("--share")
+            .arg(&shared);
         run.args(["--timeout", "7200", "--dmesg"]).arg(site.directory.join("dmesg"));
         if let Some(mtu) = &boot.mtu {
             run.args(["--mtu", mtu]);

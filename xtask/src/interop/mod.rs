@@ -92,13 +92,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if !args.no_build {
         build()?;
     }
-    let (lines, versions) = run_all(&matrix, &cells, &shell::root().join(&args.keep))?;
-    if let Some(path) = &args.json {
-        report::write_json(&shell::root().join(path), &matrix, &lines, &versions)?;
-    }
-    if let Some(path) = &args.markdown {
-        report::write_markdown(&shell::root().join(path), &matrix, &lines, &versions)?;
-    }
+    // Behind each cell, so that a run that is ended early has not been for nothing.
+    let write = |lines: &[Line], versions: &Versions| -> Result<()> {
+        if let Some(path) = &args.json {
+            report::write_json(&shell::root().join(path), &matrix, lines, versions)?;
+        }
+        if let Some(path) = &args.markdown {
+            report::write_markdown(&shell::root().join(path), &matrix, lines, versions)?;
+        }
+        Ok(())
+    };
+    let (lines, _) = run_all(&matrix, &cells, &shell::root().join(&args.keep), write)?;
     println!("{}", report::counts(&lines));
     verdict(&matrix, &lines)
 }
@@ -112,7 +116,8 @@ pub(crate) fn check() -> Result<Outcome> {
         return Ok(Outcome::NotRun(format!("siw was not tested against: {why:#}")));
     }
     build()?;
-    let (lines, versions) = run_all(&matrix, &cells, &shell::target_dir().join("interop"))?;
+    let (lines, versions) =
+        run_all(&matrix, &cells, &shell::target_dir().join("interop"), |_, _| Ok(()))?;
     verdict(&matrix, &lines)?;
     let (linux, kind) = (&versions["linux"], &versions["guest"]);
     Ok(Outcome::Passed(format!("{}; siw of Linux {linux}, {kind}", report::counts(&lines))))
@@ -144,7 +149,12 @@ fn build() -> Result<()> {
 type Versions = std::collections::BTreeMap<&'static str, String>;
 
 /// Runs the cells, those that share a guest one after the other.
-fn run_all(matrix: &Matrix, cells: &[Cell], keep: &Path) -> Result<(Vec<Line>, Versions)> {
+fn run_all(
+    matrix: &Matrix,
+    cells: &[Cell],
+    keep: &Path,
+    after_each: impl Fn(&[Line], &Versions) -> Result<()>,
+) -> Result<(Vec<Line>, Versions)> {
     let mut cells = cells.to_vec();
     let first = |cell: &Cell| {
         let boot = &matrix.setting(*cell).boot;
@@ -155,6 +165,7 @@ fn run_all(matrix: &Matrix, cells: &[Cell], keep: &Path) -> Result<(Vec<Line>, V
     fs::create_dir_all(keep).with_context(|| format!("{}", keep.display()))?;
     let mut bench = Bench { site: &Site::new()?, guest: None, number: 0, kernel: String::new() };
     let mut lines = Vec::new();
+    let mut versions = Versions::new();
     for cell in cells {
         let start = Instant::now();
         let directory = keep.join(matrix.name(cell).replace('/', "_"));
@@ -163,8 +174,11 @@ fn run_all(matrix: &Matrix, cells: &[Cell], keep: &Path) -> Result<(Vec<Line>, V
         let (word, reason) = (verdict.word(), verdict.reason());
         println!("{word:<6} {seconds:6.1} s  {}  {reason}", matrix.name(cell));
         lines.push(Line { cell, verdict, seconds, complaints });
+        if versions.is_empty() {
+            versions = report::versions(&bench.kernel, &bench.site.kind);
+        }
+        after_each(&lines, &versions)?;
     }
-    let versions = report::versions(&bench.kernel, &bench.site.kind);
     Ok((lines, versions))
 }
 
