@@ -20,7 +20,7 @@ use crate::programs::process::{LOOK, Process};
 use crate::{dist, nobody, shell};
 
 /// An emulated guest on a busy machine comes up in less.
-const BOOT: Duration = Duration::from_secs(180);
+const BOOT: Duration = Duration::from_secs(300);
 /// A job begins, or ends when it is told to, in less.
 const PROMPT: Duration = Duration::from_secs(20);
 

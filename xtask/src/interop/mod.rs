@@ -55,7 +55,7 @@ pub(crate) struct Args {
     /// Where captures and output of cells that fail go
     #[arg(long, value_name = "DIRECTORY", default_value = "target/interop")]
     keep: PathBuf,
-    /// Write the results there as JSON
+    /// Write the results there as JSON, and keep those of other cells with the same versions
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write the results there as Markdown
@@ -93,12 +93,21 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         build()?;
     }
     // Behind each cell, so that a run that is ended early has not been for nothing.
+    let json = args.json.as_ref().map(|path| shell::root().join(path));
+    let mut kept: Option<Vec<Line>> = None;
     let write = |lines: &[Line], versions: &Versions| -> Result<()> {
-        if let Some(path) = &args.json {
-            report::write_json(&shell::root().join(path), &matrix, lines, versions)?;
+        let kept = kept.get_or_insert_with(|| match &json {
+            Some(path) => report::earlier(path, &matrix, versions),
+            None => Vec::new(),
+        });
+        kept.retain(|line| lines.iter().all(|new| new.cell != line.cell));
+        let mut lines = [&kept[..], lines].concat();
+        lines.sort_by_key(|line| matrix.cells.iter().position(|cell| *cell == line.cell));
+        if let Some(path) = &json {
+            report::write_json(path, &matrix, &lines, versions)?;
         }
         if let Some(path) = &args.markdown {
-            report::write_markdown(&shell::root().join(path), &matrix, lines, versions)?;
+            report::write_markdown(&shell::root().join(path), &matrix, &lines, versions)?;
         }
         Ok(())
     };
@@ -153,7 +162,7 @@ fn run_all(
     matrix: &Matrix,
     cells: &[Cell],
     keep: &Path,
-    after_each: impl Fn(&[Line], &Versions) -> Result<()>,
+    mut after_each: impl FnMut(&[Line], &Versions) -> Result<()>,
 ) -> Result<(Vec<Line>, Versions)> {
     let mut cells = cells.to_vec();
     let first = |cell: &Cell| {

@@ -88,6 +88,32 @@ pub(crate) fn versions(kernel: &str, kind: &str) -> BTreeMap<&'static str, Strin
     ])
 }
 
+/// What an earlier run wrote with the same versions, of cells that the matrix still has.
+pub(crate) fn earlier(
+    path: &Path,
+    matrix: &Matrix,
+    versions: &BTreeMap<&'static str, String>,
+) -> Vec<Line> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let Ok(document) = serde_json::from_str::<Value>(&text) else { return Vec::new() };
+    if document["versions"] != json!(versions) {
+        return Vec::new();
+    }
+    let line = |entry: &Value| -> Option<Line> {
+        let text = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
+        let cell = matrix.cells.iter().find(|cell| matrix.name(**cell) == text("name"))?;
+        let verdict = match &*text("result") {
+            "ok" => Verdict::Passed,
+            "again" => Verdict::Again(text("reason")),
+            "siw" => Verdict::Siw(text("reason")),
+            _ => Verdict::Failed(text("reason")),
+        };
+        let (seconds, complaints) = (entry["seconds"].as_f64()?, text("kernel_complaints"));
+        Some(Line { cell: *cell, verdict, seconds, complaints })
+    };
+    document["cells"].as_array().into_iter().flatten().filter_map(line).collect()
+}
+
 pub(crate) fn write_json(
     path: &Path,
     matrix: &Matrix,
