@@ -271,12 +271,10 @@ impl Bench<'_> {
         };
         let result = attempt();
         let complaints = self.guest.as_mut().map(Guest::complaints).unwrap_or_default();
-        if result.is_err() || setting.end.is_some() || !complaints.is_empty() {
-            if let Some(mut guest) = self.guest.take()
-                && result.is_err()
-            {
-                guest.keep(directory);
-            }
+        let gone = result.is_err() || setting.end.is_some() || !complaints.is_empty();
+        let guest = if gone { self.guest.take() } else { None };
+        if let Some(mut guest) = guest.filter(|_| result.is_err()) {
+            guest.keep(directory);
         }
         (result, complaints)
     }
