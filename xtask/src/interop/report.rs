@@ -150,13 +150,14 @@ pub(crate) fn write_markdown(
     let mut text = HEAD.to_owned();
     let _ = writeln!(
         text,
-        "iwarp {}; Linux {} ({}); rdma-core {}, perftest {} at both ends. {}.\n",
+        "iwarp {}; Linux {} ({}); rdma-core {}, perftest {} at both ends. {}; the list has {}.\n",
         versions["iwarp"],
         versions["linux"],
         versions["guest"],
         versions["rdma-core"],
         versions["perftest"],
         counts(lines),
+        matrix.cells.len(),
     );
     let columns =
         [('4', Way::WeServe), ('4', Way::WeConnect), ('6', Way::WeServe), ('6', Way::WeConnect)];
@@ -230,6 +231,6 @@ drop-in libraries; the other is the same Debian program on siw.
 *ok*: both ends end with status 0 in time, and say nothing of wrong data; under `kill-ours`,
 `kill-theirs` and `cut`, the end that is left ends in time, with an error. *again*: the first attempt
 failed, and the second, on a fresh guest, is ok. *siw*: siw fails it with another siw too, or in a
-way that is known; not counted as passed. *–*: not in the list.
+way that is known; not counted as passed. *–*: not in the list, or not run.
 
 ";
