@@ -39,8 +39,19 @@ fn every_case_with_a_choice_has_its_reading() {
 
 /// Cases whose choice is of another kind: two rules are broken at once, and either may be found first; or
 /// the RFC has a code, and one for what has none.
-const NAMED: &[&str] =
-    &["rdmap-version-tagged", "reads-header-0", "reads-header-27", "reads-header-29"];
+const NAMED: &[&str] = &[
+    "rdmap-version-tagged",
+    "reads-header-0",
+    "reads-header-27",
+    "reads-header-29",
+    "initiator-response-wraps",
+    "initiator-response-too-short",
+    "initiator-response-of-nothing",
+    "initiator-response-twice",
+    "initiator-response-too-early",
+    "initiator-responses-swapped",
+    "initiator-response-untagged",
+];
 
 #[test]
 fn a_reading_is_found_by_name_requirement_and_case() {

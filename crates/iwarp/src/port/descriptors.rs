@@ -17,6 +17,7 @@ pub struct Descriptors<'a> {
     /// Another that is both readable and writable, as the first one then is.
     beside: Option<BorrowedFd<'a>>,
     /// The first is a stream socket of the system's.
+    #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "for tasks"))]
     is_stream: bool,
 }
 

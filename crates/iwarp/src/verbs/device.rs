@@ -90,7 +90,7 @@ pub struct DeviceAttributes {
     pub local_ca_ack_delay: u8,
 }
 
-const ATTRIBUTES: DeviceAttributes = DeviceAttributes {
+pub(super) const ATTRIBUTES: DeviceAttributes = DeviceAttributes {
     fw_ver: env!("CARGO_PKG_VERSION"),
     vendor_id: 0x02_69_57,
     vendor_part_id: 1,

@@ -257,9 +257,13 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// `OutOfMemory`; `ENODEV` in a forked child.
+    /// `InvalidInput` where it asks for more work requests than
+    /// [`DeviceAttributes::max_qp_wr`](crate::DeviceAttributes::max_qp_wr); `OutOfMemory`; `ENODEV` in
+    /// a forked child.
     pub fn create_qp(&self, attributes: &QueuePairAttributes<'_>) -> io::Result<QueuePair> {
-        QueuePair::new(self.core.check()?, attributes)
+        let core = self.core.check()?;
+        attributes.check()?;
+        QueuePair::new(core, attributes)
     }
 
     /// Makes a queue pair that can be connected by [`QueuePair::connect_to`], without the
@@ -271,11 +275,13 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// No port is free, or no descriptor; `OutOfMemory`; `ENODEV` in a forked child.
+    /// No port is free, or no descriptor; those of [`Self::create_qp`].
     pub fn create_addressable_qp(
         &self,
         attributes: &QueuePairAttributes<'_>,
     ) -> io::Result<QueuePair> {
-        QueuePair::addressable(self.core.check()?, attributes)
+        let core = self.core.check()?;
+        attributes.check()?;
+        QueuePair::addressable(core, attributes)
     }
 }

@@ -27,6 +27,7 @@ use crate::rendezvous::{Meeting, Peer, Retry};
 use crate::setters::setters;
 use crate::verbs::cq::CompletionQueue;
 use crate::verbs::datagram::{DatagramAttributes, addressable_number, untold};
+use crate::verbs::device::ATTRIBUTES;
 use crate::verbs::pd::{PdCore, ProtectionDomain};
 use crate::verbs::srq::SharedReceiveQueue;
 
@@ -94,6 +95,16 @@ impl<'a> QueuePairAttributes<'a> {
             max_inline: 256,
             qp_type: QpType::Rc,
         }
+    }
+
+    /// No queue pair gets more than its share.
+    pub(super) fn check(&self) -> io::Result<()> {
+        let (most, asked) = (ATTRIBUTES.max_qp_wr, self.max_send_wr.max(self.max_recv_wr));
+        if asked > most as usize {
+            let why = format!("{asked} work requests in one queue; the most is {most}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        Ok(())
     }
 
     setters! {
