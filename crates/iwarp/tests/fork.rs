@@ -572,9 +572,9 @@ fn a_batch_in_a_child_is_not_posted() {
     let device = Device::with_options(Options::default()).unwrap();
     let pd = device.alloc_pd();
     let listener = session::Listener::bind(&pd, "127.0.0.1:0").unwrap();
-    let pool = session::BlockPool::new(&pd, 64, 4).unwrap();
+    let pool = session::BlockPool::new(&pd, 64, 16).unwrap();
     let [client, server] = [(); 2].map(|()| session::Config::default().prepare(&pd).unwrap());
-    let [(credits, heard), others] = [&client, &server].map(|end| end.credited(&pool, 1).unwrap());
+    let [(credits, heard), others] = [&client, &server].map(|end| end.credited(&pool, 4).unwrap());
     let connecting = client.connect(listener.local_addr().unwrap());
     let theirs = server.accept(listener.accept().wait().unwrap()).wait().unwrap();
     let ours = connecting.wait().unwrap();

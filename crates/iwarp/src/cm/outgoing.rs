@@ -503,14 +503,14 @@ impl Task for Outgoing {
 #[cfg(all(test, not(model)))]
 mod tests {
     use super::*;
-    use crate::Device;
     use crate::cm::{EventChannel, Id};
     use crate::port::{Ipv6Listen, Sharing};
+    use crate::{Device, Options};
 
     /// Nothing is asked of a peer before what the program asked for first, as long as that is soon.
     #[test]
     fn nobody_overtakes_a_connection_that_is_not_made_yet() {
-        let device = Device::open().unwrap();
+        let device = Device::with_options(Options::default()).unwrap();
         let channel = EventChannel::new(&device).unwrap();
         // Time stands still, so no timer opens the line.
         let engine = device.engine().unwrap();
@@ -554,7 +554,7 @@ mod tests {
     fn attempts_that_nobody_listens_to_all_end() {
         const THREADS: u8 = 100;
         const PATIENCE: Duration = Duration::from_secs(60);
-        let device = Device::open().unwrap();
+        let device = Device::with_options(Options::default()).unwrap();
         std::thread::scope(|scope| {
             for host in 1..=THREADS {
                 let device = &device;
