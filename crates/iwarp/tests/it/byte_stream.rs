@@ -310,6 +310,9 @@ fn a_writer_is_told_that_the_reader_is_gone() {
         let writing = scope.spawn(move || client.write_all(&[7; 10_000]).unwrap_err());
         drop(server);
         let error = writing.join().unwrap();
-        assert_eq!(error.kind(), ErrorKind::BrokenPipe, "{error}");
+        // Bytes that come while the reader's end closes make it break off instead.
+        let kinds =
+            [ErrorKind::BrokenPipe, ErrorKind::ConnectionAborted, ErrorKind::ConnectionReset];
+        assert!(kinds.contains(&error.kind()), "{error}");
     });
 }
