@@ -6,9 +6,9 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
 
-/// A tree as `iwarp run --sysfs` makes it.
+/// A tree as `iwarp run --sysfs` makes it, and the library beside it: a test that shared the file
+/// would have it written anew by another test's process while its own program starts.
 struct Tree(PathBuf);
 
 impl Tree {
@@ -21,13 +21,19 @@ impl Tree {
         symlink("node_type", device.join("link")).expect("a link");
         fs::create_dir_all(root.join("dev/infiniband")).expect("a directory");
         symlink("/dev/null", root.join("dev/infiniband/uverbs0")).expect("a link");
-        Self(root)
+        let tree = Self(root);
+        fs::write(tree.library(), iwarp_preload::PRELOAD).expect("a file for the test");
+        tree
+    }
+
+    fn library(&self) -> PathBuf {
+        self.0.join("libiwarp-preload.so")
     }
 
     /// A command that has the library and the tree.
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
-        command.env("LD_PRELOAD", library()).env("IWARP_SYSFS", &self.0).env("LC_ALL", "C");
+        command.env("LD_PRELOAD", self.library()).env("IWARP_SYSFS", &self.0).env("LC_ALL", "C");
         command
     }
 
@@ -40,17 +46,6 @@ impl Drop for Tree {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
-}
-
-/// The library, as a file.
-fn library() -> PathBuf {
-    static FILE: OnceLock<PathBuf> = OnceLock::new();
-    let write = || {
-        let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libiwarp-preload.so");
-        fs::write(&file, iwarp_preload::PRELOAD).expect("a file for the test");
-        file
-    };
-    FILE.get_or_init(write).clone()
 }
 
 fn text(output: &Output) -> String {
