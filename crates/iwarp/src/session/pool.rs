@@ -394,6 +394,9 @@ impl Taking {
 
     pub(super) fn wait_until(mut self, deadline: Option<Instant>) -> Result<Block, OperationError> {
         let pool = Arc::clone(self.pool.pool.check().map_err(OperationError::Wait)?);
+        if let Some(block) = self.pool.try_take() {
+            return Ok(block);
+        }
         let mut pause = None;
         loop {
             pause = self.pool.look_after(pause);

@@ -82,6 +82,28 @@ fn much_arrives_with_the_default_sizes() {
     });
 }
 
+/// One write fills half of the blocks at once, and no more than there are; its slices are as one.
+#[test]
+fn a_write_takes_several_blocks_that_are_free() {
+    let config = small();
+    let [mut client, mut server] = streams([&config, &config]);
+    let octets = pattern(1000, 6);
+    let slices =
+        [&octets[..0], &octets[..100], &octets[100..100], &octets[100..]].map(IoSlice::new);
+    assert_eq!(client.write_vectored(&slices).unwrap(), 2 * 64);
+    assert_eq!(client.write(&octets[128..129]).unwrap(), 1);
+    // The last of the peer's four receives.
+    assert_eq!(client.write(&octets[129..]).unwrap(), 64);
+    let mut got = Vec::new();
+    for len in [64, 64, 1, 64] {
+        let message = server.fill_buf().unwrap();
+        assert_eq!(message.len(), len);
+        got.extend_from_slice(message);
+        server.consume(len);
+    }
+    assert!(got == octets[..got.len()]);
+}
+
 /// Writes until the peer's blocks are full; how many bytes that were.
 fn fill(stream: &mut ByteStream, octets: &[u8]) -> usize {
     stream.set_write_timeout(Some(Duration::from_millis(20)));
@@ -234,15 +256,17 @@ fn halves_find_together_again_and_no_others() {
 }
 
 #[test]
-fn slices_are_one_message_and_are_read_where_they_are() {
+fn slices_are_written_as_one_and_read_where_they_are() {
     let [mut client, mut server] = streams([&small(), &small()]);
     let slices = [&b""[..], b"one", b"", b", two", &[b'!'; 100]];
-    assert_eq!(client.write_vectored(&slices.map(IoSlice::new)).unwrap(), 64);
+    assert_eq!(client.write_vectored(&slices.map(IoSlice::new)).unwrap(), 108);
     assert_eq!(server.fill_buf().unwrap().len(), 64);
     server.consume(3);
     assert_eq!(&server.fill_buf().unwrap()[..6], b", two!");
     // More than there is.
     server.consume(100);
+    assert_eq!(server.fill_buf().unwrap(), [b'!'; 108 - 64]);
+    server.consume(108 - 64);
     client.write_all(b"next").unwrap();
     assert_eq!(server.fill_buf().unwrap(), b"next");
     // Nothing to write is no end.

@@ -71,11 +71,12 @@
 //!
 //! # Writing and flushing
 //!
-//! Each write is a message that is on its way when the call returns, however small it is. So
+//! What was written is on its way when the call returns, however little it is. So
 //! flushing has nothing to do, and nothing waits for more bytes to come (as Nagle's algorithm does).
-//! A write takes at most a block's bytes ([`Config::block_len`]); `write_all` writes one block after
-//! the other. Programs with many tiny writes do better with a [`BufWriter`](std::io::BufWriter) or a
-//! vectored write, which makes one message of its slices.
+//! A write waits for what one message takes, and takes more bytes if there are blocks for them at once:
+//! they are posted together, in messages of a block ([`Config::block_len`]), half of the blocks at
+//! most. `write_all` goes on until all bytes are written. Programs with many tiny writes do better with
+//! a [`BufWriter`](std::io::BufWriter) or a vectored write, which makes one message of its slices.
 //!
 //! A write waits while the peer's blocks are full of bytes that its program has not read, and while
 //! all own blocks are on their way: a slow reader holds the writer up and never ends the connection,

@@ -36,6 +36,9 @@ pub struct WriteHalf {
     needs: Needs,
     /// Bytes that a message may have.
     message_len: usize,
+    /// Messages that one write posts at most: half of the blocks, so that the peer empties some
+    /// while this end fills others.
+    most: usize,
     last: Last,
     timeout: Option<Duration>,
 }
@@ -58,7 +61,8 @@ impl WriteHalf {
         message_len: usize,
     ) -> Self {
         let last = Last::Kept(credits.try_reserve());
-        Self { shared, needs: Needs::new(credits, pool), message_len, last, timeout: None }
+        let most = pool.count().div_ceil(2);
+        Self { shared, needs: Needs::new(credits, pool), message_len, most, last, timeout: None }
     }
 
     pub(super) const fn shared(&self) -> &Arc<Shared> {
@@ -125,17 +129,46 @@ impl WriteHalf {
         }
     }
 
-    /// Sends as many of the bytes as a message takes; says how many.
-    fn send(&self, credit: Credit, mut block: Block, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        block.set_len(self.message_len);
-        let mut room = &mut block[..];
-        let count = room.write_vectored(bufs)?;
-        block.set_len(count);
-        let mut sent = credit.send(block);
-        match sent.refusal() {
-            Some(failure) => Err(self.error(failure.error)),
+    /// Sends as many of the bytes as the first message takes, and then as many as more messages take
+    /// for which nothing has to be waited; says how many.
+    fn send(&mut self, first: (Credit, Block), bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut rest = Rest { bufs, at: 0 };
+        let (credit, mut block) = first;
+        let count = rest.fill(&mut block, self.message_len);
+        if rest.is_empty() || self.most == 1 {
             // Nobody waits for it: its block goes back to the pool when it is done.
-            None => Ok(count),
+            return match credit.send(block).refusal() {
+                Some(failure) => Err(self.error(failure.error)),
+                None => Ok(count),
+            };
+        }
+        let mut batch = self.shared.session.batch();
+        let mut sent = Vec::with_capacity(self.most);
+        let mut next = Some((credit, block, count));
+        while let Some((credit, block, count)) = next {
+            if batch.add_credit(credit).is_err() {
+                unreachable!("of this session");
+            }
+            sent.push((batch.send(block), count));
+            next = match sent.len() < self.most && !rest.is_empty() {
+                true => self.needs.more().map(|(credit, mut block)| {
+                    let count = rest.fill(&mut block, self.message_len);
+                    (credit, block, count)
+                }),
+                false => None,
+            };
+        }
+        let Err(error) = batch.post() else {
+            return Ok(sent.iter().map(|(_, count)| count).sum());
+        };
+        // Memory may run out on the way: those before were sent.
+        let posted = sent.iter_mut().map_while(|(message, count)| match message.take() {
+            Some(Err(_)) => None,
+            Some(Ok(_)) | None => Some(*count),
+        });
+        match posted.sum() {
+            0 => Err(self.error(error)),
+            count => Ok(count),
         }
     }
 
@@ -160,8 +193,8 @@ impl WriteHalf {
             return Poll::Ready(Ok(0));
         }
         let ready = ready!(self.needs.poll(context));
-        let (credit, block) = ready.map_err(|error| self.error(error))?;
-        Poll::Ready(self.send(credit, block, bufs))
+        let first = ready.map_err(|error| self.error(error))?;
+        Poll::Ready(self.send(first, bufs))
     }
 
     #[cfg(feature = "tokio")]
@@ -182,14 +215,14 @@ impl Write for WriteHalf {
         self.write_vectored(&[IoSlice::new(buf)])
     }
 
-    /// One message of all slices, as far as it takes them.
+    /// As if the slices were one: short ones are one message together.
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         if !self.has_any(bufs)? {
             return Ok(0);
         }
         let ready = self.needs.wait(self.deadline());
-        let (credit, block) = ready.map_err(|error| self.error(error))?;
-        self.send(credit, block, bufs)
+        let first = ready.map_err(|error| self.error(error))?;
+        self.send(first, bufs)
     }
 
     /// Nothing to do: what was written is on its way.
@@ -275,6 +308,13 @@ impl Needs {
         Ok(self.take())
     }
 
+    /// Another message's, if it is there at once.
+    fn more(&mut self) -> Option<(Credit, Block)> {
+        self.credit = self.credits.try_reserve();
+        self.block = self.pool.try_take();
+        (self.credit.is_some() && self.block.is_some()).then(|| self.take())
+    }
+
     #[cfg(feature = "tokio")]
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(Credit, Block), OperationError>> {
         if self.credit.is_none() {
@@ -295,5 +335,38 @@ impl Needs {
     fn take(&mut self) -> (Credit, Block) {
         let both = self.credit.take().zip(self.block.take());
         both.unwrap_or_else(|| unreachable!("just seen"))
+    }
+}
+
+/// The bytes of a write that are in no message yet.
+struct Rest<'a, 'b> {
+    bufs: &'a [IoSlice<'b>],
+    /// Bytes of the first one that are.
+    at: usize,
+}
+
+impl Rest<'_, '_> {
+    fn is_empty(&self) -> bool {
+        self.bufs.iter().map(|buf| buf.len()).sum::<usize>() == self.at
+    }
+
+    /// Makes as many of them as there are, up to `len`, the content of the block; says how many.
+    fn fill(&mut self, block: &mut Block, len: usize) -> usize {
+        block.set_len(len);
+        let mut filled = 0;
+        while let Some(buf) = self.bufs.first()
+            && filled < len
+        {
+            let count = (buf.len() - self.at).min(len - filled);
+            block[filled..filled + count].copy_from_slice(&buf[self.at..self.at + count]);
+            filled += count;
+            self.at += count;
+            if self.at == buf.len() {
+                self.bufs = &self.bufs[1..];
+                self.at = 0;
+            }
+        }
+        block.set_len(filled);
+        filled
     }
 }
