@@ -20,12 +20,14 @@ use std::env;
 use std::hint::black_box;
 use std::sync::Arc;
 
+use iwarp::session::{BlockPool, Config};
 use iwarp::{Access, Buffer, SendOp, Sge, TaggedOffset};
 use iwarp_mem::{MemoryTable, Scope};
 use iwarp_proto::mpa::rx::Deframer;
 use iwarp_proto::mpa::tx::Framer;
 use iwarp_types::{AccessError, Accessor, Memory, PdId, QpId, RemoteAccess};
 
+use common::sessions::{done, pair};
 use common::{Setup, next};
 use ends::{ETHERNET, End, Ring, SEND, Terms, ends};
 
@@ -47,6 +49,7 @@ const CASES: &[Case] = &[
     ("completion_flush", completion_flush),
     ("completion_poll", completion_poll),
     ("send_64_tcp_post", tcp_post_send),
+    ("session_send_64_tcp", session_tcp_send),
 ];
 
 /// What runs where nobody counts.
@@ -200,5 +203,17 @@ fn tcp_post_send(iterations: u64) {
         measured(|| from.send(1, &[source.whole()]));
         next(&from.send_cq);
         next(&to.recv_cq);
+    }
+}
+
+/// The same by a session, whose outcome is there when it is waited for.
+fn session_tcp_send(iterations: u64) {
+    let (from, to) = pair(&Config::default());
+    let [sources, sinks] = [&from, &to].map(|end| BlockPool::new(&end.pd, 64, 1).expect("memory"));
+    for _ in 0..iterations {
+        let received = to.session.recv(sinks.take().wait().expect("a block"));
+        let source = sources.take().wait().expect("a block");
+        measured(|| from.session.send(source).wait()).expect("sent");
+        done(received).expect("received");
     }
 }

@@ -48,7 +48,7 @@ impl Bench {
 
     /// Instructions of one iteration.
     pub(super) fn count(&self, case: &str) -> Result<f64> {
-        let rounds = if case.contains("_tcp_") { ROUNDS } else { 1 };
+        let rounds = if case.contains("_tcp") { ROUNDS } else { 1 };
         let mut counts = (0..rounds).map(|_| self.count_once(case)).collect::<Result<Vec<_>>>()?;
         counts.sort_by(f64::total_cmp);
         Ok(counts[rounds / 2])
