@@ -520,7 +520,7 @@ impl Peer<'_> {
         let flying = &mut net.links[1].flying;
         let end = flying.len();
         let code = match rng.below(3) {
-            0 if terms.crc => {
+            spoils if terms.crc && (spoils == 0 || !terms.receive_markers) => {
                 let spot = rng.range(length_at as u64 + 2, end as u64 - 1) as usize;
                 flying[spot] ^= 1 << rng.below(8);
                 (2, 0, 2)
@@ -534,11 +534,17 @@ impl Peer<'_> {
                 }
                 (2, 0, 3)
             }
-            _ => {
+            _ if terms.receive_markers => {
                 let len = rng.range(MAX_ULPDU as u64 + 1, 0xffff) as u16;
                 let [high, low] = len.to_be_bytes();
                 (flying[length_at], flying[length_at + 1]) = (high, low);
                 (2, 0, 3)
+            }
+            _ => {
+                // Nothing else can be wrong with it.
+                flying.truncate(rng.range(at as u64 + 1, end as u64 - 1) as usize);
+                net.links[1].fin = true;
+                (2, 0, 1)
             }
         };
         self.expected = Expected::Fault(vec![code]);

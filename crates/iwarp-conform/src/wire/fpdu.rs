@@ -6,6 +6,8 @@ use super::crc::crc32c;
 
 /// Bytes from a marker to the next, markers counted.
 const INTERVAL: u64 = 512;
+/// Bytes of the longest ULPDU that may be sent.
+const LONGEST: usize = 64_768;
 
 /// What a sender does wrong in one FPDU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -133,6 +135,9 @@ impl Deframer {
         let bytes: Vec<u8> = stream.drain(..at).collect();
         self.position = position;
         let length = usize::from(u16::from_be_bytes([plain[0], plain[1]]));
+        if length > LONGEST {
+            flaws.push(format!("a ULPDU has {length} bytes, more than {LONGEST}"));
+        }
         let pad = &plain[2 + length..plain.len() - 4];
         if pad.iter().any(|&byte| byte != 0) {
             flaws.push(format!("the pad is {}, not zeros", crate::text::hex(pad)));

@@ -64,6 +64,16 @@ fn check_header(name: &str, segment: &Segment) {
 }
 
 #[test]
+fn a_ulpdu_that_is_longer_than_may_be_sent_is_a_flaw() {
+    for (len, flaws) in [(64_768, 0), (64_769, 1), (65_535, 1)] {
+        let mut framer = Framer::new(true, false);
+        let mut stream = framer.frame(&vec![7; len], Deviations::default());
+        let fpdu = Deframer::new(true, false).next(&mut stream).expect("a whole FPDU");
+        assert_eq!((fpdu.ulpdu.len(), fpdu.flaws.len()), (len, flaws), "{:?}", fpdu.flaws);
+    }
+}
+
+#[test]
 fn every_start_up_frame_is_read_and_written_alike() {
     let mut seen = 0;
     for (name, value) in &vectors() {

@@ -14,7 +14,7 @@ pub enum MpaError {
     #[error("received FPDU has a wrong CRC")]
     Crc,
     /// A marker does not point to the FPDU that the chain of lengths leads to, or a ULPDU_Length
-    /// is beyond [`super::wire::MAX_ULPDU`].
+    /// is beyond what markers can point over ([`super::wire::MAX_ULPDU`]).
     #[error("marker and ULPDU_Length do not agree")]
     Marker,
 }

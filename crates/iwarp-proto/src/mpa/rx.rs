@@ -6,7 +6,7 @@ use iwarp_types::Digest;
 
 use super::error::MpaError;
 use super::marker::{self, Layout, MARKER};
-use super::wire::{CRC_FIELD, LENGTH_FIELD, MAX_ULPDU, trailer_len};
+use super::wire::{CRC_FIELD, LENGTH_FIELD, MAX_RECEIVED_ULPDU, MAX_ULPDU, trailer_len};
 
 /// The receiving half of a connection in Full Operation.
 ///
@@ -52,8 +52,9 @@ impl Deframer {
     /// earlier calls consumed. `None`: it is not whole yet, and `input` is as it was.
     ///
     /// Nothing of an FPDU is handed over, and markers are not removed, before all of it is there
-    /// and its CRC is good (RFC 5044 §6). A ULPDU of any length up to [`MAX_ULPDU`] is handed
-    /// over, be it empty; what it has to contain is for the layer above.
+    /// and its CRC is good (RFC 5044 §6). A ULPDU of any length up to [`MAX_RECEIVED_ULPDU`], or
+    /// with markers [`MAX_ULPDU`], is handed over, be it empty; what it has to contain is for the
+    /// layer above.
     ///
     /// # Errors
     ///
@@ -97,8 +98,8 @@ impl Deframer {
     ///
     /// # Errors
     ///
-    /// [`MpaError::Marker`] when it is more than [`MAX_ULPDU`], or the error that ended the
-    /// stream.
+    /// [`MpaError::Marker`] when it is more than [`MAX_ULPDU`] and there are markers, or the error
+    /// that ended the stream.
     #[inline]
     pub fn peek_len(&self, input: &[u8]) -> Result<Option<usize>, MpaError> {
         if let Some(error) = self.failed {
@@ -107,7 +108,9 @@ impl Deframer {
         let at = Layout::leading(self.position, self.markers);
         let Some(field) = input.get(at..at + LENGTH_FIELD) else { return Ok(None) };
         let len = usize::from(u16::from_be_bytes([field[0], field[1]]));
-        if len > MAX_ULPDU { Err(MpaError::Marker) } else { Ok(Some(len)) }
+        // A marker's pointer does not reach over a longer one.
+        let most = if self.markers { MAX_ULPDU } else { MAX_RECEIVED_ULPDU };
+        if len > most { Err(MpaError::Marker) } else { Ok(Some(len)) }
     }
 
     /// Notes that the caller took `octets` of the stream itself. By the next call of

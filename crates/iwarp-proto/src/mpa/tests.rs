@@ -13,7 +13,7 @@ use super::error::MpaError;
 use super::marker::{self, Layout};
 use super::rx::{Deframer, Fpdu};
 use super::tx::Framer;
-use super::wire::{MAX_ULPDU, MIN_MULPDU, mulpdu, pad_len, trailer_len};
+use super::wire::{MAX_RECEIVED_ULPDU, MAX_ULPDU, MIN_MULPDU, mulpdu, pad_len, trailer_len};
 
 fn ulpdu(len: usize, seed: u8) -> Vec<u8> {
     (0..len)
@@ -396,7 +396,7 @@ fn corner_08_crc_off_means_any_value_in_the_field_that_is_still_there() {
 
 /// Covers: MPA-5044-3-06
 #[test]
-fn corner_10_ulpdu_length_up_to_64768_whatever_the_own_mulpdu() {
+fn corner_10_ulpdu_length_whatever_the_own_mulpdu() {
     for markers in [false, true] {
         for len in [0, 1, 13, 14, 17, 18, MAX_ULPDU] {
             let ulpdu = ulpdu(len, 9);
@@ -407,7 +407,25 @@ fn corner_10_ulpdu_length_up_to_64768_whatever_the_own_mulpdu() {
             let mut deframer = Deframer::new(true, markers);
             let mut head = vec![0; 4 * usize::from(markers)];
             head.extend(len.to_be_bytes());
-            assert_eq!(deframer.next(&mut head), Err(MpaError::Marker));
+            let refused = if markers { Err(MpaError::Marker) } else { Ok(None) };
+            assert_eq!(deframer.next(&mut head), refused);
+        }
+    }
+}
+
+/// No sender may make them, and Linux siw does where TCP segments are that long.
+#[test]
+fn without_markers_a_ulpdu_is_as_long_as_its_field_says() {
+    for len in [MAX_ULPDU + 1, 65_458, MAX_RECEIVED_ULPDU] {
+        let ulpdu = ulpdu(len, 10);
+        let mut stream = (len as u16).to_be_bytes().to_vec();
+        stream.extend(&ulpdu);
+        stream.resize(stream.len() + pad_len(len), 0);
+        let mut crc = Digest::crc32c();
+        crc.update(&stream);
+        stream.extend(crc.wire());
+        for crc in [true, false] {
+            assert!(deframe_whole(crc, false, &stream) == (vec![ulpdu.clone()], None));
         }
     }
 }

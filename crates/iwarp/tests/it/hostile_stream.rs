@@ -11,7 +11,7 @@ use iwarp::{AsyncEvent, Buffer, Ended, SendOp, WcStatus};
 use iwarp_proto::mpa::wire::mulpdu;
 use iwarp_proto::rdmap::wire::{Opcode, TerminateCode};
 use iwarp_proto::types::Mo;
-use iwarp_types::Stag;
+use iwarp_types::{Digest, Stag};
 
 use crate::common;
 use crate::common::pages::PAGE;
@@ -172,18 +172,45 @@ fn corner_09_markers_are_for_who_asked() {
 
 /// Covers: MPA-5044-8-03
 #[test]
-fn corner_10_a_length_beyond_all_bounds_ends_the_stream() {
+fn corner_10_a_length_that_no_marker_reaches_over_ends_the_stream() {
     for crc in [true, false] {
-        let station = Station::new(hasty().crc(crc));
+        let station = Station::new(hasty().crc(crc).markers(true));
         for length in [64_769_u16, 65_535] {
             let mut victim = Victim::with(&station, &asking(crc, false));
+            let mut head = victim.raw.frame(&send(1, b""));
+            let at = if head[..4] == [0; 4] { 4 } else { 0 };
+            head.truncate(at);
+            head.extend(length.to_be_bytes());
             // No more than the field: nobody waits for the rest.
-            victim.raw.send(&length.to_be_bytes());
+            victim.raw.send(&head);
             assert_eq!(victim.raw.expect_terminate(), bare(code(2, 0, 0x03)));
             faulted(&victim, code(2, 0, 0x03));
             station.others_do_not_notice();
         }
         station.settled();
+    }
+}
+
+/// Linux siw sends more than MPA may carry where TCP's segments are that long.
+#[test]
+fn an_fpdu_is_taken_as_long_as_its_field_can_say() {
+    for crc in [true, false] {
+        let station = Station::new(hasty().crc(crc));
+        let (end, mut raw, _) = station.accept(&asking(crc, false), &ConnectParams::default());
+        raw.greet();
+        let region = end.region(65_535 - 14);
+        let octets = pattern(region.len(), 4);
+        let ulpdu = write(region.rkey(), 0, &octets);
+        let mut fpdu = [&65_535_u16.to_be_bytes(), &ulpdu[..]].concat();
+        fpdu.extend([0; 3]);
+        let mut digest = Digest::crc32c();
+        digest.update(&fpdu);
+        fpdu.extend(digest.wire());
+        raw.send(&fpdu);
+        end.post_recv(1, &[]);
+        raw.send_ulpdu(&send(1, b""));
+        end.received();
+        assert!(region.buffer().unwrap().to_vec() == octets);
     }
 }
 
