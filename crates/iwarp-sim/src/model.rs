@@ -333,6 +333,18 @@ impl Model {
         !self.requests.is_empty()
     }
 
+    /// Messages of the peer's wait for a receive.
+    pub fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// The peer has received so many octets of the stream: what ends among them may succeed.
+    pub fn received_by_peer(&mut self, position: u64) {
+        let ends = |wqe: &Posted| wqe.wire_end.is_some_and(|end| end <= position);
+        let behind = self.sends.iter().rposition(ends).map_or(0, |index| index + 1);
+        self.acknowledged = self.acknowledged.max(behind);
+    }
+
     /// Work requests that have not ended: sends, receives.
     pub fn outstanding(&self) -> (usize, usize) {
         (self.sends.len() - self.ended_sends, self.recvs.len() - self.ended_recvs)

@@ -228,6 +228,13 @@ impl End {
         config.extensions == iwarp_proto::qp::Extensions::Ask && config.acknowledge
     }
 
+    /// How many octets of the peer's it has taken as long as it worked, as a stack acknowledges them
+    /// that closes without reading on; `None` where messages among them wait for a receive.
+    fn has_received(&self) -> Option<u64> {
+        let model = self.host.model.borrow();
+        (!model.has_waiting()).then_some(model.consumed)
+    }
+
     /// Changes the MULPDU from now on.
     pub fn set_mulpdu(&mut self, mulpdu: usize) {
         self.tx.set_mulpdu(mulpdu);
@@ -490,10 +497,18 @@ impl Net {
             }
         }
         self.note(used as u64);
+        let received = self.ends[1 - e].has_received();
         let (end, link) = (&mut self.ends[e], &self.links[1 - e]);
         if link.fin && link.flying.is_empty() && !end.eof && !stalled {
             end.eof = true;
-            end.rx.eof(&*end.qp, end.inbox.len());
+            let mut believed = None;
+            end.rx.eof(&*end.qp, end.inbox.len(), || {
+                believed = received;
+                received
+            });
+            if let Some(position) = believed {
+                end.host.model.borrow_mut().received_by_peer(position);
+            }
         }
         self.react(e);
         self.poll(e)

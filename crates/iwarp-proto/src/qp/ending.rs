@@ -100,10 +100,12 @@ impl Qp {
 
     /// The peer closed its side. With work pending that is a fault of the stream, which a
     /// Terminate can still report; otherwise it ends well. Where work requests outlive the stream
-    /// they do so in either case, unless the peer did not mean to end here.
-    pub(crate) fn peer_closed(&mut self, inside_fpdu: bool) {
+    /// they do so in either case, unless the peer did not mean to end here. `acknowledged`: how
+    /// many octets of ours the transport says that the peer has, where that counts
+    /// ([`Self::believes_transport`]).
+    pub(crate) fn peer_closed(&mut self, inside_fpdu: bool, acknowledged: Option<u64>) {
         let inside_work = self.is_inside_work();
-        let outlives = self.outlive.is_some() && !self.is_broken_off();
+        let outlives = self.outlives_close();
         match self.stream {
             Stream::Operating if inside_fpdu => {
                 self.fail(Fault::Mpa(crate::mpa::error::MpaError::Closed));
@@ -114,6 +116,7 @@ impl Qp {
                 self.outbound.stop();
                 self.irq.clear();
                 self.credit_farewell();
+                self.credit_transport(acknowledged);
             }
             Stream::Operating if inside_work => self.fail(Fault::BadClose),
             Stream::Operating => {
@@ -122,6 +125,23 @@ impl Qp {
             }
             _ => {}
         }
+    }
+
+    /// Whether work requests outlive a stream that the peer closes now.
+    fn outlives_close(&self) -> bool {
+        self.outlive.is_some() && !self.is_broken_off()
+    }
+
+    /// Whether what the transport has acknowledged counts as received where the peer closes now. One
+    /// of our kind says itself what it has received. Any other has no word for that; but as it
+    /// closes in good order, between two messages and without a Terminate, its stack has taken what
+    /// its transport has acknowledged.
+    pub(crate) fn believes_transport(&self) -> bool {
+        self.stream == Stream::Operating
+            && self.config.acknowledge
+            && self.config.extensions == Extensions::Ask
+            && self.peer == PeerKind::Foreign
+            && self.outlives_close()
     }
 
     /// Whether a peer that closes has crashed: there is half a message, or the farewell is missing
@@ -138,6 +158,15 @@ impl Qp {
     pub(crate) fn credit_farewell(&mut self) {
         if let Some(received) = self.peer_received {
             let below = self.sq.covered_by(received);
+            self.sq.acknowledged(below);
+            self.reap();
+        }
+    }
+
+    /// What the transport has acknowledged is done.
+    fn credit_transport(&mut self, acknowledged: Option<u64>) {
+        if let Some(position) = acknowledged {
+            let below = self.sq.sent_before(position);
             self.sq.acknowledged(below);
             self.reap();
         }

@@ -281,10 +281,20 @@ impl Receiver {
         waiting > 0 || self.streaming.is_some()
     }
 
-    /// The peer closed its side, and `waiting` octets were not used.
-    pub fn eof<S: Shared>(&mut self, qp: &S, waiting: usize) {
+    /// The peer closed its side, and `waiting` octets were not used. `acknowledged` is asked, not
+    /// under the lock, where it matters: how many octets of ours the peer's transport has
+    /// acknowledged, of those that [`Transmitter::taken`](super::Transmitter::taken) was told of;
+    /// `None` where the transport does not say.
+    pub fn eof<S: Shared>(
+        &mut self,
+        qp: &S,
+        waiting: usize,
+        acknowledged: impl FnOnce() -> Option<u64>,
+    ) {
         let inside = self.inside_fpdu(waiting);
-        qp.with(|qp| qp.peer_closed(inside));
+        let believed = !inside && qp.with(|qp| qp.believes_transport());
+        let acknowledged = believed.then(acknowledged).flatten();
+        qp.with(|qp| qp.peer_closed(inside, acknowledged));
     }
 
     /// The memory that the next octets may be read into directly: only of the one segment whose

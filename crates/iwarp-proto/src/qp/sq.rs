@@ -21,8 +21,8 @@ enum Progress {
     Started,
     /// All its octets are built; they end at this position of the stream.
     Built(u64),
-    /// The stream took its octets; that the peer has them is not known yet.
-    Sent,
+    /// The stream took its octets, up to this position; that the peer has them is not known yet.
+    Sent(u64),
     /// It ended.
     Done(WcStatus),
 }
@@ -306,7 +306,7 @@ impl SendQueue {
         for number in (self.ring.head()..self.next).rev() {
             let wqe = self.ring.at(number);
             let built = match wqe.progress {
-                Progress::Built(_) | Progress::Sent | Progress::Done(WcStatus::Success) => true,
+                Progress::Built(_) | Progress::Sent(_) | Progress::Done(WcStatus::Success) => true,
                 Progress::Posted | Progress::Started | Progress::Done(_) => false,
             };
             if built && wqe.op.is_one_way() {
@@ -319,6 +319,15 @@ impl SendQueue {
         0
     }
 
+    /// Behind the last request whose octets all stand before `position` of the stream, among those
+    /// that wait to be acknowledged.
+    pub(crate) fn sent_before(&mut self, position: u64) -> u64 {
+        let is_before = |progress| matches!(progress, Progress::Sent(end) if end <= position);
+        (self.ring.head()..self.next)
+            .rfind(|number| is_before(self.ring.at(*number).progress))
+            .map_or(0, |number| number + 1)
+    }
+
     /// The request that the octet at `position` of the stream is part of.
     pub(crate) fn find_built(&mut self, position: u64) -> Option<u64> {
         (self.ring.head()..self.next).find(|number| {
@@ -326,7 +335,7 @@ impl SendQueue {
             match wqe.progress {
                 Progress::Built(end) => position < end,
                 Progress::Started => wqe.op.is_one_way(),
-                Progress::Posted | Progress::Sent | Progress::Done(_) => false,
+                Progress::Posted | Progress::Sent(_) | Progress::Done(_) => false,
             }
         })
     }
@@ -343,7 +352,7 @@ impl SendQueue {
             Progress::Done(_) => return,
             Progress::Built(_) => self.in_stream -= 1,
             Progress::Started => self.in_stream -= usize::from(wqe.op.is_one_way()),
-            Progress::Posted | Progress::Sent => {}
+            Progress::Posted | Progress::Sent(_) => {}
         }
         wqe.progress = Progress::Done(status);
     }
@@ -358,12 +367,12 @@ impl SendQueue {
                 Progress::Built(end) if end <= position => {
                     let waits = self.acks.on && wqe.signaled && number >= self.acks.arrived;
                     wqe.progress =
-                        if waits { Progress::Sent } else { Progress::Done(WcStatus::Success) };
+                        if waits { Progress::Sent(end) } else { Progress::Done(WcStatus::Success) };
                     self.in_stream -= 1;
                 }
                 Progress::Built(_) => break,
                 Progress::Started if wqe.op.is_one_way() => break,
-                Progress::Posted | Progress::Started | Progress::Sent | Progress::Done(_) => {}
+                Progress::Posted | Progress::Started | Progress::Sent(_) | Progress::Done(_) => {}
             }
             self.stream_next += 1;
         }
@@ -409,7 +418,7 @@ impl SendQueue {
         }
         for number in self.acks.arrived.max(self.ring.head())..below {
             let wqe = self.ring.at(number);
-            if wqe.progress == Progress::Sent {
+            if matches!(wqe.progress, Progress::Sent(_)) {
                 wqe.progress = Progress::Done(WcStatus::Success);
             }
         }
@@ -438,7 +447,7 @@ impl SendQueue {
     /// what was sent.
     pub(crate) fn awaits_only_acknowledgements(&mut self) -> bool {
         (self.ring.head()..self.ring.tail()).all(|number| {
-            matches!(self.ring.at(number).progress, Progress::Sent | Progress::Done(_))
+            matches!(self.ring.at(number).progress, Progress::Sent(_) | Progress::Done(_))
         })
     }
 

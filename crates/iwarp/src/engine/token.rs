@@ -70,7 +70,12 @@ impl<T> Token<T> {
 
     /// Waits until work that is under way is done: for one system call at most.
     pub(crate) fn quiesce(&self) {
-        drop(self.state.lock());
+        self.look(|_| ());
+    }
+
+    /// As [`Self::quiesce`], and looks at what the work left.
+    pub(crate) fn look<R>(&self, look: impl FnOnce(&T) -> R) -> R {
+        look(&self.state.lock())
     }
 }
 

@@ -61,7 +61,12 @@ pub fn reply() -> Startup {
 
 /// An end whose peer is written by hand, in Full Operation.
 pub fn pair(crc: bool) -> (End, Raw) {
-    let (device, listener, addr) = process::listen(&Options::new().crc(crc));
+    pair_with(&Options::new(), crc)
+}
+
+/// As [`pair`], with more options of the end.
+pub fn pair_with(options: &Options, crc: bool) -> (End, Raw) {
+    let (device, listener, addr) = process::listen(&options.clone().crc(crc));
     thread::scope(|scope| {
         let peer = scope.spawn(|| {
             let mut peer = Raw::connect(addr);
@@ -386,6 +391,11 @@ impl Raw {
                 Err(error) => panic!("{error}"),
             }
         }
+    }
+
+    /// Waits until something has come, and leaves it where it is.
+    pub fn await_input(&self) {
+        assert_ne!(self.stream.peek(&mut [0]).unwrap(), 0, "the stream ends");
     }
 
     /// Ends what this side sends.

@@ -6,8 +6,10 @@ use iwarp::{
     Ended, Options, Personality, QpState, QueuePairAttributes, RecvRequest, SendOp,
     SharedReceiveQueue, WcOp, WcStatus,
 };
+use iwarp_proto::rdmap::wire::Opcode;
 
 use crate::common;
+use crate::common::raw::{self, Raw};
 use crate::common::{End, Setup, pattern, until};
 
 fn setup() -> Setup {
@@ -276,4 +278,37 @@ fn what_is_posted_outlives_a_peer_that_has_left_until_the_program_moves() {
         assert_eq!(common::next(&client.recv_cq).status, WcStatus::Flushed);
         assert_eq!(client.qp.state(), QpState::Err);
     }
+}
+
+/// A peer that is not this library has no word for what it has received, as Linux siw, whose program
+/// may close before the Read behind the last Send is answered. But its system closes a socket in
+/// good order only where all was read that it has acknowledged.
+#[test]
+fn a_stranger_that_closes_has_received_what_its_system_has_acknowledged() {
+    let (end, mut peer) = of_a_stranger();
+    end.send(1, &[end.region_of(&pattern(700, 1)).whole()]);
+    peer.expect(Opcode::Send);
+    peer.expect(Opcode::ReadRequest);
+    drop(peer);
+    let done = common::next(&end.send_cq);
+    assert_eq!((done.wr_id, done.status), (1, WcStatus::Success));
+    assert_eq!(end.connection.wait_disconnected(Some(common::DEADLINE)), Some(Ended::Closed));
+    // What is posted now has nobody left to go to.
+    end.send(2, &[]);
+    assert_eq!(common::next(&end.send_cq).status, WcStatus::RetryExceeded);
+}
+
+#[test]
+fn a_stranger_that_closes_without_reading_has_received_nothing() {
+    let (end, peer) = of_a_stranger();
+    end.send(1, &[end.region_of(&pattern(700, 1)).whole()]);
+    peer.await_input();
+    // Its system acknowledges that, and resets the connection.
+    drop(peer);
+    assert_eq!(common::next(&end.send_cq).status, WcStatus::Flushed);
+}
+
+/// An end of this personality, whose peer has said nothing that only this library says.
+fn of_a_stranger() -> (End, Raw) {
+    raw::pair_with(&Options::new().personality(Personality::Roce), true)
 }

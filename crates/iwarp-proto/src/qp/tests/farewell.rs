@@ -182,6 +182,107 @@ fn work_requests_outlive_a_peer_that_has_left_until_the_program_moves() {
     assert_eq!((raw.end.state(), due(&raw.end)), (QpState::Err, None));
 }
 
+/// An end like InfiniBand's, whose peer has shown with its first frame that it is none of our kind.
+fn of_a_stranger(config: Config) -> Raw {
+    let mut raw = Raw::initiator(config, |terms| (terms.ord, terms.spare_ord) = (1, 1));
+    raw.end.receive(1, &[]);
+    raw.back();
+    raw.send(&send(1, &[]));
+    assert_eq!(outcomes(&raw.end.completions()), [success(1, WcOp::Recv)]);
+    raw
+}
+
+/// Linux siw takes what comes in order, and closes with a FIN only where it has taken all that its
+/// transport has acknowledged.
+#[test]
+fn what_the_transport_of_a_stranger_has_acknowledged_is_received_when_it_closes() {
+    const HELLO: u64 = 2 + 14 + 4;
+    const SENT: u64 = 2 + 18 + 8 + 4;
+    // Behind the first one.
+    const READ: u64 = 2 + 18 + 28 + 4;
+    for (acknowledged, done) in [
+        (None, 0),
+        (Some(0), 0),
+        (Some(HELLO + SENT - 1), 0),
+        (Some(HELLO + SENT), 1),
+        (Some(HELLO + SENT + READ), 1),
+        (Some(HELLO + SENT + READ + SENT - 1), 1),
+        (Some(HELLO + SENT + READ + SENT), 2),
+        (Some(HELLO + SENT + READ + SENT + SENT), 3),
+    ] {
+        let mut raw = of_a_stranger(outliving());
+        for wr_id in 2..5 {
+            raw.end.post(wr_id, SEND, &[local(0, 8)]);
+            raw.end.take_all();
+        }
+        raw.end.eof_behind(acknowledged);
+        let events = raw.end.events();
+        assert_eq!(events[0], Event::Disconnected);
+        let completions: Vec<_> = events.into_iter().filter_map(completion).collect();
+        let all = [2, 3, 4].map(|wr_id| success(wr_id, WcOp::Send));
+        assert_eq!(outcomes(&completions), all[..done], "{acknowledged:?}");
+        // The rest outlives the peer as ever.
+        assert!(raw.end.qp.borrow().is_outlived());
+        tell(&raw.end, at(0));
+        tell(&raw.end, at(1000));
+        let mut rest = [2, 3, 4].map(|wr_id| flushed(wr_id, WcOp::Send));
+        if let Some(oldest) = rest[done..].first_mut() {
+            oldest.1 = WcStatus::RetryExceeded;
+        }
+        assert_eq!(outcomes(&raw.end.completions()), rest[done..]);
+    }
+}
+
+#[test]
+fn a_read_that_was_not_answered_succeeds_with_no_acknowledgement_nor_does_what_follows() {
+    let mut raw = of_a_stranger(outliving());
+    raw.end.post(2, write_op(0), &[local(0, 8)]);
+    raw.end.post(3, read_op(0), &[local(0, 8)]);
+    raw.end.post(4, SEND, &[]);
+    raw.end.take_all();
+    raw.end.eof_behind(Some(u64::MAX));
+    assert_eq!(outcomes(&raw.end.completions()), [success(2, WcOp::Write)]);
+    raw.end.qp.borrow_mut().modify(QpState::Err).unwrap();
+    assert_eq!(outcomes(&raw.end.completions()), [flushed(3, WcOp::Read), flushed(4, WcOp::Send)]);
+}
+
+#[test]
+fn the_transport_is_not_asked_about_one_of_our_kind_nor_where_a_stranger_breaks_off() {
+    let asks = |raw: &mut Raw, waiting: &[u8]| {
+        raw.end.post(2, SEND, &[]);
+        raw.end.take_all();
+        raw.end.inbox.extend_from_slice(waiting);
+        let mut asked = false;
+        raw.end.rx.eof(&raw.end.qp, raw.end.inbox.len(), || {
+            asked = true;
+            None
+        });
+        asked
+    };
+    assert!(asks(&mut of_a_stranger(outliving()), &[]));
+    // It has said what it received, or has crashed.
+    let mut left = known(outliving());
+    left.send(&farewell(0));
+    assert!(!asks(&mut left, &[]));
+    assert!(!asks(&mut known(outliving()), &[]));
+    // It may yet have been one of ours.
+    let mut silent = Raw::initiator(outliving(), |terms| (terms.ord, terms.spare_ord) = (1, 1));
+    assert!(!asks(&mut silent, &[]));
+    let refusing = Config { extensions: Extensions::Refuse, ..outliving() };
+    assert!(!asks(&mut of_a_stranger(refusing), &[]));
+    // In the middle of an FPDU, and of a message.
+    assert!(!asks(&mut of_a_stranger(outliving()), &[0, 20]));
+    let mut half = of_a_stranger(outliving());
+    half.end.receive(3, &[local(0, 8)]);
+    half.send(&untagged(octets::SEND, false, 0, 0, 2, 0, b"ab"));
+    assert!(!asks(&mut half, &[]));
+    // Where completions say nothing of the peer, and where nothing outlives it.
+    let plain = Config { acknowledge: false, ..outliving() };
+    assert!(!asks(&mut of_a_stranger(plain), &[]));
+    let brief = Config { outlive: None, ..outliving() };
+    assert!(!asks(&mut of_a_stranger(brief), &[]));
+}
+
 #[test]
 fn work_requests_that_nobody_ends_fail_when_the_time_is_over() {
     let mut raw = known(outliving());

@@ -149,7 +149,12 @@ impl End {
 
     /// The peer closed its side.
     fn eof(&mut self) {
-        self.rx.eof(&self.qp, self.inbox.len());
+        self.eof_behind(None);
+    }
+
+    /// The peer closed its side, after its transport had acknowledged our stream so far.
+    fn eof_behind(&mut self, acknowledged: Option<u64>) {
+        self.rx.eof(&self.qp, self.inbox.len(), || acknowledged);
     }
 
     /// Builds what can be built; nothing is taken.

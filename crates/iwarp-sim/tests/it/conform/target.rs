@@ -224,7 +224,7 @@ impl Target {
             }
             Chunk::Fin => {
                 if let State::Operating(core) = &mut self.state {
-                    core.rx.eof(&core.qp, self.inbox.len());
+                    core.rx.eof(&core.qp, self.inbox.len(), || None);
                     let chunks = self.work();
                     self.check_end();
                     return chunks;

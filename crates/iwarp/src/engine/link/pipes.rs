@@ -70,10 +70,16 @@ impl Incoming {
         }
     }
 
-    /// The peer has closed its side; so many bytes were left unused.
-    pub(super) fn eof(&mut self, endpoint: &Endpoint, unused: usize) {
+    /// The peer has closed its side; so many bytes were left unused. `acknowledged`: see
+    /// [`Receiver::eof`].
+    pub(super) fn eof(
+        &mut self,
+        endpoint: &Endpoint,
+        unused: usize,
+        acknowledged: impl FnOnce() -> Option<u64>,
+    ) {
         match self {
-            Self::Iwarp(receiver) => receiver.eof(endpoint, unused),
+            Self::Iwarp(receiver) => receiver.eof(endpoint, unused, acknowledged),
             Self::Other { .. } => endpoint.with(|core| core.other().eof(unused)),
         }
     }

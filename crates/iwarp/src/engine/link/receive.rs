@@ -13,6 +13,7 @@ use iwarp_types::{Accessor, PdId};
 
 use super::flags::{CLOSED, END_HELD, READ_ENDED, READ_STALLED};
 use super::pipes::Incoming;
+use super::send::Tx;
 use super::{Link, bad_address};
 
 /// Bytes read in one go before others get their turn.
@@ -162,7 +163,7 @@ impl Link {
                 // the stream took completes, and only the rest is flushed.
                 self.tx.quiesce();
                 if have > 0 || !self.hold_end(rx) {
-                    rx.incoming.eof(&self.endpoint, have);
+                    self.peer_closed(rx, have);
                 }
                 self.flags.set(READ_ENDED);
                 self.update_interest();
@@ -216,8 +217,21 @@ impl Link {
     fn tell_end(&self, rx: &mut Rx) {
         if rx.end_held && !self.flags.has(END_HELD | CLOSED) {
             rx.end_held = false;
-            self.endpoint.receiving(|| rx.incoming.eof(&self.endpoint, 0));
+            self.endpoint.receiving(|| self.peer_closed(rx, 0));
         }
+    }
+
+    /// Tells the queue pair of the end of the stream, behind `unused` bytes.
+    fn peer_closed(&self, rx: &mut Rx, unused: usize) {
+        rx.incoming.eof(&self.endpoint, unused, || self.acknowledged());
+    }
+
+    /// How many bytes of what was sent the peer's transport has acknowledged, if that is known.
+    fn acknowledged(&self) -> Option<u64> {
+        // First what was sent: what another thread sends meanwhile then counts as outstanding.
+        let sent = self.tx.look(Tx::sent);
+        let vitals = self.stream.vitals().ok().flatten()?;
+        sent.checked_sub(vitals.outstanding as u64)
     }
 
     /// Hands the first `have` bytes of `staging` to the protocol; what it leaves is moved to the

@@ -59,6 +59,11 @@ impl Tx {
             starved_until: None,
         }
     }
+
+    /// Bytes that the stream has taken.
+    pub(super) const fn sent(&self) -> u64 {
+        self.sent
+    }
 }
 
 impl Link {
