@@ -11,6 +11,7 @@
 pub mod case;
 pub mod catalog;
 mod link;
+pub mod order;
 pub mod pcapng;
 pub mod peer;
 pub mod readings;

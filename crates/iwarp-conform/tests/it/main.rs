@@ -4,6 +4,7 @@
 
 mod catalog;
 mod deviations;
+mod order;
 mod peer;
 mod readings;
 mod vectors;
