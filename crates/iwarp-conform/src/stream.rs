@@ -10,7 +10,8 @@ use crate::text::hex_of;
 use crate::verdict::Stop;
 use crate::wire::fpdu::{Deframer, Deviations, Fpdu, Framer};
 use crate::wire::segment::{
-    DDP_RESERVED, Kind, Place, RDMAP_RESERVED, Segment, TAGGED, Terminate, header_len,
+    AtomicRequest, COMPARE_SWAP, DDP_RESERVED, FETCH_ADD, Kind, Place, RDMAP_RESERVED, Segment,
+    TAGGED, Terminate, header_len,
 };
 
 /// A message that came.
@@ -297,6 +298,13 @@ fn check_whole(message: &Message, sent: &[Vec<u8>]) -> Result<(), (&'static str,
     };
     if wanted.is_some_and(|wanted| wanted != len) {
         return Err(("a header of the length that belongs to the opcode", format!("{len} bytes")));
+    }
+    if let (Kind::AtomicRequest, Some(request)) =
+        (message.kind, AtomicRequest::decode(&message.data))
+        && ![FETCH_ADD, COMPARE_SWAP].contains(&request.operation)
+    {
+        let came = format!("{:#010x}", request.operation);
+        return Err(("FetchAdd or CmpSwap, behind 28 reserved bits that are 0", came));
     }
     if message.kind != Kind::Terminate {
         return Ok(());

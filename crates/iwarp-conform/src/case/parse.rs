@@ -61,8 +61,7 @@ const ATOMIC: &[&str] =
 /// Fields of an Atomic Response's header.
 const ATOMIC_RESPONSE: &[&str] = &["id", "value"];
 /// Fields of a message that is wanted.
-const EXPECT: &[&str] =
-    &["data", "len", "stag", "to", "inv", "qn", "msn", "segments", "id", "value", "within"];
+const EXPECT: &[&str] = &["data", "len", "stag", "to", "inv", "qn", "msn", "segments", "within"];
 
 /// The most connections of `crowd`.
 const MOST: u64 = 256;
@@ -179,13 +178,7 @@ fn action(verb: &str, rest: &[String]) -> Result<Action, String> {
         }
         ("send", Some(name)) => {
             let kind = Kind::named(name).ok_or_else(|| unknown_message(name))?;
-            let header = match kind {
-                Kind::ReadRequest => READ,
-                Kind::AtomicRequest => ATOMIC,
-                Kind::AtomicResponse => ATOMIC_RESPONSE,
-                _ => &[],
-            };
-            Action::SendMessage(kind, fields(behind, &[SEND, header])?)
+            Action::SendMessage(kind, fields(behind, &[SEND, header(kind)])?)
         }
         ("expect", Some("request")) => {
             Action::ExpectFrame(startup::Kind::Request, fields(behind, &[FRAME])?)
@@ -209,8 +202,7 @@ fn action(verb: &str, rest: &[String]) -> Result<Action, String> {
         }
         ("expect", Some(name)) => {
             let kind = Kind::named(name).ok_or_else(|| unknown_message(name))?;
-            let header = if kind == Kind::ReadRequest { READ } else { &[] };
-            Action::ExpectMessage(kind, fields(behind, &[EXPECT, header])?)
+            Action::ExpectMessage(kind, fields(behind, &[EXPECT, header(kind)])?)
         }
         ("ping", None) => Action::Ping,
         ("split", Some(size)) => {
@@ -232,6 +224,16 @@ fn action(verb: &str, rest: &[String]) -> Result<Action, String> {
         ("wait", Some(_)) => Action::Wait(time(rest)?),
         _ => return Err(format!("there is no step {verb:?} like this")),
     })
+}
+
+/// The fields of RDMAP's own header.
+const fn header(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Kind::ReadRequest => READ,
+        Kind::AtomicRequest => ATOMIC,
+        Kind::AtomicResponse => ATOMIC_RESPONSE,
+        _ => &[],
+    }
 }
 
 /// Names messages in `past`.

@@ -3,6 +3,7 @@
 //! Running a case against a peer.
 
 mod frames;
+mod said;
 mod session;
 mod steps;
 

@@ -11,7 +11,7 @@ use crate::peer::Offer;
 use crate::stream::Stream;
 use crate::verdict::Stop;
 use crate::wire::fpdu::{Deframer, Framer};
-use crate::wire::segment::ReadRequest;
+use crate::wire::segment::{AtomicRequest, ReadRequest};
 use crate::wire::startup::{self, Depths, Frame};
 
 use super::frames::UNSAID;
@@ -35,6 +35,8 @@ pub(super) struct Session<'a> {
     pub(super) pings: u64,
     /// The Read Requests that steps have seen.
     pub(super) asked: Vec<ReadRequest>,
+    /// The Atomic Requests that steps have seen.
+    pub(super) atomics: Vec<AtomicRequest>,
     /// Connections that say nothing.
     pub(super) crowd: Vec<Link>,
     /// The initiator's first message has come.
@@ -57,6 +59,7 @@ impl<'a> Session<'a> {
             first_held: None,
             pings: 0,
             asked: Vec::new(),
+            atomics: Vec::new(),
             crowd: Vec::new(),
             heard: role == Role::Connect,
         }
@@ -186,10 +189,14 @@ impl<'a> Session<'a> {
             _ => {}
         }
         let (region, field) = name.split_once('.')?;
+        if let Some(number) = region.strip_prefix("atomic") {
+            return match field {
+                "id" => Some(numbered(&self.atomics, number)?.id.into()),
+                _ => None,
+            };
+        }
         if let Some(number) = region.strip_prefix("sink") {
-            // Without a number it is the last.
-            let number = if number.is_empty() { self.asked.len() } else { number.parse().ok()? };
-            let asked = self.asked.get(number.checked_sub(1)?)?;
+            let asked = numbered(&self.asked, number)?;
             return match field {
                 "stag" => Some(asked.sink_stag.into()),
                 "to" => Some(asked.sink_to),
@@ -276,4 +283,13 @@ impl<'a> Session<'a> {
         let wanted = wanted.join(" or ");
         Err(Stop::deviates(format!("{name} {wanted}"), format!("{name} {came:#x}"), bytes))
     }
+}
+
+/// The one of that number, from 1; without a number the last.
+fn numbered<'a, T>(all: &'a [T], number: &str) -> Option<&'a T> {
+    if number.is_empty() {
+        return all.last();
+    }
+    let number: usize = number.parse().ok()?;
+    all.get(number.checked_sub(1)?)
 }

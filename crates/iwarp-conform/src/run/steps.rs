@@ -5,6 +5,7 @@
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
+use super::said::numbers;
 use super::session::Session;
 use crate::case::{Action, End, Fields, Role, Value};
 use crate::link::Arrival;
@@ -230,10 +231,10 @@ impl Session<'_> {
             return Err(Stop::deviates(wanted, message.describe(), &message.bytes));
         }
         self.check_message(&message, fields)?;
-        if let Some(request) =
-            ReadRequest::decode(&message.data).filter(|_| kind == Kind::ReadRequest)
-        {
-            self.asked.push(request);
+        match kind {
+            Kind::ReadRequest => self.asked.extend(ReadRequest::decode(&message.data)),
+            Kind::AtomicRequest => self.atomics.extend(AtomicRequest::decode(&message.data)),
+            _ => {}
         }
         Ok(())
     }
@@ -251,39 +252,12 @@ impl Session<'_> {
 
     fn check_message(&self, message: &Message, fields: &Fields) -> Result<(), Stop> {
         let bytes = &message.bytes;
-        let (data, len) = (&message.data, message.data.len());
-        let mut numbers = vec![("len", len as u64), ("segments", message.segments as u64)];
-        match message.place {
-            Place::Tagged { stag, to } => numbers.extend([("stag", stag.into()), ("to", to)]),
-            Place::Untagged { invalidate, qn, msn, .. } => {
-                numbers.extend([
-                    ("inv", invalidate.into()),
-                    ("qn", qn.into()),
-                    ("msn", msn.into()),
-                ]);
-            }
-        }
-        if let Some(request) = ReadRequest::decode(data) {
-            numbers.extend([
-                ("size", request.size.into()),
-                ("sink-stag", request.sink_stag.into()),
-                ("sink-to", request.sink_to),
-                ("src-stag", request.source_stag.into()),
-                ("src-to", request.source_to),
-            ]);
-        }
-        if let (Kind::AtomicResponse, Some((id, value))) = (message.kind, data.split_at_checked(4))
-        {
-            let id = u32::from_be_bytes(id.try_into().expect("four bytes"));
-            let value = u64::from_be_bytes(value.try_into().expect("twelve bytes were checked"));
-            numbers.extend([("id", id.into()), ("value", value)]);
-        }
-        for (name, came) in numbers {
+        for (name, came) in numbers(message) {
             self.is_wanted(fields, name, came, bytes)?;
         }
         match self.bytes_of(fields, "data")? {
-            Some(wanted) if wanted != *data => {
-                let [wanted, came] = [&wanted, data].map(|data| hex_of(data, 48));
+            Some(wanted) if wanted != message.data => {
+                let [wanted, came] = [&wanted, &message.data].map(|data| hex_of(data, 48));
                 Err(Stop::deviates(format!("the data {wanted}"), came, bytes))
             }
             _ => Ok(()),
