@@ -6,12 +6,13 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use crate::link::{Arrival, Link};
+use crate::order;
 use crate::text::hex_of;
 use crate::verdict::Stop;
 use crate::wire::fpdu::{Deframer, Deviations, Fpdu, Framer};
 use crate::wire::segment::{
-    AtomicRequest, COMPARE_SWAP, DDP_RESERVED, FETCH_ADD, Kind, Place, RDMAP_RESERVED, Segment,
-    TAGGED, Terminate, header_len,
+    AtomicRequest, COMPARE_SWAP, DDP_RESERVED, FETCH_ADD, Kind, Place, RDMAP_RESERVED, ReadRequest,
+    Segment, TAGGED, Terminate, header_len,
 };
 
 /// A message that came.
@@ -60,8 +61,13 @@ pub(crate) struct Stream {
     /// Reads and Atomics that the peer may have under way, and has.
     pub(crate) depth: u16,
     under_way: u16,
+    /// Of these, the Reads.
+    pub(crate) unanswered: VecDeque<ReadRequest>,
     /// The peer may send nothing before this end has.
     must_wait: bool,
+    /// An order has been sent, and a Send may say that it cannot be carried out: until something of
+    /// RFC 7306 comes, which only an order asks for.
+    pub(crate) may_refuse: bool,
     terminated: bool,
 }
 
@@ -78,7 +84,9 @@ impl Stream {
             version: 1,
             depth: u16::MAX,
             under_way: 0,
+            unanswered: VecDeque::new(),
             must_wait,
+            may_refuse: false,
             terminated: false,
         }
     }
@@ -88,9 +96,12 @@ impl Stream {
         self.must_wait = false;
         if let Some(answer) = Segment::decode(ulpdu)
             && answer.is_last()
-            && matches!(answer.kind(), Some(Kind::ReadResponse | Kind::AtomicResponse))
+            && let Some(kind @ (Kind::ReadResponse | Kind::AtomicResponse)) = answer.kind()
         {
             self.under_way = self.under_way.saturating_sub(1);
+            if kind == Kind::ReadResponse {
+                self.unanswered.pop_front();
+            }
         }
         self.sent.push(ulpdu.to_vec());
         self.framer.frame(ulpdu, deviations)
@@ -216,8 +227,19 @@ impl Stream {
                 return flaw("no more Reads at a time than this end takes", came);
             }
         }
+        if kind == Kind::ReadRequest {
+            self.unanswered.extend(ReadRequest::decode(&message.data));
+        }
         if let Err((wanted, came)) = check_whole(&message, &self.sent) {
             return flaw(wanted, came);
+        }
+        self.may_refuse &= kind.opcode() < Kind::Immediate.opcode();
+        if self.may_refuse
+            && kind == Kind::Send
+            && let Some(why) = message.data.strip_prefix(order::CANNOT)
+        {
+            let why = String::from_utf8_lossy(why);
+            return Err(Stop::NotSeen(format!("the target cannot do this: {why}")));
         }
         Ok(Some(message))
     }

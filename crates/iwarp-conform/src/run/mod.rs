@@ -169,6 +169,9 @@ fn verdict(session: &mut Session<'_>, case: &Case) -> Verdict {
             Ok(()) => {}
             Err(Stop::NotSeen(why)) => return Verdict::NotSeen { why },
             Err(Stop::Deviates { expected, came, bytes }) => {
+                if let Some(why) = session.refusal() {
+                    return Verdict::NotSeen { why };
+                }
                 return Verdict::Deviates(Deviation {
                     step: step.text.clone(),
                     line: step.line,

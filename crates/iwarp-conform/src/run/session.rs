@@ -91,6 +91,24 @@ impl<'a> Session<'a> {
         self.role == Role::Connect && agreed && !has_sent
     }
 
+    /// Why the target cannot carry out an order, where it says so behind what a step does not want. It may
+    /// have begun with the rest of the order, and what it says waits behind Reads of that.
+    pub(super) fn refusal(&mut self) -> Option<String> {
+        let deadline = self.link.now() + GOODBYE;
+        loop {
+            let stream = self.stream.as_mut().filter(|stream| stream.may_refuse)?;
+            if let Some(request) = stream.unanswered.front().copied() {
+                self.answer_read(&request).ok()?;
+                continue;
+            }
+            match stream.any(&mut self.link, deadline) {
+                Ok(Ok(_)) => {}
+                Err(Stop::NotSeen(why)) => return Some(why),
+                _ => return None,
+            }
+        }
+    }
+
     pub(super) fn deadline(&self, fields: &Fields) -> Result<Instant, Stop> {
         let within = match fields.get("within") {
             Some(value) => std::time::Duration::from_millis(self.number(value)?),

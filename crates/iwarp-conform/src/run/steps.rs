@@ -9,6 +9,7 @@ use super::said::numbers;
 use super::session::Session;
 use crate::case::{Action, End, Fields, Role, Value};
 use crate::link::Arrival;
+use crate::order;
 use crate::stream::{Message, end_in_words};
 use crate::text::hex_of;
 use crate::verdict::Stop;
@@ -20,6 +21,8 @@ use crate::wire::startup::{self, Frame};
 
 /// A sink's STag that is nobody's.
 const PING_STAG: u32 = 0x7069_6e67;
+/// Bytes of an answer that is one segment.
+const MOST_ZEROS: u32 = 32_768;
 
 impl Session<'_> {
     pub(super) fn step(&mut self, action: &Action) -> Result<(), Stop> {
@@ -115,6 +118,7 @@ impl Session<'_> {
         let (stream, link) = self.stream()?;
         // What came before this is judged as such.
         stream.take_in(link)?;
+        stream.may_refuse |= order::decode(&segment.payload, usize::MAX).is_some();
         let fpdu = stream.frame(&ulpdu, deviations);
         if let Some(queue) = kind.queue().filter(|_| counts) {
             let next = &mut stream.next_sent[queue as usize];
@@ -206,11 +210,16 @@ impl Session<'_> {
 
     /// Answers a Read of nothing.
     pub(super) fn answer_read_of_nothing(&mut self, message: &Message) -> Result<(), Stop> {
-        let Some(request) = ReadRequest::decode(&message.data) else { return Ok(()) };
+        ReadRequest::decode(&message.data).map_or(Ok(()), |request| self.answer_read(&request))
+    }
+
+    /// Answers a Read by zeros, as many as go into one segment.
+    pub(super) fn answer_read(&mut self, request: &ReadRequest) -> Result<(), Stop> {
         let place = Place::Tagged { stag: request.sink_stag, to: request.sink_to };
         let version = self.version() as u8;
         let rdmap = version << 6 | Kind::ReadResponse.opcode();
-        let answer = Segment { ddp: TAGGED | LAST | version, rdmap, place, payload: Vec::new() };
+        let payload = vec![0; request.size.min(MOST_ZEROS) as usize];
+        let answer = Segment { ddp: TAGGED | LAST | version, rdmap, place, payload };
         let (stream, link) = self.stream()?;
         let fpdu = stream.frame(&answer.encode(), Deviations::default());
         link.send(&fpdu);
