@@ -27,30 +27,42 @@
 #define ROOM 256u		/* bytes of each */
 #define DEPTH 4			/* Reads under way */
 #define ORDERS 64u		/* work requests of one order */
+#define TURNS 4			/* operations of one order */
+#define OPERANDS 4		/* of an operation */
+#define ANSWER 128u		/* bytes of the Send that ends an order */
 #define OFFER ((void *)-1)	/* the Send of that, among those of receives */
-#define DONE ((void *)-2)	/* the Send that says that an order is carried out */
+#define DONE ((void *)-2)	/* the Send that ends an order */
 #define ORDER ((void *)-3)	/* a work request of an order */
 #define RESOLVE 5000		/* ms for an address, and for a route */
 
 /* A Send of these bytes asks for no more receives than are posted. */
 static const char no_more[] = "no more receives";
 
-/* A Send of "order OPERATION TIMES LENGTH STAG TO" is an order: so many work requests of LENGTH bytes
- * each, from or to the memory "rw" one behind the other, towards the tester's memory from TO on (STAG and TO in
- * hexadecimal digits). When all have succeeded a Send says so. */
+/* A Send of "order OPERATION[,OPERATION]... TIMES LENGTH STAG TO [OPERAND]..." is an order: so many work
+ * requests of LENGTH bytes each, from or to the memory "rw" one behind the other, towards the tester's
+ * memory from TO on (STAG, TO and OPERANDs in hexadecimal digits); the operations take turns. When all have
+ * succeeded a Send says so. Another says why an order cannot be carried out: verbs have neither masks of
+ * Atomics nor Immediate Data without a Write. */
 static const char order_word[] = "order ";
 static const char done[] = "done";
-static const struct {
+static const char cannot[] = "cannot: ";
+
+static const struct order {
 	char name[32];
 	enum ibv_wr_opcode opcode;
 	int flags;
+	int operands;
 } orders[] = {
-	{ "read", IBV_WR_RDMA_READ, 0 },
-	{ "write", IBV_WR_RDMA_WRITE, 0 },
-	{ "send", IBV_WR_SEND, 0 },
-	{ "send-solicited", IBV_WR_SEND, IBV_SEND_SOLICITED },
-	{ "send-invalidate", IBV_WR_SEND_WITH_INV, 0 },
-	{ "send-solicited-invalidate", IBV_WR_SEND_WITH_INV, IBV_SEND_SOLICITED },
+	{ "read", IBV_WR_RDMA_READ, 0, 0 },
+	{ "write", IBV_WR_RDMA_WRITE, 0, 0 },
+	{ "send", IBV_WR_SEND, 0, 0 },
+	{ "send-solicited", IBV_WR_SEND, IBV_SEND_SOLICITED, 0 },
+	{ "send-invalidate", IBV_WR_SEND_WITH_INV, 0, 0 },
+	{ "send-solicited-invalidate", IBV_WR_SEND_WITH_INV, IBV_SEND_SOLICITED, 0 },
+	{ "fetch-add", IBV_WR_ATOMIC_FETCH_AND_ADD, 0, 1 },
+	{ "compare-swap", IBV_WR_ATOMIC_CMP_AND_SWP, 0, 2 },
+	{ "write-immediate", IBV_WR_RDMA_WRITE_WITH_IMM, 0, 1 },
+	{ "write-immediate-solicited", IBV_WR_RDMA_WRITE_WITH_IMM, IBV_SEND_SOLICITED, 1 },
 };
 
 /* Memory that is lent, by the name that cases have for it. */
@@ -81,7 +93,7 @@ struct offer {
 } __attribute__((packed));
 
 /* What is received, what is offered, and what ends an order. */
-#define INBOX (RECEIVES * ROOM + sizeof(struct offer) + sizeof(done))
+#define INBOX (RECEIVES * ROOM + sizeof(struct offer) + ANSWER)
 
 /* One connection and what it lends. */
 struct lender {
@@ -96,6 +108,7 @@ struct lender {
 	struct ibv_mr *inbox_mr;
 	uint8_t *inbox;
 	int more;		/* receives are posted anew */
+	int has_atomics;
 	unsigned int ordered;	/* work requests of an order that have not completed */
 };
 
@@ -141,6 +154,7 @@ static void put_away(struct lender *lender)
 static int prepare(struct lender *lender)
 {
 	struct ibv_context *device = lender->id->verbs;
+	struct ibv_device_attr has;
 	struct ibv_qp_init_attr attr = {
 		.qp_type = IBV_QPT_RC,
 		.sq_sig_all = 1,
@@ -150,6 +164,9 @@ static int prepare(struct lender *lender)
 		},
 	};
 
+	if (ibv_query_device(device, &has))
+		return -1;
+	lender->has_atomics = has.atomic_cap != IBV_ATOMIC_NONE;
 	lender->more = 1;
 	lender->pd = ibv_alloc_pd(device);
 	lender->other = ibv_alloc_pd(device);
@@ -211,52 +228,95 @@ static void *put_offer(struct lender *lender)
 	return memcpy(lender->inbox + RECEIVES * ROOM, &offer, sizeof(offer));
 }
 
-/* Posts what an order says. Not 0: it is none that can be carried out. */
-static int obey(struct lender *lender, const uint8_t *data, uint32_t len)
+static const struct order *find_order(const char *name)
 {
-	char text[ROOM + 1] = "", name[32];
-	unsigned int times, length, stag;
-	unsigned long long to;
-
-	memcpy(text, data, len);
-	if (sscanf(text, "order %31s %u %u %x %llx", name, &times, &length, &stag, &to) != 5 ||
-	    times < 1 || times > ORDERS || length > LENT / times)
-		return -1;
 	for (size_t row = 0; row < sizeof(orders) / sizeof(orders[0]); row++) {
-		if (strcmp(name, orders[row].name))
-			continue;
-		for (lender->ordered = 0; lender->ordered < times; lender->ordered++) {
-			uint64_t at = (uint64_t)lender->ordered * length;
-			struct ibv_sge sge = {
-				.addr = (uintptr_t)lender->memory[READ_WRITE] + at, .length = length,
-				.lkey = lender->mr[READ_WRITE]->lkey,
-			};
-			struct ibv_send_wr wr = {
-				.wr_id = (uintptr_t)ORDER, .sg_list = &sge, .num_sge = 1,
-				.opcode = orders[row].opcode, .send_flags = orders[row].flags,
-			}, *bad;
-
-			if (wr.opcode == IBV_WR_SEND_WITH_INV) {
-				wr.invalidate_rkey = stag;
-			} else {
-				wr.wr.rdma.rkey = stag;
-				wr.wr.rdma.remote_addr = to + at;
-			}
-			if (ibv_post_send(lender->id->qp, &wr, &bad))
-				return -1;
-		}
-		return 0;
+		if (!strcmp(name, orders[row].name))
+			return &orders[row];
 	}
-	return -1;
+	return NULL;
 }
 
-/* Says that an order is carried out. */
-static int say_done(struct lender *lender)
+static int is_atomic(const struct order *order)
 {
-	uint8_t *text = lender->inbox + INBOX - sizeof(done);
+	return order->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || order->opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
+}
 
-	memcpy(text, done, sizeof(done));
-	return rdma_post_send(lender->id, DONE, text, strlen(done), lender->inbox_mr, 0);
+/* Posts one work request of an order. */
+static int post_order(struct lender *lender, const struct order *order, struct ibv_sge *sge, uint32_t stag,
+		      uint64_t to, const unsigned long long *operands)
+{
+	struct ibv_send_wr wr = {
+		.wr_id = (uintptr_t)ORDER, .sg_list = sge, .num_sge = 1,
+		.opcode = order->opcode, .send_flags = order->flags,
+	}, *bad;
+
+	if (is_atomic(order)) {
+		wr.wr.atomic.rkey = stag;
+		wr.wr.atomic.remote_addr = to;
+		wr.wr.atomic.compare_add = operands[0];
+		wr.wr.atomic.swap = operands[1];
+	} else if (wr.opcode == IBV_WR_SEND_WITH_INV) {
+		wr.invalidate_rkey = stag;
+	} else {
+		wr.wr.rdma.rkey = stag;
+		wr.wr.rdma.remote_addr = to;
+	}
+	if (wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
+		wr.imm_data = htonl((uint32_t)operands[0]);
+	return ibv_post_send(lender->id->qp, &wr, &bad);
+}
+
+/* Posts what an order says; returns why it cannot be carried out, or NULL. */
+static const char *obey(struct lender *lender, const uint8_t *data, uint32_t len)
+{
+	char text[ROOM + 1] = "", names[ROOM], *at, *rest;
+	const struct order *turns[TURNS];
+	unsigned long long to, operands[OPERANDS] = { 0 };
+	unsigned int times, length, stag;
+	int operations = 0, got = 0, end = 0;
+
+	memcpy(text, data, len);
+	if (sscanf(text, "order %255s %u %u %x %llx%n", names, &times, &length, &stag, &to, &end) != 5 ||
+	    times < 1 || times > ORDERS || length > LENT / times)
+		return "there is no such order";
+	for (at = text + end; got < OPERANDS && sscanf(at, "%llx%n", &operands[got], &end) == 1; at += end)
+		got++;
+	for (at = strtok_r(names, ",", &rest); at; at = strtok_r(NULL, ",", &rest)) {
+		const struct order *order = find_order(at);
+
+		if (!order || operations == TURNS)
+			return "verbs have no such operation";
+		if (is_atomic(order) && !lender->has_atomics)
+			return "the device has no Atomics";
+		if (is_atomic(order) && got > order->operands)
+			return "verbs have no Atomics with masks";
+		if (got < order->operands)
+			return "there is an operand missing";
+		turns[operations++] = order;
+	}
+	for (unsigned int number = 0; number < times; number++) {
+		uint64_t place = (uint64_t)number * length;
+		struct ibv_sge sge = {
+			.addr = (uintptr_t)lender->memory[READ_WRITE] + place, .length = length,
+			.lkey = lender->mr[READ_WRITE]->lkey,
+		};
+
+		if (post_order(lender, turns[number % operations], &sge, stag, to + place, operands))
+			return "the device takes no such work request";
+	}
+	lender->ordered = times;
+	return NULL;
+}
+
+/* Ends an order: it is carried out, or cannot be, for a reason. What is under way ends by itself. */
+static int end_order(struct lender *lender, const char *why)
+{
+	char *text = (char *)lender->inbox + INBOX - ANSWER;
+
+	lender->ordered = 0;
+	snprintf(text, ANSWER, "%s%s", why ? cannot : done, why ? why : "");
+	return rdma_post_send(lender->id, DONE, text, strlen(text), lender->inbox_mr, 0);
 }
 
 /* Takes the completions that are there. Not 0: the connection is over. */
@@ -268,12 +328,19 @@ static int answer(struct lender *lender)
 	while ((got = ibv_poll_cq(lender->cq, 1, &wc)) == 1) {
 		uint8_t *data = lender->inbox + wc.wr_id * ROOM;
 
+		/* Nothing was sent, and the connection may live: this project's verbs have it so where the
+		 * peer is taken to be without RFC 7306. */
+		if (wc.wr_id == (uintptr_t)ORDER && wc.status == IBV_WC_REM_INV_REQ_ERR) {
+			if (lender->ordered && end_order(lender, "this is not sent to such a peer"))
+				return -1;
+			continue;
+		}
 		if (wc.status != IBV_WC_SUCCESS)
 			return -1;
 		if (wc.wr_id == (uintptr_t)OFFER || wc.wr_id == (uintptr_t)DONE)
 			continue;
 		if (wc.wr_id == (uintptr_t)ORDER) {
-			if (!--lender->ordered && say_done(lender))
+			if (lender->ordered && !--lender->ordered && end_order(lender, NULL))
 				return -1;
 			continue;
 		}
@@ -283,7 +350,9 @@ static int answer(struct lender *lender)
 			continue;
 		}
 		if (wc.byte_len > strlen(order_word) && !memcmp(data, order_word, strlen(order_word))) {
-			if (obey(lender, data, wc.byte_len) || post(lender, wc.wr_id))
+			const char *why = obey(lender, data, wc.byte_len);
+
+			if ((why && end_order(lender, why)) || post(lender, wc.wr_id))
 				return -1;
 			continue;
 		}
@@ -475,6 +544,9 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: conform_target listen|call ADDRESS PORT\n");
 		return 2;
 	}
+	/* Whoever orders an operation of RFC 7306 has RFC 7306. This project's libraries would ask the tester by a
+	 * frame of their own, and do not send these operations to one that does not answer. */
+	setenv("IWARP_EXTENSIONS", "assume", 0);
 	error = getaddrinfo(argv[2], argv[3], NULL, &addr);
 	if (error) {
 		fprintf(stderr, "conform_target: %s: %s\n", argv[2], gai_strerror(error));

@@ -29,7 +29,7 @@ impl Peer {
             _ if self == Self::Ours => None,
             Need::Orders if self != Self::Verbs => Some("this peer carries out no orders"),
             Need::UserSpace => Some("this peer may be a kernel that does not survive it"),
-            Need::Extensions => Some("this peer may not have RFC 7306"),
+            Need::Extensions => Some("this peer may not answer operations of RFC 7306"),
             _ => None,
         })
     }

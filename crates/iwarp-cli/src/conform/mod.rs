@@ -2,6 +2,7 @@
 
 //! `iwarp conform`: whether somebody's iWARP is that of the RFCs.
 
+mod orders;
 mod restart;
 mod target;
 
@@ -33,8 +34,8 @@ const PORT: u16 = 7175;
 ///
 /// What can be seen depends on the program that answers (--peer). `any`: the start-up, framing,
 /// errors, and Reads of no bytes, which every stack answers by itself. `rping`: as a client it
-/// lends memory too. `verbs`: interop/conform_target.c, a program for any RDMA device: all but
-/// RFC 7306. `ours`: everything; it is `iwarp conform --target`.
+/// lends memory too. `verbs`: interop/conform_target.c, a program for any RDMA device: all but how
+/// it answers operations of RFC 7306. `ours`: everything; it is `iwarp conform --target`.
 #[derive(clap::Args, Debug)]
 #[command(
     group = clap::ArgGroup::new("what").required(true)

@@ -8,14 +8,17 @@ use std::sync::mpsc::{Receiver, RecvError, channel};
 use std::thread::Scope;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use iwarp::cm::{ConnectError, ConnectParams, Connection, Listener, connect};
 use iwarp::{
-    Access, Buffer, Device, MemoryRegion, Options, ProtectionDomain, SendOp, Stag, TaggedOffset,
+    Access, Buffer, Device, Extensions, MemoryRegion, Options, Payload, ProtectionDomain, SendOp,
+    SendRequest, Stag, TaggedOffset, WcStatus,
 };
+use iwarp_conform::order::{self, CANNOT, DONE, Request};
 use iwarp_conform::peer::{Lent, Offer};
 
-use crate::completions::{End, WaitError};
+use super::orders::{has_bytes, operation};
+use crate::completions::{End, QUIET, WaitError};
 use crate::lines;
 
 /// Bytes of each piece of memory that is lent.
@@ -25,9 +28,6 @@ const RECEIVES: usize = 4;
 const ROOM: usize = 256;
 /// A Send of these bytes asks for no more receives than are posted.
 const NO_MORE: &[u8] = b"no more receives";
-/// What an order begins with, and the Send that says that it has been carried out.
-const ORDER: &[u8] = b"order ";
-const DONE: &[u8] = b"done";
 /// Reads that are answered, or under way, at the same time.
 const DEPTH: u16 = 4;
 /// How long a tester may take to answer a Request.
@@ -60,7 +60,10 @@ pub(super) fn call(addr: SocketAddr) -> Result<()> {
         loop {
             let lender = Lender::new(&device)?;
             match connect(&device, addr, &lender.end.qp, &lender.params(), PATIENCE) {
-                Ok(connection) => lender.attend(scope, &connection),
+                Ok(connection) => {
+                    lender.speak_first();
+                    lender.attend(scope, &connection);
+                }
                 Err(ConnectError::Unreachable(_)) => return Ok(()),
                 // The tester has done this on purpose.
                 Err(_) => {}
@@ -69,9 +72,11 @@ pub(super) fn call(addr: SocketAddr) -> Result<()> {
     })
 }
 
-/// One connection for each case: none is made for a second try.
+/// One connection for each case: none is made for a second try. Whoever orders an operation of RFC 7306
+/// has RFC 7306, and does not say so by a frame of this project's.
 fn open() -> Result<Device> {
-    Ok(Device::open_with(Options::new().fall_back(false))?)
+    let options = Options::new().fall_back(false).extensions(Extensions::Assume);
+    Ok(Device::open_with(options)?)
 }
 
 /// One connection's memory.
@@ -117,6 +122,15 @@ impl Lender {
         ConnectParams::new().ird(DEPTH).ord(DEPTH).private_data(offer.encode())
     }
 
+    /// Sends a Write of nothing. The tester may send nothing before the first FPDU of an initiator, and
+    /// where nothing is asked of the peer's extensions the program is the one to send it. Nobody waits for
+    /// its completion, so that nothing is asked of the peer for that either.
+    fn speak_first(&self) {
+        let op = SendOp::Write { stag: Stag(0), to: TaggedOffset(0) };
+        // Where it fails the tester has left.
+        let _ = self.end.qp.post_send(&SendRequest::new(QUIET, op, Payload::Sges(&[])));
+    }
+
     fn post(&self, slot: usize) -> Result<()> {
         Ok(self.end.post_recv(receive(slot), self.inbox.sge(slot * ROOM, ROOM))?)
     }
@@ -153,7 +167,7 @@ impl Lender {
             }
             let mut data = vec![0; len];
             buffer.read_at(slot * ROOM, &mut data);
-            if let Some(order) = data.strip_prefix(ORDER) {
+            if let Some(order) = order::decode(&data, LENT) {
                 if self.obey(order).is_err() || self.post(slot).is_err() {
                     return Ok(());
                 }
@@ -177,40 +191,43 @@ impl Lender {
         Ok(())
     }
 
-    /// Carries out an order, "OPERATION TIMES LENGTH STAG TO" with the last two in hexadecimal
-    /// digits: so many work requests of LENGTH bytes each, from or to the memory `rw` one behind
-    /// the other, towards the tester's memory from TO on.
-    fn obey(&mut self, order: &[u8]) -> Result<()> {
-        const FIRST: u64 = 1 << 32;
-        let order = std::str::from_utf8(order)?;
-        let words: Vec<&str> = order.split_whitespace().collect();
-        let [operation, times, length, stag, to] = words[..] else { bail!("{order}: no order") };
-        let (times, length): (u64, usize) = (times.parse()?, length.parse()?);
-        let hexadecimal = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16);
-        let (stag, to) = (Stag(hexadecimal(stag)? as u32), hexadecimal(to)?);
-        let (_, memory) = &self.lent[0];
-        for number in 0..times {
-            let at = number as usize * length;
-            let remote = TaggedOffset(to.wrapping_add(at as u64));
-            let op = match operation {
-                "read" => SendOp::Read { stag, to: remote, invalidate: None },
-                "write" => SendOp::Write { stag, to: remote },
-                "send" => SendOp::SEND,
-                "send-solicited" => SendOp::Send { solicited: true, invalidate: None },
-                "send-invalidate" => SendOp::Send { solicited: false, invalidate: Some(stag) },
-                "send-solicited-invalidate" => {
-                    SendOp::Send { solicited: true, invalidate: Some(stag) }
-                }
-                other => bail!("{other}: no operation"),
-            };
-            self.end.post(FIRST + number, op, memory.sge(at, length))?;
-        }
-        for number in 0..times {
-            self.end.wait(FIRST + number, None)?;
-        }
-        self.end.post_inline(FIRST, SendOp::SEND, DONE)?;
-        self.end.wait(FIRST, None)?;
+    /// Carries out an order, and says so, or why it cannot.
+    fn obey(&mut self, order: Result<Vec<Request>, String>) -> Result<()> {
+        const SAID: u64 = 1 << 32;
+        let said = match order {
+            Ok(requests) => self.carry_out(&requests)?,
+            // What it says may be longer than what is sent inline.
+            Err(_) => Err("there is no such order".to_owned()),
+        };
+        let said = said.map_or_else(|why| [CANNOT, why.as_bytes()].concat(), |()| DONE.to_vec());
+        self.end.post_inline(SAID, SendOp::SEND, &said)?;
+        self.end.wait(SAID, None)?;
         Ok(())
+    }
+
+    /// Carries out work requests from or to the memory `rw`, or says why it cannot.
+    fn carry_out(&mut self, requests: &[Request]) -> Result<Result<(), String>> {
+        const FIRST: u64 = 2 << 32;
+        let (_, memory) = &self.lent[0];
+        for (number, request) in (FIRST..).zip(requests) {
+            let op = operation(request);
+            if has_bytes(request) {
+                self.end.post(number, op, memory.sge(request.at, request.length))?;
+            } else {
+                self.end.post_bare(number, op)?;
+            }
+        }
+        for (number, _) in (FIRST..).zip(requests) {
+            match self.end.wait(number, None) {
+                Ok(_) => {}
+                // Nothing was sent, and the connection lives.
+                Err(WaitError::Failed(op, WcStatus::RemoteInvalidRequest)) => {
+                    return Ok(Err(format!("{op:?} is not sent to such a peer")));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Ok(()))
     }
 }
 

@@ -69,11 +69,11 @@ pub enum Need {
     Rights,
     /// Receives that are posted, `$receives` of `$room` bytes, and a Send for each that was filled.
     Echo,
-    /// Carries out orders: Sends that ask it to read, write and send.
+    /// Carries out [orders](crate::order).
     Orders,
     /// Has two Reads of its own under way at a time.
     Reads,
-    /// Atomics and Immediate Data of RFC 7306.
+    /// Takes Atomics and Immediate Data of RFC 7306.
     Extensions,
     /// No kernel: what some kernels are known not to survive is not for them.
     UserSpace,

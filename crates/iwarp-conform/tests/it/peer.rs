@@ -2,6 +2,7 @@
 
 //! A peer made of the tester's own encoder and decoder: slow, right, and wrong in one thing on request.
 
+mod atomics;
 mod client;
 mod orders;
 
@@ -86,7 +87,7 @@ struct Peer {
     wrong: &'static str,
     framer: Framer,
     regions: BTreeMap<u32, Region>,
-    expected: [u32; 3],
+    expected: [u32; 4],
     sent: [u32; 4],
     receives: u32,
     more: bool,
@@ -242,7 +243,7 @@ impl Peer {
             wrong,
             framer: Framer::new(crc && !no_crc, markers && !no_markers),
             regions: regions(),
-            expected: [1; 3],
+            expected: [1; 4],
             sent: if wrong == "numbers from 0" { [0; 4] } else { [1; 4] },
             receives: RECEIVES,
             more: true,
@@ -276,7 +277,7 @@ impl Peer {
             let _ = self.stream.set_read_timeout(Some(patience));
             match self.stream.read(&mut piece) {
                 Ok(len) if len > 0 => came.extend(&piece[..len]),
-                Ok(_) if self.is("stays when its Read fails") && self.orders.is_reading() => {
+                Ok(_) if self.is("stays when its Read fails") && self.orders.is_asking() => {
                     std::thread::sleep(PATIENCE);
                     return;
                 }
@@ -290,8 +291,8 @@ impl Peer {
             "leaves a stream at rest" => true,
             "wants an FPDU at once" => !came.is_empty(),
             "wants a message at once" => !self.message.is_empty(),
-            "wants the first FPDU at once" => self.sent[0] == 1 && self.expected == [1; 3],
-            "wants an answer at once" => self.orders.is_reading(),
+            "wants the first FPDU at once" => self.sent[0] == 1 && self.expected == [1; 4],
+            "wants an answer at once" => self.orders.is_asking(),
             _ => false,
         }
     }
@@ -415,11 +416,14 @@ impl Peer {
                 self.place(stag, to, &segment.payload)
             }
             Place::Tagged { stag, to } => self.answered(stag, to, &segment),
-            Place::Untagged { qn, .. } if qn > 2 && !self.is("takes any queue") => Err(ddp(2, 1)),
+            Place::Untagged { qn, .. } if qn > 3 && !self.is("takes any queue") => Err(ddp(2, 1)),
             Place::Untagged { .. } if kind == Kind::Terminate => {
                 if self.is("answers Terminates") {
                     Err(rdmap(7))
-                } else if self.is("stays when its Read is refused") && self.orders.is_reading() {
+                } else if self.orders.is_asking()
+                    && (self.is("stays when its Read is refused")
+                        || self.is("stays when its Atomic is refused"))
+                {
                     Ok(())
                 } else {
                     Err(Fault::Over)
@@ -432,9 +436,6 @@ impl Peer {
             }
             Place::Untagged { invalidate, msn, mo, .. } => {
                 let queue = kind.queue().expect("untagged") as usize;
-                if queue > 2 {
-                    return Err(rdmap(6));
-                }
                 let next = self.expected[queue];
                 if msn != next && !self.is("ignores MSNs") {
                     return Err(ddp(2, if msn > next { 2 } else { 3 }));
@@ -445,6 +446,7 @@ impl Peer {
                 match kind {
                     Kind::ReadRequest => self.read(&segment.payload),
                     Kind::AtomicRequest => self.atomic(&segment.payload),
+                    Kind::AtomicResponse => self.atomic_answered(&segment, mo),
                     _ => self.receive(kind, &segment, mo as usize, invalidate),
                 }
             }
@@ -591,8 +593,7 @@ impl Peer {
             return Ok(());
         }
         let message = std::mem::take(&mut self.message);
-        if let Some(order) = message.strip_prefix(b"order ") {
-            self.obey(order);
+        if self.obey(&message) {
             return Ok(());
         }
         self.more &= message != b"no more receives";

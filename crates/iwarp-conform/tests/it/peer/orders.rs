@@ -4,93 +4,136 @@
 
 use std::collections::VecDeque;
 
+use iwarp_conform::order::{self, DONE, Operation, Request};
 use iwarp_conform::wire::segment::{Kind, Place, ReadRequest, Segment};
 
-use super::{Fault, PIECE, Peer, ddp, rdmap};
+use super::{Fault, LENT, PIECE, Peer, ddp, rdmap};
 
 /// Where it keeps what it reads, and takes what it writes from.
-const SINK: u32 = 0x100;
+pub(super) const SINK: u32 = 0x100;
 
-/// The Reads of an order.
+/// The work requests of an order.
 pub(super) struct Orders {
-    /// Reads that may be under way.
-    depth: u16,
-    /// Not yet asked for.
-    waiting: VecDeque<ReadRequest>,
-    /// Asked for, and how many bytes have come.
-    under_way: VecDeque<(ReadRequest, u32)>,
+    /// Reads and Atomics that may be under way.
+    depth: usize,
+    /// Not yet begun.
+    waiting: VecDeque<Request>,
+    /// Asked for, and how many bytes have come, or of an Atomic its identifier.
+    pub(super) under_way: VecDeque<(Request, u32)>,
 }
 
 impl Orders {
     pub(super) fn new(depth: u16) -> Self {
-        Self { depth, waiting: VecDeque::new(), under_way: VecDeque::new() }
+        Self { depth: depth.into(), waiting: VecDeque::new(), under_way: VecDeque::new() }
     }
 
-    pub(super) fn is_reading(&self) -> bool {
+    pub(super) fn is_asking(&self) -> bool {
         !self.under_way.is_empty()
     }
 }
 
 impl Peer {
-    /// "OPERATION TIMES LENGTH STAG TO".
-    pub(super) fn obey(&mut self, order: &[u8]) {
-        let order = String::from_utf8(order.to_vec()).expect("text");
-        let words: Vec<&str> = order.split(' ').collect();
-        let [operation, times, length, stag, to] = words[..] else { panic!("{order}") };
-        let hexadecimal = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16);
-        let (stag, to) = (hexadecimal(stag).expect("a key") as u32, hexadecimal(to).expect("hex"));
-        let (times, length): (u32, u32) =
-            (times.parse().expect("how often"), length.parse().expect("a length"));
-        let mut places: Vec<u32> = (0..times).map(|number| number * length).collect();
+    /// Carries out an order, where the message is one.
+    pub(super) fn obey(&mut self, message: &[u8]) -> bool {
+        let Some(requests) = order::decode(message, LENT) else { return false };
+        let mut requests = requests.expect("a right order");
         if self.is("works in reverse") {
-            places.reverse();
-        }
-        if operation == "read" {
-            let ask = |at: u32| ReadRequest {
-                sink_stag: SINK,
-                sink_to: at.into(),
-                size: length,
-                source_stag: stag,
-                source_to: to.wrapping_add(at.into()),
-            };
-            self.orders.waiting.extend(places.into_iter().map(ask));
-            return self.ask();
+            requests.reverse();
         }
         if self.is("is done before it begins") {
-            self.send(Kind::Send, b"done");
+            self.send(Kind::Send, DONE);
         }
-        for at in places {
-            let data = self.regions[&SINK].data[at as usize..][..length as usize].to_vec();
-            match operation {
-                "write" => self.write(stag, to.wrapping_add(at.into()), &data),
-                name => self.long_send(Kind::named(name).expect("a Send"), stag, &data),
+        self.orders.waiting.extend(requests);
+        self.go_on();
+        true
+    }
+
+    /// Begins what may be under way, and says when all is done.
+    pub(super) fn go_on(&mut self) {
+        while let Some(&request) = self.orders.waiting.front() {
+            if is_asked_for(&request) && !self.may_ask(&request) {
+                return;
             }
+            self.orders.waiting.pop_front();
+            self.begin(request);
         }
-        if !self.is("is done before it begins") {
-            self.send(Kind::Send, b"done");
+        if !self.orders.is_asking() && !self.is("is done before it begins") {
+            self.send(Kind::Send, DONE);
         }
     }
 
-    /// Asks for as much as may be under way.
-    fn ask(&mut self) {
-        let depth = match self.wrong {
-            "asks for too many at a time" | "forgets the Reply's IRD" => usize::MAX,
-            _ => self.orders.depth.into(),
-        };
-        while self.orders.under_way.len() < depth {
-            let Some(request) = self.orders.waiting.pop_front() else { return };
-            let mut said = request;
-            said.size -= u32::from(self.is("asks for a byte too few"));
-            said.source_to ^= u64::from(self.is("asks for another place"));
-            said.source_stag ^= u32::from(self.is("asks for other memory"));
-            let mut bytes = said.encode();
-            if self.is("asks in a header that is too long") {
-                bytes.push(0);
-            }
-            let kind = if self.is("asks by a Send") { Kind::Send } else { Kind::ReadRequest };
-            self.send(kind, &bytes);
-            self.orders.under_way.push_back((request, 0));
+    /// Whether a Read or Atomic may be asked for now.
+    fn may_ask(&self, request: &Request) -> bool {
+        match self.wrong {
+            "asks for too many at a time" | "forgets the Reply's IRD" => true,
+            "counts no Atomics" if is_atomic(request) => true,
+            _ => self.orders.under_way.len() < self.orders.depth,
         }
+    }
+
+    fn begin(&mut self, request: Request) {
+        let Request { operation, at, length, stag, to } = request;
+        let data = self.regions[&SINK].data[at..][..length].to_vec();
+        match operation {
+            Operation::Read => self.ask(request),
+            Operation::FetchAdd { .. } | Operation::CompareSwap { .. } => self.ask_atomic(request),
+            Operation::Write => self.write(stag, to, &data),
+            Operation::Send { solicited, invalidate } => {
+                let kind = match (solicited, invalidate) {
+                    (false, false) => Kind::Send,
+                    (false, true) => Kind::SendInvalidate,
+                    (true, false) => Kind::SendSolicited,
+                    (true, true) => Kind::SendSolicitedInvalidate,
+                };
+                self.long_send(kind, stag, &data);
+            }
+            Operation::Immediate { solicited } => self.immediate(solicited, to.to_be_bytes()),
+            Operation::WriteImmediate { solicited, data: [a, b, c, d] } => {
+                let immediate = [a, b, c, d, 0, 0, 0, 0];
+                if self.is("sends Immediate Data in front of their Write") {
+                    self.immediate(solicited, immediate);
+                    return self.write(stag, to, &data);
+                }
+                self.write(stag, to, &data);
+                self.immediate(solicited, immediate);
+            }
+        }
+    }
+
+    fn immediate(&mut self, solicited: bool, data: [u8; 8]) {
+        let solicits = solicited && !self.is("forgets to solicit Immediate Data");
+        let kind = if solicits { Kind::ImmediateSolicited } else { Kind::Immediate };
+        let len = if self.is("sends four bytes of Immediate Data") { 4 } else { data.len() };
+        self.send(kind, &data[..len]);
+        if self.is("numbers no Immediate Data") {
+            self.sent[0] -= 1;
+        }
+    }
+
+    fn ask(&mut self, request: Request) {
+        let mut said = ReadRequest {
+            sink_stag: SINK,
+            sink_to: request.at as u64,
+            size: request.length as u32,
+            source_stag: request.stag,
+            source_to: request.to,
+        };
+        said.size -= u32::from(self.is("asks for a byte too few"));
+        said.source_to ^= u64::from(self.is("asks for another place"));
+        said.source_stag ^= u32::from(self.is("asks for other memory"));
+        let mut bytes = said.encode();
+        if self.is("asks in a header that is too long") {
+            bytes.push(0);
+        }
+        let kind = if self.is("asks by a Send") { Kind::Send } else { Kind::ReadRequest };
+        self.send(kind, &bytes);
+        self.orders.under_way.push_back((request, 0));
+    }
+
+    /// The oldest request is answered.
+    pub(super) fn is_answered(&mut self) {
+        self.orders.under_way.pop_front();
+        self.go_on();
     }
 
     /// Takes a segment of a Read Response.
@@ -103,19 +146,23 @@ impl Peer {
                 Err(rdmap(6))
             };
         };
-        if len > 0 {
-            if stag != due.sink_stag && !self.is("takes answers to any STag") {
+        if is_atomic(&due) && !self.is("takes Read Responses for Atomics") {
+            return Err(rdmap(6));
+        }
+        let (place, size) = (due.at as u64 + u64::from(came), due.length as u32);
+        if len > 0 && !is_atomic(&due) {
+            if stag != SINK && !self.is("takes answers to any STag") {
                 return Err(ddp(1, 0));
             }
-            if to != due.sink_to + u64::from(came) && !self.is("takes answers to any place") {
+            if to != place && !self.is("takes answers to any place") {
                 return Err(ddp(1, 1));
             }
-            if came + len > due.size && !self.is("takes answers of any length") {
+            if came + len > size && !self.is("takes answers of any length") {
                 return Err(ddp(1, 1));
             }
         }
         let data = &mut self.regions.get_mut(&SINK).expect("there").data;
-        let places = (due.sink_to + u64::from(came)) as usize..;
+        let places = place as usize..;
         if self.wrong != "places no answers" {
             for (at, byte) in places.zip(&segment.payload) {
                 if let Some(place) = data.get_mut(at) {
@@ -127,14 +174,10 @@ impl Peer {
         if !segment.is_last() && !self.is("is done with the first segment") {
             return Ok(());
         }
-        if came + len < due.size && segment.is_last() {
+        if came + len < size && segment.is_last() {
             return Err(rdmap(7));
         }
-        self.orders.under_way.pop_front();
-        self.ask();
-        if !self.orders.is_reading() {
-            self.send(Kind::Send, b"done");
-        }
+        self.is_answered();
         Ok(())
     }
 
@@ -181,4 +224,13 @@ impl Peer {
             self.segment(kind, place, number + 1 == pieces, piece);
         }
     }
+}
+
+/// Whether a work request is answered by the tester.
+fn is_asked_for(request: &Request) -> bool {
+    request.operation == Operation::Read || is_atomic(request)
+}
+
+pub(super) fn is_atomic(request: &Request) -> bool {
+    matches!(request.operation, Operation::FetchAdd { .. } | Operation::CompareSwap { .. })
 }
