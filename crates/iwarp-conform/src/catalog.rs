@@ -19,6 +19,7 @@ const FILES: &[(&str, &str)] = &[
     ("reads.case", include_str!("../cases/reads.case")),
     ("initiator.case", include_str!("../cases/initiator.case")),
     ("extensions.case", include_str!("../cases/extensions.case")),
+    ("initiator-extensions.case", include_str!("../cases/initiator-extensions.case")),
     ("rdmac.case", include_str!("../cases/rdmac.case")),
     ("limits.case", include_str!("../cases/limits.case")),
     ("endings.case", include_str!("../cases/endings.case")),

@@ -16,6 +16,8 @@ use crate::common::{command, run, stderr, stdout};
 /// Cases that see something of our stack as a server, and as a client, at the least.
 const SERVER: usize = 250;
 const CLIENT: usize = 210;
+/// Those that see it ask for Atomics and send Immediate Data, where it is told that its peer has RFC 7306.
+const EXTENDED: usize = 44;
 /// Of what is to be seen under perftest: the start-up's keys, lengths and revisions, CRCs, STags.
 const PERFTEST: [&str; 6] = [
     "MPA-5044-7.1.1-02",
@@ -25,30 +27,37 @@ const PERFTEST: [&str; 6] = [
     "DDP-5041-7.1-10",
     "DDP-5041-7.1-01",
 ];
-/// Settings of the tester and of the stack: CRC, markers; personality of the stack.
-const SETTINGS: [[&str; 3]; 5] = [
-    ["on", "off", "iwarp"],
-    ["off", "off", "iwarp"],
-    ["on", "on", "iwarp"],
-    ["off", "on", "iwarp"],
-    ["on", "off", "roce"],
+/// Settings of the tester and of the stack: CRC, markers; of the stack: personality, and whether the peer
+/// is asked for extensions.
+const SETTINGS: [[&str; 4]; 5] = [
+    ["on", "off", "iwarp", "assume"],
+    ["off", "off", "iwarp", "ask"],
+    ["on", "on", "iwarp", "ask"],
+    ["off", "on", "iwarp", "assume"],
+    ["on", "off", "roce", "assume"],
 ];
 
 /// A target whose stack asks for those.
-fn target(settings: [&str; 3]) -> Server {
+fn target(settings: [&str; 4]) -> Server {
     target_at("127.0.0.1:0", settings)
 }
 
-fn target_at(address: &str, settings: [&str; 3]) -> Server {
+fn target_at(address: &str, settings: [&str; 4]) -> Server {
     Server::start_with(&mut stack(&["conform", "--target", address], settings))
 }
 
 /// The command with a stack that is set to those.
-fn stack(arguments: &[&str], [crc, markers, personality]: [&str; 3]) -> Command {
+fn stack(arguments: &[&str], [crc, markers, personality, extensions]: [&str; 4]) -> Command {
     let mut stack = command(arguments);
     stack.env("IWARP_CRC", crc).env("IWARP_MARKERS", markers);
-    stack.env("IWARP_PERSONALITY", personality).env("IWARP_LOG", "off");
+    stack.env("IWARP_PERSONALITY", personality).env("IWARP_EXTENSIONS", extensions);
+    stack.env("IWARP_LOG", "off");
     stack
+}
+
+/// How many cases see something, `plain` of which need no extensions.
+fn least(plain: usize, extensions: &str) -> usize {
+    plain + if extensions == "assume" { EXTENDED } else { 0 }
 }
 
 fn test(server: &Server, arguments: &[&str]) -> Output {
@@ -70,9 +79,9 @@ fn our_stack_conforms_as_a_server() {
         for settings in SETTINGS {
             scope.spawn(move || {
                 let server = target(settings);
-                let [crc, markers, _] = settings;
+                let [crc, markers, _, extensions] = settings;
                 let output = test(&server, &["--crc", crc, "--markers", markers]);
-                conforms(&stdout(&output), SERVER);
+                conforms(&stdout(&output), least(SERVER, extensions));
                 assert!(output.status.success(), "{}", stderr(&output));
             });
         }
@@ -84,7 +93,7 @@ fn our_stack_conforms_as_a_client() {
     scope(|scope| {
         for settings in SETTINGS {
             scope.spawn(move || {
-                let [crc, markers, _] = settings;
+                let [crc, markers, _, extensions] = settings;
                 let mut tester = command(&["conform", "--listen", "127.0.0.1:0", "--peer", "ours"]);
                 let mut tester =
                     Server::start_with(tester.args(["--crc", crc, "--markers", markers]));
@@ -92,7 +101,7 @@ fn our_stack_conforms_as_a_client() {
                 let mut client = stack(&["conform", "--call", &addr], settings);
                 let called = client.output().expect("it runs");
                 let (status, table, _) = tester.end();
-                conforms(&table, CLIENT);
+                conforms(&table, least(CLIENT, extensions));
                 assert!(status.success() && called.status.success(), "{}", stderr(&called));
             });
         }

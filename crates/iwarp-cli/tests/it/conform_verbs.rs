@@ -33,11 +33,14 @@ fn program() -> &'static Path {
     })
 }
 
-/// The program on the drop-in libraries.
+/// The program on the drop-in libraries, which without CRCs ask a peer whether it has RFC 7306.
 fn target(role: &str, port: &str, crc: &str) -> Command {
     let program = program().to_str().expect("a path in UTF-8");
     let mut target = command(&["run", program, role, "127.0.0.1", port]);
     target.env("IWARP_PERSONALITY", "iwarp").env("IWARP_CRC", crc).env("IWARP_LOG", "off");
+    if crc == "off" {
+        target.env("IWARP_EXTENSIONS", "ask");
+    }
     // One connection for each case: none is made for a second try.
     target.env("IWARP_MPA_FALLBACK", "off");
     target

@@ -117,6 +117,37 @@ const INITIATORS: &[(&str, &str)] = &[
     ("forgets to solicit an invalidation", "initiator-send-solicited-invalidate"),
     ("names nothing to invalidate", "initiator-send-invalidate"),
     ("always names an STag", "initiator-send-solicited"),
+    ("asks for Atomics on the queue of Sends", "initiator-fetch-add"),
+    ("leaves the Compare Mask out", "initiator-fetch-add"),
+    ("fills reserved bits of Atomics", "initiator-fetch-add"),
+    ("adds one more", "initiator-fetch-add"),
+    ("compares nothing in a FetchAdd", "initiator-fetch-add"),
+    ("places no values", "initiator-fetch-add"),
+    ("asks for an Atomic that it cannot do", "initiator-fetch-add"),
+    ("asks for Atomics elsewhere", "initiator-fetch-add-far-place"),
+    ("adds in one field", "initiator-fetch-add-mask"),
+    ("asks for FetchAdd in the place of CmpSwap", "initiator-compare-swap"),
+    ("swaps in what it compares", "initiator-compare-swap"),
+    ("compares all bits", "initiator-compare-swap-mask"),
+    ("numbers no Atomics", "initiator-atomics-and-reads"),
+    ("counts no Atomics", "initiator-atomics-within-the-depth"),
+    ("is done when it has asked", "initiator-atomic-response-late"),
+    ("checks reserved bits of DDP", "initiator-atomic-response-reserved-bits"),
+    ("ignores MSNs", "initiator-atomic-response-msn-skipped"),
+    ("takes any queue", "initiator-atomic-response-queue-1"),
+    ("takes any DDP version", "initiator-atomic-response-ddp-version"),
+    ("takes any RDMAP version", "initiator-atomic-response-rdmap-version"),
+    ("checks no CRC", "initiator-atomic-response-bad-crc"),
+    ("takes Atomic Responses that nobody asked for", "initiator-atomic-response-too-early"),
+    ("takes Atomic Responses that are too long", "initiator-atomic-response-13-bytes"),
+    ("takes Atomic Responses that are too short", "initiator-atomic-response-11-bytes"),
+    ("takes Atomic Responses for Reads", "initiator-read-atomic-response"),
+    ("takes Read Responses for Atomics", "initiator-atomic-read-response"),
+    ("stays when its Atomic is refused", "initiator-atomic-refused"),
+    ("sends four bytes of Immediate Data", "initiator-immediate"),
+    ("forgets to solicit Immediate Data", "initiator-immediate-solicited"),
+    ("numbers no Immediate Data", "initiator-immediates-and-sends"),
+    ("sends Immediate Data in front of their Write", "initiator-write-immediate"),
 ];
 
 /// What a client does wrong, and the case that finds it.
@@ -237,11 +268,24 @@ fn every_deviation_is_found_by_its_case() {
         }
     });
     assert!(missed.is_empty(), "{missed:#?}");
-    for (table, least) in [(DEVIATIONS, 60), (INITIATORS, 25), (CLIENTS, 25)] {
+    for (table, least) in [(DEVIATIONS, 60), (INITIATORS, 60), (CLIENTS, 25)] {
         let mut names: Vec<&str> = table.iter().map(|(wrong, _)| *wrong).collect();
         names.sort_unstable();
         names.dedup();
         assert!(names.len() == table.len() && names.len() >= least, "{}", names.len());
+    }
+}
+
+/// A target that cannot carry out an order says so, and that is no verdict on its stack.
+#[test]
+fn what_a_target_cannot_do_is_not_seen() {
+    let cases = cases();
+    let case = cases.iter().find(|case| case.name == "initiator-fetch-add").expect("it is there");
+    for role in [Role::Connect, Role::Listen] {
+        match run("knows no Atomics", case, role).verdict {
+            Verdict::NotSeen { why } => assert!(why.ends_with("no Atomics here"), "{why}"),
+            other => panic!("{role:?}: {other:?}"),
+        }
     }
 }
 

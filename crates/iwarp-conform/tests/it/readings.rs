@@ -51,6 +51,19 @@ const NAMED: &[&str] = &[
     "initiator-response-too-early",
     "initiator-responses-swapped",
     "initiator-response-untagged",
+    "initiator-atomic-response-msn-skipped",
+    "initiator-atomic-response-msn-zero",
+    "initiator-atomic-response-twice",
+    "initiator-atomic-response-too-early",
+    "initiator-atomic-response-of-nothing",
+    "initiator-atomic-response-11-bytes",
+    "initiator-atomic-response-13-bytes",
+    "initiator-atomic-response-queue-1",
+    "initiator-atomic-response-queue-0",
+    "initiator-atomic-response-mo",
+    "initiator-atomic-response-tagged",
+    "initiator-atomic-read-response",
+    "initiator-read-atomic-response",
 ];
 
 #[test]
