@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The program at the other end, around the protocol core: lends memory, and sends back what it receives.
-//! It does in simulated time what `iwarp conform --target` and `--call` do over sockets.
+//! The program at the other end, around the protocol core: lends memory, sends back what it receives, and
+//! carries out orders. It does in simulated time what `iwarp conform --target` and `--call` do over sockets.
 
 use std::cell::RefCell;
 use std::time::Duration;
 
+use iwarp_conform::order::{self, CANNOT, DONE, Request};
 use iwarp_conform::peer::{Lent, Offer};
 use iwarp_proto::mpa::startup::{Config as Terms, Initiator, Negotiated, Responder};
 use iwarp_proto::qp::{
@@ -13,9 +14,11 @@ use iwarp_proto::qp::{
 };
 use iwarp_types::mock::{Host, Invalidation};
 use iwarp_types::{
-    Access, Memory, Payload, PdId, QpId, QpState, RecvRequest, SendOp, SendRequest, Sge, Stag,
-    Time, WcStatus,
+    Access, Extensions, Memory, Payload, PdId, QpId, QpState, RecvRequest, SendOp, SendRequest,
+    Sge, Stag, Time, WcStatus, WorkCompletion,
 };
+
+use super::orders::{has_bytes, operation};
 
 /// Bytes of each piece of memory that is lent.
 const LENT: usize = 65_536;
@@ -27,10 +30,17 @@ const DEPTH: u16 = 4;
 
 const PD: PdId = PdId(7);
 const OTHER: PdId = PdId(8);
+/// What orders read into and write from.
+const RW: u32 = 0x0000_1100;
 const INBOX: u32 = 0x0000_9100;
 const BASE: u64 = 0x40_0000;
 /// How long the program takes to accept: what comes behind a Request comes before its Reply.
 const THOUGHT: Duration = Duration::from_millis(20);
+/// As in the library: silence after which an initiator sends a Write of nothing, for peers that wait for its
+/// first FPDU.
+const NUDGE: Duration = Duration::from_millis(200);
+/// The work requests of an order, among the numbers of Sends.
+const ORDERED: u64 = 2 << 32;
 
 /// What goes to the tester.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,8 +56,18 @@ pub(super) struct Manner {
     pub(super) crc: bool,
     pub(super) markers: bool,
     pub(super) mulpdu: usize,
-    /// A defect: what is lent for reading may be written too.
-    pub(super) generous: bool,
+    /// Takes it that the tester has RFC 7306, which it does not say.
+    pub(super) assume: bool,
+    pub(super) defect: Option<Defect>,
+}
+
+/// What a program may do wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Defect {
+    /// What is lent for reading may be written too.
+    Generous,
+    /// An order is done when its work requests are posted.
+    Hasty,
 }
 
 #[derive(Debug)]
@@ -82,6 +102,8 @@ pub(super) struct Target {
     /// Work requests that are posted and have not completed: receives, sends.
     posted: (usize, usize),
     next_send: u64,
+    /// Work requests of an order that have not completed.
+    ordered: usize,
     more: bool,
     /// What it did that no program may see.
     pub(super) wrong: Vec<String>,
@@ -94,9 +116,10 @@ impl Target {
             | Access::REMOTE_READ
             | Access::REMOTE_WRITE
             | Access::REMOTE_ATOMIC;
+        let generous = manner.defect == Some(Defect::Generous);
         let regions = [
-            ("rw", 0x0000_1100, PD, all),
-            ("ro", 0x0000_2200, PD, if manner.generous { all } else { Access::REMOTE_READ }),
+            ("rw", RW, PD, all),
+            ("ro", 0x0000_2200, PD, if generous { all } else { Access::REMOTE_READ }),
             ("wo", 0x0000_3300, PD, Access::LOCAL_WRITE | Access::REMOTE_WRITE),
             ("other", 0x0000_4400, OTHER, all),
         ];
@@ -119,6 +142,7 @@ impl Target {
             inbox: Vec::new(),
             posted: (0, 0),
             next_send: 1 << 32,
+            ordered: 0,
             more: true,
             wrong: Vec::new(),
         }
@@ -181,7 +205,10 @@ impl Target {
     }
 
     fn operate(&mut self, terms: &Negotiated, now: Time) {
-        let mut qp = Qp::new(Config { qp: QpId(3), pd: PD, ..Config::default() });
+        let extensions = if self.manner.assume { Extensions::Assume } else { Extensions::Ask };
+        let nudge = Some(NUDGE);
+        let mut qp =
+            Qp::new(Config { qp: QpId(3), pd: PD, extensions, nudge, ..Config::default() });
         qp.modify(QpState::Init).expect("Reset may become Init");
         let who = qp.accessor();
         let core = Core {
@@ -308,17 +335,61 @@ impl Target {
                 }
                 let data = self.host.octets(INBOX)[slot * ROOM..slot * ROOM + len].to_vec();
                 self.more &= data != NO_MORE;
-                // Inline: the receive may be filled again before this is sent.
-                let request =
-                    SendRequest::new(self.next_send, SendOp::SEND, Payload::Inline(&data));
-                let posted = core.qp.borrow_mut().post_send(&request.signaled());
-                self.posted.1 += usize::from(posted.is_ok());
-                self.next_send += 1;
+                match order::decode(&data, LENT) {
+                    Some(order) => self.obey(core, &order.expect("the cases have right ones")),
+                    None => self.say(core, &data),
+                }
                 if self.more {
                     self.post(core, slot);
                 }
             }
-            Event::SendCompleted(_) => self.posted.1 -= 1,
+            Event::SendCompleted(sent) => {
+                self.posted.1 -= 1;
+                if sent.wr_id == ORDERED && self.ordered > 0 {
+                    self.follow_order(core, &sent);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Sends bytes that are taken at once: a receive may be filled again before they are sent.
+    fn say(&mut self, core: &Core, data: &[u8]) {
+        let request = SendRequest::new(self.next_send, SendOp::SEND, Payload::Inline(data));
+        let posted = core.qp.borrow_mut().post_send(&request.signaled());
+        self.posted.1 += usize::from(posted.is_ok());
+        self.next_send += 1;
+    }
+
+    fn obey(&mut self, core: &Core, requests: &[Request]) {
+        for request in requests {
+            let addr = BASE + request.at as u64;
+            let sge = [Sge { addr, length: request.length as u32, lkey: Stag(RW) }];
+            let payload = Payload::Sges(if has_bytes(request) { &sge } else { &[] });
+            let request = SendRequest::new(ORDERED, operation(request), payload);
+            let posted = core.qp.borrow_mut().post_send(&request.signaled());
+            self.posted.1 += usize::from(posted.is_ok());
+        }
+        if self.manner.defect == Some(Defect::Hasty) {
+            return self.say(core, DONE);
+        }
+        self.ordered = requests.len();
+    }
+
+    /// A work request of an order has completed.
+    fn follow_order(&mut self, core: &Core, sent: &WorkCompletion) {
+        match sent.status {
+            WcStatus::Success => {
+                self.ordered -= 1;
+                if self.ordered == 0 {
+                    self.say(core, DONE);
+                }
+            }
+            // Nothing was sent, and the connection lives.
+            WcStatus::RemoteInvalidRequest => {
+                self.ordered = 0;
+                self.say(core, &[CANNOT, b"not sent to such a peer"].concat());
+            }
             _ => {}
         }
     }
