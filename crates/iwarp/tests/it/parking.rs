@@ -286,7 +286,8 @@ fn what_is_posted_outlives_a_peer_that_has_left_until_the_program_moves() {
 #[test]
 fn a_stranger_that_closes_has_received_what_its_system_has_acknowledged() {
     let (end, mut peer) = of_a_stranger();
-    end.send(1, &[end.region_of(&pattern(700, 1)).whole()]);
+    let source = end.region_of(&pattern(700, 1));
+    end.send(1, &[source.whole()]);
     peer.expect(Opcode::Send);
     peer.expect(Opcode::ReadRequest);
     drop(peer);
@@ -301,7 +302,8 @@ fn a_stranger_that_closes_has_received_what_its_system_has_acknowledged() {
 #[test]
 fn a_stranger_that_closes_without_reading_has_received_nothing() {
     let (end, peer) = of_a_stranger();
-    end.send(1, &[end.region_of(&pattern(700, 1)).whole()]);
+    let source = end.region_of(&pattern(700, 1));
+    end.send(1, &[source.whole()]);
     peer.await_input();
     // Its system acknowledges that, and resets the connection.
     drop(peer);
