@@ -134,6 +134,12 @@ impl Pool {
         }
     }
 
+    /// A block, if there is one, and nobody else waits.
+    fn take_free(self: &Arc<Self>) -> Option<Block> {
+        let regions = self.shelf().take(1)?;
+        regions.one().map(|region| self.block(region))
+    }
+
     /// Takes so many blocks, or joins the line.
     fn take_or_join(&self, count: usize, claim: Option<Claim>) -> Result<Cargo<OwnedRegion>, u64> {
         let mut shelf = self.shelf();
@@ -269,12 +275,10 @@ impl BlockPool {
     /// As [`Self::take`]; `None` when all are in use.
     pub fn try_take(&self) -> Option<Block> {
         let pool = self.pool.alive()?;
-        let mut region = pool.shelf().take(1);
-        if region.is_none() {
+        pool.take_free().or_else(|| {
             pool.reap();
-            region = pool.shelf().take(1);
-        }
-        region?.one().map(|region| pool.block(region))
+            pool.take_free()
+        })
     }
 
     /// Takes blocks for a receive of a receiver.
@@ -394,7 +398,7 @@ impl Taking {
 
     pub(super) fn wait_until(mut self, deadline: Option<Instant>) -> Result<Block, OperationError> {
         let pool = Arc::clone(self.pool.pool.check().map_err(OperationError::Wait)?);
-        if let Some(block) = self.pool.try_take() {
+        if let Some(block) = pool.take_free() {
             return Ok(block);
         }
         let mut pause = None;

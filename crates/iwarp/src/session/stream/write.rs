@@ -310,9 +310,13 @@ impl Needs {
 
     /// Another message's, if it is there at once.
     fn more(&mut self) -> Option<(Credit, Block)> {
-        self.credit = self.credits.try_reserve();
-        self.block = self.pool.try_take();
-        (self.credit.is_some() && self.block.is_some()).then(|| self.take())
+        let credit = self.credits.try_reserve()?;
+        let Some(block) = self.pool.try_take() else {
+            // For the next write.
+            self.credit = Some(credit);
+            return None;
+        };
+        Some((credit, block))
     }
 
     #[cfg(feature = "tokio")]
