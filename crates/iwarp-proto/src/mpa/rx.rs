@@ -6,7 +6,7 @@ use iwarp_types::Digest;
 
 use super::error::MpaError;
 use super::marker::{self, Layout, MARKER};
-use super::wire::{CRC_FIELD, LENGTH_FIELD, MAX_RECEIVED_ULPDU, MAX_ULPDU, trailer_len};
+use super::wire::{CRC_FIELD, LENGTH_FIELD, MAX_ULPDU, trailer_len};
 
 /// The receiving half of a connection in Full Operation.
 ///
@@ -52,9 +52,8 @@ impl Deframer {
     /// earlier calls consumed. `None`: it is not whole yet, and `input` is as it was.
     ///
     /// Nothing of an FPDU is handed over, and markers are not removed, before all of it is there
-    /// and its CRC is good (RFC 5044 §6). A ULPDU of any length up to [`MAX_RECEIVED_ULPDU`], or
-    /// with markers [`MAX_ULPDU`], is handed over, be it empty; what it has to contain is for the
-    /// layer above.
+    /// and its CRC is good (RFC 5044 §6). A ULPDU of any length, with markers up to
+    /// [`MAX_ULPDU`], is handed over, be it empty; what it has to contain is for the layer above.
     ///
     /// # Errors
     ///
@@ -108,9 +107,9 @@ impl Deframer {
         let at = Layout::leading(self.position, self.markers);
         let Some(field) = input.get(at..at + LENGTH_FIELD) else { return Ok(None) };
         let len = usize::from(u16::from_be_bytes([field[0], field[1]]));
-        // A marker's pointer does not reach over a longer one.
-        let most = if self.markers { MAX_ULPDU } else { MAX_RECEIVED_ULPDU };
-        if len > most { Err(MpaError::Marker) } else { Ok(Some(len)) }
+        // A marker's pointer does not reach over a longer one. Without markers it is taken: Linux
+        // siw fills TCP segments whatever their size, 65,483 octets on its loopback interface.
+        if self.markers && len > MAX_ULPDU { Err(MpaError::Marker) } else { Ok(Some(len)) }
     }
 
     /// Notes that the caller took `octets` of the stream itself. By the next call of

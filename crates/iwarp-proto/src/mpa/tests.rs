@@ -13,7 +13,7 @@ use super::error::MpaError;
 use super::marker::{self, Layout};
 use super::rx::{Deframer, Fpdu};
 use super::tx::Framer;
-use super::wire::{MAX_RECEIVED_ULPDU, MAX_ULPDU, MIN_MULPDU, mulpdu, pad_len, trailer_len};
+use super::wire::{MAX_ULPDU, MIN_MULPDU, mulpdu, pad_len, trailer_len};
 
 fn ulpdu(len: usize, seed: u8) -> Vec<u8> {
     (0..len)
@@ -416,7 +416,7 @@ fn corner_10_ulpdu_length_whatever_the_own_mulpdu() {
 /// No sender may make them, and Linux siw does where TCP segments are that long.
 #[test]
 fn without_markers_a_ulpdu_is_as_long_as_its_field_says() {
-    for len in [MAX_ULPDU + 1, 65_458, MAX_RECEIVED_ULPDU] {
+    for len in [MAX_ULPDU + 1, 65_458, 65_535] {
         let ulpdu = ulpdu(len, 10);
         let mut stream = (len as u16).to_be_bytes().to_vec();
         stream.extend(&ulpdu);

@@ -10,9 +10,6 @@ use super::error::StartupError;
 
 /// The longest ULPDU that may be sent (RFC 5044 §3).
 pub const MAX_ULPDU: usize = 64768;
-/// The longest ULPDU that is taken without markers: all that the length field can say. Linux siw
-/// fills TCP segments whatever their size, which is 65,483 octets on its loopback interface.
-pub const MAX_RECEIVED_ULPDU: usize = u16::MAX as usize;
 /// The smallest MULPDU that may be offered, however small TCP's segments are (RFC 5044 §3).
 pub const MIN_MULPDU: usize = 128;
 /// Octets of stream from one marker to the next (RFC 5044 §4.3).
