@@ -46,6 +46,8 @@ struct State {
     gathered: Vec<Block>,
     /// Why it posts no more.
     over: Option<OperationError>,
+    /// Nobody asks for what it has posted any more.
+    stopped: bool,
     account: Account,
     #[cfg(feature = "tokio")]
     waker: Option<Waker>,
@@ -301,12 +303,19 @@ impl Feed {
                 continue;
             }
             drop(state);
-            let posted = match self.core.upgrade() {
+            let core = self.core.upgrade();
+            let posted = match &core {
                 Some(core) => core.post_recv(blocks, &[]).map_err(|failure| failure.error),
                 None => Err(OperationError::Disconnected),
             };
             state = self.lock();
             match posted {
+                Ok(id) if state.stopped => {
+                    // It came too late for those that were left when it stopped.
+                    drop(state);
+                    core.into_iter().for_each(|core| core.leave(id));
+                    state = self.lock();
+                }
                 Ok(id) => {
                     state.posted.push_back(id);
                     state.account.posted += 1;
@@ -440,6 +449,7 @@ impl Feed {
     pub(super) fn stop(&self) -> VecDeque<u64> {
         let mut state = self.lock();
         state.over.get_or_insert(OperationError::Disconnected);
+        state.stopped = true;
         let messages = std::mem::take(&mut state.messages);
         let posted = std::mem::take(&mut state.posted);
         let ticket = state.ticket.take();
@@ -458,9 +468,10 @@ impl Feed {
         posted
     }
 
-    /// Receives that are posted, or are about to be.
+    /// Receives that are posted and wait for a message.
     pub(super) fn posted(&self) -> usize {
-        self.lock().count()
+        let Some(core) = self.core.upgrade() else { return 0 };
+        self.lock().posted.iter().filter(|id| !core.is_done(**id)).count()
     }
 
     /// Has a task told of what is posted next. False where something is posted, or will never be.

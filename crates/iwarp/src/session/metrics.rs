@@ -66,7 +66,7 @@ pub struct Operations {
 }
 
 impl Operations {
-    /// Those that have not ended.
+    /// Those that have not ended, some of which are only about to be posted.
     pub const fn under_way(&self) -> u64 {
         self.posted.saturating_sub(self.completed).saturating_sub(self.failed)
     }

@@ -180,9 +180,11 @@ impl<B: Room> Receiver<B> {
                 error => Err(error),
             });
         };
-        self.feed.fill();
         match completion.status {
-            WcStatus::Success => Some(message(&completion, cargo).map(Some)),
+            WcStatus::Success => {
+                self.feed.fill();
+                Some(message(&completion, cargo).map(Some))
+            }
             WcStatus::Flushed => {
                 drop(cargo);
                 Some(self.finish(core))
@@ -270,7 +272,8 @@ impl<B: Room> Receiver<B> {
 
 impl<B> Receiver<B> {
     /// Receives that are posted: fewer than it was made for while its pools lack blocks, and while
-    /// messages wait to be taken.
+    /// messages wait to be taken. The peer can send as many messages at least, except that a receive
+    /// counts until a thread or task of this process has looked at its completion.
     pub fn posted(&self) -> usize {
         self.handle.alive().map_or(0, |_| self.feed.posted())
     }

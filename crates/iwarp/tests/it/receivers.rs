@@ -2,6 +2,8 @@
 
 //! Receivers: receives that stay posted, in threads that wait, look or do something else.
 
+use std::hint;
+use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
@@ -139,6 +141,36 @@ fn receivers_of_many_sessions_share_a_pool() {
     }
     drop((ends, receiver, _server));
     until("the blocks", || (pool.available() == 2 * SESSIONS - 1).then_some(()));
+}
+
+/// Its receive is posted by the thread that gives the block back, before the receiver is dropped,
+/// after that, or meanwhile.
+#[test]
+fn a_receiver_that_is_dropped_while_a_block_comes_back_keeps_none() {
+    const ROUNDS: usize = 500;
+    let (_client, server) = pair(&Config::new().max_recvs(ROUNDS));
+    let pools: Vec<_> = (0..ROUNDS)
+        .map(|round| {
+            let pool = BlockPool::new(&server.pd, 8, 1).unwrap();
+            let block = pool.try_take().unwrap();
+            let receiver = server.session.receiver(&pool, 1).unwrap();
+            let both = Barrier::new(2);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    both.wait();
+                    drop(block);
+                });
+                both.wait();
+                (0..round).for_each(|_| hint::spin_loop());
+                drop(receiver);
+            });
+            pool
+        })
+        .collect();
+    server.session.abort();
+    for (round, pool) in pools.iter().enumerate() {
+        until(&format!("the block of {round}"), || (pool.available() == 1).then_some(()));
+    }
 }
 
 #[test]

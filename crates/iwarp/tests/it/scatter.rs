@@ -200,9 +200,7 @@ fn receivers_that_share_scarce_pools_all_come_on() {
                 for n in 0..MESSAGES {
                     let message = (n as u64).to_be_bytes().repeat(3);
                     // Blocks go to the receivers in turn: this one's comes.
-                    until("a receive", || {
-                        (receiving.metrics().receives.under_way() > 0).then_some(())
-                    });
+                    until("a receive", || (receiver.posted() > 0).then_some(()));
                     done(sending.send_inline(&message)).unwrap();
                     let received = receiver.recv().wait_timeout(DEADLINE).unwrap().unwrap();
                     let [a, b, c] = &*received.block else { panic!("three blocks") };
