@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Rounds, one subject after the other, so that what slows the machine slows all of them.
+//!
+//! A subject also finds the machine as the one before has left it: which threads share a CPU, what
+//! is in the caches, how fast the CPU runs. So none may always follow the same other one.
 
 use std::time::Duration;
 
@@ -77,9 +80,7 @@ impl<'a> Runner<'a> {
         }
         let subjects = case.subjects.len();
         for round in 0..self.pace.rounds {
-            // Each time another one is the first.
-            for turn in 0..subjects {
-                let at = (round + turn) % subjects;
+            for at in order(round, subjects) {
                 let (subject, results) = (&case.subjects[at], &mut results[at]);
                 self.show(&case, subject);
                 let sample = self
@@ -132,6 +133,19 @@ impl<'a> Runner<'a> {
     }
 }
 
+/// The order of the subjects in a round: that of a Williams design, in which each is at each place
+/// equally often, and follows each other one equally often (after `subjects` rounds, or twice as many
+/// where their number is odd).
+fn order(round: usize, subjects: usize) -> impl Iterator<Item = usize> {
+    let backwards = subjects % 2 == 1 && (round / subjects) % 2 == 1;
+    (0..subjects).map(move |turn| {
+        let turn = if backwards { subjects - 1 - turn } else { turn };
+        // 0, 1, n - 1, 2, n - 2 ...
+        let zigzag = if turn % 2 == 1 { turn.div_ceil(2) } else { subjects - turn / 2 };
+        (zigzag + round) % subjects
+    })
+}
+
 impl Results {
     fn new(measure: Measure, count: u64) -> Self {
         let ways = if measure == Measure::Latency { 2 } else { 1 };
@@ -164,4 +178,32 @@ impl Results {
 
 fn about(case: &Case, subject: &Subject) -> String {
     format!("{}, {}", subject.name, crate::size::show(case.size))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn each_subject_is_at_each_place_and_behind_each_other_one_equally_often() {
+        for subjects in 1..=9 {
+            let rounds = if subjects % 2 == 1 { 2 * subjects } else { subjects };
+            let mut places = BTreeMap::<_, usize>::new();
+            let mut neighbours = BTreeMap::<_, usize>::new();
+            for round in 0..rounds {
+                let order: Vec<_> = order(round, subjects).collect();
+                for (place, subject) in order.iter().enumerate() {
+                    *places.entry((place, *subject)).or_default() += 1;
+                }
+                order.windows(2).for_each(|two| *neighbours.entry((two[0], two[1])).or_default() += 1);
+            }
+            let each = rounds / subjects;
+            assert_eq!(places.len(), subjects * subjects);
+            assert!(places.values().all(|count| *count == each), "{subjects}: {places:?}");
+            assert_eq!(neighbours.len(), subjects * (subjects - 1));
+            assert!(neighbours.values().all(|count| *count == each), "{subjects}: {neighbours:?}");
+        }
+    }
 }
