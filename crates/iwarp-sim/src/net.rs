@@ -638,6 +638,7 @@ impl Net {
                 }
             }
             Event::SilentSends(_) => {}
+            Event::HeldBack => return Err("nobody asked to be told of work that waits".into()),
             Event::OtherDevice => return Err("neither end has said what programs see".into()),
             Event::SendQueueDrained => {
                 if end.outcome.drains_due == 0 {

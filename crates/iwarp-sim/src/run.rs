@@ -602,6 +602,7 @@ pub(crate) fn config(e: usize, rng: &mut Choices<'_>) -> Config {
         ]),
         extension_wait: Duration::from_secs(3),
         nudge: rng.one_in(3).then_some(Duration::from_millis(200)),
+        tell_held_back: None,
         acknowledge: rng.one_in(3),
         park: rng.one_in(3).then(|| Park {
             octets: rng.pick(&[0, 100, 5000, 60_000, 1 << 20]),

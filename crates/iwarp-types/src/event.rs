@@ -21,6 +21,8 @@ pub enum Event<T = Reason, F = Reason> {
     ReceiveCompleted(WorkCompletion),
     /// The peer's first message unit was validated: a responder may send from now on.
     FirstHeard,
+    /// The peer has connected and said nothing since, so a responder's work waits.
+    HeldBack,
     /// Programs see an RNIC at one end and a device like InfiniBand's at the other.
     OtherDevice,
     /// The peer closed its side with nothing pending: the stream ended well.

@@ -35,6 +35,9 @@ pub struct Config {
     /// After how long an initiator that has heard nothing sends an empty Write: Linux siw may
     /// overlook what arrives right behind its Reply until more comes.
     pub nudge: Option<Duration>,
+    /// After how long a responder whose work waits for an initiator that says nothing
+    /// (RFC 5044 §7.1.2(4)) tells of it, once ([`Event::HeldBack`](super::Event::HeldBack)).
+    pub tell_held_back: Option<Duration>,
     /// A signalled one-way request completes only when the peer is known to have received it.
     /// Start-up should ask for one Read more than the program wants
     /// ([`crate::mpa::startup::Config::spare`]). The peer is asked for its farewell.
@@ -66,6 +69,7 @@ impl Default for Config {
             extensions: Extensions::Ask,
             extension_wait: Duration::from_secs(3),
             nudge: None,
+            tell_held_back: None,
             acknowledge: false,
             park: None,
             outlive: None,

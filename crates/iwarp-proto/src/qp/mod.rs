@@ -119,7 +119,7 @@ pub(crate) const OUT_OF_MEMORY: &str = "out of memory";
 
 /// Events that can wait beside the completions of what is posted: the receive that a message fills,
 /// and one of each kind.
-const OTHER_EVENTS: usize = 11;
+const OTHER_EVENTS: usize = 12;
 
 /// What a queue pair tells its owner, with the RFCs' codes and faults.
 pub type Event = iwarp_types::Event<TerminateCode, Fault>;
@@ -168,7 +168,8 @@ pub struct Qp {
     role: Role,
     events: VecDeque<Event>,
     deadline: Option<Time>,
-    nudge: Option<Time>,
+    /// When something is done about a peer that has said nothing.
+    silence: Option<Time>,
     /// What the peer has received, as it said when it left.
     peer_received: Option<u64>,
     /// For how long work requests outlive the stream, and until when, once that is known.
@@ -197,7 +198,7 @@ impl Qp {
             role: Role::Initiator,
             events: VecDeque::new(),
             deadline: None,
-            nudge: None,
+            silence: None,
             peer_received: None,
             outlive: None,
             outlived_until: None,
@@ -281,8 +282,11 @@ impl Qp {
         self.peer = PeerKind::new(self.config.extensions);
         self.outlive = self.config.outlive;
         self.deadline = Some(now.plus(self.config.extension_wait));
-        let nudge = self.config.nudge.filter(|_| terms.role == Role::Initiator);
-        self.nudge = nudge.map(|after| now.plus(after));
+        let silence = match terms.role {
+            Role::Initiator => self.config.nudge,
+            Role::Responder => self.config.tell_held_back,
+        };
+        self.silence = silence.map(|after| now.plus(after));
         match self.state {
             QpState::Err => {
                 self.stream = Stream::Closing;
@@ -425,7 +429,7 @@ impl Qp {
     #[inline]
     pub fn may_want_time(&self) -> bool {
         self.sq.waits_for_peer_kind()
-            || (self.nudge.is_some() && !self.inbound.first_seen())
+            || (self.silence.is_some() && !self.inbound.first_seen())
             || self.inbound.stall() != Stall::No
             || self.stream == Stream::Outlived
     }
@@ -433,7 +437,6 @@ impl Qp {
     /// When [`Self::handle_timeout`] wants to be called.
     pub fn poll_timeout(&self) -> Option<Time> {
         let deadline = self.deadline.filter(|_| self.sq.waits_for_peer_kind());
-        let nudge = self.nudge.filter(|_| self.is_connected() && !self.inbound.first_seen());
         let stall = match self.inbound.stall() {
             Stall::New if self.receives() => Some(Time::default()),
             Stall::Until(end) if self.receives() => Some(end),
@@ -441,7 +444,16 @@ impl Qp {
         };
         let outlived =
             (self.stream == Stream::Outlived).then(|| self.outlived_until.unwrap_or_default());
-        [deadline, nudge, stall, outlived].into_iter().flatten().min()
+        [deadline, self.silence(), stall, outlived].into_iter().flatten().min()
+    }
+
+    /// When something is to be done about the peer's silence, if there is anything to do.
+    fn silence(&self) -> Option<Time> {
+        let matters = match self.role {
+            Role::Initiator => true,
+            Role::Responder => !self.sq.has_none_waiting(),
+        };
+        self.silence.filter(|_| matters && self.is_connected() && !self.inbound.first_seen())
     }
 
     /// Tells the time.
@@ -450,8 +462,12 @@ impl Qp {
             self.deadline = None;
             self.peer.give_up();
         }
-        if self.nudge.take_if(|at| now >= *at).is_some() && !self.inbound.first_seen() {
-            self.outbound.nudge();
+        if self.silence().is_some_and(|at| now >= at) {
+            self.silence = None;
+            match self.role {
+                Role::Initiator => self.outbound.nudge(),
+                Role::Responder => self.events.push_back(Event::HeldBack),
+            }
         }
         match (self.inbound.stall(), self.config.park.and_then(|park| park.wait)) {
             (Stall::New, Some(wait)) => self.inbound.set_stall(Stall::Until(now.plus(wait))),

@@ -34,6 +34,9 @@ use crate::verbs::srq::SharedReceiveQueue;
 /// Silence after which an initiator repeats itself, for peers that overlooked its first frame.
 const NUDGE: Duration = Duration::from_millis(200);
 
+/// Silence of an initiator after which the user of a responder is told what its work waits for.
+const HELD_BACK: Duration = Duration::from_secs(2);
+
 /// What waits for receives at most, where it may wait (InfiniBand's RNR NAK leaves it with the
 /// sender). What is beyond that waits on the way, as long as the program says.
 const PARK: Park = Park { octets: 256 * 1024, messages: 1024, wait: None };
@@ -209,6 +212,7 @@ impl Inner {
             // What kind it is, is part of what a peer has to say at the start.
             extension_wait: engine.options.startup_timeout,
             nudge: Some(NUDGE),
+            tell_held_back: Some(HELD_BACK),
             acknowledge: like_infiniband,
             park: like_infiniband.then_some(PARK),
             outlive: like_infiniband.then_some(OUTLIVE),

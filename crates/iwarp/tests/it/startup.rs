@@ -13,11 +13,13 @@ use iwarp_proto::mpa::wire::{EnhancedData, FrameKind, ULP_NEGOTIATES};
 use iwarp_proto::rdmap::wire::{Opcode, TerminateCode};
 use iwarp_types::{RtrTypes, Stag};
 
+use crate::common::process::{passed_apart, this_test};
 use crate::common::raw::{
     Heard, Raw, Startup, depths, opcode, read_request, reply, request, send, split, write,
 };
+use crate::common::reports::Reports;
 use crate::common::station::{Station, hasty, only};
-use crate::common::{DEADLINE, next, parts};
+use crate::common::{DEADLINE, next, parts, until};
 
 /// A connection that the station makes to a raw listener, step by step.
 struct Dialing {
@@ -584,6 +586,27 @@ fn corner_30_without_the_model_there_are_no_indications() {
     let (_pd, _send_cq, _recv_cq, qp) = parts(&station.device, 16);
     let _connection = incoming.accept(&qp, &ConnectParams::default()).unwrap();
     assert_eq!(raw.startup(FrameKind::Reply).enhanced, Some(depths(16, 16)));
+}
+
+/// The peer's program waits for what this end may not send before the peer does: without a word,
+/// both would just wait.
+#[test]
+fn a_user_is_told_why_work_waits_for_a_silent_initiator() {
+    // The whole process has to listen.
+    if passed_apart(this_test!(), DEADLINE * 2) {
+        return;
+    }
+    let reports = Reports::listen();
+    let station = Station::new(hasty());
+    let (end, mut raw, _) = station.accept(&request(), &ConnectParams::default());
+    end.send(1, &[]);
+    until("a word of it", || {
+        reports.lines().iter().any(|line| line.contains("IWARP_PEER_TO_PEER=any")).then_some(())
+    });
+    raw.greet();
+    raw.expect(Opcode::Send);
+    assert_eq!(end.sent().wr_id, 1);
+    assert_eq!(reports.lines().len(), 1, "{:?}", reports.lines());
 }
 
 /// Covers: MPA-5044-7.1.1-08, MPA-5044-4.4-07

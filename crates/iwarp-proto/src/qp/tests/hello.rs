@@ -199,6 +199,39 @@ fn an_initiator_that_was_answered_sends_no_empty_write() {
 }
 
 #[test]
+fn a_responder_whose_work_waits_for_a_silent_initiator_tells_of_it_once() {
+    let at = |millis| Time(Duration::from_millis(millis));
+    let telling = Config { tell_held_back: Some(Duration::from_secs(2)), ..asking() };
+    let mut raw = Raw::responder(telling, |_| {});
+    let now = |raw: &Raw, millis| {
+        raw.end.qp.borrow_mut().handle_timeout(at(millis));
+        raw.end.events()
+    };
+    assert_eq!(raw.end.qp.borrow().poll_timeout(), None, "nothing waits");
+    assert_eq!(now(&raw, 5000), []);
+    raw.end.post(1, SEND, &[]);
+    assert!(raw.end.qp.borrow().may_want_time());
+    assert_eq!(raw.end.qp.borrow().poll_timeout(), Some(at(2000)));
+    assert_eq!(now(&raw, 1999), []);
+    assert_eq!(now(&raw, 5001), [Event::HeldBack]);
+    assert_eq!((now(&raw, 9000), raw.end.qp.borrow().poll_timeout()), (vec![], None));
+    assert!(raw.back().is_empty());
+    raw.send(&tagged(octets::WRITE, true, MAGIC_STAG, 0, &[]));
+    assert!(raw.back().contains(&send(1, &[])), "the peer has spoken");
+}
+
+#[test]
+fn a_responder_that_has_heard_something_in_time_tells_of_nothing() {
+    let telling = Config { tell_held_back: Some(Duration::from_secs(2)), ..asking() };
+    let mut raw = Raw::responder(telling, |_| {});
+    raw.end.post(1, SEND, &[]);
+    raw.send(&tagged(octets::WRITE, true, MAGIC_STAG, 0, &[]));
+    raw.end.events();
+    raw.end.qp.borrow_mut().handle_timeout(Time(Duration::from_secs(3)));
+    assert_eq!((raw.end.events(), raw.end.qp.borrow().poll_timeout()), (vec![], None));
+}
+
+#[test]
 fn our_own_kind_is_known_by_its_first_fpdu() {
     let mut raw = Raw::initiator(asking(), |_| {});
     raw.end.post(1, SEND, &[]);

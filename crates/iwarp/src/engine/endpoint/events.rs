@@ -86,6 +86,7 @@ impl Endpoint {
                     self.events.push(AsyncEvent::CommunicationEstablished { qp: self.id() });
                 }
             }
+            Event::HeldBack => self.report_held_back(link),
             Event::OtherDevice => self.report_other_device(link),
             Event::Disconnected => program.ended(Ended::Closed),
             Event::Terminated(reason) => {

@@ -65,6 +65,21 @@ impl Endpoint {
         );
     }
 
+    /// Two programs may wait for each other: siw, for one, lets a responder send at once, and sends no
+    /// first frame of its own accord, so what runs between two ends of its kind need not run here.
+    #[cold]
+    pub(super) fn report_held_back(&self, link: Option<&Link>) {
+        let peer = link.map(|link| tracing::field::display(link.stream().ends().name()));
+        report!(
+            WARN,
+            qp = self.id(),
+            peer,
+            "the accepting side may not send before the connecting side has (RFC 5044, section \
+             7.1.2), which has sent nothing yet: if that waits as well, have it ask for an RTR \
+             frame (here IWARP_PEER_TO_PEER=any at the connecting side, with siw peer_to_peer=1)"
+        );
+    }
+
     /// What to try when a Send found no receive, which over InfiniBand would have waited.
     fn hint_on_receives(&self, here: bool) -> Option<&'static str> {
         match (here, self.engine.options.personality) {
