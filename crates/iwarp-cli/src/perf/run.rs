@@ -197,7 +197,9 @@ mod tests {
                 for (place, subject) in order.iter().enumerate() {
                     *places.entry((place, *subject)).or_default() += 1;
                 }
-                order.windows(2).for_each(|two| *neighbours.entry((two[0], two[1])).or_default() += 1);
+                for two in order.windows(2) {
+                    *neighbours.entry((two[0], two[1])).or_default() += 1;
+                }
             }
             let each = rounds / subjects;
             assert_eq!(places.len(), subjects * subjects);
