@@ -223,13 +223,18 @@ mod mappings {
             let mut known = 0;
             for (start, end) in ranges {
                 for write in [false, true] {
-                    let told = by_text(&maps(), start, end, write);
-                    assert!(told.is_some());
-                    // Not before Linux 6.11.
-                    if let Some(answer) = by_query(&maps(), start, end, write) {
-                        assert_eq!(Some(answer), told, "{start:#x}..{end:#x} {write}");
+                    // Tests beside this one map memory and give it back, also between the two.
+                    let agree = (0..100).any(|_| {
+                        let told = by_text(&maps(), start, end, write);
+                        assert!(told.is_some());
+                        // Not before Linux 6.11.
+                        let Some(answer) = by_query(&maps(), start, end, write) else {
+                            return true;
+                        };
                         known += usize::from(answer.is_ok());
-                    }
+                        Some(answer) == told
+                    });
+                    assert!(agree, "{start:#x}..{end:#x} {write}");
                 }
             }
             assert!(known > 5 || by_query(&maps(), 1, 2, false).is_none());
