@@ -4,6 +4,8 @@
 
 use iwarp_roce::reasons;
 use iwarp_types::{Cause, Reason};
+use tracing::Value;
+use tracing::field::display;
 
 use super::{Endpoint, Program};
 use crate::engine::event::AsyncEvent;
@@ -20,7 +22,7 @@ impl Endpoint {
         reason: Reason,
         fault: Option<&dyn Cause>,
     ) {
-        let peer = link.map(|link| tracing::field::display(link.stream().ends().name()));
+        let peer = peer_of(link);
         let (qp, code, meaning) = (self.id(), reason.notation(), reason.name());
         let here = fault.is_some();
         let hint = match reason {
@@ -51,7 +53,7 @@ impl Endpoint {
     /// for those of a peer that is none.
     #[cold]
     pub(super) fn report_other_device(&self, link: Option<&Link>) {
-        let peer = link.map(|link| tracing::field::display(link.stream().ends().name()));
+        let peer = peer_of(link);
         let (here, there) = match self.engine.options.personality {
             Personality::Iwarp => ("iwarp", "roce"),
             Personality::Roce => ("roce", "iwarp"),
@@ -69,7 +71,7 @@ impl Endpoint {
     /// first frame of its own accord, so what runs between two ends of its kind need not run here.
     #[cold]
     pub(super) fn report_held_back(&self, link: Option<&Link>) {
-        let peer = link.map(|link| tracing::field::display(link.stream().ends().name()));
+        let peer = peer_of(link);
         report!(
             WARN,
             qp = self.id(),
@@ -139,6 +141,11 @@ impl Endpoint {
             self.events.push(AsyncEvent::QpFatal { qp: self.id() });
         }
     }
+}
+
+/// The peer's name, as a field of a line.
+fn peer_of(link: Option<&Link>) -> Option<impl Value> {
+    link.map(|link| display(link.stream().ends().name()))
 }
 
 /// What to look at when memory was reached for that had not been lent.
