@@ -216,7 +216,7 @@ fn a_responder_whose_work_waits_for_a_silent_initiator_tells_of_it_once() {
     assert_eq!(now(&raw, 5001), [Event::HeldBack]);
     assert_eq!((now(&raw, 9000), raw.end.qp.borrow().poll_timeout()), (vec![], None));
     assert!(raw.back().is_empty());
-    raw.send(&tagged(octets::WRITE, true, MAGIC_STAG, 0, &[]));
+    raw.send(&hello(0));
     assert!(raw.back().contains(&send(1, &[])), "the peer has spoken");
 }
 
@@ -225,7 +225,7 @@ fn a_responder_that_has_heard_something_in_time_tells_of_nothing() {
     let telling = Config { tell_held_back: Some(Duration::from_secs(2)), ..asking() };
     let mut raw = Raw::responder(telling, |_| {});
     raw.end.post(1, SEND, &[]);
-    raw.send(&tagged(octets::WRITE, true, MAGIC_STAG, 0, &[]));
+    raw.send(&hello(0));
     raw.end.events();
     raw.end.qp.borrow_mut().handle_timeout(Time(Duration::from_secs(3)));
     assert_eq!((raw.end.events(), raw.end.qp.borrow().poll_timeout()), (vec![], None));
