@@ -2,6 +2,7 @@
 
 //! `cargo xtask programs`: real programs of Debian under `iwarp run`.
 
+pub(crate) mod clock;
 mod compare;
 mod crate_rows;
 pub(crate) mod crates;

@@ -56,25 +56,45 @@ fn said(output: &Output) -> String {
 fn pair(program: &Path, server: &str, client: &str) -> (String, String) {
     let mut both = (String::new(), String::new());
     for personality in PERSONALITIES {
-        let port = free_port();
-        let args = |text: &str| text.replace("PORT", &port.to_string());
-        let run = |text: &str| {
-            let text = args(text);
-            let args: Vec<&str> = text.split_whitespace().collect();
-            let env = [("IWARP_PERSONALITY", personality)];
-            support::run_program(program, &args, &env, LIMIT)
+        let mut clocks = 0;
+        both = loop {
+            let (succeeded, both) = pair_once(program, server, client, personality);
+            if succeeded {
+                break both;
+            }
+            // Where others interrupt it too unevenly, perftest cannot measure its clock and ends
+            // with an error.
+            let clock = [&both.0, &both.1].iter().any(|said| said.contains("Correlation coeff"));
+            clocks += u32::from(clock);
+            let again = clock && clocks < 4;
+            assert!(again, "{personality} {server}: {}\n{client}: {}", both.0, both.1);
         };
-        let (serving, connecting) = thread::scope(|scope| {
-            let serving = scope.spawn(|| run(server));
-            wait_for_listener(port);
-            let connecting = run(client);
-            (serving.join().unwrap(), connecting)
-        });
-        both = (said(&serving), said(&connecting));
-        let succeeded = serving.status.success() && connecting.status.success();
-        assert!(succeeded, "{personality} {server}: {}\n{client}: {}", both.0, both.1);
     }
     both
+}
+
+/// Whether both succeed, and what they say.
+fn pair_once(
+    program: &Path,
+    server: &str,
+    client: &str,
+    personality: &str,
+) -> (bool, (String, String)) {
+    let port = free_port().to_string();
+    let run = |text: &str| {
+        let text = text.replace("PORT", &port);
+        let args: Vec<&str> = text.split_whitespace().collect();
+        let env = [("IWARP_PERSONALITY", personality)];
+        support::run_program(program, &args, &env, LIMIT)
+    };
+    let (serving, connecting) = thread::scope(|scope| {
+        let serving = scope.spawn(|| run(server));
+        wait_for_listener(port.parse().unwrap());
+        let connecting = run(client);
+        (serving.join().unwrap(), connecting)
+    });
+    let succeeded = serving.status.success() && connecting.status.success();
+    (succeeded, (said(&serving), said(&connecting)))
 }
 
 fn rping(options: &str, addr: &str) {
