@@ -48,6 +48,11 @@ impl<T> ProcessOwned<T> {
 
     /// Takes the object out, in the process that made it; in a child it is left as it is.
     pub fn into_alive(mut self) -> Option<T> {
+        self.take_alive()
+    }
+
+    /// As [`Self::into_alive`]: from then on this is as in a child.
+    pub fn take_alive(&mut self) -> Option<T> {
         let object = self.object.take();
         if self.process.forked() {
             std::mem::forget(object);
@@ -58,10 +63,7 @@ impl<T> ProcessOwned<T> {
 
     /// Drops the object now, in the process that made it: from then on this is as in a child.
     pub fn release(&mut self) {
-        let object = self.object.take();
-        if self.process.forked() {
-            std::mem::forget(object);
-        }
+        drop(self.take_alive());
     }
 
     /// Whether this is a child of the process that made it.

@@ -46,7 +46,6 @@ pub struct Block {
 }
 
 /// The pool that a block goes back to.
-#[derive(Clone)]
 struct Home {
     pd: Arc<PdCore>,
     pool: Option<Arc<Pool>>,
@@ -54,8 +53,8 @@ struct Home {
 
 impl Home {
     /// Puts a region where it belongs.
-    fn take_back(&self, region: Option<OwnedRegion>) {
-        if let (Some(region), Some(pool)) = (region, &self.pool) {
+    fn take_back(&self, region: OwnedRegion) {
+        if let Some(pool) = &self.pool {
             pool.put(region);
         }
     }
@@ -131,14 +130,15 @@ impl Block {
 
     /// Hands the bytes to an operation. A forked child cannot lend what it has inherited.
     pub(super) fn lend(mut self) -> Result<Lent, (Self, RegisterError)> {
-        let Some(home) = self.home.alive().cloned() else {
+        let Some(home) = self.home.take_alive() else {
             return Err((self, RegisterError::UnknownStag));
         };
         let Some(region) = self.region.take() else { unreachable!("a block has its region") };
         match region.lend() {
-            Ok(region) => Ok(Lent { region: Some(region), range: self.range(), home }),
+            Ok(region) => Ok(Lent { held: Some((region, home)), range: self.range() }),
             Err((region, error)) => {
                 self.region = Some(region);
+                self.home = ProcessOwned::new(home);
                 Err((self, error))
             }
         }
@@ -190,7 +190,8 @@ impl fmt::Debug for Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        let region = self.region.take();
+        // One that was lent has neither.
+        let Some(region) = self.region.take() else { return };
         match self.home.alive() {
             Some(home) => home.take_back(region),
             // Its STag is the parent's.
@@ -202,15 +203,14 @@ impl Drop for Block {
 /// A block in the hands of an operation.
 pub(super) struct Lent {
     /// Taken only when it goes back.
-    region: Option<LentRegion>,
+    held: Option<(LentRegion, Home)>,
     range: Range<usize>,
-    home: Home,
 }
 
 impl Lent {
     /// The element for the block's bytes, or for all of its capacity.
     pub(super) fn sge(&self, whole: bool) -> Sge {
-        let Some(region) = &self.region else { return Sge::default() };
+        let Some((region, _)) = &self.held else { return Sge::default() };
         let range = if whole { 0..region.len() } else { self.range.clone() };
         let length = u32::try_from(range.len()).unwrap_or(u32::MAX);
         Sge { addr: range.start as u64, length, lkey: region.stag() }
@@ -218,8 +218,9 @@ impl Lent {
 
     /// Ends all use of the bytes: afterwards they are the program's again.
     pub(super) fn take_back(mut self) -> Block {
-        let region = self.region.take().map(LentRegion::take_back);
-        Block { region, range: self.range.clone(), home: ProcessOwned::new(self.home.clone()) }
+        let Some((region, home)) = self.held.take() else { unreachable!("it goes back once") };
+        let (region, range) = (region.take_back(), self.range.clone());
+        Block { region: Some(region), range, home: ProcessOwned::new(home) }
     }
 
     /// The program waits for the operation no longer; a thread that asks the pool for a block may
@@ -231,12 +232,15 @@ impl Lent {
     }
 
     pub(super) fn pool(&self) -> Option<Arc<Pool>> {
-        self.home.pool.clone()
+        let (_, home) = self.held.as_ref()?;
+        home.pool.clone()
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        self.home.take_back(self.region.take().map(LentRegion::take_back));
+        if let Some((region, home)) = self.held.take() {
+            home.take_back(region.take_back());
+        }
     }
 }
