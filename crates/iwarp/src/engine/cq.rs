@@ -43,6 +43,8 @@ struct Queue {
     vacant: Vec<u32>,
     depth: usize,
     notify: Notify,
+    /// Callers that take what completes meanwhile.
+    collectors: usize,
     overrun: bool,
 }
 
@@ -125,6 +127,7 @@ impl CqCore {
                 vacant: Vec::new(),
                 depth,
                 notify: Notify::Off,
+                collectors: 0,
                 overrun: false,
             }),
             len: AtomicU32::new(0),
@@ -201,14 +204,26 @@ impl CqCore {
             Notify::Solicited => solicited,
             Notify::Next => true,
         };
-        if due {
-            queue.notify = Notify::Off;
-            self.asleep.store(AWAKE, Ordering::Relaxed);
-            if let Some(channel) = &self.channel {
-                channel.push(self.number);
-            }
+        if due && queue.collectors == 0 {
+            self.raise(&mut queue);
         }
         true
+    }
+
+    /// Raises the event that was asked for.
+    fn raise(&self, queue: &mut Queue) {
+        queue.notify = Notify::Off;
+        self.asleep.store(AWAKE, Ordering::Relaxed);
+        if let Some(channel) = &self.channel {
+            channel.push(self.number);
+        }
+    }
+
+    /// The caller takes what completes until the result ends, so that it need not raise an event,
+    /// which would pass through the channel only to be taken by the caller as well.
+    pub(crate) fn collecting(&self) -> Collecting<'_> {
+        self.queue.lock().collectors += 1;
+        Collecting { cq: self, ended: false }
     }
 
     /// Completions it can hold.
@@ -372,10 +387,109 @@ impl CqCore {
     }
 }
 
+/// What completes raises no event for as long as there is one of these. What is left by its end
+/// raises the event that is asked for.
+#[derive(Debug)]
+pub(crate) struct Collecting<'a> {
+    cq: &'a CqCore,
+    ended: bool,
+}
+
+impl Collecting<'_> {
+    /// Ends it, and has the next completion raise an event. True where some wait already, for which
+    /// the caller comes back.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn end_armed(mut self) -> bool {
+        self.ended = true;
+        let mut queue = self.cq.queue.lock();
+        queue.collectors -= 1;
+        queue.notify = Notify::Next;
+        !queue.completions.is_empty()
+    }
+}
+
+impl Drop for Collecting<'_> {
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        let mut queue = self.cq.queue.lock();
+        queue.collectors -= 1;
+        if queue.collectors == 0 && queue.notify != Notify::Off && !queue.completions.is_empty() {
+            self.cq.raise(&mut queue);
+        }
+    }
+}
+
 impl Drop for CqCore {
     fn drop(&mut self) {
         if let Some(channel) = &self.channel {
             channel.detach(&(Arc::clone(&self.group) as Arc<dyn PollSet>));
         }
+    }
+}
+
+#[cfg(all(test, not(model)))]
+mod tests {
+    use iwarp_types::{QpId, WcOp};
+
+    use super::*;
+    use crate::Device;
+
+    /// An armed queue whose channel only the library waits at.
+    fn armed() -> (Arc<CqCore>, Arc<ChannelCore>) {
+        let pd = Device::open().unwrap().alloc_pd();
+        let core = pd.core.check().unwrap();
+        let channel = ChannelCore::new().unwrap();
+        channel.set_driven();
+        let events = Arc::clone(&core.events);
+        let cq = CqCore::new(&core.engine, 8, Some(Arc::clone(&channel)), events).unwrap();
+        cq.request_notify(false);
+        (cq, channel)
+    }
+
+    fn complete(cq: &CqCore) {
+        assert!(cq.push(WorkCompletion::new(1, QpId(1), WcOp::Send, WcStatus::Success), 0, 0));
+    }
+
+    #[test]
+    fn what_is_collected_raises_no_event() {
+        let (cq, channel) = armed();
+        let collecting = cq.collecting();
+        complete(&cq);
+        assert!(cq.take_one().is_some());
+        drop(collecting);
+        assert_eq!(channel.take_ready(), None);
+        // It is armed still.
+        complete(&cq);
+        assert!(channel.take_ready().is_some());
+    }
+
+    #[test]
+    fn what_the_last_collector_leaves_raises_the_event() {
+        let (cq, channel) = armed();
+        let collectors = [cq.collecting(), cq.collecting()];
+        complete(&cq);
+        for collecting in collectors {
+            assert_eq!(channel.take_ready(), None);
+            drop(collecting);
+        }
+        assert!(channel.take_ready().is_some());
+        drop(cq.collecting());
+        assert_eq!(channel.take_ready(), None, "it was raised once");
+    }
+
+    #[test]
+    #[cfg(feature = "tokio")]
+    fn a_collector_that_comes_back_learns_what_it_leaves() {
+        let (cq, channel) = armed();
+        let collecting = cq.collecting();
+        complete(&cq);
+        assert!(collecting.end_armed());
+        assert_eq!(channel.take_ready(), None);
+        assert!(cq.take_one().is_some());
+        assert!(!cq.collecting().end_armed());
+        complete(&cq);
+        assert!(channel.take_ready().is_some());
     }
 }

@@ -177,11 +177,13 @@ impl List {
         if requests.is_empty() {
             return Ok(());
         }
+        let mut collecting = None;
         let posted = match collected.closed {
             true => Err((0, None)),
             false => {
                 // Locked: nothing that is collected later overtakes it.
                 let list = requests.iter().map(Request::to_post).collect::<Vec<_>>();
+                collecting = core.collecting(&list);
                 core.post_list(&list).map_err(|(taken, error)| (taken, Some(error)))
             }
         };
@@ -190,7 +192,10 @@ impl List {
         let taken = posted.as_ref().map_or_else(|(taken, _)| *taken, |()| requests.len());
         let claims = requests[..taken].iter_mut().filter_map(|request| request.claim.as_mut());
         claims.for_each(Claim::spend);
-        core.collect_if_driven();
+        if collecting.is_some() {
+            core.collect();
+        }
+        drop(collecting);
         posted.map_err(|(taken, error): (usize, Option<PostError>)| {
             let why = || error.map_or(OperationError::NotPosted, OperationError::from);
             requests[taken..].iter().for_each(|left| core.fail(left.id, why()));

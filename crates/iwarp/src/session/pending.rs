@@ -5,6 +5,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use iwarp_types::{Stag, WcStatus, WorkCompletion};
@@ -146,9 +147,15 @@ impl<T: Outcome> Pending<T> {
     ///
     /// After it was taken.
     pub(super) fn take(&mut self) -> Option<Result<T, Failure>> {
+        self.take_or_wake(None)
+    }
+
+    /// As [`Self::take`]; `by` is woken when there is one, if there is none.
+    pub(super) fn take_or_wake(&mut self, by: Option<&Waker>) -> Option<Result<T, Failure>> {
         match std::mem::replace(&mut self.state, State::Over) {
             State::UnderWay(handle, id, list) => {
-                let Some((end, cargo)) = handle.alive().and_then(|core| core.take(id)) else {
+                let ended = handle.alive().and_then(|core| core.take_or_wake(id, by));
+                let Some((end, cargo)) = ended else {
                     self.state = State::UnderWay(handle, id, list);
                     return None;
                 };

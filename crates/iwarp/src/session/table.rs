@@ -25,8 +25,8 @@ use iwarp_types::{
 
 pub(super) use self::handle::Handle;
 use self::state::{Queue, Stage, State};
-use crate::engine::channel::{Awake, ChannelCore};
-use crate::engine::cq::CqCore;
+use crate::engine::channel::ChannelCore;
+use crate::engine::cq::{Collecting, CqCore};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::group::Polled;
 #[cfg(feature = "tokio")]
@@ -156,22 +156,36 @@ impl Core {
         let wr_id = self.take_send_slot(Some(counted), lent, permit)?;
         let mut request = SendRequest::new(wr_id, op, payload).signaled();
         request.fence = fence;
-        let posted = self.submit(std::slice::from_ref(&request));
+        let request = std::slice::from_ref(&request);
+        let collecting = self.collecting(request);
+        let posted = self.endpoint.post_send(request);
         posted.map_err(|(_, error)| self.refuse(wr_id, error))?;
         self.meters.posted(counted);
-        self.collect_if_driven();
+        if collecting.is_some() {
+            self.collect();
+        }
         Ok(wr_id)
     }
 
+    /// Most sends are done when they are posted: the task that drives need not wake for them, as the
+    /// caller collects what is done meanwhile.
+    pub(super) fn collecting(&self, requests: &[SendRequest<'_>]) -> Option<Collecting<'_>> {
+        let waits_for_peer = |request: &SendRequest<'_>| {
+            matches!(request.op, SendOp::Read { .. } | SendOp::Atomic { .. })
+        };
+        let collects = self.driven.load(Ordering::SeqCst) && !requests.iter().all(waits_for_peer);
+        collects.then(|| self.cq.collecting())
+    }
+
     /// Posts the requests of a list, whose operations have their slots, and counts those that are
-    /// taken. [`Self::collect_if_driven`] is due then.
+    /// taken.
     pub(super) fn post_list(&self, list: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
         let counted = |request: &SendRequest<'_>| Counted::new(&request.op, request.payload.len());
         // Before they are posted, as other threads may complete them at once.
         let mut state = self.lock();
         list.iter().for_each(|request| state.count(request.wr_id, counted(request)));
         drop(state);
-        let posted = self.submit(list);
+        let posted = self.endpoint.post_send(list);
         let (taken, left) = match posted {
             Ok(()) => (list, [].as_slice()),
             Err((taken, _)) => list.split_at(taken),
@@ -182,24 +196,6 @@ impl Core {
         }
         taken.iter().for_each(|request| self.meters.posted(counted(request)));
         posted
-    }
-
-    /// Posts requests whose operations have their slots. [`Self::collect_if_driven`] is due then.
-    fn submit(&self, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
-        let awake = self.driven.load(Ordering::SeqCst).then(|| self.channel.wake());
-        let posted = self.endpoint.post_send(requests);
-        // Most sends are done when they are posted: the task that drives need not wake for them.
-        if awake.is_some_and(|awake| self.take_event(awake)) {
-            self.cq.request_notify(false);
-        }
-        posted
-    }
-
-    /// Completes what was done when it was posted, in place of the task that drives.
-    pub(super) fn collect_if_driven(&self) {
-        if self.driven.load(Ordering::SeqCst) {
-            self.collect();
-        }
     }
 
     /// Gives an operation its slot: that of a permit, or a free one.
@@ -282,17 +278,6 @@ impl Core {
         Failure::with(error, cargo)
     }
 
-    /// Takes the event that this thread has raised, or another one meanwhile, in place of the task
-    /// that drives. False when there is none.
-    fn take_event(&self, awake: Awake<'_>) -> bool {
-        let taken = awake.take().is_some();
-        if taken && self.lock().leader.is_some() {
-            // It may have been for the thread that is blocked.
-            self.kick();
-        }
-        taken
-    }
-
     /// Completes what is done; says how many operations that were.
     pub(super) fn progress(&self) -> usize {
         let mut done = self.poll();
@@ -331,36 +316,29 @@ impl Core {
     }
 
     /// The task that drives has its turn: it moves the connection, and completes what is done.
-    /// `stream`: the connection's, if its reactor tells the task.
+    /// `stream`: the connection's, if its reactor tells the task. `told`: the channel has woken it.
     #[cfg(feature = "tokio")]
-    pub(super) fn turn(&self, stream: Option<&Arc<Link>>) -> Turn {
+    pub(super) fn turn(&self, stream: Option<&Arc<Link>>, told: bool) -> Turn {
         if let Some(stream) = stream {
             stream.send_gathered();
         }
-        self.drain_events();
-        let awake = self.channel.wake();
-        // Armed first: what others complete from now on raises an event.
-        self.cq.request_notify(false);
+        if told {
+            self.drain_events();
+        }
         let group = self.cq.group();
+        let collecting = self.cq.collecting();
         let polled = group.poll();
-        let told = self.take_event(awake);
-        let mut done = self.collect();
+        let done = self.collect();
         if done > 1 && stream.is_some_and(|stream| stream.gather()) {
             return Turn::AfterOthers;
         }
+        // What others complete from now on raises an event.
+        let left = collecting.end_armed();
         let is_told = stream.is_some_and(|stream| stream.is_told_by_reactor());
         match polled {
-            Polled::Nothing(_) if done == 0 && !told => {}
-            Polled::Moved if is_told => {
-                // That was all. What raised the event has disarmed the queue.
-                if told {
-                    self.cq.request_notify(false);
-                    done = self.collect();
-                    if done > 0 {
-                        return Turn::Next;
-                    }
-                }
-            }
+            Polled::Nothing(_) if done == 0 && !left => {}
+            // That was all.
+            Polled::Moved if is_told && !left => {}
             // Another thread that moves the connection may have looked before the last of it came.
             Polled::Nothing(_) | Polled::Moved | Polled::Taken => return Turn::Next,
         }
@@ -545,11 +523,26 @@ impl Core {
         &self,
         id: u64,
     ) -> Option<(Result<WorkCompletion, OperationError>, Cargo<Block>)> {
+        self.take_or_wake(id, None)
+    }
+
+    /// As [`Self::take`]; `by` is woken when it is done, if it is not.
+    pub(super) fn take_or_wake(
+        &self,
+        id: u64,
+        by: Option<&Waker>,
+    ) -> Option<(Result<WorkCompletion, OperationError>, Cargo<Block>)> {
         let stage = {
             let mut state = self.lock();
             match state.stage(id) {
                 Some(Stage::Done { .. }) => state.remove(id),
-                _ => return None,
+                Some(stage) => {
+                    if let Some(by) = by {
+                        stage.wake(by);
+                    }
+                    return None;
+                }
+                None => return None,
             }
         };
         match stage? {
@@ -596,13 +589,7 @@ impl Core {
 
     /// Has `waker` woken when the operation is done. False when it is done already.
     pub(super) fn wake_when_done(&self, id: u64, by: &Waker) -> bool {
-        let mut state = self.lock();
-        let Some(Stage::UnderWay { waker, .. }) = state.stage(id) else { return false };
-        match waker {
-            Some(waker) => waker.clone_from(by),
-            None => *waker = Some(by.clone()),
-        }
-        true
+        self.lock().stage(id).is_some_and(|stage| stage.wake(by))
     }
 
     /// Has `waker` woken when nothing is under way. False when nothing is.
@@ -620,7 +607,8 @@ impl Core {
     /// Whether the caller is to look after the channel's descriptor from now on, as no task does.
     #[cfg(feature = "tokio")]
     pub(super) fn begin_driving(&self) -> bool {
-        !self.driven.swap(true, Ordering::SeqCst)
+        // A swap takes the memory from other CPUs, and nearly always there is a task.
+        !self.is_driven() && !self.driven.swap(true, Ordering::SeqCst)
     }
 
     /// No task looks after the descriptor any more: one that waits has to.

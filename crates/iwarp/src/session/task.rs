@@ -13,8 +13,9 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Wake, Waker, ready};
 use std::time::Instant;
 
 use tokio::io::Interest;
@@ -67,6 +68,10 @@ pub(super) fn ensure_driven(core: &Arc<Core>) -> Result<(), OperationError> {
         core: Arc::downgrade(core),
         channel: Arc::clone(core.channel()),
         stream: Weak::new(),
+        bell: None,
+        sleeps: false,
+        told: true,
+        rounds: 0,
     };
     let runtime = Runtime::try_current().map_err(io::Error::other).map_err(OperationError::Wait)?;
     let readiness = Readiness::new(driver.channel.readiness()).map_err(OperationError::Wait)?;
@@ -80,33 +85,88 @@ struct Driver {
     channel: Arc<ChannelCore>,
     /// The connection's, once it is in the reactor of this runtime.
     stream: Weak<Link>,
+    /// What the channel's readiness wakes.
+    bell: Option<Arc<Bell>>,
+    /// It has nothing to do until the channel or the stream is ready.
+    sleeps: bool,
+    /// The channel has woken it.
+    told: bool,
+    rounds: usize,
+}
+
+/// Why a driver leaves off although it is not to sleep.
+enum Break {
+    /// Other tasks get their turn.
+    Yield,
+    /// Those that were woken have their turns first.
+    AfterOthers,
+    /// The session is no more.
+    End,
+}
+
+/// Wakes the task that drives, and remembers it: a task that finds that it has not rung is still
+/// waited for by the channel's readiness, and need not ask that once more.
+struct Bell {
+    rung: AtomicBool,
+    task: Waker,
+}
+
+impl Bell {
+    /// It is yet to be hung up, as if it had rung.
+    fn new(task: &Waker) -> Arc<Self> {
+        Arc::new(Self { rung: AtomicBool::new(true), task: task.clone() })
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.rung.store(true, Ordering::Release);
+        self.task.wake_by_ref();
+    }
 }
 
 impl Driver {
     async fn run(mut self, channel: Readiness) {
-        let mut rounds = 0;
         loop {
-            let turn = {
-                // Not held while sleeping: a session that was dropped may end.
-                let Some(core) = self.core.upgrade() else { return };
-                self.find_stream(&core);
-                core.turn(self.stream.upgrade().as_ref())
-            };
-            match turn {
+            match poll_fn(|context| self.work(&channel, context)).await {
+                Ok(Break::Yield) => tokio::task::yield_now().await,
+                Ok(Break::AfterOthers) => after_others().await,
+                Ok(Break::End) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "completions are looked after no more");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Has turns until it is to sleep.
+    fn work(&mut self, channel: &Readiness, context: &mut Context<'_>) -> Poll<io::Result<Break>> {
+        // Not held while sleeping: a session that was dropped may end.
+        let Some(core) = self.core.upgrade() else { return Poll::Ready(Ok(Break::End)) };
+        let mut stream = self.stream.upgrade();
+        loop {
+            if self.sleeps {
+                ready!(self.poll_any(channel, stream.as_deref(), context))?;
+                self.sleeps = false;
+                self.rounds = 0;
+            }
+            if stream.is_none() {
+                stream = self.find_stream(&core);
+            }
+            match core.turn(stream.as_ref(), std::mem::take(&mut self.told)) {
                 Turn::Next => {
-                    rounds += 1;
-                    if rounds % ROUNDS == 0 {
-                        tokio::task::yield_now().await;
+                    self.rounds += 1;
+                    if self.rounds.is_multiple_of(ROUNDS) {
+                        return Poll::Ready(Ok(Break::Yield));
                     }
                 }
-                Turn::AfterOthers => after_others().await,
-                Turn::Sleep => {
-                    rounds = 0;
-                    if let Err(error) = poll_fn(|context| self.poll_any(&channel, context)).await {
-                        tracing::warn!(%error, "completions are looked after no more");
-                        return;
-                    }
-                }
+                Turn::AfterOthers => return Poll::Ready(Ok(Break::AfterOthers)),
+                Turn::Sleep => self.sleeps = true,
             }
         }
     }
@@ -128,28 +188,42 @@ async fn after_others() {
 
 impl Driver {
     /// Has the runtime's reactor tell of what comes on the stream, where there is one.
-    fn find_stream(&mut self, core: &Core) {
-        if self.stream.strong_count() > 0 {
-            return;
+    fn find_stream(&mut self, core: &Core) -> Option<Arc<Link>> {
+        let stream = core.stream()?;
+        // Without a place there, the channel tells.
+        if let Err(error) = stream.enter_reactor() {
+            tracing::debug!(%error, "a stream has no place in the reactor");
         }
-        if let Some(stream) = core.stream() {
-            // Without a place there, the channel tells.
-            if let Err(error) = stream.enter_reactor() {
-                tracing::debug!(%error, "a stream has no place in the reactor");
-            }
-            self.stream = Arc::downgrade(&stream);
-        }
+        self.stream = Arc::downgrade(&stream);
+        Some(stream)
     }
 
     /// Ready when the channel or the stream is.
-    fn poll_any(&self, channel: &Readiness, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if let Poll::Ready(result) = channel.poll(context) {
+    fn poll_any(
+        &mut self,
+        channel: &Readiness,
+        stream: Option<&Link>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        if let Some(stream) = stream
+            && let Poll::Ready(result) = stream.poll_input(context)
+        {
             return Poll::Ready(result);
         }
-        match self.stream.upgrade() {
-            Some(stream) => stream.poll_input(context),
-            None => Poll::Pending,
+        let task = context.waker();
+        let bell = match &self.bell {
+            Some(bell) if bell.task.will_wake(task) => bell,
+            _ => self.bell.insert(Bell::new(task)),
+        };
+        if !bell.rung.load(Ordering::Acquire) {
+            return Poll::Pending;
         }
+        bell.rung.store(false, Ordering::Relaxed);
+        ready!(channel.poll(&mut Context::from_waker(&Waker::from(Arc::clone(bell)))))?;
+        // The readiness has no waker until it is asked again.
+        bell.rung.store(true, Ordering::Relaxed);
+        self.told = true;
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -170,21 +244,23 @@ impl<T: Outcome> Future for Pending<T> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         self.ensure_posted();
-        let begun = self.core().and_then(|core| {
-            if let (Some(core), Some(id)) = (core, self.id())
-                && core.wake_when_done(id, context.waker())
-            {
-                ensure_driven(core)?;
-                // Most sends are done when they are posted.
-                core.collect();
-            }
-            Ok(())
-        });
-        if let Err(error) = begun {
-            self.leave();
-            return Poll::Ready(Err(Failure::new(error, None)));
+        if let Some(outcome) = self.take_or_wake(Some(context.waker())) {
+            return Poll::Ready(outcome);
         }
-        self.take().map_or(Poll::Pending, Poll::Ready)
+        let collected = self.core().and_then(|core| {
+            let Some(core) = core else { return Ok(0) };
+            ensure_driven(core)?;
+            // It may have come between.
+            Ok(core.collect())
+        });
+        match collected {
+            Ok(0) => Poll::Pending,
+            Ok(_) => self.take().map_or(Poll::Pending, Poll::Ready),
+            Err(error) => {
+                self.leave();
+                Poll::Ready(Err(Failure::new(error, None)))
+            }
+        }
     }
 }
 

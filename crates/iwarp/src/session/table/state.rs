@@ -56,6 +56,18 @@ pub(in crate::session) enum Stage {
     Done { cargo: Cargo<Lent>, end: Result<WorkCompletion, OperationError> },
 }
 
+impl Stage {
+    /// Has `by` woken when the operation is done. False when it is done already.
+    pub(super) fn wake(&mut self, by: &Waker) -> bool {
+        let Self::UnderWay { waker, .. } = self else { return false };
+        match waker {
+            Some(waker) => waker.clone_from(by),
+            None => *waker = Some(by.clone()),
+        }
+        true
+    }
+}
+
 impl State {
     pub(super) fn insert(
         &mut self,
