@@ -66,6 +66,15 @@ impl Waitlist {
         Some(event)
     }
 
+    /// A caller that was awake sleeps, or takes no more.
+    fn leave(&mut self, fd: &EventFd) {
+        self.awake -= 1;
+        while self.untold > self.awake {
+            self.untold -= 1;
+            let _ = fd.signal();
+        }
+    }
+
     fn uncount(&mut self, fd: &EventFd) {
         match self.untold.checked_sub(1) {
             Some(untold) => self.untold = untold,
@@ -89,18 +98,19 @@ impl Awake<'_> {
 
     /// Takes an event if there is one; the caller may go to sleep now.
     pub(crate) fn take(self) -> Option<u64> {
-        self.channel.pop()
+        let channel = self.channel;
+        // Not dropped: it leaves under the same lock.
+        std::mem::forget(self);
+        let mut list = channel.events.lock();
+        let event = list.pop(&channel.fd);
+        list.leave(&channel.fd);
+        event
     }
 }
 
 impl Drop for Awake<'_> {
     fn drop(&mut self) {
-        let mut list = self.channel.events.lock();
-        list.awake -= 1;
-        while list.untold > list.awake {
-            list.untold -= 1;
-            let _ = self.channel.fd.signal();
-        }
+        self.channel.events.lock().leave(&self.channel.fd);
     }
 }
 

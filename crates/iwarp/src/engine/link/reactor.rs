@@ -116,8 +116,8 @@ impl Link {
 
     /// Ends [`Self::gather`].
     pub(crate) fn send_gathered(self: &Arc<Self>) {
-        // A thread that has seen it set has posted before.
-        if self.reactor.gathers.swap(false, Ordering::SeqCst) {
+        // The task set it itself. A thread that has seen it set has posted before.
+        if self.reactor.gathers() && self.reactor.gathers.swap(false, Ordering::SeqCst) {
             self.transmit();
         }
     }
