@@ -159,8 +159,10 @@ impl Link {
             moved = true;
             self.has_read(direct + staged < room);
             if direct + staged == 0 {
-                // The peer may have closed because of what another thread is sending: what
-                // the stream took completes, and only the rest is flushed.
+                // What was posted before is sent still: it may be held back, or its thread is on the
+                // way. Nor has the peer closed in the middle of what another thread is sending:
+                // what the stream took completes, and only the rest is flushed.
+                self.transmit();
                 self.tx.quiesce();
                 if have > 0 || !self.hold_end(rx) {
                     self.peer_closed(rx, have);
