@@ -223,7 +223,7 @@ impl CqCore {
     /// which would pass through the channel only to be taken by the caller as well.
     pub(crate) fn collecting(&self) -> Collecting<'_> {
         self.queue.lock().collectors += 1;
-        Collecting { cq: self, ended: false }
+        Collecting(self)
     }
 
     /// Completions it can hold.
@@ -390,18 +390,16 @@ impl CqCore {
 /// What completes raises no event for as long as there is one of these. What is left by its end
 /// raises the event that is asked for.
 #[derive(Debug)]
-pub(crate) struct Collecting<'a> {
-    cq: &'a CqCore,
-    ended: bool,
-}
+pub(crate) struct Collecting<'a>(&'a CqCore);
 
 impl Collecting<'_> {
     /// Ends it, and has the next completion raise an event. True where some wait already, for which
     /// the caller comes back.
     #[cfg(feature = "tokio")]
-    pub(crate) fn end_armed(mut self) -> bool {
-        self.ended = true;
-        let mut queue = self.cq.queue.lock();
+    pub(crate) fn end_armed(self) -> bool {
+        let mut queue = self.0.queue.lock();
+        // Not dropped: it ends here.
+        std::mem::forget(self);
         queue.collectors -= 1;
         queue.notify = Notify::Next;
         !queue.completions.is_empty()
@@ -410,13 +408,10 @@ impl Collecting<'_> {
 
 impl Drop for Collecting<'_> {
     fn drop(&mut self) {
-        if self.ended {
-            return;
-        }
-        let mut queue = self.cq.queue.lock();
+        let mut queue = self.0.queue.lock();
         queue.collectors -= 1;
         if queue.collectors == 0 && queue.notify != Notify::Off && !queue.completions.is_empty() {
-            self.cq.raise(&mut queue);
+            self.0.raise(&mut queue);
         }
     }
 }
