@@ -24,7 +24,9 @@ mod sanitizer;
 mod shell;
 mod soak;
 mod steps;
+mod summary;
 mod test;
+mod turn;
 
 use std::process::ExitCode;
 

@@ -72,7 +72,7 @@ fn check_transport() -> Result<()> {
 }
 
 /// All Rust files below a folder.
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+pub(crate) fn sources(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
         let path = entry?.path();
         if path.is_dir() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The steps of `cargo xtask test`, in the order they run: what fails quickly comes first.
+//! The steps of `cargo xtask test`, in the order they run: first the gate, which runs every time,
+//! then those that run in turn; in each, what fails quickly comes first.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,7 +9,7 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use crate::conformance;
-use crate::dist;
+use crate::dist::{self, Build};
 use crate::fuzz;
 use crate::instructions;
 use crate::interop;
@@ -22,6 +23,7 @@ use crate::recipe;
 use crate::sanitizer::{self, Sanitizer};
 use crate::shell::{self, Tally};
 use crate::soak;
+use crate::turn::Inputs;
 
 /// One step.
 pub(crate) struct Step {
@@ -29,10 +31,21 @@ pub(crate) struct Step {
     pub(crate) name: &'static str,
     /// For `--list`.
     pub(crate) about: &'static str,
+    /// When it runs without being asked for.
+    pub(crate) due: Due,
     /// What the step tests and does not find, if so.
     pub(crate) absent: fn() -> Option<String>,
     /// Runs it.
     pub(crate) run: fn(&Settings) -> Result<Outcome>,
+}
+
+/// When a step runs.
+#[derive(Clone, Copy)]
+pub(crate) enum Due {
+    /// Each time: it belongs to the gate.
+    Always,
+    /// When one of these files has changed, else now and then.
+    InTurn(Inputs),
 }
 
 /// The result of a step.
@@ -73,128 +86,282 @@ pub(crate) struct Settings {
     #[arg(long, default_value_t = 10)]
     fuzz_seconds: u64,
     /// Minutes of the soak
-    #[arg(long, default_value_t = 2.0)]
+    #[arg(long, default_value_t = 1.0)]
     soak_minutes: f64,
+    /// Minutes of the long soak
+    #[arg(long, default_value_t = 3.0)]
+    long_soak_minutes: f64,
     /// Seeds of the simulator
-    #[arg(long, default_value_t = 1_000)]
+    #[arg(long, default_value_t = 300)]
     sim_seeds: u64,
-    /// Simulator steps for each seed
+    /// Seeds of the simulator's long run
     #[arg(long, default_value_t = 1_000)]
-    sim_steps: u64,
+    long_sim_seeds: u64,
 }
+
+/// The library and what it is made of.
+const LIBRARY: &[&str] = &[
+    "Cargo.toml",
+    "Cargo.lock",
+    "crates/iwarp/Cargo.toml",
+    "crates/iwarp/src",
+    "crates/iwarp-mem/Cargo.toml",
+    "crates/iwarp-mem/src",
+    "crates/iwarp-os/Cargo.toml",
+    "crates/iwarp-os/src",
+    "crates/iwarp-proto/Cargo.toml",
+    "crates/iwarp-proto/src",
+    "crates/iwarp-roce/Cargo.toml",
+    "crates/iwarp-roce/src",
+    "crates/iwarp-types/Cargo.toml",
+    "crates/iwarp-types/src",
+];
+
+/// The drop-in libraries and the command.
+const PRODUCTS: &[&str] = &[
+    "crates/iwarp-capi/Cargo.toml",
+    "crates/iwarp-capi/src",
+    "crates/iwarp-capi/ibverbs",
+    "crates/iwarp-capi/rdmacm",
+    "crates/iwarp-cli/Cargo.toml",
+    "crates/iwarp-cli/src",
+    "crates/iwarp-conform",
+    "crates/iwarp-preload",
+];
+
+/// Tests of the library and of the C interface.
+const LIBRARY_TESTS: &[&str] = &[
+    "crates/iwarp/tests",
+    "crates/iwarp-capi/tests",
+    "crates/iwarp-mem/tests",
+    "crates/iwarp-os/tests",
+    "xtask/src/sanitizer",
+];
+
+const SIMULATOR: &[&str] = &["crates/iwarp-sim"];
+
+/// How programs are run in hosts of their own.
+const LAB: &[&str] = &["xtask/src/dist/layout.rs", "xtask/src/programs/lab.rs"];
 
 /// All steps.
 pub(crate) const ALL: &[Step] = &[
-    Step { name: "fmt", about: "cargo fmt --check", absent: || None, run: fmt },
-    Step { name: "clippy", about: "clippy, warnings are errors", absent: || None, run: clippy },
-    Step { name: "doc", about: "rustdoc, warnings are errors", absent: || None, run: doc },
+    Step { name: "fmt", about: "cargo fmt --check", due: Due::Always, absent: || None, run: fmt },
+    Step {
+        name: "clippy",
+        about: "clippy, warnings are errors",
+        due: Due::Always,
+        absent: || None,
+        run: clippy,
+    },
     Step {
         name: "purity",
         about: "no_std and no unsafe code in the core, one file names the transport, layers",
+        due: Due::Always,
         absent: || absent_file(purity::subject()),
         run: |_| Ok(Outcome::Passed(format!("{}; {}", purity::check()?, layers::check()?))),
     },
-    Step { name: "test", about: "all tests of the workspace", absent: || None, run: test },
-    Step { name: "doctest", about: "the examples in the docs", absent: || None, run: doctest },
     Step {
-        name: "features",
-        about: "each crate by itself, with default features and without",
+        name: "test",
+        about: "all tests of the workspace",
+        due: Due::Always,
         absent: || None,
-        run: |_| portable::features(),
+        run: test,
     },
     Step {
-        name: "package",
-        about: "the crates' packages: complete, and compile by themselves",
+        name: "doctest",
+        about: "the examples in the docs",
+        due: Due::Always,
         absent: || None,
-        run: |_| packaging::check().map(Outcome::Passed),
-    },
-    Step {
-        name: "targets",
-        about: "the library for other processors and C libraries",
-        absent: || None,
-        run: |_| portable::targets(),
-    },
-    Step {
-        name: "emulated",
-        about: "the protocol crates' tests on a big-endian processor and on AArch64",
-        absent: || None,
-        run: |_| portable::emulated(),
-    },
-    Step {
-        name: "musl",
-        about: "the library's tests with another C library",
-        absent: || None,
-        run: |_| portable::musl(),
-    },
-    Step {
-        name: "oldest",
-        about: "the library with the oldest Rust that the manifest allows",
-        absent: || None,
-        run: |_| portable::oldest(),
+        run: doctest,
     },
     Step {
         name: "e2e",
         about: "the command against itself, optimised",
+        due: Due::Always,
         absent: || absent_file(path("crates/iwarp-cli/tests")),
         run: e2e,
     },
     Step {
-        name: "dist",
-        about: "the tarballs, the Debian package and the RPM package, tried after unpacking",
-        absent: || absent_file(path("crates/iwarp-capi")),
-        run: |_| dist::make_all(&shell::target_dir().join("dist-made")).map(Outcome::Passed),
-    },
-    Step {
         name: "programs",
         about: "real RDMA programs on the drop-in libraries",
+        due: Due::Always,
         absent: || absent_file(path("crates/iwarp-capi")),
         run: |_| programs::check().map(Outcome::Passed),
     },
     Step {
         name: "pyverbs",
         about: "rdma-core's Python tests on the drop-in libraries",
+        due: Due::Always,
         absent: || absent_file(path("crates/iwarp-capi")),
         run: |_| programs::pyverbs::check().map(Outcome::Passed),
     },
     Step {
+        name: "soak",
+        about: "mixed traffic while processes, connections and packets are lost",
+        due: Due::Always,
+        absent: || absent_file(path("crates/iwarp-capi")),
+        run: |settings| soak::check(soak::SEED, settings.soak_minutes).map(Outcome::Passed),
+    },
+    Step {
+        name: "sim",
+        about: "the simulator: protocol core, the whole library, and RoCE",
+        due: Due::Always,
+        absent: || absent_file(path("crates/iwarp-sim/src/main.rs")),
+        run: |settings| sim(1, settings.sim_seeds),
+    },
+    Step {
+        name: "asan",
+        about: "memory, system calls and the C programs under AddressSanitizer",
+        due: Due::Always,
+        absent: absent_sanitized,
+        run: |_| sanitizer::run(Sanitizer::Address, sanitizer::GATE).and_then(counted),
+    },
+    // Behind the tests: those it counts have passed.
+    Step {
+        name: "conformance",
+        about: "requirements, corners and the tests that name them",
+        due: Due::Always,
+        absent: || None,
+        run: |_| conformance::check().map(Outcome::Passed),
+    },
+    Step {
+        name: "doc",
+        about: "rustdoc, warnings are errors",
+        due: Due::InTurn(&[&[
+            "Cargo.lock",
+            "Cargo.toml",
+            "crates",
+            "docs/learn/programs",
+            "xtask",
+        ]]),
+        absent: || None,
+        run: doc,
+    },
+    Step {
+        name: "features",
+        about: "the crates outside of the workspace's common set of features",
+        due: Due::InTurn(&[LIBRARY, &["crates/iwarp-conform/src", "xtask/src/portable.rs"]]),
+        absent: || None,
+        run: |_| portable::features(),
+    },
+    Step {
+        name: "package",
+        about: "the crates' packages are complete",
+        due: Due::InTurn(&[&[
+            "Cargo.toml",
+            "LICENSE-APACHE",
+            "LICENSE-MIT",
+            "README.md",
+            "crates",
+            "xtask/src/packaging.rs",
+        ]]),
+        absent: || None,
+        run: |_| packaging::check().map(Outcome::Passed),
+    },
+    Step {
+        name: "targets",
+        about: "the library for other processors and C libraries",
+        due: Due::InTurn(&[LIBRARY, PRODUCTS, &["xtask/src/portable.rs"]]),
+        absent: || None,
+        run: |_| portable::targets(),
+    },
+    Step {
+        name: "emulated",
+        about: "the protocol crates' tests on a big-endian processor",
+        due: Due::InTurn(&[&[
+            "Cargo.lock",
+            "crates/iwarp-proto",
+            "crates/iwarp-roce",
+            "crates/iwarp-types",
+            "xtask/src/portable.rs",
+        ]]),
+        absent: || None,
+        run: |_| portable::emulated(),
+    },
+    Step {
+        name: "musl",
+        about: "the library's tests with another C library",
+        due: Due::InTurn(&[LIBRARY, &["xtask/src/portable.rs"]]),
+        absent: || None,
+        run: |_| portable::musl(),
+    },
+    Step {
+        name: "oldest",
+        about: "the library with the oldest Rust that the manifest allows",
+        due: Due::InTurn(&[LIBRARY, &["xtask/src/portable.rs"]]),
+        absent: || None,
+        run: |_| portable::oldest(),
+    },
+    Step {
+        name: "dist",
+        about: "the tarballs, the Debian package and the RPM package, tried after unpacking",
+        due: Due::InTurn(&[
+            LIBRARY,
+            PRODUCTS,
+            &[
+                "ARCHITECTURE.md",
+                "CHANGELOG.md",
+                "LICENSE-*",
+                "README.md",
+                "docs",
+                "xtask/src/dist",
+            ],
+        ]),
+        absent: || absent_file(path("crates/iwarp-capi")),
+        run: |_| dist::make_all(&shell::target_dir().join("dist-made")).map(Outcome::Passed),
+    },
+    Step {
         name: "learn",
         about: "docs/learn: its programs print what it says, its links lead somewhere",
+        due: Due::InTurn(&[LIBRARY, PRODUCTS, &["docs", "*.md", "xtask/src/learn"]]),
         absent: || absent_file(path("docs/learn/book.toml")),
         run: |_| learn::check().map(Outcome::Passed),
     },
     Step {
         name: "recipe",
         about: "docs/ci.md as its reader follows it, jobs beside each other",
+        due: Due::InTurn(&[
+            LIBRARY,
+            PRODUCTS,
+            &["*.md", "docs/*.md", "docs/ci", "interop/*.md", "xtask/src/dist", "xtask/src/recipe"],
+        ]),
         absent: || absent_file(path("crates/iwarp-capi")),
         run: |_| recipe::check().map(Outcome::Passed),
     },
     Step {
         name: "interop",
         about: "a few programs against the same programs on Linux siw, in a guest",
+        due: Due::InTurn(&[LIBRARY, PRODUCTS, LAB, &["interop", "xtask/src/interop"]]),
         absent: || absent_file(path("interop/siw-matrix")),
         run: |_| interop::check(),
     },
     Step {
-        name: "soak",
-        about: "mixed traffic while processes, connections and packets are lost",
+        name: "soak-long",
+        about: "the soak for some minutes, with other faults",
+        due: Due::InTurn(&[LIBRARY, PRODUCTS, LAB, &["xtask/src/soak"]]),
         absent: || absent_file(path("crates/iwarp-capi")),
-        run: |settings| soak::check(settings.soak_minutes).map(Outcome::Passed),
+        run: |settings| {
+            soak::check(soak::SEED + 1, settings.long_soak_minutes).map(Outcome::Passed)
+        },
     },
     Step {
-        name: "sim",
-        about: "the simulator: protocol core, the whole library, and RoCE",
+        name: "sim-long",
+        about: "the simulator with the seeds that follow those of `sim`",
+        due: Due::InTurn(&[LIBRARY, SIMULATOR]),
         absent: || absent_file(path("crates/iwarp-sim/src/main.rs")),
-        run: sim,
+        run: |settings| sim(1 + settings.sim_seeds, settings.long_sim_seeds),
     },
     Step {
         name: "instructions",
         about: "instructions of the inner loops, against a table",
+        due: Due::InTurn(&[LIBRARY, &["crates/iwarp/benches", "xtask/src/instructions"]]),
         absent: || absent_file(instructions::path()),
         run: |_| instructions::check(),
     },
     Step {
         name: "loom",
         about: "all interleavings of the lock-free parts",
+        due: Due::InTurn(&[LIBRARY, &["crates/iwarp-mem/tests/loom"]]),
         absent: || match loom_tests().is_empty() {
             true => Some(format!("no tests/loom in {}", LOOM_CRATES.join(", "))),
             false => None,
@@ -202,42 +369,49 @@ pub(crate) const ALL: &[Step] = &[
         run: loom,
     },
     Step {
-        name: "asan",
-        about: "unsafe crates under AddressSanitizer",
+        name: "asan-library",
+        about: "the library's own tests under AddressSanitizer",
+        due: Due::InTurn(&[LIBRARY, LIBRARY_TESTS]),
         absent: absent_sanitized,
-        run: |_| sanitizer::run(Sanitizer::Address).and_then(counted),
+        run: |_| sanitizer::run(Sanitizer::Address, sanitizer::IN_TURN).and_then(counted),
     },
     Step {
         name: "tsan",
         about: "unsafe crates under ThreadSanitizer",
+        due: Due::InTurn(&[LIBRARY, LIBRARY_TESTS, &["crates/iwarp-capi/src"]]),
         absent: absent_sanitized,
-        run: |_| sanitizer::run(Sanitizer::Thread).and_then(counted),
+        run: |_| sanitizer::run(Sanitizer::Thread, sanitizer::CRATES).and_then(counted),
     },
     Step {
         name: "fuzz",
         about: "every fuzz target for some seconds",
+        due: Due::InTurn(&[
+            SIMULATOR,
+            &[
+                "crates/iwarp-proto/src",
+                "crates/iwarp-roce/src",
+                "crates/iwarp-types/src",
+                "fuzz",
+                "xtask/src/fuzz.rs",
+            ],
+        ]),
         absent: || match fuzz::targets().is_empty() {
             true => Some("no fuzz/fuzz_targets".to_owned()),
             false => None,
         },
         run: |settings| fuzz::run_all(settings.fuzz_seconds).map(Outcome::Passed),
     },
-    // Behind the tests: those it counts have passed.
-    Step {
-        name: "conformance",
-        about: "requirements, corners and the tests that name them",
-        absent: || None,
-        run: |_| conformance::check().map(Outcome::Passed),
-    },
     Step {
         name: "miri",
         about: "unsafe code of iwarp-mem under Miri",
+        due: Due::InTurn(&[&["crates/iwarp-mem", "crates/iwarp-types"]]),
         absent: || absent_file(path("crates/iwarp-mem/src/lib.rs")),
         run: miri,
     },
     Step {
         name: "deny",
         about: "licences, advisories and sources of the dependencies",
+        due: Due::InTurn(&[&["Cargo.lock", "deny.toml"]]),
         absent: || None,
         run: deny,
     },
@@ -307,19 +481,23 @@ fn doctest(_: &Settings) -> Result<Outcome> {
 }
 
 fn e2e(_: &Settings) -> Result<Outcome> {
-    let mut command = shell::cargo(["test", "--release", "--package", "iwarp-cli", "--test", "*"]);
-    counted(shell::run_counted(&mut command)?)
+    // With the features that the other packages of `Build::Ci` ask for: nothing is built twice.
+    let features = ["--features", "iwarp/flaws,iwarp-types/mock"];
+    let mut command = shell::cargo(["test", "--profile", "ci", "--package", "iwarp-cli"]);
+    counted(shell::run_counted(command.args(features).args(["--test", "*"]))?)
 }
 
-fn sim(settings: &Settings) -> Result<Outcome> {
-    let (seeds, steps) = (settings.sim_seeds.to_string(), settings.sim_steps.to_string());
-    // With flaws that could be planted it also tries what a forked child can do.
-    let with = ["run", "--release", "--package", "iwarp-sim", "--features", "flaws", "--"];
-    shell::run(shell::cargo(with).args(["--seeds", &seeds, "--steps", &steps]))?;
-    shell::run(shell::cargo(with).args(["--engine", "--seeds", &seeds]))?;
-    shell::run(shell::cargo(with).args(["--roce", "--seeds", &seeds]))?;
+/// Runs so many seeds, from the `first` on, of each of the three simulations.
+fn sim(first: u64, seeds: u64) -> Result<Outcome> {
+    Build::Ci.make()?;
+    for kind in [&["--steps", "1000"][..], &["--engine"], &["--roce"]] {
+        let mut sim = shell::program(Build::Ci.folder().join("iwarp-sim"));
+        sim.args(["--first", &first.to_string(), "--seeds", &seeds.to_string()]);
+        shell::run(sim.args(kind))?;
+    }
+    let last = first + seeds - 1;
     Ok(Outcome::Passed(format!(
-        "{seeds} seeds of the protocol core, {steps} steps each, of the whole library, and of RoCE"
+        "seeds {first} to {last} of the protocol core, of the whole library, and of RoCE"
     )))
 }
 
@@ -381,4 +559,21 @@ fn deny(_: &Settings) -> Result<Outcome> {
     }
     shell::run(&mut shell::cargo(["deny", "--workspace", "--all-features", "check"]))?;
     Ok(Outcome::Passed(String::new()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pathspec that means nothing any more would keep its step from running.
+    #[test]
+    fn each_input_means_a_file() {
+        for step in ALL {
+            let Due::InTurn(inputs) = step.due else { continue };
+            for input in inputs.concat() {
+                let files = shell::output(shell::program("git").args(["ls-files", "--", input]));
+                assert!(!files.unwrap().is_empty(), "{}: {input}", step.name);
+            }
+        }
+    }
 }

@@ -2,23 +2,31 @@
 
 //! `cargo xtask test`: runs the steps and says what came of each.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Result, bail};
 
 use crate::ahead::{self, Ahead};
 use crate::packages;
-use crate::steps::{self, Outcome, Step};
+use crate::steps::{self, Due, Outcome, Step};
+use crate::summary::{self, Line};
+use crate::turn::{self, Inputs, Turn};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
+    /// Run all steps: before a release, or before a piece of work is called done
+    #[arg(long)]
+    all: bool,
+    /// Run the gate only, and none of the steps whose turn it is
+    #[arg(long, conflicts_with = "all")]
+    gate: bool,
     /// Run only these steps
-    #[arg(long, value_name = "STEP", value_delimiter = ',')]
+    #[arg(long, value_name = "STEP", value_delimiter = ',', conflicts_with_all = ["all", "gate"])]
     only: Vec<String>,
     /// Leave these steps out
     #[arg(long, value_name = "STEP", value_delimiter = ',')]
     skip: Vec<String>,
-    /// List the steps and exit
+    /// List the steps with the reasons why they would run, and exit
     #[arg(long)]
     list: bool,
     /// Do not install anything
@@ -28,36 +36,48 @@ pub(crate) struct Args {
     settings: steps::Settings,
 }
 
-/// One line of the table at the end.
-struct Line {
-    step: &'static str,
-    outcome: Outcome,
-    took: Duration,
-}
-
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let chosen = choose(args)?;
+    let mut turn = Turn::new(&in_turn())?;
+    let choice = choose(args, &turn)?;
     if args.list {
-        for step in &chosen {
-            println!("{:<12} {}", step.name, step.about);
+        for (step, why) in &choice.steps {
+            println!("{:<12} {} ({why})", step.name, step.about);
+        }
+        for (step, why) in &choice.left_out {
+            println!("{:<12} {} (not now: {why})", step.name, step.about);
         }
         return Ok(());
     }
+    let names: Vec<&str> = choice.steps.iter().map(|(step, _)| step.name).collect();
     if !args.no_install {
         // A step without a subject asks for nothing.
-        let names: Vec<&str> =
-            chosen.iter().filter(|s| (s.absent)().is_none()).map(|s| s.name).collect();
-        packages::ensure(&names)?;
+        let with_subject = |step: &&Step| (step.absent)().is_none();
+        let steps = choice.steps.iter().map(|(step, _)| *step).filter(with_subject);
+        packages::ensure(&steps.map(|step| step.name).collect::<Vec<_>>())?;
     }
     let mut lines = Vec::new();
     let start = Instant::now();
     let mut ahead = None;
-    for step in &chosen {
+    for (step, why) in &choice.steps {
+        // Output that ends too early tells by this which steps were slow.
+        let since = start.elapsed().as_secs();
+        println!("\n──── {}: {} ({why}; after {since} s)", step.name, step.about);
+        if let Some(ahead) = &ahead {
+            Ahead::make_way(ahead, step.name);
+        }
         if step.name == ahead::FROM {
-            let names: Vec<&str> = chosen.iter().map(|step| step.name).collect();
             ahead = Some(Ahead::start(&names)?);
         }
-        let line = run_step(step, &args.settings, start);
+        let line = run_step(step, &args.settings);
+        println!("──── {}: {} in {:.1} s", step.name, line.outcome.word(), line.took.as_secs_f64());
+        if !matches!(line.outcome, Outcome::Passed(_)) {
+            println!("     {}", line.outcome.note());
+        }
+        if let (Outcome::Passed(_), Due::InTurn(inputs)) = (&line.outcome, step.due)
+            && let Some(why) = turn.passed(step.name, inputs, args.only.is_empty())?
+        {
+            println!("     not entered in {}: {why}", turn::FILE);
+        }
         let failed = matches!(line.outcome, Outcome::Failed(_));
         lines.push(line);
         if failed {
@@ -65,10 +85,31 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
     }
     drop(ahead);
-    summarise(&chosen, &lines)
+    let not_reached: Vec<&Step> =
+        choice.steps[lines.len()..].iter().map(|(step, _)| *step).collect();
+    println!("{}", summary::of(&lines, &not_reached, &choice.left_out));
+    match lines.last() {
+        Some(Line { step, outcome: Outcome::Failed(error), .. }) => bail!("{}: {error}", step.name),
+        _ => Ok(()),
+    }
 }
 
-fn choose(args: &Args) -> Result<Vec<&'static Step>> {
+/// Steps with the reasons why they run, and why not.
+struct Choice {
+    steps: Vec<(&'static Step, String)>,
+    left_out: Vec<(&'static Step, String)>,
+}
+
+/// The steps outside of the gate.
+fn in_turn() -> Vec<(&'static str, Inputs)> {
+    let in_turn = |step: &Step| match step.due {
+        Due::Always => None,
+        Due::InTurn(inputs) => Some((step.name, inputs)),
+    };
+    steps::ALL.iter().filter_map(in_turn).collect()
+}
+
+fn choose(args: &Args, turn: &Turn) -> Result<Choice> {
     let named = args.only.iter().chain(&args.skip);
     for name in named {
         if !steps::ALL.iter().any(|step| step.name == name) {
@@ -76,18 +117,37 @@ fn choose(args: &Args) -> Result<Vec<&'static Step>> {
             bail!("no step {name}; there are: {}", all.join(" "));
         }
     }
-    let wanted = |step: &&Step| {
-        let named = |list: &[String]| list.iter().any(|name| name == step.name);
-        (args.only.is_empty() || named(&args.only)) && !named(&args.skip)
+    let named = |list: &[String], step: &Step| list.iter().any(|name| name == step.name);
+    // The reason why a step runs, or why it does not.
+    let judge = |step: &Step| -> Result<String, String> {
+        let no = |why: &str| Err(why.to_owned());
+        let yes = |why: &str| Ok(why.to_owned());
+        if named(&args.skip, step) {
+            return no("--skip");
+        }
+        if !args.only.is_empty() {
+            return if named(&args.only, step) { yes("--only") } else { no("--only") };
+        }
+        match (step.due, turn.reason(step.name)) {
+            (Due::Always, _) => yes("gate"),
+            (Due::InTurn(_), _) if args.gate => no("--gate"),
+            (Due::InTurn(_), Some(why)) => yes(why),
+            (Due::InTurn(_), None) if args.all => yes("--all"),
+            (Due::InTurn(_), None) => no("unchanged since it passed"),
+        }
     };
-    Ok(steps::ALL.iter().filter(wanted).collect())
+    let mut choice = Choice { steps: Vec::new(), left_out: Vec::new() };
+    for step in steps::ALL {
+        match judge(step) {
+            Ok(why) => choice.steps.push((step, why)),
+            Err(why) => choice.left_out.push((step, why)),
+        }
+    }
+    Ok(choice)
 }
 
-fn run_step(step: &Step, settings: &steps::Settings, first: Instant) -> Line {
+fn run_step(step: &'static Step, settings: &steps::Settings) -> Line {
     let start = Instant::now();
-    // Output that ends too early tells by this which steps were slow.
-    let since = (start - first).as_secs();
-    println!("\n──── {}: {} (after {since} s)", step.name, step.about);
     let outcome = match (step.absent)() {
         Some(what) => Outcome::Absent(what),
         None => match (step.run)(settings) {
@@ -95,42 +155,5 @@ fn run_step(step: &Step, settings: &steps::Settings, first: Instant) -> Line {
             Err(error) => Outcome::Failed(format!("{error:#}")),
         },
     };
-    let took = start.elapsed();
-    println!("──── {}: {} in {:.1} s", step.name, outcome.word(), took.as_secs_f64());
-    if !matches!(outcome, Outcome::Passed(_)) {
-        println!("     {}", outcome.note());
-    }
-    Line { step: step.name, outcome, took }
-}
-
-fn summarise(chosen: &[&Step], lines: &[Line]) -> Result<()> {
-    println!("\n════ summary");
-    for line in lines {
-        let (word, note) = (line.outcome.word(), line.outcome.note());
-        println!("{:<12} {word:<8} {:>7.1} s  {note}", line.step, line.took.as_secs_f64());
-    }
-    for step in &chosen[lines.len()..] {
-        println!("{:<12} {:<8} {:>9}  an earlier step failed", step.name, "not run", "");
-    }
-    let names = |word: &str| -> Vec<&str> {
-        lines.iter().filter(|line| line.outcome.word() == word).map(|line| line.step).collect()
-    };
-    let all = steps::ALL.len();
-    println!("\n{} of {all} steps passed", names("passed").len());
-    let left_out = all - chosen.len();
-    if left_out > 0 {
-        println!("left out by --only or --skip: {left_out}");
-    }
-    for (word, meaning) in
-        [("absent", "what they test is not there yet"), ("not run", "a tool is missing")]
-    {
-        let names = names(word);
-        if !names.is_empty() {
-            println!("{word} ({meaning}; not counted as passed): {}", names.join(" "));
-        }
-    }
-    match lines.last() {
-        Some(Line { step, outcome: Outcome::Failed(error), .. }) => bail!("{step}: {error}"),
-        _ => Ok(()),
-    }
+    Line { step, outcome, took: start.elapsed() }
 }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use super::date;
+use super::layout::Build;
 use crate::shell;
 
 /// What lintian finds and is meant so.
@@ -60,7 +61,7 @@ pub(super) fn pack(prefix: &Path, work: &Path, to: &Path, epoch: u64) -> Result<
 pub(super) fn pack_symbols(prefix: &Path, work: &Path, to: &Path, epoch: u64) -> Result<PathBuf> {
     let root = work.join("deb-dbgsym");
     fs::create_dir_all(root.join("DEBIAN"))?;
-    let built = shell::target_dir().join("release");
+    let built = Build::Release.folder();
     let mut ids = Vec::new();
     for (shipped, whole) in [
         ("bin/iwarp", "iwarp"),

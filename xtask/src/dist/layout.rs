@@ -4,7 +4,8 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 
@@ -39,15 +40,47 @@ const COMPLETIONS: &[(&str, &str, &str)] = &[
     ("fish", "share/fish/vendor_completions.d", "iwarp.fish"),
 ];
 
-/// Builds all that is installed, optimised.
-pub(crate) fn build() -> Result<()> {
-    let build = ["build", "--release"];
-    shell::run(shell::cargo(build).args(PACKAGES.iter().flat_map(|name| ["--package", name])))
+/// An optimised build of all that is installed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Build {
+    /// For tests: the profile `ci`, with the simulator and with flaws that can be planted, so that
+    /// the steps that run programs share one build.
+    Ci,
+    /// For users.
+    Release,
+}
+
+impl Build {
+    /// The folder in which Cargo leaves it.
+    pub(crate) fn folder(self) -> PathBuf {
+        shell::target_dir().join(match self {
+            Self::Ci => "ci",
+            Self::Release => "release",
+        })
+    }
+
+    /// The command that makes it.
+    pub(crate) fn command(self) -> Command {
+        let mut build = match self {
+            Self::Ci => shell::cargo(["build", "--profile", "ci"]),
+            Self::Release => shell::cargo(["build", "--release"]),
+        };
+        build.args(PACKAGES.iter().flat_map(|name| ["--package", name]));
+        if self == Self::Ci {
+            build.args(["--package", "iwarp-sim", "--features", "iwarp-sim/flaws"]);
+        }
+        build
+    }
+
+    /// Makes it.
+    pub(crate) fn make(self) -> Result<()> {
+        shell::run(&mut self.command())
+    }
 }
 
 /// Lays out what was built below `prefix`.
-pub(crate) fn stage(prefix: &Path) -> Result<()> {
-    let built = shell::target_dir().join("release");
+pub(crate) fn stage(prefix: &Path, build: Build) -> Result<()> {
+    let built = build.folder();
 
     let bin = directory(prefix, "bin")?;
     install(&built.join("iwarp"), &bin.join("iwarp"), 0o755)?;
@@ -130,7 +163,7 @@ fn stage_helpers(prefix: &Path, iwarp: &Path) -> Result<()> {
     Ok(())
 }
 
-fn directory(prefix: &Path, name: &str) -> Result<std::path::PathBuf> {
+fn directory(prefix: &Path, name: &str) -> Result<PathBuf> {
     let mut path = prefix.to_path_buf();
     fs::create_dir_all(&path)?;
     for part in Path::new(name) {

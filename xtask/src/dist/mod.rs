@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::shell;
 
-pub(crate) use layout::{build, stage};
+pub(crate) use layout::{Build, stage};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -53,8 +53,8 @@ fn make_files(directory: &Path) -> Result<Vec<PathBuf>> {
     clear(&work)?;
     let name = format!("iwarp-{}-{}", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
     let prefix = work.join(&name);
-    build()?;
-    stage(&prefix)?;
+    Build::Release.make()?;
+    stage(&prefix, Build::Release)?;
 
     let tarball = directory.join(format!("{name}.tar.gz"));
     let epoch = date::epoch()?;

@@ -15,9 +15,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::matrix::{Boot, Setting};
+use crate::dist::{self, Build};
 use crate::programs::lab::{ip, ip_quietly, kill_all_in, open_directory, remove_leftovers};
 use crate::programs::process::{LOOK, Process};
-use crate::{dist, nobody, shell};
+use crate::{nobody, shell};
 
 /// An emulated guest on a busy machine comes up in less.
 const BOOT: Duration = Duration::from_secs(300);
@@ -70,10 +71,10 @@ impl Site {
         let namespaces = ["wire", "ours"].map(|name| format!("iwarp-{pid}-{name}"));
         let site = Self { run, kind, directory, namespaces };
         open_directory(&site.directory)?;
-        dist::stage(&site.directory.join("iwarp"))?;
+        dist::stage(&site.directory.join("iwarp"), Build::Ci)?;
         let bin = site.directory.join("bin");
         open_directory(&bin)?;
-        let example = shell::target_dir().join("release/examples/siw_exchange");
+        let example = Build::Ci.folder().join("examples/siw_exchange");
         fs::copy(&example, bin.join("siw_exchange"))
             .with_context(|| format!("{}", example.display()))?;
         let interop = shell::root().join("interop");

@@ -16,8 +16,9 @@ use anyhow::{Context, Result, bail};
 use self::guest::{Guest, Site};
 use self::matrix::{Cell, Matrix};
 use self::report::{Line, Verdict};
+use crate::dist::Build;
 use crate::steps::Outcome;
-use crate::{dist, packages, shell};
+use crate::{packages, shell};
 
 /// What it needs beside a guest.
 const TOOLS: &[packages::Tool] = &[
@@ -61,7 +62,7 @@ pub(crate) struct Args {
     /// Write the results there as Markdown
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Take the last release build as it is
+    /// Take the last build as it is
     #[arg(long)]
     no_build: bool,
     /// Where there is no guest, build the one that takes half a CPU minute
@@ -157,8 +158,8 @@ fn ready() -> Result<()> {
 }
 
 fn build() -> Result<()> {
-    dist::build()?;
-    let example = ["build", "--release", "--package", "iwarp", "--example", "siw_exchange"];
+    Build::Ci.make()?;
+    let example = ["build", "--profile", "ci", "--package", "iwarp", "--example", "siw_exchange"];
     shell::run(&mut shell::cargo(example))
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::dist;
+use crate::dist::Build;
 use crate::programs::process::Process;
 use crate::shell;
 
@@ -50,7 +50,7 @@ impl Way {
     fn command(self, name: &str) -> Command {
         let target = shell::target_dir();
         let under = |personality: &str, program: &Path| {
-            let mut command = shell::program(target.join("release/iwarp"));
+            let mut command = shell::program(Build::Ci.folder().join("iwarp"));
             command.args(["run", "--personality", personality, "--"]).arg(program);
             command
         };
@@ -109,7 +109,7 @@ pub(super) fn stem(path: &Path) -> String {
 
 /// Builds what runs programs, and the programs.
 pub(super) fn build() -> Result<()> {
-    dist::build()?;
+    Build::Ci.make()?;
     // All examples with all features, as the step `test` builds them: nothing is built twice.
     shell::run(&mut shell::cargo(["build", "--workspace", "--all-features", "--examples"]))?;
     fs::create_dir_all(compiled(""))?;

@@ -18,7 +18,8 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use super::process::LOOK;
 use super::table::{Personality, Place, Row};
-use crate::{dist, nobody, shell};
+use crate::dist::{self, Build};
+use crate::{nobody, shell};
 
 /// A link is up by then.
 const LINK: Duration = Duration::from_secs(20);
@@ -86,7 +87,7 @@ impl Lab {
         let mut lab = Self { directory, lanes: Vec::new() };
         open_directory(&lab.directory)?;
         let prefix = lab.directory.join("iwarp");
-        dist::stage(&prefix)?;
+        dist::stage(&prefix, Build::Ci)?;
         open_directory(&lab.directory.join("bin"))?;
         for number in 0..lanes {
             let directory = lab.directory.join(format!("lane{number}"));

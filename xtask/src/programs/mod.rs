@@ -34,7 +34,7 @@ use lab::{Lab, Lane};
 use scenario::Choice;
 use table::{Place, Row};
 
-use crate::dist;
+use crate::dist::Build;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -53,7 +53,7 @@ pub(crate) struct Args {
     /// Rows at a time
     #[arg(long, default_value_t = 2)]
     jobs: usize,
-    /// Take the last release build as it is
+    /// Take the last build as it is
     #[arg(long)]
     no_build: bool,
     /// List what would run, and exit
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     if !args.no_build {
-        dist::build()?;
+        Build::Ci.make()?;
     }
     if args.personality.is_some() {
         return compare::run(&runs, args.repeat, args.jobs);
@@ -139,7 +139,7 @@ pub(crate) fn check() -> Result<String> {
         .iter()
         .flat_map(|row| row.places.iter().map(move |&place| Run { row, place }))
         .collect();
-    dist::build()?;
+    Build::Ci.make()?;
     let (verdicts, problems) = run_all(runs, 2)?;
     let (records, more) = scenario::run_all(scenario::chosen(Choice::Always), 2)?;
     let unrecorded = unrecorded(&verdicts, &document::recorded());

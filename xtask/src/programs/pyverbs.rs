@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::extra;
 use super::lab::{Lab, Lane, Side};
 use super::process::Process;
-use crate::dist;
+use crate::dist::Build;
 use crate::shell;
 
 const PACKAGE: &str = "python3-pyverbs";
@@ -77,7 +77,7 @@ pub(crate) struct Args {
     /// What the device says it is
     #[arg(long, default_value = "roce", value_parser = ["iwarp", "roce"])]
     personality: String,
-    /// Take the last release build as it is
+    /// Take the last build as it is
     #[arg(long)]
     no_build: bool,
     /// Compare with docs/pyverbs.md instead of writing it
@@ -147,7 +147,7 @@ type Outcomes = BTreeMap<(String, String), Outcome>;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     if !args.no_build {
-        dist::build()?;
+        Build::Ci.make()?;
     }
     let lab = Lab::new(1)?;
     let tests: Vec<String> = args.tests.iter().map(|test| with_module(test)).collect();
@@ -169,7 +169,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// For `cargo xtask test`.
 pub(crate) fn check() -> Result<String> {
-    dist::build()?;
+    Build::Ci.make()?;
     let lab = Lab::new(1)?;
     let lane = &lab.lanes[0];
     let roce = judge(&play(lane, &Suite::of("roce"))?, recorded()).context("roce")?;

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::dist;
+use crate::dist::Build;
 use crate::packages;
 use crate::programs::lab::{Lab, Lane, Side};
 use crate::programs::process::Process;
@@ -63,7 +63,7 @@ pub(crate) struct Args {
     /// With --roce: so many of a hundred are lost, as many overtaken, as many repeated
     #[arg(long, default_value_t = 5, requires = "roce")]
     percent: u64,
-    /// Take the last release build as it is
+    /// Take the last build as it is
     #[arg(long)]
     no_build: bool,
 }
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     packages::ensure(&["soak"])?;
     if !args.no_build {
-        dist::build()?;
+        Build::Ci.make()?;
     }
     let length = Duration::from_secs_f64(args.minutes * 60.0);
     let said = match args.roce {
@@ -99,12 +99,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     said.map(|said| println!("\n{said}"))
 }
 
-/// What the step of `cargo xtask test` does: the same episodes every time, so that no change fails
-/// for a fault that it has nothing to do with. New ones are drawn by `cargo xtask soak`.
-pub(crate) fn check(minutes: f64) -> Result<String> {
-    const SEED: u64 = 10;
-    dist::build()?;
-    soak(SEED, 2, Duration::from_secs_f64(minutes * 60.0), None)
+/// The seed of the step `soak`.
+pub(crate) const SEED: u64 = 10;
+
+/// Soaks as a step of `cargo xtask test` does: with the same episodes every time, so that no change
+/// fails for a fault that it has nothing to do with. New ones are drawn by `cargo xtask soak`.
+pub(crate) fn check(seed: u64, minutes: f64) -> Result<String> {
+    Build::Ci.make()?;
+    soak(seed, 2, Duration::from_secs_f64(minutes * 60.0), None)
 }
 
 fn soak(seed: u64, lanes: usize, length: Duration, only: Option<&str>) -> Result<String> {
