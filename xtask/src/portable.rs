@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::apart;
 use crate::shell;
 use crate::steps::Outcome;
 
@@ -93,7 +94,8 @@ pub(crate) fn musl() -> Result<Outcome> {
     let mut test = test_for(TARGET);
     let names = ["iwarp-types", "iwarp-proto", "iwarp-roce", "iwarp-mem", "iwarp-os", "iwarp"];
     test.args(names.iter().flat_map(|name| ["--package", name])).arg("--lib");
-    let tally = shell::run_counted(test.args(["--features", "iwarp/tokio"]))?;
+    test.args(["--features", "iwarp/tokio"]);
+    let tally = shell::run_counted(&mut apart::built(&test)?)?;
     Ok(Outcome::Passed(format!("{} tests passed", tally.passed)))
 }
 

@@ -14,6 +14,7 @@ use std::thread;
 use anstream::adapter::strip_str;
 use anyhow::{Context, Result, bail};
 
+use crate::apart;
 use crate::deadline::{Deadline, LONGEST};
 
 /// The root of the workspace: of the one that `cargo xtask` was called in, should several share a
@@ -92,15 +93,29 @@ pub(crate) fn program(name: impl AsRef<OsStr>) -> Command {
 
 /// The same command for times when nothing else wants a CPU.
 pub(crate) fn when_idle(command: &Command) -> Command {
-    let mut idle = program("chrt");
-    idle.args(["--idle", "0"]).arg(command.get_program()).args(command.get_args());
-    for (name, value) in command.get_envs() {
+    let mut chrt = program("chrt");
+    chrt.args(["--idle", "0"]);
+    in_front(chrt, command)
+}
+
+/// A program, with its first arguments, that becomes the command.
+pub(crate) fn in_front(mut front: Command, command: &Command) -> Command {
+    front.arg(command.get_program()).args(command.get_args());
+    in_place_of(&mut front, command);
+    front
+}
+
+/// Gives the command the folder of the other and the changes that it makes to the environment.
+pub(crate) fn in_place_of(command: &mut Command, other: &Command) {
+    if let Some(folder) = other.get_current_dir() {
+        command.current_dir(folder);
+    }
+    for (name, value) in other.get_envs() {
         match value {
-            Some(value) => idle.env(name, value),
-            None => idle.env_remove(name),
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
         };
     }
-    idle
 }
 
 /// Whether a program of that name is on the path.
@@ -236,9 +251,12 @@ fn announce(command: &Command) {
 
 /// Program and first argument; the whole command was announced.
 fn brief(command: &Command) -> String {
-    let program = Path::new(command.get_program());
+    let words: Vec<&OsStr> =
+        [command.get_program()].into_iter().chain(command.get_args()).collect();
+    let words = apart::inner(&words);
+    let program = Path::new(words[0]);
     let program = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy();
-    match command.get_args().next() {
+    match words.get(1) {
         Some(first) if !first.to_string_lossy().starts_with('-') => {
             format!("{program} {}", first.to_string_lossy())
         }

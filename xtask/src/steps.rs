@@ -8,6 +8,7 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
+use crate::apart;
 use crate::conformance;
 use crate::dist::{self, Build};
 use crate::fuzz;
@@ -463,12 +464,12 @@ fn doc(_: &Settings) -> Result<Outcome> {
 }
 
 fn test(_: &Settings) -> Result<Outcome> {
-    let mut command = if shell::exists("cargo-nextest") {
+    let command = if shell::exists("cargo-nextest") {
         shell::cargo(["nextest", "run", "--workspace", "--all-features"])
     } else {
         shell::cargo(["test", "--workspace", "--all-features", "--all-targets"])
     };
-    counted(shell::run_counted(&mut command)?)
+    counted(shell::run_counted(&mut apart::built(&command)?)?)
 }
 
 fn doctest(_: &Settings) -> Result<Outcome> {
@@ -484,7 +485,8 @@ fn e2e(_: &Settings) -> Result<Outcome> {
     // With the features that the other packages of `Build::Ci` ask for: nothing is built twice.
     let features = ["--features", "iwarp/flaws,iwarp-types/mock"];
     let mut command = shell::cargo(["test", "--profile", "ci", "--package", "iwarp-cli"]);
-    counted(shell::run_counted(command.args(features).args(["--test", "*"]))?)
+    command.args(features).args(["--test", "*"]);
+    counted(shell::run_counted(&mut apart::built(&command)?)?)
 }
 
 /// Runs so many seeds, from the `first` on, of each of the three simulations.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::apart;
 use crate::dist::Build;
 use crate::programs::process::Process;
 use crate::shell;
@@ -201,7 +202,7 @@ struct Said {
 fn attempt(way: Way, name: &str) -> Result<Said> {
     let [output, errors] =
         ["out", "err"].map(|stream| compiled(&format!("{name}.{}.{stream}", way.name())));
-    let mut command = way.command(name);
+    let mut command = apart::wrap(&way.command(name))?;
     command.env_remove("IWARP_LOG").env("LC_ALL", "C");
     command.stdin(Stdio::null()).stdout(File::create(&output)?).stderr(File::create(&errors)?);
     let child = command.process_group(0).spawn();

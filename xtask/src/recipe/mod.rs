@@ -16,7 +16,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 
 use crate::programs::crates;
-use crate::{dist, nobody, shell};
+use crate::{apart, dist, nobody, shell};
 
 /// Seconds that a job's set-up may take.
 const SET_UP: f64 = 10.0;
@@ -180,16 +180,17 @@ impl Place {
         let path = self.directory.join(format!(".{name}.sh"));
         fs::write(&path, format!("set -eu\n{script}"))?;
         fs::set_permissions(&path, Permissions::from_mode(0o644))?;
-        shell::run(&mut self.command(&path))
+        shell::run(&mut self.command(&path)?)
     }
 
-    fn command(&self, script: &Path) -> Command {
+    fn command(&self, script: &Path) -> Result<Command> {
         let mut command = shell::program("setpriv");
         command.args(nobody::options()).arg("sh").arg(script);
+        let mut command = apart::wrap(&command)?;
         command.env_clear().current_dir(&self.directory);
         command.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
         command.env("HOME", "/nonexistent").env("LC_ALL", "C");
-        command
+        Ok(command)
     }
 }
 

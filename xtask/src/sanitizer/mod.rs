@@ -13,6 +13,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::apart;
 use crate::shell::{self, Tally};
 
 /// The crates that are run so.
@@ -61,7 +62,7 @@ pub(crate) fn run(sanitizer: Sanitizer, crates: &[&str]) -> Result<Tally> {
     }
     let mut sum = Tally::default();
     for part in parts(sanitizer, crates)? {
-        sum += shell::run_counted(&mut part.run(sanitizer)?)?;
+        sum += shell::run_counted(&mut apart::built(&part.run(sanitizer)?)?)?;
     }
     Ok(sum)
 }

@@ -92,9 +92,11 @@ fn addresses_that_come_and_go_are_known_at_once() {
 /// Two names for one device, the second with the addresses of one interface.
 #[test]
 fn the_user_names_devices_and_gives_them_interfaces() {
-    let interfaces = std::fs::read_dir("/sys/class/net").expect("interfaces");
-    let names = interfaces.flatten().map(|entry| entry.file_name().into_string().unwrap());
-    let other = names.filter(|name| name != "lo").min();
+    // Those of this network; /sys may be another's.
+    let interfaces = std::fs::read_to_string("/proc/net/dev").expect("interfaces");
+    let names =
+        interfaces.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim());
+    let other = names.filter(|name| *name != "lo").min();
     let devices = other.map(|name| format!("mlx5_0={name},rdma-lo=lo"));
     let devices = devices.expect("an interface beside lo");
     support::run("devices", &source!("devices.c"), &[("IWARP_DEVICES", &devices)]);
