@@ -28,22 +28,17 @@ const SHOWN: usize = 25;
 pub(crate) fn run(lane: &Lane, row: &Row, place: Place) -> Result<()> {
     let (server_says, client_says) =
         (lane.directory().join("server.txt"), lane.directory().join("client.txt"));
-    let mut attempts = 0;
-    let result = loop {
+    let attempt = || {
         for file in [&server_says, &client_says] {
             let _ = fs::remove_file(file);
         }
         let result = attempt(lane, row, place, &server_says, &client_says);
         lane.sweep();
-        attempts += 1;
-        if result.is_ok()
-            || attempts == clock::ATTEMPTS
-            || !clock::gave_up([&server_says, &client_says])
-        {
-            break result;
-        }
-        println!("again   {}: perftest could not measure its clock", row.client);
+        result
     };
+    let result = clock::repeated(row.measures, attempt, |result, measurement| {
+        result.is_err() && measurement.is_refused([&server_says, &client_says])
+    });
     result.map_err(|error| {
         let mut text = format!("{error:#}");
         for (who, file) in [("server", &server_says), ("client", &client_says)] {

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use super::clock::Measurement;
 use super::crate_rows;
 use super::lab::Side;
 use super::process::ROCE;
@@ -35,6 +36,8 @@ pub(crate) struct Row {
     pub(crate) server_stays: bool,
     /// Seconds that are too many for it.
     pub(crate) limit: u64,
+    /// The measurement that its program makes: a run that refuses it is repeated once.
+    pub(crate) measures: Option<Measurement>,
     /// Among the few that `--fast` runs.
     pub(crate) fast: bool,
 }
@@ -398,6 +401,7 @@ pub(super) fn alone(command: &str) -> Row {
         expect: Expect::Success(""),
         server_stays: false,
         limit: 60,
+        measures: Measurement::of(command),
         fast: false,
     }
 }
@@ -497,5 +501,28 @@ impl Row {
 
     fn fast(self) -> Self {
         Self { fast: true, ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Also of rows that no list of perftest's has, and with another device.
+    #[test]
+    fn every_row_of_perftest_measures_its_clock() {
+        for row in rows() {
+            let is_perftest = row.client.starts_with("ib_");
+            for row in [row.with_personality(Personality::Iwarp), row] {
+                let clock = is_perftest.then_some(Measurement::Clock);
+                assert_eq!(row.measures, clock, "{}: {}", row.group, row.client);
+                assert_eq!(is_perftest, row.server.starts_with("ib_"), "{}", row.server);
+            }
+        }
+        let groups = ["perftest", "two kinds of device", "a peer that is lost"];
+        for group in groups {
+            let measures = |row: &Row| row.group == group && row.measures.is_some();
+            assert!(rows().iter().any(measures), "{group}");
+        }
     }
 }

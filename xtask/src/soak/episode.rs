@@ -43,17 +43,15 @@ struct Player {
 }
 
 impl Stage<'_> {
-    /// Runs it, and again if a program could not measure its clock. Problems of its own making are
-    /// errors, what the programs do is in the outcome.
+    /// Runs it, and once more if its program measures something and could not. Problems of its own
+    /// making are errors, what the programs do is in the outcome.
     pub(super) fn run(&self, episode: &Episode, residents: &mut [Resident]) -> Result<Outcome> {
-        for _ in 1..clock::ATTEMPTS {
-            let outcome = self.attempt(episode, residents)?;
-            let outputs = [Side::Server, Side::Client].map(|side| self.output(side));
-            if outcome.problems.is_empty() || !clock::gave_up(outputs) {
-                return Ok(outcome);
-            }
-        }
-        self.attempt(episode, residents)
+        let measures = episode.traffic.measures();
+        let attempt = || self.attempt(episode, residents);
+        clock::repeated(measures, attempt, |outcome, measurement| {
+            let failed = outcome.as_ref().is_ok_and(|outcome| !outcome.problems.is_empty());
+            failed && measurement.is_refused([Side::Server, Side::Client].map(|s| self.output(s)))
+        })
     }
 
     fn attempt(&self, episode: &Episode, residents: &mut [Resident]) -> Result<Outcome> {

@@ -3,6 +3,7 @@
 //! The programs of a soak: what they are called with, and what they say.
 
 use super::faults::Fault;
+use crate::programs::clock::Measurement;
 use crate::programs::lab::Side;
 use crate::programs::table::Personality;
 
@@ -225,6 +226,14 @@ impl Traffic {
         }
     }
 
+    /// The measurement that its programs make.
+    pub(super) fn measures(&self) -> Option<Measurement> {
+        match self {
+            Self::Program(number) => Measurement::of(PROGRAMS[*number].client),
+            Self::Resident { .. } | Self::Own { .. } | Self::Crowd { .. } => None,
+        }
+    }
+
     /// Whether its server ends with the client.
     pub(super) fn server_ends(&self) -> bool {
         matches!(self, Self::Program(_))
@@ -292,7 +301,7 @@ pub(super) fn suspicious(text: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Said, said, suspicious};
+    use super::{Measurement, PROGRAMS, Said, Traffic, said, suspicious};
 
     #[test]
     fn lines_add_up() {
@@ -301,5 +310,14 @@ mod tests {
         assert_eq!(said(text), Said { done: 1, ended: 1, refused: 0, messages: 4, octets: 42 });
         assert_eq!(suspicious(text), None);
         assert!(suspicious("x\nclient WRONG messages 1 octets 2 seed 3 read of round 4").is_some());
+    }
+
+    #[test]
+    fn perftest_is_all_that_measures() {
+        for (number, program) in PROGRAMS.iter().enumerate() {
+            let clock = program.name.starts_with("ib_").then_some(Measurement::Clock);
+            assert_eq!(Traffic::Program(number).measures(), clock, "{}", program.name);
+        }
+        assert_eq!(Traffic::Own { threads: 1, rounds: 1 }.measures(), None);
     }
 }
