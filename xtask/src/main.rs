@@ -28,6 +28,7 @@ mod steps;
 mod summary;
 mod test;
 mod turn;
+mod unsteady;
 
 use std::process::ExitCode;
 

@@ -8,14 +8,16 @@ use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
 use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::thread;
 
 use anstream::adapter::strip_str;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::apart;
 use crate::deadline::{Deadline, LONGEST};
+use crate::unsteady::failures::{Failed, Failures, Runner, Stream};
+use crate::unsteady::{self, again};
 
 /// The root of the workspace: of the one that `cargo xtask` was called in, should several share a
 /// target directory.
@@ -184,7 +186,6 @@ impl AddAssign for Tally {
 
 impl Tally {
     fn add_line(&mut self, line: &str) {
-        let line = strip_str(line).to_string();
         // cargo test: "test result: ok. 3 passed; 0 failed; 1 ignored; ..."
         // nextest:    "     Summary [   0.1s] 4 tests run: 4 passed (1 slow), 1 skipped"
         let counts = if let Some((_, counts)) = line.split_once("test result: ") {
@@ -206,9 +207,53 @@ fn count_before(text: &str, word: &str) -> u64 {
     digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
-/// Runs a command that runs tests, shows its output as it comes and counts the tests. What does
-/// not end in [`LONGEST`] is killed, with a report.
+/// Runs a command that runs tests, shows its output as it comes and counts the tests. One
+/// that does not end in [`LONGEST`] is killed, with a report. A few tests that fail are run again, each by
+/// itself: see [`unsteady`].
 pub(crate) fn run_counted(command: &mut Command) -> Result<Tally> {
+    let mut command = again::going_on(command);
+    let Counted { mut tally, failed, end } = count(&mut command)?;
+    let Err(error) = end else { return Ok(tally) };
+    let Some(failed) = failed else { return Err(error) };
+    let run_again = |test: &Failed| {
+        let alone = count(&mut again::by_itself(&command, test))?;
+        alone.end.with_context(|| format!("{test} fails by itself, too"))?;
+        ensure!(alone.tally.passed > 0, "{test} was not found by itself");
+        tally.passed += 1;
+        Ok(())
+    };
+    let forgiven = unsteady::forgive(unsteady::step(), &failed, run_again);
+    forgiven.with_context(|| format!("{error:#}"))?;
+    Ok(tally)
+}
+
+/// A command that ran tests.
+struct Counted {
+    tally: Tally,
+    /// Those that failed, if nothing else did.
+    failed: Option<Vec<Failed>>,
+    end: Result<()>,
+}
+
+/// The sum of the lines of its output.
+struct Heard {
+    tally: Tally,
+    failures: Failures,
+}
+
+impl Heard {
+    fn new(runner: Runner) -> Self {
+        Self { tally: Tally::default(), failures: Failures::new(runner) }
+    }
+
+    fn add_line(&mut self, stream: Stream, line: &str) {
+        let line = strip_str(line).to_string();
+        self.tally.add_line(&line);
+        self.failures.add_line(stream, line.trim_end());
+    }
+}
+
+fn count(command: &mut Command) -> Result<Counted> {
     announce(command);
     let mut child = command
         .stdin(Stdio::null())
@@ -217,30 +262,31 @@ pub(crate) fn run_counted(command: &mut Command) -> Result<Tally> {
         .spawn()
         .with_context(|| format!("cannot start {}", shown(command)))?;
     let deadline = Deadline::of(child.id(), LONGEST);
-    let tally = Arc::new(Mutex::new(Tally::default()));
-    let errors = child.stderr.take().expect("piped");
-    let echo = thread::spawn({
-        let tally = Arc::clone(&tally);
-        move || pass_on(errors, &tally, std::io::stderr())
+    let heard = Mutex::new(Heard::new(Runner::of(command)));
+    let (output, errors) = (child.stdout.take(), child.stderr.take());
+    thread::scope(|scope| {
+        let errors = errors.expect("piped");
+        scope.spawn(|| pass_on(errors, Stream::Errors, &heard, std::io::stderr()));
+        pass_on(output.expect("piped"), Stream::Output, &heard, std::io::stdout());
     });
-    pass_on(child.stdout.take().expect("piped"), &tally, std::io::stdout());
-    echo.join().expect("the copying thread does not panic");
     let status = child.wait()?;
     drop(deadline);
-    let tally = *tally.lock().expect("not poisoned");
-    if !status.success() {
-        bail!("{} failed: {status}", brief(command));
-    }
-    Ok(tally)
+    let Heard { tally, failures } = heard.into_inner().expect("not poisoned");
+    let end = match status.success() {
+        true => Ok(()),
+        false => Err(anyhow!("{} failed: {status}", brief(command))),
+    };
+    Ok(Counted { tally, failed: failures.tests(status.code()), end })
 }
 
-fn pass_on(from: impl Read, tally: &Mutex<Tally>, mut to: impl Write) {
+fn pass_on(from: impl Read, stream: Stream, heard: &Mutex<Heard>, mut to: impl Write) {
     let mut from = BufReader::new(from);
     let mut line = Vec::new();
     while matches!(from.read_until(b'\n', &mut line), Ok(1..)) {
         // When our output is closed there is no reader to tell.
         let _ = to.write_all(&line);
-        tally.lock().expect("not poisoned").add_line(&String::from_utf8_lossy(&line));
+        let text = String::from_utf8_lossy(&line);
+        heard.lock().expect("not poisoned").add_line(stream, &text);
         line.clear();
     }
 }
@@ -281,7 +327,7 @@ fn shown(command: &Command) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::Tally;
+    use super::*;
 
     #[test]
     fn closing_lines_of_both_runners_are_counted() {
@@ -290,8 +336,20 @@ mod tests {
         tally.add_line(
             "     Summary [   0.1s] 40 tests run: 38 passed (1 slow), 2 failed, 5 skipped",
         );
-        tally.add_line("\x1b[32m     Summary\x1b[0m [   0.1s] 1 test run: \x1b[1m1\x1b[0m passed");
         tally.add_line("an ordinary line: 99 passed");
-        assert_eq!(tally, Tally { passed: 42, failed: 2, ignored: 6 });
+        assert_eq!(tally, Tally { passed: 41, failed: 2, ignored: 6 });
+    }
+
+    #[test]
+    fn colours_hide_nothing() {
+        let mut heard = Heard::new(Runner::Nextest);
+        let lines = [
+            "\x1b[31;1m        FAIL\x1b[0m [   0.1s] (1/2) \x1b[35;1ma::it\x1b[0m \x1b[34mx\x1b[0m\r\n",
+            "\x1b[31;1m     Summary\x1b[0m [   0.1s] 2 tests run: \x1b[1m1\x1b[0m passed, 1 failed\n",
+        ];
+        lines.iter().for_each(|line| heard.add_line(Stream::Errors, line));
+        assert_eq!(heard.tally, Tally { passed: 1, failed: 1, ignored: 0 });
+        let test = Failed { binary: "a::it".to_owned(), name: "x".to_owned() };
+        assert_eq!(heard.failures.tests(Some(100)), Some(vec![test]));
     }
 }

@@ -11,6 +11,7 @@ use crate::packages;
 use crate::steps::{self, Due, Outcome, Step};
 use crate::summary::{self, Line};
 use crate::turn::{self, Inputs, Turn};
+use crate::unsteady;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -88,6 +89,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let not_reached: Vec<&Step> =
         choice.steps[lines.len()..].iter().map(|(step, _)| *step).collect();
     println!("{}", summary::of(&lines, &not_reached, &choice.left_out));
+    println!("{}", unsteady::report());
     match lines.last() {
         Some(Line { step, outcome: Outcome::Failed(error), .. }) => bail!("{}: {error}", step.name),
         _ => Ok(()),
@@ -150,7 +152,7 @@ fn run_step(step: &'static Step, settings: &steps::Settings) -> Line {
     let start = Instant::now();
     let outcome = match (step.absent)() {
         Some(what) => Outcome::Absent(what),
-        None => match (step.run)(settings) {
+        None => match unsteady::within(step.name, || (step.run)(settings)) {
             Ok(outcome) => outcome,
             Err(error) => Outcome::Failed(format!("{error:#}")),
         },
