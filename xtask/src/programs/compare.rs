@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use super::document::{self, Key, Verdict};
 use super::table::{Personality, Row};
-use super::{Run, run_all};
+use super::{Run, lab_for, run_each};
 
 /// Devices to run rows with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -48,8 +48,10 @@ struct Count {
 /// Runs everything so often, and prints the rows that did not always work, or not with both.
 pub(super) fn run(runs: &[Run], times: u32, jobs: usize) -> Result<()> {
     let mut counts: BTreeMap<(String, &str), Count> = BTreeMap::new();
+    let lab = lab_for(runs, jobs)?;
     for _ in 0..times {
-        let (verdicts, _) = run_all(runs.to_vec(), jobs)?;
+        // Each failure counts, so none is tried again.
+        let (verdicts, _) = run_each(&lab, runs.to_vec());
         for Run { row, place } in runs {
             let place = document::name(*place);
             let Some(verdict) = verdicts.get(&(Key::of(row), place)) else { continue };

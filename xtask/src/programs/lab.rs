@@ -105,11 +105,11 @@ impl Lab {
     }
 
     /// Does each job in a lane that is free; returns what came of each, and what is wrong.
-    pub(crate) fn each<J: Send, K: Ord + Send, V: Send>(
+    pub(crate) fn each<J: Send, K: Ord + Send, V: Send, P: Send>(
         &self,
         jobs: Vec<J>,
-        attempt: impl Fn(&Lane, J) -> (K, V, Option<String>) + Sync,
-    ) -> (BTreeMap<K, V>, Vec<String>) {
+        attempt: impl Fn(&Lane, J) -> (K, V, Option<P>) + Sync,
+    ) -> (BTreeMap<K, V>, Vec<P>) {
         let queue = Mutex::new(VecDeque::from(jobs));
         let next = || queue.lock().expect("not poisoned").pop_front();
         let results = Mutex::new((BTreeMap::new(), Vec::new()));

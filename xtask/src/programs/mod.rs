@@ -2,6 +2,7 @@
 
 //! `cargo xtask programs`: real programs of Debian under `iwarp run`.
 
+mod again;
 pub(crate) mod clock;
 mod compare;
 mod crate_rows;
@@ -29,12 +30,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
+use again::Problem;
 use document::{Key, Verdict, Verdicts};
 use lab::{Lab, Lane};
 use scenario::Choice;
 use table::{Place, Row};
 
 use crate::dist::Build;
+use crate::unsteady;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -126,6 +129,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         kept.extend(records);
         document::write(&rows, &all, &kept, &symbols::all()?)?;
     }
+    println!("{}", unsteady::report());
     if !problems.is_empty() {
         bail!("{}", problems.join("\n       "));
     }
@@ -158,30 +162,42 @@ fn names(row: &Row, text: &str) -> bool {
     row.group == text || row.client.contains(text) || row.server.contains(text)
 }
 
-/// Runs all of them, some at a time; also returns what is wrong.
+/// Runs all of them, some at a time, and a few that fail once more; also returns what is wrong.
 fn run_all(runs: Vec<Run>, jobs: usize) -> Result<(Verdicts, Vec<String>)> {
     if runs.is_empty() {
         return Ok(<_>::default());
     }
-    let lab = Lab::new(jobs.clamp(1, 16))?;
-    extra::compile(runs.iter().map(|run| run.row), &lab.bin())?;
-    let start = Instant::now();
-    let count = runs.len();
-    let results = lab.each(runs, |lane, run| {
-        let (verdict, problem) = attempt(lane, &run);
-        ((Key::of(run.row), document::name(run.place)), verdict, problem)
-    });
-    println!("{count} runs in {:.0} s", start.elapsed().as_secs_f64());
-    Ok(results)
+    let lab = lab_for(&runs, jobs)?;
+    let results = run_each(&lab, runs);
+    Ok(again::once_more(results, again::record, |run| attempt(&lab.lanes[0], run)))
 }
 
-fn attempt(lane: &Lane, run: &Run) -> (Verdict, Option<String>) {
-    let Run { row, place } = *run;
+/// A lab with what the programs of these runs need.
+fn lab_for(runs: &[Run], jobs: usize) -> Result<Lab> {
+    let lab = Lab::new(jobs.clamp(1, 16))?;
+    extra::compile(runs.iter().map(|run| run.row), &lab.bin())?;
+    Ok(lab)
+}
+
+/// Runs each once.
+fn run_each<'a>(lab: &Lab, runs: Vec<Run<'a>>) -> (Verdicts, Vec<Problem<Run<'a>>>) {
+    let (start, count) = (Instant::now(), runs.len());
+    let results = lab.each(runs, attempt);
+    println!("{count} runs in {:.0} s", start.elapsed().as_secs_f64());
+    results
+}
+
+/// The result of a run: its key, the verdict, and what is wrong.
+type Attempt<'a> = ((Key, &'static str), Verdict, Option<Problem<Run<'a>>>);
+
+fn attempt<'a>(lane: &Lane, run: Run<'a>) -> Attempt<'a> {
+    let Run { row, place } = run;
     let start = Instant::now();
     let what = format!("{} ({}), {}", row.client, row.personality.name(), document::name(place));
     let result = judge::run(lane, row, place);
     let verdict = Verdict::of(row, result.is_ok());
     let seconds = show(start.elapsed());
+    let key = (Key::of(row), document::name(place));
     let problem = match &result {
         Ok(()) => {
             println!("ok      {seconds} {what}");
@@ -190,10 +206,11 @@ fn attempt(lane: &Lane, run: &Run) -> (Verdict, Option<String>) {
         Err(error) => {
             println!("FAILS   {seconds} {what}: {error}");
             let first = error.to_string().lines().next().unwrap_or_default().to_owned();
-            Some(format!("{what}: {first}"))
+            let line = format!("{}, {}", key.0, key.1);
+            Some(Problem { line, text: format!("{what}: {first}"), job: Some(run) })
         }
     };
-    (verdict, problem)
+    (key, verdict, problem)
 }
 
 fn show(took: Duration) -> String {

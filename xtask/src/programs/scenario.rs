@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::again::{self, Problem};
 use super::lab::{Lab, Lane, Side};
 use super::process::Process;
 use super::scenario_record::{Key, Record, Records};
@@ -173,7 +174,7 @@ pub(crate) fn chosen(choice: Choice) -> Vec<Run> {
     .collect()
 }
 
-/// Runs them, some at a time; also returns what is wrong.
+/// Runs them, some at a time, and a few that fail once more; also returns what is wrong.
 ///
 /// # Errors
 ///
@@ -200,26 +201,28 @@ pub(crate) fn run_all(runs: Vec<Run>, jobs: usize) -> Result<(Records, Vec<Strin
         sources::install(source, &lab.bin())?;
     }
     let (start, count) = (Instant::now(), runs.len());
-    let results = lab.each(runs, |lane, run| {
-        let (record, problem) = attempt(lane, &run);
-        ((Key::of(&run.scenario), document::name(run.place)), record, problem)
-    });
+    let results = lab.each(runs, attempt);
     println!("{count} scenarios in {:.0} s", start.elapsed().as_secs_f64());
-    Ok(results)
+    Ok(again::once_more(results, again::record, |run| attempt(&lab.lanes[0], run)))
 }
 
-fn attempt(lane: &Lane, run: &Run) -> (Record, Option<String>) {
-    let Run { scenario, place } = run;
+/// The result of a run: its key, the record, and what is wrong.
+type Attempt = ((Key, &'static str), Record, Option<Problem<Run>>);
+
+fn attempt(lane: &Lane, run: Run) -> Attempt {
+    let Run { scenario, place } = &run;
     let start = Instant::now();
     let result = drive(lane, scenario, *place);
     lane.sweep();
     let seconds = show(start.elapsed());
     let what = format!("{}: {}, {}", scenario.group, scenario.what, document::name(*place));
-    match (result, scenario.cause) {
+    let key = (Key::of(scenario), document::name(*place));
+    let line = format!("{}, {}", key.0, key.1);
+    let (record, problem) = match (result, scenario.cause) {
         (Ok(said), cause) => {
             println!("ok      {seconds} {what}");
-            let note = cause.map(|_| format!("{what}: works; its cause is to go from the table"));
-            (Record::works(&said), note)
+            let text = format!("{what}: works; its cause is to go from the table");
+            (Record::works(&said), cause.map(|_| Problem { line, text, job: None }))
         }
         (Err(error), Some(cause)) => {
             println!("no      {seconds} {what}: {cause}\n{error:#}");
@@ -229,9 +232,11 @@ fn attempt(lane: &Lane, run: &Run) -> (Record, Option<String>) {
             println!("FAILS   {seconds} {what}: {error:#}");
             let text = error.to_string();
             let last = text.lines().last().unwrap_or_default();
-            (Record::fails(&text), Some(format!("{what}: {last}")))
+            let problem = Problem { line, text: format!("{what}: {last}"), job: Some(run) };
+            (Record::fails(&text), Some(problem))
         }
-    }
+    };
+    (key, record, problem)
 }
 
 /// Runs the script; what it said is returned, or is the error.
