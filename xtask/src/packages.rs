@@ -40,7 +40,7 @@ pub(crate) const TOOLS: &[Tool] = &[
     Tool {
         program: "readelf",
         package: "binutils",
-        steps: &["test", "tsan", "dist", "programs", "pyverbs", "recipe"],
+        steps: &["test", "tsan", "dist", "programs", "programs-more", "pyverbs", "recipe"],
     },
     Tool { program: "tcpdump", package: "tcpdump", steps: &["test", "e2e"] },
     Tool { program: "tshark", package: "tshark", steps: &["test", "e2e"] },
@@ -69,6 +69,7 @@ pub(crate) const TOOLS: &[Tool] = &[
             "e2e",
             "dist",
             "programs",
+            "programs-more",
             "pyverbs",
             "learn",
             "recipe",
@@ -92,6 +93,7 @@ pub(crate) const TOOLS: &[Tool] = &[
             "musl",
             "e2e",
             "programs",
+            "programs-more",
             "pyverbs",
             "learn",
             "recipe",
@@ -105,7 +107,7 @@ pub(crate) const TOOLS: &[Tool] = &[
     Tool {
         program: "ibv_devices",
         package: "ibverbs-utils",
-        steps: &["test", "e2e", "dist", "programs", "recipe", "soak", "soak-long"],
+        steps: &["test", "e2e", "dist", "programs", "programs-more", "recipe", "soak", "soak-long"],
     },
     Tool {
         program: "rping",
@@ -131,6 +133,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         steps: &[
             "test",
             "programs",
+            "programs-more",
             "learn",
             "recipe",
             "asan",
@@ -148,11 +151,11 @@ pub(crate) const TOOLS: &[Tool] = &[
     Tool {
         program: "/usr/lib/llvm-14/lib/libclang.so",
         package: "libclang-14-dev",
-        steps: &["programs", "recipe"],
+        steps: &["programs-more", "recipe"],
     },
-    Tool { program: "cmake", package: "cmake", steps: &["programs", "recipe"] },
-    Tool { program: "make", package: "make", steps: &["programs", "recipe"] },
-    Tool { program: "pkg-config", package: "pkg-config", steps: &["programs", "recipe"] },
+    Tool { program: "cmake", package: "cmake", steps: &["programs-more", "recipe"] },
+    Tool { program: "make", package: "make", steps: &["programs-more", "recipe"] },
+    Tool { program: "pkg-config", package: "pkg-config", steps: &["programs-more", "recipe"] },
     Tool {
         program: "/usr/lib/python3/dist-packages/pyverbs/__init__.py",
         package: "python3-pyverbs",

@@ -312,6 +312,13 @@ pub(crate) const ALL: &[Step] = &[
         run: |_| dist::make_all(&shell::target_dir().join("dist-made")).map(Outcome::Passed),
     },
     Step {
+        name: "programs-more",
+        about: "programs that are built first, or move data that is compared",
+        due: Due::InTurn(&[LIBRARY, PRODUCTS, &["xtask/src/dist/layout.rs", "xtask/src/programs"]]),
+        absent: || absent_file(path("crates/iwarp-capi")),
+        run: |_| programs::check_more().map(Outcome::Passed),
+    },
+    Step {
         name: "learn",
         about: "docs/learn: its programs print what it says, its links lead somewhere",
         due: Due::InTurn(&[LIBRARY, PRODUCTS, &["docs", "*.md", "xtask/src/learn"]]),

@@ -201,7 +201,7 @@ const HEAD: &str = "\
 
 This page lists unmodified programs of Debian 12 that run under [`iwarp run`](run.md) as an ordinary
 user, and the tests and examples of Rust crates from crates.io. `cargo xtask programs` generates it.
-`cargo xtask test` runs everything here except the [programs with their data
+`cargo xtask test --all` runs everything here except the [programs with their data
 compared](#programs-with-their-data-compared) that take long to install, and fails if anything here
 does not work.
 
