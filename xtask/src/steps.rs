@@ -3,8 +3,10 @@
 //! The steps of `cargo xtask test`, in the order they run: first the gate, which runs every time,
 //! then those that run in turn; in each, what fails quickly comes first.
 
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
 
 use anyhow::{Result, bail};
 
@@ -476,7 +478,11 @@ fn test(_: &Settings) -> Result<Outcome> {
     } else {
         shell::cargo(["test", "--workspace", "--all-features", "--all-targets"])
     };
-    counted(shell::run_counted(&mut apart::built(&command)?)?)
+    let mut tests = apart::built(&command)?;
+    // A test waits for half of its time.
+    let processors = thread::available_parallelism().map_or(2, NonZero::get);
+    tests.env("NEXTEST_TEST_THREADS", (processors + processors / 2).to_string());
+    counted(shell::run_counted(&mut tests)?)
 }
 
 fn doctest(_: &Settings) -> Result<Outcome> {

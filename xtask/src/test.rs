@@ -27,6 +27,9 @@ pub(crate) struct Args {
     /// Leave these steps out
     #[arg(long, value_name = "STEP", value_delimiter = ',')]
     skip: Vec<String>,
+    /// Go on behind a step that failed
+    #[arg(long)]
+    keep_going: bool,
     /// List the steps with the reasons why they would run, and exit
     #[arg(long)]
     list: bool,
@@ -81,7 +84,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         let failed = matches!(line.outcome, Outcome::Failed(_));
         lines.push(line);
-        if failed {
+        if failed && !args.keep_going {
             break;
         }
     }
@@ -90,10 +93,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         choice.steps[lines.len()..].iter().map(|(step, _)| *step).collect();
     println!("{}", summary::of(&lines, &not_reached, &choice.left_out));
     println!("{}", unsteady::report());
-    match lines.last() {
-        Some(Line { step, outcome: Outcome::Failed(error), .. }) => bail!("{}: {error}", step.name),
-        _ => Ok(()),
+    let failure = |line: &Line| match &line.outcome {
+        Outcome::Failed(error) => Some(format!("{}: {error}", line.step.name)),
+        _ => None,
+    };
+    let failures: Vec<String> = lines.iter().filter_map(failure).collect();
+    if !failures.is_empty() {
+        bail!("{}", failures.join("\n       "));
     }
+    Ok(())
 }
 
 /// Steps with the reasons why they run, and why not.
