@@ -33,6 +33,10 @@ use iwarp::{
 /// Nothing here may take longer.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
+/// How long [`until`] tries: a wait that ends with what it waits for costs nothing by being patient,
+/// and a CPU that others use, or a sanitizer, makes a test many times slower.
+pub const EVENTUALLY: Duration = DEADLINE.saturating_mul(3);
+
 /// One end, with what keeps its connection.
 pub struct End<C = Connection> {
     pub device: Device,
@@ -199,15 +203,26 @@ pub fn next(cq: &CompletionQueue) -> WorkCompletion {
     until("a completion", || cq.poll_one())
 }
 
-/// Tries until there is something; panics at the deadline.
-pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + DEADLINE;
+/// Tries until there is something; panics after [`EVENTUALLY`].
+pub fn until<T>(what: &str, attempt: impl FnMut() -> Option<T>) -> T {
+    within(EVENTUALLY, || what.to_owned(), attempt)
+}
+
+/// Tries until there is something. Panics, and says what was missing, where the last attempt began
+/// only after the deadline: a thread that is kept from running has not tried.
+pub fn within<T>(
+    patience: Duration,
+    what: impl Fn() -> String,
+    mut attempt: impl FnMut() -> Option<T>,
+) -> T {
+    let deadline = Instant::now() + patience;
     let mut idle = Idle::default();
     loop {
+        let late = Instant::now() >= deadline;
         if let Some(found) = attempt() {
             return found;
         }
-        assert!(Instant::now() < deadline, "waited too long for {what}");
+        assert!(!late, "waited too long for {}", what());
         idle.pause();
     }
 }
@@ -228,7 +243,8 @@ impl Idle {
         self.0 = self.0.saturating_add(1);
         match self.0 {
             ..64 => thread::yield_now(),
-            _ => thread::sleep(Duration::from_micros(50)),
+            ..1024 => thread::sleep(Duration::from_micros(50)),
+            _ => thread::sleep(Duration::from_millis(1)),
         }
     }
 }

@@ -8,7 +8,6 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use iwarp::port::{
     DatagramPort, DatagramSettings, MemoryDatagrams, Outbox, Place, Sent, Weather, datagrams,
@@ -19,6 +18,7 @@ use iwarp_roce::wire::{
 };
 use iwarp_types::{AddressVector, Digest};
 
+use crate::common::{Idle, until};
 use crate::hosts;
 
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -65,15 +65,14 @@ fn send(port: &dyn DatagramPort, burst: &Burst) {
 
 /// So many packets with their ways, as they come.
 fn receive(port: &dyn DatagramPort, packets: usize) -> Vec<(Path, Vec<u8>)> {
-    let deadline = Instant::now() + Duration::from_secs(20);
     let mut got = Vec::new();
-    while got.len() < packets {
-        assert!(Instant::now() < deadline, "{} of {packets} packets", got.len());
+    until("packets", || {
         match port.receive(&mut |path, packet| got.push((*path, packet.to_vec()))) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::yield_now(),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             received => drop(received.unwrap()),
         }
-    }
+        (got.len() >= packets).then_some(())
+    });
     got
 }
 
@@ -465,6 +464,7 @@ fn datagrams_go_there_and_back() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut outbox = Outbox::new(&*theirs, 1 << 16);
+                let mut idle = Idle::default();
                 while !over.load(Ordering::Acquire) {
                     let burst = outbox.fill(&*theirs).expect("loopback is never full");
                     let got = theirs.receive(&mut |path, packet| {
@@ -475,10 +475,11 @@ fn datagrams_go_there_and_back() {
                         push(burst, &back, psn, &payload);
                     });
                     match got {
-                        Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                            std::thread::yield_now();
+                        Err(error) if error.kind() == ErrorKind::WouldBlock => idle.pause(),
+                        got => {
+                            got.unwrap();
+                            idle.over();
                         }
-                        got => drop(got.unwrap()),
                     }
                     assert_eq!(outbox.flush(&*theirs).unwrap(), Sent::All);
                 }

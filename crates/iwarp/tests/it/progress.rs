@@ -19,7 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use crate::common;
 use crate::common::process::{self, this_test};
 use crate::common::scene::Scene;
-use crate::common::{DEADLINE, End, Setup, pattern, raw, succeeded, until};
+use crate::common::{DEADLINE, EVENTUALLY, End, Idle, Setup, pattern, raw, succeeded, until};
 
 const SOLICITED: SendOp = SendOp::Send { solicited: true, invalidate: None };
 
@@ -439,7 +439,8 @@ fn hammer(connections: usize, each: u64) {
             });
         }
         let mut sent = vec![0; connections];
-        let mut deadline = Instant::now() + DEADLINE;
+        let mut deadline = Instant::now() + EVENTUALLY;
+        let mut idle = Idle::default();
         let mut state = 1_u64;
         while sent.iter().sum::<u64>() < total as u64 {
             if Instant::now() >= deadline {
@@ -454,7 +455,7 @@ fn hammer(connections: usize, each: u64) {
                 let burst = (state >> 60).min(each - sent[at]);
                 for _ in 0..burst {
                     if credits[at].load(Ordering::SeqCst) == 0 {
-                        thread::yield_now();
+                        idle.pause();
                         break;
                     }
                     match wired[at].client.2.post_send(&request(
@@ -465,7 +466,8 @@ fn hammer(connections: usize, each: u64) {
                         Ok(()) => {
                             credits[at].fetch_sub(1, Ordering::SeqCst);
                             sent[at] += 1;
-                            deadline = Instant::now() + DEADLINE;
+                            deadline = Instant::now() + EVENTUALLY;
+                            idle.over();
                         }
                         Err(PostError::QueueFull) => break,
                         Err(error) => panic!("{error}"),
@@ -553,7 +555,7 @@ fn many_queue_pairs_may_share_a_queue_and_several_threads_poll_it() {
     thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
-                let deadline = Instant::now() + DEADLINE;
+                let deadline = Instant::now() + EVENTUALLY;
                 let mut batch = Vec::with_capacity(8);
                 while received.load(Ordering::SeqCst) < total {
                     assert!(Instant::now() < deadline, "only {received:?} of {total}");
