@@ -14,9 +14,11 @@ use std::time::{Duration, Instant};
 use iwarp::cm::{ConnectParams, Listener, connect};
 use iwarp::{Device, Options};
 
-use super::{DEADLINE, End, parts};
+use super::{DEADLINE, EVENTUALLY, End, parts, within};
 
 const ROLE: &str = "IWARP_TEST_ROLE";
+/// The line of [`goes_on`].
+const STEP: &str = "@goes on";
 
 /// The name of the test function that it stands in, as the harness and [`Child::start`] know it.
 #[allow(unused_macros, reason = "every test binary uses a part of it")]
@@ -46,13 +48,21 @@ pub fn setting(name: &str) -> String {
 }
 
 /// Runs `test` once more in a process that has nothing else to do. False in that process, true in
-/// the one that started it, where the test has passed then.
+/// the one that started it, where the test has passed then. The process may take that time, and
+/// may wait [`until`](super::until) something in vain, from its start and from each [`goes_on`] on.
 pub fn passed_apart(test: &str, patience: Duration) -> bool {
     if role().is_some() {
         return false;
     }
-    Child::start(test, "apart", &[]).succeeds(patience);
+    Child::start(test, "apart", &[]).succeeds_in_steps(patience + EVENTUALLY);
     true
+}
+
+/// The test takes a step, and the patience of [`passed_apart`] begins anew. Tests of many steps say
+/// so: how long all of them take depends on the machine.
+pub fn goes_on() {
+    println!("\n{STEP}");
+    std::io::stdout().flush().unwrap();
 }
 
 /// Tells the parent something. The harness may have begun a line.
@@ -103,7 +113,7 @@ impl Child {
         let child = Self { child, stdin, lines };
         // The harness takes a name that no test has for a success.
         let tests =
-            child.next_line("how many tests", DEADLINE, |line| line.strip_prefix("running "));
+            child.next_line("how many tests", EVENTUALLY, |line| line.strip_prefix("running "));
         assert_eq!(tests, "1 test", "{test}");
         child
     }
@@ -151,14 +161,22 @@ impl Child {
 
     /// Waits for its end.
     pub fn wait(&mut self, patience: Duration) -> ExitStatus {
-        let deadline = Instant::now() + patience;
+        within(patience, || "the end of the child".to_owned(), || self.child.try_wait().unwrap())
+    }
+
+    /// Waits for its end, which must be a success. No step may take longer.
+    fn succeeds_in_steps(self, patience: Duration) {
+        let mut deadline = Instant::now() + patience;
         loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) if line == STEP => deadline = Instant::now() + patience,
+                Ok(_) => {}
+                Err(RecvTimeoutError::Timeout) => panic!("the child does not go on"),
+                Err(RecvTimeoutError::Disconnected) => break,
             }
-            assert!(Instant::now() < deadline, "the child does not end");
-            thread::sleep(Duration::from_micros(200));
         }
+        self.succeeds(patience);
     }
 
     /// Waits for its end, which must be a success.

@@ -13,14 +13,11 @@ use iwarp::{
 use iwarp_os::cancel::wait_cancellable;
 
 use crate::common::census::{descriptors, workers};
-use crate::common::process::{passed_apart, this_test};
+use crate::common::process::{goes_on, passed_apart, this_test};
 use crate::common::scene::{Actor, Scene};
 use crate::common::{DEADLINE, couple, next, until};
 
 const CONNECTIONS: usize = 1000;
-
-/// For a test with a second process: these look at the whole of theirs.
-const PATIENCE: Duration = DEADLINE.saturating_mul(3);
 
 struct Place {
     client: Device,
@@ -107,11 +104,25 @@ fn rounds(rounds: usize) {
     let place = Place::new();
     // What is made once and kept.
     let round = || {
-        let pairs: Vec<Pair> = (0..CONNECTIONS).map(|_| place.pair()).collect();
-        pairs.iter().for_each(|pair| place.use_pair(pair));
+        let step = |number: usize| {
+            if number.is_multiple_of(100) {
+                goes_on();
+            }
+        };
+        let pair = |number| {
+            step(number);
+            place.pair()
+        };
+        let pairs: Vec<Pair> = (0..CONNECTIONS).map(pair).collect();
+        for (number, pair) in pairs.iter().enumerate() {
+            step(number);
+            place.use_pair(pair);
+        }
         for (number, pair) in pairs.into_iter().enumerate() {
+            step(number);
             take_down(pair, number);
         }
+        goes_on();
         while place.ours.poll_one().is_some() || place.theirs.poll_one().is_some() {}
         place.wait_until_empty();
     };
@@ -146,7 +157,7 @@ fn rounds(rounds: usize) {
 
 #[test]
 fn closed_connections_leave_nothing_behind() {
-    if passed_apart(this_test!(), PATIENCE) {
+    if passed_apart(this_test!(), DEADLINE) {
         return;
     }
     rounds(1);
@@ -155,7 +166,7 @@ fn closed_connections_leave_nothing_behind() {
 #[test]
 #[ignore = "10 rounds"]
 fn closed_connections_leave_nothing_behind_full() {
-    if passed_apart(this_test!(), 10 * PATIENCE) {
+    if passed_apart(this_test!(), DEADLINE) {
         return;
     }
     rounds(10);
@@ -164,11 +175,12 @@ fn closed_connections_leave_nothing_behind_full() {
 /// Devices that come and go.
 #[test]
 fn closed_devices_leave_nothing_behind() {
-    if passed_apart(this_test!(), PATIENCE) {
+    if passed_apart(this_test!(), DEADLINE) {
         return;
     }
     let (fds, tasks) = (descriptors(), workers());
     for number in 0..50 {
+        goes_on();
         let place = Place::new();
         let pair = place.pair();
         place.use_pair(&pair);
@@ -188,11 +200,12 @@ fn closed_devices_leave_nothing_behind() {
 /// A request to connect that nobody answers, and one whose program has gone.
 #[test]
 fn requests_that_nobody_takes_leave_nothing_behind() {
-    if passed_apart(this_test!(), PATIENCE) {
+    if passed_apart(this_test!(), DEADLINE) {
         return;
     }
     let (fds, tasks) = (descriptors(), workers());
     for _ in 0..20 {
+        goes_on();
         let place = Place::new();
         let addr = place.listener.local_addr().unwrap();
         let qp =
