@@ -30,6 +30,8 @@ use iwarp::{
     WorkCompletion,
 };
 
+use scene::Scene;
+
 /// Nothing here may take longer.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -208,13 +210,17 @@ pub fn until<T>(what: &str, attempt: impl FnMut() -> Option<T>) -> T {
     within(EVENTUALLY, || what.to_owned(), attempt)
 }
 
-/// Tries until there is something. Panics, and says what was missing, where the last attempt began
+/// Tries until there is something, in the time of the [`Scene`] that this thread plays, if it does.
+/// Panics, and says what was missing, where the last attempt began
 /// only after the deadline: a thread that is kept from running has not tried.
 pub fn within<T>(
     patience: Duration,
     what: impl Fn() -> String,
     mut attempt: impl FnMut() -> Option<T>,
 ) -> T {
+    if let Some(scene) = Scene::played() {
+        return scene.until(&what(), attempt);
+    }
     let deadline = Instant::now() + patience;
     let mut idle = Idle::default();
     loop {

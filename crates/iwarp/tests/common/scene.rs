@@ -3,7 +3,7 @@
 //! Two devices on a network in memory, in virtual time: their programs are threads of which one
 //! acts at a time, and their workers have no threads but take a turn when they would be awake.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Deref;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use iwarp::cm::{ConnectParams, EventChannel, EventKind, Id};
-use iwarp::port::{ManualClock, MemoryNetwork, Platform};
+use iwarp::port::{DatagramNetwork, ManualClock, MemoryNetwork, Network, Platform};
 use iwarp::{CompletionChannel, Device, Options, QueuePairAttributes, Turns, WorkCompletion};
 
 use crate::common::meet::{LOOPBACK, Place};
@@ -46,6 +46,8 @@ struct Acting {
 thread_local! {
     /// The program of this thread.
     static PROGRAM: Cell<Option<usize>> = const { Cell::new(None) };
+    /// The scene that this thread plays.
+    static PLAYED: RefCell<Option<Arc<Scene>>> = const { RefCell::new(None) };
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -69,6 +71,29 @@ impl Scene {
             }
         });
         scene
+    }
+
+    /// Has this thread wait in the scene's time, wherever it waits [`until`](super::until) something.
+    pub fn play(self: &Arc<Self>) -> Playing {
+        Playing(PLAYED.replace(Some(Arc::clone(self))))
+    }
+
+    /// The scene that this thread plays.
+    pub fn played() -> Option<Arc<Self>> {
+        PLAYED.with_borrow(Clone::clone)
+    }
+
+    /// A device whose workers take turns here.
+    pub fn device(
+        &self,
+        options: Options,
+        network: Arc<dyn Network>,
+        datagrams: Option<Arc<dyn DatagramNetwork>>,
+    ) -> Device {
+        let platform = Platform { network, clock: self.clock.clone().into(), datagrams };
+        let (device, turns) = Device::turned(options, platform).unwrap();
+        lock(&self.workers).turns.push(turns);
+        device
     }
 
     /// Turns that workers have taken.
@@ -143,8 +168,15 @@ impl Scene {
             if let Some(found) = attempt() {
                 return found;
             }
-            assert!(self.clock.now() < end, "waited too long for {what}");
-            self.pause();
+            let now = self.clock.now();
+            assert!(now < end, "waited too long for {what}");
+            if PROGRAM.get().is_some() {
+                self.pause();
+            } else if !self.turn() {
+                // Nobody else acts: on to when something happens.
+                let next = self.next_wake().unwrap_or_default();
+                self.clock.advance(next.saturating_sub(now).max(STEP));
+            }
         }
     }
 
@@ -167,10 +199,7 @@ impl Scene {
     /// Where queue pairs meet without the connection manager.
     pub fn place(&self) -> Place {
         let network = MemoryNetwork::new().host(LOOPBACK.parse().unwrap());
-        let platform = Platform { network, clock: self.clock.clone().into(), datagrams: None };
-        let (device, turns) = Device::turned(Options::default(), platform).unwrap();
-        lock(&self.workers).turns.push(turns);
-        Place::of(device, LOOPBACK)
+        Place::of(self.device(Options::default(), network, None), LOOPBACK)
     }
 
     /// Two devices, connected: client and server, whose completion queues have a channel each.
@@ -178,13 +207,7 @@ impl Scene {
         let network = MemoryNetwork::new();
         let devices = [1, 2].map(|last| {
             let addr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
-            let platform = Platform {
-                network: network.host(addr),
-                clock: self.clock.clone().into(),
-                datagrams: None,
-            };
-            let (device, turns) = Device::turned(options.clone(), platform).unwrap();
-            lock(&self.workers).turns.push(turns);
+            let device = self.device(options.clone(), network.host(addr), None);
             (device, SocketAddr::new(addr, 4791))
         });
         let events = devices.each_ref().map(|(device, _)| EventChannel::new(device).unwrap());
@@ -211,6 +234,15 @@ impl Scene {
         };
         let [to_client, to_server] = events;
         [with(client, id, to_client), with(server, request.id, to_server)]
+    }
+}
+
+/// This thread plays a scene until this is dropped.
+pub struct Playing(Option<Arc<Scene>>);
+
+impl Drop for Playing {
+    fn drop(&mut self) {
+        PLAYED.set(self.0.take());
     }
 }
 

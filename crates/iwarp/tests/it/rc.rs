@@ -14,6 +14,7 @@ use iwarp::{
     SharedReceiveQueue, TaggedOffset, WcOp, WcStatus, Wire,
 };
 
+use crate::common::scene::Scene;
 use crate::common::{DEADLINE, End, next, pattern, until};
 use crate::hosts::{self, Host};
 
@@ -30,6 +31,7 @@ pub(crate) fn options() -> Options {
 pub(crate) struct Hosts {
     pub(crate) datagrams: MemoryDatagrams,
     streams: MemoryNetwork,
+    scene: Option<Arc<Scene>>,
 }
 
 pub(crate) const HOSTS: [IpAddr; 2] =
@@ -37,7 +39,12 @@ pub(crate) const HOSTS: [IpAddr; 2] =
 
 impl Hosts {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { datagrams: MemoryDatagrams::new(seed), streams: MemoryNetwork::new() }
+        Self { datagrams: MemoryDatagrams::new(seed), streams: MemoryNetwork::new(), scene: None }
+    }
+
+    /// In the time of a scene.
+    pub(crate) fn in_scene(seed: u64, scene: &Arc<Scene>) -> Self {
+        Self { scene: Some(Arc::clone(scene)), ..Self::new(seed) }
     }
 
     pub(crate) fn device(&self, ip: IpAddr, options: Options) -> Device {
@@ -51,6 +58,9 @@ impl Hosts {
         datagrams: Option<std::sync::Arc<dyn DatagramNetwork>>,
     ) -> Device {
         let network = self.streams.host(ip);
+        if let Some(scene) = &self.scene {
+            return scene.device(options, network, datagrams);
+        }
         let platform = Platform { network, clock: Clock::system(), datagrams };
         Device::on_platform(options, platform).unwrap()
     }
