@@ -258,7 +258,7 @@ fn messages_wait_for_receives(time: Duration) {
 
 #[test]
 fn messages_without_receives_are_waited_for() {
-    messages_wait_for_receives(Duration::from_secs(8));
+    messages_wait_for_receives(LONG);
 }
 
 #[test]

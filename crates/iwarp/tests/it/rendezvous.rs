@@ -728,42 +728,51 @@ fn two_processes() {
         listen_to_parent();
         return;
     }
-    for role in ["all", "until rtr", "until init", "before init"] {
-        let place = Place::new();
-        let side = place.end();
-        side.init();
-        side.post_recv(1);
-        let settings = [("PEER", tell(&side))];
-        let mut child = Child::start(this_test!(), role, &settings);
-        let peer = told(&side, &child.hear("here", DEADLINE));
-        side.qp.connect_to(&peer).unwrap();
-        side.rts();
-        if role == "all" {
-            assert_eq!(side.received(), b"from the child");
-            side.send(3, b"from the parent");
-            side.sent();
-            child.hear("done", DEADLINE);
-            child.tell("go");
-            child.succeeds(DEADLINE);
-            continue;
+    let test = this_test!();
+    // Beside each other: how long it takes to give up is not for the caller to say.
+    thread::scope(|scope| {
+        for role in ["all", "until rtr", "until init", "before init"] {
+            scope.spawn(move || meets_another_process(test, role));
         }
+    });
+}
+
+/// The parent's part in [`two_processes`].
+fn meets_another_process(test: &str, role: &str) {
+    let place = Place::new();
+    let side = place.end();
+    side.init();
+    side.post_recv(1);
+    let settings = [("PEER", tell(&side))];
+    let mut child = Child::start(test, role, &settings);
+    let peer = told(&side, &child.hear("here", DEADLINE));
+    side.qp.connect_to(&peer).unwrap();
+    side.rts();
+    if role == "all" {
+        assert_eq!(side.received(), b"from the child");
+        side.send(3, b"from the parent");
+        side.sent();
         child.hear("done", DEADLINE);
-        if role == "until rtr" {
-            until("the connection", || side.qp.is_connected().then_some(()));
-        }
-        child.kill();
-        child.wait(DEADLINE);
-        let gone = Instant::now();
-        if role == "until rtr" {
-            // What was connected is seen to go.
-            assert_eq!(next(&side.recv_cq).status, WcStatus::Flushed);
-            assert!(gone.elapsed() < Duration::from_secs(3), "{:?}", gone.elapsed());
-            assert_eq!(side.qp.state(), QpState::Err);
-        } else {
-            side.send(3, b"too late");
-            assert_eq!(side.status(), WcStatus::RetryExceeded);
-            assert_eq!(next(&side.recv_cq).status, WcStatus::Flushed);
-        }
+        child.tell("go");
+        child.succeeds(DEADLINE);
+        return;
+    }
+    child.hear("done", DEADLINE);
+    if role == "until rtr" {
+        until("the connection", || side.qp.is_connected().then_some(()));
+    }
+    child.kill();
+    child.wait(DEADLINE);
+    let gone = Instant::now();
+    if role == "until rtr" {
+        // What was connected is seen to go.
+        assert_eq!(next(&side.recv_cq).status, WcStatus::Flushed);
+        assert!(gone.elapsed() < Duration::from_secs(3), "{:?}", gone.elapsed());
+        assert_eq!(side.qp.state(), QpState::Err);
+    } else {
+        side.send(3, b"too late");
+        assert_eq!(side.status(), WcStatus::RetryExceeded);
+        assert_eq!(next(&side.recv_cq).status, WcStatus::Flushed);
     }
 }
 
