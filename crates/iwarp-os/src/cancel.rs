@@ -148,6 +148,15 @@ mod tests {
         stat.is_ok_and(|stat| stat.rsplit(')').next().unwrap().starts_with(" S"))
     }
 
+    /// Waits until that thread sleeps. It needs the CPU for that: a yield may not leave it to it.
+    fn until_asleep(tid: impl Fn() -> i32) {
+        let deadline = std::time::Instant::now() + Duration::from_secs(60);
+        while !sleeps(tid()) {
+            assert!(std::time::Instant::now() < deadline, "the thread does not sleep");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     fn cancel(once_asleep: bool) {
         let never = EventFd::new(EventFdKind::Counter, FdPlace::Program).unwrap();
         let mut wait = Wait { fd: never.as_raw_fd(), tid: AtomicI32::new(0) };
@@ -160,8 +169,8 @@ mod tests {
             let argument = (&raw mut wait).cast();
             let start = waits_for_ever;
             assert_eq!(pthread_create(&mut thread, std::ptr::null(), start, argument), 0);
-            while once_asleep && !sleeps((*argument.cast::<Wait>()).tid.load(Ordering::Acquire)) {
-                crate::clock::yield_now();
+            if once_asleep {
+                until_asleep(|| (*argument.cast::<Wait>()).tid.load(Ordering::Acquire));
             }
             assert_eq!(libc::pthread_cancel(thread), 0);
             assert_eq!(libc::pthread_join(thread, &mut result), 0);
@@ -195,9 +204,7 @@ mod tests {
             let (waiter, tid) = (libc::pthread_self() as usize, libc::gettid());
             std::thread::scope(|scope| {
                 scope.spawn(move || {
-                    while !sleeps(tid) {
-                        crate::clock::yield_now();
-                    }
+                    until_asleep(|| tid);
                     assert_eq!(libc::pthread_kill(waiter as libc::pthread_t, signal), 0);
                 });
                 wait_cancellable(fd, Some(Duration::from_millis(300)))

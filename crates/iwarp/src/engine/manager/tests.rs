@@ -18,6 +18,15 @@ use crate::port::{Clock, ManualClock};
 
 const SERVICE: ServiceId = ServiceId::new(PortSpace::DATAGRAMS, 7174);
 
+/// Waits for the worker, and leaves it the CPU.
+fn until(what: &str, is_there: impl Fn() -> bool) {
+    let end = std::time::Instant::now() + Duration::from_secs(60);
+    while !is_there() {
+        assert!(std::time::Instant::now() < end, "waited too long for {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// The network: by address, who is there.
 #[derive(Default)]
 struct Wire {
@@ -128,21 +137,15 @@ impl Scene {
 
     /// Nothing is left behind, once the worker has handed on what it was left.
     fn becomes_clean(&self) {
-        let end = std::time::Instant::now() + Duration::from_secs(20);
-        while !self.managers.iter().all(|manager| manager.is_clean()) {
-            assert!(std::time::Instant::now() < end, "something is left behind");
-            std::thread::yield_now();
-        }
+        until("all to be gone", || self.managers.iter().all(|manager| manager.is_clean()));
     }
 
     /// What `party` has been told. Some of it is told by the worker, which hands on what comes of a
     /// communication that is dropped, and whatever comes up meanwhile.
     fn news(&self, party: &Recorder) -> Vec<EventKind> {
-        let end = std::time::Instant::now() + Duration::from_secs(20);
-        while !ConnectionManager::all_is_handed_on(&self.managers) {
-            assert!(std::time::Instant::now() < end, "news stay with the manager");
-            std::thread::yield_now();
-        }
+        until("news that stay with the manager", || {
+            ConnectionManager::all_is_handed_on(&self.managers)
+        });
         party.take()
     }
 
