@@ -9,6 +9,8 @@ use std::thread;
 use iwarp_mem::{Buffer, MemoryTable, Scope};
 use iwarp_types::{Access, Accessor, Memory, PdId, QpId, Sge, TaggedOffset};
 
+use crate::waiting::Idle;
+
 const WHO: Accessor = Accessor { pd: PdId(1), qp: QpId(1) };
 const MOST: usize = 1 << 20;
 const STOP: usize = usize::MAX;
@@ -59,11 +61,12 @@ fn place_and_poll(polls_wanted: usize) {
             let mut data = vec![0; MOST];
             for (round, (n, at)) in (1..).zip(shapes()) {
                 data[..n].fill(value_of(round));
+                let mut turn = Turn::default();
                 loop {
                     match ready.load(Ordering::Acquire) {
                         STOP => return,
                         now if now == round => break,
-                        _ => pause(),
+                        _ => turn.pause(),
                     }
                 }
                 // By the two ways of placing, in turn.
@@ -84,12 +87,13 @@ fn place_and_poll(polls_wanted: usize) {
             // Another round may have left this value there.
             last.store(0, Ordering::Relaxed);
             ready.store(round, Ordering::Release);
+            let mut turn = Turn::default();
             while last.load(Ordering::Acquire) != value {
                 polls.fetch_add(1, Ordering::Relaxed);
                 if ready.load(Ordering::Relaxed) == STOP {
                     return;
                 }
-                pause();
+                turn.pause();
             }
             for_the_sanitizer(&buffer, at, n);
             buffer.read_at(at, &mut seen[..n]);
@@ -105,11 +109,27 @@ fn place_and_poll(polls_wanted: usize) {
     assert!(polls.into_inner() >= polls_wanted);
 }
 
-/// On one processor the other side must run.
-fn pause() {
-    static MANY: std::sync::LazyLock<bool> =
-        std::sync::LazyLock::new(|| thread::available_parallelism().is_ok_and(|n| n.get() > 1));
-    if *MANY { std::hint::spin_loop() } else { thread::yield_now() }
+/// The other side's turn. It must run: on one processor at once, and on others that have much else to
+/// do after a while.
+#[derive(Default)]
+struct Turn {
+    spins: u32,
+    idle: Idle,
+}
+
+impl Turn {
+    fn pause(&mut self) {
+        static SPINS: std::sync::LazyLock<u32> = std::sync::LazyLock::new(|| {
+            let many = thread::available_parallelism().is_ok_and(|n| n.get() > 1);
+            if many { 10_000 } else { 0 }
+        });
+        if self.spins < *SPINS {
+            self.spins += 1;
+            std::hint::spin_loop();
+        } else {
+            self.idle.pause();
+        }
+    }
 }
 
 /// A load of what the byte was stored with. The byte that was polled may be part of a wider store. The processor orders both alike, but
@@ -174,7 +194,7 @@ fn an_aligned_word_is_never_seen_half() {
         while buffer.atomic_u64(32).load(Ordering::Relaxed) == 0 {
             let seen = word.load(Ordering::Acquire).to_ne_bytes();
             assert!(seen.iter().all(|&octet| octet == seen[0]), "{seen:?}");
-            pause();
+            Turn::default().pause();
         }
         placer.join().unwrap();
     });

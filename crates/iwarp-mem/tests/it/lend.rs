@@ -12,6 +12,8 @@ use iwarp_types::{
     TaggedOffset,
 };
 
+use crate::waiting::until;
+
 const PD: PdId = PdId(1);
 const WHO: Accessor = Accessor { pd: PD, qp: QpId(2) };
 
@@ -122,9 +124,7 @@ fn taking_back_waits_for_uses_in_flight() {
             thread::yield_now();
         }
         // At least one use while it was lent, or nothing was tested.
-        while placed.load(Ordering::Relaxed) == 0 {
-            thread::yield_now();
-        }
+        until("a use", || placed.load(Ordering::Relaxed) > 0);
         stop.store(true, Ordering::Relaxed);
     });
 }

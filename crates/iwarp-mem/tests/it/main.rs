@@ -14,4 +14,5 @@ mod races;
 mod regions;
 mod stags;
 mod uses;
+mod waiting;
 mod windows;

@@ -11,6 +11,7 @@ use iwarp_mem::{Buffer, MemoryTable, Scope, WindowType};
 use iwarp_types::{AccessError, AtomicOp, Bind, Invalidator, Memory, Sge, Stag};
 
 use crate::common::*;
+use crate::waiting::until;
 
 const POISON: u8 = 0xdb;
 
@@ -64,9 +65,7 @@ fn revoked_while_placing(
             let publish = |it: Stag| {
                 stag.store(it.0, Ordering::Relaxed);
                 // Revoke in the midst of it, not before it began.
-                while placed.load(Ordering::Relaxed) < before + 3 {
-                    thread::yield_now();
-                }
+                until("threads that place", || placed.load(Ordering::Relaxed) >= before + 3);
             };
             assert!(revoke(&table, &buffer, round, &publish));
             octets.fill(POISON);
@@ -142,9 +141,7 @@ fn deregistration_waits_for_a_guard_and_for_nothing_else() {
             assert!(over.load(Ordering::Relaxed), "returned while the guard was held");
         });
         // New uses are refused as soon as it began, although it has not returned.
-        while table.check_local(WHO, element, true).is_ok() {
-            thread::yield_now();
-        }
+        until("a refusal", || table.check_local(WHO, element, true).is_err());
         assert!(!revoker.is_finished());
         over.store(true, Ordering::Relaxed);
         drop(guard);

@@ -11,6 +11,7 @@ use iwarp_mem::{Buffer, MemoryTable, Scope, WindowType};
 use iwarp_types::{Access, AccessError, Digest, Memory, RemoteAccess, Stag, Usage, Use};
 
 use crate::common::*;
+use crate::waiting::until;
 
 const USAGES: [Usage; 4] =
     [Usage::LocalRead, Usage::LocalWrite, Usage::RemoteRead, Usage::RemoteWrite];
@@ -126,9 +127,7 @@ fn whoever_revokes_waits_until_the_last_piece() {
             revoked.store(true, Ordering::SeqCst);
         });
         // Nobody else comes in any more, so the other thread is at it.
-        while table.begin_use(WHO, stag, Usage::RemoteWrite).is_ok() {
-            thread::yield_now();
-        }
+        until("a refusal", || table.begin_use(WHO, stag, Usage::RemoteWrite).is_err());
         sink.place(8, &[2; 8]).unwrap();
         assert!(!revoked.load(Ordering::SeqCst), "the use has not ended");
         drop(sink);
