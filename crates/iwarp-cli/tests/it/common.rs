@@ -5,6 +5,7 @@
 pub(crate) mod server;
 
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 /// The command with `arguments`, in an environment that says nothing about iWARP.
 pub(crate) fn command(arguments: &[&str]) -> Command {
@@ -21,6 +22,24 @@ pub(crate) fn command(arguments: &[&str]) -> Command {
 /// Runs it to its end.
 pub(crate) fn run(arguments: &[&str]) -> Output {
     command(arguments).output().expect("the command runs")
+}
+
+/// Tries until there is something; panics once that took longer than `patience`. It leaves the CPU to
+/// the process that is waited for.
+pub(crate) fn within<T>(
+    patience: Duration,
+    what: &str,
+    mut attempt: impl FnMut() -> Option<T>,
+) -> T {
+    let deadline = Instant::now() + patience;
+    loop {
+        let late = Instant::now() >= deadline;
+        if let Some(found) = attempt() {
+            return found;
+        }
+        assert!(!late, "waited too long for {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// What it printed.

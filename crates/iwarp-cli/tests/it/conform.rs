@@ -110,15 +110,19 @@ fn our_stack_conforms_as_a_client() {
 
 #[test]
 fn our_stack_conforms_over_ipv6() {
-    let server = target_at("[::1]:0", SETTINGS[0]);
-    let addr = format!("[::1]:{}", server.port);
-    let output = run(&["conform", "--peer", "ours", &addr]);
-    conforms(&stdout(&output), SERVER);
-    let mut tester = command(&["conform", "--listen", "[::1]:0", "--peer", "ours"]);
-    let mut tester = Server::start_with(&mut tester);
-    let addr = format!("[::1]:{}", tester.port);
-    stack(&["conform", "--call", &addr], SETTINGS[0]).output().expect("it runs");
-    conforms(&tester.end().1, CLIENT);
+    scope(|scope| {
+        scope.spawn(|| {
+            let server = target_at("[::1]:0", SETTINGS[0]);
+            let addr = format!("[::1]:{}", server.port);
+            let output = run(&["conform", "--peer", "ours", &addr]);
+            conforms(&stdout(&output), SERVER);
+        });
+        let mut tester = command(&["conform", "--listen", "[::1]:0", "--peer", "ours"]);
+        let mut tester = Server::start_with(&mut tester);
+        let addr = format!("[::1]:{}", tester.port);
+        stack(&["conform", "--call", &addr], SETTINGS[0]).output().expect("it runs");
+        conforms(&tester.end().1, CLIENT);
+    });
 }
 
 /// A peer that is silent or slow in its start-up is left in time: by the time limit that the stack
@@ -174,12 +178,16 @@ fn private_data_of_every_length_are_taken() {
 /// Of a program that knows nothing of the tester the start-up, framing and errors can be seen.
 #[test]
 fn our_stack_conforms_under_another_program() {
-    let server = Server::start("127.0.0.1", &["-P"]);
-    let addr = format!("127.0.0.1:{}", server.port);
-    for peer in ["any", "rping"] {
-        let output = run(&["conform", "--peer", peer, &addr]);
-        conforms(&stdout(&output), 80);
-    }
+    scope(|scope| {
+        for peer in ["any", "rping"] {
+            scope.spawn(move || {
+                let server = Server::start("127.0.0.1", &["-P"]);
+                let addr = format!("127.0.0.1:{}", server.port);
+                let output = run(&["conform", "--peer", peer, &addr]);
+                conforms(&stdout(&output), 80);
+            });
+        }
+    });
 }
 
 /// Perftest's server serves one connection, and takes no Reads before its client has told it more.

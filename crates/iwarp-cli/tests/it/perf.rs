@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::common::{command, run, stderr, stdout};
+use crate::common::{command, run, stderr, stdout, within};
 
 /// How long anything may take that has to end by itself.
 const SOON: Duration = Duration::from_secs(15);
@@ -385,14 +385,8 @@ impl Drop for Server {
 }
 
 fn end(process: &mut Child) -> bool {
-    let deadline = Instant::now() + SOON;
-    loop {
-        if let Some(status) = process.try_wait().expect("it can be waited for") {
-            return status.success();
-        }
-        assert!(Instant::now() < deadline, "it does not end");
-        std::thread::yield_now();
-    }
+    let ended = || process.try_wait().expect("it can be waited for");
+    within(SOON, "the end of a process", ended).success()
 }
 
 #[test]
@@ -501,11 +495,8 @@ fn a_server_that_is_killed_is_an_error_within_seconds() {
             .spawn()
             .expect("the client starts");
         // It is in the middle of its rounds once it has used some CPU time.
-        let deadline = Instant::now() + SOON;
-        while cpu_ticks(client.id()) < 10 {
-            assert!(Instant::now() < deadline, "the client does nothing");
-            std::thread::yield_now();
-        }
+        let works = || (cpu_ticks(client.id()) >= 10).then_some(());
+        within(4 * SOON, "a client that works", works);
         server.process.kill().expect("it runs");
         server.process.wait().expect("it can be waited for");
         let killed = Instant::now();

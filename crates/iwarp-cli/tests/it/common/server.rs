@@ -4,9 +4,9 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::command;
+use super::{command, within};
 
 /// How long a server may take to end after its client.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -41,14 +41,8 @@ impl Server {
 
     /// Waits until it ends by itself; returns how, what it printed and what it complained about.
     pub(crate) fn end(&mut self) -> (ExitStatus, String, String) {
-        let deadline = Instant::now() + PATIENCE;
-        let status = loop {
-            if let Some(status) = self.process.try_wait().expect("it can be waited for") {
-                break status;
-            }
-            assert!(Instant::now() < deadline, "the server does not end");
-            std::thread::yield_now();
-        };
+        let ended = || self.process.try_wait().expect("it can be waited for");
+        let status = within(PATIENCE, "the end of the server", ended);
         let out = std::io::read_to_string(self.process.stdout.take().expect("piped"));
         let complaints = std::io::read_to_string(&mut self.rest);
         (status, out.expect("text"), complaints.expect("text"))
