@@ -249,7 +249,7 @@ impl Idle {
         self.0 = self.0.saturating_add(1);
         match self.0 {
             ..64 => thread::yield_now(),
-            ..1024 => thread::sleep(Duration::from_micros(50)),
+            64..1024 => thread::sleep(Duration::from_micros(50)),
             _ => thread::sleep(Duration::from_millis(1)),
         }
     }
