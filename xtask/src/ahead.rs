@@ -2,13 +2,13 @@
 
 //! Builds for later steps while earlier ones wait for processes and for the network.
 
-use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 
 use anyhow::Result;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::dist::Build;
 use crate::sanitizer::{self, Sanitizer};
@@ -19,58 +19,100 @@ pub(crate) const FROM: &str = "test";
 
 type Builds = fn() -> Result<Vec<Command>>;
 
-/// Builds of these steps, in target directories and profiles in which no step before them builds.
-const BUILDS: &[(&str, Builds)] = &[
-    ("e2e", || Ok(vec![Build::Ci.command()])),
-    ("asan", || sanitizer::builds(Sanitizer::Address, sanitizer::GATE)),
-    ("loom", steps::loom_builds),
-    ("asan-library", || sanitizer::builds(Sanitizer::Address, sanitizer::IN_TURN)),
-    ("tsan", || sanitizer::builds(Sanitizer::Thread, sanitizer::CRATES)),
+/// Builds for a step, and the steps that build in the same folder: when one of these begins, the
+/// builds end.
+struct Builder {
+    step: &'static str,
+    ends_with: &'static [&'static str],
+    builds: Builds,
+}
+
+const BUILDS: &[Builder] = &[
+    Builder { step: "e2e", ends_with: &["e2e"], builds: || Ok(vec![Build::Ci.command()]) },
+    Builder {
+        step: "asan",
+        ends_with: &["asan"],
+        builds: || sanitizer::builds(Sanitizer::Address, sanitizer::GATE),
+    },
+    Builder { step: "loom", ends_with: &["loom"], builds: steps::loom_builds },
+    Builder {
+        step: "tsan",
+        ends_with: &["tsan"],
+        builds: || sanitizer::builds(Sanitizer::Thread, sanitizer::CRATES),
+    },
+    Builder {
+        step: "asan-library",
+        ends_with: &["asan", "asan-library"],
+        builds: || sanitizer::builds(Sanitizer::Address, sanitizer::IN_TURN),
+    },
 ];
 
+/// A build: the steps that end it, and the command.
+type Ordered = (&'static [&'static str], Command);
+
 /// Builds that are under way, until this value is dropped. They run when nothing else wants a CPU,
-/// so on a machine with other work perhaps not at all: a step whose turn has come ends its own and
-/// goes on from what is there.
+/// so on a machine with other work perhaps not at all: a step that begins ends its own, and goes on
+/// from what is there.
 pub(crate) struct Ahead {
-    now: Arc<Mutex<Now>>,
+    shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What is being built.
+#[derive(Default)]
+struct Shared {
+    now: Mutex<Now>,
+    /// Told when a build has ended.
+    ended: Condvar,
+}
+
+/// The state of the builds.
+#[derive(Default)]
 struct Now {
-    /// Steps that have begun: nothing is built for them any more.
+    /// Steps that have begun: nothing that they end is built any more.
     begun: Vec<&'static str>,
-    /// The step that needs it, and the process.
-    building: Option<(&'static str, OwnedFd)>,
+    /// The build under way: the steps that end it, and its process group.
+    building: Option<(&'static [&'static str], Pid)>,
     /// Nothing is started any more.
     over: bool,
+}
+
+impl Now {
+    fn is_wanted(&self, ends_with: &[&str]) -> bool {
+        !self.over && !self.begun.iter().any(|step| ends_with.contains(step))
+    }
 }
 
 impl Ahead {
     /// Starts those of the named steps.
     pub(crate) fn start(names: &[&str]) -> Result<Self> {
         let mut commands = Vec::new();
-        for (step, builds) in BUILDS.iter().filter(|(name, _)| names.contains(name)) {
-            commands.extend(builds()?.into_iter().map(|command| (*step, command)));
+        for builder in BUILDS.iter().filter(|builder| names.contains(&builder.step)) {
+            let builds = (builder.builds)()?.into_iter();
+            commands.extend(builds.map(|command| (builder.ends_with, command)));
         }
         Ok(Self::of(commands))
     }
 
-    fn of(commands: Vec<(&'static str, Command)>) -> Self {
-        let now = Arc::new(Mutex::new(Now { begun: Vec::new(), building: None, over: false }));
+    fn of(commands: Vec<Ordered>) -> Self {
+        let shared = Arc::new(Shared::default());
         let thread = thread::spawn({
-            let now = Arc::clone(&now);
-            move || commands.iter().for_each(|(step, command)| build(step, command, &now))
+            let shared = Arc::clone(&shared);
+            move || {
+                commands.iter().for_each(|(ends_with, command)| shared.build(ends_with, command))
+            }
         });
-        Self { now, thread: Some(thread) }
+        Self { shared, thread: Some(thread) }
     }
 
-    /// Ends what is built for a step that begins.
+    /// Ends the builds that are in the way of a step that begins, and waits for their end.
     pub(crate) fn make_way(&self, step: &'static str) {
-        let mut now = self.now.lock().expect("not poisoned");
+        let mut now = self.shared.now.lock().expect("not poisoned");
         now.begun.push(step);
-        if let Some((_, process)) = now.building.take_if(|(of, _)| *of == step) {
-            end(&process);
+        while let Some((ends_with, group)) = now.building
+            && ends_with.contains(&step)
+        {
+            end(group);
+            now = self.shared.ended.wait(now).expect("not poisoned");
         }
     }
 }
@@ -78,10 +120,10 @@ impl Ahead {
 impl Drop for Ahead {
     fn drop(&mut self) {
         {
-            let mut now = self.now.lock().expect("not poisoned");
+            let mut now = self.shared.now.lock().expect("not poisoned");
             now.over = true;
-            if let Some((_, process)) = now.building.take() {
-                end(&process);
+            if let Some((_, group)) = now.building {
+                end(group);
             }
         }
         if let Some(thread) = self.thread.take() {
@@ -90,26 +132,29 @@ impl Drop for Ahead {
     }
 }
 
-/// Cargo ends its compilers; a process that has just ended needs no signal.
-fn end(process: &OwnedFd) {
-    let _ = pidfd_send_signal(process, Signal::INT);
+/// Ends Cargo and its compilers, which outlive a Cargo that is ended by itself. None of them needs a
+/// signal if they have just ended.
+fn end(group: Pid) {
+    let _ = kill_process_group(group, Signal::TERM);
 }
 
-fn build(step: &'static str, command: &Command, now: &Mutex<Now>) {
-    let mut command = shell::when_idle(command);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = {
-        let mut now = now.lock().expect("not poisoned");
-        if now.over || now.begun.contains(&step) {
-            return;
-        }
-        let Ok(child) = command.spawn() else { return };
-        let process = Pid::from_child(&child);
-        now.building = pidfd_open(process, PidfdFlags::empty()).ok().map(|process| (step, process));
-        child
-    };
-    let _ = child.wait();
-    now.lock().expect("not poisoned").building = None;
+impl Shared {
+    fn build(&self, ends_with: &'static [&'static str], command: &Command) {
+        let mut command = shell::when_idle(command);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = {
+            let mut now = self.now.lock().expect("not poisoned");
+            if !now.is_wanted(ends_with) {
+                return;
+            }
+            let Ok(child) = command.process_group(0).spawn() else { return };
+            now.building = Some((ends_with, Pid::from_child(&child)));
+            child
+        };
+        let _ = child.wait();
+        self.now.lock().expect("not poisoned").building = None;
+        self.ended.notify_all();
+    }
 }
 
 #[cfg(test)]
@@ -125,28 +170,32 @@ mod tests {
 
     fn await_that(ahead: &Ahead, is: impl Fn(&Now) -> bool) {
         let start = Instant::now();
-        while !is(&ahead.now.lock().unwrap()) {
-            assert!(start.elapsed() < Duration::from_secs(20), "never");
-            thread::yield_now();
+        while !is(&ahead.shared.now.lock().unwrap()) {
+            assert!(start.elapsed() < Duration::from_secs(60), "never");
+            thread::sleep(Duration::from_millis(1));
         }
     }
 
     #[test]
     fn builds_end_with_the_value() {
-        let ahead = Ahead::of(vec![("a", sleep()), ("b", sleep())]);
+        let ahead = Ahead::of(vec![(&["a"], sleep()), (&["b"], sleep())]);
         let start = Instant::now();
         await_that(&ahead, |now| now.building.is_some());
         drop(ahead);
-        assert!(start.elapsed() < Duration::from_secs(50));
+        assert!(start.elapsed() < Duration::from_secs(90));
     }
 
     #[test]
     fn a_step_that_begins_ends_its_builds_and_no_others() {
-        let ahead = Ahead::of(vec![("a", sleep()), ("a", sleep()), ("b", sleep())]);
-        await_that(&ahead, |now| now.building.as_ref().is_some_and(|(step, _)| *step == "a"));
+        let ahead =
+            Ahead::of(vec![(&["a"], sleep()), (&["a", "c"], sleep()), (&["b", "c"], sleep())]);
+        let builds = |now: &Now, step| now.building.is_some_and(|(steps, _)| steps.contains(&step));
+        await_that(&ahead, |now| builds(now, "a"));
         ahead.make_way("a");
-        await_that(&ahead, |now| now.building.as_ref().is_some_and(|(step, _)| *step == "b"));
+        await_that(&ahead, |now| builds(now, "b"));
+        ahead.make_way("d");
+        assert!(builds(&ahead.shared.now.lock().unwrap(), "b"));
         ahead.make_way("c");
-        assert!(ahead.now.lock().unwrap().building.is_some());
+        assert!(ahead.shared.now.lock().unwrap().building.is_none());
     }
 }

@@ -44,7 +44,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Install what the tests need, then run all of them, step by step
+    /// Install what is missing, then run the gate and the steps whose turn it is
     Test(test::Args),
     /// Compare the requirements of the RFCs with the tests that name them
     Conformance(conformance::Args),

@@ -14,7 +14,8 @@ use crate::{purity, shell};
 const FILES: &[&str] = &["README.md", "LICENSE-MIT", "LICENSE-APACHE"];
 
 /// Packs each crate that is published, and checks that what was packed is complete: a registry's
-/// files are there, and no source asks for one that is not. The step `features` compiles the crates.
+/// files are there, and no literal path leaves the package. The steps `features` and `e2e` compile the
+/// crates.
 pub(crate) fn check() -> Result<String> {
     let target = shell::target_dir().join("packages");
     if target.exists() {
@@ -58,12 +59,12 @@ fn check_paths(package: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The first line, outside of the tests at a file's end, whose literal climbs further than `depth`
-/// folders.
+/// The first line whose literal climbs further than `depth` folders, outside of a file's last module
+/// if that is one of tests.
 fn leaves(source: &str, depth: usize) -> Option<usize> {
     let climbs = format!("\"{}", "../".repeat(depth + 1));
-    let code = source.lines().take_while(|line| line.trim() != "#[cfg(test)]");
-    code.enumerate().find(|(_, line)| line.contains(&climbs)).map(|(number, _)| number + 1)
+    let code = source.find("\n#[cfg(test)]\nmod tests {").map_or(source, |end| &source[..end]);
+    code.lines().position(|line| line.contains(&climbs)).map(|number| number + 1)
 }
 
 /// Name and version of each crate that is published, with all that a registry wants to know of it.
@@ -101,7 +102,9 @@ mod tests {
         let source = "const TEXT: &str = include_str!(\"../cases/a.case\");\n";
         assert_eq!(leaves(source, 1), None);
         assert_eq!(leaves(source, 0), Some(1));
-        let test = "fn a() {}\n    #[cfg(test)]\n    const DOCS: &str = \"../../docs/a.md\";\n";
+        let test = "fn a() {}\n\n#[cfg(test)]\nmod tests {\n    \"../../docs/a.md\"\n}\n";
         assert_eq!(leaves(test, 1), None);
+        let early = "#[cfg(test)]\nmod tests;\n\nconst DOCS: &str = \"../../docs/a.md\";\n";
+        assert_eq!(leaves(early, 1), Some(4));
     }
 }

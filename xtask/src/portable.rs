@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::apart;
 use crate::shell;
-use crate::steps::Outcome;
+use crate::steps::{Outcome, counted};
 
 /// Targets beside that of this machine: 32 bits, big-endian bytes, another C library.
 const TARGETS: &[&str] = &[
@@ -81,8 +81,7 @@ pub(crate) fn emulated() -> Result<Outcome> {
     test.env("CARGO_TARGET_S390X_UNKNOWN_LINUX_GNU_LINKER", "s390x-linux-gnu-gcc");
     test.env("CARGO_TARGET_S390X_UNKNOWN_LINUX_GNU_RUNNER", "qemu-s390x-static");
     test.env("QEMU_LD_PREFIX", "/usr/s390x-linux-gnu");
-    let tally = shell::run_counted(&mut test)?;
-    Ok(Outcome::Passed(format!("{} tests passed on s390x", tally.passed)))
+    counted(shell::run_counted(&mut test)?)
 }
 
 /// Runs the tests of the library with another C library.
@@ -95,8 +94,7 @@ pub(crate) fn musl() -> Result<Outcome> {
     let names = ["iwarp-types", "iwarp-proto", "iwarp-roce", "iwarp-mem", "iwarp-os", "iwarp"];
     test.args(names.iter().flat_map(|name| ["--package", name])).arg("--lib");
     test.args(["--features", "iwarp/tokio"]);
-    let tally = shell::run_counted(&mut apart::built(&test)?)?;
-    Ok(Outcome::Passed(format!("{} tests passed", tally.passed)))
+    counted(shell::run_counted(&mut apart::built(&test)?)?)
 }
 
 /// Adds what Rust needs for `targets`, or says what could not be done.

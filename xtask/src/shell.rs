@@ -230,7 +230,7 @@ pub(crate) fn run_counted(command: &mut Command) -> Result<Tally> {
 /// A command that ran tests.
 struct Counted {
     tally: Tally,
-    /// Those that failed, if nothing else did.
+    /// The tests that failed, if nothing else did.
     failed: Option<Vec<Failed>>,
     end: Result<()>,
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What `cargo xtask test` says at its end.
+//! The end of the output of `cargo xtask test`.
 
 use std::cmp::Reverse;
 use std::fmt::Write as _;
@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use crate::steps::{Due, Outcome, Step};
 
-/// How long the steps of the gate take together on an idle machine of two cores when nothing has
-/// been built.
+/// The time of the gate's steps on an idle machine of two cores when nothing has been built.
 const BUDGET: Duration = Duration::from_secs(22 * 60);
 
 /// So many of the slowest steps are named.

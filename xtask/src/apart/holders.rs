@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Who holds a UDP port, or the names by which processes that share it find each other.
+//! Finds the processes that hold a UDP port, or the names by which those that share it find each other.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -80,7 +80,7 @@ fn name(line: &str, port: u16) -> Option<Held> {
     ours.then(|| Held { what: name.to_owned(), inode, user: None })
 }
 
-/// Those processes that have these sockets, by their sockets, as messages name them.
+/// Processes that have these sockets, by their sockets, as messages name them.
 fn processes(inodes: BTreeSet<u64>) -> HashMap<u64, String> {
     let mut found = HashMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {

@@ -43,8 +43,8 @@ const COMPLETIONS: &[(&str, &str, &str)] = &[
 /// An optimised build of all that is installed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Build {
-    /// For tests: the profile `ci`, with the simulator and with flaws that can be planted, so that
-    /// the steps that run programs share one build.
+    /// For tests: the profile `ci`, with the simulator and its feature `flaws`, so that the steps
+    /// that run programs share one build.
     Ci,
     /// For users.
     Release,

@@ -89,7 +89,7 @@ mod tests {
         }
     }
 
-    /// How often it runs, if it refuses this often.
+    /// The number of runs after so many refusals.
     fn runs(measures: Option<Measurement>, refusals: usize) -> (usize, bool) {
         let mut runs = 0;
         let run = || {

@@ -28,7 +28,7 @@ mod wheels;
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 
 use again::Problem;
 use document::{Key, Verdict, Verdicts};
@@ -162,6 +162,7 @@ fn check_rows(wanted: impl Fn(&Row) -> bool, scenarios: Choice) -> Result<String
     if !problems.is_empty() {
         bail!("{}", problems.join("\n       "));
     }
+    ensure!(!verdicts.is_empty() || !records.is_empty(), "no program was run");
     let good = verdicts.values().filter(|verdict| verdict.is_good()).count();
     let good = good + records.len();
     let count = verdicts.len() + records.len();

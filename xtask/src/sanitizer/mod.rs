@@ -19,10 +19,10 @@ use crate::shell::{self, Tally};
 /// The crates that are run so.
 pub(crate) const CRATES: &[&str] = &["iwarp-mem", "iwarp-os", "iwarp", C_API];
 
-/// Those that run under AddressSanitizer each time.
+/// Crates that run under AddressSanitizer each time.
 pub(crate) const GATE: &[&str] = &["iwarp-mem", "iwarp-os", C_API];
 
-/// Those that do so in turn.
+/// Crates that do so in turn.
 pub(crate) const IN_TURN: &[&str] = &["iwarp"];
 
 /// The one whose tests are C programs with the drop-in libraries.
@@ -202,6 +202,8 @@ pub(crate) fn build_environment(
     command.args(["--target", &host()?]);
     command.env("CARGO_TARGET_DIR", dir);
     command.env("RUSTC_BOOTSTRAP", "1");
+    // Reports name functions and lines.
+    command.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
     command.env_remove("RUSTFLAGS");
     command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
     Ok(())
@@ -227,4 +229,18 @@ fn of_toolchain(is_wanted: impl Fn(&str) -> bool) -> Result<PathBuf> {
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
         .find(|path| is_wanted(&path.file_name().unwrap_or_default().to_string_lossy()))
         .context("the toolchain lacks a library")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CRATES, GATE, IN_TURN};
+
+    #[test]
+    fn each_crate_runs_under_both_sanitizers() {
+        let mut under_address = [GATE, IN_TURN].concat();
+        under_address.sort_unstable();
+        let mut all = CRATES.to_vec();
+        all.sort_unstable();
+        assert_eq!(under_address, all);
+    }
 }

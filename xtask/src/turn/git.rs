@@ -38,7 +38,10 @@ impl Git {
     /// The answer, or none where git has none.
     fn ask(&self, question: &[&str]) -> Option<String> {
         let mut git = shell::program("git");
-        git.current_dir(&self.0).args(question).stderr(Stdio::null());
+        git.current_dir(&self.0)
+            .args(["-c", "safe.directory=*"])
+            .args(question)
+            .stderr(Stdio::null());
         let output = git.output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
     }

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-use crate::shell;
+use crate::{shell, unsteady};
 use git::Git;
 use record::Record;
 
@@ -36,8 +36,9 @@ pub(crate) type Inputs = &'static [&'static [&'static str]];
 pub(crate) struct Turn {
     record: Record,
     run: u32,
+    /// The commit that the run began with.
+    commit: Option<String>,
     reasons: BTreeMap<&'static str, String>,
-    may_write: bool,
 }
 
 impl Turn {
@@ -64,7 +65,7 @@ impl Turn {
             })
             .collect();
         let reasons = choose(&steps, run);
-        Ok(Self { record, run, reasons, may_write: std::env::var_os("CI").is_none() })
+        Ok(Self { record, run, commit: git.head(), reasons })
     }
 
     /// The reason why a step is due, if it is.
@@ -80,16 +81,16 @@ impl Turn {
         inputs: Inputs,
         whole: bool,
     ) -> Result<Option<String>> {
-        if !self.may_write {
+        if !unsteady::may_write() {
             return Ok(None);
         }
-        let git = Git(shell::root());
-        let Some(commit) = git.head() else { return Ok(Some("no git checkout".into())) };
-        if let Some(change) = git.change("HEAD", &inputs.concat()) {
+        let Some(commit) = &self.commit else { return Ok(Some("no git checkout".into())) };
+        // Neither a change that is not committed nor one that was made meanwhile has passed.
+        if let Some(change) = Git(shell::root()).change(commit, &inputs.concat()) {
             return Ok(Some(change));
         }
         let run = if whole { self.run } else { self.run.saturating_sub(1).max(1) };
-        self.record.enter(step, &commit, run);
+        self.record.enter(step, commit, run);
         fs::write(path(), self.record.to_string()).context(FILE)?;
         Ok(None)
     }

@@ -5,6 +5,8 @@
 use std::ffi::OsString;
 use std::process::Command;
 
+use crate::shell;
+
 use super::failures::{Failed, Runner};
 
 /// The command, going on behind failed tests: those that it did not run could not be told from
@@ -42,15 +44,7 @@ fn with(command: &Command, cargos: &[OsString], harness: &[OsString]) -> Command
         new.arg("--");
     }
     new.args(harness);
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => new.env(name, value),
-            None => new.env_remove(name),
-        };
-    }
-    if let Some(dir) = command.get_current_dir() {
-        new.current_dir(dir);
-    }
+    shell::in_place_of(&mut new, command);
     new
 }
 

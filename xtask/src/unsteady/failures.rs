@@ -162,7 +162,7 @@ fn of_harness(line: &str) -> Option<&str> {
 /// The binaries that Cargo says failed.
 #[derive(Debug, Default)]
 struct Targets {
-    /// Those with tests that failed, in their order.
+    /// Binaries with tests that failed, in their order.
     failed: Vec<String>,
     /// One ended otherwise than by failed tests: by a signal, or by the report of a sanitizer.
     died: bool,

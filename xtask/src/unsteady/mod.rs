@@ -32,7 +32,7 @@ struct Finding {
     test: String,
 }
 
-/// Those of this run. A change of the file holds their lock, too.
+/// The findings of this run. A change of the file holds their lock, too.
 static FOUND: Mutex<Vec<Finding>> = Mutex::new(Vec::new());
 
 thread_local! {
@@ -186,7 +186,7 @@ mod tests {
         record
     }
 
-    /// Which of them are tried again, and what comes of it.
+    /// The tests that are tried again, and the result.
     fn tried(record: &Record, tests: &[&str], bad: &str) -> (Vec<String>, Result<(), String>) {
         let mut tried = Vec::new();
         let result = try_again(record, "test", tests, |test| {

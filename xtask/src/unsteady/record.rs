@@ -20,7 +20,7 @@ pub(crate) struct Row {
     pub(crate) step: String,
     /// Binary and test, or the line of a program.
     pub(crate) test: String,
-    /// How often, since it was last mended.
+    /// The number of failures since it was last mended.
     pub(crate) failed: u32,
     /// When it last failed, as year-month-day; empty if nobody knows.
     pub(crate) last: String,
@@ -83,7 +83,7 @@ impl Record {
         self.rows.iter_mut().find(|row| row.step == step && row.test == test)
     }
 
-    /// How often it failed, in whatever step.
+    /// The number of its failures in all steps.
     pub(crate) fn count(&self, test: &str) -> u32 {
         self.rows.iter().filter(|row| row.test == test).map(|row| row.failed).sum()
     }

@@ -92,7 +92,7 @@ fn addresses_that_come_and_go_are_known_at_once() {
 /// Two names for one device, the second with the addresses of one interface.
 #[test]
 fn the_user_names_devices_and_gives_them_interfaces() {
-    // Those of this network; /sys may be another's.
+    // Interfaces of this network; /sys may be another's.
     let interfaces = std::fs::read_to_string("/proc/net/dev").expect("interfaces");
     let names =
         interfaces.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim());

@@ -35,7 +35,7 @@ use scene::Scene;
 /// Nothing here may take longer.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
-/// How long [`until`] tries: a wait that ends with what it waits for costs nothing by being patient,
+/// The patience of [`until`]: a wait that ends with what it waits for costs nothing by being patient,
 /// and a CPU that others use, or a sanitizer, makes a test many times slower.
 pub const EVENTUALLY: Duration = DEADLINE.saturating_mul(3);
 

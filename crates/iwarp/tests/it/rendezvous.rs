@@ -765,7 +765,7 @@ fn meets_another_process(test: &str, role: &str) {
     child.wait(DEADLINE);
     let gone = Instant::now();
     if role == "until rtr" {
-        // What was connected is seen to go.
+        // The end of the connection is seen.
         assert_eq!(next(&side.recv_cq).status, WcStatus::Flushed);
         assert!(gone.elapsed() < Duration::from_secs(3), "{:?}", gone.elapsed());
         assert_eq!(side.qp.state(), QpState::Err);
