@@ -364,6 +364,7 @@ fn verbs_in_a_child_answer_and_none_hangs() {
             assert_eq!(qp.post_recv(&receive), Err(PostError::WrongState));
             assert_eq!(qp.post_recvs(&[receive]), Err((0, PostError::WrongState)));
             qp.set_remote_access(Access::empty());
+            qp.retire();
             assert_eq!((qp.read_depths(), qp.room(), qp.outstanding()), ((0, 0), (0, 0), (0, 0)));
         }
         assert_eq!(client.qp.number(), number);

@@ -386,6 +386,8 @@ pub extern "C" fn ibv_destroy_qp(qp: *mut Qp) -> c_int {
         }
         let (number, context) = (object.number(), object.context());
         context.book.strike(Key::Qp(number));
+        // First, as the worker goes on meanwhile: a program frees what completions and events name.
+        object.queue_pair.retire();
         context.device().discard_async_events(|event| match event {
             AsyncEvent::QpFatal { qp }
             | AsyncEvent::QpAccessError { qp }

@@ -200,6 +200,14 @@ fn domains_and_regions_leave_nothing() {
     support::run("lifetimes", &source!("lifetimes.c"), &[ROCE]);
 }
 
+/// A program frees what the completions of a queue pair name when it has destroyed it.
+#[test]
+fn nothing_tells_of_a_queue_pair_that_is_gone() {
+    support::run("doomed", &source!("doomed.c"), &[]);
+    support::run("doomed_roce", &source!("doomed.c"), &[ROCE]);
+    support::run("doomed_udp", &source!("doomed.c"), &OVER_UDP);
+}
+
 /// Programs close a device before they destroy what they made with it, 10,000 times over.
 #[test]
 fn a_context_goes_with_its_last_object() {

@@ -388,6 +388,14 @@ impl QueuePair {
         self.number
     }
 
+    /// Announces that the program gives it up: when this returns, no completion and no event of it
+    /// is added to those that wait. What was posted still goes out when it is dropped.
+    pub fn retire(&self) {
+        if let Some(inner) = self.inner.alive() {
+            inner.endpoint.retire();
+        }
+    }
+
     /// Its state.
     pub fn state(&self) -> QpState {
         self.ask(|core| core.state()).unwrap_or(QpState::Err)

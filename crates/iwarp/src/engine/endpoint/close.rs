@@ -122,9 +122,15 @@ impl Endpoint {
         self.carry_on();
     }
 
-    /// The program is done with the queue pair. What it was told is sent goes out still.
-    pub(crate) fn abandon(self: &Arc<Self>) {
+    /// The program is done with the queue pair: from now on neither a completion nor an event tells
+    /// of it.
+    pub(crate) fn retire(&self) {
         self.core.lock().program.gone = true;
+    }
+
+    /// Retires the queue pair and ends its connection. What it was told is sent goes out still.
+    pub(crate) fn abandon(self: &Arc<Self>) {
+        self.retire();
         self.disconnect();
     }
 

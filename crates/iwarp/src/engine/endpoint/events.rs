@@ -113,12 +113,13 @@ impl Endpoint {
                 program.ended(Ended::Fault(fault.reason()));
             }
             Event::Lost => program.ended(Ended::Lost),
-            Event::SendQueueDrained => {
+            Event::SendQueueDrained if !program.gone => {
                 self.events.push(AsyncEvent::SendQueueDrained { qp: self.id() });
             }
-            Event::LastReceiveReached => {
+            Event::LastReceiveReached if !program.gone => {
                 self.events.push(AsyncEvent::LastReceiveReached { qp: self.id() });
             }
+            Event::SendQueueDrained | Event::LastReceiveReached => {}
         }
         true
     }
