@@ -2,6 +2,7 @@
 
 //! Queue pairs that belong to an id, and what is made along with them.
 
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::ptr::null_mut;
 
@@ -243,18 +244,22 @@ fn create_cqs(id: &CmId, send: u32, recv: u32) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Destroys the completion queues of an id, and then their channels. A program may have set one
+/// queue or one channel for both directions.
 fn destroy_cqs(id: &CmId) {
-    for (its_cq, its_channel) in
-        [(&id.recv_cq, &id.recv_cq_channel), (&id.send_cq, &id.send_cq_channel)]
-    {
-        let (old_cq, old_channel) = (its_cq.replace(null_mut()), its_channel.replace(null_mut()));
-        if !old_cq.is_null() {
-            cq::ibv_destroy_cq(old_cq.cast());
-        }
-        if !old_channel.is_null() {
-            channel::ibv_destroy_comp_channel(old_channel.cast());
-        }
+    for cq in take_both(&id.recv_cq, &id.send_cq) {
+        cq::ibv_destroy_cq(cq.cast());
     }
+    for channel in take_both(&id.recv_cq_channel, &id.send_cq_channel) {
+        channel::ibv_destroy_comp_channel(channel.cast());
+    }
+}
+
+/// Clears both places; returns what was in them, each object once.
+fn take_both<T>(one: &Cell<*mut T>, other: &Cell<*mut T>) -> impl Iterator<Item = *mut T> {
+    let (one, other) = (one.replace(null_mut()), other.replace(null_mut()));
+    let other = if other == one { null_mut() } else { other };
+    [one, other].into_iter().filter(|object| !object.is_null())
 }
 
 /// The context of an id that is on the device.

@@ -407,7 +407,36 @@ static void channel_went_before_waiter(void)
 	CHECK(result == PTHREAD_CANCELED);
 }
 
-MAIN({ "destroy-waits-for-ack", destroy_waits_for_ack },
+/* Programs set the fields of an id themselves: one queue, or one channel, for both directions. */
+static void one_queue(void)
+{
+	for (int round = 0; round < 40; round++) {
+		struct sockaddr_in addr = loopback(1);
+		struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC, .cap = { 4, 4, 1, 1, 0 } };
+		struct rdma_cm_id *id;
+		int two_queues = round % 2;
+
+		CHECK(rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP) == 0);
+		CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&addr, 2000) == 0);
+		CHECK(rdma_resolve_route(id, 2000) == 0);
+		id->send_cq_channel = id->recv_cq_channel = ibv_create_comp_channel(id->verbs);
+		CHECK(id->send_cq_channel);
+		id->send_cq = id->recv_cq = ibv_create_cq(id->verbs, 16, id, id->recv_cq_channel, 0);
+		CHECK(id->send_cq);
+		if (two_queues) {
+			id->send_cq = ibv_create_cq(id->verbs, 16, id, id->send_cq_channel, 0);
+			CHECK(id->send_cq);
+		}
+		CHECK(rdma_create_qp(id, NULL, &init) == 0);
+		CHECK(init.send_cq == id->send_cq && init.recv_cq == id->recv_cq);
+		rdma_destroy_qp(id);
+		CHECK(!id->send_cq && !id->recv_cq);
+		CHECK(!id->send_cq_channel && !id->recv_cq_channel);
+		CHECK(rdma_destroy_id(id) == 0);
+	}
+}
+
+MAIN({ "one-queue", one_queue }, { "destroy-waits-for-ack", destroy_waits_for_ack },
      { "requests-belong-to-the-listener", requests_belong_to_the_listener },
      { "listener-goes-first", listener_goes_first }, { "bind-again", bind_again },
      { "cancel", cancel }, { "channel-goes-under-waiter", channel_goes_under_waiter },

@@ -60,6 +60,7 @@ scenarios! { lifetimes, "../c/cm_lifetimes.c":
     a_channel_may_go_under_a_waiting_thread = "channel-goes-under-waiter",
     a_channel_may_have_gone_before_a_thread_waits = "channel-went-before-waiter",
     a_channel_may_go_before_its_ids = "channel-goes-first",
+    one_queue_for_both_directions_goes_once = "one-queue",
     a_crash_is_seen_within_a_second = "crash",
     a_child_has_connections_of_its_own = "forked",
 }
