@@ -10,7 +10,7 @@ use iwarp::{AddressVector, DatagramAttributes};
 
 use super::abi::rdma_cm_id;
 use super::id::CmId;
-use super::{addr, device};
+use super::{addr, connect, device};
 use crate::abi::flags::*;
 use crate::abi::{ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp_attr};
 use crate::guard::{self, Errno, INVALID};
@@ -39,44 +39,77 @@ pub extern "C" fn rdma_init_qp_attr(
             return Err(INVALID);
         }
         let state = id.state();
-        let (served, outstanding) = (state.responder_resources, state.initiator_depth);
-        let timeout = state.ack_timeout.unwrap_or(DEFAULT_TIMEOUT);
+        let depths = (state.responder_resources, state.initiator_depth);
         drop(state);
-        let depths = ConnectParams::new().ird(served.into()).ord(outstanding.into());
-        if let Some(known) = id.id.packet_attributes(&depths) {
-            let set = of_packets(id, attr, &known.datagram(), timeout)?;
-            *mask = (IBV_QP_STATE | set) as c_int;
-            return Ok(0);
-        }
-        let target = attr.qp_state;
-        *attr = ibv_qp_attr { qp_state: target, ..ibv_qp_attr::default() };
-        let set = match target {
-            // Whatever the step, the kernel says this of datagrams.
-            _ if id.has_datagrams() => {
-                (attr.port_num, attr.qkey) = (device::PORT, UDP_QKEY);
-                IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY
-            }
-            IBV_QPS_INIT => {
-                attr.port_num = device::PORT;
-                attr.qp_access_flags = REMOTE_WRITE | REMOTE_READ;
-                modify::OF_INIT
-            }
-            IBV_QPS_RTR => {
-                attr.ah_attr = path(id);
-                attr.path_mtu = PATH_MTU;
-                attr.max_dest_rd_atomic = served;
-                modify::OF_RTR
-            }
-            IBV_QPS_RTS => {
-                attr.timeout = timeout;
-                (attr.retry_cnt, attr.rnr_retry) = (7, 7);
-                attr.max_rd_atomic = outstanding;
-                modify::OF_RTS
-            }
-            _ => return Err(INVALID),
-        };
-        *mask = (IBV_QP_STATE | set) as c_int;
+        *mask = (IBV_QP_STATE | values(id, attr, depths)?) as c_int;
         Ok(0)
+    })
+}
+
+/// Values that a queue pair was given, and their mask.
+pub(super) type Terms = Vec<(ibv_qp_attr, u32)>;
+
+/// The values that the connection manager gives the id's own queue pair, as far as it knows them now.
+/// The depths are those of Reads and Atomics that are served, and that are outstanding.
+pub(super) fn terms(id: &CmId, depths: (u8, u8)) -> Terms {
+    let is_known = !id.id.speaks_roce() || id.id.packet_attributes(&wish(depths)).is_some();
+    if !is_known || id.qp.get().is_null() || id.has_datagrams() {
+        return Terms::new();
+    }
+    let on_the_way_to = |qp_state| {
+        let mut attr = ibv_qp_attr { qp_state, ..ibv_qp_attr::default() };
+        values(id, &mut attr, depths).ok().map(|mask| (attr, mask))
+    };
+    [IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS].into_iter().filter_map(on_the_way_to).collect()
+}
+
+/// Has `ibv_query_qp` show them.
+pub(super) fn show(id: &CmId, terms: &Terms) {
+    connect::if_alive(id, |qp| {
+        let Ok(mut shown) = qp.attr() else { return };
+        for (attr, mask) in terms {
+            modify::store(&mut shown, attr, *mask);
+        }
+    });
+}
+
+fn wish((served, outstanding): (u8, u8)) -> ConnectParams {
+    ConnectParams::new().ird(served.into()).ord(outstanding.into())
+}
+
+/// Sets what a queue pair is given on the way to `attr.qp_state`; returns the mask of that.
+fn values(id: &CmId, attr: &mut ibv_qp_attr, depths: (u8, u8)) -> Result<u32, Errno> {
+    let (served, outstanding) = depths;
+    let timeout = id.state().ack_timeout.unwrap_or(DEFAULT_TIMEOUT);
+    if let Some(known) = id.id.packet_attributes(&wish(depths)) {
+        return of_packets(id, attr, &known.datagram(), timeout);
+    }
+    let target = attr.qp_state;
+    *attr = ibv_qp_attr { qp_state: target, ..ibv_qp_attr::default() };
+    Ok(match target {
+        // Whatever the step, the kernel says this of datagrams.
+        _ if id.has_datagrams() => {
+            (attr.port_num, attr.qkey) = (device::PORT, UDP_QKEY);
+            IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY
+        }
+        IBV_QPS_INIT => {
+            attr.port_num = device::PORT;
+            attr.qp_access_flags = REMOTE_WRITE | REMOTE_READ;
+            modify::OF_INIT
+        }
+        IBV_QPS_RTR => {
+            attr.ah_attr = path(id);
+            attr.path_mtu = PATH_MTU;
+            attr.max_dest_rd_atomic = served;
+            modify::OF_RTR
+        }
+        IBV_QPS_RTS => {
+            attr.timeout = timeout;
+            (attr.retry_cnt, attr.rnr_retry) = (7, 7);
+            attr.max_rd_atomic = outstanding;
+            modify::OF_RTS
+        }
+        _ => return Err(INVALID),
     })
 }
 

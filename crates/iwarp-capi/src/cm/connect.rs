@@ -9,8 +9,9 @@ use iwarp::{CompletionQueue, QueuePair, QueuePairAttributes};
 
 use super::abi::{RDMA_MAX_DEPTH, rdma_cm_id, rdma_conn_param};
 use super::channel::complete;
-use super::device;
+use super::event::depth;
 use super::id::CmId;
+use super::{attr, device};
 use crate::guard::{self, Errno, INVALID};
 use crate::verbs::qp::{self, Qp};
 
@@ -200,8 +201,11 @@ pub extern "C-unwind" fn rdma_accept(
             id.id.use_number(id.state().qp_num, &params)?;
             return Ok(0);
         }
+        // Over RoCE v2 they are not known any more afterwards.
+        let terms = attr::terms(id, (depth(params.ird), depth(params.ord)));
         with_queue_pair(id, |queue_pair| Ok(id.id.accept(queue_pair, &params)?))?;
         refresh_state(id);
+        attr::show(id, &terms);
         Ok(0)
     });
     if begun == 0 && !done { complete(id) } else { begun }

@@ -178,6 +178,7 @@ fn tell(this: &CmId, kind: EventKind) -> Option<Told> {
         EventKind::Established { private_data, ird, ord, .. } => {
             this.show_addresses();
             connect::refresh_state(this);
+            attr::show(this, &attr::terms(this, (depth(ird), depth(ord))));
             let mut told = Told::new(RDMA_CM_EVENT_ESTABLISHED, 0);
             told.private_data = private_data;
             (told.responder_resources, told.initiator_depth) = (depth(ird), depth(ord));
@@ -291,7 +292,7 @@ fn failed(this: &CmId, event: u32, status: i32) -> Told {
     Told::new(event, status)
 }
 
-fn depth(depth: u16) -> u8 {
+pub(super) fn depth(depth: u16) -> u8 {
     u8::try_from(depth).unwrap_or(u8::MAX)
 }
 

@@ -91,7 +91,7 @@ pub(super) fn check_values(qp: &Qp, attr: &ibv_qp_attr, mask: u32) -> Result<(),
 }
 
 /// Takes over what is set.
-pub(super) fn store(to: &mut ibv_qp_attr, from: &ibv_qp_attr, mask: u32) {
+pub(crate) fn store(to: &mut ibv_qp_attr, from: &ibv_qp_attr, mask: u32) {
     macro_rules! take {
         ($($flag:ident => $($field:ident),+;)*) => {
             $(if mask & $flag != 0 { $(to.$field = from.$field;)+ })*

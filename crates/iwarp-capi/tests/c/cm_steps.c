@@ -261,6 +261,37 @@ static void ack_timeout(void)
 	release(&pair);
 }
 
+/* What the connection manager has set can be read back, as programs do that pass it on. */
+static void terms(void)
+{
+	struct pair pair = connected();
+	struct ibv_qp *qps[] = { pair.client->qp, pair.server->qp };
+	const char *wire = getenv("IWARP_WIRE");
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attrs[2];
+
+	for (int i = 0; i < 2; i++) {
+		struct ibv_qp_attr *attr = &attrs[i];
+
+		CHECK(ibv_query_qp(qps[i], attr, IBV_QP_STATE | IBV_QP_AV, &init) == 0);
+		CHECK(attr->qp_state == IBV_QPS_RTS && attr->port_num == 1);
+		CHECK(attr->path_mtu >= IBV_MTU_256 && attr->path_mtu <= IBV_MTU_4096);
+		CHECK(attr->qp_access_flags & IBV_ACCESS_REMOTE_WRITE);
+		CHECK(attr->ah_attr.is_global && attr->ah_attr.grh.hop_limit);
+		CHECK(attr->timeout && attr->retry_cnt == 7 && attr->rnr_retry == 7);
+	}
+	/* Each serves what the other may have outstanding. */
+	CHECK(attrs[0].max_rd_atomic && attrs[0].max_rd_atomic <= attrs[1].max_dest_rd_atomic);
+	CHECK(attrs[1].max_rd_atomic && attrs[1].max_rd_atomic <= attrs[0].max_dest_rd_atomic);
+	if (wire && !strcmp(wire, "roce")) {
+		CHECK(attrs[0].dest_qp_num == qps[1]->qp_num);
+		CHECK(attrs[1].dest_qp_num == qps[0]->qp_num);
+		CHECK(attrs[0].rq_psn == attrs[1].sq_psn && attrs[0].sq_psn == attrs[1].rq_psn);
+		CHECK(attrs[0].sq_psn || attrs[1].sq_psn);
+	}
+	release(&pair);
+}
+
 static void addresses(void)
 {
 	struct sockaddr_in addr = loopback(4711);
@@ -378,5 +409,5 @@ static void bound_source(void)
 
 MAIN({ "synchronous", synchronous }, { "external", external },
      { "private-data-only", private_data_only }, { "options", options },
-     { "ack-timeout", ack_timeout }, { "addresses", addresses }, { "unsupported", unsupported },
+     { "ack-timeout", ack_timeout }, { "terms", terms }, { "addresses", addresses }, { "unsupported", unsupported },
      { "devices", devices }, { "bound-source", bound_source })

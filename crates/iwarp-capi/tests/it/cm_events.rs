@@ -15,8 +15,12 @@ fn run(program: &'static OnceLock<PathBuf>, name: &str, source: &str, scenario: 
         let whole = source.replace("#include \"cm.h\"", include_str!("../c/cm.h"));
         support::compile(name, &whole, &["-lrdmacm", "-libverbs"])
     });
-    for personality in ["iwarp", "roce"] {
-        let env = [("IWARP_PERSONALITY", personality)];
+    for (personality, wire) in [("iwarp", "iwarp"), ("roce", "auto"), ("roce", "roce")] {
+        // One scenario depends on the protocol.
+        if wire == "roce" && scenario != "terms" {
+            continue;
+        }
+        let env = [("IWARP_PERSONALITY", personality), ("IWARP_WIRE", wire)];
         let output = support::run_program(program, &[scenario], &env, Duration::from_secs(60));
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{scenario} {personality}: {}\n{said}", output.status);
@@ -71,6 +75,7 @@ scenarios! { steps, "../c/cm_steps.c":
     private_data_goes_without_a_queue_pair = "private-data-only",
     options_do_what_they_say = "options",
     the_timeout_is_read_back = "ack-timeout",
+    what_was_agreed_on_is_read_back = "terms",
     addresses_are_looked_up = "addresses",
     what_there_is_not_fails_at_once = "unsupported",
     ids_share_one_context = "devices",
