@@ -14,7 +14,7 @@ use crate::{purity, shell};
 const FILES: &[&str] = &["README.md", "LICENSE-MIT", "LICENSE-APACHE"];
 
 /// Packs each crate that is published, and checks that what was packed is complete: a registry's
-/// files are there, and no literal path leaves the package. The steps `features` and `e2e` compile the
+/// files are there, and no included file is outside. The steps `features` and `e2e` compile the
 /// crates.
 pub(crate) fn check() -> Result<String> {
     let target = shell::target_dir().join("packages");
@@ -59,12 +59,13 @@ fn check_paths(package: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The first line whose literal climbs further than `depth` folders, outside of a file's last module
-/// if that is one of tests.
+/// The first line that includes a file by a path that climbs further than `depth` folders, outside of
+/// a file's last module if that is one of tests.
 fn leaves(source: &str, depth: usize) -> Option<usize> {
     let climbs = format!("\"{}", "../".repeat(depth + 1));
     let code = source.find("\n#[cfg(test)]\nmod tests {").map_or(source, |end| &source[..end]);
-    code.lines().position(|line| line.contains(&climbs)).map(|number| number + 1)
+    let includes = |line: &str| line.contains("include") || line.contains("#[path");
+    code.lines().position(|line| includes(line) && line.contains(&climbs)).map(|line| line + 1)
 }
 
 /// Name and version of each crate that is published, with all that a registry wants to know of it.
@@ -102,9 +103,10 @@ mod tests {
         let source = "const TEXT: &str = include_str!(\"../cases/a.case\");\n";
         assert_eq!(leaves(source, 1), None);
         assert_eq!(leaves(source, 0), Some(1));
-        let test = "fn a() {}\n\n#[cfg(test)]\nmod tests {\n    \"../../docs/a.md\"\n}\n";
-        assert_eq!(leaves(test, 1), None);
-        let early = "#[cfg(test)]\nmod tests;\n\nconst DOCS: &str = \"../../docs/a.md\";\n";
-        assert_eq!(leaves(early, 1), Some(4));
+        let test = ["\n#[cfg(test)]\nmod tests {\n", &source.replace("../", "../../")].concat();
+        assert_eq!(leaves(&test, 1), None);
+        let early = test.replace(" {\n", ";\n");
+        assert_eq!(leaves(&early, 1), Some(4));
+        assert_eq!(leaves("symlink(\"../../devices/roce0\")", 0), None);
     }
 }
