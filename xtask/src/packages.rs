@@ -46,6 +46,10 @@ pub(crate) const TOOLS: &[Tool] = &[
         package: "binutils",
         steps: &["test", "tsan", "dist", "programs", "programs-more", "pyverbs", "recipe"],
     },
+    Tool { program: "strip", package: "binutils", steps: &["dist", "recipe"] },
+    Tool { program: "tar", package: "tar", steps: &["dist", "recipe"] },
+    Tool { program: "gzip", package: "gzip", steps: &["dist", "recipe"] },
+    Tool { program: "dpkg-deb", package: "dpkg", steps: &["dist"] },
     Tool { program: "tcpdump", package: "tcpdump", steps: &["test", "e2e"] },
     Tool { program: "tshark", package: "tshark", steps: &["test", "e2e"] },
     Tool {

@@ -6,75 +6,97 @@ mod date;
 mod deb;
 mod layout;
 mod licences;
+mod product;
 mod rpm;
 mod standalone;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::shell;
 
 pub(crate) use layout::{Build, stage};
+pub(crate) use product::Product;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Where to put it
     #[arg(long, value_name = "DIRECTORY", default_value = "dist")]
     to: PathBuf,
+    /// Only these
+    #[arg(long, value_delimiter = ',', value_name = "PRODUCT")]
+    only: Vec<Product>,
+    /// Do not unpack and run them, which needs more programs: ibv_devices, and RPM's tools
+    #[arg(long)]
+    untried: bool,
 }
 
-/// Makes all that is shipped, and tries it.
+/// Makes what is shipped, and tries it.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    make_all(&shell::root().join(&args.to)).map(|_| ())
+    let products = if args.only.is_empty() { Product::ALL } else { &args.only };
+    println!("{}", make(&shell::root().join(&args.to), products, !args.untried)?);
+    Ok(())
 }
 
-/// Makes the tarballs and the packages in `directory`, tries them, and says what was made.
-pub(crate) fn make_all(directory: &Path) -> Result<String> {
-    let mut made = make_files(directory)?;
-    made.extend(standalone::make(&work(), directory, date::epoch()?)?);
-    described(&made)
-}
-
-/// The same without the static tarball, whose build takes long.
-pub(crate) fn make(directory: &Path) -> Result<String> {
-    described(&make_files(directory)?)
-}
-
-/// Folder of this module.
-fn work() -> PathBuf {
-    shell::target_dir().join("dist")
-}
-
-fn make_files(directory: &Path) -> Result<Vec<PathBuf>> {
+/// Makes `products` in `directory`, tries them if `tried`, and says what was made.
+///
+/// # Errors
+///
+/// Before anything is built, if a program is missing that this needs.
+pub(crate) fn make(directory: &Path, products: &[Product], tried: bool) -> Result<String> {
+    product::ensure_tools(products, tried)?;
     fs::create_dir_all(directory).with_context(|| format!("{}", directory.display()))?;
-    let work = work();
+    let work = shell::target_dir().join("dist");
     clear(&work)?;
     let name = format!("iwarp-{}-{}", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
-    let prefix = work.join(&name);
-    Build::Release.make()?;
-    stage(&prefix, Build::Release)?;
-
-    let tarball = directory.join(format!("{name}.tar.gz"));
     let epoch = date::epoch()?;
-    pack(&work, &name, &tarball, epoch)?;
-    let unpacked = work.join("unpacked");
-    unpack(&tarball, &unpacked)?;
-    attempt(&unpacked.join(&name).join("bin/iwarp"))?;
+    let prefix = work.join(&name);
+    if products.iter().any(|product| *product != Product::Static) {
+        Build::Release.make()?;
+        stage(&prefix, Build::Release)?;
+    }
 
-    let package = deb::pack(&prefix, &work, directory, epoch)?;
-    let installed = work.join("installed");
-    shell::run(shell::program("dpkg-deb").arg("--extract").arg(&package).arg(&installed))?;
-    attempt(&installed.join("usr/bin/iwarp"))?;
-
-    let rpm = rpm::pack(&prefix, directory, epoch)?;
-    let unpacked = work.join("unpacked-rpm");
-    rpm::unpack(&rpm, &unpacked)?;
-    attempt(&unpacked.join("usr/bin/iwarp"))?;
-
-    let symbols = deb::pack_symbols(&prefix, &work, directory, epoch)?;
-    Ok(vec![tarball, package, symbols, rpm])
+    let mut made = Vec::new();
+    if products.contains(&Product::Tarball) {
+        let tarball = directory.join(format!("{name}.tar.gz"));
+        pack(&work, &name, &tarball, epoch)?;
+        if tried {
+            let unpacked = work.join("unpacked");
+            unpack(&tarball, &unpacked)?;
+            attempt(&unpacked.join(&name).join("bin/iwarp"))?;
+        }
+        made.push(tarball);
+    }
+    if products.contains(&Product::Deb) {
+        let package = deb::pack(&prefix, &work, directory, epoch)?;
+        if tried {
+            let installed = work.join("installed");
+            let mut extract = shell::program("dpkg-deb");
+            shell::run(extract.arg("--extract").arg(&package).arg(&installed))?;
+            attempt(&installed.join("usr/bin/iwarp"))?;
+        }
+        made.extend([package, deb::pack_symbols(&prefix, &work, directory, epoch)?]);
+    }
+    if products.contains(&Product::Rpm) {
+        let rpm = rpm::pack(&prefix, directory, epoch)?;
+        if tried {
+            let unpacked = work.join("unpacked-rpm");
+            rpm::unpack(&rpm, &unpacked)?;
+            attempt(&unpacked.join("usr/bin/iwarp"))?;
+        }
+        made.push(rpm);
+    }
+    if products.contains(&Product::Static) {
+        made.extend(standalone::make(&work, directory, epoch, tried)?);
+    }
+    let mut said = described(&made)?;
+    if prefix.exists() {
+        // Who builds on a newer system than the one that runs it reads it here first.
+        said += &format!("; for glibc {} and later", deb::glibc(&prefix)?);
+    }
+    Ok(said)
 }
 
 /// The names and sizes of files.
@@ -112,9 +134,6 @@ fn unpack(tarball: &Path, to: &Path) -> Result<()> {
 
 /// Runs one unmodified program from what was unpacked.
 fn attempt(iwarp: &Path) -> Result<()> {
-    if !shell::exists("ibv_devices") {
-        bail!("to try what was made: apt-get install --no-install-recommends ibverbs-utils");
-    }
     let mut command = shell::program(iwarp);
     let text = shell::output(command.args(["run", "--", "ibv_devices"]))?;
     ensure!(text.contains("roce0"), "ibv_devices does not see the device:\n{text}");

@@ -15,8 +15,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::dist::{self, Product};
 use crate::programs::crates;
-use crate::{apart, dist, nobody, shell};
+use crate::{apart, nobody, shell};
 
 /// Seconds that a job's set-up may take.
 const SET_UP: f64 = 10.0;
@@ -45,7 +46,7 @@ pub(crate) fn check() -> Result<String> {
 
 fn follow(args: &Args) -> Result<String> {
     let place = Place::new()?;
-    dist::make(&place.directory)?;
+    dist::make(&place.directory, &[Product::Tarball], false)?;
     let tests = place.directory.join("programs");
     fs::create_dir(&tests)?;
     crates::build(crates::IBVERBS, &tests)?;
