@@ -40,7 +40,7 @@ pub(crate) fn built(command: &Command) -> Result<Command> {
 ///
 /// # Errors
 ///
-/// Where that is not allowed, when somebody is in the way.
+/// When somebody holds the ports, and a network namespace is not allowed.
 pub(crate) fn wrap(command: &Command) -> Result<Command> {
     match why_not() {
         None => Ok(wrapped(command)),
