@@ -155,7 +155,8 @@ pub trait Core: Send + Debug {
     /// ever.
     fn set_park_wait(&mut self, _: Option<Duration>) {}
 
-    /// Restricts what the peer may do, beside what the memory grants, until the next Reset.
+    /// Says what the peer may do of what the memory grants, until the next Reset: instead of what
+    /// was said before, here or by other attributes.
     fn set_remote_access(&mut self, _: Access) {}
 
     /// Outbound and inbound read queue depths that were agreed on (ORD, IRD).

@@ -76,6 +76,17 @@ static void one_sided(void)
 	CHECK(*(uint64_t *)(a.buf + 8) == 42 && *(uint64_t *)(b.buf + 2000) == 1);
 }
 
+/* Gives the peer rights that the queue pair did not give so far. */
+static void give(struct ibv_qp *qp, int access, int more)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS, .qp_access_flags = access };
+	struct ibv_qp_init_attr init;
+
+	CHECK(ibv_modify_qp(qp, &attr, more | IBV_QP_ACCESS_FLAGS) == 0);
+	CHECK(ibv_query_qp(qp, &attr, IBV_QP_ACCESS_FLAGS, &init) == 0);
+	CHECK(attr.qp_access_flags == (unsigned)access && attr.qp_state == IBV_QPS_RTS);
+}
+
 /* A list of more requests than are handed over at a time, inline data in between. */
 static void lists(void)
 {
@@ -318,8 +329,14 @@ static void end(void)
 int main(void)
 {
 	open_context();
+	int all = rights;
+
+	/* What counts is what is said last. */
+	rights = 0;
 	meet();
 	two_sided();
+	give(a.qp, all, IBV_QP_STATE);
+	give(b.qp, all, 0);
 	one_sided();
 	lists();
 	built();

@@ -19,6 +19,8 @@ static struct ibv_pd *pd;
 static struct ibv_comp_channel *channel;
 static union ibv_gid gid;
 static struct side a, b;
+/* What each lets the other do. */
+static int rights = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
 static double now(void)
 {
@@ -72,8 +74,7 @@ static void step(struct ibv_qp *qp, struct ibv_qp *peer, enum ibv_qp_state state
 	struct ibv_qp_attr attr = {
 		.qp_state = state,
 		.port_num = 1,
-		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-				   IBV_ACCESS_REMOTE_ATOMIC,
+		.qp_access_flags = rights,
 		.path_mtu = IBV_MTU_1024,
 		.dest_qp_num = peer->qp_num,
 		.max_rd_atomic = 4,

@@ -10,8 +10,8 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use iwarp_types::{
-    AccessError, Invalidator, QpId, Receive, RemoteAccess, Sge, Stag, TaggedOffset, WcOp, WcStatus,
-    WorkCompletion,
+    Access, AccessError, Invalidator, QpId, Receive, RemoteAccess, Sge, Stag, TaggedOffset, WcOp,
+    WcStatus, WorkCompletion,
 };
 
 use crate::ddp::error::DdpError;
@@ -444,7 +444,8 @@ impl Qp {
 
     /// Whether the queue pair lets the peer do this at all.
     fn check_right(&self, access: RemoteAccess) -> Result<(), AccessError> {
-        if self.remote_access.contains(access.right()) { Ok(()) } else { Err(AccessError::Rights) }
+        let granted = self.remote_access.unwrap_or(Access::REMOTE);
+        if granted.contains(access.right()) { Ok(()) } else { Err(AccessError::Rights) }
     }
 
     /// RFC 5040 §5.4: whatever it holds, it ends the stream and is not answered.

@@ -176,7 +176,7 @@ pub struct Qp {
     outlive: Option<Duration>,
     outlived_until: Option<Time>,
     /// What the peer may do at all, whatever the memory grants.
-    remote_access: Access,
+    remote_access: Option<Access>,
     abort: bool,
     drain_reported: bool,
 }
@@ -202,7 +202,7 @@ impl Qp {
             peer_received: None,
             outlive: None,
             outlived_until: None,
-            remote_access: Access::REMOTE,
+            remote_access: None,
             abort: false,
             drain_reported: false,
         }
@@ -234,10 +234,10 @@ impl Qp {
         (self.sq.len(), self.rq.len())
     }
 
-    /// Restricts what the peer may do through this queue pair, beside what the memory grants: those
-    /// of the remote rights that `access` has, until the next Reset.
+    /// Says what the peer may do through this queue pair of what the memory grants: those of the
+    /// remote rights that `access` has, until the next Reset. Before, it may do everything.
     pub const fn set_remote_access(&mut self, access: Access) {
-        self.remote_access = access;
+        self.remote_access = Some(access);
     }
 
     /// On whose behalf it touches memory.
@@ -348,8 +348,9 @@ impl Qp {
         true
     }
 
-    /// What the peer may do through this queue pair, beside what the memory grants.
-    pub const fn remote_access(&self) -> Access {
+    /// What the peer may do through this queue pair of what the memory grants, where the owner has
+    /// said it.
+    pub const fn remote_access(&self) -> Option<Access> {
         self.remote_access
     }
 

@@ -150,7 +150,7 @@ impl Core for Rc {
     }
 
     fn set_remote_access(&mut self, access: Access) {
-        self.remote_access = access;
+        self.remote_access = Some(access);
     }
 
     fn read_depths(&self) -> (usize, usize) {

@@ -74,8 +74,8 @@ pub struct Rc {
     config: Config,
     state: QpState,
     attributes: Attributes,
-    /// What the peer may do at most, whatever the attributes and the memory grant.
-    remote_access: Access,
+    /// What the peer may do, where the owner has said it: instead of what the attributes say.
+    remote_access: Option<Access>,
     sq: SendQueue,
     rq: ReceiveQueue,
     requester: Requester,
@@ -102,7 +102,7 @@ impl Rc {
             config,
             state: QpState::Reset,
             attributes: Attributes::default(),
-            remote_access: Access::REMOTE,
+            remote_access: None,
             sq: SendQueue::new(config.max_send_wr),
             rq: ReceiveQueue::new(config.max_recv_wr, config.max_recv_sge),
             requester: Requester::default(),

@@ -296,7 +296,7 @@ impl Rc {
     /// Whether the peer may do such a thing at all.
     #[inline]
     fn check_access(&self, access: RemoteAccess) -> Result<(), Stop> {
-        let granted = self.attributes.access & self.remote_access;
+        let granted = self.remote_access.unwrap_or(self.attributes.access);
         if granted.contains(access.right()) { Ok(()) } else { Err(INVALID) }
     }
 

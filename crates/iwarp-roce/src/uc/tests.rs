@@ -301,16 +301,17 @@ fn writes_that_are_not_granted_leave_nothing() {
     // Of nothing, no buffer is looked at.
     b.told(&message(&mut a, SendOp::Write { stag: Stag(0), to }, 0));
     assert_eq!(b.core.arrivals(), 1);
-    // The queue pair's own rights, by its attributes and by the owner's restriction.
+    // The queue pair's own rights, by its attributes and then by its owner, who takes and gives.
     let packets = message(&mut a, write(0), 10);
-    b.core.set_remote_access(Access::REMOTE_READ);
-    b.told(&packets);
-    b.core.set_remote_access(Access::REMOTE);
     let readable = Attributes { access: Access::REMOTE_READ, ..attributes(2) };
     b.core.set_attributes(&readable);
     b.told(&packets);
-    assert_eq!((b.core.drops().access, b.core.arrivals()), (7, 1));
     b.core.set_attributes(&attributes(2));
+    b.core.set_remote_access(Access::REMOTE_READ);
+    b.told(&packets);
+    assert_eq!((b.core.drops().access, b.core.arrivals()), (7, 1));
+    b.core.set_attributes(&readable);
+    b.core.set_remote_access(Access::REMOTE_WRITE);
     b.told(&packets);
     assert_eq!((b.core.arrivals(), b.octets(0, 10)), (2, pattern(10)));
 }

@@ -61,8 +61,8 @@ pub(crate) struct Work {
     silent: u32,
     drain_reported: bool,
     last_receive_reported: bool,
-    /// What the peer may do beside what the attributes say.
-    remote_access: Access,
+    /// What the peer may do, where the owner has said it: instead of what the attributes say.
+    remote_access: Option<Access>,
     /// Messages that came whole.
     arrived: u64,
     /// Elements of the octets that are being copied.
@@ -86,7 +86,7 @@ impl Work {
             silent: 0,
             drain_reported: false,
             last_receive_reported: false,
-            remote_access: Access::REMOTE,
+            remote_access: None,
             arrived: 0,
             pieces: Vec::new(),
         }
@@ -102,12 +102,12 @@ impl Work {
     }
 
     /// What the peer may do.
-    pub(crate) const fn access(&self) -> Access {
-        self.attributes.access.intersection(self.remote_access)
+    pub(crate) fn access(&self) -> Access {
+        self.remote_access.unwrap_or(self.attributes.access)
     }
 
     pub(crate) const fn set_remote_access(&mut self, access: Access) {
-        self.remote_access = access;
+        self.remote_access = Some(access);
     }
 
     /// Whether packets are looked at.

@@ -146,7 +146,7 @@ pub struct DatagramAttributes {
     pub max_rd_atomic: u8,
     /// Number of the peer's Reads and Atomics that may be under way (RC).
     pub max_dest_rd_atomic: u8,
-    /// The peer's rights.
+    /// The peer's rights over datagrams, unless [`QueuePair::set_remote_access`] says them.
     pub access: Access,
 }
 

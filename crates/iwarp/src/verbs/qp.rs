@@ -564,8 +564,9 @@ impl QueuePair {
         self.ask(|core| core.is_connected()).unwrap_or(false)
     }
 
-    /// Restricts what the peer may do through this queue pair, beside what the memory grants: those
-    /// of the remote rights that `access` has, until the next Reset (`qp_access_flags`).
+    /// Says what the peer may do through this queue pair of what the memory grants: those of the
+    /// remote rights that `access` has (`qp_access_flags`). It counts at once and until the next
+    /// Reset, instead of what was said before and of [`DatagramAttributes::access`].
     pub fn set_remote_access(&self, access: Access) {
         if let Some(inner) = self.inner.alive() {
             inner.endpoint.with(|core| core.set_remote_access(access));

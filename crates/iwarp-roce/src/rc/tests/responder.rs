@@ -254,6 +254,39 @@ fn what_the_queue_pair_does_not_allow_is_an_invalid_request() {
     }
 }
 
+/// What the owner says in RTS counts instead of the attributes, whichever of them grants more.
+///
+/// Covers: ROCE-091
+#[test]
+fn rights_are_given_and_taken_away_in_rts() {
+    let requests = [
+        (Access::REMOTE_WRITE, write(true, reth(0, 0))),
+        (Access::REMOTE_READ, Message::ReadRequest(reth(0, 0))),
+        (Access::REMOTE_ATOMIC, add(0, 1)),
+    ];
+    for (right, request) in requests {
+        let access = Access::REMOTE - right;
+        let mut bench = Bench::with(config(), Attributes { access, ..attributes() });
+        bench.rc.set_remote_access(right);
+        bench.ask(peer(0), request, &[]);
+        assert_eq!(bench.sent().len(), 1);
+        assert_eq!((bench.rc.state(), bench.events().len()), (QpState::Rts, 0), "{right:?}");
+        bench.rc.set_remote_access(access);
+        bench.take(peer(1), request, &[]);
+        assert_refused(&mut bench, 1, NakCode::InvalidRequest, 1);
+    }
+    // A Reset forgets it.
+    let mut bench = Bench::new();
+    bench.rc.set_remote_access(Access::empty());
+    for state in [QpState::Reset, QpState::Init] {
+        bench.rc.modify(state).unwrap();
+    }
+    bench.rc.set_attributes(&attributes());
+    bench.rc.modify(QpState::Rtr).unwrap();
+    bench.take(peer(0), add(0, 1), &[]);
+    assert_eq!(bench.rc.state(), QpState::Rtr);
+}
+
 /// Covers: ROCE-092, ROCE-094, ROCE-095, ROCE-104
 #[test]
 fn memory_that_the_peer_may_not_use_is_an_access_error() {

@@ -29,11 +29,13 @@ impl Alternative {
     }
 
     /// A new core for RoCE v2 in a state that iWARP's is in, for a program that lets the peer do so
-    /// much.
-    fn roce(&self, state: QpState, access: Access) -> DatagramQp {
+    /// much, where it has said it.
+    fn roce(&self, state: QpState, access: Option<Access>) -> DatagramQp {
         let mut core = Rc::new(self.roce);
         core.set_attributes(&self.attributes);
-        core.set_remote_access(access);
+        if let Some(access) = access {
+            core.set_remote_access(access);
+        }
         for step in [QpState::Init, QpState::Rtr, QpState::Rts, QpState::Sqd] {
             if core.state() == state {
                 break;
