@@ -79,7 +79,7 @@ pub struct Attributes {
     pub min_rnr_timer: RnrTimer,
     /// Reads and Atomics of this end's that may be under way.
     pub max_rd_atomic: u8,
-    /// Reads and Atomics of the peer's that may be under way.
+    /// Reads and Atomics of the peer's that may be under way; the next power of two is granted.
     pub max_dest_rd_atomic: u8,
     /// What the peer may do.
     pub access: Access,

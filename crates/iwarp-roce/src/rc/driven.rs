@@ -33,7 +33,7 @@ impl Core for Rc {
                 match (self.state, to) {
                     (_, QpState::Rtr) => {
                         self.responder = Responder::new(&self.attributes);
-                        self.replies = Replies::new(self.attributes.max_dest_rd_atomic.into());
+                        self.replies = Replies::new(depth(self.attributes.max_dest_rd_atomic));
                     }
                     (QpState::Rtr, _) => {
                         self.requester = Requester::new(&self.attributes, self.sq.head());
@@ -155,6 +155,15 @@ impl Core for Rc {
 
     fn read_depths(&self) -> (usize, usize) {
         (self.attributes.max_rd_atomic.into(), self.attributes.max_dest_rd_atomic.into())
+    }
+}
+
+/// Reads and Atomics of the peer's that are remembered. Cards and rxe round their depths up to a power
+/// of two at either end, so a peer may have as many under way.
+fn depth(asked: u8) -> usize {
+    match asked {
+        0 => 0,
+        _ => usize::from(asked).next_power_of_two(),
     }
 }
 

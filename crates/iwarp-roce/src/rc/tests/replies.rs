@@ -155,6 +155,27 @@ fn the_oldest_answers_are_forgotten() {
     assert_eq!(bench.sent()[0].message, nak(NakCode::InvalidRequest, 0));
 }
 
+/// Cards and rxe round up what the program asks for, at the end that sends Reads as well.
+///
+/// Covers: ROCE-081
+#[test]
+fn as_many_are_under_way_as_the_next_power_of_two() {
+    for (asked, most) in [(1, 1), (2, 2), (3, 4), (5, 8), (7, 8), (8, 8), (129, 256), (255, 256)] {
+        let attributes = Attributes { max_dest_rd_atomic: asked, ..attributes() };
+        let mut bench = Bench::with(config(), attributes);
+        for number in 0..most {
+            read(&mut bench, number, 0, 8);
+        }
+        assert_eq!(bench.rc.state(), QpState::Rts, "{asked}");
+        read(&mut bench, most, 0, 8);
+        assert_eq!(bench.rc.state(), QpState::Err, "{asked}");
+        let sent = bench.sent();
+        let (last, answers) = sent.split_last().unwrap();
+        assert_eq!(answers.len() as u32, most);
+        assert_eq!((last.psn, last.message), (peer(most), nak(NakCode::InvalidRequest, most)));
+    }
+}
+
 /// A repeat that is itself repeated makes room for new requests.
 ///
 /// Covers: ROCE-081
