@@ -60,15 +60,18 @@ impl Rc {
     }
 
     /// All packets before `to` are acknowledged, as far as no Read or Atomic is among them of which
-    /// an answer is missing. False where one is.
+    /// an answer is missing. False where one is. A Read of no octets misses nothing.
     fn acknowledge(&mut self, to: u64, now: Time) -> bool {
         let before = self.requester.oldest;
         let clear = loop {
             let Some(wqe) = self.sq.oldest_started() else { break true };
-            if wqe.awaits_answer() {
-                break to <= self.requester.oldest;
-            }
             let end = wqe.end();
+            if wqe.awaits_answer() {
+                if !wqe.is_empty_read() || to < end {
+                    break to <= self.requester.oldest;
+                }
+                self.requester.end_read();
+            }
             if to < end {
                 self.requester.oldest = self.requester.oldest.max(to);
                 break true;

@@ -58,6 +58,13 @@ impl SendWqe {
         matches!(self.op, SendOp::Read { .. } | SendOp::Atomic { .. })
     }
 
+    /// Whether it brings nothing, so that an answer to a later request tells as much as its own does:
+    /// where the own one is lost, some responders (rxe) do not give it again.
+    #[inline]
+    pub(super) const fn is_empty_read(&self) -> bool {
+        matches!(self.op, SendOp::Read { invalidate: None, .. }) && self.length == 0
+    }
+
     /// Weight of all packets before this one of its own, or the one behind its last.
     #[inline]
     pub(super) const fn weight_before(&self, packet: u64, mtu: usize) -> u64 {

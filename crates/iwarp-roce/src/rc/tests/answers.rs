@@ -90,6 +90,66 @@ fn an_answer_beyond_a_missing_one_has_it_sent_again() {
     assert_eq!(bench.sent(), []);
 }
 
+/// rxe answers no Read of nothing for a second time, but acknowledges what comes behind it again.
+///
+/// Covers: ROCE-048
+#[test]
+fn a_lost_answer_of_no_octets_is_not_missed_behind_a_later_one() {
+    let word = [local(0, 8)];
+    let later: [(SendRequest<'_>, Message, &[u8]); 3] = [
+        (SendRequest::send(2, &[]), ack(2), &[]),
+        (SendRequest::read(2, &word, KEY, TO), response(Position::Only), &[7; 8]),
+        (SendRequest::read(2, &[], KEY, TO), response(Position::Only), &[]),
+    ];
+    for (request, answer, payload) in later {
+        let mut bench = Bench::new();
+        bench.post(SendRequest::send(0, &[]).signaled());
+        bench.post(SendRequest::read(1, &[], KEY, TO).signaled());
+        bench.post(request.signaled());
+        bench.post(SendRequest::read(3, &word, KEY, TO).signaled());
+        bench.sent();
+        bench.answer(0, Syndrome::ACK);
+        assert_eq!(bench.ended(), [(0, OK)]);
+        bench.wait_for_timeout();
+        bench.sent();
+        bench.take(own(2), answer, payload);
+        assert_eq!(bench.ended(), [(1, OK), (2, OK)]);
+        // One less is under way.
+        bench.wait_for_timeout();
+        assert_eq!(psns(&bench.sent()), [own(3)]);
+        bench.take(own(3), response(Position::Only), &[8; 8]);
+        // Its own answer has come after all.
+        bench.take(own(1), response(Position::Only), &[]);
+        assert_eq!(bench.ended(), [(3, OK)]);
+        assert_eq!(bench.rc.requester.reads, 0);
+    }
+    // A NAK tells of what is before it, too.
+    for syndrome in [Syndrome::RnrNak(RnrTimer::new(1)), Syndrome::Nak(NakCode::SequenceError)] {
+        let mut bench = Bench::new();
+        bench.post(SendRequest::read(0, &[], KEY, TO).signaled());
+        bench.post(SendRequest::send(1, &[]));
+        bench.sent();
+        bench.answer(1, syndrome);
+        assert_eq!(bench.ended(), [(0, OK)]);
+    }
+    // Others miss their answers.
+    for (wr_id, request) in [
+        SendRequest::read(1, &word, KEY, TO),
+        SendRequest::atomic(1, &word, KEY, TO, AtomicOp::FetchAdd { add: 1, mask: 0 }),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut bench = Bench::new();
+        bench.post(request.signaled());
+        bench.post(SendRequest::send(2, &[]).signaled());
+        bench.sent();
+        bench.answer(1, Syndrome::ACK);
+        assert_eq!(bench.ended(), [], "{wr_id}");
+        assert_eq!(psns(&bench.sent()), [own(0), own(1)]);
+    }
+}
+
 /// Covers: ROCE-057
 #[test]
 fn the_same_is_sent_again_once() {
