@@ -2,6 +2,8 @@
 
 //! The requester: which packet is sent next.
 
+use core::ops::RangeInclusive;
+
 use iwarp_types::{AtomicOp, Memory, QpState, SendOp, TaggedOffset, Time, WcStatus};
 
 use super::pace::{self, OVERHEAD, Pace};
@@ -12,8 +14,11 @@ use crate::wire::{
     AtomicEth, AtomicKind, Bth, Burst, Header, Message, Position, Psn, Reth, SendTail, Transport,
 };
 
-/// An acknowledgement is asked for so often in each window.
+/// An acknowledgement is asked for so often in each window, and of long messages within so many
+/// packets; where a window has few, at least so often.
 const ASKS: u64 = 4;
+const APART: RangeInclusive<u64> = 16..=64;
+const LEAST_ASKS: u64 = 2;
 
 /// How far requests were sent and acknowledged.
 #[derive(Debug, Default)]
@@ -80,6 +85,14 @@ impl Requester {
     /// What is under way met congestion.
     pub(super) fn slow_down(&mut self, now: Time) {
         self.pace.congested(now, self.acknowledged, self.end_weight.max(self.sent));
+    }
+
+    /// Whether the packet before `end` asks for an acknowledgement, behind which all weigh so much:
+    /// so often that the window moves, and no more often.
+    fn should_ask(&self, end: u64, weight: u64) -> bool {
+        let (packets, octets) = (end - self.asked, weight - self.asked_weight);
+        let part = |asks| octets >= self.pace.window() / asks;
+        packets >= *APART.end() || part(LEAST_ASKS) || packets >= *APART.start() && part(ASKS)
     }
 
     /// Whether packets are under way.
@@ -204,7 +217,7 @@ impl Rc {
         let answered = wqe.awaits_answer();
         let window = requester.pace.window();
         let closes = weight + mtu as u64 + OVERHEAD - requester.acknowledged > window;
-        let asks = ends || answered || closes || weight - requester.asked_weight >= window / ASKS;
+        let asks = ends || answered || closes || requester.should_ask(end, weight);
         let mut bth = Bth::new(attributes.dest_qp, requester.psn(requester.next)).asking(asks);
         bth.pkey = attributes.pkey;
         bth.solicited = ends && is_solicited(&wqe.op);

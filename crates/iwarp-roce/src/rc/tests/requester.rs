@@ -260,6 +260,44 @@ fn memory_that_may_not_be_written_fails_the_answer() {
     }
 }
 
+/// In the middle of a long message an acknowledgement is asked for every 16 to 64 packets, or twice
+/// in a window of less; also where the window is large and its packets are small.
+///
+/// Covers: ROCE-047
+#[test]
+fn acknowledgements_are_asked_for_at_a_steady_distance() {
+    for mtu in [Mtu::Mtu256, Mtu::Mtu1024, Mtu::Mtu4096] {
+        let attributes = Attributes { mtu, ..attributes() };
+        let weight = mtu.octets() as u64 + 512;
+        let mut bench = Bench::with(config(), attributes);
+        let (mut number, mut apart) = (0, 0);
+        let mut seen = Vec::new();
+        for _ in 0..40 {
+            bench.post(SendRequest::write(0, &[local(0, REGION_LEN as u32)], KEY, TO));
+            while bench.rc.outstanding().0 > 0 {
+                let window = bench.rc.requester.pace.window();
+                let sent = bench.sent();
+                assert!(sent.last().unwrap().ack_req);
+                for (index, packet) in sent.iter().enumerate() {
+                    (number, apart) = (number + 1, apart + 1);
+                    if !packet.ack_req {
+                        continue;
+                    }
+                    // The last of the message, or of the window, asks wherever it stands.
+                    if index + 1 < sent.len() {
+                        let half = (window / 2).div_ceil(weight);
+                        assert!(apart >= half.min(16), "{mtu:?} {apart} of {window}");
+                    }
+                    seen.push(apart);
+                    apart = 0;
+                }
+                bench.answer(number - 1, Syndrome::ACK);
+            }
+        }
+        assert!(seen.iter().all(|apart| (1..=64).contains(apart)), "{mtu:?} {seen:?}");
+    }
+}
+
 /// Covers: ROCE-045, ROCE-047, ROCE-074
 #[test]
 fn the_window_bounds_what_is_under_way() {
