@@ -82,7 +82,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Has the next message (Send or Immediate Data) take the receive of the peer and the place in
+    /// Has the next message (Send, Immediate Data or Write with immediate data) take the receive of the peer and the place in
     /// the send queue that this credit is for; [`Credits::reserve_many`] waits for several. Once there
     /// was a credit, messages beyond the credits are refused with [`OperationError::QueueFull`]. Other
     /// operations take places as before.

@@ -26,7 +26,8 @@ use crate::session::table::{Core, Handle};
 #[cfg(feature = "tokio")]
 use crate::session::task::ensure_driven;
 use crate::session::{
-    Blocks, OperationError, Pending, Permit, Pools, Receiver, Reserving, SendFlags, Unconnected,
+    Blocks, OperationError, Pending, Permit, Pools, Receiver, RemoteGrant, Reserving, SendFlags,
+    Unconnected,
 };
 
 /// Receives beyond the window, for what the ends tell each other.
@@ -150,7 +151,8 @@ impl Balance {
 ///
 /// It comes with a [`Receiver`] from [`Unconnected::credited`], and both ends have to use it: each
 /// Receiver tells the other end of its receives, in messages of its own that the program does not
-/// see. Whatever else is sent or received on the session must be Reads, Writes and atomic operations.
+/// see. All that takes one of the peer's receives is sent by a [`Credit`]: messages, and Writes that tell
+/// the peer ([`Credit::write_immediate`]). Reads, other Writes and atomic operations need none.
 /// Clones are the same.
 #[derive(Clone)]
 pub struct Credits {
@@ -282,7 +284,7 @@ impl Drop for Claim {
     }
 }
 
-/// The right to send one message: the peer has a receive for it, and the send queue a place.
+/// The right to send one message, or Write with immediate data: the peer has a receive for it, and the send queue a place.
 /// Dropping it leaves both to whoever has waited longest.
 #[must_use = "dropping it gives the peer's receive back"]
 pub struct Credit {
@@ -350,6 +352,22 @@ impl Credit {
     /// As [`Session::send_inline`](crate::session::Session::send_inline).
     pub fn send_inline(self, octets: &[u8]) -> Pending<()> {
         self.post(|post| post.send_inline(octets))
+    }
+
+    /// As [`Session::immediate`](crate::session::Session::immediate).
+    pub fn immediate(self, data: [u8; 8]) -> Pending<()> {
+        self.post(|post| post.immediate(data))
+    }
+
+    /// As [`Session::write_immediate`](crate::session::Session::write_immediate).
+    pub fn write_immediate<B: Blocks>(
+        self,
+        blocks: B,
+        to: &RemoteGrant,
+        offset: u64,
+        data: [u8; 4],
+    ) -> Pending<B> {
+        self.post(|post| post.write_immediate(blocks, to, offset, data))
     }
 }
 

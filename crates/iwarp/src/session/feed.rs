@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
-use iwarp_types::{WcStatus, WorkCompletion};
+use iwarp_types::{WcOp, WcStatus, WorkCompletion};
 
 use crate::session::cargo::Cargo;
 use crate::session::credits::{Balance, SPARE};
@@ -88,8 +88,10 @@ impl State {
             self.posted.pop_front();
             let good = completion.status == WcStatus::Success;
             *ended |= !good;
+            // Immediate data of other operations is the program's.
+            let is_word = completion.op == WcOp::Recv && completion.byte_len == 0;
             match completion.immediate {
-                Some([a, b, c, d, ..]) if good => {
+                Some([a, b, c, d, ..]) if good && is_word => {
                     self.account.words += 1;
                     self.account.again += 1;
                     words.push((u32::from_be_bytes([a, b, c, d]), cargo));

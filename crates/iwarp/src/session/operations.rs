@@ -167,7 +167,8 @@ impl Session {
 
     /// As [`Self::write`], and tells the peer: `data` arrives in its completion
     /// ([`Received::immediate`], the first four bytes) when all of the blocks' bytes are in place,
-    /// and takes one of its receives.
+    /// and takes one of its receives. Beside [`Credits`](crate::session::Credits) it is
+    /// [`Credit::write_immediate`](crate::session::Credit::write_immediate).
     pub fn write_immediate<B: Blocks>(
         &self,
         blocks: B,

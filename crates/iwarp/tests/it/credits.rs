@@ -11,6 +11,7 @@ use iwarp::session::{
 };
 use iwarp::{Access, Device, Options, ProtectionDomain};
 
+use crate::common::sessions::block_of;
 use crate::common::{DEADLINE, until};
 
 pub(crate) struct End {
@@ -75,6 +76,44 @@ fn a_sender_waits_for_receives_whatever_the_window() {
         assert_eq!(sends, [2000, 0]);
         client.session.close().wait().unwrap();
         assert_eq!(next(&mut server.receiver), None);
+    }
+}
+
+/// A Write that tells the peer takes one of its receives, and so does Immediate Data: neither is taken
+/// for what the ends tell each other.
+#[test]
+fn immediate_data_waits_for_receives_too() {
+    for depth in [1, 4, 32] {
+        let (client, mut server) = ends(&Config::default(), [1, depth], [3, depth + 2]);
+        let memory = server.session.expose(8, Access::REMOTE_WRITE).unwrap();
+        let grant = RemoteGrant::from_octets(&memory.grant().to_octets());
+        thread::scope(|scope| {
+            let credits = &client.credits;
+            scope.spawn(move || {
+                let pd = client.session.pd();
+                for n in 0..500_u32 {
+                    let credit = credits.reserve().wait_timeout(DEADLINE).unwrap();
+                    let data = n.to_be_bytes();
+                    match n % 3 {
+                        0 => credit.send_inline(&data).wait().unwrap(),
+                        1 => credit
+                            .immediate([data, data].concat().try_into().unwrap())
+                            .wait()
+                            .unwrap(),
+                        _ => {
+                            let block = block_of(pd, &data);
+                            drop(credit.write_immediate(block, &grant, 0, data).wait().unwrap());
+                        }
+                    }
+                }
+            });
+            for n in 0..500_u32 {
+                let received = server.receiver.recv().wait_timeout(DEADLINE).unwrap().unwrap();
+                let told = received.immediate.map(|data| number(&data[..4]));
+                assert_eq!(told.unwrap_or_else(|| number(&received.block)), n, "window {depth}");
+            }
+        });
+        assert!(server.session.ended().is_none());
     }
 }
 
