@@ -351,6 +351,7 @@ fn verbs_in_a_child_answer_and_none_hangs() {
             refused(system(qp.modify(QpState::Reset)));
             refused(system(qp.connect_to(&iwarp::Peer::new(&gid, peer, number, 0))));
             qp.set_psn(3);
+            qp.set_reads(false);
             refused(qp.set_datagram(&DatagramAttributes::default()));
             let group = std::net::Ipv4Addr::new(239, 1, 2, 3).into();
             refused(qp.attach_multicast(group));

@@ -288,8 +288,11 @@ pub fn modify(qp: &Qp, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// What the peer may do.
+/// What the peer may do, and the program itself.
 fn restrict(qp: &Qp, attr: &ibv_qp_attr, mask: u32) {
+    if mask & IBV_QP_MAX_QP_RD_ATOMIC != 0 {
+        qp.queue_pair.set_reads(attr.max_rd_atomic != 0);
+    }
     if mask & IBV_QP_ACCESS_FLAGS != 0 {
         // The numbers are the same.
         qp.queue_pair.set_remote_access(Access::from_bits_truncate(attr.qp_access_flags));

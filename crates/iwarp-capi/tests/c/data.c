@@ -326,11 +326,40 @@ static void end(void)
 	CHECK(wc.wr_id == 1 && wc.status == IBV_WC_WR_FLUSH_ERR && wc.qp_num == a.qp->qp_num);
 }
 
+/* Queue pairs that allow themselves no Reads, nor Atomics: other requests are carried out. */
+static void no_reads(void)
+{
+	max_rd_atomic = 0;
+	meet();
+	struct ibv_sge sge = part(&a, 8, 8);
+	struct ibv_send_wr *bad, wr = {
+		.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_READ,
+		.send_flags = IBV_SEND_SIGNALED,
+		.wr.rdma = { (uintptr_t)b.buf, b.mr->rkey },
+	};
+
+	CHECK(ibv_post_send(a.qp, &wr, &bad) == EINVAL && bad == &wr);
+	wr.opcode = IBV_WR_RDMA_WRITE;
+	CHECK(ibv_post_send(a.qp, &wr, &bad) == 0);
+	CHECK(take(&a).status == IBV_WC_SUCCESS);
+	wr.opcode = IBV_WR_RDMA_READ;
+	CHECK(ibv_post_send(a.qp, &wr, &bad) == EINVAL && bad == &wr);
+	wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+	wr.wr.atomic.remote_addr = (uintptr_t)b.buf;
+	wr.wr.atomic.rkey = b.mr->rkey;
+	wr.wr.atomic.compare_add = 1;
+	CHECK(ibv_post_send(a.qp, &wr, &bad) == EINVAL && bad == &wr);
+	unmake(&a);
+	unmake(&b);
+	max_rd_atomic = 4;
+}
+
 int main(void)
 {
 	open_context();
 	int all = rights;
 
+	no_reads();
 	/* What counts is what is said last. */
 	rights = 0;
 	meet();

@@ -21,6 +21,8 @@ static union ibv_gid gid;
 static struct side a, b;
 /* What each lets the other do. */
 static int rights = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+/* What the queue pairs allow themselves. */
+static unsigned char max_rd_atomic = 4;
 
 static double now(void)
 {
@@ -77,7 +79,7 @@ static void step(struct ibv_qp *qp, struct ibv_qp *peer, enum ibv_qp_state state
 		.qp_access_flags = rights,
 		.path_mtu = IBV_MTU_1024,
 		.dest_qp_num = peer->qp_num,
-		.max_rd_atomic = 4,
+		.max_rd_atomic = max_rd_atomic,
 		.max_dest_rd_atomic = 4,
 		.min_rnr_timer = 12,
 		.timeout = 14,

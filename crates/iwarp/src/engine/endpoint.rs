@@ -102,6 +102,8 @@ struct Locked {
     receives: ReceiveSlots,
     /// Receives come from a shared queue.
     shares: bool,
+    /// The program allows itself Reads and Atomics.
+    reads: bool,
     link: Option<Arc<Link>>,
     /// Of a core for datagrams, and one that may become such a core: what serves it, from RTR on.
     mux: Option<Arc<Mux>>,
@@ -239,6 +241,7 @@ impl Endpoint {
                 sends,
                 receives,
                 shares: srq.is_some(),
+                reads: true,
                 link: None,
                 mux: None,
                 patience: None,

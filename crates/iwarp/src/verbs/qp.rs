@@ -423,7 +423,10 @@ impl QueuePair {
                 endpoint.listen_for_datagrams()?;
             }
             QpState::Rts => self.tell_for_rts()?,
-            QpState::Reset => *told.lock() = untold(),
+            QpState::Reset => {
+                *told.lock() = untold();
+                endpoint.set_reads(true);
+            }
             _ => {}
         }
         endpoint.modify(to)?;
@@ -477,6 +480,15 @@ impl QueuePair {
     pub fn set_psn(&self, psn: u32) {
         if let Some(inner) = self.inner.alive() {
             inner.psn.store(psn & PSN_BITS, Ordering::Relaxed);
+        }
+    }
+
+    /// Says whether the program allows itself Reads and Atomics, until the next Reset: programs for
+    /// InfiniBand say so by a `max_rd_atomic` other than 0. Where they do not, or the ends have agreed
+    /// on none, posting one fails with [`PostError::Invalid`].
+    pub fn set_reads(&self, allowed: bool) {
+        if let Some(inner) = self.inner.alive() {
+            inner.endpoint.set_reads(allowed);
         }
     }
 

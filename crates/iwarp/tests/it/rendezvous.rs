@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use iwarp::{
-    CompletionQueue, ModifyError, Options, Peer, Personality, QpState, QueuePairAttributes, Retry,
-    WcStatus,
+    AtomicOp, CompletionQueue, ModifyError, Options, Peer, Personality, PostError, QpState,
+    QueuePairAttributes, Retry, SendRequest, Stag, TaggedOffset, WcStatus,
 };
 
 use crate::common;
@@ -686,6 +686,46 @@ fn psns_that_differ_are_named() {
     assert!(reports.iter().all(|line| line.contains("rq_psn of each must be sq_psn")));
     let number = format!("{:#08x}", b.qp.number());
     assert!(reports.iter().all(|line| line.contains(&number)), "{number} in {reports:?}");
+}
+
+/// `max_rd_atomic` of 0, whichever way it was said: on either wire, before and after the ends have met.
+#[test]
+fn who_allows_no_reads_posts_none() {
+    for personality in [Personality::Iwarp, Personality::Roce] {
+        let place = Place::with(Options::new().personality(personality), LOOPBACK);
+        for by_setter in [true, false] {
+            let (a, b) = (place.end(), place.end());
+            for (end, peer) in [(&a, &b), (&b, &a)] {
+                end.init();
+                let ord = if by_setter { 4 } else { 0 };
+                end.qp.connect_to(&peer.as_peer_of(&end.gid).ord(ord)).unwrap();
+                if by_setter {
+                    end.qp.set_reads(false);
+                }
+                end.rts();
+            }
+            let sge = [a.sge(8)];
+            let read = SendRequest::read(1, &sge, Stag(7), TaggedOffset(0));
+            let add = SendRequest::atomic(
+                1,
+                &sge,
+                Stag(7),
+                TaggedOffset(0),
+                AtomicOp::FetchAdd { add: 1, mask: 0 },
+            );
+            if by_setter {
+                assert_eq!(a.qp.post_send(&read), Err(PostError::Invalid));
+            }
+            exchange(&a, &b);
+            for request in [&read, &add] {
+                assert_eq!(a.qp.post_send(request), Err(PostError::Invalid), "{personality:?}");
+            }
+            exchange(&b, &a);
+            a.qp.modify(QpState::Err).unwrap();
+            a.qp.post_send(&read).unwrap();
+            assert_eq!(a.status(), WcStatus::Flushed);
+        }
+    }
 }
 
 /// What two processes tell each other: address and numbers.

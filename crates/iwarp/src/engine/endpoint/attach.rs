@@ -134,6 +134,11 @@ impl Endpoint {
         Ok(())
     }
 
+    /// Whether the program allows itself Reads and Atomics.
+    pub(crate) fn set_reads(&self, allowed: bool) {
+        self.core.lock().reads = allowed;
+    }
+
     /// The transport may hear nothing of the peer for so long while something is under way;
     /// `None`: as long as the system likes.
     pub(crate) fn set_patience(self: &Arc<Self>, patience: Option<Duration>) {

@@ -4,9 +4,10 @@
 
 use std::sync::Arc;
 
-use iwarp_types::{PostError, RecvRequest, SendRequest};
+use iwarp_types::{PostError, QpState, RecvRequest, SendOp, SendRequest};
 
 use super::{Endpoint, Locked};
+use crate::engine::any_core::AnyCore;
 use crate::engine::link::Link;
 use crate::engine::policy::habits::{Advice, Post};
 use crate::engine::policy::table::{FEW, PAUSE};
@@ -20,9 +21,24 @@ impl Locked {
         if !self.sends.has_room() {
             return Err(PostError::QueueFull);
         }
+        let is_read = matches!(request.op, SendOp::Read { .. } | SendOp::Atomic { .. });
+        if is_read && !self.may_read() {
+            return Err(PostError::Invalid);
+        }
         self.core.post_send(request)?;
         self.sends.take();
         Ok(())
+    }
+
+    /// Whether a Read or Atomic can ever be under way, as far as is known. In the error state it is
+    /// flushed like anything else.
+    fn may_read(&self) -> bool {
+        let agreed = match &self.core {
+            AnyCore::Iwarp(core) => !core.is_connected() || core.read_depths().0 > 0,
+            // They look at that themselves.
+            _ => true,
+        };
+        self.reads && agreed || self.core.state() == QpState::Err
     }
 
     fn post_recv(&mut self, request: &RecvRequest<'_>) -> Result<(), PostError> {
