@@ -92,13 +92,7 @@ fn arbitrary_reply(input: &Input) {
     let expected = initiator.clone().receive(&frame);
     let mut pieces = initiator;
     match in_pieces(&frame, |octets| pieces.receive(octets)) {
-        Some((at, Ok((reply, consumed)))) if at < frame.len() => {
-            // What follows a Reply that rejects belongs to the ULP; behind another it is a fault.
-            match expected {
-                Ok(whole) => assert_eq!(whole, Some((reply, consumed))),
-                Err(_) => assert!(reply.accepted),
-            }
-        }
+        // It does not matter what follows a Reply.
         Some((_, result)) => assert_eq!(result.map(Some), expected),
         None => assert_eq!(expected, Ok(None)),
     }

@@ -59,7 +59,7 @@ pub enum StartupError {
     /// The Reply that accepts an enhanced Request is not enhanced (RFC 6581 §10).
     #[error("peer answered an enhanced Request in unenhanced form")]
     NotEnhanced,
-    /// Octets follow a frame where the peer must still be silent (RFC 5044 §7.1.2).
+    /// Octets follow a Request: the peer must be silent until it has the Reply (RFC 5044 §7.1.2).
     #[error("octets behind the start-up frame")]
     SurplusOctets,
     /// The whole frame was not there at the deadline.

@@ -261,22 +261,19 @@ impl Initiator {
     /// Reads the Reply from all octets received so far. `None`: it is not whole yet. With it comes
     /// the number of octets it took; what follows a rejecting Reply belongs to the ULP.
     ///
+    /// What follows an accepting one belongs to Full Operation. The Responder has to be silent until
+    /// our first FPDU (RFC 5044 §7.1.2(4)), but some are not, and what they send is well framed.
+    ///
     /// # Errors
     ///
-    /// When the Reply is malformed or octets follow an accepting one: TCP is to be closed.
+    /// When the Reply is malformed: TCP is to be closed.
     pub fn receive(&mut self, input: &[u8]) -> Result<Option<(Reply, usize)>, StartupError> {
         let Some((frame, consumed)) = Frame::parse(FrameKind::Reply, self.config.rev, input)?
         else {
             return Ok(None);
         };
-        if !frame.rejected {
-            if self.config.rev >= 2 && frame.enhanced.is_none() {
-                return Err(StartupError::NotEnhanced);
-            }
-            // The Responder is silent until our first FPDU (RFC 5044 §7.1.2(4)).
-            if input.len() > consumed {
-                return Err(StartupError::SurplusOctets);
-            }
+        if !frame.rejected && self.config.rev >= 2 && frame.enhanced.is_none() {
+            return Err(StartupError::NotEnhanced);
         }
         let negotiated = self.negotiate(&frame);
         let reply = Reply {

@@ -174,6 +174,16 @@ impl<'a> Frame<'a> {
         };
         Ok(Some((frame, FRAME_HEADER + pd_length)))
     }
+
+    /// Octets of the frame at the head of `input` that are not there yet, as far as they show how
+    /// long it is. Who reads no more than these takes nothing of what follows the frame.
+    pub fn missing(input: &[u8]) -> usize {
+        let pd_length = match input.first_chunk::<FRAME_HEADER>() {
+            Some(header) => usize::from(u16::from_be_bytes([header[18], header[19]])),
+            None => 0,
+        };
+        (FRAME_HEADER + pd_length).saturating_sub(input.len())
+    }
 }
 
 /// The word in front of the private data of an enhanced frame (RFC 6581 §9). All values are the

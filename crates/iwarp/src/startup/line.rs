@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use iwarp_os::Interest;
 use iwarp_proto::mpa::startup::{Config, Initiator, Negotiated, Reply, Request, Responder};
+use iwarp_proto::mpa::wire::Frame;
 use iwarp_types::StartupError;
 
 use crate::engine::Engine;
@@ -173,11 +174,22 @@ impl Calling {
                 worker.tasks().update(task, self.line.descriptors(), Interest::READ)?;
             }
         }
-        if !receive(&*self.line.port, &mut self.received)? {
-            return Ok(None);
+        // No octet behind the Reply is taken: what a hasty peer sends there waits in the stream.
+        loop {
+            match self.initiator.receive(&self.received) {
+                Ok(Some((reply, _))) => return Ok(Some(reply)),
+                Ok(None) => {}
+                Err(error) => {
+                    // Octets left unread would make the end a reset (RFC 1122 §4.2.2.13), not a FIN.
+                    let _ = receive(&*self.line.port, &mut Vec::new(), FRAME_ROOM);
+                    return Err(error.into());
+                }
+            }
+            let wanted = Frame::missing(&self.received);
+            if !receive(&*self.line.port, &mut self.received, wanted)? {
+                return Ok(None);
+            }
         }
-        let reply = self.initiator.receive(&self.received)?;
-        Ok(reply.map(|(reply, _)| reply))
     }
 
     /// Is not served any more; gives the port back.
@@ -212,7 +224,7 @@ impl Called {
 
     /// Goes on; gives the Request when it is there.
     pub(crate) fn advance(&mut self) -> Result<Option<Request>, ConnectError> {
-        if !receive(&*self.line.port, &mut self.received)? {
+        if !receive(&*self.line.port, &mut self.received, FRAME_ROOM)? {
             return Ok(None);
         }
         Ok(self.responder.receive(&self.received)?.map(|(request, _)| request))
@@ -310,12 +322,14 @@ pub(crate) fn canonical(addr: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Adds what has come, of a port that holds some more than once; false when nothing has.
-fn receive(port: &dyn Port, to: &mut Vec<u8>) -> Result<bool, ConnectError> {
+/// Adds what has come, but no more than `most` bytes; of a port that holds some more than once.
+/// False when nothing has.
+fn receive(port: &dyn Port, to: &mut Vec<u8>, most: usize) -> Result<bool, ConnectError> {
     let before = to.len();
     loop {
         let mut room = [0; FRAME_ROOM];
-        match port.recv(&mut [IoPartMut::new(&mut room)]) {
+        let left = (before + most).saturating_sub(to.len()).min(FRAME_ROOM);
+        match port.recv(&mut [IoPartMut::new(&mut room[..left])]) {
             // The next look finds it again.
             Ok(0) if to.len() > before => return Ok(true),
             Ok(0) => return Err(StartupError::Closed.into()),
@@ -325,7 +339,7 @@ fn receive(port: &dyn Port, to: &mut Vec<u8>) -> Result<bool, ConnectError> {
             }
             Err(error) => return Err(error.into()),
         }
-        if !port.may_hold() || to.len() > FRAME_ROOM {
+        if !port.may_hold() || to.len() >= before + most {
             return Ok(true);
         }
     }

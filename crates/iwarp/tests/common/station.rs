@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use iwarp::cm::{ConnectError, ConnectParams, Connection, Listener, connect};
+use iwarp::port::Platform;
 use iwarp::{Device, Ended, MemoryRegion, Options, QpState, RtrTypes, WcStatus};
 use iwarp_proto::mpa::wire::FrameKind;
 
@@ -41,7 +42,11 @@ pub fn hasty() -> Options {
 
 impl Station {
     pub fn new(options: Options) -> Self {
-        let device = Device::with_options(options).unwrap();
+        Self::on(options, Platform::default())
+    }
+
+    pub fn on(options: Options, platform: Platform) -> Self {
+        let device = Device::on_platform(options, platform).unwrap();
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = Listener::bind(&device, any_port).unwrap();
         let healthy = Healthy::new(&device, &listener);

@@ -8,7 +8,11 @@ use std::time::{Duration, Instant};
 use iwarp::cm::{
     ConnectError, ConnectParams, EventChannel, EventKind, Id, StartupError, StartupFault,
 };
-use iwarp::{CompletionQueue, Ended, ProtectionDomain, QpState, QueuePair, RecvRequest, WcStatus};
+use iwarp::port::{Faults, Platform};
+use iwarp::{
+    CompletionQueue, Ended, Payload, ProtectionDomain, QpState, QueuePair, RecvRequest,
+    SendRequest, WcStatus,
+};
 use iwarp_proto::mpa::wire::{EnhancedData, FrameKind, ULP_NEGOTIATES};
 use iwarp_proto::rdmap::wire::{Opcode, TerminateCode};
 use iwarp_types::{RtrTypes, Stag};
@@ -191,8 +195,6 @@ fn malformed_replies_end_the_attempt() {
         frame[at..at + octets.len()].copy_from_slice(octets);
         frame
     };
-    let mut surplus = good.clone();
-    surplus.push(0);
     for (octets, expected) in [
         (with(0, b"?"), StartupError::Key),
         (with(15, b"?"), StartupError::Key),
@@ -200,7 +202,6 @@ fn malformed_replies_end_the_attempt() {
         (with(17, &[3]), StartupError::Revision(3)),
         (with(18, &[0, 3]), StartupError::EnhancedDataMissing),
         (with(18, &[2, 1]), StartupError::PrivateDataTooLong(513)),
-        (surplus, StartupError::SurplusOctets),
     ] {
         let dialing = Dialing::new(&station, &ConnectParams::default());
         let (mut raw, _) = dialing.peer();
@@ -212,6 +213,72 @@ fn malformed_replies_end_the_attempt() {
         assert_eq!(error, expected);
         raw.expect_end();
     }
+    station.others_do_not_notice();
+}
+
+/// Linux siw sends FPDUs before it has one of ours where its program asks it to. They are the
+/// stream's, however many there are, and how the stream is framed.
+#[test]
+fn fpdus_directly_behind_the_reply_are_delivered() {
+    const MESSAGES: usize = 16;
+    let pieces = Faults { longest_piece: 30, ..Faults::seeded(3) };
+    let whole = Platform::default();
+    let in_pieces = Platform { network: pieces.around(whole.network.clone()), ..whole.clone() };
+    for platform in [whole, in_pieces] {
+        for (crc, peer_to_peer) in [(true, false), (false, false), (true, true)] {
+            for (ours, theirs) in [(false, false), (true, false), (false, true)] {
+                let options = hasty().crc(crc).markers(ours).peer_to_peer(peer_to_peer);
+                let station = Station::on(options, platform.clone());
+                let dialing = Dialing::new(&station, &ConnectParams::default());
+                for wr_id in 0..MESSAGES as u64 {
+                    dialing.qp.post_recv(&RecvRequest::new(wr_id, &[])).unwrap();
+                }
+                let (mut raw, asked) = dialing.peer();
+                let answer = Startup { crc, markers: theirs, enhanced: asked.enhanced, ..reply() };
+                let answer = Startup { private_data: vec![7; 200], ..answer };
+                raw.operate(crc, ours, theirs);
+                let mut octets = answer.octets();
+                for msn in 1..=MESSAGES as u32 {
+                    for _ in 0..4 {
+                        octets.extend(raw.frame(&write(Stag(0), 0, &[])));
+                    }
+                    octets.extend(raw.frame(&send(msn, b"")));
+                }
+                assert!(octets.len() > 1024, "one read takes it all");
+                raw.send(&octets);
+                let EventKind::Established { private_data, .. } = dialing.event() else {
+                    panic!("not established")
+                };
+                assert_eq!(private_data, [7; 200]);
+                for wr_id in 0..MESSAGES as u64 {
+                    let completion = next(&dialing.recv_cq);
+                    assert_eq!((completion.wr_id, completion.status), (wr_id, WcStatus::Success));
+                }
+                dialing.qp.post_send(&SendRequest::send(1, Payload::Inline(&[]))).unwrap();
+                raw.expect(Opcode::Send);
+            }
+        }
+    }
+}
+
+/// Early FPDUs are judged as others are, and nothing of what follows a refusal is.
+#[test]
+fn what_is_behind_the_reply_is_no_better_than_elsewhere() {
+    let station = Station::new(hasty());
+    let dialing = Dialing::new(&station, &ConnectParams::default());
+    let (mut raw, _) = dialing.peer();
+    let mut octets = reply().octets();
+    octets.extend(raw.frame(&send(1, b"")));
+    *octets.last_mut().unwrap() ^= 1;
+    raw.send(&octets);
+    assert!(matches!(dialing.event(), EventKind::Established { .. }));
+    assert_eq!(raw.expect_terminate(), [0x20, 2, 0, 0]);
+    let dialing = Dialing::new(&station, &ConnectParams::default());
+    let (mut raw, _) = dialing.peer();
+    let mut octets = Startup { rejected: true, ..reply() }.octets();
+    octets.extend([0; 5000]);
+    raw.send(&octets);
+    assert!(matches!(dialing.event(), EventKind::Rejected { .. }));
     station.others_do_not_notice();
 }
 

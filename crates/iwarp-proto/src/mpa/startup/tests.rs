@@ -199,30 +199,44 @@ fn corner_09_m_obliges_the_sender_of_the_data_each_direction_alone() {
     }
 }
 
-/// Covers: MPA-5044-7.1.1-17, MPA-5044-7.1.2-03, MPA-5044-7.1.2-10
+/// Covers: MPA-5044-7.1.1-17, MPA-5044-7.1.2-03
 #[test]
-fn corner_14_octets_behind_a_startup_frame_make_it_malformed() {
+fn corner_14_octets_behind_a_request_make_it_malformed() {
     let mut request = raw(REQUEST, C, 1, b"abc");
     request.push(0);
     assert_eq!(request_to(rev1(), &request), Err(StartupError::SurplusOctets));
-    let mut reply = raw(REPLY, C, 1, b"abc");
-    reply.push(0);
-    assert_eq!(reply_to(rev1(), &reply), Err(StartupError::SurplusOctets));
-    let mut reply = raw(REPLY, C | S, 2, &word("", 1, 1));
-    reply.push(0);
-    assert_eq!(reply_to(Config::default(), &reply), Err(StartupError::SurplusOctets));
 }
 
+/// An FPDU behind an accepting Reply comes too early, but is one. Behind a rejecting Reply, octets
+/// belong to the ULP.
+///
 /// Covers: MPA-5044-7.1.1-10
 #[test]
-fn corner_15_octets_behind_a_rejecting_reply_stay_with_the_ulp() {
-    let mut reply = raw(REPLY, C | R, 1, b"no");
-    let frame_len = reply.len();
-    reply.extend_from_slice(b"streaming mode again");
-    let (result, consumed) = reply_to(rev1(), &reply).unwrap().unwrap();
-    assert!(!result.accepted);
-    assert_eq!(result.private_data, b"no");
-    assert_eq!(consumed, frame_len);
+fn corner_15_octets_behind_a_reply_are_not_start_ups() {
+    for (config, mut reply, accepted) in [
+        (rev1(), raw(REPLY, C, 1, b"abc"), true),
+        (rev1(), raw(REPLY, C, 1, b""), true),
+        (rev1(), raw(REPLY, C | R, 1, b"no"), false),
+        (Config::default(), raw(REPLY, C | S, 2, &word("", 1, 1)), true),
+        (Config::default(), raw(REPLY, C | S | R, 2, &word("", 1, 1)), false),
+    ] {
+        let alone = reply_to(config, &reply).unwrap().unwrap();
+        assert_eq!((alone.0.accepted, alone.1), (accepted, reply.len()));
+        reply.extend_from_slice(b"what follows");
+        assert_eq!(reply_to(config, &reply).unwrap(), Some(alone));
+    }
+}
+
+/// Who reads as much as is missing gets the frame, and nothing of what follows.
+#[test]
+fn frames_say_how_much_of_them_is_missing() {
+    for len in [0, 1, 4, 511, MAX_PRIVATE_DATA] {
+        let frame = raw(REPLY, C, 1, &std::vec![7; len]);
+        for at in 0..=frame.len() {
+            let end = if at < FRAME_HEADER { FRAME_HEADER } else { frame.len() };
+            assert_eq!(Frame::missing(&frame[..at]), end - at);
+        }
+    }
 }
 
 /// Covers: MPA-5044-7.1.2-02, MPA-5044-7.1.2-04, MPA-5044-7.1.2-05, MPA-5044-7.1.2-16
