@@ -45,6 +45,12 @@ pub(crate) trait MadHandler: Any + Send + Sync {
     /// How it has turned out with a service that was [asked for](Gsi::listen): requests for it come
     /// to this process, or it is another's. May be told more than once.
     fn listening(&self, service: u64, granted: bool);
+
+    /// The port is to be given back if it does not need it. It lets go of the port then; false where
+    /// it does need it.
+    fn rest(self: Arc<Self>) -> bool {
+        true
+    }
 }
 
 /// See the [module](self). There is one for each [`Mux`](super::mux::Mux).
@@ -148,6 +154,20 @@ impl Gsi {
 
     pub(super) fn free_qpn(&self, number: u32) {
         self.share.lock().free_qpn(number);
+    }
+
+    /// Whether the handler, if there is one, can do without the port.
+    pub(super) fn rest(&self) -> bool {
+        self.handler().is_none_or(MadHandler::rest)
+    }
+
+    /// Does something after that time, on a worker that looks after the share. It is dropped where
+    /// there is none, and when that worker ends.
+    pub(super) fn later(&self, after: Duration, what: Box<dyn FnOnce() + Send>) {
+        let carer = self.carers.lock().iter().find_map(Weak::upgrade);
+        if let Some(carer) = carer {
+            carer.worker.at(carer.worker.clock().now().plus(after), what);
+        }
     }
 
     /// Does something with the share, after which it may want its turn at another time.

@@ -63,4 +63,9 @@ impl Carrier for ByMux {
         let Self(mux) = self;
         mux.gsi().unlisten(service);
     }
+
+    fn idle(&self) {
+        let Self(mux) = self;
+        mux.rest_later();
+    }
 }

@@ -42,11 +42,31 @@ impl MadHandler for ConnectionManager {
     fn listening(&self, service: u64, granted: bool) {
         self.grants.settle(service, granted);
     }
+
+    fn rest(self: Arc<Self>) -> bool {
+        let places = {
+            let state = self.state.lock();
+            if !state.is_idle() {
+                return false;
+            }
+            state.places.clone()
+        };
+        drop(self);
+        for place in places.iter().filter_map(Weak::upgrade) {
+            let mut place = place.lock();
+            let unused = place.as_ref().is_some_and(Membership::is_unused);
+            let unused = if unused { place.take() } else { None };
+            drop(place);
+            // Without the lock: it has the manager end.
+            drop(unused);
+        }
+        true
+    }
 }
 
 /// Where an engine keeps the one that it uses, once it does.
 #[derive(Debug, Default)]
-pub(crate) struct Place(Mutex<Option<Membership>>);
+pub(crate) struct Place(Arc<Mutex<Option<Membership>>>);
 
 impl Place {
     /// The one that is used, or what `find` finds, which is used from now on.
@@ -55,13 +75,13 @@ impl Place {
         timers: &Timers,
         find: impl FnOnce() -> io::Result<Arc<ConnectionManager>>,
     ) -> io::Result<Arc<ConnectionManager>> {
-        let Self(place) = self;
-        let mut place = place.lock();
+        let Self(kept) = self;
+        let mut place = kept.lock();
         if let Some(membership) = &*place {
             return Ok(Arc::clone(&membership.manager));
         }
         let manager = find()?;
-        let number = manager.enter(timers);
+        let number = manager.enter(timers, Arc::downgrade(kept));
         *place = Some(Membership { manager: Arc::clone(&manager), number });
         Ok(manager)
     }
@@ -100,6 +120,14 @@ struct Membership {
     number: u64,
 }
 
+impl Membership {
+    /// Whether devices keep the manager, and nobody else.
+    fn is_unused(&self) -> bool {
+        let state = self.manager.state.lock();
+        state.is_idle() && Arc::strong_count(&self.manager) == state.timers.len()
+    }
+}
+
 impl Drop for Membership {
     fn drop(&mut self) {
         self.manager.leave(self.number);
@@ -115,6 +143,8 @@ struct State {
     /// Of the devices that use it.
     timers: Vec<(u64, Timers)>,
     members: u64,
+    /// Where they keep it.
+    places: Vec<Weak<Mutex<Option<Membership>>>>,
     alarm: Option<(Time, Alarm)>,
     outgoing: VecDeque<Outgoing>,
     /// Some thread hands on what is outgoing.
@@ -149,6 +179,7 @@ impl ConnectionManager {
             services: HashMap::new(),
             timers: Vec::new(),
             members: 0,
+            places: Vec::new(),
             alarm: None,
             outgoing: VecDeque::new(),
             handing_on: false,
@@ -162,8 +193,10 @@ impl ConnectionManager {
     }
 
     /// A device uses it from now on.
-    fn enter(&self, timers: &Timers) -> u64 {
+    fn enter(&self, timers: &Timers, place: Weak<Mutex<Option<Membership>>>) -> u64 {
         let mut state = self.state.lock();
+        state.places.retain(|other| other.strong_count() > 0);
+        state.places.push(place);
         state.members += 1;
         let number = state.members;
         state.timers.push((number, timers.clone()));
@@ -309,6 +342,11 @@ impl ConnectionManager {
         let result = work(&mut state, now);
         state.take_out(&self.itself, now);
         self.set_alarm(&mut state);
+        let idle = state.is_idle();
+        drop(state);
+        if idle {
+            self.carrier.idle();
+        }
         result
     }
 
@@ -365,6 +403,11 @@ impl ConnectionManager {
 }
 
 impl State {
+    /// Whether it waits for no peer, and no peer can want anything of it.
+    fn is_idle(&self) -> bool {
+        self.protocol.is_empty() && self.hosts.is_empty() && self.audience.is_empty()
+    }
+
     /// Whether threads keep the times, so that something happens while a caller waits.
     fn has_threads(&self) -> bool {
         self.timers.iter().any(|(_, timers)| timers.has_thread())

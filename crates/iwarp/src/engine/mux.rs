@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! A datagram port that many queue pairs share: who reads it ([`receive`]) and who writes it
-//! ([`send`]), and which multicast groups it has joined ([`groups`]).
+//! ([`send`]), which multicast groups it has joined ([`groups`]), and how long it is kept ([`rest`]).
 //!
 //! It is a member of the poll groups of all queue pairs that it serves, so whatever thread drives
 //! one of them moves the packets of all: the port cannot say whose a packet is before it is read.
@@ -9,6 +9,7 @@
 mod groups;
 mod numbers;
 mod receive;
+mod rest;
 mod send;
 
 use std::collections::HashMap;
@@ -63,12 +64,18 @@ pub(crate) struct Mux {
     memberships: Memberships,
     /// How many queue pairs have brought it into a group, by the number of the group.
     users: Mutex<HashMap<u64, usize>>,
+    /// How many numbers lead here.
+    lodgers: AtomicU32,
+    /// Devices that keep it, and where they do.
+    keepers: AtomicU32,
+    places: Mutex<Vec<Weak<Mutex<Option<Used>>>>>,
 }
 
-/// Where a device keeps the one that it uses, from the first queue pair on that needs it.
+/// Where a device keeps the one that it uses, from the first queue pair on that needs it to the last
+/// ([`rest`]).
 #[derive(Debug, Default)]
 pub(crate) struct MuxPlace {
-    used: Mutex<Option<Used>>,
+    used: Arc<Mutex<Option<Used>>>,
     /// None could be had, which takes its time to find out.
     failed: AtomicBool,
 }
@@ -84,6 +91,7 @@ struct Used {
 impl Used {
     fn new(mux: Arc<Mux>, engine: &Engine) -> io::Result<Self> {
         let care = Care::new(&mux.gsi, &engine.worker)?;
+        mux.keepers.fetch_add(1, Ordering::AcqRel);
         let mut used = Self { mux, _care: care, group: None };
         if !used.mux.gsi.hears() {
             let group = Group::new(&engine.worker, engine.options.without)?;
@@ -99,6 +107,7 @@ impl Drop for Used {
         if let Some(group) = &self.group {
             self.mux.exit(group);
         }
+        self.mux.keepers.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -154,6 +163,7 @@ impl MuxPlace {
             Mux::of(engine)?
         };
         *place = Some(Used::new(Arc::clone(&mux), engine)?);
+        mux.kept_at(&self.used);
         Ok(mux)
     }
 }
@@ -195,6 +205,9 @@ impl Mux {
             flags: AtomicU32::new(0),
             memberships: Memberships::default(),
             users: Mutex::default(),
+            lodgers: AtomicU32::new(0),
+            keepers: AtomicU32::new(0),
+            places: Mutex::default(),
         }))
     }
 

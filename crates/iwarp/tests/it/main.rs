@@ -33,6 +33,7 @@ mod drops;
 mod ends;
 mod flush;
 mod gather;
+mod given_back;
 #[cfg(feature = "serde")]
 mod grants;
 mod heard;

@@ -25,4 +25,7 @@ pub(crate) trait Carrier: Send + Sync {
 
     /// Gives the service back.
     fn unlisten(&self, service: u64);
+
+    /// Nothing is to be carried for now, perhaps for ever.
+    fn idle(&self) {}
 }

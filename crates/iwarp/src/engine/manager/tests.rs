@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::Mutex as StdMutex;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use iwarp_roce::cm::{Answer, PortSpace, RejectReason, Resolve, SidrStatus, UDP_QKEY, Unreachable};
@@ -100,7 +100,7 @@ impl Scene {
             let carrier = Arc::clone(&carriers[usize::from(end)]);
             let settings = Settings { guid: u64::from(end) + 1, ..Settings::default() };
             let manager = ConnectionManager::new(carrier, settings);
-            manager.enter(&timers);
+            manager.enter(&timers, Weak::new());
             wire.ends.lock().unwrap().insert(address(end), Arc::downgrade(&manager));
             manager
         });
@@ -323,7 +323,7 @@ fn another_worker_keeps_the_times() {
     let manager = &scene.managers[0];
     let worker = Worker::start().unwrap();
     let timers = Timers::new(Arc::clone(&worker), Clock::from(scene.clock.clone()));
-    let second = manager.enter(&timers);
+    let second = manager.enter(&timers, Weak::new());
     scene.lose(Some(SIDR_REQ));
     let asker = Arc::new(Recorder::default());
     let _question = scene.ask(&asker);

@@ -8,10 +8,30 @@ use std::sync::Arc;
 
 use super::Mux;
 use crate::engine::numbers::{Lodging, Number, Numbers};
+use crate::engine::sync::Ordering;
 
-impl Lodging for Arc<Mux> {
+/// What a number keeps of the port to which it leads.
+#[derive(Debug)]
+struct Lodger(Arc<Mux>);
+
+impl Lodger {
+    fn new(mux: &Arc<Mux>) -> Box<Self> {
+        mux.lodgers.fetch_add(1, Ordering::AcqRel);
+        Box::new(Self(Arc::clone(mux)))
+    }
+}
+
+impl Lodging for Lodger {
     fn take_back(&self, number: u32) {
-        self.gsi.free_qpn(number);
+        self.0.gsi.free_qpn(number);
+    }
+}
+
+impl Drop for Lodger {
+    fn drop(&mut self) {
+        if self.0.lodgers.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.rest_later();
+        }
     }
 }
 
@@ -19,14 +39,14 @@ impl Numbers {
     /// A number under which a peer finds the queue pair by datagrams that come to `mux`: of UD and
     /// UC, and of RC that meets its peer by the connection manager.
     pub(crate) fn of_datagrams(mux: &Arc<Mux>) -> io::Result<Number> {
-        Ok(Self::lodged(mux.gsi.allocate_qpn()?, Box::new(Arc::clone(mux))))
+        Ok(Self::lodged(mux.gsi.allocate_qpn()?, Lodger::new(mux)))
     }
 
     /// A number under which a peer finds the queue pair either way: as [`Self::addressable`], and by
     /// datagrams that come to `mux`. Where the user has said which TCP ports there are it is found
     /// by TCP alone, and [`Number::mux`] says nothing.
     pub(crate) fn addressable_by_both(&self, mux: &Arc<Mux>) -> io::Result<Number> {
-        self.addressable_within(mux.gsi.ports()?, Box::new(Arc::clone(mux)))
+        self.addressable_within(mux.gsi.ports()?, Lodger::new(mux))
     }
 }
 
@@ -34,6 +54,6 @@ impl Number {
     /// Where datagrams for it come, if they do.
     pub(crate) fn mux(&self) -> Option<&Arc<Mux>> {
         let lodging: &dyn Any = self.lodging()?;
-        lodging.downcast_ref()
+        lodging.downcast_ref().map(|Lodger(mux)| mux)
     }
 }

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The RoCE port, which a process has no longer than it needs it.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::process::Command;
+
+use iwarp::cm::{EventChannel, Id, PortSpace};
+use iwarp::port::share::ROCE_PORT;
+use iwarp::{Device, QpType, QueuePairAttributes};
+use iwarp_os::slots::SlotSocket;
+use rustix::thread::UnshareFlags;
+
+use crate::common::station::hasty;
+use crate::common::until;
+
+/// The drop-in libraries never close their device, and no other process may depend on one that has
+/// closed all that it had.
+///
+/// Covers: ROCE-177
+#[test]
+fn the_port_is_given_back_after_the_last_use() {
+    let apart = || {
+        // SAFETY: what this thread opens from now on is in a network of its own.
+        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.ok()?;
+        let up = Command::new("ip").args(["link", "set", "lo", "up"]).status();
+        up.ok()?.success().then_some(())?;
+        let is_free = || SlotSocket::is_free((Ipv6Addr::UNSPECIFIED, ROCE_PORT).into()).unwrap();
+        let given_back = || until("the port to be free", || is_free().then_some(()));
+        let device = Device::with_options(hasty()).unwrap();
+        let pd = device.alloc_pd();
+        let cq = device.create_cq(8, None).unwrap();
+        // And had again.
+        for kind in [QpType::Ud, QpType::Rc, QpType::Ud] {
+            let queue_pair =
+                |kind| pd.create_qp(&QueuePairAttributes::new(&cq, &cq).qp_type(kind)).unwrap();
+            let one = queue_pair(kind);
+            let other = queue_pair(QpType::Ud);
+            drop(one);
+            assert!(!is_free());
+            drop(other);
+            given_back();
+            let channel = EventChannel::new(&device).unwrap();
+            let id = Id::for_datagrams(&channel, PortSpace::Udp).unwrap();
+            id.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+            id.listen(1).unwrap();
+            assert!(!is_free());
+            drop(id);
+            given_back();
+        }
+        Some(())
+    };
+    std::thread::scope(|scope| scope.spawn(apart).join().unwrap());
+}
