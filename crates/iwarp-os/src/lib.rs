@@ -54,6 +54,7 @@ pub mod owned;
 pub mod owner;
 pub mod part;
 pub mod poll;
+pub mod process;
 pub mod slots;
 pub mod socket;
 mod sockopt;

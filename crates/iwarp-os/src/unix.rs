@@ -107,6 +107,15 @@ impl SeqSocket {
         Ok(u32::from_ne_bytes([a, b, c, d]))
     }
 
+    /// The number of that process; `None` where it has none in our PID namespace.
+    pub fn peer_process(&self) -> Option<u32> {
+        let mut credentials = [0; size_of::<libc::ucred>()];
+        let level = libc::SOL_SOCKET;
+        sockopt::octets(self.as_fd(), level, libc::SO_PEERCRED, &mut credentials).ok()?;
+        let [a, b, c, d, ..] = credentials;
+        Some(u32::from_ne_bytes([a, b, c, d])).filter(|process| *process != 0)
+    }
+
     /// Sends one message, with at most [`MAX_PASSED`] descriptors.
     ///
     /// # Errors

@@ -86,6 +86,7 @@ use std::io;
 use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use iwarp_mem::MemoryTable;
 use iwarp_os::Spare;
@@ -192,10 +193,10 @@ impl Engine {
     }
 
     /// Takes a share of the port for datagrams.
-    pub(crate) fn open_datagrams(&self) -> io::Result<Shared> {
+    pub(crate) fn open_datagrams(&self, patience: Duration) -> io::Result<Shared> {
         let network = self.datagrams.as_ref().ok_or(io::ErrorKind::Unsupported)?;
         let segmenting = self.options.udp_segment;
-        let settings = DatagramSettings { segmenting, ..DatagramSettings::default() };
+        let settings = DatagramSettings { segmenting, patience, ..DatagramSettings::default() };
         network.share(&settings)
     }
 

@@ -15,6 +15,7 @@ mod send;
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use iwarp_mem::OutOfMemory;
 use iwarp_os::{Interest, PerProcess, Ready};
@@ -24,17 +25,24 @@ use iwarp_roce::wire::Path;
 use self::groups::Groups;
 use self::receive::Rx;
 use self::send::{Tx, Waiting};
-use crate::engine::Engine;
 use crate::engine::counted::Counted;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::group::{Awaited, Group, Member, Memberships};
 use crate::engine::gsi::{Care, Gsi};
 use crate::engine::link::{LinkWaker, ready_of};
 use crate::engine::poll_set::By;
-use crate::engine::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
+use crate::engine::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use crate::engine::token::Token;
+use crate::engine::{Engine, now};
 use crate::port::{Clock, DatagramPort, Descriptors, Shared};
 use crate::report;
+
+/// How long who needs the port waits for another process that has to give a share of it, and who does
+/// without.
+const PATIENCE: Duration = Duration::from_secs(1);
+const PROMPT: Duration = Duration::from_millis(100);
+/// How long those who do without then do without.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// The port has no room.
 const BLOCKED: u32 = 1;
@@ -76,8 +84,9 @@ pub(crate) struct Mux {
 #[derive(Debug, Default)]
 pub(crate) struct MuxPlace {
     used: Arc<Mutex<Option<Used>>>,
-    /// None could be had, which takes its time to find out.
-    failed: AtomicBool,
+    /// None could be had, which takes its time to find out: until when those who do without do not
+    /// try again, in nanoseconds of the system's clock.
+    failed_until: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -115,34 +124,41 @@ impl Drop for Used {
 static OF_PROCESS: PerProcess<Mutex<Weak<Mux>>> = PerProcess::new();
 
 impl MuxPlace {
-    /// The one there is, or another that is opened. May wait for some seconds then.
+    /// The one there is, or another that is opened. May wait for a second then.
     ///
     /// # Errors
     ///
     /// `Unsupported` where the device has no datagrams; those of taking a share of the port, which
     /// are told the user as well.
     pub(crate) fn open(&self, engine: &Engine) -> io::Result<Arc<Mux>> {
-        self.try_open(engine).inspect_err(|error| {
+        self.try_open(engine, PATIENCE).inspect_err(|error| {
             report!(burst 1, WARN, "no UD or UC queue pair can be made, nor RC over RoCE v2: {error}");
         })
     }
 
-    /// Likewise, for those that do without where there is none: they try once.
+    /// Likewise, for those that do without where there is none. They wait for no process that has to
+    /// give its share first, and try again where that need not be so for ever.
     pub(crate) fn open_if_any(&self, engine: &Engine) -> Option<Arc<Mux>> {
-        if self.failed.load(Ordering::Relaxed) {
+        let nanos = |at: Duration| u64::try_from(at.as_nanos()).unwrap_or(u64::MAX);
+        if nanos(now().0) < self.failed_until.load(Ordering::Relaxed) {
             return None;
         }
-        let opened = self.try_open(engine);
+        let opened = self.try_open(engine, PROMPT);
         if let Err(error) = &opened {
-            // What is short at this moment need not be next time, and that is soon found out.
-            let for_good = error.kind() != io::ErrorKind::OutOfMemory;
-            self.failed.store(for_good, Ordering::Relaxed);
+            let until = match error.kind() {
+                // What is short at this moment need not be next time, and that is soon found out.
+                io::ErrorKind::OutOfMemory => 0,
+                // A process that is stopped or busy need not stay so.
+                io::ErrorKind::TimedOut => nanos(now().0 + PAUSE),
+                _ => u64::MAX,
+            };
+            self.failed_until.store(until, Ordering::Relaxed);
             report!(burst 1, INFO, "RC queue pairs speak iWARP only: {error}");
         }
         opened.ok()
     }
 
-    fn try_open(&self, engine: &Engine) -> io::Result<Arc<Mux>> {
+    fn try_open(&self, engine: &Engine, patience: Duration) -> io::Result<Arc<Mux>> {
         let mut place = self.used.lock();
         if let Some(used) = &*place {
             return Ok(Arc::clone(&used.mux));
@@ -154,16 +170,17 @@ impl MuxPlace {
             match of_process.upgrade() {
                 Some(mux) => mux,
                 None => {
-                    let opened = Mux::of(engine)?;
+                    let opened = Mux::of(engine, patience)?;
                     *of_process = Arc::downgrade(&opened);
                     opened
                 }
             }
         } else {
-            Mux::of(engine)?
+            Mux::of(engine, patience)?
         };
         *place = Some(Used::new(Arc::clone(&mux), engine)?);
         mux.kept_at(&self.used);
+        self.failed_until.store(0, Ordering::Relaxed);
         Ok(mux)
     }
 }
@@ -186,8 +203,8 @@ impl Awaited for Mux {
 }
 
 impl Mux {
-    fn of(engine: &Engine) -> io::Result<Arc<Self>> {
-        Ok(Self::new(engine.open_datagrams()?, engine.clock.clone())?)
+    fn of(engine: &Engine, patience: Duration) -> io::Result<Arc<Self>> {
+        Ok(Self::new(engine.open_datagrams(patience)?, engine.clock.clone())?)
     }
 
     fn new((port, share): Shared, clock: Clock) -> Result<Arc<Self>, OutOfMemory> {

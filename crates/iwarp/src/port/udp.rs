@@ -54,10 +54,11 @@ impl DatagramNetwork for Udp {
     }
 
     fn share(&self, settings: &DatagramSettings) -> io::Result<Shared> {
-        let mut member = match Member::join((Ipv6Addr::UNSPECIFIED, ROCE_PORT).into()) {
+        let join = |ip: IpAddr| Member::join_within((ip, ROCE_PORT).into(), settings.patience);
+        let mut member = match join(Ipv6Addr::UNSPECIFIED.into()) {
             // A host without IPv6.
             Err(ShareError::System { source, .. }) if lacks_ipv6(&source) => {
-                Member::join((Ipv4Addr::UNSPECIFIED, ROCE_PORT).into())?
+                join(Ipv4Addr::UNSPECIFIED.into())?
             }
             joined => joined?,
         };

@@ -4,10 +4,12 @@
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
 
 use crate::common::DEADLINE;
 use crate::common::process::{passed_apart, role, this_test};
 use crate::common::sharers::{REP, REQ, Sharer, mad, packet, place, serve};
+use crate::common::until;
 
 /// Sends packets to processes, some at a time, and gets each of them back.
 struct Sender {
@@ -259,4 +261,66 @@ fn the_last_share_is_the_63rd() {
         Err(ShareError::Full { .. }) => None,
         member => Some(member.unwrap()),
     });
+}
+
+/// Who asks a stopped process for a share is told which it is, and soon; it has one when that goes on.
+#[test]
+fn a_stopped_broker_is_not_waited_for() {
+    use iwarp::port::share::{Member, ShareError};
+
+    if role().is_some() {
+        return serve();
+    }
+    let addr = place();
+    let broker = Sharer::start(this_test!(), addr);
+    broker.stop();
+    let began = Instant::now();
+    let error = Member::join(addr).unwrap_err();
+    let (took, id) = (began.elapsed(), broker.child.id());
+    assert!(matches!(error, ShareError::Silent { process: Some(it), .. } if it == id), "{error}");
+    assert!(error.to_string().contains(&format!("kill -CONT {id}")), "{error}");
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    broker.signal(rustix::process::Signal::CONT);
+    assert!(!Member::join(addr).unwrap().is_broker());
+}
+
+/// A queue pair that can do without datagrams does without those that a stopped process would have to
+/// share, and later ones have them again.
+#[test]
+fn a_stopped_process_delays_no_queue_pair_that_can_do_without_it() {
+    use iwarp::{Device, QpType, QueuePairAttributes};
+    use std::net::Ipv6Addr;
+
+    if role().as_deref() == Some("sharer") {
+        return serve();
+    }
+    let test = this_test!();
+    let apart = || {
+        // SAFETY: what this thread opens and starts from now on is in a network of its own.
+        unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }.ok()?;
+        let up = std::process::Command::new("ip").args(["link", "set", "lo", "up"]).status();
+        up.ok()?.success().then_some(())?;
+        let all = SocketAddr::from((Ipv6Addr::UNSPECIFIED, iwarp::port::share::ROCE_PORT));
+        let other = Sharer::start(test, all);
+        other.stop();
+        let device = Device::with_options(crate::common::station::hasty()).unwrap();
+        let (pd, cq) = (device.alloc_pd(), device.create_cq(64, None).unwrap());
+        let attributes = QueuePairAttributes::new(&cq, &cq);
+        let began = Instant::now();
+        let queue_pairs: Vec<_> =
+            (0..8).map(|_| pd.create_addressable_qp(&attributes).unwrap()).collect();
+        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+        let datagrams = QueuePairAttributes::new(&cq, &cq).qp_type(QpType::Ud);
+        let error = pd.create_qp(&datagrams).unwrap_err();
+        assert!(error.to_string().contains("kill -CONT"), "{error}");
+        other.signal(rustix::process::Signal::CONT);
+        drop(queue_pairs);
+        until("numbers in a slot again", || {
+            let queue_pair = pd.create_addressable_qp(&attributes).unwrap();
+            let beside = pd.create_qp(&datagrams).ok()?;
+            (queue_pair.number() >> 18 == beside.number() >> 18).then_some(())
+        });
+        Some(())
+    };
+    std::thread::scope(|scope| scope.spawn(apart).join().unwrap());
 }

@@ -23,6 +23,7 @@ mod whole;
 use std::fmt::Debug;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use iwarp_roce::wire::{Burst, Numbering, PORT, Path};
 
@@ -45,11 +46,14 @@ pub struct DatagramSettings {
     pub checksums: bool,
     /// Bytes of buffers to ask the system for.
     pub buffer: usize,
+    /// How long a share waits at most for the process that gives shares.
+    pub patience: Duration,
 }
 
 impl Default for DatagramSettings {
     fn default() -> Self {
-        Self { segmenting: true, ecn: false, checksums: true, buffer: 4 << 20 }
+        let patience = Duration::from_secs(1);
+        Self { segmenting: true, ecn: false, checksums: true, buffer: 4 << 20, patience }
     }
 }
 
@@ -239,7 +243,8 @@ pub trait DatagramNetwork: Send + Sync + Debug {
     ) -> io::Result<Box<dyn DatagramPort>>;
 
     /// Takes this process's share of the RoCE port (4791) at all addresses of this host: those of IPv4
-    /// and, where there is that, IPv6. May wait for some seconds.
+    /// and, where there is that, IPv6. May wait as long as the settings
+    /// allow.
     ///
     /// # Errors
     ///

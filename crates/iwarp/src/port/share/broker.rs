@@ -46,7 +46,7 @@ pub(super) const BACKLOG: u16 = 64;
 pub(super) const INBOX: usize = 256;
 /// Time that members of an earlier broker have to come back before what they serve counts as
 /// nobody's.
-const GRACE: Duration = Duration::from_secs(1);
+const GRACE: Duration = Duration::from_millis(500);
 /// How long no connection is accepted when descriptors are short.
 const PAUSE: Duration = Duration::from_millis(100);
 

@@ -35,10 +35,12 @@ pub enum ShareError {
         user: u32,
     },
     /// Processes share the port, or pretend to, and none of them answers.
-    #[error("the process that manages UDP port {addr} does not answer; it may be stopped")]
+    #[error("{} manages UDP port {addr} and does not answer{}", whose(*.process), remedy(*.process))]
     Silent {
         /// Address and port.
         addr: SocketAddr,
+        /// That of them which was asked, if it has a number in our PID namespace.
+        process: Option<u32>,
     },
     /// The number of processes has reached its limit.
     #[error(
@@ -78,6 +80,17 @@ pub enum ShareError {
         /// What the system said.
         source: io::Error,
     },
+}
+
+fn whose(process: Option<u32>) -> String {
+    process.map_or("a process of this user".into(), |process| format!("process {process}"))
+}
+
+fn remedy(process: Option<u32>) -> String {
+    let process = process.filter(|process| iwarp_os::process::is_stopped(*process));
+    process.map_or("; it may be stopped: continue or end it".into(), |process| {
+        format!(", because it is stopped: continue it (kill -CONT {process}) or end it")
+    })
 }
 
 /// With the error's text, and the kind that a program gets as an errno.

@@ -39,7 +39,9 @@ const EVENTS: usize = 32;
 /// Requests that the broker has not taken yet.
 const UNSENT: usize = 4096;
 /// How long joining takes at most.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a broker may take to answer before it is looked at: one that is stopped is not waited for.
+const PROMPT: Duration = Duration::from_millis(100);
 /// How long the port may be in use without a sign of a group: processes that end, or begin, at
 /// this moment.
 const DOUBT: Duration = Duration::from_millis(300);
@@ -88,36 +90,46 @@ enum Role {
 #[derive(Debug)]
 struct Link {
     socket: SeqSocket,
+    /// At the other end, if it has a number here.
+    process: Option<u32>,
     welcome: bool,
     unsent: VecDeque<Request>,
 }
 
 impl Member {
     /// Takes a share of the port at `addr`, that of `::` for IPv4 as well. Waits for the broker, if
-    /// that is another process, 5 s at most. A process has one share of an address: a second one
-    /// would wait for a broker that may be the first, which does not turn meanwhile.
+    /// that is another process, 1 s at most, and 0.1 s if that is stopped. A process has one share of
+    /// an address: a second one would wait for a broker that may be the first, which does not turn
+    /// meanwhile.
     ///
     /// # Errors
     ///
     /// See [`ShareError`]; its text is for the user.
     pub fn join(addr: SocketAddr) -> Result<Self, ShareError> {
+        Self::join_within(addr, PATIENCE)
+    }
+
+    /// As [`Self::join`], with another patience.
+    pub(crate) fn join_within(addr: SocketAddr, patience: Duration) -> Result<Self, ShareError> {
         let addr = plain(addr);
         let ip = addr.ip();
         if ip.is_multicast() || addr.port() == 0 {
             return Err(ShareError::Address { addr });
         }
         let mut inner = Inner::new(addr).map_err(|error| ShareError::of(addr, error))?;
-        let deadline = clock::now() + PATIENCE;
+        let began = clock::now();
+        let (deadline, prompt) = (began + patience, began + PROMPT.min(patience));
         loop {
             inner.turn(clock::now())?;
             if inner.share.is_some() {
                 return Ok(Self { inner: ProcessOwned::new(inner) });
             }
             let now = clock::now();
-            if now >= deadline {
-                return Err(ShareError::Silent { addr });
+            if now >= deadline || now >= prompt && inner.broker_is_stopped() {
+                return Err(ShareError::Silent { addr, process: inner.broker_process() });
             }
-            inner.wait(deadline - now);
+            let until = if now < prompt { prompt } else { deadline };
+            inner.wait(until - now);
         }
     }
 
@@ -378,8 +390,21 @@ impl Inner {
             return Ok(());
         }
         self.epoll.add(&socket, LINK, Interest::READ).map_err(failed)?;
-        self.role = Role::Linked(Link { socket, welcome: false, unsent: VecDeque::new() });
+        let (process, unsent) = (socket.peer_process(), VecDeque::new());
+        self.role = Role::Linked(Link { socket, process, welcome: false, unsent });
         self.hear(now)
+    }
+
+    /// The process that was asked for a share, if it has a number here.
+    fn broker_process(&self) -> Option<u32> {
+        match &self.role {
+            Role::Linked(link) => link.process,
+            _ => None,
+        }
+    }
+
+    fn broker_is_stopped(&self) -> bool {
+        self.broker_process().is_some_and(iwarp_os::process::is_stopped)
     }
 
     /// No process listens under the name: this one may.
@@ -396,7 +421,8 @@ impl Inner {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 let since = *self.mute.get_or_insert(now);
                 let over = now >= since + PATIENCE;
-                return if over { Err(ShareError::Silent { addr }) } else { Ok(()) };
+                let silent = ShareError::Silent { addr, process: None };
+                return if over { Err(silent) } else { Ok(()) };
             }
             listener => listener.map_err(failed)?,
         };
@@ -420,8 +446,8 @@ impl Inner {
             self.services.iter().filter(|(_, listening)| **listening == Listening::Granted);
         let granted = granted.map(|(service, _)| *service);
         let broker =
-            Broker::new(listener, &share.home, taken, granted, &self.epoll, now).map_err(failed)?;
-        self.role = Role::Broker(Box::new(broker));
+            Broker::new(listener, &share.home, taken, granted, &self.epoll, now);
+        self.role = Role::Broker(Box::new(broker.map_err(failed)?));
         self.asks = true;
         self.told = false;
         self.mute = None;
@@ -482,7 +508,7 @@ impl Inner {
                     Refusal::Version => ShareError::Version { addr },
                     Refusal::Full => ShareError::Full { addr },
                     Refusal::Shortage => ShareError::Shortage { addr, source: None },
-                    Refusal::Slot => ShareError::Silent { addr },
+                    Refusal::Slot => ShareError::Silent { addr, process: self.broker_process() },
                 });
             }
             Answer::Listening { service, granted } => {
