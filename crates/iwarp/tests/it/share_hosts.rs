@@ -4,6 +4,7 @@
 
 use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
+use std::time::Duration;
 
 use iwarp::port::share::{Listening, Member, ShareError};
 use iwarp_os::slots::SlotSocket;
@@ -11,7 +12,8 @@ use iwarp_os::unix::SeqListener;
 use rustix::thread::{Gid, Uid, UnshareFlags};
 
 use crate::common::DEADLINE;
-use crate::common::sharers::{REQ, mad, packet, place};
+use crate::common::process::{role, this_test};
+use crate::common::sharers::{REQ, Sharer, mad, packet, place, serve};
 
 const NOBODY: u32 = 65534;
 
@@ -180,6 +182,25 @@ fn a_squatter_of_another_user_is_noticed() {
     assert!(matches!(Member::join(addr), Err(ShareError::Silent { .. })));
     drop(squatters);
     Member::join(addr).unwrap();
+}
+
+/// A member that has dropped its rights would lock out those who trust its former user.
+///
+/// Covers: ROCE-178
+#[test]
+fn who_has_become_another_user_is_no_broker() {
+    if role().is_some() {
+        return serve();
+    }
+    let addr = place();
+    let mut broker = Sharer::start(this_test!(), addr);
+    let mut member = Member::join(addr).unwrap();
+    broker.kill();
+    let lone = as_nobody(|| {
+        member.drive(Duration::from_millis(300), |member| member.is_broker()).unwrap()
+    });
+    assert_ne!(lone, Some(true), "as nobody");
+    assert!(member.drive(DEADLINE, |member| member.is_broker()).unwrap());
 }
 
 /// Covers: ROCE-178

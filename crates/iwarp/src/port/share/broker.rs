@@ -111,6 +111,7 @@ impl Broker {
         services: impl Iterator<Item = u64>,
         epoll: &Epoll,
         now: Duration,
+        user: u32,
     ) -> io::Result<Self> {
         epoll.add(&listener, LISTENER, Interest::READ)?;
         let gsi = SlotReader::new(&home.gsi, PIECES)?;
@@ -131,7 +132,7 @@ impl Broker {
             gsi,
             awaited: (taken != 0).then_some((now + GRACE, taken)),
             paused: None,
-            user: iwarp_os::owner::own_users()[0],
+            user,
         })
     }
 

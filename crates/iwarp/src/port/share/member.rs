@@ -411,6 +411,10 @@ impl Inner {
     fn succeed(&mut self, name: &[u8], now: Duration) -> Result<(), ShareError> {
         let addr = self.addr;
         let failed = |error| ShareError::of(addr, error);
+        // One that has changed its user since is not believed to be the broker by those of the former.
+        if iwarp_os::owner::own_users()[0] != self.user {
+            return Ok(());
+        }
         let others = claims(self.addr, self.user);
         // Members of a group are there: one of them takes the name.
         if self.share.is_none() && others != 0 {
@@ -446,7 +450,7 @@ impl Inner {
             self.services.iter().filter(|(_, listening)| **listening == Listening::Granted);
         let granted = granted.map(|(service, _)| *service);
         let broker =
-            Broker::new(listener, &share.home, taken, granted, &self.epoll, now);
+            Broker::new(listener, &share.home, taken, granted, &self.epoll, now, self.user);
         self.role = Role::Broker(Box::new(broker.map_err(failed)?));
         self.asks = true;
         self.told = false;
