@@ -55,6 +55,7 @@ pub mod owner;
 pub mod part;
 pub mod poll;
 pub mod process;
+pub mod register;
 pub mod slots;
 pub mod socket;
 mod sockopt;

@@ -43,6 +43,32 @@ pub fn owner_of(addr: SocketAddr, to: SocketAddr) -> io::Result<Owner> {
     listed(addr, to)
 }
 
+/// The owners of the UDP sockets that have an address and port, or all addresses and that port, as far
+/// as the system tells.
+pub fn udp_owners(addr: SocketAddr) -> Vec<Owner> {
+    let addr = canonical(addr);
+    // Of the thread: it may have another network than the process.
+    let files = ["/proc/thread-self/net/udp", "/proc/thread-self/net/udp6"];
+    let lines =
+        files.iter().filter_map(|file| Some(BufReader::new(File::open(file).ok()?).lines()));
+    let lines = lines.flat_map(|lines| lines.map_while(Result::ok));
+    lines.filter_map(|line| udp_entry(&line, addr)).collect()
+}
+
+/// The owner that a line of that list names, if it is about such a socket.
+fn udp_entry(line: &str, addr: SocketAddr) -> Option<Owner> {
+    let mut fields = line.split_ascii_whitespace().skip(1);
+    let (ip, port) = end_of_entry(fields.next()?)?;
+    let meet = ip == addr.ip() || ip.is_unspecified() || addr.ip().is_unspecified();
+    if port != addr.port() || !meet {
+        return None;
+    }
+    let uid = fields.nth(5)?.parse().ok()?;
+    let inode: u64 = fields.nth(1)?.parse().ok()?;
+    // The kernel's own have none.
+    Some(if inode != 0 { Owner::User(uid) } else { Owner::None })
+}
+
 /// The user whose rights this process has, and the one that has started it.
 pub fn own_users() -> [u32; 2] {
     [rustix::process::geteuid().as_raw(), rustix::process::getuid().as_raw()]
@@ -241,6 +267,23 @@ mod tests {
         assert_eq!(owner_of(from, at).unwrap(), Owner::None);
         // Only the listener is left, which is not the connection.
         assert_eq!(owner_of(at, SocketAddr::from(([127, 0, 0, 1], 1))).unwrap(), Owner::None);
+    }
+
+    #[test]
+    fn a_udp_port_is_somebodys() {
+        let mine = Owner::User(own_users()[0]);
+        for addr in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(socket) = std::net::UdpSocket::bind(addr) else { continue };
+            let at = socket.local_addr().unwrap();
+            assert!(udp_owners(at).contains(&mine));
+            let all = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), at.port());
+            assert!(udp_owners(all).contains(&mine));
+        }
+        let line = "  1: 0100007F:12B7 00000000:0000 07 0:0 00:0 0  1000 0 0 2 x 0";
+        let addr = SocketAddr::from((u32::from_ne_bytes([127, 0, 0, 1]).to_ne_bytes(), 4791));
+        if cfg!(target_endian = "little") {
+            assert_eq!(udp_entry(line, addr), Some(Owner::None), "the kernel's");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! abstract names, which belong to a network namespace as UDP ports do, and end with the process
 //! that has bound them. Nothing here waits.
 
+use std::collections::BTreeSet;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -167,6 +168,16 @@ impl SeqSocket {
     }
 }
 
+/// The abstract names of sockets here that begin so, each once; none where the system does not tell.
+pub fn names(prefix: &[u8]) -> BTreeSet<Vec<u8>> {
+    // Of the thread: it may have another network than the process.
+    let list = std::fs::read("/proc/thread-self/net/unix").unwrap_or_default();
+    let lines = list.split(|octet| *octet == b'\n');
+    let names = lines.filter_map(|line| line.rsplit(|octet| *octet == b' ').next());
+    let names = names.filter_map(|name| name.strip_prefix(b"@"));
+    names.filter(|name| name.starts_with(prefix)).map(<[u8]>::to_vec).collect()
+}
+
 fn receive(
     fd: BorrowedFd<'_>,
     room: &mut [u8],
@@ -220,6 +231,8 @@ mod tests {
         let name = name("one");
         let first = SeqListener::bind(&name).unwrap();
         assert_eq!(SeqListener::bind(&name).unwrap_err().kind(), ErrorKind::AddrInUse);
+        let listed = names(&name[..name.len() - 1]);
+        assert_eq!(listed.into_iter().collect::<Vec<_>>(), std::slice::from_ref(&name));
         let refused = SeqSocket::connect(&name).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
         first.listen(4).unwrap();

@@ -4,7 +4,7 @@
 
 use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use iwarp::port::share::{Listening, Member, ShareError};
 use iwarp_os::slots::SlotSocket;
@@ -159,29 +159,53 @@ fn some_addresses_have_no_share() {
     assert!(matches!(error, ShareError::System { .. }), "{error}");
 }
 
+/// Other users can take every name that they can guess, listening or not: who has the port finds
+/// one, and others find that.
+///
 /// Covers: ROCE-178
 #[test]
-fn a_squatter_of_another_user_is_noticed() {
+fn a_squatter_of_another_user_is_gone_around() {
+    if role().is_some() {
+        return serve();
+    }
+    for listens in [false, true] {
+        let addr = place();
+        let names = (0..70).map(|slot| match slot {
+            0 => format!("iwarp-roce/0/{addr}"),
+            slot => format!("iwarp-roce/0/{addr}/{slot}"),
+        });
+        let names: Vec<_> = names.map(String::into_bytes).collect();
+        let squat = |name: &Vec<u8>| {
+            let squatter = SeqListener::bind(name).unwrap();
+            if listens {
+                squatter.listen(4).unwrap();
+            }
+            squatter
+        };
+        let Some(_squatters) = as_nobody(|| names.iter().map(squat).collect::<Vec<_>>()) else {
+            return;
+        };
+        let mut first = Sharer::start(this_test!(), addr);
+        assert_eq!(first.ask("broker"), "true");
+        let began = Instant::now();
+        let mut member = Member::join(addr).unwrap();
+        assert!(!member.is_broker() && began.elapsed() < Duration::from_secs(1));
+        // And the next broker is found as well.
+        first.kill();
+        assert!(member.drive(DEADLINE, |member| member.is_broker()).unwrap());
+    }
+}
+
+/// The port cannot be gone around: the line says whose it is.
+///
+/// Covers: ROCE-176
+#[test]
+fn the_owner_of_the_port_is_named() {
     let addr = place();
-    let name = format!("iwarp-roce/0/{addr}").into_bytes();
-    let squatter = as_nobody(|| {
-        let squatter = SeqListener::bind(&name).unwrap();
-        squatter.listen(4).unwrap();
-        squatter
-    });
-    let Some(squatter) = squatter else { return };
+    let Some(_theirs) = as_nobody(|| UdpSocket::bind(addr).unwrap()) else { return };
     let error = Member::join(addr).unwrap_err();
-    assert!(matches!(error, ShareError::Foreign { user: NOBODY, .. }), "{error}");
-    drop(squatter);
-    // The names of slots can be taken as well, but for one here.
-    let claim = |slot| format!("iwarp-roce/0/{addr}/{slot}").into_bytes();
-    let squatters: Vec<_> =
-        as_nobody(|| (1..63).map(|slot| SeqListener::bind(&claim(slot)).unwrap()).collect())
-            .unwrap();
-    // They look like members, so nobody founds a group beside them.
-    assert!(matches!(Member::join(addr), Err(ShareError::Silent { .. })));
-    drop(squatters);
-    Member::join(addr).unwrap();
+    assert!(matches!(error, ShareError::Taken { user: Some(NOBODY), .. }), "{error}");
+    assert!(error.to_string().contains("user 65534"), "{error}");
 }
 
 /// A member that has dropped its rights would lock out those who trust its former user.
@@ -211,7 +235,7 @@ fn another_users_process_is_sent_away() {
     let name = format!("iwarp-roce/0/{addr}").into_bytes();
     as_nobody(|| {
         let theirs = iwarp_os::unix::SeqSocket::connect(&name).unwrap();
-        theirs.send(&[1, 1, 0, 0], &[]).unwrap();
+        theirs.send(&[1, 2, 0, 0], &[]).unwrap();
         let mut said = Vec::new();
         let sent_away = ours.drive(crate::common::DEADLINE, |_| match theirs.recv(&mut [0; 64]) {
             Ok(len) => {

@@ -5,7 +5,7 @@
 //! Whoever connects may be broken: messages are bounded, no connection is waited for, one that does
 //! not read is not read either, and strangers have a second to say what they want. What a broker
 //! knows, members tell its successor again; which slots are taken, the system knows, as each
-//! member holds a name for its slot.
+//! member holds the place of its slot in a register.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -19,7 +19,7 @@ use iwarp_os::unix::{SeqListener, SeqSocket};
 use iwarp_os::{Epoll, Interest};
 use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
-use super::home::{Home, claim_name};
+use super::home::Home;
 use super::protocol::{Answer, Mad, ROOM, Refusal, Request, Slot, VERSION};
 use super::route::{PACKET, Route, route, slot_of};
 
@@ -381,24 +381,20 @@ impl Broker {
         }
     }
 
-    /// Gives a new member a slot: its name, its socket, and what a member holds for the others.
+    /// Gives a new member a slot: its socket, and what a member holds for the others.
     fn hand_out(&mut self, key: DefaultKey, home: &Home) -> Result<(), Gone> {
         let connection = self.connections.get_mut(key).ok_or(Gone)?;
         for _ in 0..self.free.len() {
             let Some(slot) = self.free.pop_front() else { break };
-            let claim = match SeqListener::bind(&claim_name(home.addr, self.user, slot)) {
-                Ok(claim) => claim,
-                Err(error) => {
-                    self.free.push_back(slot);
-                    if error.kind() == io::ErrorKind::AddrInUse {
-                        continue;
-                    }
-                    return connection.refuse(Refusal::Shortage);
-                }
-            };
+            // A member that has not come back yet.
+            if !home.has_member(slot).is_ok_and(|has| !has) {
+                self.free.push_back(slot);
+                continue;
+            }
             let welcome = Answer::Welcome(Slot { number: slot, bits: home.bits }).encode();
             let sent = home.vault.socket(slot).and_then(|data| {
-                let passed = [data.as_fd(), home.gsi.as_fd(), home.vault.as_fd(), claim.as_fd()];
+                let passed =
+                    [data.as_fd(), home.gsi.as_fd(), home.vault.as_fd(), home.register.as_fd()];
                 connection.socket.send(&welcome, &passed)
             });
             if sent.is_err() {
@@ -428,13 +424,9 @@ impl Broker {
             self.close(before, epoll);
         }
         let connection = self.connections.get_mut(key).ok_or(Gone)?;
-        // Of the member's slot no other holds the name: it would be free to be handed out.
         let place = self.free.iter().position(|free| *free == number);
-        let claimed = || {
-            let claim = SeqListener::bind(&claim_name(home.addr, self.user, number));
-            claim.is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
-        };
-        let Some(place) = place.filter(|_| slot.bits == home.bits && claimed()) else {
+        let has_it = || home.has_member(number).is_ok_and(|has| has);
+        let Some(place) = place.filter(|_| slot.bits == home.bits && has_it()) else {
             return connection.refuse(Refusal::Slot);
         };
         self.free.remove(place);

@@ -15,24 +15,12 @@ use super::home::too_many_passed;
 #[non_exhaustive]
 pub enum ShareError {
     /// The port belongs to a socket that does not share it.
-    #[error(
-        "UDP port {addr} is in use by another user, by a program that does not share it, or by the \
-         kernel's RoCE driver (rxe): stop it, or use another network namespace"
-    )]
+    #[error("UDP port {addr} is in use by {}: stop it, or use another network namespace", owner(*.user))]
     Taken {
         /// Address and port.
         addr: SocketAddr,
-    },
-    /// Another user's process occupies the name by which this user's processes find each other.
-    #[error(
-        "a process of user {user} occupies the name that this user's processes need to share UDP \
-         port {addr}: stop it, or use another network namespace"
-    )]
-    Foreign {
-        /// Address and port.
-        addr: SocketAddr,
-        /// That user's id, as our user namespace knows it.
-        user: u32,
+        /// Whose socket it is, if the system tells, as our user namespace knows the user.
+        user: Option<u32>,
     },
     /// Processes share the port, or pretend to, and none of them answers.
     #[error("{} manages UDP port {addr} and does not answer{}", whose(*.process), remedy(*.process))]
@@ -82,6 +70,20 @@ pub enum ShareError {
     },
 }
 
+fn owner(user: Option<u32>) -> String {
+    match user {
+        Some(user) if iwarp_os::owner::own_users()[0] == user => {
+            "a program of this user that does not share it".into()
+        }
+        Some(user) => format!("a process of user {user}"),
+        None => {
+            "another user, by a program that does not share it, or by the kernel's RoCE driver \
+                 (rxe)"
+                .into()
+        }
+    }
+}
+
 fn whose(process: Option<u32>) -> String {
     process.map_or("a process of this user".into(), |process| format!("process {process}"))
 }
@@ -97,9 +99,7 @@ fn remedy(process: Option<u32>) -> String {
 impl From<ShareError> for io::Error {
     fn from(error: ShareError) -> Self {
         let kind = match &error {
-            ShareError::Taken { .. } | ShareError::Foreign { .. } | ShareError::Version { .. } => {
-                io::ErrorKind::AddrInUse
-            }
+            ShareError::Taken { .. } | ShareError::Version { .. } => io::ErrorKind::AddrInUse,
             ShareError::Silent { .. } => io::ErrorKind::TimedOut,
             ShareError::Full { .. } => io::ErrorKind::WouldBlock,
             ShareError::Address { .. } => io::ErrorKind::InvalidInput,
@@ -115,7 +115,7 @@ impl ShareError {
         if is_shortage(&error) || too_many_passed(&error) {
             Self::Shortage { addr, source: Some(error) }
         } else if error.kind() == io::ErrorKind::AddrInUse {
-            Self::Taken { addr }
+            Self::Taken { addr, user: None }
         } else {
             Self::System { addr, source: error }
         }

@@ -9,12 +9,13 @@ use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use iwarp_os::unix::{SeqListener, SeqSocket};
+use iwarp_os::owner::{Owner, udp_owners};
+use iwarp_os::unix::SeqSocket;
 use iwarp_os::{Epoll, Events, FdPlace, Interest, ProcessOwned, clock};
 
 use super::broker::{self, Broker, INBOX, Listening};
 use super::error::ShareError;
-use super::home::{Home, broker_name, claims};
+use super::home::{Home, broker_name, find_broker, take_name};
 use super::numbers::{self, Numbers};
 use super::protocol::{Answer, Mad, ROOM, Refusal, Request, Slot, VERSION};
 use super::route::id_in;
@@ -65,8 +66,6 @@ struct Inner {
     asks: bool,
     /// The port has been in use since then, and no group seen.
     doubt: Option<Duration>,
-    /// A socket has had the broker's name since then, and does not listen.
-    mute: Option<Duration>,
     /// What stands in the way of finding the broker was told.
     told: bool,
 }
@@ -126,7 +125,7 @@ impl Member {
             }
             let now = clock::now();
             if now >= deadline || now >= prompt && inner.broker_is_stopped() {
-                return Err(ShareError::Silent { addr, process: inner.broker_process() });
+                return Err(inner.overdue());
             }
             let until = if now < prompt { prompt } else { deadline };
             inner.wait(until - now);
@@ -294,7 +293,6 @@ impl Inner {
             inbox: VecDeque::new(),
             asks: false,
             doubt: None,
-            mute: None,
             told: false,
         })
     }
@@ -347,14 +345,10 @@ impl Inner {
     /// Looks for the broker, or becomes it.
     fn seek(&mut self, now: Duration) -> Result<(), ShareError> {
         let name = broker_name(self.addr, self.user);
-        let result = match SeqSocket::connect(&name) {
-            Ok(socket) => self.introduce(socket, now),
-            Err(error) => match error.kind() {
-                io::ErrorKind::ConnectionRefused => self.succeed(&name, now),
-                // Too many want to speak to it.
-                io::ErrorKind::WouldBlock => Ok(()),
-                _ => Err(ShareError::of(self.addr, error)),
-            },
+        let result = match find_broker(&name, self.user) {
+            Ok(Some(socket)) => self.introduce(socket, now),
+            Ok(None) => self.succeed(&name, now),
+            Err(error) => Err(ShareError::of(self.addr, error)),
         };
         if let Role::Seeking(next, pause) = &mut self.role {
             *next = now + *pause;
@@ -379,10 +373,6 @@ impl Inner {
     fn introduce(&mut self, socket: SeqSocket, now: Duration) -> Result<(), ShareError> {
         let addr = self.addr;
         let failed = |error| ShareError::of(addr, error);
-        let user = socket.peer_user().map_err(failed)?;
-        if user != self.user {
-            return Err(ShareError::Foreign { addr: self.addr, user });
-        }
         let had = self.share.as_ref().map(|share| share.slot());
         let hello = Request::Hello { version: VERSION, had }.encode();
         if socket.send(&hello, &[]).is_err() {
@@ -415,36 +405,22 @@ impl Inner {
         if iwarp_os::owner::own_users()[0] != self.user {
             return Ok(());
         }
-        let others = claims(self.addr, self.user);
-        // Members of a group are there: one of them takes the name.
-        if self.share.is_none() && others != 0 {
-            return Ok(());
-        }
-        let listener = match SeqListener::bind(name) {
-            // It will listen in a moment, if it is a member.
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                let since = *self.mute.get_or_insert(now);
-                let over = now >= since + PATIENCE;
-                let silent = ShareError::Silent { addr, process: None };
-                return if over { Err(silent) } else { Ok(()) };
-            }
-            listener => listener.map_err(failed)?,
-        };
         let taken = match &self.share {
-            Some(share) => others & !(1 << share.home.slot),
-            None => match Home::found(self.addr, self.user) {
+            // Another member is at it.
+            Some(share) => match share.home.succeed().map_err(failed)? {
+                Some(taken) => taken,
+                None => return Ok(()),
+            },
+            None => match Home::found(self.addr) {
                 Ok(home) => {
                     self.settle_in(home)?;
                     0
                 }
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                    let since = *self.doubt.get_or_insert(now);
-                    let over = now >= since + DOUBT;
-                    return if over { Err(failed(error)) } else { Ok(()) };
-                }
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => return self.in_use(now),
                 Err(error) => return Err(failed(error)),
             },
         };
+        let listener = take_name(name).map_err(failed)?;
         let Some(share) = &self.share else { return Ok(()) };
         let granted =
             self.services.iter().filter(|(_, listening)| **listening == Listening::Granted);
@@ -454,8 +430,42 @@ impl Inner {
         self.role = Role::Broker(Box::new(broker.map_err(failed)?));
         self.asks = true;
         self.told = false;
-        self.mute = None;
         Ok(())
+    }
+
+    /// The port is in use, and nobody hands out shares. Members of a group are there, one of which
+    /// is going to; or it is somebody else's.
+    fn in_use(&mut self, now: Duration) -> Result<(), ShareError> {
+        if now < *self.doubt.get_or_insert(now) + DOUBT {
+            return Ok(());
+        }
+        let owners = udp_owners(self.addr);
+        if owners.len() > 1 && self.all_ours(&owners) { Ok(()) } else { Err(self.taken(&owners)) }
+    }
+
+    /// Why nobody has given a share in time.
+    fn overdue(&self) -> ShareError {
+        let (addr, process) = (self.addr, self.broker_process());
+        if process.is_none() && self.doubt.is_some() {
+            let owners = udp_owners(addr);
+            // One of ours may be about to make a group, though not for long.
+            if owners.is_empty() || !self.all_ours(&owners) {
+                return self.taken(&owners);
+            }
+        }
+        ShareError::Silent { addr, process }
+    }
+
+    fn all_ours(&self, owners: &[Owner]) -> bool {
+        owners.iter().all(|owner| *owner == Owner::User(self.user))
+    }
+
+    fn taken(&self, owners: &[Owner]) -> ShareError {
+        let user = owners.iter().find_map(|owner| match owner {
+            Owner::User(user) => Some(*user),
+            Owner::None | Owner::Elsewhere => None,
+        });
+        ShareError::Taken { addr: self.addr, user }
     }
 
     /// Takes possession of a slot.
@@ -553,7 +563,6 @@ impl Inner {
             }
         }
         self.told = false;
-        self.mute = None;
         let Role::Linked(link) = &mut self.role else { return Ok(()) };
         link.welcome = true;
         link.unsent.extend(self.services.iter().filter_map(|(service, listening)| {

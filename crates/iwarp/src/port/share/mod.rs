@@ -18,8 +18,10 @@
 //! upper 6 bits of the destination queue pair number, the *slot*. A member reads its own slot's, and
 //! holds all of them ([`iwarp_os::slots::Vault`]), so when one is killed nothing changes for the
 //! others. QP 1, the connection manager's, is in slot 0. It is read by the *broker*: the member that
-//! has an abstract AF_UNIX name, by which new members find it. When it ends another takes the name; packets
-//! for QP 1 wait in slot 0's socket meanwhile, and all others never pass through it.
+//! has an abstract AF_UNIX name, by which new members find it. Names prove nothing, as every user can
+//! take them; places in a register say who may be the broker, and which slots have members
+//! ([`iwarp_os::register::Register`]). When the broker ends another takes its place; packets for QP 1
+//! wait in slot 0's socket meanwhile, and all others never pass through it.
 //!
 //! Users trust their own processes and no others: the kernel says whose process is at the other end of a
 //! connection, and lets no other user's socket have the port. A broken process of the same user

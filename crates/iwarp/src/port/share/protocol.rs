@@ -21,7 +21,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use super::route::PACKET;
 
 /// Of the messages here.
-pub(super) const VERSION: u8 = 1;
+pub(super) const VERSION: u8 = 2;
 
 const HELLO: u8 = 0x01;
 const LISTEN: u8 = 0x02;
