@@ -16,7 +16,8 @@ use crate::wire::{Mtu, Path, Transport};
 pub struct Listen {
     /// The service.
     pub service: ServiceId,
-    /// The address that requests are for; any where it is `None`.
+    /// The address that requests are for: one, with `0.0.0.0` any of IPv4, with `::` any of IPv6, and any
+    /// of either where it is `None`.
     pub address: Option<IpAddr>,
     /// Type of the queue pairs.
     pub transport: Transport,

@@ -3,7 +3,7 @@
 //! Listeners.
 
 use alloc::collections::BTreeMap;
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use iwarp_types::Source;
 
@@ -71,12 +71,17 @@ impl Listeners {
     }
 
     fn key(&self, service: ServiceId, datagrams: bool, address: IpAddr) -> Option<Key> {
-        let addresses = [Some(address.to_canonical()), None];
+        let address = address.to_canonical();
+        let all_of_family = match address {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let addresses = [Some(address), Some(all_of_family), None];
         let mut keys = addresses.map(|address| Key { service, datagrams, address }).into_iter();
         keys.find(|key| self.all.contains_key(key))
     }
 
-    /// The listener for a service at an address; one for just that address goes first.
+    /// The listener for a service at an address; the one for the fewest addresses goes first.
     pub(super) fn find(
         &self,
         service: ServiceId,
@@ -143,6 +148,30 @@ mod tests {
         assert_eq!(listeners.add(&listen(Transport::Uc, None)), Err(CallError::ServiceInUse));
         listeners.remove(any);
         assert_eq!(find(&listeners, false, "192.0.2.2"), None);
+    }
+
+    #[test]
+    fn a_family_is_not_the_other() {
+        let service = ServiceId::new(PortSpace::Ib, 1);
+        let (four, six) = ("192.0.2.1", "2001:db8::1");
+        for order in [["0.0.0.0", "::"], ["::", "0.0.0.0"]] {
+            let mut listeners = Listeners::default();
+            let find = |listeners: &Listeners, address: &str| {
+                Some(listeners.find(service, false, address.parse().unwrap())?.id)
+            };
+            let ids = order.map(|all| {
+                let id = listeners.add(&listen(Transport::Rc, Some(all))).unwrap();
+                let (own, other) = if all == "::" { (six, four) } else { (four, six) };
+                assert_eq!(find(&listeners, own), Some(id));
+                assert_ne!(find(&listeners, other), Some(id));
+                id
+            });
+            let any = listeners.add(&listen(Transport::Rc, None)).unwrap();
+            for id in ids {
+                listeners.remove(id);
+            }
+            assert_eq!([four, six].map(|address| find(&listeners, address)), [Some(any); 2]);
+        }
     }
 
     #[test]

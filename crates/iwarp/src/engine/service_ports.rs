@@ -28,6 +28,8 @@ pub(crate) struct ServicePorts(Mutex<HashMap<(PortSpace, u16), Vec<Holder>>>);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Holder {
     address: IpAddr,
+    /// All addresses of IPv6 are not those of IPv4.
+    ipv6_only: bool,
     shares: bool,
 }
 
@@ -62,15 +64,21 @@ impl Drop for ServicePort {
 
 impl Holder {
     fn excludes(&self, other: &Self) -> bool {
-        let (one, two) = (self.address, other.address);
-        let meet = one == two || one.is_unspecified() || two.is_unspecified();
+        let meet = self.address == other.address || self.covers(other) || other.covers(self);
         meet && !(self.shares && other.shares)
+    }
+
+    /// Whether it has all addresses, and the other's is among them.
+    fn covers(&self, other: &Self) -> bool {
+        let same_family = self.address.is_ipv4() == other.address.is_ipv4();
+        let both_families = self.address.is_ipv6() && !self.ipv6_only;
+        self.address.is_unspecified() && (same_family || both_families)
     }
 }
 
 impl ServicePorts {
-    /// Takes a port at an address, any where it is 0. Others may have it too that say so as well
-    /// (`shares`), or have another address.
+    /// Takes a port at an address, any where it is 0; that of `::` is one of IPv4 as well, unless
+    /// `ipv6_only`. Others may have it too that say so as well (`shares`), or have another address.
     ///
     /// # Errors
     ///
@@ -79,11 +87,12 @@ impl ServicePorts {
         self: &Arc<Self>,
         space: PortSpace,
         addr: SocketAddr,
+        ipv6_only: bool,
         shares: bool,
     ) -> io::Result<ServicePort> {
         // Shared ports are for those that ask for them.
         let shares = shares && addr.port() != 0;
-        let holder = Holder { address: addr.ip().to_canonical(), shares };
+        let holder = Holder { address: addr.ip().to_canonical(), ipv6_only, shares };
         let port = match addr.port() {
             0 => self.take_any(space, holder)?,
             port if self.try_take(space, port, holder)? => port,
@@ -124,7 +133,8 @@ mod tests {
     #[test]
     fn a_port_is_one_s_until_it_is_given_back() {
         let ports = Arc::new(ServicePorts::default());
-        let take = |space, addr: &str, shares| ports.take(space, addr.parse().unwrap(), shares);
+        let take =
+            |space, addr: &str, shares| ports.take(space, addr.parse().unwrap(), false, shares);
         let one = take(PortSpace::DATAGRAMS, "10.0.0.1:7174", false).unwrap();
         for other in ["10.0.0.1:7174", "0.0.0.0:7174", "[::ffff:10.0.0.1]:7174", "[::]:7174"] {
             let refused = take(PortSpace::DATAGRAMS, other, true).unwrap_err();
@@ -138,11 +148,36 @@ mod tests {
     }
 
     #[test]
+    fn families_meet_only_in_all_addresses_of_both() {
+        let one = ("10.0.0.1:7174", false);
+        let all = [("0.0.0.0:7174", false), ("[::]:7174", false), ("[::]:7174", true)];
+        let six = ("[2001:db8::1]:7174", false);
+        let holders = [one, all[0], all[1], all[2], six];
+        let excluded = |a: (&str, bool), b: (&str, bool)| match (a, b) {
+            _ if a.0 == b.0 => true,
+            // The dual one meets everything.
+            _ if a == all[1] || b == all[1] => true,
+            _ => (a == one && b == all[0]) || (a == six && b == all[2]),
+        };
+        for first in holders {
+            for second in holders {
+                let ports = Arc::new(ServicePorts::default());
+                let take = |(addr, only): (&str, bool)| {
+                    ports.take(PortSpace::DATAGRAMS, addr.parse().unwrap(), only, false)
+                };
+                let _first = take(first).unwrap();
+                let expected = excluded(first, second) || excluded(second, first);
+                assert_eq!(take(second).is_err(), expected, "{first:?}, {second:?}");
+            }
+        }
+    }
+
+    #[test]
     fn any_port_is_none_that_is_taken() {
         let ports = Arc::new(ServicePorts::default());
         let any = "0.0.0.0:0".parse().unwrap();
         let taken: Vec<_> =
-            (0..100).map(|_| ports.take(PortSpace::DATAGRAMS, any, true).unwrap()).collect();
+            (0..100).map(|_| ports.take(PortSpace::DATAGRAMS, any, false, true).unwrap()).collect();
         let mut numbers: Vec<_> = taken.iter().map(ServicePort::number).collect();
         numbers.sort_unstable();
         numbers.dedup();

@@ -31,6 +31,7 @@ mod descriptor;
 mod driving;
 mod drops;
 mod ends;
+mod families;
 mod flush;
 mod gather;
 mod given_back;

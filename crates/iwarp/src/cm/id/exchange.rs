@@ -140,7 +140,8 @@ impl IdCore {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         if local.port() == 0 {
-            let port = self.engine.service_ports.take(PortSpace::CONNECTIONS, local, false)?;
+            let port =
+                self.engine.service_ports.take(PortSpace::CONNECTIONS, local, false, false)?;
             local.set_port(port.number());
             state.local = Some(local);
             state.service_port = Some(port);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use iwarp_roce::cm::{Listen, ServiceId};
 use iwarp_roce::wire::Transport;
 
-use super::{IdCore, Phase, PortSpace, State};
+use super::{Choices, IdCore, Phase, PortSpace, State};
 use crate::cm::service::Serving;
 use crate::engine::manager::ConnectionManager;
 use crate::engine::options::Wire;
@@ -47,8 +47,9 @@ impl IdCore {
         if !ip.is_unspecified() && !ip.is_loopback() && !self.is_own(ip) {
             return Err(io::ErrorKind::AddrNotAvailable.into());
         }
-        let shares = state.choices.share_address;
-        let port = self.engine.service_ports.take(self.kind.space, addr, shares)?;
+        let Choices { share_address, ipv6_only, .. } = state.choices;
+        let port =
+            self.engine.service_ports.take(self.kind.space, addr, ipv6_only, share_address)?;
         let mut local = addr;
         local.set_port(port.number());
         state.local = Some(local);
@@ -108,9 +109,12 @@ impl IdCore {
         local: SocketAddr,
         max_pending: usize,
     ) -> io::Result<Serving> {
+        let ipv6_only = self.state.lock().choices.ipv6_only;
+        let address = Some(local.ip().to_canonical());
         let listen = Listen {
             service: ServiceId::new(self.kind.space, local.port()),
-            address: Some(local.ip().to_canonical()).filter(|ip| !ip.is_unspecified()),
+            // All addresses of IPv6 are those of IPv4, too, unless the program says otherwise.
+            address: address.filter(|ip| !(ip.is_ipv6() && ip.is_unspecified()) || ipv6_only),
             transport: if self.kind.datagrams { Transport::Ud } else { Transport::Rc },
             header: true,
             backlog: max_pending,

@@ -22,7 +22,6 @@ const BROKER: u32 = 0;
 /// A member's place in a group.
 #[derive(Debug)]
 pub(super) struct Home {
-    pub(super) addr: SocketAddr,
     pub(super) slot: u8,
     pub(super) bits: u8,
     /// Slot 0's, which the broker reads.
@@ -56,7 +55,7 @@ impl Home {
         }
         let gsi = vault.socket(0)?.into();
         let data = Some(vault.socket(slot)?.into());
-        Ok(Self { addr, slot, bits, gsi, vault, register, data })
+        Ok(Self { slot, bits, gsi, vault, register, data })
     }
 
     /// Takes what a broker has handed out: `None` where it is not what it should be.
@@ -69,7 +68,6 @@ impl Home {
         let here = |socket: &SlotSocket| socket.local_addr().is_ok_and(|at| same_place(at, addr));
         let good = good && here(&data) && here(&gsi);
         (good && register.hold(number.into()).is_ok_and(|held| held)).then(|| Self {
-            addr,
             slot: number,
             bits,
             gsi,
