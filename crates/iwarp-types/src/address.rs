@@ -11,7 +11,7 @@ pub struct AddressVector {
     pub source: IpAddr,
     /// The address that they go to, of the same family.
     pub destination: IpAddr,
-    /// IPv6 flow label, 20 bits; 0 says nothing. The source port follows it.
+    /// IPv6 flow label, 20 bits; 0 says nothing.
     pub flow_label: u32,
     /// Type of service, or traffic class.
     pub traffic_class: u8,

@@ -26,7 +26,7 @@ pub(super) fn is_from(path: &Path, way: &Path) -> bool {
 }
 
 /// The UDP port that a connection's packets leave from, as cards choose it: by the flow label, or
-/// by the queue pairs.
+/// by the queue pairs. Who sends them from a socket puts that one's port in its place.
 pub(super) fn source_port(flow_label: u32, own: u32, peer: u32) -> u16 {
     let label = if flow_label != 0 {
         flow_label & 0xf_ffff
@@ -42,7 +42,6 @@ pub(super) fn source_port(flow_label: u32, own: u32, peer: u32) -> u16 {
 mod tests {
     use super::*;
 
-    /// Covers: ROCE-140
     #[test]
     fn source_ports_are_in_the_upper_quarter_and_constant() {
         assert_eq!(source_port(1, 0, 0), 0xc001);

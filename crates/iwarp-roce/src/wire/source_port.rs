@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The UDP port that the packets of a queue pair leave from. Routers choose among equal ways by it,
-//! so it stays the same for a queue pair, and differs between them.
+//! The UDP port that the packets of a queue pair leave from where the owner of the port may choose it
+//! for each packet, as adapters do. Routers choose among equal ways by it, so it stays the same for a
+//! queue pair, and differs between them. A socket has one port for all that it sends: its owner says
+//! that one instead.
 
 /// Ports that RoCE v2 uses by convention: this one and all above.
 const FIRST: u16 = 0xc000;
@@ -35,7 +37,6 @@ mod tests {
 
     use super::source_port;
 
-    /// Covers: ROCE-140
     #[test]
     fn the_source_port_follows_the_label_or_the_queue_pairs() {
         assert_eq!(source_port(1, 17, 18), 0xc001);
@@ -49,7 +50,6 @@ mod tests {
         assert_eq!(source_port(0x10_0000, 17, 18), source_port(0, 17, 18));
     }
 
-    /// Covers: ROCE-140
     #[test]
     fn queue_pairs_of_two_hosts_spread_over_the_ports() {
         let ports: BTreeSet<u16> =

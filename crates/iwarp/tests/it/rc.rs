@@ -2,11 +2,13 @@
 
 //! Queue pairs of the type RC that speak RoCE v2, over UDP and on a network in memory.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use iwarp::port::{Clock, DatagramNetwork, MemoryDatagrams, MemoryNetwork, Platform, Weather};
+use iwarp::port::{
+    Clock, DatagramNetwork, DatagramSettings, MemoryDatagrams, MemoryNetwork, Platform, Weather,
+};
 use iwarp::verbs::WindowType;
 use iwarp::{
     Access, AddressVector, AsyncEvent, AtomicOp, Bind, CompletionChannel, DatagramAttributes,
@@ -310,6 +312,34 @@ fn a_send_waits_for_its_receive_as_long_as_the_program_says() {
     assert_eq!((flushed.wr_id, flushed.status), (2, WcStatus::Flushed));
     assert_eq!((one.qp.state(), other.qp.state()), (QpState::Err, QpState::Rts));
     assert_eq!(one.device.poll_async_event().unwrap(), None);
+}
+
+/// The peer is a port that only looks.
+#[test]
+fn packets_leave_from_the_port_that_they_are_sent_to() {
+    const PORT: u16 = 4791;
+    let hosts = Hosts::new(1);
+    let at = SocketAddr::new(HOSTS[1], PORT);
+    let peer = hosts.datagrams.host(HOSTS[1]).open(at, &DatagramSettings::default()).unwrap();
+    let device = hosts.device(HOSTS[0], options());
+    let ends = [end(&device, HOSTS[0]), end(&device, HOSTS[0])];
+    for (number, end) in (1..).zip(&ends) {
+        let address =
+            AddressVector { flow_label: number, ..AddressVector::new(HOSTS[0], HOSTS[1]) };
+        let way = way(end, end).address(address).dest_qp(7 + number).timeout(10);
+        go(end, QpState::Rts, &way);
+        end.send(1, &[]);
+    }
+    // Each is sent again for want of an answer.
+    let mut seen = [0; 2];
+    until("repeated packets", || {
+        let _ = peer.receive(&mut |path, packet| {
+            assert_eq!((path.source_port, path.destination_port), (PORT, PORT));
+            let to = u32::from_be_bytes(packet[4..8].try_into().unwrap());
+            seen[to as usize - 8] += 1;
+        });
+        seen.iter().all(|count| *count > 1).then_some(())
+    });
 }
 
 /// Covers: ROCE-065, ROCE-091, ROCE-092, ROCE-104
