@@ -9,7 +9,6 @@ pub const IBV_NODE_RNIC: i32 = 4;
 pub const IBV_TRANSPORT_IB: i32 = 0;
 pub const IBV_TRANSPORT_IWARP: i32 = 1;
 
-pub const IBV_DEVICE_RESIZE_MAX_WR: c_uint = 1;
 pub const IBV_DEVICE_CURR_QP_STATE_MOD: c_uint = 1 << 7;
 pub const IBV_DEVICE_PORT_ACTIVE_EVENT: c_uint = 1 << 10;
 pub const IBV_DEVICE_SYS_IMAGE_GUID: c_uint = 1 << 11;

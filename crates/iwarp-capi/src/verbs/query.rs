@@ -55,8 +55,8 @@ fn attributes(context: &Context) -> ibv_device_attr {
         hw_ver: limits.hw_ver,
         max_qp: int(limits.max_qp),
         max_qp_wr: int(limits.max_qp_wr),
-        device_cap_flags: IBV_DEVICE_RESIZE_MAX_WR
-            | IBV_DEVICE_CURR_QP_STATE_MOD
+        // Only what is done: no queue of work requests changes its size.
+        device_cap_flags: IBV_DEVICE_CURR_QP_STATE_MOD
             | IBV_DEVICE_SYS_IMAGE_GUID
             | IBV_DEVICE_MEM_WINDOW
             | IBV_DEVICE_MEM_MGT_EXTENSIONS

@@ -263,6 +263,61 @@ static void questions(void)
 	CHECK(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE) == EINVAL);
 }
 
+/* What the device claims it does, and what it does not do it does not claim. */
+static void claims(void)
+{
+	enum {
+		CLAIMED = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID |
+			  IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B |
+			  IBV_DEVICE_MEM_MGT_EXTENSIONS,
+	};
+	struct ibv_qp_attr attr = { .cap = { 2 * DEPTH, DEPTH, 4, 4, 128 } };
+	struct ibv_srq_init_attr queue = { .attr = { .max_wr = 8, .max_sge = 1 } };
+	struct ibv_srq_attr larger = { .max_wr = 64 };
+	struct ibv_send_wr invalidate = {
+		.wr_id = 9, .opcode = IBV_WR_LOCAL_INV, .send_flags = IBV_SEND_SIGNALED,
+	}, *bad;
+	struct ibv_device_attr about;
+
+	CHECK(ibv_query_device(context, &about) == 0);
+	/* A Send without a receive fails as often as a card's, or waits: `roce` or not. */
+	CHECK((about.device_cap_flags & ~IBV_DEVICE_RC_RNR_NAK_GEN) == CLAIMED);
+	CHECK(about.sys_image_guid != 0);
+
+	/* Neither IBV_DEVICE_RESIZE_MAX_WR nor IBV_DEVICE_SRQ_RESIZE. */
+	CHECK(ibv_modify_qp(a.qp, &attr, IBV_QP_CAP) == EOPNOTSUPP);
+	struct ibv_srq *srq = ibv_create_srq(pd, &queue);
+	CHECK(srq && ibv_modify_srq(srq, &larger, IBV_SRQ_MAX_WR) == EOPNOTSUPP);
+	CHECK(ibv_destroy_srq(srq) == 0);
+
+	attr.qp_state = attr.cur_qp_state = IBV_QPS_RTS;
+	CHECK(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_CUR_STATE) == 0);
+	attr.cur_qp_state = IBV_QPS_SQD;
+	CHECK(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_CUR_STATE) == EINVAL);
+
+	struct ibv_mw *first = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
+	struct ibv_mw *second = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+	CHECK(first && second);
+	struct ibv_send_wr bind = {
+		.wr_id = 8, .opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED,
+		.bind_mw = { second, ibv_inc_rkey(second->rkey), { a.mr, (uintptr_t)a.buf, 100,
+						     IBV_ACCESS_REMOTE_READ } },
+	};
+	struct ibv_mr *may_bind = ibv_reg_mr(pd, a.buf, SIZE, IBV_ACCESS_LOCAL_WRITE |
+							      IBV_ACCESS_MW_BIND);
+	CHECK(may_bind);
+	bind.bind_mw.bind_info.mr = may_bind;
+	CHECK(ibv_post_send(a.qp, &bind, &bad) == 0);
+	struct ibv_wc wc = take(&a);
+	CHECK(wc.wr_id == 8 && wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_BIND_MW);
+	invalidate.invalidate_rkey = bind.bind_mw.rkey;
+	CHECK(ibv_post_send(a.qp, &invalidate, &bad) == 0);
+	wc = take(&a);
+	CHECK(wc.wr_id == 9 && wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_LOCAL_INV);
+	CHECK(ibv_dealloc_mw(first) == 0 && ibv_dealloc_mw(second) == 0);
+	CHECK(ibv_dereg_mr(may_bind) == 0);
+}
+
 /* What is in use stays, and what a real device refuses is refused. */
 static void refusals(void)
 {
@@ -371,6 +426,7 @@ int main(void)
 	built();
 	events();
 	questions();
+	claims();
 	refusals();
 	end();
 	unmake(&a);
