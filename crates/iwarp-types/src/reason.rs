@@ -26,12 +26,13 @@ pub struct Reason {
     name: &'static str,
     no_receive: bool,
     access: bool,
+    request: bool,
 }
 
 impl Reason {
     /// A code of `protocol` and what its specification calls it.
     pub const fn new(protocol: Protocol, code: u32, name: &'static str) -> Self {
-        Self { protocol, code, name, no_receive: false, access: false }
+        Self { protocol, code, name, no_receive: false, access: false, request: false }
     }
 
     /// As it is, and it says that a message found no receive.
@@ -44,6 +45,12 @@ impl Reason {
     #[must_use]
     pub const fn for_a_refused_access(self) -> Self {
         Self { access: true, ..self }
+    }
+
+    /// As it is, and it says that the peer asked for what it may not ask for, or in a wrong way.
+    #[must_use]
+    pub const fn for_an_invalid_request(self) -> Self {
+        Self { request: true, ..self }
     }
 
     /// Whose code it is.
@@ -74,6 +81,11 @@ impl Reason {
     /// Whether an access to the other end's memory was refused.
     pub const fn is_refused_access(&self) -> bool {
         self.access
+    }
+
+    /// Whether one end asked for what it may not ask for, or in a wrong way.
+    pub const fn is_invalid_request(&self) -> bool {
+        self.request
     }
 }
 

@@ -34,14 +34,14 @@ static void done(enum ibv_wr_opcode opcode, struct ibv_sge sge, uint64_t addr, u
 	}
 }
 
-/* The connection ends by it, which both are told. */
+/* The connection ends by it: who was asked is told by an event, who asks by one or by its request. */
 static void denied(enum ibv_wr_opcode opcode, struct ibv_sge sge, uint64_t addr, uint32_t rkey)
 {
 	struct pollfd ready = { context->async_fd, POLLIN };
 	struct ibv_async_event event;
 
 	post(opcode, sge, addr, rkey);
-	for (int seen = 0; seen != 3;) {
+	for (int seen = 0; !(seen & 1);) {
 		CHECK(poll(&ready, 1, 20000) == 1);
 		CHECK(ibv_get_async_event(context, &event) == 0);
 		CHECK(event.event_type == IBV_EVENT_QP_FATAL ||
@@ -50,6 +50,9 @@ static void denied(enum ibv_wr_opcode opcode, struct ibv_sge sge, uint64_t addr,
 		seen |= event.element.qp == b.qp ? 1 : 2;
 		ibv_ack_async_event(&event);
 	}
+	while (ibv_query_qp(a.qp, &(struct ibv_qp_attr){}, 0, &(struct ibv_qp_init_attr){}) == 0 &&
+	       a.qp->state != IBV_QPS_ERR)
+		usleep(1000);
 	unmake(&a);
 	unmake(&b);
 	meet();

@@ -8,6 +8,7 @@ mod support;
 mod cm_events;
 mod cm_layout;
 mod cm_programs;
+mod errors;
 mod exports;
 mod layout;
 mod programs;

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::support;
+use crate::{errors, support};
 
 /// A program of `tests/c` with the headers it includes, in one text.
 macro_rules! source {
@@ -157,6 +157,15 @@ fn every_operation_works_in_every_way_of_posting() {
 fn every_operation_works_on_a_device_that_looks_like_roce() {
     support::run("data_roce", &source!("data.c"), &[ROCE]);
     support::run("data_udp", &source!("data.c"), &OVER_UDP);
+}
+
+/// Completions, asynchronous events and states at both ends are those of docs/errors.md.
+#[test]
+fn errors_end_as_the_table_says() {
+    let source = source!("codes.c").replace("TABLE\n", &errors::table());
+    support::run("codes", &source, &[]);
+    support::run("codes_roce", &source, &[ROCE]);
+    support::run("codes_udp", &source, &OVER_UDP);
 }
 
 /// A suite that people try devices with asks for all of it.

@@ -337,7 +337,9 @@ impl Qp {
             }
             // An empty one touches no memory.
             if len > 0 {
-                self.check_right(RemoteAccess::Write).map_err(DdpError::from)?;
+                self.check_right(RemoteAccess::Write, opcode, |error| {
+                    DdpError::from(error).into()
+                })?;
             }
             return Ok(self.write(&h, len));
         }
@@ -418,7 +420,7 @@ impl Qp {
         if request.size == 0 {
             return Ok(Plan::Nothing);
         }
-        self.check_right(RemoteAccess::Read).map_err(RdmapError::Protection)?;
+        self.check_right(RemoteAccess::Read, Opcode::ReadRequest, of_asked)?;
         Ok(Plan::Check {
             stag: request.source_stag,
             to: request.source_to,
@@ -438,14 +440,26 @@ impl Qp {
             .ok_or(RdmapError::UnexpectedOpcode(Opcode::AtomicRequest as u8))?;
         let (request_id, stag, to) = (request.request_id, request.stag, request.to);
         self.inbound.pending = Pending::AtomicRequest(Asked::Atomic { request_id, stag, to, op });
-        self.check_right(RemoteAccess::Atomic).map_err(RdmapError::Protection)?;
+        self.check_right(RemoteAccess::Atomic, Opcode::AtomicRequest, of_asked)?;
         Ok(Plan::Check { stag, to, len: 8, access: RemoteAccess::Atomic })
     }
 
-    /// Whether the queue pair lets the peer do this at all.
-    fn check_right(&self, access: RemoteAccess) -> Result<(), AccessError> {
+    /// Whether the queue pair lets the peer do this at all. Where requests end as over InfiniBand,
+    /// what it does not let is an operation that it does not know (IBA vol. 1, 9.7.4.1.5).
+    fn check_right(
+        &self,
+        access: RemoteAccess,
+        opcode: Opcode,
+        refused: impl FnOnce(AccessError) -> Fault,
+    ) -> Result<(), Fault> {
         let granted = self.remote_access.unwrap_or(Access::REMOTE);
-        if granted.contains(access.right()) { Ok(()) } else { Err(AccessError::Rights) }
+        if granted.contains(access.right()) {
+            return Ok(());
+        }
+        Err(match self.config.acknowledge {
+            true => RdmapError::UnexpectedOpcode(opcode as u8).into(),
+            false => refused(AccessError::Rights),
+        })
     }
 
     /// RFC 5040 §5.4: whatever it holds, it ends the stream and is not answered.
@@ -700,7 +714,13 @@ impl Qp {
                     let stag = rx::invalidate_stag(&header);
                     self.deliver_send(&header, opcode, len, parked, Some(stag));
                 }
-                Err(error) => self.fail(RdmapError::Invalidate(error).into()),
+                Err(error) => {
+                    if self.config.acknowledge {
+                        let qp = self.config.qp;
+                        self.inbound.end_receive(qp, WcStatus::RemoteAccess, &mut self.events);
+                    }
+                    self.fail(RdmapError::Invalidate(error).into());
+                }
             },
             Pending::ReadResponse { .. } => {
                 let Some(number) = self.outbound.invalidating.take() else { return };
@@ -746,6 +766,11 @@ impl Qp {
     pub(crate) fn expect_send(&mut self, msn: crate::types::Msn) {
         self.inbound.sends = UntaggedQueue::expecting(msn);
     }
+}
+
+/// The fault where the queue pair refuses what the peer asked for.
+fn of_asked(error: AccessError) -> Fault {
+    RdmapError::Protection(error).into()
 }
 
 /// A message that is one segment and has a header of a fixed size: it starts at offset 0, is

@@ -160,6 +160,8 @@ pub(crate) const fn status_of_terminate(code: TerminateCode, sent: bool) -> WcSt
     match (code.layer, code.etype) {
         (1, 2) if code.code == 0x02 && sent => WcStatus::RnrRetryExceeded,
         (0, 1) | (1, 1) => WcStatus::RemoteAccess,
+        // An STag that cannot be invalidated: the same, whichever of its two types the code has.
+        (0, 2) if code.code == 0x09 => WcStatus::RemoteAccess,
         (0, 2) | (1, 2) => WcStatus::RemoteInvalidRequest,
         _ => WcStatus::RemoteOperation,
     }

@@ -343,6 +343,7 @@ impl TerminateCode {
             (1, 2, 0x02) => reason.for_want_of_a_receive(),
             // Remote protection, and of DDP's tagged buffers all but the version.
             (0, 1, _) | (1, 1, 0x00..=0x03) => reason.for_a_refused_access(),
+            (0 | 1, 2, _) | (1, 1, 0x04) => reason.for_an_invalid_request(),
             _ => reason,
         }
     }

@@ -14,7 +14,7 @@ const fn roce(code: u32, name: &'static str) -> Reason {
 const NAK: u32 = 0x60;
 
 /// The peer asked for what it may not ask for, or in a wrong way.
-pub const INVALID_REQUEST: Reason = roce(NAK | 1, "invalid request");
+pub const INVALID_REQUEST: Reason = roce(NAK | 1, "invalid request").for_an_invalid_request();
 /// The peer has no such right, or there is no such memory.
 pub const REMOTE_ACCESS: Reason = roce(NAK | 2, "remote access error").for_a_refused_access();
 const REMOTE_OPERATION: Reason = roce(NAK | 3, "remote operational error");

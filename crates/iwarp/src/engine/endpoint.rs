@@ -32,7 +32,7 @@ pub(crate) use self::postponed::Receiving;
 use crate::engine::Engine;
 use crate::engine::any_core::AnyCore;
 use crate::engine::cq::CqCore;
-use crate::engine::event::AsyncQueue;
+use crate::engine::event::{AsyncEvent, AsyncQueue};
 use crate::engine::group::Group;
 use crate::engine::link::Link;
 use crate::engine::mux::Mux;
@@ -127,6 +127,8 @@ struct Program {
     exits: bool,
     held_back: Vec<WorkCompletion>,
     postponed: Postponed,
+    /// The event that says why the queue pair has ended, unless a work request does.
+    verdict: Option<AsyncEvent>,
 }
 
 impl Program {

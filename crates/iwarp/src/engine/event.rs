@@ -10,7 +10,9 @@ use iwarp_os::{EventFd, EventFdKind, FdPlace};
 
 use crate::engine::sync::Mutex;
 
-/// An event of an object, not of a work request. Named after `enum ibv_event_type`.
+/// An event of an object, not of a work request. Named after `enum ibv_event_type`. With
+/// [`Personality::Roce`](crate::Personality::Roce) those of a queue pair that has failed come only
+/// where no work request of this end says why.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum AsyncEvent {

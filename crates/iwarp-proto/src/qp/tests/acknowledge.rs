@@ -428,11 +428,13 @@ fn a_silent_peer_fails_the_oldest_request_and_flushes_the_rest() {
 fn the_request_that_the_peer_refuses_says_why() {
     let no_buffer = quoting([0x12, 0x02], 18, &send(2, &[]), &[]);
     let too_long = quoting([0x12, 0x05], 18, &send(2, &[]), &[]);
+    let no_such = quoting([0x02, 0x09], 18, &send(2, &[]), &[]);
     let write = tagged(octets::WRITE, true, OPEN, OPEN_BASE + 5, &[]);
     let refused = quoting([0x11, 0x01], 20, &write, &[]);
     let cases = [
         (no_buffer, 2, WcStatus::RnrRetryExceeded, WcOp::Send),
         (too_long, 2, WcStatus::RemoteInvalidRequest, WcOp::Send),
+        (no_such, 2, WcStatus::RemoteAccess, WcOp::Send),
         (refused, 3, WcStatus::RemoteAccess, WcOp::Write),
         // Nothing is quoted: then it is the oldest.
         (vec![0x11, 0x01, 0, 0], 1, WcStatus::RemoteAccess, WcOp::Send),

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use iwarp_types::{Cause, Core, Event, Protocol, Reason, WcStatus, WorkCompletion};
+use iwarp_types::{Cause, Core, Event, Reason, WcStatus, WorkCompletion};
 
 use super::{Ended, Endpoint, Locked, Program};
 use crate::engine::any_core::AnyCore;
@@ -52,9 +52,12 @@ impl Endpoint {
         }
         let mut overrun = false;
         loop {
+            let mut is_told = false;
             while let Some(event) = core.poll_event() {
+                is_told |= tells_why(&event);
                 overrun |= !self.hand_on_one(event, sends, program, link.as_deref());
             }
+            self.report_verdict(is_told, program);
             if !overrun || !core.is_connected() {
                 return;
             }
@@ -92,25 +95,20 @@ impl Endpoint {
             Event::Terminated(reason) => {
                 let reason = reason.into();
                 self.report_terminate(link, reason, None);
-                // Over RoCE v2 a work request tells of it.
-                if reason.protocol() != Protocol::Roce {
-                    self.report_fatal(program);
-                }
+                self.judge_terminated(reason, program);
                 program.ended(Ended::Terminated(reason));
             }
             Event::Fault(fault) => {
-                if let Some((addr, remote)) = fault.bad_address() {
-                    self.report_bad_address(addr, remote, program);
+                let reason = fault.reason();
+                let access = if let Some((addr, remote)) = fault.bad_address() {
+                    self.report_bad_address(addr, remote);
+                    remote
                 } else {
-                    let reason = fault.reason();
                     self.report_terminate(link, reason, Some(&fault));
-                    match reason.protocol() {
-                        Protocol::Roce => self.report_refusal(reason, program),
-                        _ if reason.is_refused_access() => self.report_access_error(program),
-                        _ => self.report_fatal(program),
-                    }
-                }
-                program.ended(Ended::Fault(fault.reason()));
+                    reason.is_refused_access()
+                };
+                self.judge_fault(reason, access, program);
+                program.ended(Ended::Fault(reason));
             }
             Event::Lost => program.ended(Ended::Lost),
             Event::SendQueueDrained if !program.gone => {
@@ -160,5 +158,16 @@ impl Endpoint {
             return true;
         }
         self.recv_cq.push(completion, self.recv_owner, 1)
+    }
+}
+
+/// Whether a work request says why the queue pair ended.
+#[inline]
+const fn tells_why<T, F>(event: &Event<T, F>) -> bool {
+    match event {
+        Event::SendCompleted(completion) | Event::ReceiveCompleted(completion) => {
+            !matches!(completion.status, WcStatus::Success | WcStatus::Flushed)
+        }
+        _ => false,
     }
 }

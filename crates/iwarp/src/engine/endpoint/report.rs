@@ -2,8 +2,7 @@
 
 //! What programs and their users are told of a connection that ended before its time.
 
-use iwarp_roce::reasons;
-use iwarp_types::{Cause, Reason};
+use iwarp_types::{Cause, Protocol, Reason};
 use tracing::Value;
 use tracing::field::display;
 
@@ -98,7 +97,7 @@ impl Endpoint {
     }
 
     /// Once for each stream, which has ended by it.
-    pub(super) fn report_bad_address(&self, addr: u64, remote: bool, program: &Program) {
+    pub(super) fn report_bad_address(&self, addr: u64, remote: bool) {
         let qp = self.id();
         let whose = if remote { "the peer's access to" } else { "a request of the program with" };
         report!(
@@ -106,39 +105,60 @@ impl Endpoint {
             "queue pair {qp:#08x}: {whose} address {addr:#x} failed, because the memory was \
              unmapped, protected or truncated while registered: connection terminated",
         );
-        match remote {
-            true => self.report_access_error(program),
-            false => self.report_fatal(program),
-        }
     }
 
-    /// The peer wanted what it may not or cannot have.
-    pub(super) fn report_access_error(&self, program: &Program) {
-        if !program.gone {
-            self.events.push(AsyncEvent::QpAccessError { qp: self.id() });
-        }
+    /// Whether programs are told of the end as by an RNIC.
+    fn tells_as_rnic(&self, reason: Reason) -> bool {
+        self.engine.options.personality == Personality::Iwarp && reason.protocol() != Protocol::Roce
     }
 
-    /// Says what the program is told where a queue pair that speaks RoCE v2 ends by what this end
-    /// found.
+    /// Decides what the program is told where the queue pair ends by what this end found. A RoCE card
+    /// has an event for it only where no work request says it. `access`: the peer reached for memory
+    /// that it may not or cannot have.
     #[cold]
-    pub(super) fn report_refusal(&self, reason: Reason, program: &Program) {
+    pub(super) fn judge_fault(&self, reason: Reason, access: bool, program: &mut Program) {
         let qp = self.id();
+        let rnic = self.tells_as_rnic(reason);
         let event = match reason {
-            reasons::INVALID_REQUEST => AsyncEvent::QpRequestError { qp },
-            reasons::REMOTE_ACCESS => AsyncEvent::QpAccessError { qp },
-            // A work request tells of it.
-            reasons::BAD_RESPONSE | reasons::LOCAL_MEMORY => return,
-            _ => return self.report_fatal(program),
+            _ if access => AsyncEvent::QpAccessError { qp },
+            _ if rnic => AsyncEvent::QpFatal { qp },
+            // The requester's matter. A card's queue pair even lives on.
+            _ if reason.is_no_receive() => return,
+            _ if reason.is_invalid_request() => AsyncEvent::QpRequestError { qp },
+            _ => AsyncEvent::QpFatal { qp },
         };
+        match rnic {
+            true => self.tell(event, program),
+            false => program.verdict = Some(event),
+        }
+    }
+
+    /// The same where the peer has ended it. Over RoCE v2 a work request always says why; over iWARP
+    /// one may be done by then.
+    #[cold]
+    pub(super) fn judge_terminated(&self, reason: Reason, program: &mut Program) {
+        let fatal = AsyncEvent::QpFatal { qp: self.id() };
+        if self.tells_as_rnic(reason) {
+            return self.tell(fatal, program);
+        }
+        // The peer may have failed by itself, of which no card hears.
+        let is_local = reason.protocol() == Protocol::Iwarp && reason.code() == 0;
+        let is_ours = reason.protocol() != Protocol::Roce && !is_local;
+        program.verdict = is_ours.then_some(fatal);
+    }
+
+    /// Tells the program what was decided, unless a work request `is_told` of it.
+    pub(super) fn report_verdict(&self, is_told: bool, program: &mut Program) {
+        if let Some(event) = program.verdict.take()
+            && !is_told
+        {
+            self.tell(event, program);
+        }
+    }
+
+    fn tell(&self, event: AsyncEvent, program: &Program) {
         if !program.gone {
             self.events.push(event);
-        }
-    }
-
-    pub(super) fn report_fatal(&self, program: &Program) {
-        if !program.gone {
-            self.events.push(AsyncEvent::QpFatal { qp: self.id() });
         }
     }
 }
