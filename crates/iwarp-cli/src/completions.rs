@@ -42,7 +42,7 @@ pub(crate) enum WaitError {
     #[error("the connection ended")]
     Ended,
     /// The work request failed.
-    #[error("{0:?} failed: {1:?}")]
+    #[error("{0:?} failed: {1}")]
     Failed(WcOp, WcStatus),
     /// It took too long.
     #[error("no completion within {0:?}")]

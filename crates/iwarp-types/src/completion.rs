@@ -71,6 +71,38 @@ pub enum WcStatus {
     General = 21,
 }
 
+impl fmt::Display for WcStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Success => "success",
+            Self::LocalLength => {
+                "local length error (the message or answer is longer than the memory given for it)"
+            }
+            Self::LocalQpOperation => "local queue pair operation error",
+            Self::LocalProtection => {
+                "local protection error (check address, length, key and rights of the local memory)"
+            }
+            Self::Flushed => "flushed, as the connection has ended",
+            Self::WindowBind => "memory window bind error",
+            Self::BadResponse => "the peer's answer made no sense",
+            Self::LocalAccess => "local access error (check the rights of the receive's memory)",
+            Self::RemoteInvalidRequest => {
+                "remote invalid request error (check that the message fits the peer's receive, and \
+                 that the peer allows the operation)"
+            }
+            Self::RemoteAccess => {
+                "remote access error (check key, address, length and rights of what the peer granted)"
+            }
+            Self::RemoteOperation => "remote operation error (the peer could not carry it out)",
+            Self::RetryExceeded => "retries exceeded (the peer does not answer)",
+            Self::RnrRetryExceeded => {
+                "receiver-not-ready retries exceeded (the peer posts no receives)"
+            }
+            Self::General => "general error",
+        })
+    }
+}
+
 /// A work completion. More may be known of one some day (of a datagram who sent it): a core makes it
 /// by [`Self::new`] and adds what it has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

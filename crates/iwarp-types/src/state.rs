@@ -2,6 +2,8 @@
 
 //! Types and states of a queue pair, as the verbs name them.
 
+use core::fmt;
+
 use thiserror::Error;
 
 /// Type of a queue pair.
@@ -39,9 +41,24 @@ pub enum QpState {
     Err,
 }
 
+/// As the verbs name it.
+impl fmt::Display for QpState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Reset => "RESET",
+            Self::Init => "INIT",
+            Self::Rtr => "RTR",
+            Self::Rts => "RTS",
+            Self::Sqd => "SQD",
+            Self::Sqe => "SQE",
+            Self::Err => "ERR",
+        })
+    }
+}
+
 /// The queue pair cannot go from one state to the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-#[error("queue pair cannot go from {from:?} to {to:?}")]
+#[error("queue pair cannot go from {from} to {to}")]
 pub struct TransitionError {
     /// The state that it is in.
     pub from: QpState,

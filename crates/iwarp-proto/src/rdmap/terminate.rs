@@ -26,7 +26,7 @@ pub enum Fault {
     #[error(transparent)]
     Rdmap(#[from] RdmapError),
     /// What enhanced start-up agreed on cannot be kept.
-    #[error("start-up: {0:?}")]
+    #[error("start-up: {0}")]
     Startup(StartupFault),
     /// An error of this side, not tied to anything received (RFC 5040 §7.1(1)).
     #[error("local error: {0}")]

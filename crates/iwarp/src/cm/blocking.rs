@@ -151,7 +151,7 @@ pub fn connect(
     while let Some(addr) = id.core()?.next_candidate() {
         match connect_once(&mailbox, &id, addr, qp, params, deadline) {
             Ok(private_data) => return Ok(Connection { mailbox, id, private_data }),
-            Err(error) if error.is_of_the_address() => last = error,
+            Err(error) if error.is_of_the_address() => last = error.at(Some(addr)),
             Err(error) => return Err(error),
         }
     }

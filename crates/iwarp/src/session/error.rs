@@ -28,13 +28,13 @@ pub enum OperationError {
     #[error("waited too long")]
     Timeout,
     /// As many operations of this kind are under way as the session was made for.
-    #[error("too many operations are under way")]
+    #[error("too many operations are under way (wait for some, or reserve places before)")]
     QueueFull,
     /// More inline bytes than the session was made for.
-    #[error("inline data too long")]
+    #[error("inline data too long (see max_inline of the session's configuration)")]
     InlineTooLong,
     /// More blocks in one operation than the session was made for, or a pool has.
-    #[error("too many blocks in one operation")]
+    #[error("too many blocks in one operation (see max_blocks of the session's configuration)")]
     TooManyBlocks,
     /// It was collected in a [`Batch`](crate::session::Batch) and not posted: the batch was dropped, or
     /// another of its operations was refused.
@@ -47,7 +47,7 @@ pub enum OperationError {
     #[error("the block belongs to another protection domain")]
     OtherDomain,
     /// It failed, and with it the connection.
-    #[error("the operation failed: {0:?}")]
+    #[error("the operation failed: {0}")]
     Failed(WcStatus),
     /// It was refused.
     #[error(transparent)]

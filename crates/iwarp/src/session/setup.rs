@@ -260,6 +260,7 @@ impl Connecting {
             if failed.is_of_the_address() && attempt.id.resolve_next() {
                 continue;
             }
+            let failed = failed.at(attempt.id.peer_addr());
             // With the id and its queue pair ends whatever has come of it so far.
             self.attempt = None;
             return Some(Err(failed));

@@ -13,7 +13,9 @@ pub(crate) mod crowd;
 pub(crate) mod line;
 pub(crate) mod reception;
 
+use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 
 use iwarp_types::{StartupError, StartupFault};
 use thiserror::Error;
@@ -97,7 +99,38 @@ impl ConnectError {
     pub(crate) const fn is_of_the_address(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::Startup(_) | Self::Io(_))
     }
+
+    /// The same, for who does not know which address was tried.
+    pub(crate) fn at(self, addr: Option<SocketAddr>) -> Self {
+        match (self, addr) {
+            (Self::Unreachable(error), Some(addr)) => {
+                Self::Unreachable(io::Error::new(error.kind(), Unreached { addr, error }))
+            }
+            (other, _) => other,
+        }
+    }
 }
+
+/// An address that could not be reached.
+#[derive(Debug)]
+struct Unreached {
+    addr: SocketAddr,
+    error: io::Error,
+}
+
+impl fmt::Display for Unreached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { addr, error } = self;
+        write!(f, "{addr}: {error}")?;
+        match error.kind() {
+            io::ErrorKind::ConnectionRefused => f.write_str(" (no program listens there)"),
+            io::ErrorKind::TimedOut => f.write_str(" (check the address, and firewalls)"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Unreached {}
 
 impl From<StartupError> for ConnectError {
     fn from(error: StartupError) -> Self {

@@ -63,8 +63,12 @@ fn the_next_address_is_tried() {
 #[test]
 fn the_last_error_is_told() {
     let error = Session::connect(&domain(), [dead(), dead()]).wait_timeout(DEADLINE).unwrap_err();
+    let text = error.to_string();
     let ConnectError::Unreachable(error) = error else { panic!("{error:?}") };
     assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    for part in ["cannot reach the peer: 127.0.0.1:", "no program listens there"] {
+        assert!(text.contains(part), "{text}");
+    }
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let taken = taken.local_addr().map(|addr| (taken, addr)).unwrap();
     let error = Listener::bind(&domain(), [taken.1]).unwrap_err();

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use iwarp::cm::{ConnectError, StartupError};
 use iwarp::session::{Config, Failure, OperationError, Session};
-use iwarp::{Ended, ModifyError, OpenError, PostError, RegisterError, WcStatus};
+use iwarp::{
+    Ended, ModifyError, OpenError, PostError, QpState, RegisterError, TransitionError, WcStatus,
+};
 
 use crate::common::DEADLINE;
 use crate::common::sessions::pair;
@@ -108,7 +110,7 @@ fn no_error_repeats_its_source() {
             OperationError::InlineTooLong,
             OperationError::OutsideGrant,
             OperationError::OtherDomain,
-            OperationError::Failed(WcStatus::General),
+            OperationError::Failed(WcStatus::RemoteAccess),
             OperationError::Refused(PostError::OutOfMemory),
             OperationError::Memory(RegisterError::Exhausted),
             OperationError::Wait(system()),
@@ -124,6 +126,11 @@ fn no_error_repeats_its_source() {
         // Nothing of it is lost.
         assert!(text.ends_with(&io.to_string()), "{text:?} became {io:?}");
     }
+    // Words, and no names of the code's.
+    let failed = OperationError::Failed(WcStatus::RemoteAccess).to_string();
+    assert!(failed.contains("remote access error (check key, address"), "{failed}");
+    let transition = TransitionError { from: QpState::Reset, to: QpState::Rts }.to_string();
+    assert_eq!(transition, "queue pair cannot go from RESET to RTS");
     let failure: Failure = server.session.send_inline(b"late").wait().unwrap_err();
     reads_well(&failure);
     assert_eq!(io::Error::from(failure).kind(), io::ErrorKind::NotConnected);
