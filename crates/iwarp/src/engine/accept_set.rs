@@ -4,7 +4,7 @@
 //! connection drives, and the worker otherwise.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use iwarp_os::{Epoll, Events};
@@ -39,7 +39,8 @@ impl AcceptSet {
             handover: Handover::new(),
             worker: Arc::clone(worker),
         });
-        worker.add_accept_set(Arc::clone(&set) as Arc<dyn PollSet>)?;
+        let itself = Arc::downgrade(&set) as Weak<dyn PollSet>;
+        worker.add_accept_set(set.id, itself, set.tasks.epoll())?;
         Ok(set)
     }
 
@@ -60,8 +61,8 @@ impl PollSet for AcceptSet {
         self.id
     }
 
-    fn epoll(&self) -> &Epoll {
-        self.tasks.epoll()
+    fn epoll(&self) -> io::Result<&Epoll> {
+        Ok(self.tasks.epoll())
     }
 
     fn handover(&self) -> &Handover {
@@ -73,7 +74,7 @@ impl PollSet for AcceptSet {
     }
 
     fn report_once(&self) {
-        self.worker.report_once(self);
+        self.worker.report_once(self.id, self.tasks.epoll());
     }
 
     fn look_again(&self, at: u64) {
@@ -84,7 +85,7 @@ impl PollSet for AcceptSet {
 
     fn drive(&self, by: By) -> bool {
         let Some(mut events) = self.driver.try_lock() else { return false };
-        match self.epoll().wait(&mut events, Some(Duration::ZERO)) {
+        match self.tasks.epoll().wait(&mut events, Some(Duration::ZERO)) {
             Ok(0) | Err(_) => return false,
             Ok(_) => {}
         }

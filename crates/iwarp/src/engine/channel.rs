@@ -139,14 +139,14 @@ impl ChannelCore {
         let more = most.saturating_sub(events.events.len());
         events.events.try_reserve(more).map_err(|_| OutOfMemory)?;
         drop(events);
-        self.epoll.add(group.epoll(), group.id(), Interest::READ)?;
+        self.epoll.add(group.epoll()?, group.id(), Interest::READ)?;
         groups.push(Arc::downgrade(&group));
         Ok(())
     }
 
     pub(crate) fn detach(&self, group: &Arc<dyn PollSet>) {
         // Both are ours and open.
-        let _ = self.epoll.delete(group.epoll());
+        let _ = group.epoll().map(|epoll| self.epoll.delete(epoll));
         self.groups.lock().retain(|other| !std::ptr::addr_eq(other.as_ptr(), Arc::as_ptr(group)));
         self.discard(group.id());
     }

@@ -115,7 +115,7 @@ impl CqCore {
         let mut completions = VecDeque::new();
         completions.try_reserve_exact(depth).map_err(|_| OutOfMemory)?;
         iwarp_mem::afford()?;
-        let group = Group::new(engine.group_worker(), engine.options.without)?;
+        let group = Group::new(engine.group_worker(), engine.options.without);
         if let Some(channel) = &channel {
             channel.attach(Arc::clone(&group) as Arc<dyn PollSet>)?;
         }

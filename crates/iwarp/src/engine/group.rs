@@ -8,11 +8,11 @@ mod woken;
 
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use iwarp_mem::OutOfMemory;
-use iwarp_os::{Epoll, Events, FdPlace, Interest};
+use iwarp_os::{Epoll, Events, FdPlace, Interest, poll};
 use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
 pub(crate) use self::member::{Awaited, Member, Memberships};
@@ -72,7 +72,11 @@ pub(crate) enum Polled {
 pub(crate) struct Group {
     /// Its number, by which the worker knows it.
     id: u64,
-    epoll: Epoll,
+    itself: Weak<Self>,
+    /// Made for the first stream, or the first thread that waits: programs have queues without either,
+    /// by the thousand.
+    epoll: OnceLock<Epoll>,
+    making: Mutex<()>,
     members: Mutex<Members>,
     /// Those that the epoll does not report, as they have no descriptor.
     woken: Woken,
@@ -100,11 +104,13 @@ fn key(token: u64) -> DefaultKey {
 }
 
 impl Group {
-    /// An empty group that the worker looks after.
-    pub(crate) fn new(worker: &Arc<Worker>, without: Behaviours) -> io::Result<Arc<Self>> {
-        let group = Arc::new(Self {
+    /// An empty group, which the worker looks after once there is something in it.
+    pub(crate) fn new(worker: &Arc<Worker>, without: Behaviours) -> Arc<Self> {
+        Arc::new_cyclic(|itself| Self {
             id: next_id(),
-            epoll: Epoll::new(FdPlace::Internal)?,
+            itself: Weak::clone(itself),
+            epoll: OnceLock::new(),
+            making: Mutex::default(),
             members: Mutex::default(),
             woken: Woken::new(),
             driver: Token::new(Driver {
@@ -118,9 +124,24 @@ impl Group {
             without,
             handover: Handover::new(),
             worker: Arc::clone(worker),
-        });
-        worker.add_group(Arc::clone(&group) as Arc<dyn PollSet>)?;
-        Ok(group)
+        })
+    }
+
+    /// What reports its streams, made if it is not there. The worker looks after the group from then
+    /// on.
+    fn made_epoll(&self) -> io::Result<&Epoll> {
+        if let Some(made) = self.epoll.get() {
+            return Ok(made);
+        }
+        let _one_at_a_time = self.making.lock();
+        if self.epoll.get().is_none() {
+            let epoll = Epoll::new(FdPlace::Internal)?;
+            let itself: Weak<dyn PollSet> = Weak::<Self>::clone(&self.itself);
+            // It reports nothing before there is a stream, which comes when it has its place.
+            self.worker.add_group(self.id, itself, &epoll)?;
+            let _ = self.epoll.set(epoll);
+        }
+        self.epoll.get().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     pub(crate) const fn id(&self) -> u64 {
@@ -129,6 +150,7 @@ impl Group {
 
     /// Adds a stream; the token names it from now on. To be followed by [`Self::note_change`].
     pub(crate) fn add(&self, member: &Member) -> io::Result<u64> {
+        let epoll = self.made_epoll()?;
         let mut members = self.members.lock();
         members.streams.try_reserve(1).map_err(|_| OutOfMemory)?;
         // It is not the only one any more.
@@ -136,8 +158,8 @@ impl Group {
         let key = members.streams.insert(member.clone());
         let token = key.data().as_ffi();
         let added = match member.waker() {
-            Some(waker) => self.add_woken(waker, token),
-            None => member.descriptors().add(&self.epoll, token, member.interest()),
+            Some(waker) => self.add_woken(waker, token, epoll),
+            None => member.descriptors().add(epoll, token, member.interest()),
         };
         if added.is_err() {
             members.streams.remove(key);
@@ -159,7 +181,8 @@ impl Group {
             }
             return;
         }
-        let updated = member.descriptors().modify(&self.epoll, token, member.interest());
+        let Some(epoll) = self.epoll.get() else { return };
+        let updated = member.descriptors().modify(epoll, token, member.interest());
         // One that could not be put back is lost at this moment.
         if let Err(error) = updated
             && error.kind() != io::ErrorKind::NotFound
@@ -173,8 +196,8 @@ impl Group {
         if !members.silence.end() {
             return;
         }
-        let Some((token, sole)) = members.sole() else { return };
-        if let Err(error) = sole.descriptors().add(&self.epoll, token, sole.interest()) {
+        let (Some((token, sole)), Some(epoll)) = (members.sole(), self.epoll.get()) else { return };
+        if let Err(error) = sole.descriptors().add(epoll, token, sole.interest()) {
             let sole = sole.clone();
             // Left to the worker: this thread holds locks that losing a stream needs.
             let lose = move || sole.lose(&error);
@@ -189,7 +212,7 @@ impl Group {
             match member.waker() {
                 Some(waker) => self.remove_woken(waker, token),
                 // The descriptor may have been closed under us, which removes it as well.
-                None => drop(member.descriptors().delete(&self.epoll)),
+                None => drop(self.epoll.get().map(|epoll| member.descriptors().delete(epoll))),
             }
             members.silence.forget();
             members.streams.remove(key(token))
@@ -283,7 +306,8 @@ impl Group {
                 return served;
             }
         }
-        match self.epoll.wait(events, Some(Duration::ZERO)) {
+        let Some(epoll) = self.epoll.get() else { return served };
+        match epoll.wait(events, Some(Duration::ZERO)) {
             Ok(0) | Err(_) => return served,
             Ok(_) => {}
         }
@@ -338,7 +362,7 @@ impl Group {
         let is_sole = members.sole().is_some_and(|(_, member)| member.is_same(sole));
         if is_sole && members.silence.begin(&self.handover) {
             // Fails only where the stream is not in the epoll, and then it is silent as well.
-            let _ = sole.descriptors().delete(&self.epoll);
+            let _ = self.epoll.get().map(|epoll| sole.descriptors().delete(epoll));
             driver.silenced = true;
         }
     }
@@ -391,10 +415,24 @@ impl Group {
         self.unsilence();
         // A signal ends it as well; what came is found by the next poll.
         let time = self.clock().sleep(time);
-        let ready = iwarp_os::poll::wait_ready([(self.epoll.as_fd(), Interest::READ)], Some(time));
+        let ready = match self.epoll.get() {
+            Some(epoll) => {
+                let ready = poll::wait_ready([(epoll.as_fd(), Interest::READ)], Some(time));
+                ready.is_ok_and(|[ready]| ready)
+            }
+            None => {
+                let _ = poll::wait_ready([], Some(time));
+                false
+            }
+        };
         self.members.lock().silence.has_slept();
         self.woken.list().has_slept();
-        ready.is_ok_and(|[ready]| ready)
+        ready
+    }
+
+    /// Looks after it where no caller does.
+    pub(crate) const fn worker(&self) -> &Arc<Worker> {
+        &self.worker
     }
 
     /// By which its connections go.
@@ -423,13 +461,21 @@ impl Group {
     }
 }
 
+impl Drop for Group {
+    fn drop(&mut self) {
+        if self.epoll.get().is_some() {
+            self.worker.forget_group(self.id);
+        }
+    }
+}
+
 impl PollSet for Group {
     fn id(&self) -> u64 {
         self.id
     }
 
-    fn epoll(&self) -> &Epoll {
-        &self.epoll
+    fn epoll(&self) -> io::Result<&Epoll> {
+        self.made_epoll()
     }
 
     fn handover(&self) -> &Handover {
@@ -441,7 +487,10 @@ impl PollSet for Group {
     }
 
     fn report_once(&self) {
-        self.worker.report_once(self);
+        // It reports itself once from when it is made.
+        if let Some(epoll) = self.epoll.get() {
+            self.worker.report_once(self.id, epoll);
+        }
     }
 
     fn look_again(&self, at: u64) {

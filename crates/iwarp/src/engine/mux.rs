@@ -103,7 +103,7 @@ impl Used {
         mux.keepers.fetch_add(1, Ordering::AcqRel);
         let mut used = Self { mux, _care: care, group: None };
         if !used.mux.gsi.hears() {
-            let group = Group::new(&engine.worker, engine.options.without)?;
+            let group = Group::new(&engine.worker, engine.options.without);
             used.mux.enter(&group)?;
             used.group = Some(group);
         }

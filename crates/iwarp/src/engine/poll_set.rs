@@ -31,7 +31,8 @@ pub(crate) enum By {
 pub(crate) trait PollSet: Send + Sync + fmt::Debug {
     /// Its number, by which the worker knows it.
     fn id(&self) -> u64;
-    fn epoll(&self) -> &Epoll;
+    /// Made if it is not there yet.
+    fn epoll(&self) -> io::Result<&Epoll>;
     fn handover(&self) -> &Handover;
     /// By which its hand-over goes.
     fn clock(&self) -> &Clock;
@@ -95,7 +96,7 @@ impl Waiting {
         &*self.0
     }
 
-    fn epoll(&self) -> &Epoll {
+    fn epoll(&self) -> io::Result<&Epoll> {
         self.0.epoll()
     }
 
@@ -123,11 +124,11 @@ pub(crate) fn wait_beside(
     timeout: Option<Duration>,
 ) -> io::Result<Woken> {
     let own = (fd, interest);
-    let of = |waiting| (Waiting::epoll(waiting).as_fd(), Interest::READ);
+    let of = |waiting| -> io::Result<_> { Ok((Waiting::epoll(waiting)?.as_fd(), Interest::READ)) };
     let ready = match waiting {
         [] => poll::wait_ready([own], timeout).map(|[own]| [own, false, false]),
-        [one] => poll::wait_ready([own, of(one)], timeout).map(|[own, one]| [own, one, false]),
-        [one, two, ..] => poll::wait_ready([own, of(one), of(two)], timeout),
+        [one] => poll::wait_ready([own, of(one)?], timeout).map(|[own, one]| [own, one, false]),
+        [one, two, ..] => poll::wait_ready([own, of(one)?, of(two)?], timeout),
     };
     match ready {
         Ok([own, set @ ..]) => Ok(Woken { own, set }),

@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use iwarp_os::thread::{self, Thread};
-use iwarp_os::{EventFd, EventFdKind, Events, FdPlace, Interest, Ready};
+use iwarp_os::{Epoll, EventFd, EventFdKind, Events, FdPlace, Interest, Ready};
 use iwarp_types::Time;
 
 use crate::engine::attend;
@@ -166,22 +166,37 @@ impl Worker {
         &self.tasks
     }
 
-    /// Looks after a group from now on, until it is dropped.
-    pub(crate) fn add_group(&self, group: Arc<dyn PollSet>) -> io::Result<()> {
+    /// Looks after a group from now on, until [`Self::forget_group`]. The epoll is the group's.
+    pub(crate) fn add_group(
+        &self,
+        id: u64,
+        group: Weak<dyn PollSet>,
+        epoll: &Epoll,
+    ) -> io::Result<()> {
         let mut state = self.state.lock();
-        state.groups.retain(|_, group| group.strong_count() > 0);
         state.groups.try_reserve(1).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        state.groups.insert(group.id(), Arc::downgrade(&group));
-        self.tasks.epoll().add(group.epoll(), group.id(), Interest::READ.one_shot())
+        self.tasks.epoll().add(epoll, id, Interest::READ.one_shot())?;
+        state.groups.insert(id, group);
+        Ok(())
     }
 
-    /// Looks after the sockets of a listener, likewise.
-    pub(crate) fn add_accept_set(&self, set: Arc<dyn PollSet>) -> io::Result<()> {
+    /// The group is gone.
+    pub(crate) fn forget_group(&self, id: u64) {
+        self.state.lock().groups.remove(&id);
+    }
+
+    /// Looks after the sockets of a listener, likewise, until it is dropped.
+    pub(crate) fn add_accept_set(
+        &self,
+        id: u64,
+        set: Weak<dyn PollSet>,
+        epoll: &Epoll,
+    ) -> io::Result<()> {
         let mut state = self.state.lock();
         state.accept_sets.retain(|_, set| set.strong_count() > 0);
         state.accept_sets.try_reserve(1).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        state.accept_sets.insert(set.id(), Arc::downgrade(&set));
-        self.tasks.epoll().add(set.epoll(), set.id(), Interest::READ.one_shot())
+        state.accept_sets.insert(id, set);
+        self.tasks.epoll().add(epoll, id, Interest::READ.one_shot())
     }
 
     /// Another group than the one with that number: each in its turn, where there are few.
@@ -199,9 +214,8 @@ impl Worker {
     }
 
     /// Its epoll reports a poll set once from now on, at once if something is ready.
-    pub(crate) fn report_once(&self, set: &dyn PollSet) {
-        let one_shot = Interest::READ.one_shot();
-        let armed = self.tasks.epoll().modify(set.epoll(), set.id(), one_shot);
+    pub(crate) fn report_once(&self, id: u64, epoll: &Epoll) {
+        let armed = self.tasks.epoll().modify(epoll, id, Interest::READ.one_shot());
         if let Err(error) = armed {
             tracing::error!(%error, "cannot wait for a poll group");
         }
@@ -363,7 +377,11 @@ mod tests {
     #[test]
     fn an_idle_poller_helps_the_other_groups_in_turn() {
         let worker = Worker::start().unwrap();
-        let group = || Group::new(&worker, Behaviours::empty()).unwrap();
+        let group = || {
+            let group = Group::new(&worker, Behaviours::empty());
+            PollSet::epoll(&*group).unwrap();
+            group
+        };
         let idle = group();
         assert!(worker.other_group(idle.id()).is_none(), "there is only its own");
         let others = [group(), group()];

@@ -385,10 +385,10 @@ impl Device {
         Ok(first_v4(&gids).map_or(0, |(_, addr)| addr.to_bits() as u16))
     }
 
-    /// Its limits. Each completion queue takes a descriptor, so there are no more of them than of those.
+    /// Its limits. A completion queue takes a descriptor once a queue pair has connected that completes
+    /// there, or a thread waits for it, as on a channel.
     pub fn attributes(&self) -> DeviceAttributes {
-        let descriptors = u32::try_from(iwarp_os::fd::limit()).unwrap_or(u32::MAX);
-        DeviceAttributes { max_cq: ATTRIBUTES.max_cq.min(descriptors), ..ATTRIBUTES }
+        ATTRIBUTES
     }
 
     /// How it behaves.
@@ -441,8 +441,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for a depth of 0 or beyond [`DeviceAttributes::max_cqe`]; those of making
-    /// descriptors; `ENODEV` in a forked child.
+    /// `InvalidInput` for a depth of 0 or beyond [`DeviceAttributes::max_cqe`]; `OutOfMemory`; with a
+    /// channel those of making a descriptor; `ENODEV` in a forked child.
     pub fn create_cq(
         &self,
         depth: usize,

@@ -5,7 +5,7 @@
 use std::io;
 use std::sync::{Arc, OnceLock};
 
-use iwarp_os::{EventFd, EventFdKind, FdPlace, Interest};
+use iwarp_os::{Epoll, EventFd, EventFdKind, FdPlace, Interest};
 use slotmap::{DefaultKey, Key};
 
 use super::{Group, Served};
@@ -64,8 +64,8 @@ impl Woken {
 }
 
 impl Group {
-    pub(super) fn add_woken(&self, waker: &LinkWaker, token: u64) -> io::Result<()> {
-        self.hang_bell()?;
+    pub(super) fn add_woken(&self, waker: &LinkWaker, token: u64, epoll: &Epoll) -> io::Result<()> {
+        self.hang_bell(epoll)?;
         let list = self.woken.list();
         waker.add(list, token)?;
         self.woken.count.fetch_add(1, Ordering::Relaxed);
@@ -80,17 +80,17 @@ impl Group {
     }
 
     /// Sees to it that there is a bell in the epoll.
-    fn hang_bell(&self) -> io::Result<()> {
+    fn hang_bell(&self, epoll: &Epoll) -> io::Result<()> {
         let place = &self.woken.list.bell().0;
         if place.get().is_some() {
             return Ok(());
         }
         let bell = EventFd::new(EventFdKind::Counter, FdPlace::Internal)?;
         // No stream has that token.
-        self.epoll.add(&bell, DefaultKey::null().data().as_ffi(), Interest::READ)?;
+        epoll.add(&bell, DefaultKey::null().data().as_ffi(), Interest::READ)?;
         if let Err(second) = place.set(bell) {
             // Another thread was faster.
-            let _ = self.epoll.delete(&second);
+            let _ = epoll.delete(&second);
         }
         Ok(())
     }
