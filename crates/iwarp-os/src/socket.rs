@@ -25,7 +25,7 @@ use crate::fd::{FdPlace, OurFd, as_fd};
 use crate::sockopt;
 
 pub use reserve::Sharing;
-pub use spare::{Spare, is_shortage};
+pub use spare::{Spare, is_of_connection, is_shortage};
 pub use vitals::Vitals;
 
 /// A TCP socket: connecting, connected or listening.
@@ -156,13 +156,23 @@ impl TcpSocket {
     /// # Errors
     ///
     /// `WouldBlock` when none is waiting. Network errors of the connection itself (`EPROTO`,
-    /// `NetworkDown`, ...) concern that connection, not the listener: call again. After `EMFILE`,
-    /// `ENFILE`, `ENOBUFS` or `ENOMEM` it is still waiting: a level-triggered poll reports it
-    /// again at once, so pause.
+    /// `NetworkDown`, ...) concern that connection, not the listener ([`is_of_connection`]): call again.
+    /// After any other it is still waiting: a level-triggered poll reports it again at once, so pause.
     pub fn accept(&self) -> io::Result<(TcpSocket, SocketAddr)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         loop {
-            match rustix::net::acceptfrom_with(self, flags) {
+            let taken = match rustix::net::acceptfrom_with(self, flags) {
+                // A sandbox that knows the older call alone.
+                Err(Errno::NOSYS | Errno::PERM) => {
+                    rustix::net::acceptfrom(self).and_then(|taken| {
+                        rustix::io::fcntl_setfd(&taken.0, rustix::io::FdFlags::CLOEXEC)?;
+                        rustix::io::ioctl_fionbio(&taken.0, true)?;
+                        Ok(taken)
+                    })
+                }
+                taken => taken,
+            };
+            match taken {
                 // Aborted: gone before we came.
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(error) => return Err(error.into()),

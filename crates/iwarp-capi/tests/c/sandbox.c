@@ -20,7 +20,7 @@ static const struct {
 	CALL(rt_sigprocmask), CALL(clock_nanosleep), CALL(openat), CALL(eventfd2),
 	CALL(epoll_create1), CALL(epoll_ctl), CALL(fcntl), CALL(clone3), CALL(socket),
 	CALL(bind), CALL(listen), CALL(connect), CALL(getsockname), CALL(getpeername),
-	CALL(setsockopt), CALL(recvmsg),
+	CALL(setsockopt), CALL(recvmsg), CALL(accept), CALL(accept4), CALL(recvmmsg),
 };
 
 static int deny(int number)
@@ -90,6 +90,22 @@ static void exchange(void)
 	both();
 }
 
+/* Something is on its way that cannot be taken: the worker does not try it all the time. */
+static void rest(void)
+{
+	struct timespec used[2];
+	struct ibv_sge sge = part(&a, 0, 1000);
+	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND }, *bad;
+
+	receive(&b, 0, 0, 1000);
+	CHECK(ibv_post_send(a.qp, &wr, &bad) == 0);
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used[0]);
+	ppoll(NULL, 0, &(struct timespec){ 2 }, NULL);
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used[1]);
+	if (used[1].tv_sec - used[0].tv_sec + (used[1].tv_nsec - used[0].tv_nsec) / 1e9 < 0.5)
+		puts("rests");
+}
+
 int main(void)
 {
 	char *list = getenv("REFUSED"), *name;
@@ -104,6 +120,10 @@ int main(void)
 	}
 	open_context();
 	meet();
+	if (getenv("RESTS")) {
+		rest();
+		return 0;
+	}
 	exchange();
 	unmake(&a);
 	unmake(&b);

@@ -276,6 +276,8 @@ fn system_calls_may_be_refused() {
         "rt_sigprocmask",
         "clock_nanosleep",
         "openat",
+        "accept4",
+        "accept",
         "ioctl,getrandom,epoll_pwait2,membarrier,madvise,memfd_create,timerfd_create,prctl",
     ];
     let program = support::compile("sandbox", &source!("sandbox.c"), &["-libverbs"]);
@@ -308,6 +310,18 @@ fn system_calls_may_be_refused() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{refused}: {output:?}");
         assert!(said.contains(complaint), "{refused}: {output:?}");
+    }
+    // What stays ready all the time is not tried all the time.
+    for (refused, wire, complaint) in [
+        ("accept4,accept", &[][..], "lets no connection be accepted"),
+        ("recvmmsg", &OVER_UDP[..], "cannot receive from the RoCE port"),
+    ] {
+        let env = [&[("REFUSED", refused), ("RESTS", "1")][..], wire].concat();
+        let output = support::run_program(&program, &[], &env, Duration::from_secs(30));
+        let [said, complained] =
+            [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it));
+        assert_eq!(said, "rests\n", "{refused}: {output:?}");
+        assert!(complained.contains(complaint), "{refused}: {output:?}");
     }
 }
 

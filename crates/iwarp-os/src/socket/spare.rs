@@ -27,6 +27,24 @@ impl Spare {
     }
 }
 
+/// Whether a connection could not be taken for a reason of its own: it waits no more, the next one may be
+/// taken at once.
+pub fn is_of_connection(error: &io::Error) -> bool {
+    let of_network = [
+        libc::ECONNABORTED,
+        libc::EHOSTDOWN,
+        libc::EHOSTUNREACH,
+        libc::ENETDOWN,
+        libc::ENETUNREACH,
+        libc::ENONET,
+        libc::ENOPROTOOPT,
+        libc::EOPNOTSUPP,
+        libc::EPROTO,
+    ];
+    // One without a number is not of the system's call, but of what is made of the connection.
+    error.raw_os_error().is_none_or(|number| of_network.contains(&number))
+}
+
 /// Whether a call failed for want of something that may come back: descriptors, memory.
 pub fn is_shortage(error: &io::Error) -> bool {
     const SHORTAGES: [Errno; 4] = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];

@@ -33,6 +33,7 @@ use crate::engine::link::{LinkWaker, ready_of};
 use crate::engine::poll_set::By;
 use crate::engine::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use crate::engine::token::Token;
+use crate::engine::worker::Worker;
 use crate::engine::{Engine, now};
 use crate::port::{Clock, DatagramPort, Descriptors, Shared};
 use crate::report;
@@ -50,6 +51,11 @@ const BLOCKED: u32 = 1;
 const AWAITS_ROOM: u32 = 2;
 /// Queue pairs wait for the pace.
 const PACED: u32 = 4;
+/// The port cannot be received from, and is not waited for.
+const RESTS: u32 = 8;
+
+/// How long it rests: it stays ready all the time.
+const REST: Duration = Duration::from_millis(100);
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -77,6 +83,8 @@ pub(crate) struct Mux {
     /// Devices that keep it, and where they do.
     keepers: AtomicU32,
     places: Mutex<Vec<Weak<Mutex<Option<Used>>>>>,
+    /// One that serves it, to keep the time by.
+    worker: Mutex<Weak<Worker>>,
 }
 
 /// Where a device keeps the one that it uses, from the first queue pair on that needs it to the last
@@ -195,10 +203,10 @@ impl Awaited for Mux {
     }
 
     fn interest(&self) -> Interest {
-        match self.flags.load(Ordering::Relaxed) & AWAITS_ROOM {
-            0 => Interest::READ,
-            _ => Interest::READ | Interest::WRITE,
-        }
+        let flags = self.flags.load(Ordering::Relaxed);
+        let hears = if flags & RESTS == 0 { Interest::READ } else { Interest::NONE };
+        let room = if flags & AWAITS_ROOM != 0 { Interest::WRITE } else { Interest::NONE };
+        hears | room
     }
 }
 
@@ -225,6 +233,7 @@ impl Mux {
             lodgers: AtomicU32::new(0),
             keepers: AtomicU32::new(0),
             places: Mutex::default(),
+            worker: Mutex::new(Weak::new()),
         }))
     }
 
@@ -270,6 +279,8 @@ impl Mux {
         users.try_reserve(1).map_err(|_| OutOfMemory)?;
         self.memberships.join(group, &Member::Datagrams(Arc::clone(self)), || false)?;
         *users.entry(group.id()).or_default() += 1;
+        *self.worker.lock() = Arc::downgrade(group.worker());
+        self.end_rest();
         Ok(())
     }
 
@@ -354,6 +365,35 @@ impl Mux {
     fn await_room(&self) {
         let before = self.flags.fetch_or(BLOCKED, Ordering::AcqRel);
         if before & AWAITS_ROOM == 0 {
+            self.update_interest();
+        }
+    }
+
+    /// What has come cannot be received: looks again after a while.
+    #[cold]
+    fn rest(self: &Arc<Self>, error: &io::Error) {
+        report!(
+            burst 1, WARN, %error,
+            "cannot receive from the RoCE port (a sandbox that forbids recvmmsg?): \
+             UD, UC and RC over RoCE v2 get no packets"
+        );
+        let worker = self.worker.lock().upgrade();
+        let Some(worker) = worker else { return };
+        if self.flags.fetch_or(RESTS, Ordering::AcqRel) & RESTS != 0 {
+            return;
+        }
+        self.update_interest();
+        let itself = Arc::downgrade(self);
+        let again = move || {
+            if let Some(mux) = itself.upgrade() {
+                mux.end_rest();
+            }
+        };
+        worker.at(self.clock.now().plus(REST), Box::new(again));
+    }
+
+    fn end_rest(&self) {
+        if self.flags.fetch_and(!RESTS, Ordering::AcqRel) & RESTS != 0 {
             self.update_interest();
         }
     }

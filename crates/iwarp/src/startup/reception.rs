@@ -11,7 +11,7 @@ use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use iwarp_os::socket::is_shortage;
+use iwarp_os::socket::{is_of_connection, is_shortage};
 use iwarp_os::{Interest, Ready};
 use iwarp_proto::mpa::startup::{Config, Request, Responder};
 use iwarp_types::Source;
@@ -117,8 +117,17 @@ impl Reception {
                         return;
                     }
                 }
-                Err(error) => {
+                Err(error) if is_of_connection(&error) => {
                     report!(burst 1, WARN, %error, "a connection that came in is lost");
+                }
+                Err(error) => {
+                    report!(
+                        burst 1, WARN, %error,
+                        "the system lets no connection be accepted (a sandbox that forbids accept4?): \
+                         connections wait"
+                    );
+                    self.rest(acceptor);
+                    return;
                 }
             }
         }
@@ -163,6 +172,9 @@ impl Reception {
         } else {
             report!(burst 1, WARN, %error, "no descriptor for a connection: it has to wait");
         }
+        if let Some(entrance) = &mut *self.entrance.lock() {
+            entrance.was_in_vain = true;
+        }
         self.rest(acceptor);
         false
     }
@@ -180,7 +192,6 @@ impl Reception {
                 task.ready(Ready { readable: true, ..Ready::default() });
             }
         };
-        entrance.was_in_vain = true;
         let timers = &self.engine.timers;
         entrance.rest = Some(timers.at(timers.now().plus(REST), Box::new(again)));
     }

@@ -104,7 +104,7 @@ impl Mux {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => {
-                    tracing::debug!(%error, "cannot receive packets");
+                    self.rest(&error);
                     break;
                 }
             }
