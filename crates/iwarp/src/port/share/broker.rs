@@ -65,7 +65,7 @@ pub(super) struct Broker {
     gsi: SlotReader,
     /// Set while members of an earlier broker are awaited: until when, and the slots of which.
     awaited: Option<(Duration, u64)>,
-    /// Connections are accepted again then.
+    /// Connections are accepted and packets received again then.
     paused: Option<Duration>,
     user: u32,
 }
@@ -171,8 +171,9 @@ impl Broker {
     pub(super) fn tick(&mut self, home: &Home, epoll: &Epoll, now: Duration) {
         if self.paused.is_some_and(|until| until <= now) {
             self.paused = None;
-            // Fails where the set has gone, and then nothing matters.
+            // Each fails where it is not in the set, and then nothing matters.
             let _ = epoll.modify(&self.listener, LISTENER, Interest::READ);
+            let _ = epoll.modify(&self.gsi, GSI, Interest::READ);
         }
         let late =
             |c: &Connection| c.slot.is_none() && c.held.is_none() && c.since + PATIENCE <= now;
@@ -200,12 +201,18 @@ impl Broker {
         for _ in 0..ACCEPTS {
             let socket = match self.listener.accept() {
                 Ok(socket) => socket,
-                Err(error) if is_shortage(&error) => {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    if !is_shortage(&error) {
+                        crate::report!(
+                            burst 1, WARN, %error,
+                            "the system lets no process join the RoCE port: they wait"
+                        );
+                    }
                     self.paused = Some(now + PAUSE);
                     let _ = epoll.modify(&self.listener, LISTENER, Interest::NONE);
                     return;
                 }
-                Err(_) => return,
             };
             match socket.peer_user() {
                 Ok(user) if user == self.user => {}
@@ -275,9 +282,19 @@ impl Broker {
     pub(super) fn pass(&mut self, home: &Home, inbox: &mut VecDeque<Mad>, epoll: &Epoll) {
         let mut broken = Vec::new();
         for _ in 0..CALLS {
-            // Nothing has come, or nothing ever will.
-            if self.gsi.receive().is_err() {
-                break;
+            match self.gsi.receive() {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => {
+                    crate::report!(
+                        burst 1, WARN, %error,
+                        "cannot receive from queue pair 1: nobody connects by datagrams"
+                    );
+                    // It stays ready all the time.
+                    self.paused = Some(iwarp_os::clock::now() + PAUSE);
+                    let _ = epoll.modify(&self.gsi, GSI, Interest::NONE);
+                    break;
+                }
             }
             for (from, to, packet) in self.gsi.packets() {
                 let Ok(octets) = <[u8; PACKET]>::try_from(packet) else { continue };
