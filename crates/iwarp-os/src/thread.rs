@@ -1,11 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Threads that leave the program's signals alone.
+//! Threads that leave the program's signals alone, and the process alone when it is theirs only.
 
+use std::cell::Cell;
 use std::ffi::{CString, c_void};
 use std::io;
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::fork::PerProcess;
+
+/// Threads of this file in the process, and how often that number has changed.
+#[derive(Debug, Default)]
+struct Ours {
+    running: AtomicU32,
+    changes: AtomicU32,
+}
+
+static OURS: PerProcess<Ours> = PerProcess::new();
+
+thread_local! {
+    /// In a thread of this file: the signals that were blocked in the one that has started it.
+    static PROGRAMS: Cell<Option<libc::sigset_t>> = const { Cell::new(None) };
+}
 
 /// A thread. Dropping this lets it run on.
 #[derive(Debug)]
@@ -42,14 +63,23 @@ where
 {
     let name: String = name.chars().take(15).collect();
     let name = CString::new(name).expect("a name without NUL");
-    let start = Box::into_raw(Box::new(Start { name, f }));
+    // A thread inherits the mask of the one that starts it.
+    let restored = BlockedSignals::all();
+    // Made before the thread needs it.
+    OURS.get();
+    start(Start { name, before: restored.before, f }, run::<F>)
+}
+
+/// Whether the calling thread is one that [`spawn_blocked`] has started.
+pub fn is_ours() -> bool {
+    PROGRAMS.get().is_some()
+}
+
+fn start<T>(start: T, run: extern "C" fn(*mut c_void) -> *mut c_void) -> io::Result<Thread> {
+    let start = Box::into_raw(Box::new(start));
     let mut id = MaybeUninit::uninit();
-    let error = {
-        // A thread inherits the mask of the one that starts it.
-        let _restored = BlockedSignals::all();
-        // SAFETY: `run` gets what it takes, once, and owns it from then on.
-        unsafe { libc::pthread_create(id.as_mut_ptr(), std::ptr::null(), run::<F>, start.cast()) }
-    };
+    // SAFETY: `run` gets what it takes, once, and owns it from then on.
+    let error = unsafe { libc::pthread_create(id.as_mut_ptr(), null(), run, start.cast()) };
     if error != 0 {
         // SAFETY: there is no thread that could have it.
         drop(unsafe { Box::from_raw(start) });
@@ -57,6 +87,106 @@ where
     }
     // SAFETY: written by the call.
     Ok(Thread { id: unsafe { id.assume_init() } })
+}
+
+/// The program's threads, as one of ours sees them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Program {
+    /// Its first one runs, or there is no telling (a sandbox without `/proc`).
+    Runs,
+    /// Its first one has ended by `pthread_exit`, others go on.
+    LeftByMain,
+    /// All have ended: the process has only threads that [`spawn_blocked`] has started.
+    Gone,
+}
+
+/// What the program's threads do. Three system calls.
+pub fn program() -> Program {
+    let ours = OURS.get();
+    let count = || (ours.running.load(Ordering::SeqCst), ours.changes.load(Ordering::SeqCst));
+    let before = count();
+    let Some((ended, threads)) = first_and_all() else { return Program::Runs };
+    // A thread counts for the system for longer than it counts here. The first one counts for as long
+    // as there is another.
+    match ended {
+        false => Program::Runs,
+        true if threads == before.0 + 1 && count() == before => Program::Gone,
+        true => Program::LeftByMain,
+    }
+}
+
+/// Whether the first thread has ended, and how many there are, that one included.
+fn first_and_all() -> Option<(bool, u32)> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(c"/proc/self/stat", flags, Mode::empty()).ok()?;
+    let mut room = [0; 1024];
+    let len = rustix::io::read(&file, &mut room[..]).ok()?;
+    parse(&room[..len])
+}
+
+/// From what `proc_pid_stat(5)` describes; the name, in parentheses, may hold anything.
+fn parse(stat: &[u8]) -> Option<(bool, u32)> {
+    let name_end = stat.iter().rposition(|&byte| byte == b')')?;
+    let rest = std::str::from_utf8(&stat[name_end + 1..]).ok()?;
+    let mut fields = rest.split_ascii_whitespace();
+    let state = fields.next()?;
+    // The 3rd was the state; the 20th is the number of threads.
+    let threads = fields.nth(16)?.parse().ok()?;
+    Some((matches!(state, "Z" | "X"), threads))
+}
+
+/// Ends the process as the C library does when the last thread of a program ends: by `exit(0)`, with the
+/// program's exit handlers, and while ours go on. To be called by one of ours. The thread that exits
+/// takes the signals that the one took which started the caller.
+pub fn exit_for_program() {
+    let blocked = PROGRAMS.get();
+    if start(blocked, run_exit).map(drop).is_err() {
+        exit_with(blocked);
+    }
+}
+
+/// Has `hook` called in the calling thread as that ends by `pthread_exit`, if it is the first of the
+/// process: the C library then drops no thread-locals, but calls the destructors of keys.
+pub fn on_exit_of_first(hook: fn()) {
+    /// One more than the key; 0: none. Only the first thread makes it, so there is no other to wait for.
+    static KEY: AtomicU32 = AtomicU32::new(0);
+
+    // SAFETY: both ask for a number.
+    if unsafe { libc::gettid() != libc::getpid() } {
+        return;
+    }
+    let mut key = KEY.load(Ordering::Relaxed).wrapping_sub(1);
+    // SAFETY: writes to `key` where it succeeds. The caller has a thread-local with a destructor, which
+    // keeps this library loaded until its thread has ended.
+    if key == u32::MAX && unsafe { libc::pthread_key_create(&mut key, Some(call_hook)) } != 0 {
+        return;
+    }
+    KEY.store(key + 1, Ordering::Relaxed);
+    // SAFETY: a key of ours; what it gets is for `call_hook`.
+    unsafe { libc::pthread_setspecific(key, hook as *const c_void) };
+}
+
+unsafe extern "C" fn call_hook(hook: *mut c_void) {
+    // SAFETY: `on_exit_of_first` stores nothing but such functions.
+    let hook: fn() = unsafe { std::mem::transmute(hook) };
+    // The C library is not to be unwound into.
+    let _ = catch_unwind(hook);
+}
+
+extern "C" fn run_exit(blocked: *mut c_void) -> *mut c_void {
+    // SAFETY: `start` gives its box away.
+    exit_with(*unsafe { Box::from_raw(blocked.cast::<Option<libc::sigset_t>>()) })
+}
+
+fn exit_with(blocked: Option<libc::sigset_t>) -> ! {
+    // SAFETY: reads a mask that the system has written. Exiting is what the C library would do in the
+    // last thread of the program.
+    unsafe {
+        if let Some(blocked) = &blocked {
+            libc::pthread_sigmask(libc::SIG_SETMASK, blocked, null_mut());
+        }
+        libc::exit(0)
+    }
 }
 
 impl Thread {
@@ -70,7 +200,7 @@ impl Thread {
     pub fn join(self) {
         // SAFETY: it was neither joined nor detached: this is the only handle. Cannot fail but for
         // a thread that waits for itself, which does nothing.
-        unsafe { libc::pthread_join(self.id, std::ptr::null_mut()) };
+        unsafe { libc::pthread_join(self.id, null_mut()) };
         std::mem::forget(self);
     }
 }
@@ -84,17 +214,24 @@ impl Drop for Thread {
 
 struct Start<F> {
     name: CString,
+    before: libc::sigset_t,
     f: F,
 }
 
 extern "C" fn run<F: FnOnce()>(start: *mut c_void) -> *mut c_void {
     // SAFETY: `spawn_blocked` gives its box away.
-    let Start { name, f } = *unsafe { Box::from_raw(start.cast::<Start<F>>()) };
+    let Start { name, before, f } = *unsafe { Box::from_raw(start.cast::<Start<F>>()) };
     // SAFETY: a string of at most 15 bytes and a NUL, for the kernel to copy.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+    PROGRAMS.set(Some(before));
+    let ours = OURS.get();
+    ours.running.fetch_add(1, Ordering::SeqCst);
+    ours.changes.fetch_add(1, Ordering::SeqCst);
     // A panic was reported when it happened; the C library is not to be unwound into.
     let _ = catch_unwind(AssertUnwindSafe(f));
-    std::ptr::null_mut()
+    ours.changes.fetch_add(1, Ordering::SeqCst);
+    ours.running.fetch_sub(1, Ordering::SeqCst);
+    null_mut()
 }
 
 /// All signals blocked in this thread until dropped.
@@ -120,7 +257,7 @@ impl Drop for BlockedSignals {
     fn drop(&mut self) {
         // SAFETY: `before` is the mask that `all` found; a null pointer means: not interested.
         unsafe {
-            libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut());
+            libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, null_mut());
         }
     }
 }
@@ -134,7 +271,7 @@ mod tests {
         // SAFETY: without a new mask, `pthread_sigmask` writes the one in force to `mask`, which
         // `sigismember` then reads.
         unsafe {
-            libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), mask.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_BLOCK, null(), mask.as_mut_ptr());
             libc::sigismember(mask.as_ptr(), signal) == 1
         }
     }
@@ -156,6 +293,19 @@ mod tests {
         assert!(all);
         let after: Vec<bool> = (1..=31).map(blocked).collect();
         assert_eq!(before, after);
+    }
+
+    #[test]
+    fn the_system_says_how_many_threads_there_are() {
+        let text = b"7 (a) Z 1 (b) S 1 7 7 0 -1 1 0 0 0 0 0 0 0 0 20 0 3 0 9 0 0";
+        assert_eq!(parse(text), Some((false, 3)));
+        let text = b"7 (a) Z 1 7 7 0 -1 1 0 0 0 0 0 0 0 0 20 0 12 0";
+        assert_eq!(parse(text), Some((true, 12)));
+        assert_eq!(parse(b"7 (a) Z 1"), None);
+        assert_eq!(parse(b""), None);
+        let (ended, threads) = first_and_all().unwrap();
+        assert!(!ended && threads > 0);
+        assert_eq!(program(), Program::Runs);
     }
 
     #[test]

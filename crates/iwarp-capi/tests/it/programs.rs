@@ -233,6 +233,18 @@ fn an_exit_flushes_no_receive() {
     support::run("exiting_roce", &source!("exiting.c"), &[ROCE]);
 }
 
+/// The C library exits with the last thread, and the worker is none of the program's: whether main has
+/// used the device or another thread, closed it or not, or closes it while it exits.
+#[test]
+fn a_process_ends_with_the_last_thread_of_the_program() {
+    for mode in ["open", "closed", "closes", "other"] {
+        let said = support::run("last_thread", &source!("last_thread.c"), &[("MODE", mode)]);
+        assert_eq!(said, "exits\n", "{mode}");
+    }
+    let roce = [ROCE, ("MODE", "open")];
+    support::run("last_thread_roce", &source!("last_thread.c"), &roce);
+}
+
 /// A program with more rights than its user does not do what that user's variables say.
 #[test]
 fn variables_do_not_count_for_programs_with_more_rights() {

@@ -77,6 +77,7 @@ pub(crate) mod tasks;
 pub(crate) mod timers;
 pub(crate) mod token;
 pub(crate) mod turns;
+pub(crate) mod users;
 mod variables;
 pub(crate) mod vigil;
 pub(crate) mod wake_fd;

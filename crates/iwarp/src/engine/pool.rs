@@ -11,6 +11,7 @@ use iwarp_mem::{OutOfMemory, afford, zeroed};
 use iwarp_proto::qp::Transmit;
 
 use crate::engine::sync::Mutex;
+use crate::engine::users;
 
 /// Bytes of staging that a sending connection holds.
 pub(crate) const TRANSMIT_STAGING: usize = 256 * 1024;
@@ -108,6 +109,7 @@ fn kept<R>(f: impl FnOnce(&Kept) -> R) -> Option<R> {
         // It is about to touch registered memory.
         iwarp_mem::admit_faults();
         afford().ok()?;
+        users::enter();
         HAS_MINE.set(true);
     }
     MINE.try_with(f).ok()

@@ -20,6 +20,7 @@ use crate::engine::poll_set::PollSet;
 use crate::engine::pool::prepare_thread;
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
 use crate::engine::tasks::{Tasks, WAKE, next_id};
+use crate::engine::users::{self, Keeper, Lookout};
 use crate::flaw::{self, Flaw};
 use crate::port::Clock;
 
@@ -102,11 +103,19 @@ impl fmt::Debug for Worker {
     }
 }
 
+impl Keeper for Worker {
+    fn wake(&self) {
+        Self::wake(self);
+    }
+}
+
 impl Worker {
     /// Starts the thread, which goes by the system's clock.
     pub(crate) fn start() -> io::Result<Arc<Self>> {
         let worker = Arc::new(Self::new(Clock::system(), true)?);
         let its = Arc::clone(&worker);
+        users::enter();
+        users::add_keeper(Arc::downgrade(&worker) as Weak<dyn Keeper>);
         *worker.thread.lock() = Some(thread::spawn_blocked("iwarp", move || its.run())?);
         Ok(worker)
     }
@@ -263,7 +272,7 @@ impl Worker {
         key
     }
 
-    fn wake(&self) {
+    pub(super) fn wake(&self) {
         // Only fails when the counter is full, and then the thread is awake.
         let _ = self.wake.signal();
     }
@@ -272,8 +281,10 @@ impl Worker {
         let mut turner = self.turner();
         // Now rather than in the midst of traffic.
         prepare_thread();
+        let mut lookout = Lookout::default();
         while !self.stop.load(Ordering::SeqCst) {
-            let timeout = self.fall_asleep();
+            let own = lookout.look(|| self.clock.now());
+            let timeout = self.fall_asleep().into_iter().chain(own).min();
             if let Err(error) = self.turn(&mut turner, timeout) {
                 tracing::error!(%error, "the worker cannot wait any more");
                 return;
