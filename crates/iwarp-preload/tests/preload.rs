@@ -67,6 +67,20 @@ fn the_ways_to_look_at_a_file_find_the_tree() {
 }
 
 #[test]
+fn the_files_in_sys_are_read_only_and_devices_are_not() {
+    let tree = Tree::new("written");
+    let folder = "/sys/class/infiniband/test0";
+    for script in ["echo a > $f/node_type", "echo a >> $f/node_type", "echo a <> $f/new"] {
+        let output = tree.run("sh", &["-c", &format!("f={folder}; {script}")]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains("Read-only"), "{script}: {said}");
+    }
+    assert_eq!(text(&tree.run("cat", &[&format!("{folder}/node_type")])), "4: RNIC\n");
+    let device = tree.run("sh", &["-c", "echo a > /dev/infiniband/uverbs0"]);
+    assert!(device.status.success());
+}
+
+#[test]
 fn the_c_functions_find_the_tree() {
     let tree = Tree::new("c");
     let program = tree.0.join("program");
@@ -206,10 +220,10 @@ fn a_counter_is_computed_when_it_is_opened() {
     }
     let other = format!("/sys/class/infiniband/{counters}/port_rcv_errors");
     assert_eq!(text(&tree.run("cat", &[&other])), "0\n");
-    // Who wants to write gets the file.
+    // Nobody writes to it.
     let write = tree.run("sh", &["-c", &format!("echo 7 > {file}")]);
-    assert!(write.status.success());
-    assert_eq!(fs::read_to_string(shown.join("port_rcv_data")).expect("it is there"), "7\n");
+    assert!(!write.status.success());
+    assert_eq!(fs::read_to_string(shown.join("port_rcv_data")).expect("it is there"), "0\n");
 }
 
 #[test]

@@ -11,20 +11,23 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 
 use super::c;
 use super::redirect::{append, tree};
+use super::written;
 
 /// Bytes that a list of files may have.
 const LIST: usize = 8192;
 /// Bytes that a number and a newline may have.
 const NUMBER: usize = 24;
 
-/// A descriptor with the value of the counter whose file this is; `None` where it is no counter.
+/// A descriptor with the value of the counter whose file this is, or -1 where it is to be written;
+/// `None` where it is no counter.
 ///
 /// # Safety
 ///
-/// `path` is a string.
+/// `path` is a string, of a path in the tree.
 pub(crate) unsafe fn descriptor(path: *const c_char, flags: c_int) -> Option<c_int> {
-    if flags & c::O_ACCMODE != c::O_RDONLY {
-        return None;
+    if written::by_flags(flags) {
+        // SAFETY: the caller's promise.
+        return unsafe { written::is_refused(path) }.then_some(-1);
     }
     let mut list = [0; LIST];
     // SAFETY: the caller's promise.
@@ -34,15 +37,17 @@ pub(crate) unsafe fn descriptor(path: *const c_char, flags: c_int) -> Option<c_i
     filled(value, close)
 }
 
-/// A stream with the value of the counter whose file this is; `None` where it is no counter.
+/// A stream with the value of the counter whose file this is, or null where it is to be written;
+/// `None` where it is no counter.
 ///
 /// # Safety
 ///
-/// Both are strings.
+/// Both are strings, the first that of a path in the tree.
 pub(crate) unsafe fn stream(path: *const c_char, mode: *const c_char) -> Option<*mut c_void> {
-    // SAFETY: a string has a first byte.
-    if unsafe { mode.cast::<u8>().read() } != b'r' {
-        return None;
+    // SAFETY: the caller's promise.
+    if unsafe { written::by_mode(mode) } {
+        // SAFETY: as above.
+        return unsafe { written::is_refused(path) }.then_some(core::ptr::null_mut());
     }
     // SAFETY: the caller's promise.
     let fd = unsafe { descriptor(path, c::O_RDONLY | c::O_CLOEXEC) }?;
@@ -106,7 +111,7 @@ unsafe fn list_of(path: *const u8, list: &mut [u8; LIST]) -> Option<usize> {
 /// # Safety
 ///
 /// `text` is a string; there is no NUL in `start`.
-unsafe fn begins_with(mut text: *const u8, start: &[u8]) -> bool {
+pub(super) unsafe fn begins_with(mut text: *const u8, start: &[u8]) -> bool {
     for octet in start {
         // SAFETY: all before were equal, so the string goes on.
         if unsafe { text.read() } != *octet {
