@@ -4,6 +4,7 @@
 
 mod orders;
 mod restart;
+mod silence;
 mod target;
 
 use std::fs;
@@ -16,12 +17,13 @@ use anyhow::{Context, Result, bail, ensure};
 use iwarp_conform::case::{Case, Role, Roles};
 use iwarp_conform::peer::Peer;
 use iwarp_conform::run::{self, Settings};
-use iwarp_conform::verdict::Outcome;
+use iwarp_conform::verdict::{Outcome, Verdict};
 use iwarp_conform::{catalog, pcapng, readings, report, requirements};
 
 use crate::lines;
 use crate::place::{Place, everywhere};
 use restart::Restarted;
+use silence::Watch;
 
 /// The port unless told otherwise.
 const PORT: u16 = 7175;
@@ -97,6 +99,9 @@ pub(crate) struct Args {
     /// Seconds that the peer may take for a step
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
     patience: u64,
+    /// Seconds for all cases: those that are left then are not run [default: 900, with --slow 7200]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    limit: Option<u64>,
     /// Milliseconds to wait between the peer's Reply and the first FPDU. Linux siw loses some that come at
     /// once
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=10_000))]
@@ -132,6 +137,14 @@ enum PeerName {
 enum Switch {
     On,
     Off,
+}
+
+impl Args {
+    /// How long all cases may take.
+    fn limit_in_force(&self) -> Duration {
+        let default = if self.slow { 7200 } else { 900 };
+        Duration::from_secs(self.limit.unwrap_or(default))
+    }
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
@@ -214,8 +227,15 @@ fn test(args: &Args, cases: &[&Case]) -> Result<bool> {
         None => None,
     };
     let peer = args.peer_at.as_deref().map(first).transpose()?;
+    let role = if listener.is_some() { Role::Listen } else { Role::Connect };
     let mut outcomes = Vec::new();
+    let mut watch = Watch::new(settings.patience, args.limit_in_force(), listener.is_some());
     for case in cases {
+        if let Some(why) = watch.stops(cases.len() - outcomes.len()) {
+            eprintln!("iwarp conform: {why}");
+            outcomes.extend(cases[outcomes.len()..].iter().map(|case| not_run(case, &why, role)));
+            break;
+        }
         let server = args.restart.as_deref().map(Restarted::start).transpose()?;
         let outcome = match (&listener, peer) {
             (Some(listener), _) => run::listen(listener, case, &settings),
@@ -223,6 +243,7 @@ fn test(args: &Args, cases: &[&Case]) -> Result<bool> {
             (None, None) => bail!("there is no peer"),
         };
         drop(server);
+        watch.has_run(&outcome);
         print!("{}", report::line(case, &outcome));
         if let Some(folder) = &args.pcapng {
             write_capture(folder, case, &outcome)?;
@@ -241,6 +262,12 @@ fn test(args: &Args, cases: &[&Case]) -> Result<bool> {
         bail!("nothing could be seen of this peer");
     }
     Ok(count.deviates == 0)
+}
+
+/// The outcome of a case that comes behind the end.
+fn not_run(case: &Case, why: &str, role: Role) -> Outcome {
+    let verdict = Verdict::NotSeen { why: format!("not run: {why}") };
+    Outcome { case: case.name.clone(), role, verdict, took: Duration::ZERO, record: None }
 }
 
 fn write_capture(folder: &Path, case: &Case, outcome: &Outcome) -> Result<()> {

@@ -2,6 +2,7 @@
 
 //! Directories of this user's own, made once and used again, that programs find things in.
 
+use std::collections::HashSet;
 use std::env;
 use std::fs::{self, DirBuilder, DirEntry, Permissions};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -233,21 +234,24 @@ fn fill(directory: &Path, files: &[(String, Content)]) -> io::Result<()> {
         }
         match content {
             Content::Link(target) => symlink(target, path)?,
-            Content::Text(text) => write(&path, text.as_bytes())?,
-            Content::Library(octets) => write(&path, octets)?,
-            Content::Zeros(octets) => write(&path, &vec![0; *octets])?,
+            // All runs see it.
+            Content::Text(text) => write(&path, text.as_bytes(), 0o444)?,
+            Content::Library(octets) => write(&path, octets, 0o644)?,
+            Content::Zeros(octets) => write(&path, &vec![0; *octets], 0o644)?,
         }
     }
     Ok(())
 }
 
-fn write(path: &Path, octets: &[u8]) -> io::Result<()> {
+fn write(path: &Path, octets: &[u8], mode: u32) -> io::Result<()> {
     fs::write(path, octets)?;
-    fs::set_permissions(path, Permissions::from_mode(0o644))
+    fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
+/// Whether the directory has these files as they should be, and no others.
 fn holds(directory: &Path, files: &[(String, Content)]) -> bool {
-    files.iter().all(|(name, content)| {
+    let all = files.iter().flat_map(|(name, _)| Path::new(name).ancestors());
+    let is_right = |(name, content): &(String, Content)| {
         let path = directory.join(name);
         match content {
             Content::Link(target) => fs::read_link(path).is_ok_and(|to| to == *target),
@@ -256,6 +260,17 @@ fn holds(directory: &Path, files: &[(String, Content)]) -> bool {
             Content::Zeros(octets) => fs::symlink_metadata(path)
                 .is_ok_and(|it| it.is_file() && it.len() == *octets as u64),
         }
+    };
+    has_only(directory, Path::new(""), &all.collect()) && files.iter().all(is_right)
+}
+
+/// Whether a folder of the directory holds nothing but what is wanted.
+fn has_only(directory: &Path, folder: &Path, wanted: &HashSet<&Path>) -> bool {
+    let Ok(entries) = fs::read_dir(directory.join(folder)) else { return false };
+    entries.into_iter().flatten().all(|entry| {
+        let path = folder.join(entry.file_name());
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        wanted.contains(&*path) && (!is_folder || has_only(directory, &path, wanted))
     })
 }
 

@@ -255,6 +255,25 @@ fn a_deviation_is_told_with_its_bytes_and_by_the_exit_status() {
     assert!(junit.contains("failures=\"1\"") && junit.contains("</testsuite>"), "{junit}");
 }
 
+/// One that takes connections and nothing else: it costs the patience of a few cases, not of all.
+#[test]
+fn a_server_that_says_nothing_is_left() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let addr = silent.local_addr().expect("an address").to_string();
+    let folder = Folder::new("silent");
+    let json = folder.file("all.json");
+    let output = run(&["conform", &addr, "--patience", "1", "--json", &json]);
+    let said = stderr(&output);
+    assert!(said.contains("said nothing for 3 cases of 1s"), "{said}");
+    let json: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(json).expect("a file")).expect("JSON");
+    assert!(json["cases"].as_array().is_some_and(|cases| cases.len() > SERVER));
+    // Nor is one that goes on for longer than it may.
+    let limit = ["conform", &addr, "--patience", "2", "--limit", "1"];
+    let said = stderr(&run(&limit));
+    assert!(said.contains("the limit of 1s is over"), "{said}");
+}
+
 #[test]
 fn nobody_there_is_no_verdict() {
     let output = run(&["conform", "127.0.0.1:1", "--only", "startup-revision-1"]);

@@ -475,6 +475,34 @@ fn programs_see_the_device_in_sys_and_dev() {
 }
 
 /// As Linux has them: the network interface and the NUMA node are those of the device above.
+/// All runs see the same files: what one tries to write there, none sees.
+#[test]
+fn what_a_program_writes_to_sys_no_later_run_sees() {
+    let scratch = Scratch::new("written");
+    let place = scratch.directory("run", 0o700);
+    let shell = |script: &str| {
+        let output = command(&["run", "--personality", "iwarp", "--", "sh", "-c", script])
+            .env("XDG_RUNTIME_DIR", &place)
+            .env("LC_ALL", "C")
+            .output();
+        output.expect("the command runs")
+    };
+    let device = "/sys/class/infiniband/iwarp0";
+    for file in ["node_desc", "ports/1/counters/symbol_error", "new"] {
+        let output = shell(&format!("echo mine > {device}/{file}"));
+        assert!(!output.status.success(), "{file}");
+        assert!(stderr(&output).contains("Read-only file system"), "{}", stderr(&output));
+    }
+    // By another name, which root may write to.
+    let around = "cd /sys/class/infiniband; echo mine > iwarp0/node_desc; \
+        echo mine > iwarp0/new; mkdir iwarp1";
+    shell(around);
+    let seen = shell(&format!("cat {device}/node_desc; ls {device} /sys/class/infiniband"));
+    let seen = stdout(&seen);
+    assert!(seen.starts_with("iwarp\n"), "{seen}");
+    assert!(!seen.lines().any(|name| name == "new" || name == "iwarp1"), "{seen}");
+}
+
 #[test]
 fn named_devices_are_all_in_sys() {
     let script = "cd /sys/class/infiniband; echo *; cat */node_guid | sort -u | wc -l; \
