@@ -265,8 +265,11 @@ impl Meeting {
             return send_away(answering, "it expects another peer, or at another address");
         }
         if let Err(unwelcome) = self.check_user(ends.peer, ends.local) {
-            self.report(&mut state, &peer, &unwelcome.to_string());
-            return send_away(answering, "it is another user's");
+            if unwelcome.is_somebody() {
+                self.report(&mut state, &peer, &unwelcome.to_string());
+                return send_away(answering, "it is another user's");
+            }
+            return send_away(answering, "it was given up by the peer");
         }
         if !state.guests.make_room(self.tasks(), self.now()) {
             return send_away(answering, "too many came at once");
@@ -459,7 +462,10 @@ impl Meeting {
         let ends = line.ends();
         if let Err(unwelcome) = self.check_user(ends.peer, ends.local) {
             self.failed(search, unwelcome.to_string());
-            return self.report(state, peer, &unwelcome.to_string());
+            if unwelcome.is_somebody() {
+                self.report(state, peer, &unwelcome.to_string());
+            }
+            return;
         }
         let proof = key.prove(Side::Initiator, &request, &said);
         let stage = Stage::Held { line, terms: reply.negotiated, proof };

@@ -22,6 +22,15 @@ pub(crate) enum Unwelcome {
     Gone,
 }
 
+impl Unwelcome {
+    /// Whether it is worth telling the user. A connection that nobody has at its other end was given
+    /// up: both ends try to connect, and a peer that has its connection by then closes the others. If
+    /// nothing else comes of the search, its end says what became of the last attempt.
+    pub(crate) const fn is_somebody(self) -> bool {
+        matches!(self, Self::User(_))
+    }
+}
+
 /// Whether the process at `theirs` may be connected with `ours`. Those of other hosts and of other
 /// network namespaces cannot be told apart; they have to prove what they know, as everybody does.
 pub(crate) fn check(
