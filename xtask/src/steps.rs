@@ -337,7 +337,12 @@ pub(crate) const ALL: &[Step] = &[
         due: Due::InTurn(&[
             LIBRARY,
             PRODUCTS,
-            &["docs/programs.md", "xtask/src/dist/layout.rs", "xtask/src/programs"],
+            &[
+                "docs/programs.md",
+                "xtask/src/dist/layout.rs",
+                "xtask/src/messages.rs",
+                "xtask/src/programs",
+            ],
         ]),
         absent: || absent_file(path("crates/iwarp-capi")),
         run: |_| programs::check_more().map(Outcome::Passed),
@@ -348,6 +353,7 @@ pub(crate) const ALL: &[Step] = &[
         due: Due::InTurn(&[
             LIBRARY,
             PRODUCTS,
+            LAB,
             &["docs", "*.md", "xtask/src/apart", "xtask/src/learn"],
         ]),
         absent: || absent_file(path("docs/learn/book.toml")),
@@ -367,6 +373,7 @@ pub(crate) const ALL: &[Step] = &[
                 "interop/*.md",
                 "xtask/src/apart",
                 "xtask/src/dist",
+                "xtask/src/nobody.rs",
                 "xtask/src/programs/crates.rs",
                 "xtask/src/recipe",
             ],
@@ -398,21 +405,28 @@ pub(crate) const ALL: &[Step] = &[
     Step {
         name: "sim-long",
         about: "the simulator with the seeds that follow those of `sim`",
-        due: Due::InTurn(&[LIBRARY, SIMULATOR]),
+        due: Due::InTurn(&[
+            LIBRARY,
+            SIMULATOR,
+            &["xtask/src/dist/layout.rs", "xtask/src/steps.rs"],
+        ]),
         absent: || absent_file(path("crates/iwarp-sim/src/main.rs")),
         run: |settings| sim(1 + settings.sim_seeds, settings.long_sim_seeds),
     },
     Step {
         name: "instructions",
         about: "instructions of the inner loops, against a table",
-        due: Due::InTurn(&[LIBRARY, &["crates/iwarp/benches", "xtask/src/instructions"]]),
+        due: Due::InTurn(&[
+            LIBRARY,
+            &["crates/iwarp/benches", "xtask/src/instructions", "xtask/src/messages.rs"],
+        ]),
         absent: || absent_file(instructions::path()),
         run: |_| instructions::check(),
     },
     Step {
         name: "loom",
         about: "all interleavings of the lock-free parts",
-        due: Due::InTurn(&[LIBRARY, &["crates/iwarp-mem/tests/loom"]]),
+        due: Due::InTurn(&[LIBRARY, &["crates/iwarp-mem/tests/loom", "xtask/src/steps.rs"]]),
         absent: || match loom_tests().is_empty() {
             true => Some(format!("no tests/loom in {}", LOOM_CRATES.join(", "))),
             false => None,
@@ -445,6 +459,7 @@ pub(crate) const ALL: &[Step] = &[
                 "crates/iwarp-types",
                 "fuzz",
                 "xtask/src/fuzz.rs",
+                "xtask/src/sanitizer",
             ],
         ]),
         absent: || match fuzz::targets().is_empty() {
@@ -461,6 +476,7 @@ pub(crate) const ALL: &[Step] = &[
             "Cargo.toml",
             "crates/iwarp-mem",
             "crates/iwarp-types",
+            "xtask/src/steps.rs",
         ]]),
         absent: || absent_file(path("crates/iwarp-mem/src/lib.rs")),
         run: miri,
@@ -468,7 +484,13 @@ pub(crate) const ALL: &[Step] = &[
     Step {
         name: "deny",
         about: "licences, advisories and sources of the dependencies",
-        due: Due::InTurn(&[&["Cargo.lock", "Cargo.toml", "crates/*/Cargo.toml", "deny.toml"]]),
+        due: Due::InTurn(&[&[
+            "Cargo.lock",
+            "Cargo.toml",
+            "crates/*/Cargo.toml",
+            "deny.toml",
+            "xtask/src/steps.rs",
+        ]]),
         absent: || None,
         run: deny,
     },
@@ -604,7 +626,8 @@ fn loom_commands() -> Vec<Command> {
 
 fn miri(_: &Settings) -> Result<Outcome> {
     if !shell::succeeds(&mut shell::cargo(["miri", "--version"])) {
-        let install = "rustup +nightly component add miri rust-src";
+        let install = "rustup +nightly component add miri rust-src, \
+                       then cargo +nightly xtask test --only miri";
         return Ok(Outcome::NotRun(format!("the toolchain has no Miri: {install}")));
     }
     let mut command = shell::cargo(["miri", "test", "--package", "iwarp-mem"]);

@@ -56,12 +56,12 @@ fn follow(args: &Args) -> Result<String> {
     let blocks = shell_blocks(&page);
     let first = blocks.first().context("docs/ci.md has no shell block")?;
     let began = Instant::now();
-    place.run("set-up", first)?;
+    place.run("set-up", first).context("docs/ci.md, first block")?;
     let set_up = began.elapsed().as_secs_f64();
     ensure!(set_up < SET_UP, "the set-up of docs/ci.md takes {set_up:.1} s");
     let began = Instant::now();
     // Each goes on where the one before has ended.
-    place.run("page", &blocks.concat())?;
+    place.run("page", &blocks.concat()).context("docs/ci.md")?;
     let page = began.elapsed().as_secs_f64();
 
     let began = Instant::now();
@@ -71,7 +71,7 @@ fn follow(args: &Args) -> Result<String> {
     let began = Instant::now();
     let thousand = format!("{first}\nexec ./thousand.sh \"$PWD/programs/ibverbs-tests\"\n");
     let variables = format!("export RUNS={} JOBS={}\n", args.runs, args.jobs);
-    place.run("runs", &(variables + &thousand))?;
+    place.run("runs", &(variables + &thousand)).context("docs/ci/thousand.sh")?;
     Ok(format!(
         "set-up in {set_up:.1} s, {} shell blocks in {page:.0} s, {others} of other pages in \
          {other_pages:.0} s, {} runs without a failure in {:.0} s",

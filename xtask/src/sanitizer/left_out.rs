@@ -53,6 +53,11 @@ const TESTS: &[(&str, &[Sanitizer], &str)] = &[
         "leaves a worker for as long as the process lives, which counts as a leaked thread",
     ),
     (
+        "a_process_ends_with_the_last_thread",
+        &[Thread],
+        "the sanitizer has a thread of its own, which counts as one of the program's",
+    ),
+    (
         "memory_that_the_program_does_not_have",
         &[Thread],
         "copies are plain there, so that their races are seen, and nothing guards them",

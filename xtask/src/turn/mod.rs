@@ -29,6 +29,9 @@ pub(crate) const FILE: &str = ".ci/passed.csv";
 /// A step runs again after so many runs at the latest.
 const LONGEST: u32 = 3;
 
+/// Files that every step depends on.
+const COMMON: &[&str] = &[".cargo/config.toml", "xtask/src/shell.rs"];
+
 /// Lists of git's pathspecs: the files that a step depends on.
 pub(crate) type Inputs = &'static [&'static [&'static str]];
 
@@ -56,7 +59,7 @@ impl Turn {
             let Some(passed) = record.of(name) else {
                 return Some("it is not in the record".into());
             };
-            git.change(&passed.commit, &inputs.concat())
+            git.change(&passed.commit, &all(inputs))
         };
         let steps: Vec<(&str, u32, Option<String>)> = steps
             .iter()
@@ -86,7 +89,7 @@ impl Turn {
         }
         let Some(commit) = &self.commit else { return Ok(Some("no git checkout".into())) };
         // Neither a change that is not committed nor one that was made meanwhile has passed.
-        if let Some(change) = Git(shell::root()).change(commit, &inputs.concat()) {
+        if let Some(change) = Git(shell::root()).change(commit, &all(inputs)) {
             return Ok(Some(change));
         }
         let run = if whole { self.run } else { self.run.saturating_sub(1).max(1) };
@@ -94,6 +97,10 @@ impl Turn {
         fs::write(path(), self.record.to_string()).context(FILE)?;
         Ok(None)
     }
+}
+
+fn all(inputs: Inputs) -> Vec<&'static str> {
+    [&inputs.concat(), COMMON].concat()
 }
 
 fn path() -> PathBuf {
