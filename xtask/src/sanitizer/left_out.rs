@@ -40,6 +40,7 @@ const TESTS: &[(&str, &[Sanitizer], &str)] = &[
     ("a_forked_child", BOTH, "a forked child may not start threads under ThreadSanitizer"),
     ("memory_that_is_gone", BOTH, "has handlers of its own for faults, which are the sanitizer's"),
     ("a_program_without_memory", BOTH, "leaves no room for a sanitizer"),
+    ("a_process_ends_with_the_last_thread", BOTH, "the sanitizers rely on the first thread"),
     ("system_calls_may_be_refused", BOTH, "refuses system calls that a sanitizer makes"),
     ("variables_do_not_count", BOTH, "has more rights than its user, so that no option counts"),
     (
@@ -51,11 +52,6 @@ const TESTS: &[(&str, &[Sanitizer], &str)] = &[
         "files_of_a_program_that_closed_our_descriptors",
         &[Thread],
         "leaves a worker for as long as the process lives, which counts as a leaked thread",
-    ),
-    (
-        "a_process_ends_with_the_last_thread",
-        &[Thread],
-        "the sanitizer has a thread of its own, which counts as one of the program's",
     ),
     (
         "memory_that_the_program_does_not_have",
