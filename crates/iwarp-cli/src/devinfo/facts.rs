@@ -15,8 +15,7 @@ use serde_json::json;
 use super::fact::Fact;
 
 /// Flags of `enum ibv_device_cap_flags`.
-const CAPABILITIES: [(&str, u32); 6] = [
-    ("RESIZE_MAX_WR", 1),
+const CAPABILITIES: [(&str, u32); 5] = [
     ("CURR_QP_STATE_MOD", 1 << 7),
     ("SYS_IMAGE_GUID", 1 << 11),
     ("MEM_WINDOW", 1 << 17),
