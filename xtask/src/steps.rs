@@ -120,13 +120,17 @@ const LIBRARY: &[&str] = &[
     "crates/iwarp-types/src",
 ];
 
-/// The drop-in libraries and the command.
-const PRODUCTS: &[&str] = &[
+/// The drop-in libraries.
+const DROP_IN: &[&str] = &[
     "crates/iwarp-capi/Cargo.toml",
     "crates/iwarp-capi/exports.rs",
     "crates/iwarp-capi/src",
     "crates/iwarp-capi/ibverbs",
     "crates/iwarp-capi/rdmacm",
+];
+
+/// The command, and what it brings along.
+const COMMAND: &[&str] = &[
     "crates/iwarp-cli/Cargo.toml",
     "crates/iwarp-cli/src",
     "crates/iwarp-conform",
@@ -277,7 +281,7 @@ pub(crate) const ALL: &[Step] = &[
     Step {
         name: "targets",
         about: "the library for other processors and C libraries",
-        due: Due::InTurn(&[LIBRARY, PRODUCTS, &["xtask/src/portable.rs"]]),
+        due: Due::InTurn(&[LIBRARY, DROP_IN, COMMAND, &["xtask/src/portable.rs"]]),
         absent: || None,
         run: |_| portable::targets(),
     },
@@ -315,7 +319,8 @@ pub(crate) const ALL: &[Step] = &[
         about: "the tarballs, the Debian package and the RPM package, tried after unpacking",
         due: Due::InTurn(&[
             LIBRARY,
-            PRODUCTS,
+            DROP_IN,
+            COMMAND,
             &[
                 "ARCHITECTURE.md",
                 "CHANGELOG.md",
@@ -336,7 +341,8 @@ pub(crate) const ALL: &[Step] = &[
         about: "programs that are built first, or move data that is compared",
         due: Due::InTurn(&[
             LIBRARY,
-            PRODUCTS,
+            DROP_IN,
+            COMMAND,
             &[
                 "docs/programs.md",
                 "xtask/src/dist/layout.rs",
@@ -352,7 +358,8 @@ pub(crate) const ALL: &[Step] = &[
         about: "docs/learn: its programs print what it says, its links lead somewhere",
         due: Due::InTurn(&[
             LIBRARY,
-            PRODUCTS,
+            DROP_IN,
+            COMMAND,
             LAB,
             &["docs", "*.md", "xtask/src/apart", "xtask/src/learn"],
         ]),
@@ -364,7 +371,8 @@ pub(crate) const ALL: &[Step] = &[
         about: "docs/ci.md as its reader follows it, jobs beside each other",
         due: Due::InTurn(&[
             LIBRARY,
-            PRODUCTS,
+            DROP_IN,
+            COMMAND,
             &[
                 "*.md",
                 "LICENSE-*",
@@ -386,7 +394,8 @@ pub(crate) const ALL: &[Step] = &[
         about: "a few programs against the same programs on Linux siw, in a guest",
         due: Due::InTurn(&[
             LIBRARY,
-            PRODUCTS,
+            DROP_IN,
+            COMMAND,
             LAB,
             &["crates/iwarp/examples", "interop", "xtask/src/interop"],
         ]),
@@ -396,7 +405,7 @@ pub(crate) const ALL: &[Step] = &[
     Step {
         name: "soak-long",
         about: "the soak for some minutes, with other faults",
-        due: Due::InTurn(&[LIBRARY, PRODUCTS, LAB, &["xtask/src/soak"]]),
+        due: Due::InTurn(&[LIBRARY, DROP_IN, COMMAND, LAB, &["xtask/src/soak"]]),
         absent: || absent_file(path("crates/iwarp-capi")),
         run: |settings| {
             soak::check(soak::SEED + 1, settings.long_soak_minutes).map(Outcome::Passed)
@@ -443,7 +452,7 @@ pub(crate) const ALL: &[Step] = &[
     Step {
         name: "tsan",
         about: "unsafe crates under ThreadSanitizer",
-        due: Due::InTurn(&[LIBRARY, LIBRARY_TESTS, PRODUCTS]),
+        due: Due::InTurn(&[LIBRARY, LIBRARY_TESTS, DROP_IN]),
         absent: absent_sanitized,
         run: |_| sanitizer::run(Sanitizer::Thread, sanitizer::CRATES).and_then(counted),
     },
