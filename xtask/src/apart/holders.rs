@@ -185,8 +185,8 @@ mod tests {
     fn the_library_names_its_shares_so() {
         let source = shell::root().join("crates/iwarp/src/port/share/home.rs");
         let source = fs::read_to_string(source).expect("the share's names");
-        let format = format!("format!(\"{}{{user}}/{{addr}}", &SHARE[1..]);
-        assert_eq!(source.matches(&format).count(), 2, "{format}");
+        let format = format!("format!(\"{}{{user}}/{{addr}}\")", &SHARE[1..]);
+        assert!(source.contains(&format), "{format}");
     }
 
     #[test]
