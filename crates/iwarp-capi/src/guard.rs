@@ -6,76 +6,38 @@
 //! in one line. The one kind of unwinding that passes is the C library's, when a program cancels
 //! a thread: see [`iwarp_os::cancel`].
 
+use std::any::type_name;
 use std::ffi::c_int;
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use iwarp::Log;
 use iwarp::verbs::{OpenError, OutOfMemory, RegisterError, afford};
-use iwarp::{Log, PostError};
 use iwarp_os::cancel::put_off;
 
 use crate::log;
 pub(crate) use crate::log::Once;
 pub use crate::log::say;
-
-/// An error number of the system.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Errno(pub c_int);
-
-/// What this device does not have. The number by which test suites know that.
-pub const UNSUPPORTED: Errno = Errno(libc::EOPNOTSUPP);
-/// An argument makes no sense.
-pub const INVALID: Errno = Errno(libc::EINVAL);
-/// There is no memory for it.
-pub const OUT_OF_MEMORY: Errno = Errno(libc::ENOMEM);
-/// There is no such object, or not any more.
-pub const UNKNOWN: Errno = Errno(libc::ENOENT);
-/// Something else still uses the object.
-pub const BUSY: Errno = Errno(libc::EBUSY);
-
-impl From<io::Error> for Errno {
-    fn from(error: io::Error) -> Self {
-        if let Some(number) = error.raw_os_error() {
-            return Self(number);
-        }
-        Self(match error.kind() {
-            io::ErrorKind::InvalidInput => libc::EINVAL,
-            io::ErrorKind::OutOfMemory => libc::ENOMEM,
-            io::ErrorKind::TimedOut => libc::ETIMEDOUT,
-            io::ErrorKind::AddrInUse => libc::EADDRINUSE,
-            io::ErrorKind::AddrNotAvailable => libc::EADDRNOTAVAIL,
-            io::ErrorKind::ConnectionRefused => libc::ECONNREFUSED,
-            io::ErrorKind::ConnectionReset => libc::ECONNRESET,
-            io::ErrorKind::NotConnected => libc::ENOTCONN,
-            io::ErrorKind::Unsupported => libc::EOPNOTSUPP,
-            io::ErrorKind::WouldBlock => libc::EAGAIN,
-            io::ErrorKind::Interrupted => libc::EINTR,
-            _ => libc::EIO,
-        })
-    }
-}
+pub use crate::refuse::Errno;
+use crate::refuse::refuse;
 
 impl From<RegisterError> for Errno {
     fn from(error: RegisterError) -> Self {
-        Self(match error {
-            RegisterError::InvalidAccess
-            | RegisterError::InvalidRange
-            | RegisterError::UnknownStag => libc::EINVAL,
-            RegisterError::NotMapped | RegisterError::NotWritable => libc::EFAULT,
-            RegisterError::Exhausted | RegisterError::OutOfMemory => libc::ENOMEM,
-            RegisterError::NoEntropy => libc::EIO,
-            RegisterError::WindowsBound => libc::EBUSY,
-            _ => libc::EIO,
-        })
-    }
-}
-
-impl From<PostError> for Errno {
-    fn from(error: PostError) -> Self {
-        Self(match error {
-            PostError::QueueFull | PostError::OutOfMemory => libc::ENOMEM,
-            _ => libc::EINVAL,
-        })
+        match error {
+            RegisterError::InvalidAccess => refuse!(
+                EINVAL,
+                "IBV_ACCESS_REMOTE_WRITE and IBV_ACCESS_REMOTE_ATOMIC need IBV_ACCESS_LOCAL_WRITE"
+            ),
+            RegisterError::InvalidRange => refuse!(EINVAL, "{error}: address plus length"),
+            RegisterError::UnknownStag => refuse!(EINVAL, "{error}"),
+            RegisterError::NotMapped => refuse!(EFAULT, "{error}"),
+            RegisterError::NotWritable => refuse!(EFAULT, "{error}, which the access asks for"),
+            RegisterError::Exhausted => refuse!(ENOMEM, "{error}: deregister some memory"),
+            RegisterError::OutOfMemory => refuse!(ENOMEM, "{error}"),
+            RegisterError::WindowsBound => {
+                refuse!(EBUSY, "{error}: deallocate or invalidate them first")
+            }
+            _ => refuse!(EIO, "{error}"),
+        }
     }
 }
 
@@ -83,21 +45,21 @@ impl From<OpenError> for Errno {
     fn from(error: OpenError) -> Self {
         match error {
             OpenError::System(error) => error.into(),
-            _ => INVALID,
+            error => refuse!(EINVAL, "{error}"),
         }
     }
 }
 
 impl From<OutOfMemory> for Errno {
     fn from(_: OutOfMemory) -> Self {
-        OUT_OF_MEMORY
+        refuse!(ENOMEM, "out of memory")
     }
 }
 
 /// Sets the C library's `errno` of this thread.
-pub fn set_errno(errno: Errno) {
+pub fn set_errno(errno: c_int) {
     // SAFETY: the C library gives every thread its own, and it is only used by that thread.
-    unsafe { *libc::__errno_location() = errno.0 };
+    unsafe { *libc::__errno_location() = errno };
 }
 
 /// For functions that return 0 or an error number, which they leave in `errno` too.
@@ -105,8 +67,8 @@ pub fn errno(f: impl FnOnce() -> Result<(), Errno>) -> c_int {
     match call(f) {
         Ok(()) => 0,
         Err(error) => {
-            set_errno(error);
-            error.0
+            set_errno(error.number());
+            error.number()
         }
     }
 }
@@ -114,19 +76,19 @@ pub fn errno(f: impl FnOnce() -> Result<(), Errno>) -> c_int {
 /// For functions that return a number, or -1 with `errno` set.
 pub fn minus_one<R: From<i8>>(f: impl FnOnce() -> Result<R, Errno>) -> R {
     call(f).unwrap_or_else(|error| {
-        set_errno(error);
+        set_errno(error.number());
         R::from(-1)
     })
 }
 
 /// For functions that make an object, or return null with `errno` set.
-pub fn object<T>(f: impl FnOnce() -> Result<*mut T, Errno>) -> *mut T {
+pub fn object<T, F: FnOnce() -> Result<*mut T, Errno>>(f: F) -> *mut T {
     let make = || {
         afford()?;
         f()
     };
-    call(make).unwrap_or_else(|error| {
-        set_errno(error);
+    call_as(type_name::<F>(), make).unwrap_or_else(|error| {
+        set_errno(error.number());
         std::ptr::null_mut()
     })
 }
@@ -136,18 +98,49 @@ pub fn value<R>(fallback: R, f: impl FnOnce() -> R) -> R {
     call(|| Ok(f())).unwrap_or(fallback)
 }
 
-/// Calls `f`; a panic becomes `EIO`, and the thread is not cancelled meanwhile.
-pub fn call<R>(f: impl FnOnce() -> Result<R, Errno>) -> Result<R, Errno> {
-    put_off(|| on_data_path(f))
+/// Calls `f`; a panic becomes `EIO`, and the thread is not cancelled meanwhile. A refusal is said.
+pub fn call<R, F: FnOnce() -> Result<R, Errno>>(f: F) -> Result<R, Errno> {
+    call_as(type_name::<F>(), f)
+}
+
+fn call_as<R>(caller: &str, f: impl FnOnce() -> Result<R, Errno>) -> Result<R, Errno> {
+    put_off(|| guarded(caller, f))
 }
 
 /// Calls `f`, which posts or polls: that makes its system calls without the C library, so there is
-/// no point at which the thread could be cancelled. A panic becomes `EIO`.
+/// no point at which the thread could be cancelled. A panic becomes `EIO`. A refusal is said.
 #[inline]
-pub fn on_data_path<R>(f: impl FnOnce() -> Result<R, Errno>) -> Result<R, Errno> {
+pub fn on_data_path<R, F: FnOnce() -> Result<R, Errno>>(f: F) -> Result<R, Errno> {
+    guarded(type_name::<F>(), f)
+}
+
+#[inline]
+fn guarded<R>(caller: &str, f: impl FnOnce() -> Result<R, Errno>) -> Result<R, Errno> {
     // What `f` uses may be half changed after a panic. It is ours, behind locks that do not poison,
     // and every single call leaves it usable; the alternative is to end the program.
-    catch_unwind(AssertUnwindSafe(f)).unwrap_or(Err(Errno(libc::EIO)))
+    let called = catch_unwind(AssertUnwindSafe(f));
+    let result = called.unwrap_or_else(|_| Err(Errno::plain(libc::EIO)));
+    result.map_err(|mut error| {
+        if error.is_explained() {
+            error.say(&verb(caller));
+        }
+        error
+    })
+}
+
+/// The name that the program knows a function by, of a closure's in it as the compiler has it:
+/// `iwarp_capi::verbs::dm::alloc_dm::{{closure}}` is in `ibv_alloc_dm`.
+#[cold]
+fn verb(caller: &str) -> String {
+    let named = caller.split("::").filter(|part| !part.starts_with('{'));
+    let name = named.last().unwrap_or_default().trim_start_matches('_');
+    match name {
+        "wait" | "wait_for_step" => "rdma_get_cm_event".to_owned(),
+        "passive" | "active" => "rdma_create_ep".to_owned(),
+        "join" => "rdma_join_multicast".to_owned(),
+        _ if name.starts_with("ibv_") || name.starts_with("rdma_") => name.to_owned(),
+        _ => format!("ibv_{name}"),
+    }
 }
 
 /// Has panics and the library's own events reported, each in one line. Only for the drop-in
@@ -171,6 +164,8 @@ pub fn prepare() {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
 
     fn current() -> c_int {
@@ -179,11 +174,11 @@ mod tests {
 
     #[test]
     fn errors_come_out_as_each_kind_of_function_returns_them() {
-        assert_eq!(errno(|| Err(BUSY)), libc::EBUSY);
+        assert_eq!(errno(|| Err(refuse!(EBUSY, "a test"))), libc::EBUSY);
         assert_eq!(current(), libc::EBUSY);
-        assert_eq!(minus_one::<c_int>(|| Err(INVALID)), -1);
+        assert_eq!(minus_one::<c_int>(|| Err(refuse!(EINVAL, "a test"))), -1);
         assert_eq!(current(), libc::EINVAL);
-        assert!(object::<u8>(|| Err(UNSUPPORTED)).is_null());
+        assert!(object::<u8, _>(|| Err(refuse!(EOPNOTSUPP, "a test"))).is_null());
         assert_eq!(current(), libc::EOPNOTSUPP);
         assert_eq!(errno(|| Ok(())), 0);
         assert_eq!(minus_one::<c_int>(|| Ok(7)), 7);
@@ -193,7 +188,24 @@ mod tests {
     fn a_panic_is_an_error() {
         assert_eq!(errno(|| panic!("as a test")), libc::EIO);
         assert_eq!(current(), libc::EIO);
-        assert!(object::<u8>(|| panic!("as a test")).is_null());
+        assert!(object::<u8, _>(|| panic!("as a test")).is_null());
         assert_eq!(value(3, || panic!("as a test")), 3);
+    }
+
+    #[test]
+    fn a_verb_is_known_by_the_function_that_a_closure_is_in() {
+        fn ibv_of_test() -> String {
+            let closure = || ();
+            verb(std::any::type_name_of_val(&closure))
+        }
+        assert_eq!(ibv_of_test(), "ibv_of_test");
+        for (caller, name) in [
+            ("iwarp_capi::verbs::dm::alloc_dm::{{closure}}", "ibv_alloc_dm"),
+            ("iwarp_capi::verbs::query::_ibv_query_gid_ex::{{closure}}", "ibv_query_gid_ex"),
+            ("iwarp_capi::cm::id::rdma_listen::{{closure}}::{{closure}}", "rdma_listen"),
+            ("iwarp_capi::cm::endpoint::active::{{closure}}", "rdma_create_ep"),
+        ] {
+            assert_eq!(verb(caller), name);
+        }
     }
 }

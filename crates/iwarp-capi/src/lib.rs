@@ -8,6 +8,7 @@
 //!   verbs    the functions of infiniband/verbs.h
 //!   cm       the functions of rdma/rdma_cma.h, rdma_verbs.h and rsocket.h
 //!   guard    the boundary: errno, panics
+//!   refuse   error numbers, each with a sentence that says why
 //!   log      lines on standard error
 //! ```
 //!
@@ -32,5 +33,6 @@ pub mod abi;
 pub mod cm;
 pub mod guard;
 mod log;
+mod refuse;
 pub mod reserve;
 pub mod verbs;

@@ -23,9 +23,14 @@ fn wanted() -> Log {
     *LOG.get_or_init(|| Box::new(read()))
 }
 
+/// True where a line of this level would be written.
+pub(crate) fn is_wanted(level: Log) -> bool {
+    level <= wanted()
+}
+
 /// Writes a line, unless `IWARP_LOG` asks for less than `level`.
 pub fn say(level: Log, line: Arguments<'_>) {
-    if level <= wanted() {
+    if is_wanted(level) {
         // One call, so that lines of several threads do not mix. A closed standard error is fine.
         let line = format!("iwarp: {line}\n");
         let _ = put_off(|| io::stderr().write_all(line.as_bytes()));
@@ -34,6 +39,7 @@ pub fn say(level: Log, line: Arguments<'_>) {
 
 /// What a user is told once. No thread waits for another that is telling it, which a forked child
 /// would do for ever.
+#[derive(Debug)]
 pub(crate) struct Once(AtomicBool);
 
 impl Once {

@@ -67,7 +67,7 @@ const CRATES: [Crate; 4] = [
     },
     Crate {
         name: "iwarp-capi",
-        layers: &[&["log", "reserve"], &["guard"], &["abi"], &["verbs"], &["cm"]],
+        layers: &[&["log", "reserve"], &["refuse"], &["guard"], &["abi"], &["verbs"], &["cm"]],
         linear: None,
     },
 ];

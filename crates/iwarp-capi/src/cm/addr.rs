@@ -2,9 +2,11 @@
 
 //! Socket addresses of C programs.
 
+use std::ffi::c_int;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-use crate::guard::{Errno, INVALID};
+use crate::guard::Errno;
+use crate::refuse::refuse;
 
 /// Reads an address. IPv4 and IPv6 are all that there is.
 ///
@@ -15,7 +17,11 @@ pub(super) unsafe fn read(addr: *const libc::sockaddr) -> Result<SocketAddr, Err
     // SAFETY: from the caller; the family, which comes first, says what the rest is. Read without
     // alignment, as the pointer promises only that of `sockaddr`.
     unsafe {
-        match addr.as_ref().ok_or(INVALID)?.sa_family.into() {
+        let Some(start) = addr.as_ref() else {
+            return Err(refuse!(EINVAL, "the address is NULL"));
+        };
+        let family = c_int::from(start.sa_family);
+        match family {
             libc::AF_INET => {
                 let v4 = addr.cast::<libc::sockaddr_in>().read_unaligned();
                 let ip = Ipv4Addr::from_bits(u32::from_be(v4.sin_addr.s_addr));
@@ -27,7 +33,10 @@ pub(super) unsafe fn read(addr: *const libc::sockaddr) -> Result<SocketAddr, Err
                 let (flow, scope) = (v6.sin6_flowinfo, v6.sin6_scope_id);
                 Ok(SocketAddrV6::new(ip, u16::from_be(v6.sin6_port), flow, scope).into())
             }
-            _ => Err(INVALID),
+            _ => Err(refuse!(
+                EINVAL,
+                "the address is of the family {family}; there are only IPv4 and IPv6"
+            )),
         }
     }
 }
@@ -95,8 +104,8 @@ mod tests {
         let nothing = empty();
         // SAFETY: null, and an address of no family.
         unsafe {
-            assert_eq!(read(std::ptr::null()), Err(INVALID));
-            assert_eq!(read((&raw const nothing).cast()), Err(INVALID));
+            assert_eq!(read(std::ptr::null()), Err(Errno::plain(libc::EINVAL)));
+            assert_eq!(read((&raw const nothing).cast()), Err(Errno::plain(libc::EINVAL)));
         }
     }
 }

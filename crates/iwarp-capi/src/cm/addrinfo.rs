@@ -15,7 +15,8 @@ use super::channel::complete;
 use super::event::ADDRINFO_RESOLVED;
 use super::id::{CmId, Resolution};
 use crate::abi::flags::{IBV_QPT_RC, IBV_QPT_UD};
-use crate::guard::{self, Errno, INVALID, UNSUPPORTED};
+use crate::guard::{self, Errno};
+use crate::refuse::{decline, refuse};
 
 /// Connected, like `IBV_QPT_RC`, to look names up.
 const IBV_QPT_UC: c_int = 3;
@@ -32,9 +33,9 @@ pub extern "C" fn rdma_getaddrinfo(
     place: Option<&mut *mut rdma_addrinfo>,
 ) -> c_int {
     guard::minus_one(|| {
-        let place = place.ok_or(INVALID)?;
+        let place = place.ok_or_else(|| refuse!(EINVAL, "res is NULL"))?;
         if node.is_null() && service.is_null() && hints.is_none() {
-            return Err(INVALID);
+            return Err(refuse!(EINVAL, "neither a node, nor a service, nor hints"));
         }
         let info = allocate()?;
         // SAFETY: just allocated and zeroed; no other thread knows it.
@@ -72,7 +73,10 @@ pub extern "C" fn rdma_freeaddrinfo(list: *mut rdma_addrinfo) {
 fn allocate() -> Result<*mut rdma_addrinfo, Errno> {
     // SAFETY: allocates memory of zeros, which are a value of this type.
     let info = unsafe { libc::calloc(1, size_of::<rdma_addrinfo>()) };
-    if info.is_null() { Err(Errno(libc::ENOMEM)) } else { Ok(info.cast()) }
+    if info.is_null() {
+        return Err(refuse!(ENOMEM, "out of memory"));
+    }
+    Ok(info.cast())
 }
 
 /// Fills in an entry that is zero.
@@ -219,7 +223,7 @@ unsafe fn duplicate(
     // SAFETY: allocates.
     let copy = unsafe { libc::malloc(len as usize) };
     if copy.is_null() {
-        return Err(Errno(libc::ENOMEM));
+        return Err(refuse!(ENOMEM, "out of memory"));
     }
     // SAFETY: `len` bytes each; new memory overlaps nothing.
     unsafe { std::ptr::copy_nonoverlapping(addr.cast::<u8>(), copy.cast(), len as usize) };
@@ -239,10 +243,13 @@ pub extern "C-unwind" fn rdma_resolve_addrinfo(
         let this = unsafe { CmId::of(id)? };
         // InfiniBand's subnet administrator is not there to be asked.
         if hints.is_some_and(|hints| hints.ai_flags & RAI_SA != 0) {
-            return Err(UNSUPPORTED);
+            return Err(decline!(EOPNOTSUPP, "RAI_SA: there is no subnet administrator to ask"));
         }
         if matches!(this.state().addrinfo, Resolution::Done(_)) {
-            return Err(Errno(libc::EBUSY));
+            return Err(refuse!(
+                EBUSY,
+                "the id has a list that rdma_query_addrinfo has not taken yet"
+            ));
         }
         let mut list = null_mut();
         let failed = rdma_getaddrinfo(node, service, hints, Some(&mut list));
@@ -263,13 +270,15 @@ pub extern "C" fn rdma_query_addrinfo(
     guard::minus_one(|| {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
-        let place = place.ok_or(INVALID)?;
+        let place = place.ok_or_else(|| refuse!(EINVAL, "res is NULL"))?;
         match std::mem::replace(&mut id.state().addrinfo, Resolution::None) {
             Resolution::Done(list) => {
                 *place = list;
                 Ok(0)
             }
-            Resolution::None => Err(Errno(libc::ENOENT)),
+            Resolution::None => {
+                Err(refuse!(ENOENT, "no rdma_resolve_addrinfo came before, or its list is taken"))
+            }
         }
     })
 }

@@ -13,7 +13,8 @@ use super::id::CmId;
 use super::{addr, connect, device};
 use crate::abi::flags::*;
 use crate::abi::{ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp_attr};
-use crate::guard::{self, Errno, INVALID};
+use crate::guard::{self, Errno};
+use crate::refuse::{given, refuse};
 use crate::verbs::modify;
 
 /// `IBV_ACCESS_REMOTE_WRITE`
@@ -34,9 +35,9 @@ pub extern "C" fn rdma_init_qp_attr(
     guard::minus_one(|| {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
-        let (attr, mask) = (attr.ok_or(INVALID)?, mask.ok_or(INVALID)?);
+        let (attr, mask) = (given!(attr)?, given!(mask)?);
         if id.verbs.get().is_null() {
-            return Err(INVALID);
+            return Err(super::not_resolved());
         }
         let state = id.state();
         let depths = (state.responder_resources, state.initiator_depth);
@@ -44,6 +45,11 @@ pub extern "C" fn rdma_init_qp_attr(
         *mask = (IBV_QP_STATE | values(id, attr, depths)?) as c_int;
         Ok(0)
     })
+}
+
+#[cold]
+fn not_told(state: c_uint) -> Errno {
+    refuse!(EINVAL, "qp_state is {state}; the attributes are those of INIT, RTR and RTS")
 }
 
 /// Values that a queue pair was given, and their mask.
@@ -109,7 +115,7 @@ fn values(id: &CmId, attr: &mut ibv_qp_attr, depths: (u8, u8)) -> Result<u32, Er
             attr.max_rd_atomic = outstanding;
             modify::OF_RTS
         }
-        _ => return Err(INVALID),
+        other => return Err(not_told(other)),
     })
 }
 
@@ -143,7 +149,7 @@ fn of_packets(
             (attr.sq_psn, attr.max_rd_atomic) = (known.sq_psn, known.max_rd_atomic);
             modify::OF_RTS
         }
-        _ => return Err(INVALID),
+        other => return Err(not_told(other)),
     })
 }
 

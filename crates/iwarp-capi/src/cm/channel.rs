@@ -16,7 +16,8 @@ use iwarp_os::{PerProcess, ProcessOwned};
 use super::abi::*;
 use super::id::{CmId, Shared};
 use super::{device, event};
-use crate::guard::{self, Errno, INVALID};
+use crate::guard::{self, Errno};
+use crate::refuse::{decline, refuse};
 
 /// A channel as the program has it, and what is ours behind it.
 ///
@@ -83,9 +84,14 @@ impl CmChannel {
     /// As [`Self::of`].
     unsafe fn with_serial(channel: *mut rdma_event_channel) -> Result<(EventChannel, u64), Errno> {
         // SAFETY: the caller's promise; `abi` is the first field, and the memory stays.
-        let this = unsafe { channel.cast::<Self>().as_ref() }.ok_or(INVALID)?;
-        let live = lock(this.live.alive().ok_or(Errno(libc::EBADF))?);
-        let live = live.as_ref().ok_or(Errno(libc::EBADF))?;
+        let this = unsafe { channel.cast::<Self>().as_ref() };
+        let this = this.ok_or_else(|| refuse!(EINVAL, "the event channel is NULL"))?;
+        let live = this.live.alive().ok_or_else(|| {
+            refuse!(EBADF, "the event channel is the parent's: a forked child has to make its own")
+        })?;
+        let live = lock(live);
+        let live =
+            live.as_ref().ok_or_else(|| decline!(EBADF, "the event channel is destroyed"))?;
         Ok((live.channel.clone(), live.serial))
     }
 
@@ -154,7 +160,8 @@ pub(super) struct CmEvent {
 /// `rdma_create_event_channel`
 pub extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
     guard::prepare();
-    guard::object(CmChannel::create)
+    #[expect(clippy::redundant_closure, reason = "its name is that of the call")]
+    guard::object(|| CmChannel::create())
 }
 
 /// `rdma_destroy_event_channel`
@@ -171,8 +178,7 @@ pub extern "C-unwind" fn rdma_get_cm_event(
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
     if event.is_null() {
-        guard::set_errno(INVALID);
-        return -1;
+        return guard::minus_one(|| Err(refuse!(EINVAL, "event is NULL")));
     }
     let taken = wait(channel);
     if taken.is_null() {
@@ -192,12 +198,12 @@ pub(super) fn wait(channel: *mut rdma_event_channel) -> *mut rdma_cm_event {
             Ok(Next::Event(event)) => return event,
             Ok(Next::Wait(fd)) => fd,
             Err(error) => {
-                guard::set_errno(error);
+                guard::set_errno(error.number());
                 return null_mut();
             }
         };
         if let Err(error) = wait_cancellable(fd, None) {
-            guard::set_errno(error.into());
+            guard::set_errno(Errno::from(error).number());
             return null_mut();
         }
     }
@@ -239,7 +245,7 @@ fn next(channel: *mut rdma_event_channel, serial: &mut Option<u64>) -> Result<Ne
         return Err(std::io::Error::last_os_error().into());
     }
     if flags & libc::O_NONBLOCK != 0 {
-        return Err(Errno(libc::EAGAIN));
+        return Err(Errno::plain(libc::EAGAIN));
     }
     Ok(Next::Wait(fd))
 }
@@ -260,7 +266,7 @@ pub(super) fn complete(id: *mut rdma_cm_id) -> c_int {
         return 0;
     }
     let refused = event_kind == RDMA_CM_EVENT_REJECTED;
-    guard::set_errno(Errno(if refused { libc::ECONNREFUSED } else { status.abs() }));
+    guard::set_errno(if refused { libc::ECONNREFUSED } else { status.abs() });
     -1
 }
 
@@ -289,7 +295,7 @@ pub(super) fn wait_for_step(id: *mut rdma_cm_id) -> Step {
         Ok(channel) if channel.is_null() => return Step::Asynchronous,
         Ok(channel) => wait(channel),
         Err(error) => {
-            guard::set_errno(error);
+            guard::set_errno(error.number());
             null_mut()
         }
     };
@@ -308,7 +314,7 @@ pub(super) fn release_event(id: &CmId) {
 pub extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
     guard::minus_one(|| {
         if event.is_null() {
-            return Err(INVALID);
+            return Err(refuse!(EINVAL, "event is NULL"));
         }
         // SAFETY: made by `event::convert`; the program is done with it.
         let event = unsafe { Box::from_raw(event.cast::<CmEvent>()) };

@@ -12,7 +12,8 @@ use super::channel::complete;
 use super::event::depth;
 use super::id::CmId;
 use super::{attr, device};
-use crate::guard::{self, Errno, INVALID};
+use crate::guard::{self, Errno};
+use crate::refuse::{decline, given, refuse};
 use crate::verbs::qp::{self, Qp};
 
 /// Bears a connection that transports nothing.
@@ -76,12 +77,24 @@ fn with_queue_pair(
 /// Refuses parameters that the device cannot have (`rdma_connect(3)`).
 fn check(id: &CmId, param: Option<&rdma_conn_param>) -> Result<(), Errno> {
     let Some(param) = param else {
-        return if id.qp.get().is_null() { Err(INVALID) } else { Ok(()) };
+        if !id.qp.get().is_null() {
+            return Ok(());
+        }
+        return Err(refuse!(
+            EINVAL,
+            "no queue pair: call rdma_create_qp, or name one in conn_param"
+        ));
     };
     let (served, outstanding) = device::depths()?;
     let beyond = |depth: u8, limit: u8| depth != RDMA_MAX_DEPTH && depth > limit;
     if beyond(param.responder_resources, served) || beyond(param.initiator_depth, outstanding) {
-        return Err(INVALID);
+        return Err(refuse!(
+            EINVAL,
+            "responder_resources is {}, and initiator_depth {}; the device has {served} and \
+             {outstanding} at most",
+            param.responder_resources,
+            param.initiator_depth
+        ));
     }
     Ok(())
 }
@@ -158,10 +171,10 @@ pub extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
         if !id.qp.get().is_null() {
-            return Err(INVALID);
+            return Err(refuse!(EINVAL, "the id has a queue pair, which rdma_connect connects"));
         }
         if id.id.state() != ConnectionState::Responded {
-            return Err(INVALID);
+            return Err(refuse!(EINVAL, "no RDMA_CM_EVENT_CONNECT_RESPONSE came before"));
         }
         if id.id.speaks_roce() {
             id.id.use_number(id.state().qp_num, &ConnectParams::default())?;
@@ -189,7 +202,11 @@ pub extern "C-unwind" fn rdma_accept(
         check(id, param)?;
         let (served, outstanding) = device::depths()?;
         if id.id.state() != ConnectionState::Requested {
-            return Err(INVALID);
+            return Err(refuse!(
+                EINVAL,
+                "the id has no request to accept: it is the event's id that is accepted, once, and not \
+                 the listener"
+            ));
         }
         let mut state = id.state();
         state.responder_resources = state.responder_resources.min(served);
@@ -218,7 +235,7 @@ fn answer(id: &CmId, param: Option<&rdma_conn_param>) -> Result<(), Errno> {
     // SAFETY: the program's queue pair, or null.
     let number = match unsafe { Qp::of(id.qp.get()) } {
         Some(qp) => qp.number(),
-        None => param.ok_or(INVALID)?.qp_num,
+        None => given!(param)?.qp_num,
     };
     Ok(id.id.answer_with(number, UDP_QKEY, &octets)?)
 }
@@ -251,7 +268,7 @@ pub extern "C" fn rdma_notify(id: *mut rdma_cm_id, _event: c_uint) -> c_int {
         let id = unsafe { CmId::of(id)? };
         match id.id.state() {
             ConnectionState::Connected | ConnectionState::Over => Ok(0),
-            _ => Err(INVALID),
+            _ => Err(refuse!(EINVAL, "the id is not connected")),
         }
     })
 }
@@ -264,7 +281,9 @@ pub extern "C-unwind" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
         let id = unsafe { CmId::of(id)? };
         match id.id.state() {
             // There is nothing to end.
-            _ if id.has_datagrams() => return Err(INVALID),
+            _ if id.has_datagrams() => {
+                return Err(refuse!(EINVAL, "the id has datagrams, and no connection to end"));
+            }
             ConnectionState::Connected => id.id.disconnect(),
             // The program knows that already, and no event follows. What was posted may have outlived
             // the connection, and is flushed.
@@ -273,7 +292,7 @@ pub extern "C-unwind" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
                 refresh_state(id);
                 over = true;
             }
-            _ => return Err(INVALID),
+            _ => return Err(decline!(EINVAL, "the id is not connected")),
         }
         Ok(0)
     });

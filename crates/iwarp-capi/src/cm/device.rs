@@ -82,7 +82,7 @@ fn default_pd(context: &Context) -> Result<*mut ibv_pd, Errno> {
     }
     let made = pd::ibv_alloc_pd(context);
     if made.is_null() {
-        return Err(Errno(libc::ENOMEM));
+        return Err(Errno::plain(libc::ENOMEM));
     }
     all.push(Default { context: context.as_abi(), pd: made.cast() });
     Ok(made.cast())

@@ -13,7 +13,8 @@ use super::channel::{Step, wait_for_step};
 use super::id::{self, CmId, rdma_bind_addr, rdma_destroy_id};
 use super::qp::{self, rdma_destroy_qp, rdma_destroy_srq};
 use crate::abi::{ibv_pd, ibv_qp_init_attr};
-use crate::guard::{self, Errno, INVALID};
+use crate::guard::{self, Errno};
+use crate::refuse::refuse;
 
 /// Milliseconds for a step of resolving. None takes that long.
 const RESOLVE_MS: c_int = 2000;
@@ -28,14 +29,15 @@ pub extern "C-unwind" fn rdma_create_ep(
 ) -> c_int {
     guard::prepare();
     let made = guard::call(|| {
-        let info = info.filter(|_| !place.is_null()).ok_or(INVALID)?;
+        let info = info.filter(|_| !place.is_null());
+        let info = info.ok_or_else(|| refuse!(EINVAL, "id or res is NULL"))?;
         let (ps, qp_type) = (info.ai_port_space as u32, info.ai_qp_type as u32);
         Ok(id::create(null_mut(), null_mut(), ps, qp_type)?.cast::<rdma_cm_id>())
     });
     let (made, info) = match (made, info) {
         (Ok(made), Some(info)) => (made, info),
         (Err(error), _) => {
-            guard::set_errno(error);
+            guard::set_errno(error.number());
             return -1;
         }
         (_, None) => return -1,
@@ -51,7 +53,7 @@ pub extern "C-unwind" fn rdma_create_ep(
     } else {
         let error = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
         rdma_destroy_ep(made);
-        guard::set_errno(Errno(error));
+        guard::set_errno(error);
     }
     result
 }
@@ -131,8 +133,12 @@ pub extern "C-unwind" fn rdma_get_request(
     let event = match step {
         Step::Event(event) => event,
         Step::Asynchronous => {
-            guard::set_errno(INVALID);
-            return -1;
+            return guard::minus_one(|| {
+                Err(refuse!(
+                    EINVAL,
+                    "only an id of rdma_create_ep, or without a channel, gives requests in this way"
+                ))
+            });
         }
         Step::Failed => return -1,
     };
@@ -158,9 +164,9 @@ fn take(listener: &CmId, event: *mut rdma_cm_event) -> Result<*mut rdma_cm_id, E
     let told = unsafe { &*event };
     match told.event {
         RDMA_CM_EVENT_CONNECT_REQUEST => {}
-        RDMA_CM_EVENT_REJECTED => return Err(Errno(libc::ECONNREFUSED)),
-        _ if told.status != 0 => return Err(Errno(told.status.abs())),
-        _ => return Err(INVALID),
+        RDMA_CM_EVENT_REJECTED => return Err(Errno::plain(libc::ECONNREFUSED)),
+        _ if told.status != 0 => return Err(Errno::plain(told.status.abs())),
+        other => return Err(refuse!(EINVAL, "the event {other} is no request")),
     }
     // SAFETY: made with the event.
     let new = unsafe { CmId::of(told.id)? };

@@ -165,7 +165,10 @@ fn tell(this: &CmId, kind: EventKind) -> Option<Told> {
         EventKind::AddressResolved => {
             match device::enter(this) {
                 Ok(()) => this.show_addresses(),
-                Err(Errno(error)) => return Some(Told::new(RDMA_CM_EVENT_ADDR_ERROR, -error)),
+                Err(mut error) => {
+                    error.say("rdma_resolve_addr");
+                    return Some(Told::new(RDMA_CM_EVENT_ADDR_ERROR, -error.number()));
+                }
             }
             Told::new(RDMA_CM_EVENT_ADDR_RESOLVED, 0)
         }
@@ -192,7 +195,7 @@ fn tell(this: &CmId, kind: EventKind) -> Option<Told> {
             told
         }
         EventKind::AddressError(error) => {
-            Told::new(RDMA_CM_EVENT_ADDR_ERROR, -Errno::from(error).0)
+            Told::new(RDMA_CM_EVENT_ADDR_ERROR, -Errno::from(error).number())
         }
         EventKind::Rejected { private_data, ird, ord, reason, .. } => {
             let status = match reason {
@@ -239,7 +242,7 @@ fn tell(this: &CmId, kind: EventKind) -> Option<Told> {
             let (context, attached) = multicast::joined(this, group)?;
             let (event, status) = match attached {
                 Ok(()) => (RDMA_CM_EVENT_MULTICAST_JOIN, 0),
-                Err(Errno(error)) => (RDMA_CM_EVENT_MULTICAST_ERROR, -error),
+                Err(error) => (RDMA_CM_EVENT_MULTICAST_ERROR, -error.number()),
             };
             let mut told = Told::new(event, status);
             let ah_attr = attr::handle_attr(this, &address);
@@ -263,8 +266,8 @@ fn tell(this: &CmId, kind: EventKind) -> Option<Told> {
 /// The peer does not answer, or refuses: told as the kernel's iWARP connection manager tells it,
 /// and where the device looks like InfiniBand with the reasons known there.
 fn refused(this: &CmId, error: &io::Error) -> Told {
-    let errno = Errno::from(io::Error::from(error.kind()));
-    let Errno(number) = error.raw_os_error().map_or(errno, Errno);
+    let of_kind = || Errno::from(io::Error::from(error.kind())).number();
+    let number = error.raw_os_error().unwrap_or_else(of_kind);
     let infiniband = device::is_infiniband();
     let (event, status) = match number {
         libc::ECONNREFUSED if infiniband => (RDMA_CM_EVENT_REJECTED, REJ_INVALID_SERVICE_ID),

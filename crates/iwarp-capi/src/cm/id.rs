@@ -24,7 +24,8 @@ use super::multicast::Joined;
 use super::{addr, device};
 use crate::abi::flags::{IBV_QPT_RC, IBV_QPT_UD};
 use crate::abi::{ibv_gid, ibv_qp_init_attr};
-use crate::guard::{self, Errno, INVALID};
+use crate::guard::{self, Errno};
+use crate::refuse::{given, refuse};
 
 /// An id as the program has it, and what is ours behind it, which a forked child cannot reach.
 #[repr(C)]
@@ -232,8 +233,11 @@ impl CmId {
     /// The pointer is null or of an id that is not destroyed.
     pub(super) unsafe fn of<'a>(id: *mut rdma_cm_id) -> Result<&'a Self, Errno> {
         // SAFETY: the caller's promise; `abi` is the first field.
-        let handle = unsafe { id.cast::<Handle>().as_ref() }.ok_or(INVALID)?;
-        handle.own.alive().ok_or(Errno(libc::EBADF))
+        let handle = unsafe { id.cast::<Handle>().as_ref() };
+        let handle = handle.ok_or_else(|| refuse!(EINVAL, "the id is NULL"))?;
+        handle.own.alive().ok_or_else(|| {
+            refuse!(EBADF, "the id is the parent's: a forked child has to make its own")
+        })
     }
 
     pub(super) const fn as_abi(&self) -> *mut rdma_cm_id {
@@ -314,7 +318,10 @@ pub(super) fn create(
     qp_type: c_uint,
 ) -> Result<*mut rdma_cm_id, Errno> {
     if ![RDMA_PS_TCP, RDMA_PS_UDP, RDMA_PS_IPOIB, RDMA_PS_IB].contains(&ps) {
-        return Err(Errno(libc::EPROTONOSUPPORT));
+        return Err(refuse!(
+            EPROTONOSUPPORT,
+            "the port space {ps:#x} is not known (RDMA_PS_TCP ...)"
+        ));
     }
     let sync = channel.is_null();
     let channel = if sync { CmChannel::create()? } else { channel };
@@ -361,7 +368,7 @@ pub extern "C" fn rdma_create_id(
 ) -> c_int {
     guard::prepare();
     guard::minus_one(|| {
-        let place = id.ok_or(INVALID)?;
+        let place = given!(id)?;
         let datagram = ps == RDMA_PS_UDP || ps == RDMA_PS_IPOIB;
         let qp_type = if datagram { IBV_QPT_UD } else { IBV_QPT_RC };
         *place = create(channel, context, ps, qp_type)?;
@@ -376,7 +383,7 @@ pub extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
         let this = match unsafe { CmId::of(id) } {
             Ok(this) => this,
             // The parent's.
-            Err(Errno(libc::EBADF)) => return Ok(0),
+            Err(error) if error.number() == libc::EBADF => return Ok(0),
             Err(error) => return Err(error),
         };
         this.id.close();
@@ -411,7 +418,9 @@ pub extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *const libc::sockadd
         let (id, addr) = unsafe { (CmId::of(id)?, addr::read(addr)?) };
         id.id.bind(addr).map_err(Errno::from).map_err(|error| match error {
             // The kernel's word for a port that some address has, where all are wanted.
-            Errno(libc::EADDRINUSE) if addr.ip().is_unspecified() => Errno(libc::EADDRNOTAVAIL),
+            error if error.number() == libc::EADDRINUSE && addr.ip().is_unspecified() => {
+                error.with_number(libc::EADDRNOTAVAIL)
+            }
             error => error,
         })?;
         // To the kernel loopback is any address: no device yet. libfabric relies on that to tell
@@ -486,7 +495,7 @@ pub(super) fn migrate(id: &CmId, channel: *mut rdma_event_channel) -> Result<(),
     let was_sync = id.state().sync;
     let sync = channel.is_null();
     if was_sync && sync {
-        return Err(INVALID);
+        return Err(refuse!(EINVAL, "the id has no channel already"));
     }
     let channel = if sync { CmChannel::create()? } else { channel };
     // SAFETY: the program's channel, which it has not destroyed, or the one just made.

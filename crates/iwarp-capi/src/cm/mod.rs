@@ -34,3 +34,11 @@ pub mod multicast;
 pub mod option;
 pub mod qp;
 pub mod rsocket;
+
+use crate::refuse::{Errno, refuse};
+
+/// The id has no device yet.
+#[cold]
+fn not_resolved() -> Errno {
+    refuse!(EINVAL, "the id has no device yet: rdma_resolve_addr or rdma_bind_addr comes first")
+}

@@ -15,7 +15,8 @@ use super::addr;
 use super::channel::complete;
 use super::id::CmId;
 use crate::abi::ibv_gid;
-use crate::guard::{self, Errno, INVALID, UNSUPPORTED};
+use crate::guard::{self, Errno};
+use crate::refuse::{decline, given, refuse};
 use crate::verbs::multicast::{ibv_attach_mcast, ibv_detach_mcast};
 use crate::verbs::qp::Qp;
 
@@ -52,20 +53,30 @@ pub extern "C-unwind" fn rdma_join_multicast_ex(
     const BOTH: u32 = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
 
     let checked = guard::call(|| {
-        let attr = attr.ok_or(INVALID)?;
+        let attr = given!(attr)?;
         if attr.comp_mask & BOTH != BOTH || attr.comp_mask & !BOTH != 0 {
-            return Err(if attr.comp_mask & !BOTH != 0 { UNSUPPORTED } else { INVALID });
+            return Err(if attr.comp_mask & !BOTH != 0 {
+                decline!(EOPNOTSUPP, "comp_mask {:#x} has unknown bits", attr.comp_mask)
+            } else {
+                refuse!(
+                    EINVAL,
+                    "comp_mask {:#x}: it needs the address and the flags",
+                    attr.comp_mask
+                )
+            });
         }
         match attr.join_flags {
             RDMA_MC_JOIN_FLAG_FULLMEMBER => Ok((attr.addr, false)),
             RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER => Ok((attr.addr, true)),
-            _ => Err(INVALID),
+            other => {
+                Err(refuse!(EINVAL, "join_flags is {other}: a full member, or one that sends only"))
+            }
         }
     });
     match checked {
         Ok((addr, sends_only)) => join(id, addr, sends_only, context),
         Err(error) => {
-            guard::set_errno(error);
+            guard::set_errno(error.number());
             -1
         }
     }
@@ -81,11 +92,14 @@ fn join(
         // SAFETY: the program's id and address.
         let (id, group) = unsafe { (CmId::of(id)?, addr::read(addr)?.ip().to_canonical()) };
         if !id.has_datagrams() || !group.is_multicast() {
-            return Err(INVALID);
+            return Err(refuse!(
+                EINVAL,
+                "{group} is no group, or the id is not one of RDMA_PS_UDP, which has datagrams"
+            ));
         }
         let mut state = id.state();
         if state.groups.iter().any(|joined| joined.group == group) {
-            return Err(Errno(libc::EADDRINUSE));
+            return Err(refuse!(EADDRINUSE, "the id has joined {group} already"));
         }
         state.groups.push(Joined { group, context, sends_only, attached: false });
         drop(state);
@@ -112,7 +126,7 @@ pub(super) fn joined(id: &CmId, group: IpAddr) -> Option<(*mut c_void, Result<()
     let gid = ibv_gid { raw: Gid::raw_of(group) };
     let failed = ibv_attach_mcast(qp, &raw const gid, 0);
     joined.attached = failed == 0;
-    Some((context, if failed == 0 { Ok(()) } else { Err(Errno(failed)) }))
+    Some((context, if failed == 0 { Ok(()) } else { Err(Errno::plain(failed)) }))
 }
 
 /// `rdma_leave_multicast`
@@ -124,14 +138,16 @@ pub extern "C" fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *const libc::s
             let mut state = id.state();
             let place = state.groups.iter().position(|joined| joined.group == group);
             // As librdmacm says it.
-            state.groups.swap_remove(place.ok_or(Errno(libc::EADDRNOTAVAIL))?)
+            state.groups.swap_remove(
+                place.ok_or_else(|| refuse!(EADDRNOTAVAIL, "the id has not joined {group}"))?,
+            )
         };
         // SAFETY: the id's own queue pair, or null.
         if let Some(qp) = unsafe { Qp::of(id.qp.get()) }.filter(|_| left.attached) {
             let gid = ibv_gid { raw: Gid::raw_of(group) };
             let failed = ibv_detach_mcast(qp, &raw const gid, 0);
             if failed != 0 {
-                return Err(Errno(failed));
+                return Err(Errno::plain(failed));
             }
         }
         Ok(0)

@@ -9,7 +9,8 @@ use super::abi::{
     RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_TOS, ibv_ece, rdma_cm_id,
 };
 use super::id::CmId;
-use crate::guard::{self, Errno, INVALID};
+use crate::guard;
+use crate::refuse::{decline, given, refuse};
 
 /// The largest exponent of a timeout.
 const MAX_TIMEOUT: u8 = 31;
@@ -27,17 +28,17 @@ pub extern "C" fn rdma_set_option(
         let id = unsafe { CmId::of(id)? };
         // As the kernel says it of options that it does not know.
         if level != RDMA_OPTION_ID {
-            return Err(Errno(libc::ENOSYS));
+            return Err(decline!(ENOSYS, "the level {level} is not known"));
         }
         let octet = || match len {
             // SAFETY: `len` bytes are there, says the program.
             1 if !value.is_null() => Ok(unsafe { value.cast::<u8>().read() }),
-            _ => Err(INVALID),
+            _ => Err(refuse!(EINVAL, "the value of option {name} has one byte, not {len}")),
         };
         let switch = || match len {
             // SAFETY: as above.
             4 if !value.is_null() => Ok(unsafe { value.cast::<c_int>().read_unaligned() } != 0),
-            _ => Err(INVALID),
+            _ => Err(refuse!(EINVAL, "the value of option {name} has four bytes, not {len}")),
         };
         let bound = id.id.local_addr().is_some();
         match name {
@@ -46,16 +47,19 @@ pub extern "C" fn rdma_set_option(
             RDMA_OPTION_ID_AFONLY if !bound => id.id.set_ipv6_only(switch()?),
             RDMA_OPTION_ID_REUSEADDR | RDMA_OPTION_ID_AFONLY => {
                 switch()?;
-                return Err(INVALID);
+                return Err(refuse!(EINVAL, "option {name} has to be set before rdma_bind_addr"));
             }
             RDMA_OPTION_ID_ACK_TIMEOUT => {
                 let timeout = octet()?;
                 if timeout > MAX_TIMEOUT {
-                    return Err(INVALID);
+                    return Err(refuse!(
+                        EINVAL,
+                        "the timeout is {timeout}, of {MAX_TIMEOUT} at most"
+                    ));
                 }
                 id.state().ack_timeout = Some(timeout);
             }
-            _ => return Err(Errno(libc::ENOSYS)),
+            _ => return Err(decline!(ENOSYS, "the option {name} is not known")),
         }
         Ok(0)
     })
@@ -72,7 +76,10 @@ pub extern "C" fn rdma_write_cm_event(
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
         if event != RDMA_CM_EVENT_USER {
-            return Err(INVALID);
+            return Err(refuse!(
+                EINVAL,
+                "the event is {event}; only RDMA_CM_EVENT_USER can be written"
+            ));
         }
         id.id.notify(status, argument);
         Ok(0)
@@ -85,9 +92,12 @@ pub extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: Option<&ibv_ece>)
     guard::minus_one(|| {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
-        let ece = ece.ok_or(INVALID)?;
+        let ece = given!(ece)?;
         if !id.qp.get().is_null() || ece.vendor_id == 0 || ece.comp_mask != 0 {
-            return Err(INVALID);
+            return Err(refuse!(
+                EINVAL,
+                "only an id without a queue pair has options of its own, with a vendor and no comp_mask"
+            ));
         }
         id.state().local_ece = *ece;
         Ok(0)
@@ -99,9 +109,12 @@ pub extern "C" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: Option<&mut ibv_
     guard::minus_one(|| {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
-        let ece = ece.ok_or(INVALID)?;
+        let ece = given!(ece)?;
         if !id.qp.get().is_null() {
-            return Err(INVALID);
+            return Err(refuse!(
+                EINVAL,
+                "the id has a queue pair, whose options are not the program's"
+            ));
         }
         *ece = id.state().remote_ece;
         Ok(0)

@@ -20,7 +20,8 @@ use crate::abi::{
     ibv_cq, ibv_pd, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq_init_attr,
     ibv_srq_init_attr_ex,
 };
-use crate::guard::{self, Errno, INVALID, UNSUPPORTED};
+use crate::guard::{self, Errno};
+use crate::refuse::{decline, given, refuse};
 use crate::verbs::qp::Qp;
 use crate::verbs::{Context, channel, cq, modify, qp, srq};
 
@@ -33,7 +34,7 @@ pub extern "C" fn rdma_create_qp(
     guard::minus_one(|| {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
-        create_qp(id, pd, attr.ok_or(INVALID)?)?;
+        create_qp(id, pd, given!(attr)?)?;
         Ok(0)
     })
 }
@@ -61,14 +62,14 @@ pub extern "C" fn rdma_create_qp_ex(
     guard::minus_one(|| {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
-        create_qp_ex(id, attr.ok_or(INVALID)?)?;
+        create_qp_ex(id, given!(attr)?)?;
         Ok(0)
     })
 }
 
 fn create_qp_ex(id: &CmId, attr: &mut ibv_qp_init_attr_ex) -> Result<(), Errno> {
     if !id.qp.get().is_null() {
-        return Err(INVALID);
+        return Err(refuse!(EINVAL, "the id has a queue pair already"));
     }
     let context = context(id)?;
     if attr.comp_mask & IBV_QP_INIT_ATTR_PD == 0 || attr.pd.is_null() {
@@ -77,18 +78,31 @@ fn create_qp_ex(id: &CmId, attr: &mut ibv_qp_init_attr_ex) -> Result<(), Errno> 
     }
     // SAFETY: the program's protection domain, or ours.
     if attr.pd.is_null() || unsafe { (*attr.pd).context } != context.as_abi() {
-        return Err(INVALID);
+        return Err(refuse!(EINVAL, "the protection domain is of another context than the id"));
     }
     let clash = |mine: *mut ibv_cq, given: *mut ibv_cq| {
         !mine.is_null() && !given.is_null() && mine != given
     };
     if clash(id.recv_cq.get(), attr.recv_cq) || clash(id.send_cq.get(), attr.send_cq) {
-        return Err(INVALID);
+        return Err(refuse!(
+            EINVAL,
+            "the id has other completion queues, of rdma_create_ep or its own"
+        ));
     }
     match (attr.qp_type, id.has_datagrams()) {
         (IBV_QPT_RC, false) | (IBV_QPT_UD, true) => {}
-        (IBV_QPT_RC | IBV_QPT_UD, _) => return Err(INVALID),
-        _ => return Err(UNSUPPORTED),
+        (IBV_QPT_RC | IBV_QPT_UD, _) => {
+            return Err(refuse!(
+                EINVAL,
+                "RDMA_PS_TCP has queue pairs of the type RC, and RDMA_PS_UDP those of the type UD"
+            ));
+        }
+        (other, _) => {
+            return Err(decline!(
+                EOPNOTSUPP,
+                "queue pairs of the type {other}: the connection manager connects RC and UD only"
+            ));
+        }
     }
     let needed = |mine: bool, given: bool, size: u32| if mine || given { 0 } else { size };
     let send = needed(!id.send_cq.get().is_null(), !attr.send_cq.is_null(), attr.cap.max_send_wr);
@@ -156,7 +170,7 @@ pub extern "C" fn rdma_create_srq(
     guard::minus_one(|| {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
-        let attr = attr.ok_or(INVALID)?;
+        let attr = given!(attr)?;
         let mut whole = ibv_srq_init_attr_ex {
             srq_context: attr.srq_context,
             attr: attr.attr,
@@ -182,24 +196,28 @@ pub extern "C" fn rdma_create_srq_ex(
     guard::minus_one(|| {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
-        create_srq_ex(id, attr.ok_or(INVALID)?)?;
+        create_srq_ex(id, given!(attr)?)?;
         Ok(0)
     })
 }
 
 fn create_srq_ex(id: &CmId, attr: &mut ibv_srq_init_attr_ex) -> Result<(), Errno> {
     if attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE == 0 {
-        return Err(INVALID);
+        return Err(refuse!(EINVAL, "comp_mask lacks IBV_SRQ_INIT_ATTR_TYPE"));
     }
     if attr.comp_mask & IBV_SRQ_INIT_ATTR_PD == 0 || attr.pd.is_null() {
         attr.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
         attr.pd = id.pd.get();
     }
     if attr.srq_type != IBV_SRQT_BASIC {
-        return Err(UNSUPPORTED);
+        return Err(decline!(
+            EOPNOTSUPP,
+            "srq_type is {}; only IBV_SRQT_BASIC is supported",
+            attr.srq_type
+        ));
     }
     if attr.pd.is_null() {
-        return Err(INVALID);
+        return Err(refuse!(EINVAL, "no protection domain: the id has none yet"));
     }
     let context = context(id)?;
     let made = srq::create_srq_ex(context, attr);
@@ -266,7 +284,7 @@ fn take_both<T>(one: &Cell<*mut T>, other: &Cell<*mut T>) -> impl Iterator<Item 
 fn context(id: &CmId) -> Result<&Context, Errno> {
     let context = id.verbs.get();
     if context.is_null() {
-        return Err(INVALID);
+        return Err(super::not_resolved());
     }
     // SAFETY: the shared one, which stays.
     Ok(unsafe { Context::of(context) })
@@ -274,5 +292,5 @@ fn context(id: &CmId) -> Result<&Context, Errno> {
 
 /// Why the call of a function of verbs failed.
 fn last_error() -> Errno {
-    std::io::Error::last_os_error().into()
+    Errno::plain(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
 }

@@ -10,17 +10,18 @@ use iwarp::{Sge, Stag};
 use super::pd::Pd;
 use crate::abi::flags::*;
 use crate::abi::ibv_sge;
-use crate::guard::{self, Errno, INVALID, UNSUPPORTED};
+use crate::guard::{self, Errno};
+use crate::refuse::{decline, refuse};
 
 impl From<PrefetchError> for Errno {
     fn from(error: PrefetchError) -> Self {
-        Self(match error {
-            PrefetchError::UnknownStag => libc::ENOENT,
-            PrefetchError::NotPermitted => libc::EPERM,
-            PrefetchError::NotThere => libc::EFAULT,
+        match error {
+            PrefetchError::UnknownStag => refuse!(ENOENT, "{error}"),
+            PrefetchError::NotPermitted => refuse!(EPERM, "{error}"),
+            PrefetchError::NotThere => refuse!(EFAULT, "{error}"),
             // Not on demand.
-            _ => libc::EINVAL,
-        })
+            _ => refuse!(EINVAL, "{error}"),
+        }
     }
 }
 
@@ -38,10 +39,10 @@ pub(crate) extern "C" fn advise_mr(
             IBV_ADVISE_MR_ADVICE_PREFETCH => Prefetch::Read,
             IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE => Prefetch::Write,
             IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT => Prefetch::NoFault,
-            _ => return Err(UNSUPPORTED),
+            _ => return Err(decline!(EOPNOTSUPP, "the advice {advice} is not known")),
         };
         if flags & !IBV_ADVISE_MR_FLAG_FLUSH != 0 || count == 0 || list.is_null() {
-            return Err(INVALID);
+            return Err(refuse!(EINVAL, "flags {flags:#x}, {count} elements at {list:p}"));
         }
         // SAFETY: the program passes as many elements.
         let list = unsafe { std::slice::from_raw_parts(list, count as usize) };

@@ -3,6 +3,7 @@
 //! Address handles: ways to other hosts, for datagrams.
 
 use std::ffi::c_int;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use iwarp::verbs::Gid;
@@ -14,7 +15,8 @@ use super::pd::Pd;
 use super::{Context, Life};
 use crate::abi::flags::IBV_WC_GRH;
 use crate::abi::{ibv_ah, ibv_ah_attr, ibv_wc};
-use crate::guard::{self, Errno, INVALID, OUT_OF_MEMORY, UNKNOWN};
+use crate::guard::{self, Errno};
+use crate::refuse::{given, refuse};
 
 /// Most of a context.
 pub(crate) const MAX: u32 = 1 << 20;
@@ -96,11 +98,11 @@ impl Handles {
         let Self(table) = self;
         let Some(table) = table.alive() else { return Ok(()) };
         let mut table = table.write().unwrap_or_else(PoisonError::into_inner);
-        let number = table.number(ah).ok_or(UNKNOWN)?;
+        let number = table.number(ah).ok_or_else(no_handle)?;
         // SAFETY: it is one of those in the chunks.
         if unsafe { &*ah }.handle != number {
             // The program has spoilt it, which a kernel would notice.
-            return Err(UNKNOWN);
+            return Err(no_handle());
         }
         table.entries[number as usize] = None;
         // There is room for each.
@@ -109,17 +111,28 @@ impl Handles {
     }
 }
 
+#[cold]
+fn no_handle() -> Errno {
+    refuse!(ENOENT, "this is no address handle, or not any more")
+}
+
+#[cold]
+fn out_of_memory() -> Errno {
+    refuse!(ENOMEM, "out of memory")
+}
+
 impl Table {
     fn grow(&mut self) -> Result<u32, Errno> {
         let number = u32::try_from(self.entries.len()).ok().filter(|number| *number < MAX);
-        let number = number.ok_or(OUT_OF_MEMORY)?;
-        self.entries.try_reserve(1).map_err(|_| OUT_OF_MEMORY)?;
-        self.free.try_reserve(self.entries.len() + 1).map_err(|_| OUT_OF_MEMORY)?;
+        let number = number
+            .ok_or_else(|| refuse!(ENOMEM, "{MAX} address handles exist, the most there can be"))?;
+        self.entries.try_reserve(1).map_err(|_| out_of_memory())?;
+        self.free.try_reserve(self.entries.len() + 1).map_err(|_| out_of_memory())?;
         let (chunk, _) = place(number as usize);
         if chunk == self.chunks.len() {
-            self.chunks.try_reserve(1).map_err(|_| OUT_OF_MEMORY)?;
+            self.chunks.try_reserve(1).map_err(|_| out_of_memory())?;
             let mut objects = Vec::new();
-            objects.try_reserve_exact(room(chunk)).map_err(|_| OUT_OF_MEMORY)?;
+            objects.try_reserve_exact(room(chunk)).map_err(|_| out_of_memory())?;
             let (context, pd) = (std::ptr::null_mut(), std::ptr::null_mut());
             objects.extend((0..room(chunk)).map(|_| ibv_ah { context, pd, handle: 0 }));
             self.chunks.push(Box::into_raw(objects.into_boxed_slice()));
@@ -189,6 +202,15 @@ impl Known<'_> {
     }
 }
 
+/// The address that a destination's GID stands for.
+pub(super) fn destination(raw: &[u8; 16]) -> Result<IpAddr, Errno> {
+    let named = Gid::addr_of(*raw);
+    named.ok_or_else(|| {
+        let gid = Ipv6Addr::from(*raw);
+        refuse!(EINVAL, "the destination's GID {gid} is no address that can be reached")
+    })
+}
+
 /// The way that a program describes.
 ///
 /// # Errors
@@ -197,20 +219,24 @@ impl Known<'_> {
 /// destination.
 pub(super) fn way(context: &Context, attr: &ibv_ah_attr) -> Result<AddressVector, Errno> {
     if attr.port_num != PORT {
-        return Err(INVALID);
+        return Err(refuse!(EINVAL, "port_num is {}; the only port is {PORT}", attr.port_num));
     }
     let route = &attr.grh;
     let (source, destination) = if attr.is_global != 0 {
-        let local = context.gid(route.sgid_index.into())?.ok_or(INVALID)?;
-        (local.addr, Gid::addr_of(route.dgid.raw).ok_or(INVALID)?)
+        let local = context.source(route.sgid_index)?;
+        (local.addr, destination(&route.dgid.raw)?)
     } else if attr.dlid != 0 {
         let peer = Peer::from_lid(context.device(), attr.dlid, 0, 0)?;
         (peer.local, peer.gid)
     } else {
-        return Err(INVALID);
+        return Err(refuse!(EINVAL, "no destination: neither is_global and a GID, nor a LID"));
     };
     if source.is_ipv4() != destination.is_ipv4() {
-        return Err(INVALID);
+        return Err(refuse!(
+            EINVAL,
+            "GID index {} is {source}, of another family than the destination {destination}",
+            route.sgid_index
+        ));
     }
     Ok(AddressVector {
         flow_label: route.flow_label & 0x000f_ffff,
@@ -238,13 +264,16 @@ fn way_back(
         return Ok(attr);
     }
     // SAFETY: the program passes the first bytes of the receive, or null.
-    let grh = unsafe { grh.as_ref() }.ok_or(INVALID)?;
+    let grh = unsafe { grh.as_ref() };
+    let grh = given!(grh)?;
     let back = grh::answer(grh).map_err(|no| match no {
-        NoAnswer::Foreign => Errno(libc::EPROTONOSUPPORT),
-        NoAnswer::Multicast => INVALID,
+        NoAnswer::Foreign => refuse!(EPROTONOSUPPORT, "the first 40 bytes are no header (GRH)"),
+        NoAnswer::Multicast => refuse!(EINVAL, "a datagram to a group is not answered from there"),
     })?;
     attr.is_global = 1;
-    attr.grh.sgid_index = context.gid_index(&Gid::raw_of(back.source)).ok_or(INVALID)?;
+    let index = context.gid_index(&Gid::raw_of(back.source));
+    attr.grh.sgid_index =
+        index.ok_or_else(|| refuse!(EINVAL, "{} is not in the GID table any more", back.source))?;
     attr.grh.dgid.raw = Gid::raw_of(back.destination);
     attr.grh.flow_label = back.flow_label;
     attr.grh.hop_limit = back.hop_limit;
@@ -260,7 +289,7 @@ fn create(pd: &Pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Errno> {
 
 /// `ibv_create_ah`
 pub extern "C" fn ibv_create_ah(pd: &Pd, attr: Option<&ibv_ah_attr>) -> *mut ibv_ah {
-    guard::object(|| create(pd, attr.ok_or(INVALID)?))
+    guard::object(|| create(pd, given!(attr)?))
 }
 
 /// `ibv_create_ah_from_wc`
@@ -270,7 +299,7 @@ pub extern "C" fn ibv_create_ah_from_wc(
     grh: *const [u8; GRH_LEN],
     port_num: u8,
 ) -> *mut ibv_ah {
-    guard::object(|| create(pd, &way_back(pd.context(), port_num, wc.ok_or(INVALID)?, grh)?))
+    guard::object(|| create(pd, &way_back(pd.context(), port_num, given!(wc)?, grh)?))
 }
 
 /// `ibv_init_ah_from_wc`
@@ -282,7 +311,7 @@ pub extern "C" fn ibv_init_ah_from_wc(
     attr: Option<&mut ibv_ah_attr>,
 ) -> c_int {
     guard::minus_one(|| {
-        *attr.ok_or(INVALID)? = way_back(context, port_num, wc.ok_or(INVALID)?, grh)?;
+        *given!(attr)? = way_back(context, port_num, given!(wc)?, grh)?;
         Ok(0)
     })
 }
@@ -291,9 +320,10 @@ pub extern "C" fn ibv_init_ah_from_wc(
 pub extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     guard::errno(|| {
         // SAFETY: the program passes the address of such a structure, whoever has made it, or null.
-        let context = unsafe { ah.as_ref() }.ok_or(INVALID)?.context;
+        let handle = unsafe { ah.as_ref() };
+        let context = given!(handle)?.context;
         if context.is_null() {
-            return Err(UNKNOWN);
+            return Err(no_handle());
         }
         // SAFETY: it is open, as it has the handle.
         unsafe { Context::of(context) }.handles.destroy(ah)

@@ -15,7 +15,8 @@ use super::context::Held;
 use super::cq::Cq;
 use super::{Context, Life};
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq};
-use crate::guard::{self, BUSY, Errno, UNSUPPORTED, set_errno};
+use crate::guard::{self, Errno, set_errno};
+use crate::refuse::{decline, refuse};
 
 /// A completion channel.
 #[repr(C)]
@@ -65,11 +66,13 @@ impl Channel {
             let ready = if waited { None } else { self.channel.try_next() };
             let number = match ready {
                 Some(number) => number,
-                None if !waited && is_nonblocking(self.abi.fd) => return Err(Errno(libc::EAGAIN)),
+                None if !waited && is_nonblocking(self.abi.fd) => {
+                    return Err(Errno::plain(libc::EAGAIN));
+                }
                 None => match self.channel.look()? {
                     Look::Event(number) => number,
                     Look::Nothing(fd) => return Ok(Next::Wait(fd)),
-                    _ => return Err(UNSUPPORTED),
+                    _ => return Err(decline!(EOPNOTSUPP, "not supported")),
                 },
             };
             // One of a queue that is gone is passed over.
@@ -115,8 +118,12 @@ pub extern "C" fn ibv_create_comp_channel(context: &Context) -> *mut Channel {
 pub extern "C" fn ibv_destroy_comp_channel(channel: *mut Channel) -> c_int {
     guard::errno(|| {
         // SAFETY: the program has it from `ibv_create_comp_channel`.
-        if unsafe { &*channel }.life.in_use() {
-            return Err(BUSY);
+        let users = unsafe { &*channel }.life.users();
+        if users > 0 {
+            return Err(refuse!(
+                EBUSY,
+                "{users} completion queues still raise events on it: destroy them first"
+            ));
         }
         // SAFETY: made by `Box::into_raw`, and destroyed once.
         drop(unsafe { Box::from_raw(channel) });
@@ -143,7 +150,7 @@ pub extern "C-unwind" fn ibv_get_cq_event(
             }
             Ok(Next::Wait(fd)) => fd,
             Err(error) => {
-                set_errno(error);
+                set_errno(error.number());
                 return -1;
             }
         };
@@ -154,7 +161,7 @@ pub extern "C-unwind" fn ibv_get_cq_event(
                 CompletionChannel::stop_looking();
                 Ok(())
             });
-            set_errno(error);
+            set_errno(error.number());
             return -1;
         }
         waited = true;

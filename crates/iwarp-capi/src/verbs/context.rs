@@ -18,6 +18,7 @@ use super::object::Counts;
 use super::{advise, cq_ex, dm, list, mr, mw, pd, poll, post, qp, query, srq};
 use crate::abi::{Op, Plain, ibv_context, ibv_context_ops, ibv_device, verbs_context_head};
 use crate::guard::{self, Errno};
+use crate::refuse::refuse;
 
 /// A context that a program has open. Many can be open; they share one engine. The program's
 /// pointer holds it, and so does each object that was made with it.
@@ -109,7 +110,12 @@ impl Context {
     ///
     /// `EINVAL` where it is being freed, which no right program sees.
     pub(crate) fn hold(&self) -> Result<Held, Errno> {
-        Ok(Held { whole: self.own.upgrade().ok_or(guard::INVALID)? })
+        Ok(Held {
+            whole: self
+                .own
+                .upgrade()
+                .ok_or_else(|| refuse!(EINVAL, "the context is being closed"))?,
+        })
     }
 
     /// The pointer that the program knows it by.
@@ -186,7 +192,8 @@ pub fn shared_context(place: usize) -> Result<*mut ibv_context, Errno> {
     if let Some(shared) = all.iter().find(|shared| shared.place == place) {
         return Ok(shared.context.cast());
     }
-    let device = list::devices()?.get(place).ok_or(guard::INVALID)?;
+    let device = list::devices()?.get(place);
+    let device = device.ok_or_else(|| refuse!(EINVAL, "there is no device {place}"))?;
     let whole = Context::open(device.as_abi())?;
     let _held = whole.context.hold()?;
     let context = hand_out(whole);
@@ -223,12 +230,13 @@ pub extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
     guard::prepare();
     guard::object(|| {
         if cmd_fd < 0 {
-            return Err(Errno(libc::EBADF));
+            return Err(refuse!(EBADF, "cmd_fd is {cmd_fd}"));
         }
         // SAFETY: the program passes a descriptor that stays open during the call; one that is not
         // open makes a system call fail.
         let imports = Imports::of(unsafe { BorrowedFd::borrow_raw(cmd_fd) })?;
-        let device = list::devices()?.get(imports.place()).ok_or(guard::INVALID)?.as_abi();
+        let device = list::devices()?.get(imports.place());
+        let device = device.ok_or_else(|| refuse!(EINVAL, "its device is not there"))?.as_abi();
         let own = engine()?.named_sibling(imports.place())?;
         // SAFETY: the program gives it away where this succeeds, and nothing fails from here on.
         let cmd_fd = unsafe { OwnedFd::from_raw_fd(cmd_fd) };
@@ -249,7 +257,7 @@ pub extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     guard::minus_one(|| {
         // SAFETY: the program has it from `ibv_open_device`.
         if unsafe { Context::of(context) }.closed.swap(true, Ordering::Relaxed) {
-            return Err(guard::INVALID);
+            return Err(refuse!(EINVAL, "the context is closed already"));
         }
         let whole = context.wrapping_byte_sub(offset_of!(Whole, context)).cast::<Whole>();
         // SAFETY: `hand_out` made the pointer, which is given up once.

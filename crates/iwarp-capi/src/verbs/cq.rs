@@ -15,7 +15,8 @@ use super::object::{Kind, Object};
 use super::{Context, Life, cq_ex};
 use crate::abi::flags::IBV_WC_STANDARD_FLAGS;
 use crate::abi::{Plain, ibv_cq, ibv_cq_ex};
-use crate::guard::{self, BUSY, Errno, INVALID};
+use crate::guard::{self, Errno};
+use crate::refuse::refuse;
 
 /// A completion queue.
 #[repr(C)]
@@ -85,13 +86,17 @@ impl Cq {
 
 pub(crate) fn create(context: &Context, wanted: &Wanted) -> Result<*mut Cq, Errno> {
     let vectors = comp_vectors(context);
-    if wanted.cqe == 0 || wanted.comp_vector >= vectors {
-        return Err(INVALID);
+    if wanted.cqe == 0 {
+        return Err(wrong_cqe(0));
+    }
+    if wanted.comp_vector >= vectors {
+        let vector = wanted.comp_vector;
+        return Err(refuse!(EINVAL, "comp_vector is {vector}, of {vectors} (num_comp_vectors)"));
     }
     // SAFETY: the program passes a channel of its own, or null.
     let channel = unsafe { wanted.channel.as_ref() };
     if channel.is_some_and(|channel| channel.context() != context.as_abi()) {
-        return Err(INVALID);
+        return Err(refuse!(EINVAL, "the completion channel is of another context"));
     }
     context.book.prepare()?;
     if let Some(channel) = channel {
@@ -106,7 +111,8 @@ pub(crate) fn create(context: &Context, wanted: &Wanted) -> Result<*mut Cq, Errn
     abi.base.channel = wanted.channel.cast();
     abi.base.cq_context = wanted.cq_context;
     abi.base.handle = object.handle();
-    abi.base.cqe = AtomicI32::new(c_int::try_from(wanted.cqe).map_err(|_| INVALID)?);
+    abi.base.cqe =
+        AtomicI32::new(c_int::try_from(wanted.cqe).map_err(|_| wrong_cqe(wanted.cqe.into()))?);
     cq_ex::fill(&mut abi, wanted.wc_flags);
     let cq = Box::into_raw(Box::new(Cq {
         abi,
@@ -122,6 +128,11 @@ pub(crate) fn create(context: &Context, wanted: &Wanted) -> Result<*mut Cq, Errn
         channel.enter(number, cq.expose_provenance());
     }
     Ok(cq)
+}
+
+#[cold]
+fn wrong_cqe(cqe: i64) -> Errno {
+    refuse!(EINVAL, "cqe is {cqe}; a completion queue has at least 1 entry")
 }
 
 /// `num_comp_vectors` as the program sees it.
@@ -142,10 +153,11 @@ pub extern "C" fn ibv_create_cq(
         create(
             context,
             &Wanted {
-                cqe: u32::try_from(cqe).map_err(|_| INVALID)?,
+                cqe: u32::try_from(cqe).map_err(|_| wrong_cqe(cqe.into()))?,
                 cq_context,
                 channel,
-                comp_vector: u32::try_from(comp_vector).map_err(|_| INVALID)?,
+                comp_vector: u32::try_from(comp_vector)
+                    .map_err(|_| refuse!(EINVAL, "comp_vector is {comp_vector}"))?,
                 wc_flags: IBV_WC_STANDARD_FLAGS,
             },
         )
@@ -156,9 +168,10 @@ pub extern "C" fn ibv_create_cq(
 pub extern "C" fn ibv_resize_cq(cq: &Cq, cqe: c_int) -> c_int {
     guard::errno(|| {
         cq.check()?;
-        let depth = usize::try_from(cqe).map_err(|_| INVALID)?;
-        if depth > cq.context().device().attributes().max_cqe as usize {
-            return Err(INVALID);
+        let depth = usize::try_from(cqe).map_err(|_| wrong_cqe(cqe.into()))?;
+        let most = cq.context().device().attributes().max_cqe;
+        if depth > most as usize {
+            return Err(refuse!(EINVAL, "cqe is {cqe}; the device has {most} at most (max_cqe)"));
         }
         cq.queue.resize(depth)?;
         cq.abi.base.cqe.store(cqe, Relaxed);
@@ -173,7 +186,12 @@ pub extern "C" fn ibv_destroy_cq(cq: *mut Cq) -> c_int {
         let object = unsafe { &*cq };
         object.check()?;
         if object.life.in_use() {
-            return Err(BUSY);
+            return Err(refuse!(
+                EBUSY,
+                "{} queue pairs still complete there, one that does both counts twice: destroy them \
+                 first",
+                object.life.users()
+            ));
         }
         let (number, context) = (object.queue.number(), object.context());
         if let Some(channel) = object.channel() {

@@ -12,7 +12,8 @@ use super::pd::Pd;
 use super::poll;
 use crate::abi::flags::*;
 use crate::abi::{Op, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_modify_cq_attr, ibv_wc};
-use crate::guard::{self, Errno, UNSUPPORTED};
+use crate::guard::{self, Errno};
+use crate::refuse::{decline, refuse};
 
 /// `ibv_create_cq_ex`
 pub(crate) extern "C" fn create_cq_ex(context: &Context, init: &ibv_cq_init_attr_ex) -> *mut Cq {
@@ -25,12 +26,19 @@ pub(crate) extern "C" fn create_cq_ex(context: &Context, init: &ibv_cq_init_attr
             || flags & !FLAGS != 0
             || init.wc_flags & !IBV_WC_STANDARD_FLAGS != 0
         {
-            return Err(UNSUPPORTED);
+            return Err(decline!(
+                EOPNOTSUPP,
+                "comp_mask {:#x}, flags {flags:#x}, wc_flags {:#x}: one of them has unsupported bits",
+                init.comp_mask,
+                init.wc_flags
+            ));
         }
         if init.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD != 0 {
             // SAFETY: the program passes a domain of its own.
             let domain = unsafe { Pd::of(init.parent_domain) };
-            domain.filter(|domain| domain.context().is(context)).ok_or(guard::INVALID)?;
+            domain
+                .filter(|domain| domain.context().is(context))
+                .ok_or_else(|| refuse!(EINVAL, "parent_domain is NULL, or of another context"))?;
         }
         cq::create(
             context,
@@ -48,7 +56,10 @@ pub(crate) extern "C" fn create_cq_ex(context: &Context, init: &ibv_cq_init_attr
 /// `ibv_modify_cq`: moderation has nothing to moderate.
 pub(crate) extern "C" fn modify_cq(_: &Cq, attr: &ibv_modify_cq_attr) -> c_int {
     guard::errno(|| {
-        if attr.attr_mask & !IBV_CQ_ATTR_MODERATE != 0 { Err(UNSUPPORTED) } else { Ok(()) }
+        if attr.attr_mask & !IBV_CQ_ATTR_MODERATE != 0 {
+            return Err(decline!(EOPNOTSUPP, "only IBV_CQ_ATTR_MODERATE can be set"));
+        }
+        Ok(())
     })
 }
 
@@ -76,7 +87,7 @@ impl Cq {
     fn look_at_next(&self) -> Result<(), Errno> {
         let mut next = None;
         self.queue().poll_each(1, |completion| next = Some(completion));
-        let completion = next.ok_or(Errno(libc::ENOENT))?;
+        let completion = next.ok_or_else(|| Errno::plain(libc::ENOENT))?;
         self.abi.wr_id.set(completion.wr_id);
         self.abi.status.set(completion.status as c_uint);
         // SAFETY: the program looks at one completion at a time, between start and end.
@@ -96,13 +107,16 @@ impl Cq {
 
 /// Unlike elsewhere, `errno` is not touched: an empty queue is the usual end.
 fn look(cq: &Cq) -> c_int {
-    guard::on_data_path(|| cq.look_at_next()).map_or_else(|error| error.0, |()| 0)
+    guard::on_data_path(|| cq.look_at_next()).map_or_else(|error| error.number(), |()| 0)
 }
 
 extern "C" fn start_poll(cq: &Cq, attr: *const u32) -> c_int {
     // SAFETY: the program passes a structure that begins with its mask, or null.
-    if unsafe { attr.as_ref() }.is_some_and(|comp_mask| *comp_mask != 0) {
-        return libc::EINVAL;
+    if let Some(comp_mask) = unsafe { attr.as_ref() }
+        && *comp_mask != 0
+    {
+        let unknown = || Err(refuse!(EINVAL, "comp_mask {comp_mask:#x} is not known"));
+        return guard::on_data_path(unknown).map_or_else(|error| error.number(), |()| 0);
     }
     look(cq)
 }

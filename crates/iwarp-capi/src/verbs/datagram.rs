@@ -7,12 +7,13 @@ use std::ffi::c_uint;
 use iwarp::{Access, DatagramAttributes, QpState, QpType};
 
 use super::ah;
-use super::modify::{KNOWN, check_values, state, store};
+use super::modify::{check_mask, check_values, lacks, name, names, no_step, state, store};
 use super::qp::Qp;
 use super::query::path_octets;
 use crate::abi::flags::*;
 use crate::abi::ibv_qp_attr;
-use crate::guard::{Errno, INVALID, UNSUPPORTED};
+use crate::guard::Errno;
+use crate::refuse::{decline, refuse};
 
 /// Those of a number of packets.
 const PSN_BITS: u32 = 0x00ff_ffff;
@@ -70,16 +71,25 @@ fn terms(kind: QpType, from: QpState, to: QpState) -> Option<(u32, u32)> {
 pub(super) fn modify(qp: &Qp, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
     let from = qp.state();
     if mask & IBV_QP_RATE_LIMIT != 0 {
-        return Err(UNSUPPORTED);
+        return Err(decline!(EOPNOTSUPP, "IBV_QP_RATE_LIMIT is not supported"));
     }
-    if mask & !KNOWN != 0 || mask & IBV_QP_CUR_STATE != 0 && state(attr.cur_qp_state)? != from {
-        return Err(INVALID);
-    }
+    check_mask(attr, mask, from)?;
     let to = if mask & IBV_QP_STATE != 0 { state(attr.qp_state)? } else { from };
-    let (required, optional) = terms(qp.kind, from, to).ok_or(INVALID)?;
+    let (required, optional) = terms(qp.kind, from, to).ok_or_else(|| no_step(from, to))?;
     let given = mask & !IBV_QP_STATE;
-    if given & required != required || given & !(required | optional) != 0 {
-        return Err(INVALID);
+    if given & required != required {
+        return Err(lacks(from, to, required & !given));
+    }
+    let beyond = given & !(required | optional);
+    if beyond != 0 {
+        return Err(refuse!(
+            EINVAL,
+            "a {} queue pair cannot be told {} on its way from {} to {}",
+            if qp.kind == QpType::Ud { "UD" } else { "UC" },
+            names(beyond),
+            name(from),
+            name(to)
+        ));
     }
     check_values(qp, attr, mask)?;
     tell(qp, attr, mask, (from, to) == (QpState::Init, QpState::Rtr))?;

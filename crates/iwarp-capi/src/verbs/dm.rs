@@ -14,7 +14,8 @@ use super::pd::Pd;
 use super::{Context, Life};
 use crate::abi::flags::IBV_ACCESS_ON_DEMAND;
 use crate::abi::{Op, ibv_alloc_dm_attr, ibv_dm};
-use crate::guard::{self, BUSY, Errno, INVALID, OUT_OF_MEMORY, UNSUPPORTED};
+use crate::guard::{self, Errno};
+use crate::refuse::{decline, refuse};
 
 /// Bytes that one piece may have. Adapters have some hundred KiB in all.
 pub(crate) const MAX: usize = 1 << 20;
@@ -56,11 +57,16 @@ impl Dm {
 
     /// Where `length` bytes at `offset` are.
     fn part(&self, offset: u64, length: usize) -> Result<std::ops::Range<usize>, Errno> {
-        let start = usize::try_from(offset).map_err(|_| INVALID)?;
-        let end = start.checked_add(length).ok_or(INVALID)?;
-        let buffer = &self.memory.buffer;
+        let size = self.memory.buffer.len();
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
         let words = start.is_multiple_of(WORD) && length.is_multiple_of(WORD);
-        if words && end <= buffer.len() { Ok(start..end) } else { Err(INVALID) }
+        match start.checked_add(length) {
+            Some(end) if words && end <= size => Ok(start..end),
+            _ => Err(refuse!(
+                EINVAL,
+                "{length} bytes at {offset} of {size}: both have to be multiples of {WORD}, and within"
+            )),
+        }
     }
 }
 
@@ -68,13 +74,22 @@ impl Dm {
 pub(crate) extern "C" fn alloc_dm(context: &Context, attr: &ibv_alloc_dm_attr) -> *mut Dm {
     guard::object(|| {
         if attr.comp_mask != 0 {
-            return Err(UNSUPPORTED);
+            return Err(decline!(EOPNOTSUPP, "comp_mask {:#x} is not known", attr.comp_mask));
         }
         if attr.length == 0 || attr.log_align_req > MAX_ALIGNMENT {
-            return Err(INVALID);
+            return Err(refuse!(
+                EINVAL,
+                "{} bytes, aligned to 2^{}: at least 1, and no more than 2^{MAX_ALIGNMENT}",
+                attr.length,
+                attr.log_align_req
+            ));
         }
         if attr.length > MAX {
-            return Err(OUT_OF_MEMORY);
+            return Err(refuse!(
+                ENOMEM,
+                "{} bytes, of {MAX} that can be (max_dm_size)",
+                attr.length
+            ));
         }
         let buffer = Arc::new(Buffer::try_new(attr.length)?);
         let memory = Arc::new(Memory { buffer, life: Life::default() });
@@ -90,7 +105,7 @@ pub(crate) extern "C" fn free_dm(dm: *mut Dm) -> c_int {
         // SAFETY: the program has it from a function of this module.
         let object = unsafe { &*dm };
         if object.memory.life.in_use() {
-            return Err(BUSY);
+            return Err(refuse!(EBUSY, "{} memory regions are of it", object.memory.life.users()));
         }
         object.context.get().imports().leave(object.abi.handle);
         // SAFETY: made by `Box::into_raw`, and freed once.
@@ -134,7 +149,10 @@ pub(crate) extern "C" fn reg_dm_mr(
         let access = mr::access(access)?;
         let on_demand = access.bits() & IBV_ACCESS_ON_DEMAND != 0;
         if on_demand || !access.contains(iwarp::Access::ZERO_BASED) {
-            return Err(INVALID);
+            return Err(refuse!(
+                EINVAL,
+                "the access needs IBV_ACCESS_ZERO_BASED, and not IBV_ACCESS_ON_DEMAND"
+            ));
         }
         let memory = &dm.memory;
         let part = dm.part(offset, length)?;

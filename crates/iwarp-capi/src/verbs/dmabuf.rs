@@ -14,7 +14,8 @@ use iwarp::Access;
 
 use super::mr::{self, Backing, Mr};
 use super::pd::Pd;
-use crate::guard::{self, Errno, INVALID, UNSUPPORTED};
+use crate::guard::{self, Errno};
+use crate::refuse::{decline, refuse};
 
 /// The number of the file system that DMA-BUFs are on (`DMA_BUF_MAGIC`).
 const FILE_SYSTEM: u32 = 0x444d_4142;
@@ -66,10 +67,11 @@ fn size(fd: c_int) -> Result<u64, Errno> {
     // SAFETY: it succeeded.
     // The field's type differs between processors and C libraries; the number has 32 bits.
     if unsafe { about.assume_init() }.f_type as u32 != FILE_SYSTEM {
-        return Err(INVALID);
+        return Err(refuse!(EINVAL, "the descriptor {fd} is that of no DMA-BUF"));
     }
     // SAFETY: a DMA-BUF has no position that this could move, but tells its size.
-    u64::try_from(unsafe { libc::lseek(fd, 0, libc::SEEK_END) }).map_err(|_| INVALID)
+    let size = unsafe { libc::lseek(fd, 0, libc::SEEK_END) };
+    u64::try_from(size).map_err(|_| refuse!(EINVAL, "the DMA-BUF {fd} does not tell its size"))
 }
 
 /// Registers a part of a DMA-BUF.
@@ -96,15 +98,20 @@ fn register_file(
     access: Access,
 ) -> Result<*mut Mr, Errno> {
     // SAFETY: asks for a number.
-    let page = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).map_err(|_| INVALID)?;
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    let page = u64::try_from(page).unwrap_or(4096);
     let before = offset % page;
-    let end = offset.checked_add(length as u64).ok_or(INVALID)?;
+    let end = offset.saturating_add(length as u64);
     // The kernel wants a program to see pages where the device sees them.
     if length == 0 || end > size || iova % page != before || access.contains(Access::ON_DEMAND) {
-        return Err(INVALID);
+        return Err(refuse!(
+            EINVAL,
+            "{length} bytes at {offset} of {size}, known as {iova:#x}: they have to be within, at the \
+             same place of a page of {page}, and not IBV_ACCESS_ON_DEMAND"
+        ));
     }
     // At most `size`, which is mapped.
-    let mapped = length.checked_add(before as usize).ok_or(INVALID)?;
+    let mapped = length.saturating_add(before as usize);
     let write = access.contains(Access::LOCAL_WRITE);
     let mapping = Mapping::new(fd, offset - before, mapped, write).map_err(refused)?;
     let addr = mapping.start.wrapping_add(before as usize);
@@ -118,7 +125,12 @@ fn register_file(
 fn refused(error: io::Error) -> Errno {
     match error.raw_os_error() {
         // Its exporter does not let itself be mapped.
-        Some(libc::ENODEV | libc::ENOTTY | libc::ENXIO | libc::EINVAL) => UNSUPPORTED,
+        Some(libc::ENODEV | libc::ENOTTY | libc::ENXIO | libc::EINVAL) => {
+            decline!(
+                EOPNOTSUPP,
+                "the descriptor's memory cannot be mapped into the process: {error}"
+            )
+        }
         _ => error.into(),
     }
 }
@@ -174,17 +186,21 @@ mod tests {
             (100, 8, 0),
             (4 * 4096, 1, 0),
         ] {
-            assert_eq!(register(offset, length, iova).err(), Some(INVALID), "{offset} {length}");
+            assert_eq!(
+                register(offset, length, iova).err(),
+                Some(Errno::plain(libc::EINVAL)),
+                "{offset} {length}"
+            );
         }
         let mr = register(4096 + 100, 4096, 100).unwrap();
         assert_eq!(ibv_dereg_mr(mr), 0);
         // A file that cannot be mapped, as a GPU's may be.
         let (read, _write) = std::io::pipe().unwrap();
         let refused = register_file(domain, 0, 8, 0, read.as_raw_fd(), 8, Access::LOCAL_READ);
-        assert_eq!(refused.err(), Some(UNSUPPORTED));
+        assert_eq!(refused.err(), Some(Errno::plain(libc::EOPNOTSUPP)));
         // A file that is no DMA-BUF.
-        assert_eq!(size(fd).err(), Some(INVALID));
-        assert_eq!(size(-1).err(), Some(Errno(libc::EBADF)));
+        assert_eq!(size(fd).err(), Some(Errno::plain(libc::EINVAL)));
+        assert_eq!(size(-1).err(), Some(Errno::plain(libc::EBADF)));
         assert_eq!(ibv_dealloc_pd(pd), 0);
         assert_eq!(ibv_close_device(context), 0);
     }

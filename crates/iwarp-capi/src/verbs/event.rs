@@ -63,17 +63,17 @@ pub extern "C-unwind" fn ibv_get_async_event(
                 return 0;
             }
             Ok(None) if is_nonblocking(fd) => {
-                set_errno(Errno(libc::EAGAIN));
+                set_errno(libc::EAGAIN);
                 return -1;
             }
             Ok(None) => {}
             Err(error) => {
-                set_errno(error);
+                set_errno(error.number());
                 return -1;
             }
         }
         if let Err(error) = wait_cancellable(fd, None) {
-            set_errno(error.into());
+            set_errno(Errno::from(error).number());
             return -1;
         }
     }

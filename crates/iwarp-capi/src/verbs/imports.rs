@@ -13,7 +13,8 @@ use iwarp_os::token::{self, TokenId};
 use iwarp_os::{PerProcess, ProcessOwned};
 
 use super::dm::Memory;
-use crate::guard::{Errno, INVALID, OUT_OF_MEMORY, UNKNOWN, UNSUPPORTED};
+use crate::guard::Errno;
+use crate::refuse::{decline, refuse};
 
 /// What can be imported.
 #[derive(Clone, Debug)]
@@ -54,7 +55,7 @@ impl Imports {
         let imports = Arc::new(Self { place, token, next: AtomicU32::new(1), known });
         if let Some(token) = token {
             let mut shared = shared();
-            shared.try_reserve(1).map_err(|_| OUT_OF_MEMORY)?;
+            shared.try_reserve(1).map_err(|_| refuse!(ENOMEM, "out of memory"))?;
             shared.insert(token, Arc::downgrade(&imports));
         }
         Ok((imports, fd))
@@ -67,8 +68,10 @@ impl Imports {
     /// `EOPNOTSUPP` where it is of a context of another process, `EINVAL` where of none, `EBADF`
     /// where there is no descriptor.
     pub(crate) fn of(fd: impl AsFd) -> Result<Arc<Self>, Errno> {
-        let token = token::id(fd)?.ok_or(INVALID)?;
-        shared().get(&token).and_then(Weak::upgrade).ok_or(UNSUPPORTED)
+        let token = token::id(fd)?
+            .ok_or_else(|| refuse!(EINVAL, "the descriptor is not that of a context (cmd_fd)"))?;
+        let found = shared().get(&token).and_then(Weak::upgrade);
+        found.ok_or_else(|| decline!(EOPNOTSUPP, "the context is another process's, or closed"))
     }
 
     /// The device's place in the list.
@@ -88,7 +91,7 @@ impl Imports {
     /// `ENOMEM`
     pub(crate) fn enter(&self, handle: u32, object: Importable) -> Result<(), Errno> {
         if let Some(mut known) = self.known() {
-            known.try_reserve(1).map_err(|_| OUT_OF_MEMORY)?;
+            known.try_reserve(1).map_err(|_| refuse!(ENOMEM, "out of memory"))?;
             known.insert(handle, object);
         }
         Ok(())
@@ -105,16 +108,17 @@ impl Imports {
     pub(crate) fn domain(&self, handle: u32) -> Result<ProtectionDomain, Errno> {
         match self.find(handle) {
             Some(Importable::Domain(domain)) => Ok(domain),
-            _ => Err(UNKNOWN),
+            _ => Err(refuse!(ENOENT, "there is no protection domain with the handle {handle}")),
         }
     }
 
     /// The device memory of this handle; `ENOENT` where there is none.
     pub(crate) fn memory(&self, handle: u32) -> Result<Arc<Memory>, Errno> {
-        match self.find(handle) {
-            Some(Importable::Memory(memory)) => memory.upgrade().ok_or(UNKNOWN),
-            _ => Err(UNKNOWN),
-        }
+        let found = match self.find(handle) {
+            Some(Importable::Memory(memory)) => memory.upgrade(),
+            _ => None,
+        };
+        found.ok_or_else(|| refuse!(ENOENT, "there is no device memory with the handle {handle}"))
     }
 
     fn find(&self, handle: u32) -> Option<Importable> {

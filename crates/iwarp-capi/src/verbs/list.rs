@@ -9,7 +9,8 @@ use once_cell::race::OnceBox;
 
 use crate::abi::flags::{IBV_NODE_CA, IBV_NODE_RNIC, IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP};
 use crate::abi::{Plain, ibv_device};
-use crate::guard::{self, Errno, INVALID, Once};
+use crate::guard::{self, Errno, Once};
+use crate::refuse::decline;
 
 /// The folder in which the system would keep what is known about devices.
 pub(crate) const FOLDER: &str = "/sys/class/infiniband/";
@@ -61,12 +62,12 @@ impl List {
         &'static self,
         options: impl FnOnce() -> Result<Options, OptionError>,
     ) -> Result<&'static [Listed], Errno> {
-        static COMPLAINED: Once = Once::new();
-
         let listed = self.0.get_or_init(|| Box::new(options().map(|options| list(&options))));
         listed.as_deref().map_err(|error| {
+            static COMPLAINED: Once = Once::new();
+
             COMPLAINED.say(Log::Error, format_args!("{error}"));
-            INVALID
+            decline!(EINVAL, "{error}")
         })
     }
 }
@@ -121,7 +122,7 @@ pub extern "C" fn ibv_get_device_list(num_devices: Option<&mut c_int>) -> *mut *
     guard::object(|| {
         let devices = devices();
         if let Some(num_devices) = num_devices {
-            let count = devices.map_or(0, <[_]>::len);
+            let count = devices.as_ref().map_or(0, |devices| devices.len());
             *num_devices = c_int::try_from(count).unwrap_or(c_int::MAX);
         }
         Ok(Listing::of(devices?.iter().map(Listed::as_abi)))

@@ -60,6 +60,11 @@ pub(crate) struct Life(Arc<()>);
 impl Life {
     /// Whether something else holds on to the object that this belongs to.
     fn in_use(&self) -> bool {
-        Arc::strong_count(&self.0) > 1
+        self.users() > 0
+    }
+
+    /// The number of those that do.
+    fn users(&self) -> usize {
+        Arc::strong_count(&self.0) - 1
     }
 }

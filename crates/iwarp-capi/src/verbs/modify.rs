@@ -5,17 +5,18 @@
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::Ordering::Relaxed;
 
-use iwarp::verbs::{Gid, ModifyError};
+use iwarp::verbs::ModifyError;
 use iwarp::{Access, Peer, Personality, QpState, QpType, Retry};
 
-use super::datagram;
 use super::qp::{Qp, no_such_type};
+use super::{ah, datagram};
 use crate::abi::flags::*;
 use crate::abi::{ibv_qp_attr, ibv_qp_init_attr};
-use crate::guard::{self, Errno, INVALID, UNSUPPORTED};
+use crate::guard::{self, Errno};
+use crate::refuse::{Site, decline, refuse};
 
 /// Every attribute that the header of a reliable connected queue pair has.
-pub(super) const KNOWN: u32 = (IBV_QP_DEST_QPN << 1) - 1;
+const KNOWN: u32 = (IBV_QP_DEST_QPN << 1) - 1;
 
 fn number(state: QpState) -> c_uint {
     match state {
@@ -39,7 +40,7 @@ pub(super) fn state(number: c_uint) -> Result<QpState, Errno> {
         IBV_QPS_SQD => QpState::Sqd,
         IBV_QPS_SQE => QpState::Sqe,
         IBV_QPS_ERR => QpState::Err,
-        _ => return Err(INVALID),
+        _ => return Err(refuse!(EINVAL, "{number} is no state of queue pairs (IBV_QPS_...)")),
     })
 }
 
@@ -66,28 +67,124 @@ fn required(from: QpState, to: QpState) -> u32 {
     }
 }
 
+/// A state's name in the header, without its prefix.
+pub(super) const fn name(state: QpState) -> &'static str {
+    match state {
+        QpState::Reset => "RESET",
+        QpState::Init => "INIT",
+        QpState::Rtr => "RTR",
+        QpState::Rts => "RTS",
+        QpState::Sqd => "SQD",
+        QpState::Sqe => "SQE",
+        _ => "ERR",
+    }
+}
+
+/// The names of the attributes in a mask.
+pub(super) fn names(mask: u32) -> String {
+    const NAMES: [&str; 21] = [
+        "STATE",
+        "CUR_STATE",
+        "EN_SQD_ASYNC_NOTIFY",
+        "ACCESS_FLAGS",
+        "PKEY_INDEX",
+        "PORT",
+        "QKEY",
+        "AV",
+        "PATH_MTU",
+        "TIMEOUT",
+        "RETRY_CNT",
+        "RNR_RETRY",
+        "RQ_PSN",
+        "MAX_QP_RD_ATOMIC",
+        "ALT_PATH",
+        "MIN_RNR_TIMER",
+        "SQ_PSN",
+        "MAX_DEST_RD_ATOMIC",
+        "PATH_MIG_STATE",
+        "CAP",
+        "DEST_QPN",
+    ];
+    let named = |bit: u32| match NAMES.get(bit as usize) {
+        Some(name) => format!("IBV_QP_{name}"),
+        None => format!("{:#x}", 1_u32 << bit),
+    };
+    let set = (0..u32::BITS).filter(|bit| mask & 1 << bit != 0);
+    set.map(named).collect::<Vec<_>>().join(", ")
+}
+
+/// There is no such step.
+#[cold]
+pub(super) fn no_step(from: QpState, to: QpState) -> Errno {
+    let hint = match (from, to) {
+        (QpState::Reset, QpState::Rtr | QpState::Rts) => "; the steps are RESET, INIT, RTR, RTS",
+        (QpState::Init, QpState::Rts) => "; RTR comes between",
+        (QpState::Err | QpState::Sqe, _) => "; RESET comes first (its completions say why)",
+        _ => "",
+    };
+    refuse!(EINVAL, "a queue pair does not go from {} to {}{hint}", name(from), name(to))
+}
+
+/// A step needs attributes that are not set.
+#[cold]
+pub(super) fn lacks(from: QpState, to: QpState, missing: u32) -> Errno {
+    let missing = names(missing);
+    refuse!(EINVAL, "from {} to {} the mask needs {missing} too", name(from), name(to))
+}
+
+/// Refuses unknown attributes, and a state that is not the one that the program thinks.
+pub(super) fn check_mask(attr: &ibv_qp_attr, mask: u32, from: QpState) -> Result<(), Errno> {
+    if mask & !KNOWN != 0 {
+        return Err(refuse!(EINVAL, "the mask has unknown bits: {:#x}", mask & !KNOWN));
+    }
+    if mask & IBV_QP_CUR_STATE != 0 && state(attr.cur_qp_state)? != from {
+        let given = name(state(attr.cur_qp_state)?);
+        return Err(refuse!(
+            EINVAL,
+            "cur_qp_state is {given}; the queue pair is in {}",
+            name(from)
+        ));
+    }
+    Ok(())
+}
+
 /// Whether the values that are set are in range.
 pub(super) fn check_values(qp: &Qp, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
     let has = |flag| mask & flag != 0;
     let limits = qp.context().device().attributes();
-    let wrong = has(IBV_QP_PORT) && attr.port_num != 1
-        || has(IBV_QP_PKEY_INDEX) && attr.pkey_index != 0
-        || has(IBV_QP_PATH_MTU) && !(1..=5).contains(&attr.path_mtu)
-        || has(IBV_QP_TIMEOUT) && attr.timeout > 31
-        || has(IBV_QP_RETRY_CNT) && attr.retry_cnt > 7
-        || has(IBV_QP_RNR_RETRY) && attr.rnr_retry > 7
-        || has(IBV_QP_MIN_RNR_TIMER) && attr.min_rnr_timer > 31
-        || has(IBV_QP_MAX_QP_RD_ATOMIC)
-            && u16::from(attr.max_rd_atomic) > limits.max_qp_init_rd_atom
-        || has(IBV_QP_MAX_DEST_RD_ATOMIC)
-            && u16::from(attr.max_dest_rd_atomic) > limits.max_qp_rd_atom
-        || has(IBV_QP_DEST_QPN) && attr.dest_qp_num > 0x00ff_ffff
-        || has(IBV_QP_AV) && attr.ah_attr.port_num != 1;
-    if wrong {
-        return Err(INVALID);
+    let (reads, served): (u32, u32) =
+        (limits.max_qp_init_rd_atom.into(), limits.max_qp_rd_atom.into());
+    static VALUES: [Site; 11] = [const { Site::new() }; 11];
+    let values = [
+        (IBV_QP_PORT, "port_num", u32::from(attr.port_num), 1, 1),
+        (IBV_QP_PKEY_INDEX, "pkey_index", attr.pkey_index.into(), 0, 0),
+        (IBV_QP_PATH_MTU, "path_mtu", attr.path_mtu, 1, 5),
+        (IBV_QP_TIMEOUT, "timeout", attr.timeout.into(), 0, 31),
+        (IBV_QP_RETRY_CNT, "retry_cnt", attr.retry_cnt.into(), 0, 7),
+        (IBV_QP_RNR_RETRY, "rnr_retry", attr.rnr_retry.into(), 0, 7),
+        (IBV_QP_MIN_RNR_TIMER, "min_rnr_timer", attr.min_rnr_timer.into(), 0, 31),
+        (IBV_QP_MAX_QP_RD_ATOMIC, "max_rd_atomic", attr.max_rd_atomic.into(), 0, reads),
+        (
+            IBV_QP_MAX_DEST_RD_ATOMIC,
+            "max_dest_rd_atomic",
+            attr.max_dest_rd_atomic.into(),
+            0,
+            served,
+        ),
+        (IBV_QP_DEST_QPN, "dest_qp_num", attr.dest_qp_num, 0, 0x00ff_ffff),
+        (IBV_QP_AV, "ah_attr.port_num", attr.ah_attr.port_num.into(), 1, 1),
+    ];
+    for ((flag, name, value, least, most), site) in values.into_iter().zip(&VALUES) {
+        if has(flag) && !(least..=most).contains(&value) {
+            let text = format_args!("{name} is {value}; it can be {least} to {most}");
+            return Err(site.refuse(libc::EINVAL, text));
+        }
     }
     // Nothing has two paths here, and nothing changes its size.
-    if has(IBV_QP_ALT_PATH | IBV_QP_CAP) { Err(UNSUPPORTED) } else { Ok(()) }
+    if has(IBV_QP_ALT_PATH | IBV_QP_CAP) {
+        return Err(decline!(EOPNOTSUPP, "IBV_QP_ALT_PATH and IBV_QP_CAP are not supported"));
+    }
+    Ok(())
 }
 
 /// Takes over what is set.
@@ -122,7 +219,7 @@ impl From<ModifyError> for Errno {
     fn from(error: ModifyError) -> Self {
         match error {
             ModifyError::System(error) => error.into(),
-            _ => INVALID,
+            error => refuse!(EINVAL, "{error}"),
         }
     }
 }
@@ -194,8 +291,8 @@ fn peer(qp: &Qp, attr: &ibv_qp_attr) -> Result<Peer, Errno> {
     // Programs that draw 32 bits leave it to the hardware to drop some.
     let psn = attr.rq_psn & 0x00ff_ffff;
     let mut peer = if way.is_global != 0 {
-        let local = qp.context().gid(way.grh.sgid_index.into())?.ok_or(INVALID)?;
-        let addr = Gid::addr_of(way.grh.dgid.raw).ok_or(INVALID)?;
+        let local = qp.context().source(way.grh.sgid_index)?;
+        let addr = ah::destination(&way.grh.dgid.raw)?;
         Peer::new(&local, addr, attr.dest_qp_num, psn)
     } else {
         Peer::from_lid(device, way.dlid, attr.dest_qp_num, psn)?
@@ -208,7 +305,7 @@ fn peer(qp: &Qp, attr: &ibv_qp_attr) -> Result<Peer, Errno> {
 fn step(qp: &Qp, from: QpState, to: QpState, mask: u32) -> Result<(), Errno> {
     if (from, to) == (QpState::Init, QpState::Rtr) {
         if mask & (IBV_QP_AV | IBV_QP_DEST_QPN) != IBV_QP_AV | IBV_QP_DEST_QPN {
-            return Err(INVALID);
+            return Err(lacks(from, to, (IBV_QP_AV | IBV_QP_DEST_QPN) & !mask));
         }
         let attr = *qp.attr()?;
         let peer = peer(qp, &attr)?;
@@ -238,14 +335,9 @@ pub fn modify(qp: &Qp, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
     }
     let from = qp.state();
     if mask & IBV_QP_RATE_LIMIT != 0 {
-        return Err(UNSUPPORTED);
+        return Err(decline!(EOPNOTSUPP, "IBV_QP_RATE_LIMIT is not supported"));
     }
-    if mask & !KNOWN != 0 {
-        return Err(INVALID);
-    }
-    if mask & IBV_QP_CUR_STATE != 0 && state(attr.cur_qp_state)? != from {
-        return Err(INVALID);
-    }
+    check_mask(attr, mask, from)?;
     check_values(qp, attr, mask)?;
     if mask & IBV_QP_STATE == 0 {
         store(&mut *qp.attr()?, attr, mask);
@@ -263,8 +355,12 @@ pub fn modify(qp: &Qp, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
         return Ok(());
     }
     let strict = qp.context().device().personality() == Personality::Roce && !qp.is_managed();
-    if !from.may_become(to) || strict && mask & required(from, to) != required(from, to) {
-        return Err(INVALID);
+    if !from.may_become(to) {
+        return Err(no_step(from, to));
+    }
+    let missing = required(from, to) & !mask;
+    if strict && missing != 0 {
+        return Err(lacks(from, to, missing));
     }
     // The connection manager says to programs that bring their own queue pair what to set, and it
     // knows no number of the peer's.

@@ -14,7 +14,8 @@ use super::object::{Kind, Object};
 use super::pd::Pd;
 use crate::abi::flags::*;
 use crate::abi::{ibv_mr, ibv_mr_init_attr};
-use crate::guard::{self, Errno, INVALID, UNKNOWN, UNSUPPORTED};
+use crate::guard::{self, Errno};
+use crate::refuse::{decline, given, refuse};
 
 /// A memory region.
 #[repr(C)]
@@ -55,7 +56,7 @@ impl Mr {
         region: MemoryRegion,
         backing: Option<Backing>,
     ) -> Result<*mut Self, Errno> {
-        let held = pd.hold().ok_or(INVALID)?;
+        let held = pd.hold().ok_or_else(being_freed)?;
         let key = region.lkey().0;
         // No two regions of a device have the same.
         let object = Object::with_handle(pd.context(), Kind::Mr, key)?;
@@ -77,6 +78,16 @@ impl Mr {
     }
 }
 
+#[cold]
+fn being_freed() -> Errno {
+    refuse!(EINVAL, "the protection domain is being deallocated")
+}
+
+#[cold]
+fn deregistered() -> Errno {
+    refuse!(EINVAL, "the memory region is deregistered")
+}
+
 /// What the flags of the header ask for. Bits of the optional range are hints, and huge pages
 /// need nothing.
 pub(crate) fn access(flags: c_uint) -> Result<Access, Errno> {
@@ -84,7 +95,12 @@ pub(crate) fn access(flags: c_uint) -> Result<Access, Errno> {
     const IGNORED: c_uint = IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;
 
     if flags & !(RIGHTS | IGNORED) != 0 {
-        return Err(if flags & !0x3fff_ffff != 0 { INVALID } else { UNSUPPORTED });
+        let unknown = flags & !(RIGHTS | IGNORED);
+        return Err(if flags & !0x3fff_ffff != 0 {
+            refuse!(EINVAL, "unknown access flags: {unknown:#x}")
+        } else {
+            decline!(EOPNOTSUPP, "access flags {unknown:#x} are not supported")
+        });
     }
     // The numbers are the same.
     Ok(Access::from_bits_truncate(flags))
@@ -102,7 +118,10 @@ fn register(
     let everything = addr.is_null() && length == usize::MAX;
     let region = if everything && access.contains(Access::ON_DEMAND) {
         if iova != 0 || access.contains(Access::ZERO_BASED) {
-            return Err(INVALID);
+            return Err(refuse!(
+                EINVAL,
+                "a region of all memory is addressed from 0, and not IBV_ACCESS_ZERO_BASED"
+            ));
         }
         // SAFETY: the program promises to name only what is its own to be accessed.
         unsafe { pd.domain().register_everything(access)? }
@@ -152,7 +171,7 @@ pub extern "C" fn ibv_reg_mr_ex(pd: &Pd, init: &ibv_mr_init_attr) -> *mut Mr {
     guard::object(|| {
         let has = |field| init.comp_mask & field != 0;
         if init.comp_mask & !(IOVA | ADDR | FD | FD_OFFSET) != 0 {
-            return Err(UNSUPPORTED);
+            return Err(decline!(EOPNOTSUPP, "comp_mask {:#x} has unknown bits", init.comp_mask));
         }
         let access = init.access.cast_unsigned();
         match (has(ADDR), has(FD)) {
@@ -165,7 +184,11 @@ pub extern "C" fn ibv_reg_mr_ex(pd: &Pd, init: &ibv_mr_init_attr) -> *mut Mr {
                 let iova = if has(IOVA) { init.iova } else { init.fd_offset };
                 dmabuf::register(pd, init.fd_offset, init.length, iova, init.fd, access)
             }
-            _ => Err(INVALID),
+            _ => Err(refuse!(
+                EINVAL,
+                "comp_mask {:#x}: either an address, or a descriptor and an offset in it",
+                init.comp_mask
+            )),
         }
     })
 }
@@ -188,12 +211,16 @@ pub extern "C" fn ibv_rereg_mr(
         || access != 0 && !has(IBV_REREG_MR_CHANGE_ACCESS);
     let result = guard::call(|| {
         if wrong {
-            return Err(INVALID);
+            return Err(refuse!(
+                EINVAL,
+                "flags {flags:#x} with address {addr:p}, length {length}, access {access:#x}: each \
+                 flag needs what it changes, and nothing else may be given"
+            ));
         }
         mr.object.check(mr.abi.context, mr.abi.handle)?;
-        let to_pd = if has(IBV_REREG_MR_CHANGE_PD) { Some(pd.ok_or(INVALID)?) } else { None };
+        let to_pd = if has(IBV_REREG_MR_CHANGE_PD) { Some(given!(pd)?) } else { None };
         if to_pd.is_some_and(|pd| pd.context().as_abi() != mr.abi.context) {
-            return Err(INVALID);
+            return Err(refuse!(EINVAL, "the protection domain is of another context"));
         }
         let rights = if has(IBV_REREG_MR_CHANGE_ACCESS) {
             Some(self::access(access.cast_unsigned())?)
@@ -202,14 +229,18 @@ pub extern "C" fn ibv_rereg_mr(
         };
         let translation = moved.then_some((addr.cast(), length, addr.addr() as u64));
         let mut registered = mr.registered.borrow_mut();
-        let Registered { region, backing } = registered.as_mut().ok_or(INVALID)?;
+        let Registered { region, backing } = registered.as_mut().ok_or_else(deregistered)?;
         match backing.as_deref() {
             // A device has its own for as long as it has it registered.
-            Some(Backing::Device(_)) => return Err(INVALID),
-            Some(Backing::File(_) | Backing::Elsewhere) if moved => return Err(INVALID),
+            Some(Backing::Device(_)) => {
+                return Err(refuse!(EINVAL, "a region of device memory stays as it is"));
+            }
+            Some(Backing::File(_) | Backing::Elsewhere) if moved => {
+                return Err(refuse!(EINVAL, "the region has no address of its own to change"));
+            }
             _ => {}
         }
-        let held = to_pd.map(|pd| pd.hold().ok_or(INVALID)).transpose()?;
+        let held = to_pd.map(|pd| pd.hold().ok_or_else(being_freed)).transpose()?;
         // SAFETY: as with registering.
         unsafe { region.reregister(to_pd.map(Pd::domain), translation, rights)? };
         if let Some(pd) = held {
@@ -225,7 +256,7 @@ pub extern "C" fn ibv_rereg_mr(
     match result {
         Ok(()) => 0,
         Err(error) => {
-            guard::set_errno(error);
+            guard::set_errno(error.number());
             if wrong { IBV_REREG_MR_ERR_INPUT } else { IBV_REREG_MR_ERR_CMD }
         }
     }
@@ -237,7 +268,7 @@ pub extern "C" fn ibv_dereg_mr(mr: *mut Mr) -> c_int {
         // SAFETY: the program has it from a function of this module.
         let object = unsafe { &*mr };
         object.object.check(object.abi.context, object.abi.handle)?;
-        let Registered { region, backing } = object.registered.take().ok_or(INVALID)?;
+        let Registered { region, backing } = object.registered.take().ok_or_else(deregistered)?;
         if let Err((region, error)) = region.deregister() {
             // Memory windows are bound to it.
             object.registered.replace(Some(Registered { region, backing }));
@@ -252,7 +283,9 @@ pub extern "C" fn ibv_dereg_mr(mr: *mut Mr) -> c_int {
 /// `ibv_import_mr`: where the memory is, another context does not know.
 pub extern "C" fn ibv_import_mr(pd: &Pd, handle: u32) -> *mut Mr {
     guard::object(|| {
-        let region = pd.domain().adopt(Stag(handle)).map_err(|_| UNKNOWN)?;
+        let region = pd.domain().adopt(Stag(handle)).map_err(|_| {
+            refuse!(ENOENT, "there is no memory region with the handle {handle:#x}")
+        })?;
         Mr::make(pd, std::ptr::null_mut(), region, Some(Backing::Elsewhere))
     })
 }

@@ -10,17 +10,23 @@ use iwarp::verbs::Gid;
 
 use super::qp::Qp;
 use crate::abi::ibv_gid;
-use crate::guard::{self, Errno, INVALID, OUT_OF_MEMORY};
+use crate::guard::{self, Errno};
+use crate::refuse::refuse;
 
 /// The group that a GID names (`::ffff:a.b.c.d` or `ff..`); `EINVAL` where it names none.
 fn group_of(gid: Option<&[u8; 16]>) -> Result<IpAddr, Errno> {
     let group = gid.and_then(|raw| Gid::addr_of(*raw));
-    group.filter(IpAddr::is_multicast).ok_or(INVALID)
+    group
+        .filter(IpAddr::is_multicast)
+        .ok_or_else(|| refuse!(EINVAL, "the GID is not that of a group"))
 }
 
 /// Only datagram queue pairs are attached to groups.
 fn check_type(qp: &Qp) -> Result<(), Errno> {
-    if qp.kind == QpType::Ud { Ok(()) } else { Err(INVALID) }
+    if qp.kind == QpType::Ud {
+        return Ok(());
+    }
+    Err(refuse!(EINVAL, "only queue pairs of the type UD can be attached to groups"))
 }
 
 fn attach(qp: &Qp, group: IpAddr) -> Result<(), Errno> {
@@ -28,7 +34,7 @@ fn attach(qp: &Qp, group: IpAddr) -> Result<(), Errno> {
     if groups.contains(&group) {
         return Ok(());
     }
-    groups.try_reserve(1).map_err(|_| OUT_OF_MEMORY)?;
+    groups.try_reserve(1).map_err(|_| refuse!(ENOMEM, "out of memory"))?;
     qp.queue_pair.attach_multicast(group)?;
     groups.push(group);
     Ok(())
@@ -36,7 +42,9 @@ fn attach(qp: &Qp, group: IpAddr) -> Result<(), Errno> {
 
 fn detach(qp: &Qp, group: IpAddr) -> Result<(), Errno> {
     let mut groups = qp.groups()?;
-    let place = groups.iter().position(|attached| *attached == group).ok_or(INVALID)?;
+    let place = groups.iter().position(|attached| *attached == group);
+    let place =
+        place.ok_or_else(|| refuse!(EINVAL, "the queue pair is not attached to {group}"))?;
     qp.queue_pair.detach_multicast(group)?;
     groups.swap_remove(place);
     Ok(())
@@ -73,8 +81,8 @@ mod tests {
             assert_eq!(group_of(Some(&raw(group))), Ok(addr));
         }
         for other in ["192.0.2.1", "2001:db8::1", "::"] {
-            assert_eq!(group_of(Some(&raw(other))), Err(INVALID), "{other}");
+            assert_eq!(group_of(Some(&raw(other))), Err(Errno::plain(libc::EINVAL)), "{other}");
         }
-        assert_eq!(group_of(None), Err(INVALID));
+        assert_eq!(group_of(None), Err(Errno::plain(libc::EINVAL)));
     }
 }

@@ -15,7 +15,8 @@ use super::post;
 use super::qp::Qp;
 use crate::abi::flags::{IBV_MW_TYPE_1, IBV_MW_TYPE_2};
 use crate::abi::{ibv_mw, ibv_mw_bind};
-use crate::guard::{self, UNSUPPORTED};
+use crate::guard;
+use crate::refuse::refuse;
 
 /// A memory window.
 #[repr(C)]
@@ -56,7 +57,7 @@ pub(crate) extern "C" fn alloc_mw(pd: &Pd, kind: c_uint) -> *mut Mw {
         let window_type = match kind {
             IBV_MW_TYPE_1 => WindowType::One,
             IBV_MW_TYPE_2 => WindowType::TwoB,
-            _ => return Err(UNSUPPORTED),
+            _ => return Err(refuse!(EOPNOTSUPP, "{kind} is no type of memory windows (1 or 2)")),
         };
         let window = pd.domain().allocate_window(window_type)?;
         let stag = window.stag();

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use super::Context;
 use crate::abi::ibv_context;
-use crate::guard::{Errno, OUT_OF_MEMORY, UNKNOWN};
+use crate::guard::Errno;
+use crate::refuse::refuse;
 
 /// The kinds of objects that are counted, under the names of `struct ibv_device_attr`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,6 +20,19 @@ pub(crate) enum Kind {
     Pd,
     Qp,
     Srq,
+}
+
+impl Kind {
+    const fn plural(self) -> &'static str {
+        match self {
+            Self::Cq => "completion queues",
+            Self::Mr => "memory regions",
+            Self::Mw => "memory windows",
+            Self::Pd => "protection domains",
+            Self::Qp => "queue pairs",
+            Self::Srq => "shared receive queues",
+        }
+    }
 }
 
 /// How many there are of each kind.
@@ -69,7 +83,9 @@ impl Object {
         };
         let more = |count| (count < most).then_some(count + 1);
         let taken = context.counts.of(kind).fetch_update(Relaxed, Relaxed, more);
-        taken.map_err(|_| OUT_OF_MEMORY)?;
+        taken.map_err(|_| {
+            refuse!(ENOMEM, "{most} {} exist, the most there can be", kind.plural())
+        })?;
         let counts = Arc::clone(&context.counts);
         Ok(Self { context: context.as_abi(), handle, kind, counts })
     }
@@ -85,7 +101,15 @@ impl Object {
     ///
     /// `ENOENT`, as the kernel says of a number that it does not know.
     pub(crate) fn check(&self, context: *mut ibv_context, handle: u32) -> Result<(), Errno> {
-        if (self.context, self.handle) == (context, handle) { Ok(()) } else { Err(UNKNOWN) }
+        if (self.context, self.handle) == (context, handle) {
+            return Ok(());
+        }
+        Err(refuse!(
+            ENOENT,
+            "the program has destroyed this object, or has written over it: its handle is {handle}, \
+             and was {}",
+            self.handle
+        ))
     }
 }
 

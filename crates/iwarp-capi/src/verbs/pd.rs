@@ -12,7 +12,8 @@ use super::imports::Importable;
 use super::object::{Kind, Object};
 use super::{Context, Life};
 use crate::abi::{ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr};
-use crate::guard::{self, BUSY, Errno, INVALID, UNSUPPORTED};
+use crate::guard::{self, Errno};
+use crate::refuse::{decline, given, refuse};
 
 /// A protection domain, or a parent domain: another name of one. The program's pointer holds it,
 /// and so does each of its memory regions.
@@ -121,7 +122,13 @@ pub extern "C" fn ibv_dealloc_pd(pd: *mut Pd) -> c_int {
         object.check()?;
         let is_rnic = object.context().device().personality() == Personality::Iwarp;
         if object.life.in_use() || (object.has_regions() && !is_rnic) {
-            return Err(BUSY);
+            let (users, has) = (object.life.users(), object.has_regions());
+            return Err(refuse!(
+                EBUSY,
+                "{users} queue pairs, shared receive queues, address handles, windows or parent \
+                 domains, and {} memory regions, are still of it: destroy and deregister them first",
+                if has { "some" } else { "no" }
+            ));
         }
         object.context().imports().leave(object.abi.handle);
         // SAFETY: made by `Arc::into_raw`, and deallocated once.
@@ -157,8 +164,9 @@ pub(crate) unsafe fn destroy<T>(
     life: impl FnOnce(&T) -> &Life,
 ) -> Result<(), Errno> {
     // SAFETY: the caller's promise.
-    if life(unsafe { &*object }).in_use() {
-        return Err(BUSY);
+    let users = life(unsafe { &*object }).users();
+    if users > 0 {
+        return Err(refuse!(EBUSY, "{users} parent domains are still made of it"));
     }
     // SAFETY: the caller's promise.
     drop(unsafe { Box::from_raw(object) });
@@ -177,7 +185,7 @@ pub(crate) struct Td {
 pub(crate) extern "C" fn alloc_td(context: &Context, init: &ibv_td_init_attr) -> *mut Td {
     guard::object(|| {
         if init.comp_mask != 0 {
-            return Err(UNSUPPORTED);
+            return Err(decline!(EOPNOTSUPP, "comp_mask {:#x} is not known", init.comp_mask));
         }
         let abi = ibv_td { context: context.as_abi() };
         let (life, _context) = (Life::default(), context.hold()?);
@@ -202,15 +210,16 @@ pub(crate) extern "C" fn alloc_parent_domain(
 
     guard::object(|| {
         if init.comp_mask & !(ALLOCATORS | PD_CONTEXT) != 0 {
-            return Err(UNSUPPORTED);
+            return Err(decline!(EOPNOTSUPP, "comp_mask {:#x} has unknown bits", init.comp_mask));
         }
         // SAFETY: the program passes a domain of its own.
-        let pd = unsafe { Pd::of(init.pd) }.ok_or(INVALID)?;
+        let pd = unsafe { Pd::of(init.pd) };
+        let pd = given!(pd)?;
         // SAFETY: the program passes a thread domain of its own, or null.
         let td = unsafe { init.td.cast::<Td>().as_ref() };
         let others = td.is_some_and(|td| td.abi.context != context.as_abi());
         if others || !pd.context().is(context) {
-            return Err(INVALID);
+            return Err(refuse!(EINVAL, "the domain, or thread domain, is of another context"));
         }
         let of = [Some(pd.life.clone()), td.map(|td| td.life.clone())];
         make(context, pd.domain.clone(), of)

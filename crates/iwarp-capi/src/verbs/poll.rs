@@ -9,7 +9,8 @@ use iwarp::{SourceQp, WcOp, WcStatus, WorkCompletion};
 use super::cq::Cq;
 use crate::abi::flags::*;
 use crate::abi::ibv_wc;
-use crate::guard::{self, INVALID};
+use crate::guard;
+use crate::refuse::refuse;
 
 /// `ibv_poll_cq`: how many completions were taken, or -1.
 pub(crate) extern "C" fn poll_cq(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
@@ -31,7 +32,9 @@ pub(crate) extern "C" fn poll_cq(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -
 pub(crate) extern "C" fn req_notify_cq(cq: &Cq, solicited_only: c_int) -> c_int {
     guard::errno(|| {
         cq.check()?;
-        cq.channel().ok_or(INVALID)?;
+        cq.channel().ok_or_else(|| {
+            refuse!(EINVAL, "the completion queue was made without a channel to raise events on")
+        })?;
         cq.queue().request_notify(solicited_only != 0);
         Ok(())
     })

@@ -10,13 +10,14 @@ use iwarp::{
     SendRequest, Sge, Stag, TaggedOffset,
 };
 
-use super::mr;
 use super::mw::Mw;
 use super::qp::Qp;
 use super::srq::Srq;
+use super::{modify, mr};
 use crate::abi::flags::*;
 use crate::abi::{ibv_mw_bind_info, ibv_recv_wr, ibv_send_wr, ibv_sge};
-use crate::guard::{self, Errno, INVALID, UNSUPPORTED, set_errno};
+use crate::guard::{self, Errno, set_errno};
+use crate::refuse::refuse;
 
 // Lists of elements are passed on as they lie in memory.
 const _: () = assert!(
@@ -39,12 +40,13 @@ const INLINE: usize = 2048;
 ///
 /// The program passes so many elements there, and they outlive `'a`.
 unsafe fn sges<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [Sge], Errno> {
-    let count = usize::try_from(count).map_err(|_| INVALID)?;
+    let count =
+        usize::try_from(count).map_err(|_| refuse!(EINVAL, "num_sge is negative: {count}"))?;
     if count == 0 {
         return Ok(&[]);
     }
     if list.is_null() {
-        return Err(INVALID);
+        return Err(refuse!(EINVAL, "sg_list is NULL, and num_sge is {count}"));
     }
     // SAFETY: the caller's promise, and the two types are the same in memory.
     Ok(unsafe { std::slice::from_raw_parts(list.cast::<Sge>(), count) })
@@ -116,10 +118,11 @@ fn op(wr: &ibv_send_wr) -> Result<SendOp, Errno> {
         IBV_WR_LOCAL_INV => SendOp::LocalInvalidate(Stag(wr.imm_data)),
         IBV_WR_BIND_MW => {
             // SAFETY: the program passes a window of its own.
-            let mw = unsafe { wr.bind_mw.mw.cast::<Mw>().as_ref() }.ok_or(INVALID)?;
+            let mw = unsafe { wr.bind_mw.mw.cast::<Mw>().as_ref() };
+            let mw = mw.ok_or_else(|| refuse!(EINVAL, "IBV_WR_BIND_MW without a memory window"))?;
             bind_op(mw, mw.key(wr.bind_mw.rkey), &wr.bind_mw.bind_info)?
         }
-        _ => return Err(UNSUPPORTED),
+        other => return Err(refuse!(EOPNOTSUPP, "the operation {other} is not supported")),
     })
 }
 
@@ -182,7 +185,7 @@ pub(crate) fn bind(
     let mut request = SendRequest::new(wr_id, bind_op(mw, new_stag, info)?, Payload::NONE);
     request.signaled = qp.signal_all || flags.has(IBV_SEND_SIGNALED);
     request.fence = flags.has(IBV_SEND_FENCE);
-    qp.queue_pair.post_send(&request)?;
+    qp.queue_pair.post_send(&request).map_err(|error| refused(qp, error, &request))?;
     mw.bound_as(new_stag);
     Ok(())
 }
@@ -208,10 +211,11 @@ unsafe fn request<'a>(
             if flags.has(IBV_SEND_INLINE) {
                 let most = qp.init.cap.max_inline_data;
                 if sges.iter().any(|sge| sge.addr == 0 && sge.length > 0) {
-                    return Err(INVALID);
+                    return Err(refuse!(EINVAL, "inline data at the address 0"));
                 }
-                if sges.iter().map(|sge| u64::from(sge.length)).sum::<u64>() > most.into() {
-                    return Err(INVALID);
+                let length = sges.iter().map(|sge| u64::from(sge.length)).sum::<u64>();
+                if length > most.into() {
+                    return Err(inline_too_long(length, most));
                 }
                 // SAFETY: the caller's promise.
                 let Some(octets) = (unsafe { inline.take(sges) }) else { return Ok(None) };
@@ -229,11 +233,12 @@ unsafe fn request<'a>(
 
 /// Ends a call that posts: where something was refused, says which request it was.
 fn finish<T>(
+    verb: &str,
     result: Result<Result<(), (*mut T, Errno)>, Errno>,
     first: *mut T,
     bad: Option<&mut *mut T>,
 ) -> c_int {
-    let (wr, error) = match result {
+    let (wr, mut error) = match result {
         Ok(Ok(())) => return 0,
         Ok(Err(refused)) => refused,
         Err(panicked) => (first, panicked),
@@ -242,8 +247,9 @@ fn finish<T>(
     if let Some(bad) = bad {
         *bad = wr;
     }
-    set_errno(error);
-    error.0
+    error.say(verb);
+    set_errno(error.number());
+    error.number()
 }
 
 /// `ibv_post_send`
@@ -253,7 +259,7 @@ pub(crate) extern "C" fn post_send(
     bad: Option<&mut *mut ibv_send_wr>,
 ) -> c_int {
     // SAFETY: the program passes a list of requests.
-    finish(guard::on_data_path(|| Ok(unsafe { send_list(qp, wr) })), wr, bad)
+    finish("ibv_post_send", guard::on_data_path(|| Ok(unsafe { send_list(qp, wr) })), wr, bad)
 }
 
 /// # Safety
@@ -267,7 +273,9 @@ unsafe fn send_list(qp: &Qp, first: *mut ibv_send_wr) -> Result<(), (*mut ibv_se
         // The usual case.
         // SAFETY: the caller's promise.
         let request = unsafe { request(qp, wr, &mut inline) };
-        let request = request.and_then(|request| request.ok_or(INVALID));
+        let request = request.and_then(|request| {
+            request.ok_or_else(|| inline_too_long(INLINE as u64 + 1, INLINE as u32))
+        });
         // SAFETY: the caller's promise.
         let posted = request.and_then(|request| unsafe { post_one(qp, wr, &request) });
         posted.map_err(|error| (first, error))?;
@@ -344,7 +352,7 @@ unsafe fn post_one(qp: &Qp, wr: &ibv_send_wr, request: &SendRequest<'_>) -> Resu
         // SAFETY: the caller's promise.
         return unsafe { post_datagrams(qp, &[from], requests) }.map_err(|(_, error)| error);
     }
-    Ok(qp.queue_pair.post_send(request)?)
+    qp.queue_pair.post_send(request).map_err(|error| refused(qp, error, request))
 }
 
 /// Posts requests that were made of those of `from`.
@@ -399,7 +407,94 @@ unsafe fn post_datagrams(
 
 pub(crate) fn post_sends(qp: &Qp, requests: &[SendRequest<'_>]) -> Result<(), (usize, Errno)> {
     let posted = qp.queue_pair.post_sends(requests);
-    posted.map_err(|(number, error): (usize, PostError)| (number, error.into()))
+    posted.map_err(|(number, error)| (number, refused(qp, error, &requests[number])))
+}
+
+#[cold]
+pub(crate) fn inline_too_long(length: u64, most: u32) -> Errno {
+    refuse!(EINVAL, "{length} bytes of inline data, of {most} (max_inline_data) that may be")
+}
+
+/// Why the queue pair does not take a request.
+#[cold]
+pub(crate) fn refused(qp: &Qp, error: PostError, request: &SendRequest<'_>) -> Errno {
+    let (number, cap, wr_id) = (qp.number(), &qp.init.cap, request.wr_id);
+    let (sges, inline) = match request.payload {
+        Payload::Sges(sges) => (sges.len(), 0),
+        Payload::Inline(octets) => (0, octets.len()),
+        _ => (0, 0),
+    };
+    match error {
+        PostError::QueueFull => refuse!(
+            ENOMEM,
+            "the send queue of queue pair {number} is full: it has room for {} (max_send_wr) \
+             requests; poll its completion queue, and signal at least one request in as many",
+            cap.max_send_wr
+        ),
+        PostError::TooManySges => refuse!(
+            EINVAL,
+            "{sges} scatter/gather elements, of {} (max_send_sge) that queue pair {number} may have",
+            cap.max_send_sge
+        ),
+        PostError::InlineTooLong => inline_too_long(inline as u64, cap.max_inline_data),
+        PostError::WrongState => wrong_state(qp, "sending needs RTS (ibv_modify_qp)"),
+        PostError::OutOfMemory => refuse!(ENOMEM, "out of memory"),
+        PostError::Invalid => refuse!(
+            EINVAL,
+            "request {wr_id:#x} contradicts itself, or queue pair {number} does not have its \
+             operation: {}",
+            operation(&request.op)
+        ),
+        error => refuse!(EINVAL, "request {wr_id:#x}: {error}"),
+    }
+}
+
+/// As the header names it.
+fn operation(op: &SendOp) -> &'static str {
+    match op {
+        SendOp::Write { .. } => "IBV_WR_RDMA_WRITE",
+        SendOp::WriteImmediate { .. } => "IBV_WR_RDMA_WRITE_WITH_IMM",
+        SendOp::Send { invalidate: None, .. } => "IBV_WR_SEND",
+        SendOp::Send { .. } => "IBV_WR_SEND_WITH_INV",
+        SendOp::SendImmediate { .. } => "IBV_WR_SEND_WITH_IMM",
+        SendOp::Read { .. } => "IBV_WR_RDMA_READ",
+        SendOp::Atomic { .. } => "IBV_WR_ATOMIC_CMP_AND_SWP or IBV_WR_ATOMIC_FETCH_AND_ADD",
+        SendOp::LocalInvalidate(_) => "IBV_WR_LOCAL_INV",
+        SendOp::Bind(_) => "IBV_WR_BIND_MW",
+        _ => "another",
+    }
+}
+
+#[cold]
+fn wrong_state(qp: &Qp, needed: &str) -> Errno {
+    let state = modify::name(qp.state());
+    refuse!(EINVAL, "queue pair {} is in {state}; {needed}", qp.number())
+}
+
+/// Why the queue pair does not take a receive with so many elements.
+#[cold]
+fn receive_refused(qp: &Qp, error: PostError, sges: usize) -> Errno {
+    let (number, cap) = (qp.number(), &qp.init.cap);
+    match error {
+        PostError::QueueFull => refuse!(
+            ENOMEM,
+            "the receive queue of queue pair {number} is full: it has room for {} (max_recv_wr)",
+            cap.max_recv_wr
+        ),
+        PostError::TooManySges => refuse!(
+            EINVAL,
+            "{sges} scatter/gather elements, of {} (max_recv_sge) that queue pair {number} may have",
+            cap.max_recv_sge
+        ),
+        PostError::WrongState => wrong_state(qp, "receives can be posted from INIT on"),
+        PostError::SharedReceiveQueue => refuse!(
+            EINVAL,
+            "queue pair {number} takes its receives from a shared receive queue: post them there \
+             (ibv_post_srq_recv)"
+        ),
+        PostError::OutOfMemory => refuse!(ENOMEM, "out of memory"),
+        error => refuse!(EINVAL, "{error}"),
+    }
 }
 
 /// `ibv_post_recv`
@@ -408,9 +503,12 @@ pub(crate) extern "C" fn post_recv(
     wr: *mut ibv_recv_wr,
     bad: Option<&mut *mut ibv_recv_wr>,
 ) -> c_int {
-    let post = |requests: &[RecvRequest<'_>]| qp.queue_pair.post_recvs(requests);
+    let post = |requests: &[RecvRequest<'_>]| {
+        let posted = qp.queue_pair.post_recvs(requests);
+        posted.map_err(|(at, error)| (at, receive_refused(qp, error, requests[at].sges.len())))
+    };
     // SAFETY: the program passes a list of requests.
-    finish(guard::on_data_path(|| Ok(unsafe { receive_list(wr, post) })), wr, bad)
+    finish("ibv_post_recv", guard::on_data_path(|| Ok(unsafe { receive_list(wr, post) })), wr, bad)
 }
 
 /// `ibv_post_srq_recv`
@@ -422,11 +520,13 @@ pub(crate) extern "C" fn post_srq_recv(
     let post = |requests: &[RecvRequest<'_>]| {
         let mut numbered = requests.iter().enumerate();
         numbered.try_for_each(|(number, request)| {
-            srq.queue().post(request).map_err(|error| (number, error))
+            let posted = srq.queue().post(request);
+            posted.map_err(|error| (number, srq.refused(error, request.sges.len())))
         })
     };
     // SAFETY: the program passes a list of requests.
-    finish(guard::on_data_path(|| Ok(unsafe { receive_list(wr, post) })), wr, bad)
+    let posted = guard::on_data_path(|| Ok(unsafe { receive_list(wr, post) }));
+    finish("ibv_post_srq_recv", posted, wr, bad)
 }
 
 /// # Safety
@@ -434,7 +534,7 @@ pub(crate) extern "C" fn post_srq_recv(
 /// The program passes a list of requests, which stays with all it points to.
 unsafe fn receive_list(
     first: *mut ibv_recv_wr,
-    post: impl Fn(&[RecvRequest<'_>]) -> Result<(), (usize, PostError)>,
+    post: impl Fn(&[RecvRequest<'_>]) -> Result<(), (usize, Errno)>,
 ) -> Result<(), (*mut ibv_recv_wr, Errno)> {
     let mut at = first;
     while !at.is_null() {
@@ -458,7 +558,7 @@ unsafe fn receive_list(
             count += 1;
             at = wr.next;
         }
-        post(&requests[..count]).map_err(|(number, error)| (from[number], error.into()))?;
+        post(&requests[..count]).map_err(|(number, error)| (from[number], error))?;
         if let Some(refused) = refused {
             return Err(refused);
         }

@@ -28,7 +28,8 @@ use crate::abi::flags::*;
 use crate::abi::{
     Plain, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
 };
-use crate::guard::{self, BUSY, Errno, INVALID, Once, UNSUPPORTED};
+use crate::guard::{self, Errno};
+use crate::refuse::{Site, decline, given, refuse};
 
 /// A queue pair.
 #[repr(C)]
@@ -165,7 +166,7 @@ fn create(
     // SAFETY: the program passes queues of its own.
     let (send_cq, recv_cq, srq) =
         unsafe { (Cq::of(init.send_cq), Cq::of(init.recv_cq), Srq::of(init.srq)) };
-    let (send_cq, recv_cq) = (send_cq.ok_or(INVALID)?, recv_cq.ok_or(INVALID)?);
+    let (send_cq, recv_cq) = (given!(send_cq)?, given!(recv_cq)?);
     pd.check()?;
     send_cq.check()?;
     recv_cq.check()?;
@@ -173,20 +174,37 @@ fn create(
     // As the kernel has it, where objects are known by numbers of one context.
     let own = [send_cq.context(), recv_cq.context()].map(|its| its.is(context));
     if own.contains(&false) || srq.is_some_and(|srq| !srq.context().is(context)) {
-        return Err(INVALID);
+        return Err(refuse!(
+            EINVAL,
+            "a completion queue or shared receive queue is of another context than the domain"
+        ));
     }
     let limits = context.device().attributes();
     let cap = &mut init.cap;
     if srq.is_some() {
         (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
     }
-    if cap.max_send_wr > limits.max_qp_wr
-        || cap.max_recv_wr > limits.max_qp_wr
-        || cap.max_send_sge > limits.max_sge
-        || cap.max_recv_sge > limits.max_sge
-        || cap.max_inline_data > limits.max_inline_data
-    {
-        return Err(INVALID);
+    static SIZES: [Site; 4] = [const { Site::new() }; 4];
+    let sizes = [
+        ("max_send_wr", cap.max_send_wr, limits.max_qp_wr),
+        ("max_recv_wr", cap.max_recv_wr, limits.max_qp_wr),
+        ("max_send_sge", cap.max_send_sge, limits.max_sge),
+        ("max_recv_sge", cap.max_recv_sge, limits.max_sge),
+    ];
+    for ((name, asked, most), site) in sizes.into_iter().zip(&SIZES) {
+        if asked > most {
+            let text = format_args!("{name} is {asked}; the device has {most} at most");
+            return Err(site.refuse(libc::EINVAL, text));
+        }
+    }
+    if cap.max_inline_data > limits.max_inline_data {
+        // Programs look for the limit, which the device's attributes do not tell.
+        return Err(decline!(
+            EINVAL,
+            "max_inline_data is {}; the device has {} at most",
+            cap.max_inline_data,
+            limits.max_inline_data
+        ));
     }
     // Programs count on what drivers give beyond what is asked for (rdma_xclient does).
     cap.max_inline_data = cap.max_inline_data.max(LEAST_INLINE);
@@ -268,8 +286,6 @@ fn is_for_want_of_port(error: &io::Error) -> bool {
 
 /// The error where a program wants a queue pair that is none of ours; tells the user once.
 pub(crate) fn no_such_type(qp_type: c_uint) -> Errno {
-    static ONCE: Once = Once::new();
-
     let name = match qp_type {
         IBV_QPT_UC => "unreliable connected (UC)",
         IBV_QPT_UD => "datagram (UD)",
@@ -286,8 +302,7 @@ pub(crate) fn no_such_type(qp_type: c_uint) -> Errno {
         }
         _ => "only RC, UC and UD are supported",
     };
-    ONCE.say(Log::Warn, format_args!("no {name} queue pairs: {why}"));
-    UNSUPPORTED
+    refuse!(EOPNOTSUPP, "no {name} queue pairs: {why}")
 }
 
 /// `ibv_create_qp`
@@ -323,16 +338,28 @@ fn create_ex(
     let has = |flag| init.comp_mask & flag != 0;
     let send_ops = if has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) { init.send_ops_flags } else { 0 };
     let flags = if has(IBV_QP_INIT_ATTR_CREATE_FLAGS) { init.create_flags } else { 0 };
-    if init.comp_mask & !MASK != 0 || flags != 0 || send_ops & !wr::supported(init.qp_type) != 0 {
-        return Err(UNSUPPORTED);
+    let unknown = init.comp_mask & !MASK;
+    if unknown != 0 {
+        return Err(decline!(EOPNOTSUPP, "comp_mask {unknown:#x} is not supported"));
+    }
+    if flags != 0 {
+        return Err(decline!(EOPNOTSUPP, "create_flags {flags:#x} are not supported"));
+    }
+    let unknown = send_ops & !wr::supported(init.qp_type);
+    if unknown != 0 {
+        return Err(decline!(
+            EOPNOTSUPP,
+            "send_ops_flags {unknown:#x} are not supported by this type of queue pair"
+        ));
     }
     if !has(IBV_QP_INIT_ATTR_PD) {
-        return Err(INVALID);
+        return Err(refuse!(EINVAL, "comp_mask lacks IBV_QP_INIT_ATTR_PD"));
     }
     // SAFETY: the program passes a domain of its own.
-    let pd = unsafe { Pd::of(init.pd) }.ok_or(INVALID)?;
+    let pd = unsafe { Pd::of(init.pd) };
+    let pd = given!(pd)?;
     if !pd.context().is(context) {
-        return Err(INVALID);
+        return Err(refuse!(EINVAL, "the protection domain is of another context"));
     }
     iwarp::verbs::afford()?;
     let mut base = init.base();
@@ -381,8 +408,13 @@ pub extern "C" fn ibv_destroy_qp(qp: *mut Qp) -> c_int {
         // SAFETY: the program has it from a function of this library.
         let object = unsafe { &*qp };
         object.check()?;
-        if object.groups().is_ok_and(|groups| !groups.is_empty()) {
-            return Err(BUSY);
+        let groups = object.groups().map_or(0, |groups| groups.len());
+        if groups > 0 {
+            return Err(refuse!(
+                EBUSY,
+                "queue pair {} is attached to {groups} multicast groups (ibv_detach_mcast)",
+                object.number()
+            ));
         }
         let (number, context) = (object.number(), object.context());
         context.book.strike(Key::Qp(number));

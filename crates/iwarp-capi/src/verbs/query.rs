@@ -3,7 +3,6 @@
 //! What the device and its port are.
 
 use std::ffi::c_int;
-use std::io;
 
 use iwarp::Personality;
 use iwarp::verbs::Gid;
@@ -17,7 +16,8 @@ use crate::abi::{
     Plain, ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_odp_caps,
     ibv_port_attr, ibv_values_ex,
 };
-use crate::guard::{self, Errno, INVALID};
+use crate::guard::{self, Errno};
+use crate::refuse::{decline, refuse};
 
 /// The only port.
 const PORT: u32 = 1;
@@ -139,7 +139,10 @@ fn mtu_number(mtu: u32) -> u32 {
 }
 
 fn check_port(port_num: u32) -> Result<(), Errno> {
-    if port_num == PORT { Ok(()) } else { Err(INVALID) }
+    if port_num == PORT {
+        return Ok(());
+    }
+    Err(refuse!(EINVAL, "port_num is {port_num}; the only port is {PORT}"))
 }
 
 /// Copies as much of `from` as the caller has room for, and clears the rest.
@@ -175,7 +178,7 @@ pub(crate) extern "C" fn query_device_ex(
 ) -> c_int {
     guard::errno(|| {
         if size < size_of::<ibv_device_attr>() {
-            return Err(INVALID);
+            return Err(refuse!(EINVAL, "there is no room for the attributes: {size} bytes"));
         }
         let attributes = ibv_device_attr_ex {
             orig_attr: attributes(context),
@@ -209,7 +212,7 @@ pub(crate) extern "C" fn query_rt_values(_: &Context, values: &mut ibv_values_ex
     const RAW_CLOCK: u32 = 1;
     guard::errno(|| {
         if values.comp_mask & !RAW_CLOCK != 0 {
-            return Err(INVALID);
+            return Err(refuse!(EINVAL, "comp_mask {:#x} has unknown bits", values.comp_mask));
         }
         let now = iwarp_os::clock::now();
         values.raw_clock.tv_sec = now.as_secs().cast_signed();
@@ -279,7 +282,8 @@ fn shown(gids: &[Gid]) -> Vec<&Gid> {
 fn find(context: &Context, index: usize) -> Result<Option<Gid>, Errno> {
     let gids = context.device().gid_table()?;
     if gids.last().is_none_or(|last| index > last.index) {
-        return Err(INVALID);
+        // Programs read the table to its end.
+        return Err(decline!(EINVAL, "GID index {index} is behind the end of the table"));
     }
     Ok(at_place(&gids, index).cloned())
 }
@@ -298,7 +302,7 @@ pub extern "C" fn ibv_query_gid(
 ) -> c_int {
     guard::minus_one(|| {
         check_port(port_num.into())?;
-        let index = usize::try_from(index).map_err(|_| INVALID)?;
+        let index = usize::try_from(index).map_err(|_| refuse!(EINVAL, "index is {index}"))?;
         let raw = find(context, index)?.map_or([0; 16], |found| found.raw);
         // SAFETY: the program passes room for one. Its own type may be less aligned.
         unsafe { gid.cast::<[u8; 16]>().write(raw) };
@@ -318,9 +322,10 @@ pub extern "C" fn _ibv_query_gid_ex(
     guard::errno(|| {
         check_port(port_num)?;
         if flags != 0 {
-            return Err(guard::UNSUPPORTED);
+            return Err(decline!(EOPNOTSUPP, "flags {flags:#x} are not known"));
         }
-        let gid = find(context, index as usize)?.ok_or(Errno(libc::ENODATA))?;
+        let gid = find(context, index as usize)?;
+        let gid = gid.ok_or_else(|| decline!(ENODATA, "GID index {index} is empty"))?;
         // SAFETY: the program says how much room it has.
         unsafe { write_prefix(to, entry_size, &entry(context, &gid)) };
         Ok(())
@@ -337,12 +342,13 @@ pub extern "C" fn _ibv_query_gid_table(
 ) -> isize {
     let result = guard::call(|| {
         if flags != 0 {
-            return Err(guard::UNSUPPORTED);
+            return Err(decline!(EOPNOTSUPP, "flags {flags:#x} are not known"));
         }
         let gids = context.device().gid_table()?;
         let gids = shown(&gids);
         if gids.len() > max_entries {
-            return Err(INVALID);
+            let (there, room) = (gids.len(), max_entries);
+            return Err(refuse!(EINVAL, "the table has {there} entries; there is room for {room}"));
         }
         for (place, gid) in gids.iter().enumerate() {
             let to = entries.wrapping_byte_add(place * entry_size);
@@ -351,7 +357,7 @@ pub extern "C" fn _ibv_query_gid_table(
         }
         Ok(gids.len().cast_signed())
     });
-    result.unwrap_or_else(|error| -(error.0 as isize))
+    result.unwrap_or_else(|error| -(error.number() as isize))
 }
 
 /// `ibv_query_gid_type`, which only tells RoCE v2 from everything else.
@@ -382,7 +388,7 @@ pub extern "C" fn ibv_query_pkey(
     guard::minus_one(|| {
         check_port(port_num.into())?;
         if index != 0 {
-            return Err(INVALID);
+            return Err(decline!(EINVAL, "index is {index}; the table has one entry, 0"));
         }
         *pkey = DEFAULT_PKEY.to_be();
         Ok(0)
@@ -393,7 +399,10 @@ pub extern "C" fn ibv_query_pkey(
 pub extern "C" fn ibv_get_pkey_index(_: *mut ibv_context, port_num: u8, pkey: u16) -> c_int {
     guard::minus_one(|| {
         check_port(port_num.into())?;
-        if pkey == DEFAULT_PKEY.to_be() { Ok(0) } else { Err(INVALID) }
+        if pkey == DEFAULT_PKEY.to_be() {
+            return Ok(0);
+        }
+        Err(decline!(EINVAL, "the only P_Key is {DEFAULT_PKEY:#x}, in network order"))
     })
 }
 
@@ -407,9 +416,18 @@ impl Context {
         u8::try_from(gids.iter().find(|entry| entry.raw == *raw)?.index).ok()
     }
 
-    /// The address that a program means by a place in the GID table.
-    pub(crate) fn gid(&self, index: usize) -> io::Result<Option<Gid>> {
-        Ok(at_place(&self.device().gid_table()?, index).cloned())
+    /// The address of a program's own that it means by a place in the GID table.
+    pub(crate) fn source(&self, index: u8) -> Result<Gid, Errno> {
+        let gids = self.device().gid_table()?;
+        at_place(&gids, index.into()).cloned().ok_or_else(|| {
+            let there: Vec<_> =
+                gids.iter().map(|gid| format!("{} ({})", gid.index, gid.addr)).collect();
+            refuse!(
+                EINVAL,
+                "GID index {index} does not exist (sgid_index); those of this host are {}",
+                there.join(", ")
+            )
+        })
     }
 }
 

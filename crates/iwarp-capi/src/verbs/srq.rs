@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::ffi::{c_int, c_uint};
 
-use iwarp::{AsyncEvent, SharedReceiveQueue};
+use iwarp::{AsyncEvent, PostError, SharedReceiveQueue};
 
 use super::book::Key;
 use super::object::{Kind, Object};
@@ -13,7 +13,8 @@ use super::pd::Pd;
 use super::{Context, Life};
 use crate::abi::flags::*;
 use crate::abi::{Plain, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex};
-use crate::guard::{self, BUSY, Errno, INVALID, UNSUPPORTED};
+use crate::guard::{self, Errno};
+use crate::refuse::{decline, given, refuse};
 
 /// A shared receive queue.
 #[repr(C)]
@@ -64,13 +65,41 @@ impl Srq {
     }
 }
 
+impl Srq {
+    /// Why it does not take a receive with so many elements.
+    #[cold]
+    pub(crate) fn refused(&self, error: PostError, sges: usize) -> Errno {
+        match error {
+            PostError::QueueFull => refuse!(
+                ENOMEM,
+                "the shared receive queue is full: it has room for {} (max_wr)",
+                self.max_wr.get()
+            ),
+            PostError::TooManySges => refuse!(
+                EINVAL,
+                "{sges} scatter/gather elements, of {} (max_sge) that a receive may have",
+                self.max_sge
+            ),
+            PostError::OutOfMemory => refuse!(ENOMEM, "out of memory"),
+            error => refuse!(EINVAL, "{error}"),
+        }
+    }
+}
+
 fn create(pd: &Pd, init: &mut ibv_srq_init_attr) -> Result<*mut Srq, Errno> {
     pd.check()?;
     let context = pd.context();
     let limits = context.device().attributes();
     let attr = &mut init.attr;
     if attr.max_wr == 0 || attr.max_wr > limits.max_srq_wr || attr.max_sge > limits.max_srq_sge {
-        return Err(INVALID);
+        return Err(refuse!(
+            EINVAL,
+            "max_wr is {}, and max_sge {}; they can be 1 to {}, and up to {}",
+            attr.max_wr,
+            attr.max_sge,
+            limits.max_srq_wr,
+            limits.max_srq_sge
+        ));
     }
     context.book.prepare()?;
     let object = Object::new(context, Kind::Srq)?;
@@ -110,15 +139,21 @@ pub(crate) extern "C" fn create_srq_ex(
         let mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
         let basic = init.comp_mask & IBV_SRQ_INIT_ATTR_TYPE == 0 || init.srq_type == IBV_SRQT_BASIC;
         if init.comp_mask & !mask != 0 || !basic {
-            return Err(UNSUPPORTED);
+            return Err(decline!(
+                EOPNOTSUPP,
+                "comp_mask {:#x}, srq_type {}: only IBV_SRQT_BASIC, without more, is supported",
+                init.comp_mask,
+                init.srq_type
+            ));
         }
         if init.comp_mask & IBV_SRQ_INIT_ATTR_PD == 0 {
-            return Err(INVALID);
+            return Err(refuse!(EINVAL, "comp_mask lacks IBV_SRQ_INIT_ATTR_PD"));
         }
         // SAFETY: the program passes a domain of its own.
-        let pd = unsafe { Pd::of(init.pd) }.ok_or(INVALID)?;
+        let pd = unsafe { Pd::of(init.pd) };
+        let pd = given!(pd)?;
         if !pd.context().is(context) {
-            return Err(INVALID);
+            return Err(refuse!(EINVAL, "the protection domain is of another context"));
         }
         let mut plain = ibv_srq_init_attr { srq_context: init.srq_context, attr: init.attr };
         let srq = create(pd, &mut plain)?;
@@ -133,15 +168,20 @@ pub extern "C" fn ibv_modify_srq(srq: &Srq, attr: &ibv_srq_attr, mask: c_int) ->
         srq.check()?;
         let mask: c_uint = mask.cast_unsigned();
         if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
-            return Err(INVALID);
+            return Err(refuse!(EINVAL, "the mask has unknown bits: {mask:#x}"));
         }
         if mask & IBV_SRQ_MAX_WR != 0 {
             // The device does not say that it can (IBV_DEVICE_SRQ_RESIZE).
-            return Err(UNSUPPORTED);
+            return Err(decline!(EOPNOTSUPP, "IBV_SRQ_MAX_WR: its size cannot change"));
         }
         if mask & IBV_SRQ_LIMIT != 0 {
             if attr.srq_limit > srq.max_wr.get() {
-                return Err(INVALID);
+                return Err(refuse!(
+                    EINVAL,
+                    "srq_limit is {}, of {} (max_wr) at most",
+                    attr.srq_limit,
+                    srq.max_wr.get()
+                ));
             }
             srq.queue.set_limit(attr.srq_limit as usize);
         }
@@ -167,7 +207,11 @@ pub extern "C" fn ibv_destroy_srq(srq: *mut Srq) -> c_int {
         let object = unsafe { &*srq };
         object.check()?;
         if object.life.in_use() {
-            return Err(BUSY);
+            return Err(refuse!(
+                EBUSY,
+                "{} queue pairs still take receives from it: destroy them first",
+                object.life.users()
+            ));
         }
         let (number, context) = (object.queue.number(), object.context());
         context.book.strike(Key::Srq(number));

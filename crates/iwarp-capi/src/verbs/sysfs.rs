@@ -10,7 +10,8 @@ use iwarp_os::guid::in_groups;
 
 use super::context::engine;
 use super::{list, query};
-use crate::guard::{self, Errno, INVALID};
+use crate::guard::{self, Errno};
+use crate::refuse::{decline, refuse};
 
 /// `ibv_get_sysfs_path`
 pub extern "C" fn ibv_get_sysfs_path() -> *const c_char {
@@ -27,8 +28,8 @@ pub extern "C" fn ibv_read_sysfs_file(
     guard::minus_one(|| {
         // SAFETY: the program passes two strings.
         let (dir, file) = unsafe { (CStr::from_ptr(dir), CStr::from_ptr(file)) };
-        let path = Path::new(dir.to_str().map_err(|_| INVALID)?);
-        let path = path.join(file.to_str().map_err(|_| INVALID)?.trim_start_matches('/'));
+        let path = Path::new(dir.to_str().map_err(|_| not_utf8())?);
+        let path = path.join(file.to_str().map_err(|_| not_utf8())?.trim_start_matches('/'));
         let own = path.strip_prefix(list::FOLDER).ok().and_then(|path| {
             // Below the folder of the device.
             let mut parts = path.components();
@@ -37,7 +38,8 @@ pub extern "C" fn ibv_read_sysfs_file(
         });
         let text = match own {
             Some((place, file)) => {
-                place.and_then(|place| answer(place, &file)).ok_or(Errno(libc::ENOENT))?
+                let text = place.and_then(|place| answer(place, &file));
+                text.ok_or_else(|| decline!(ENOENT, "no such file: {file}"))?
             }
             None => std::fs::read_to_string(&path)?,
         };
@@ -54,21 +56,26 @@ pub extern "C" fn ibv_read_ibdev_sysfs_file(
     _device: *const u8,
     _format: *const c_char,
 ) -> c_int {
-    guard::minus_one(|| Err(guard::UNSUPPORTED))
+    guard::minus_one(|| Err(decline!(EOPNOTSUPP, "not supported")))
+}
+
+#[cold]
+fn not_utf8() -> Errno {
+    refuse!(EINVAL, "the name is not UTF-8")
 }
 
 /// # Safety
 ///
 /// `buf` has room for `size` bytes.
 unsafe fn write_text(text: &str, buf: *mut c_char, size: usize) -> Result<c_int, Errno> {
-    let Some(room) = size.checked_sub(1) else { return Err(INVALID) };
+    let Some(room) = size.checked_sub(1) else { return Err(refuse!(EINVAL, "size is 0")) };
     let length = text.len().min(room);
     // SAFETY: the caller's promise.
     unsafe {
         std::ptr::copy_nonoverlapping(text.as_ptr().cast(), buf, length);
         buf.add(length).write(0);
     }
-    c_int::try_from(length).map_err(|_| INVALID)
+    c_int::try_from(length).map_err(|_| refuse!(EINVAL, "the text has {length} bytes"))
 }
 
 fn answer(place: usize, file: &str) -> Option<String> {

@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_void};
 use iwarp::Log;
 
 use super::historical;
-use crate::guard::{UNSUPPORTED, say, set_errno};
+use crate::guard::{say, set_errno};
 
 /// What a program called in vain.
 #[derive(Clone, Copy, Debug)]
@@ -25,14 +25,14 @@ impl Missing {
             Self::Feature(name) => say(Log::Info, format_args!("{name}: not supported")),
             Self::History => historical::tell(),
         }
-        set_errno(UNSUPPORTED);
+        set_errno(libc::EOPNOTSUPP);
     }
 }
 
 /// For functions that return an error number.
 pub fn errno(missing: Missing) -> c_int {
     missing.tell();
-    UNSUPPORTED.0
+    libc::EOPNOTSUPP
 }
 
 /// For functions that return -1.

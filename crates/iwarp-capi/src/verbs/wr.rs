@@ -9,7 +9,9 @@ use std::ops::Range;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use iwarp::{Destination, Payload, QpType, SendOp, SendRequest, Sge, Stag, TaggedOffset};
+use iwarp::{
+    Destination, Payload, PostError, QpType, SendOp, SendRequest, Sge, Stag, TaggedOffset,
+};
 use iwarp_os::ProcessOwned;
 
 use super::mw::Mw;
@@ -17,7 +19,8 @@ use super::post::{self, Flags};
 use super::qp::Qp;
 use crate::abi::flags::*;
 use crate::abi::{Op, ibv_ah, ibv_data_buf, ibv_mw_bind_info, ibv_qp_ex, ibv_sge};
-use crate::guard::{self, Errno, INVALID, OUT_OF_MEMORY, UNSUPPORTED, set_errno};
+use crate::guard::{self, Errno, set_errno};
+use crate::refuse::refuse;
 
 /// The operations that a queue pair of a type can be made for.
 pub(crate) const fn supported(qp_type: c_uint) -> u64 {
@@ -136,17 +139,37 @@ impl Builder {
     }
 }
 
+#[cold]
+fn out_of_memory() -> Errno {
+    refuse!(ENOMEM, "out of memory")
+}
+
+#[cold]
+fn nothing_begun() -> Errno {
+    refuse!(EINVAL, "an element, bytes or an address before any operation (ibv_wr_send ...)")
+}
+
 impl Qp {
+    #[cold]
+    fn too_many_sges(&self, asked: usize) -> Errno {
+        refuse!(
+            EINVAL,
+            "{asked} scatter/gather elements, of {} (max_send_sge) that queue pair {} may have",
+            self.init.cap.max_send_sge,
+            self.number()
+        )
+    }
+
     fn add(&self, op: SendOp, window: Option<(*const Mw, Stag)>) {
         let Some(list) = self.builder.list() else { return };
         let flags = Flags(self.abi.wr_flags.get());
         if list.requests.try_reserve(1).is_err() {
-            list.error = Some(OUT_OF_MEMORY);
+            list.error = Some(out_of_memory());
             return;
         }
         if self.kind == QpType::Ud {
             if list.destinations.try_reserve(1).is_err() {
-                list.error = Some(OUT_OF_MEMORY);
+                list.error = Some(out_of_memory());
                 return;
             }
             list.destinations.push(None);
@@ -174,7 +197,7 @@ impl Qp {
         let Some(list) = self.builder.list() else { return };
         let start = list.sges.len();
         if list.sges.try_reserve(sges.size_hint().0).is_err() {
-            list.error = Some(OUT_OF_MEMORY);
+            list.error = Some(out_of_memory());
             return;
         }
         list.sges.extend(sges);
@@ -183,7 +206,8 @@ impl Qp {
             Some(request) if range.len() <= self.init.cap.max_send_sge as usize => {
                 request.octets = Octets::Sges(range);
             }
-            _ => list.error = Some(INVALID),
+            Some(_) => list.error = Some(self.too_many_sges(range.len())),
+            None => list.error = Some(nothing_begun()),
         }
     }
 
@@ -194,12 +218,18 @@ impl Qp {
         for buf in bufs {
             let most = self.init.cap.max_inline_data as usize;
             let room = most.saturating_sub(list.inline.len() - start);
-            if buf.length > room || (buf.addr.is_null() && buf.length > 0) {
-                list.error = Some(INVALID);
+            if buf.length > room {
+                let before = (list.inline.len() - start) as u64;
+                let length = before.saturating_add(buf.length as u64);
+                list.error = Some(post::inline_too_long(length, most as u32));
+                return;
+            }
+            if buf.addr.is_null() && buf.length > 0 {
+                list.error = Some(refuse!(EINVAL, "inline data at the address 0"));
                 return;
             }
             if list.inline.try_reserve(buf.length).is_err() {
-                list.error = Some(OUT_OF_MEMORY);
+                list.error = Some(out_of_memory());
                 return;
             }
             // SAFETY: the program passes so many bytes of its own; the room was just made.
@@ -212,7 +242,7 @@ impl Qp {
         let range = start..list.inline.len();
         match list.requests.last_mut() {
             Some(request) => request.octets = Octets::Inline(range),
-            None => list.error = Some(INVALID),
+            None => list.error = Some(nothing_begun()),
         }
     }
 
@@ -225,20 +255,18 @@ impl Qp {
                 let known = self.context().handles.known();
                 *to = known.and_then(|known| known.destination(self.domain, ah, qp, qkey));
             }
-            None => list.error = Some(INVALID),
+            None => list.error = Some(nothing_begun()),
         }
     }
 
     fn complete(&self) -> Result<(), Errno> {
         const BATCH: usize = 16;
-        let Some(list) = self.builder.list() else { return Err(Errno(libc::ENODEV)) };
+        let Some(list) = self.builder.list() else {
+            return Err(refuse!(ENODEV, "no ibv_wr_start before it, or it was the parent's"));
+        };
         let List { requests, destinations, sges, inline, error } = list;
-        if let Some(error) = error {
-            return Err(*error);
-        }
-        if requests.len() > 1 && requests.len() > self.queue_pair.room().0 {
-            // All or nothing.
-            return Err(Errno(libc::ENOMEM));
+        if let Some(error) = error.take() {
+            return Err(error);
         }
         let as_request = |at: usize, pending: &Pending| {
             let payload = match &pending.octets {
@@ -250,10 +278,18 @@ impl Qp {
             request.destination = destinations.get(at).and_then(Option::as_ref);
             request
         };
+        if requests.len() > 1 && requests.len() > self.queue_pair.room().0 {
+            // All or nothing.
+            return Err(post::refused(self, PostError::QueueFull, &as_request(0, &requests[0])));
+        }
         for (chunk, pending) in requests.chunks(BATCH).enumerate() {
             let first = chunk * BATCH;
             let posted = match pending {
-                [one] => self.queue_pair.post_send(&as_request(first, one)).map_err(Errno::from),
+                [one] => {
+                    let request = as_request(first, one);
+                    let posted = self.queue_pair.post_send(&request);
+                    posted.map_err(|error| post::refused(self, error, &request))
+                }
                 some => {
                     let mut batch = [as_request(first, &some[0]); BATCH];
                     for (at, (to, from)) in batch.iter_mut().zip(some).enumerate() {
@@ -321,8 +357,8 @@ extern "C" fn wr_complete(qp: &Qp) -> c_int {
     match result {
         Ok(()) => 0,
         Err(error) => {
-            set_errno(error);
-            error.0
+            set_errno(error.number());
+            error.number()
         }
     }
 }
@@ -333,7 +369,12 @@ extern "C" fn wr_abort(qp: &Qp) {
 
 /// Any operation that the queue pair was not made for. `wr_complete` reports it.
 extern "C" fn unsupported(qp: &Qp) {
-    qp.builder.refuse(UNSUPPORTED);
+    let error = refuse!(
+        EOPNOTSUPP,
+        "an operation that queue pair {} was not made for (send_ops_flags)",
+        qp.number()
+    );
+    qp.builder.refuse(error);
 }
 
 extern "C" fn wr_rdma_write(qp: &Qp, rkey: u32, remote_addr: u64) {
@@ -399,8 +440,12 @@ extern "C" fn wr_set_sge(qp: &Qp, lkey: u32, addr: u64, length: u32) {
 
 extern "C" fn wr_set_sge_list(qp: &Qp, num_sge: usize, list: *const ibv_sge) {
     assemble(|| {
-        if num_sge > qp.init.cap.max_send_sge as usize || (list.is_null() && num_sge > 0) {
-            qp.builder.refuse(INVALID);
+        if num_sge > qp.init.cap.max_send_sge as usize {
+            qp.builder.refuse(qp.too_many_sges(num_sge));
+            return;
+        }
+        if list.is_null() && num_sge > 0 {
+            qp.builder.refuse(refuse!(EINVAL, "sg_list is NULL, and num_sge is {num_sge}"));
             return;
         }
         let list = if num_sge == 0 { std::ptr::dangling() } else { list };
@@ -421,7 +466,7 @@ extern "C" fn wr_set_inline_data(qp: &Qp, addr: *mut c_void, length: usize) {
 extern "C" fn wr_set_inline_data_list(qp: &Qp, num_buf: usize, list: *const ibv_data_buf) {
     assemble(|| {
         if list.is_null() && num_buf > 0 {
-            qp.builder.refuse(INVALID);
+            qp.builder.refuse(refuse!(EINVAL, "buf_list is NULL, and num_buf is {num_buf}"));
             return;
         }
         let list = if num_buf == 0 { std::ptr::dangling() } else { list };

@@ -12,3 +12,4 @@ mod errors;
 mod exports;
 mod layout;
 mod programs;
+mod refusals;
