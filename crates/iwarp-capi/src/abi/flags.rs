@@ -109,6 +109,7 @@ pub const IBV_SRQ_INIT_ATTR_PD: u32 = 1 << 1;
 pub const IBV_QPT_RC: c_uint = 2;
 pub const IBV_QPT_UC: c_uint = 3;
 pub const IBV_QPT_UD: c_uint = 4;
+pub const IBV_QPT_DRIVER: c_uint = 0xff;
 pub const IBV_QP_INIT_ATTR_PD: u32 = 1;
 pub const IBV_QP_INIT_ATTR_CREATE_FLAGS: u32 = 1 << 2;
 pub const IBV_QP_INIT_ATTR_SEND_OPS_FLAGS: u32 = 1 << 6;

@@ -291,18 +291,32 @@ pub(crate) fn no_such_type(qp_type: c_uint) -> Errno {
         IBV_QPT_UD => "datagram (UD)",
         8 => "raw packet",
         9 | 10 => "XRC",
+        IBV_QPT_DRIVER => "driver-specific (IBV_QPT_DRIVER: DC of mlx5dv, SRD of efadv)",
         _ => "unknown",
     };
     // UCX takes them to set others up, unless it is told twice not to. The user has to know what
     // that is called, as it gives up with "Invalid parameter".
     let why = match qp_type {
+        IBV_QPT_UC | IBV_QPT_UD if does_without_datagrams() => {
+            "they need the UDP port of RoCE v2 (4791), which is not available"
+        }
         IBV_QPT_UC | IBV_QPT_UD => {
             "they need the UDP port of RoCE v2 (4791), which is not available; UCX does without \
              them if UCX_TLS=^ud,ud:aux"
         }
+        IBV_QPT_DRIVER => {
+            "they exist on one vendor's cards only; RC, UC and UD are supported (UCX: UCX_TLS=rc,ud; \
+             libfabric: FI_PROVIDER=verbs)"
+        }
         _ => "only RC, UC and UD are supported",
     };
     refuse!(EOPNOTSUPP, "no {name} queue pairs: {why}")
+}
+
+/// True where UCX was told already to do without them.
+fn does_without_datagrams() -> bool {
+    let transports = iwarp_os::environment::variable("UCX_TLS");
+    transports.is_some_and(|transports| transports.split([',', '^']).any(|name| name == "ud:aux"))
 }
 
 /// `ibv_create_qp`

@@ -54,6 +54,7 @@ static void making(void)
 	MISTAKE("elements of a queue", EINVAL,
 		!queue_pair(IBV_QPT_RC, (struct ibv_qp_cap){ 4, 4, 1, 4000, 0 }));
 	MISTAKE("type", EOPNOTSUPP, !queue_pair(IBV_QPT_RAW_PACKET, plain));
+	MISTAKE("vendor's type", EOPNOTSUPP, !queue_pair(IBV_QPT_DRIVER, plain));
 	MISTAKE("rights", EINVAL, !ibv_reg_mr(pd, memory, 64, IBV_ACCESS_REMOTE_WRITE));
 	MISTAKE("unknown rights", EINVAL, !ibv_reg_mr(pd, memory, 64, 1u << 31));
 	MISTAKE("memory", EFAULT, !ibv_reg_mr(pd, (void *)64, 64, IBV_ACCESS_LOCAL_WRITE));
