@@ -226,7 +226,7 @@ impl Endpoint {
     ) -> Result<Arc<Self>, OutOfMemory> {
         let habits = Habits::new(shape.max_send_wr, 0, engine.options.without);
         let qp_type = shape.core.qp_type();
-        let sends = SendSlots::new(shape.max_send_wr);
+        let sends = SendSlots::new(shape.max_send_wr, engine.options.strict);
         let receives = ReceiveSlots::new(shape.max_recv_wr);
         let received = srq.as_ref().map_or(receives.returned(), |srq| srq.returned());
         let (sent, received) = (Arc::clone(sends.returned()), Arc::clone(received));

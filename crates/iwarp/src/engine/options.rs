@@ -162,6 +162,9 @@ pub struct Options {
     /// (`UDP_SEGMENT`). Without it each packet takes a send, which costs several times the CPU
     /// time. A card that numbers such packets in its own way makes peers drop them over IPv4.
     pub udp_segment: bool,
+    /// Refuse what RDMA cards refuse though this library could do it: a send queue full of requests
+    /// without a completion stays full, until one with a completion is polled.
+    pub strict: bool,
     /// Number of worker threads, which move the traffic that no caller moves. One is enough unless
     /// many peers read and write while the program computes; each completion queue belongs to one
     /// thread.
@@ -199,6 +202,7 @@ impl Default for Options {
             ports: None,
             allow_users: Users::Listed(Vec::new()),
             udp_segment: true,
+            strict: false,
             workers: 1,
             log: Log::Warn,
             without: Behaviours::empty(),
@@ -248,6 +252,7 @@ impl Options {
         into ports: Option<RangeInclusive<u16>>,
         allow_users: Users,
         udp_segment: bool,
+        strict: bool,
         workers: usize,
         without: Behaviours,
         log: Log,
@@ -275,6 +280,7 @@ impl Options {
     /// | `IWARP_KEEPALIVE_S` | `off`, seconds | 300, on accepted connections |
     /// | `IWARP_SEND_MEMORY` | bytes, at least 65536 | 67108864 |
     /// | `IWARP_UDP_SEGMENT` | `on`, `off` | `on` |
+    /// | `IWARP_STRICT` | `on`, `off` | `off` |
     /// | `IWARP_WORKERS` | 1 to 64 threads | 1 |
     /// | `IWARP_PORTS` | `first-last`, from 1024 on | the system's choice |
     /// | `IWARP_ALLOW_USERS` | `any`, or names and ids of users: `ann,1007` | none |
@@ -338,6 +344,7 @@ impl Options {
         options.crc = switch("IWARP_CRC")?.unwrap_or(options.crc);
         options.markers = switch("IWARP_MARKERS")?.unwrap_or(options.markers);
         options.udp_segment = switch("IWARP_UDP_SEGMENT")?.unwrap_or(options.udp_segment);
+        options.strict = switch("IWARP_STRICT")?.unwrap_or(options.strict);
         options.fall_back = switch("IWARP_MPA_FALLBACK")?.unwrap_or(options.fall_back);
         if let Some(revision) = number("IWARP_MPA_REVISION", "1 or 2", 1..=2)? {
             options.revision = revision as u8;
@@ -567,6 +574,7 @@ mod tests {
             ("IWARP_ALLOW_USERS", "1007, root"),
             ("IWARP_MAX_PENDING", "7"),
             ("IWARP_UDP_SEGMENT", "off"),
+            ("IWARP_STRICT", "on"),
             ("IWARP_WORKERS", "3"),
             ("IWARP_LOG", "off"),
             ("IWARP_WITHOUT", "gather,lend"),
@@ -586,6 +594,7 @@ mod tests {
         assert_eq!(options.max_pending, 7);
         assert_eq!(options.workers, 3);
         assert!(!options.udp_segment && Options::default().udp_segment);
+        assert!(options.strict && !Options::default().strict);
         assert_eq!(options.log, Log::Off);
         assert_eq!(options.without, Behaviours::GATHER | Behaviours::LEND);
         assert_eq!(options.revision, 1);

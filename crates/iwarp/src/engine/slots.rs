@@ -7,7 +7,8 @@
 //! it: they post until a queue is full, and make the completion queue as deep as the queues that
 //! end there. A request without a completion gives its slot back with the next one of its queue
 //! that has one. Where a program asks for none at all it would wait for ever with such a driver;
-//! here requests are forgiven that are done without a completion while none waits to be polled.
+//! here requests are forgiven that are done without a completion while none waits to be polled, unless
+//! the user asks for it as there (`IWARP_STRICT`).
 //!
 //! The posting thread counts what is taken, under the queue pair's lock. A completion carries how many slots
 //! it frees and whose; the thread that polls adds that up, under the completion queue's lock.
@@ -72,44 +73,54 @@ pub(crate) struct SendSlots {
     reported: u32,
     /// Requests without a completion that are done and stand behind the last one that has one.
     silent: u32,
+    /// Requests without a completion that were posted in a row.
+    unsignaled: usize,
+    /// Nothing is forgiven.
+    strict: bool,
     returned: Arc<Returned>,
 }
 
 impl SendSlots {
-    pub(crate) fn new(capacity: usize) -> Self {
-        Self { capacity, taken: 0, reported: 0, silent: 0, returned: Returned::of_queue_pair() }
+    pub(crate) fn new(capacity: usize, strict: bool) -> Self {
+        let returned = Returned::of_queue_pair();
+        Self { capacity, taken: 0, reported: 0, silent: 0, unsignaled: 0, strict, returned }
     }
 
     pub(crate) const fn returned(&self) -> &Arc<Returned> {
         &self.returned
     }
 
-    fn is_polled(&self) -> bool {
-        self.returned.count() == self.reported
+    /// True where requests without a completion are forgiven now.
+    fn forgives(&self) -> bool {
+        !self.strict && self.returned.count() == self.reported
     }
 
     /// Whether a request may be posted, as far as completions are concerned: the queue itself
     /// knows what is not done.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
-        self.returned.leaves_room(self.taken, self.capacity) || self.is_polled()
+        self.returned.leaves_room(self.taken, self.capacity) || self.forgives()
     }
 
     /// How many may be posted while so many are not done.
     pub(crate) fn room(&self, outstanding: usize) -> usize {
-        match self.is_polled() {
+        match self.forgives() {
             true => self.capacity.saturating_sub(outstanding),
             false => self.returned.left_of(self.taken, self.capacity),
         }
     }
 
-    pub(crate) const fn take(&mut self) {
+    /// A request is posted. True for the first that no other device would take, as no request among
+    /// as many as the queue holds has a completion that could be polled.
+    pub(crate) const fn take(&mut self, signaled: bool) -> bool {
         self.taken = self.taken.wrapping_add(1);
+        self.unsignaled = if signaled { 0 } else { self.unsignaled.saturating_add(1) };
+        self.unsignaled == self.capacity.saturating_add(1)
     }
 
     /// So many requests are done without a completion, and the next has one.
     pub(crate) fn pass_over(&mut self, silent: u32) {
-        if self.is_polled() {
+        if self.forgives() {
             // Forgiven.
             self.taken = self.taken.wrapping_sub(silent);
         } else {
@@ -126,7 +137,7 @@ impl SendSlots {
 
     /// As new. The completion queue has forgotten what would still come back.
     pub(crate) fn reset(&mut self) {
-        (self.taken, self.reported, self.silent) = (0, 0, 0);
+        (self.taken, self.reported, self.silent, self.unsignaled) = (0, 0, 0, 0);
         self.returned.slots.store(0, Ordering::Relaxed);
     }
 }
@@ -176,14 +187,14 @@ mod tests {
         let room = slots.room(outstanding);
         for _ in 0..room {
             assert!(slots.has_room());
-            slots.take();
+            slots.take(true);
         }
         room
     }
 
     #[test]
     fn a_slot_is_free_when_its_completion_was_polled() {
-        let mut slots = SendSlots::new(4);
+        let mut slots = SendSlots::new(4, false);
         // So that all numbers wrap.
         slots.taken = u32::MAX - 2;
         slots.reported = u32::MAX - 2;
@@ -204,7 +215,7 @@ mod tests {
 
     #[test]
     fn silent_requests_go_with_the_next_that_has_a_completion() {
-        let mut slots = SendSlots::new(4);
+        let mut slots = SendSlots::new(4, false);
         assert_eq!(fill(&mut slots, 0), 4);
         assert_eq!(slots.report(), 1);
         slots.pass_over(2);
@@ -218,7 +229,7 @@ mod tests {
 
     #[test]
     fn silent_requests_are_forgiven_while_no_completion_waits() {
-        let mut slots = SendSlots::new(4);
+        let mut slots = SendSlots::new(4, false);
         for _ in 0..25 {
             // All four are done without a completion.
             assert_eq!(fill(&mut slots, 0), 4);
@@ -232,5 +243,34 @@ mod tests {
         assert_eq!(slots.room(3), 1);
         slots.reset();
         assert_eq!(slots.room(0), 4);
+    }
+
+    #[test]
+    fn a_strict_queue_without_completions_stays_full() {
+        let mut slots = SendSlots::new(4, true);
+        assert_eq!(fill(&mut slots, 0), 4);
+        // All four are done, and none has a completion.
+        assert!(!slots.has_room());
+        assert_eq!(slots.room(0), 0);
+        slots.reset();
+        for _ in 0..3 {
+            slots.take(false);
+        }
+        slots.take(true);
+        slots.pass_over(3);
+        assert_eq!(slots.report(), 4);
+        assert!(!slots.has_room());
+        slots.returned.add(4);
+        assert_eq!(slots.room(0), 4);
+    }
+
+    #[test]
+    fn the_first_request_too_many_without_a_completion_is_noticed() {
+        let mut slots = SendSlots::new(4, false);
+        let noticed: Vec<_> = (0..8).map(|_| slots.take(false)).collect();
+        assert_eq!(noticed, [false, false, false, false, true, false, false, false]);
+        assert!(!slots.take(true));
+        assert!(!(0..4).any(|_| slots.take(false)), "as many as it holds, after one with one");
+        assert!(slots.take(false));
     }
 }

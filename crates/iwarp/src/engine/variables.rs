@@ -12,7 +12,7 @@ const PREFIX: &str = "IWARP_";
 const TARGET: &str = "iwarp::variables";
 
 /// The variables that [`super::options::Options::from_env`] reads.
-pub(super) const READ: [&str; 23] = [
+pub(super) const READ: [&str; 24] = [
     "IWARP_ALLOW_USERS",
     "IWARP_CRC",
     "IWARP_DEVICES",
@@ -31,6 +31,7 @@ pub(super) const READ: [&str; 23] = [
     "IWARP_PORTS",
     "IWARP_SEND_MEMORY",
     "IWARP_STARTUP_TIMEOUT_MS",
+    "IWARP_STRICT",
     "IWARP_UDP_SEGMENT",
     "IWARP_USER_TIMEOUT_MS",
     "IWARP_WIRE",

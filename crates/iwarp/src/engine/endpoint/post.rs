@@ -12,6 +12,7 @@ use crate::engine::link::Link;
 use crate::engine::policy::habits::{Advice, Post};
 use crate::engine::policy::table::{FEW, PAUSE};
 use crate::engine::poll_set::By;
+use crate::report;
 
 /// How a list of requests was posted: up to the one that was refused.
 pub(crate) type Posted = Result<(), (usize, PostError)>;
@@ -26,7 +27,9 @@ impl Locked {
             return Err(PostError::Invalid);
         }
         self.core.post_send(request)?;
-        self.sends.take();
+        if self.sends.take(request.signaled) {
+            report_unsignaled();
+        }
         Ok(())
     }
 
@@ -50,6 +53,18 @@ impl Locked {
         self.receives.take();
         Ok(())
     }
+}
+
+/// Other devices learn only from completions that are polled which slots are free again.
+#[cold]
+fn report_unsignaled() {
+    report!(
+        burst 1,
+        WARN,
+        "more requests were posted than the send queue holds (max_send_wr), and none of them \
+         signaled: an RDMA card refuses the next (ENOMEM), as only a polled completion frees their \
+         places. Signal one request in as many, and poll it; IWARP_STRICT=on refuses here, too"
+    );
 }
 
 impl Endpoint {
