@@ -184,8 +184,14 @@ impl Rc {
 
     #[cold]
     fn take_nonsense(&mut self) {
+        self.break_off(reasons::BAD_RESPONSE);
+    }
+
+    /// An answer is not what was asked for.
+    #[cold]
+    fn break_off(&mut self, reason: Reason) {
         if self.is_alive() {
-            let event = Event::Fault(reasons::BAD_RESPONSE);
+            let event = Event::Fault(reason);
             self.fail_request(self.sq.head(), WcStatus::BadResponse, event);
         }
     }
@@ -217,6 +223,9 @@ impl Rc {
         let offset = index * mtu as u64;
         let expected = (u64::from(wqe.length) - offset).min(mtu as u64);
         let says_yes = aeth.is_none_or(|aeth| matches!(aeth.syndrome, Syndrome::Ack { .. }));
+        if payload.len() > mtu || !position.ends() && payload.len() < mtu {
+            return self.break_off(reasons::response_of_mtu(mtu, payload.len()));
+        }
         if position.ends() != ends || payload.len() as u64 != expected || !says_yes {
             return self.take_nonsense();
         }

@@ -2,11 +2,10 @@
 
 //! How a queue pair ends, and what becomes of the work requests.
 
-use iwarp_types::{Event, QpState, WcStatus};
+use iwarp_types::{Event, QpState, Reason, WcStatus};
 
 use super::requester::Requester;
-use super::{Rc, Replies, reasons};
-use crate::wire::NakCode;
+use super::{Rc, Replies};
 
 impl Rc {
     /// A send work request failed with `status`: it is told, and everything else is flushed.
@@ -19,9 +18,9 @@ impl Rc {
     /// A request of the peer's was refused. What is owed of those before it is still answered, then
     /// the NAK goes out, and nothing else.
     #[cold]
-    pub(super) fn fail_as_responder(&mut self, code: NakCode) {
+    pub(super) fn fail_as_responder(&mut self, reason: Reason) {
         if self.is_alive() {
-            self.events.push_back(Event::Fault(reasons::of_nak(code)));
+            self.events.push_back(Event::Fault(reason));
             self.flush(None);
         }
     }

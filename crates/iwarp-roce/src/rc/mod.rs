@@ -216,7 +216,7 @@ impl Rc {
         let Self { replies, attributes, responder, .. } = self;
         let sent = replies.send(TURN, burst, attributes, responder.msn, who, memory);
         sent.unwrap_or_else(|code| {
-            self.fail_as_responder(code);
+            self.fail_as_responder(reasons::of_nak(code));
             true
         })
     }

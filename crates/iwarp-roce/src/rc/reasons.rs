@@ -29,6 +29,42 @@ pub const BAD_RESPONSE: Reason = roce(0x102, "answer does not fit its request");
 /// The memory of an own work request was refused.
 pub const LOCAL_MEMORY: Reason = roce(0x103, "memory of a work request was refused");
 
+/// Both ends' path MTUs in a name, as those have no other place.
+macro_rules! differing {
+    (@peer $own:literal, $peers:expr, [$($of:literal)+], $before:literal, $else:expr) => {
+        match $peers {
+            $($of => concat!(
+                $before, ": the path MTU is ", $own, " here, and the peer sends packets of ", $of,
+                "; give both ends the same path_mtu"
+            ),)+
+            _ => $else,
+        }
+    };
+    ($own:expr, $peers:expr, [$($of:literal)+] $all:tt, $before:literal, $else:expr) => {
+        match $own {
+            $($of => differing!(@peer $of, $peers, $all, $before, $else),)+
+            _ => $else,
+        }
+    };
+}
+
+/// [`INVALID_REQUEST`] for a packet of so many octets, which does not fit this end's path MTU.
+pub(super) const fn request_of_mtu(own: usize, peers: usize) -> Reason {
+    const ELSE: &str = "invalid request: the length of a packet does not fit the path MTU here";
+    let name = differing!(own, peers, [256 512 1024 2048 4096] [256 512 1024 2048 4096],
+        "invalid request", ELSE);
+    roce(INVALID_REQUEST.code(), name).for_an_invalid_request()
+}
+
+/// [`BAD_RESPONSE`], likewise.
+pub(super) const fn response_of_mtu(own: usize, peers: usize) -> Reason {
+    const ELSE: &str =
+        "answer does not fit its request: the length of a packet does not fit the path MTU here";
+    let name = differing!(own, peers, [256 512 1024 2048 4096] [256 512 1024 2048 4096],
+        "answer does not fit its request", ELSE);
+    roce(BAD_RESPONSE.code(), name)
+}
+
 /// What a NAK says.
 pub(super) const fn of_nak(code: NakCode) -> Reason {
     match code {

@@ -3,11 +3,11 @@
 //! The responder: takes the peer's requests in the order of their PSNs, and executes them.
 
 use iwarp_types::{
-    AccessError, AtomicOp, Event, Invalidator, MAX_MESSAGE, Memory, Receive, ReceivePool,
+    AccessError, AtomicOp, Event, Invalidator, MAX_MESSAGE, Memory, Reason, Receive, ReceivePool,
     RemoteAccess, Stag, WcOp, WcStatus, WorkCompletion, ended_receive,
 };
 
-use super::{Rc, replies};
+use super::{Rc, reasons, replies};
 use crate::config::Attributes;
 use crate::payload::place;
 use crate::wire::{
@@ -49,6 +49,8 @@ struct Refusal {
     receive: WcStatus,
     /// The peer learns of it by a NAK.
     is_told: bool,
+    /// What this end calls it.
+    reason: Reason,
 }
 
 impl Refusal {
@@ -60,7 +62,13 @@ impl Refusal {
     const INVALIDATE: Self = Self { is_told: false, ..Self::INVALID };
 
     const fn new(code: NakCode, receive: WcStatus) -> Self {
-        Self { code, receive, is_told: true }
+        Self { code, receive, is_told: true, reason: reasons::of_nak(code) }
+    }
+
+    /// A packet of so many octets does not fit this end's path MTU.
+    #[cold]
+    const fn of_mtu(own: usize, peers: usize) -> Self {
+        Self { reason: reasons::request_of_mtu(own, peers), ..Self::INVALID }
     }
 
     /// Of an access to memory that the peer named.
@@ -186,7 +194,7 @@ impl Rc {
             self.replies.refuse(psn, Syndrome::Nak(refusal.code));
         }
         self.end_open_receive(refusal.receive);
-        self.fail_as_responder(refusal.code);
+        self.fail_as_responder(refusal.reason);
     }
 
     /// Ends the receive that is open, if one is.
@@ -290,7 +298,11 @@ impl Rc {
             Position::Last => 0 < length && length <= mtu,
             Position::Only => length <= mtu,
         };
-        if fits { Ok(()) } else { Err(INVALID) }
+        match position {
+            _ if fits => Ok(()),
+            Position::Last if length == 0 => Err(INVALID),
+            _ => Err(Stop::Refused(Refusal::of_mtu(mtu, length))),
+        }
     }
 
     /// Whether the peer may do such a thing at all.

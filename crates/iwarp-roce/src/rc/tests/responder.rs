@@ -75,6 +75,43 @@ fn messages_are_received_and_acknowledged() {
     assert_eq!(bench.sent(), []);
 }
 
+/// The reason of the end names the path MTUs of both ends, where a packet shows the peer's.
+#[test]
+fn path_mtus_that_differ_are_named() {
+    let fault = |bench: &mut Bench| {
+        let events = bench.events();
+        let fault = |event: &Event| match event {
+            Event::Fault(reason) => Some(*reason),
+            _ => None,
+        };
+        events.iter().find_map(fault).unwrap()
+    };
+    for (ours, peers) in [(256, 4096), (4096, 1024), (1024, 512)] {
+        let mtu = Mtu::largest_within(ours);
+        let bench = || Bench::with(config(), Attributes { mtu, ..attributes() });
+        let names = [std::format!("path MTU is {ours} here"), std::format!("packets of {peers};")];
+        // A Send, or a Write.
+        for message in [send(Position::First), write(false, reth(0, 9000))] {
+            let mut bench = bench();
+            bench.post_recv(1, 0, 20_000);
+            bench.take(peer(0), message, &pattern(peers, 1));
+            let reason = fault(&mut bench);
+            assert!(reason.code() == 0x61 && reason.is_invalid_request());
+            assert!(names.iter().all(|name| reason.name().contains(name)), "{reason}");
+        }
+        // The answer to a Read.
+        let mut bench = bench();
+        bench.post(SendRequest::read(1, &[local(0, 20_000)], Stag(1), TaggedOffset(0)).signaled());
+        bench.sent();
+        let aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: 0 });
+        let first = Message::ReadResponse { position: Position::First, aeth };
+        bench.take(own(0), first, &pattern(peers, 1));
+        let reason = fault(&mut bench);
+        assert_eq!(reason.code(), 0x102);
+        assert!(names.iter().all(|name| reason.name().contains(name)), "{reason}");
+    }
+}
+
 /// Covers: ROCE-076
 #[test]
 fn a_gap_is_told_once() {
