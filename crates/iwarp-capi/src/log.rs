@@ -6,36 +6,56 @@ use std::fmt::Arguments;
 use std::io::{self, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use iwarp::{Log, Options, report};
+use iwarp::{Log, LogFormat, Options};
 use iwarp_os::cancel::put_off;
 use once_cell::race::OnceBox;
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// How much the user wants to know. What makes no sense counts as nothing said: opening the device
-/// complains about it.
-fn wanted() -> Log {
-    static LOG: OnceBox<Log> = OnceBox::new();
-    // Not `from_env`, which has lines to say itself.
-    let options = || Options::default().with_lookup(iwarp_os::environment::variable);
-    let read = || options().map_or(Log::default(), |options| options.log);
-    *LOG.get_or_init(|| Box::new(read()))
+/// What the user wants to know.
+struct Wanted {
+    log: Log,
+    format: LogFormat,
+}
+
+/// What makes no sense counts as nothing said: opening the device complains about it.
+fn wanted() -> &'static Wanted {
+    static WANTED: OnceBox<Wanted> = OnceBox::new();
+    WANTED.get_or_init(|| {
+        // Not `from_env`, which has lines to say itself. What is wrong with one variable says
+        // nothing of the two that count.
+        let read = |wanted: &str| {
+            let lookup = |name: &'static str| {
+                (name == wanted).then(|| iwarp_os::environment::variable(name)).flatten()
+            };
+            Options::default().with_lookup(lookup).unwrap_or_default()
+        };
+        let (log, format) = (read("IWARP_LOG").log, read("IWARP_LOG_FORMAT").log_format);
+        Box::new(Wanted { log, format })
+    })
 }
 
 /// True where a line of this level would be written.
 pub(crate) fn is_wanted(level: Log) -> bool {
-    level <= wanted()
+    level <= wanted().log
 }
 
 /// Writes a line, unless `IWARP_LOG` asks for less than `level`.
 pub fn say(level: Log, line: Arguments<'_>) {
     if is_wanted(level) {
-        // One call, so that lines of several threads do not mix. A closed standard error is fine.
-        let line = format!("iwarp: {line}\n");
-        let _ = put_off(|| io::stderr().write_all(line.as_bytes()));
+        write(&wanted().format.say(level_of(level), TARGET, line));
     }
 }
+
+/// Writes a line with its end. One call, so that lines of several threads do not mix. A closed
+/// standard error is fine.
+fn write(line: &str) {
+    let _ = put_off(|| io::stderr().write_all(line.as_bytes()));
+}
+
+/// What the lines of the C libraries themselves are said to come from.
+const TARGET: &str = "iwarp::capi";
 
 /// What a user is told once. No thread waits for another that is telling it, which a forked child
 /// would do for ever.
@@ -63,7 +83,7 @@ impl Once {
 /// Has the library's own events written. Only for the drop-in libraries.
 pub(crate) fn listen() {
     // Another subscriber can only be there in tests.
-    let _ = tracing::subscriber::set_global_default(Lines { wanted, say });
+    let _ = tracing::subscriber::set_global_default(Lines);
 }
 
 const fn level(of: Level) -> Log {
@@ -75,24 +95,26 @@ const fn level(of: Level) -> Log {
     }
 }
 
-/// Hands each event on as a line; spans are not kept.
-struct Lines<W, S> {
-    wanted: W,
-    say: S,
+const fn level_of(log: Log) -> Level {
+    match log {
+        Log::Off | Log::Error => Level::ERROR,
+        Log::Warn => Level::WARN,
+        Log::Info => Level::INFO,
+        _ => Level::DEBUG,
+    }
 }
 
-impl<W, S> Subscriber for Lines<W, S>
-where
-    W: Fn() -> Log + 'static,
-    S: Fn(Log, Arguments<'_>) + 'static,
-{
+/// Writes each event as a line; spans are not kept.
+struct Lines;
+
+impl Subscriber for Lines {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         // Events, and questions whether one would be written.
-        !metadata.is_span() && level(*metadata.level()) <= (self.wanted)()
+        !metadata.is_span() && level(*metadata.level()) <= wanted().log
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(match (self.wanted)() {
+        Some(match wanted().log {
             Log::Off => LevelFilter::OFF,
             Log::Error => LevelFilter::ERROR,
             Log::Warn => LevelFilter::WARN,
@@ -102,8 +124,7 @@ where
     }
 
     fn event(&self, event: &Event<'_>) {
-        let level = level(*event.metadata().level());
-        (self.say)(level, format_args!("{}", report::line(event)));
+        write(&wanted().format.event(event));
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -114,27 +135,4 @@ where
     fn record_follows_from(&self, _: &Id, _: &Id) {}
     fn enter(&self, _: &Id) {}
     fn exit(&self, _: &Id) {}
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::{Arc, Mutex};
-
-    use super::*;
-
-    #[test]
-    fn an_event_is_a_line_with_its_message_first() {
-        let kept = Arc::new(Mutex::new(Vec::new()));
-        let lines = Arc::clone(&kept);
-        let say = move |level, line: Arguments<'_>| {
-            lines.lock().unwrap().push((level, line.to_string()));
-        };
-        tracing::subscriber::with_default(Lines { wanted: || Log::Warn, say }, || {
-            let peer = "192.0.2.1";
-            tracing::warn!(%peer, qp = 7, "a peer cannot be reached");
-            tracing::info!("nobody asked for this");
-        });
-        let line = "a peer cannot be reached peer=192.0.2.1 qp=7".to_owned();
-        assert_eq!(*kept.lock().unwrap(), [(Log::Warn, line)]);
-    }
 }

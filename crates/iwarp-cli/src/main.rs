@@ -25,11 +25,16 @@ mod rping;
 mod run;
 mod size;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use iwarp::LogFormat;
+use iwarp::report::tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
 
 /// RDMA over plain TCP, without an RDMA device.
 ///
@@ -57,6 +62,7 @@ Environment (all commands):
   IWARP_PEER_TO_PEER=off|write|read|send|any
                                      the peer-to-peer start-up of RFC 6581 (off)
   IWARP_LOG=info|debug|iwarp=trace   messages on standard error (warnings)
+  IWARP_LOG_FORMAT=text|json         their form (text)
 
 docs/configuration.md lists all variables. A misspelt one is reported, with the nearest name.";
 
@@ -114,17 +120,39 @@ fn is_child(command: &Command) -> bool {
 /// Logs at the levels in `IWARP_LOG`; warnings if it is not set. A child does not repeat complaints
 /// about the environment.
 fn log_to_stderr(is_child: bool) {
-    let mut filter = EnvFilter::builder()
-        .with_default_directive(tracing_subscriber::filter::LevelFilter::WARN.into())
-        .parse_lossy(iwarp_os::environment::variable("IWARP_LOG").unwrap_or_default());
+    let wanted = iwarp_os::environment::variable("IWARP_LOG").unwrap_or_default();
+    let mut filter =
+        EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).parse_lossy(wanted);
     if is_child {
         filter = filter.add_directive("iwarp::variables=off".parse().expect("a directive"));
     }
+    // One that makes no sense is an error where a device is opened.
+    let format = iwarp_os::environment::variable("IWARP_LOG_FORMAT");
+    let format = if format.as_deref() == Some("json") { LogFormat::Json } else { LogFormat::Text };
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
+        .event_format(Lines(format))
         .init();
+}
+
+/// Lines like those of the drop-in libraries.
+struct Lines(LogFormat);
+
+impl<S, N> FormatEvent<S, N> for Lines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> std::fmt::Result {
+        let Self(format) = self;
+        writer.write_str(&format.event(event))
+    }
 }
 
 #[cfg(test)]

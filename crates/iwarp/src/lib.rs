@@ -105,7 +105,7 @@ pub use iwarp_types::{
     TaggedOffset, TransitionError, WcOp, WcStatus, WorkCompletion,
 };
 pub use rendezvous::{Peer, Retry};
-pub use report::REPORT;
+pub use report::{LogFormat, REPORT};
 pub use verbs::{
     AsyncEvent, Capabilities, CompletionChannel, CompletionQueue, DatagramAttributes, Device,
     DeviceAttributes, Gid, Look, MemoryRegion, MemoryWindow, ModifyError, OpenError,

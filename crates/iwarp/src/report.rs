@@ -6,14 +6,17 @@
 //! and the next line that passes says how many were suppressed (`left_out=`).
 #![doc(hidden)]
 
-use std::fmt::{Debug, Write as _};
+mod json;
+mod style;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 #[doc(hidden)]
 pub use tracing;
 use tracing::Event;
-use tracing::field::{Field, Visit};
+
+pub use self::style::LogFormat;
 
 /// The `tracing` target of the lines that a user must see: why queue pairs could not meet, why a
 /// peer was lost.
@@ -61,27 +64,11 @@ impl Throttle {
     }
 }
 
-/// An event as a line: the message, then ` field=value` for each thing that belongs to it.
+/// An event as text: the message, then ` field=value` for each thing that belongs to it.
 pub fn line(event: &Event<'_>) -> String {
-    let mut line = Line::default();
-    event.record(&mut line);
-    line.message + &line.fields
-}
-
-#[derive(Default)]
-struct Line {
-    message: String,
-    fields: String,
-}
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        // Writing to memory does not fail.
-        let _ = match field.name() {
-            "message" => write!(self.message, "{value:?}"),
-            name => write!(self.fields, " {name}={value:?}"),
-        };
-    }
+    let mut text = style::Text::default();
+    event.record(&mut text);
+    text.line()
 }
 
 /// Writes a line of the level (`WARN`, `INFO`), as [`tracing::event!`] takes it, unless there were

@@ -29,6 +29,27 @@ fn symbols_are_found_by_version_and_the_library_loads_again_and_again() {
     assert_eq!(said, "");
 }
 
+/// Each line names its process, time and level; and it may be an object of JSON.
+#[test]
+fn lines_say_which_process_and_when() {
+    let run = |name, variables: &[(&str, &str)]| {
+        let variables = [&[("IWARP_COLOUR", "red")], variables].concat();
+        let said = support::run(name, &source!("logged.c"), &variables);
+        let (pid, lines) = said.split_once('\n').unwrap();
+        (pid.to_owned(), lines.lines().next().unwrap().to_owned())
+    };
+    let complaint = "IWARP_COLOUR is not a variable of this library and has no effect";
+    let (pid, line) = run("logged", &[]);
+    assert!(line.starts_with(&format!("iwarp[{pid}] 20")), "{line}");
+    assert!(line.ends_with(&format!("Z warn: {complaint}")), "{line}");
+    let (pid, line) = run("logged_json", &[("IWARP_LOG_FORMAT", "json")]);
+    assert!(line.starts_with("{\"time\":\"20") && line.ends_with("\"}"), "{line}");
+    let rest = format!(
+        "Z\",\"pid\":{pid},\"level\":\"warn\",\"target\":\"iwarp::variables\",\"message\":\"{complaint}\"}}"
+    );
+    assert!(line.ends_with(&rest), "{line}");
+}
+
 /// Whatever the lists call a stub fails as they say, old versions and private names included.
 #[test]
 fn every_function_that_is_not_there_says_so() {
@@ -44,7 +65,7 @@ fn every_function_that_is_not_there_says_so() {
     assert!(table.contains("ibv_create_ah") && table.contains("IBVERBS_1.0"), "{table}");
     let source = source!("missing.c").replace("TABLE", &table);
     let said = support::run("missing", &source, &[("IWARP_LOG", "info")]);
-    assert!(said.contains("iwarp: ibv_set_ece: not supported\n"), "{said}");
+    assert!(said.contains("Z info: ibv_set_ece: not supported\n"), "{said}");
     assert_eq!(said.matches("before 2007").count(), 1, "{said}");
     // Programs try what is there.
     let said = support::run("missing_quiet", &source, &[]);

@@ -153,3 +153,23 @@ fn completions_know_every_command() {
         assert!(!text.contains("demo-server"), "{shell} offers what users do not call");
     }
 }
+
+/// Programs that read the log get objects.
+#[test]
+fn the_log_may_be_json() {
+    let mut command = common::command(&["devinfo"]);
+    command.env("IWARP_COLOUR", "blue").env("IWARP_LOG_FORMAT", "json");
+    let output = command.output().expect("it runs");
+    let text = String::from_utf8(output.stderr).expect("text");
+    let line = text.lines().find(|line| line.contains("IWARP_COLOUR")).expect("a complaint");
+    let value: serde_json::Value = serde_json::from_str(line).expect("JSON");
+    assert_eq!(value["level"], "warn");
+    assert_eq!(
+        value["message"],
+        "IWARP_COLOUR is not a variable of this library and has no effect"
+    );
+    assert!(value["pid"].is_u64() && value["time"].is_string(), "{value}");
+    let wrong = common::command(&["devinfo"]).env("IWARP_LOG_FORMAT", "xml").output();
+    let text = String::from_utf8(wrong.expect("it runs").stderr).expect("text");
+    assert_eq!(text, "iwarp devinfo: IWARP_LOG_FORMAT=xml: expected text or json\n");
+}

@@ -13,6 +13,7 @@ use thiserror::Error;
 use super::devices::{self, NamedDevice};
 use super::policy::Behaviours;
 use super::variables;
+use crate::report::LogFormat;
 
 /// The kind of a device, and the meaning of its completions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -172,6 +173,8 @@ pub struct Options {
     /// The messages of the drop-in libraries on standard error. Rust programs subscribe to
     /// `tracing`.
     pub log: Log,
+    /// Their form.
+    pub log_format: LogFormat,
     /// Adaptations to the program that the engine leaves out: for measurements, and to diagnose
     /// problems.
     pub without: Behaviours,
@@ -205,6 +208,7 @@ impl Default for Options {
             strict: false,
             workers: 1,
             log: Log::Warn,
+            log_format: LogFormat::Text,
             without: Behaviours::empty(),
         }
     }
@@ -256,6 +260,7 @@ impl Options {
         workers: usize,
         without: Behaviours,
         log: Log,
+        log_format: LogFormat,
     }
 
     /// The defaults, changed by the environment:
@@ -285,6 +290,7 @@ impl Options {
     /// | `IWARP_PORTS` | `first-last`, from 1024 on | the system's choice |
     /// | `IWARP_ALLOW_USERS` | `any`, or names and ids of users: `ann,1007` | none |
     /// | `IWARP_LOG` | `off`, `error`, `warn`, `info`, `debug`, or a `tracing` filter | `warn` |
+    /// | `IWARP_LOG_FORMAT` | `text`, `json` | `text` |
     /// | `IWARP_WITHOUT` | `gather`, `awaiting`, `piggyback`, `backoff`, `silence`, `lend`, with commas between | none |
     ///
     /// A process that has more rights than the user who started it (`AT_SECURE`) ignores them.
@@ -438,6 +444,13 @@ impl Options {
             let expected = "off, error, warn, info or debug";
             options.log = log(&value).ok_or_else(|| wrong("IWARP_LOG", &value, expected))?;
         }
+        if let Some(value) = lookup("IWARP_LOG_FORMAT") {
+            options.log_format = match &*value {
+                "text" => LogFormat::Text,
+                "json" => LogFormat::Json,
+                _ => return Err(wrong("IWARP_LOG_FORMAT", &value, "text or json")),
+            };
+        }
         if let Some(value) = lookup("IWARP_WITHOUT") {
             let expected = "any of gather, awaiting, piggyback, backoff, silence, lend, with commas \
                             between";
@@ -528,7 +541,8 @@ mod tests {
     use std::time::Duration;
 
     use super::{
-        Behaviours, Extensions, KeepAlive, Log, OptionError, Options, Personality, Users, Wire,
+        Behaviours, Extensions, KeepAlive, Log, LogFormat, OptionError, Options, Personality,
+        Users, Wire,
     };
 
     fn from(pairs: &[(&'static str, &str)]) -> Result<Options, OptionError> {
@@ -577,6 +591,7 @@ mod tests {
             ("IWARP_STRICT", "on"),
             ("IWARP_WORKERS", "3"),
             ("IWARP_LOG", "off"),
+            ("IWARP_LOG_FORMAT", "json"),
             ("IWARP_WITHOUT", "gather,lend"),
         ])
         .unwrap();
@@ -596,6 +611,7 @@ mod tests {
         assert!(!options.udp_segment && Options::default().udp_segment);
         assert!(options.strict && !Options::default().strict);
         assert_eq!(options.log, Log::Off);
+        assert_eq!((options.log_format, LogFormat::default()), (LogFormat::Json, LogFormat::Text));
         assert_eq!(options.without, Behaviours::GATHER | Behaviours::LEND);
         assert_eq!(options.revision, 1);
         assert_eq!(options.mulpdu, Some(1442));
@@ -644,6 +660,7 @@ mod tests {
             ("IWARP_UDP_SEGMENT", "64"),
             ("IWARP_WORKERS", "65"),
             ("IWARP_LOG", "loud"),
+            ("IWARP_LOG_FORMAT", "yaml"),
             ("IWARP_WITHOUT", "gather,loans"),
         ] {
             let error = from(&[(name, value)]).unwrap_err();

@@ -21,6 +21,7 @@ pub(super) const READ: [&str; 24] = [
     "IWARP_LINGER_MS",
     "IWARP_LOCAL_CONGESTION",
     "IWARP_LOG",
+    "IWARP_LOG_FORMAT",
     "IWARP_MARKERS",
     "IWARP_MAX_PENDING",
     "IWARP_MPA_FALLBACK",
