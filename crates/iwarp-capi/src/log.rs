@@ -5,6 +5,7 @@
 use std::fmt::Arguments;
 use std::io::{self, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use iwarp::{Log, LogFormat, Options};
 use iwarp_os::cancel::put_off;
@@ -12,6 +13,10 @@ use once_cell::race::OnceBox;
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
+
+/// How long a call of the program's waits for something that the program itself has to do, without
+/// a word.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What the user wants to know.
 struct Wanted {

@@ -11,6 +11,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use iwarp::Log;
 use iwarp::cm::{Id, PortSpace};
 use iwarp_os::ProcessOwned;
 
@@ -25,6 +26,7 @@ use super::{addr, device};
 use crate::abi::flags::{IBV_QPT_RC, IBV_QPT_UD};
 use crate::abi::{ibv_gid, ibv_qp_init_attr};
 use crate::guard::{self, Errno};
+use crate::log::{PATIENCE, say};
 use crate::refuse::{given, refuse};
 
 /// An id as the program has it, and what is ours behind it, which a forked child cannot reach.
@@ -130,8 +132,24 @@ impl Shared {
     pub(super) fn settle(&self) {
         let Some(events) = self.events.alive() else { return };
         let mut count = events.count();
+        let mut told = false;
         while count.handed_out > 0 {
-            count = events.acknowledged.wait(count).unwrap_or_else(PoisonError::into_inner);
+            let waited = events.acknowledged.wait_timeout(count, PATIENCE);
+            let (again, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            count = again;
+            let pending = count.handed_out;
+            if timeout.timed_out() && pending > 0 && !std::mem::replace(&mut told, true) {
+                drop(count);
+                say(
+                    Log::Warn,
+                    format_args!(
+                        "rdma_destroy_id waits until the program has acknowledged {pending} \
+                         event(s) of the id that it took with rdma_get_cm_event: call \
+                         rdma_ack_cm_event for each"
+                    ),
+                );
+                count = events.count();
+            }
         }
     }
 

@@ -9,8 +9,11 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use iwarp::Log;
 use iwarp::verbs::OutOfMemory;
 use iwarp_os::ProcessOwned;
+
+use crate::log::{PATIENCE, say};
 
 /// For what other threads enter meanwhile.
 const ROOM: usize = 16;
@@ -21,6 +24,27 @@ pub(crate) enum Key {
     Qp(u32),
     Cq(u64),
     Srq(u64),
+}
+
+impl Key {
+    /// A thread waits to destroy the object for as long as no program means to.
+    #[cold]
+    fn tell_of_waiting(self, pending: u32) {
+        let (call, what, acknowledge) = match self {
+            Self::Qp(_) => ("ibv_destroy_qp", "queue pair", "ibv_ack_async_event"),
+            Self::Cq(_) => {
+                ("ibv_destroy_cq", "completion queue", "ibv_ack_cq_events (or ibv_ack_async_event)")
+            }
+            Self::Srq(_) => ("ibv_destroy_srq", "shared receive queue", "ibv_ack_async_event"),
+        };
+        say(
+            Log::Warn,
+            format_args!(
+                "{call} waits until the program has acknowledged {pending} event(s) of the {what} \
+                 that it took: call {acknowledge} for each"
+            ),
+        );
+    }
 }
 
 /// The objects that a source of events can name.
@@ -103,8 +127,18 @@ impl Book {
         let Some(pages) = self.0.alive() else { return };
         let mut entries = pages.entries();
         entries.striking += 1;
-        while entries.of.get(&key).is_some_and(|entry| entry.pending > 0) {
-            entries = pages.acknowledged.wait(entries).unwrap_or_else(PoisonError::into_inner);
+        let mut told = false;
+        while let Some(pending) = entries.of.get(&key).map(|entry| entry.pending)
+            && pending > 0
+        {
+            let waited = pages.acknowledged.wait_timeout(entries, PATIENCE);
+            let (again, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            entries = again;
+            if timeout.timed_out() && !std::mem::replace(&mut told, true) {
+                drop(entries);
+                key.tell_of_waiting(pending);
+                entries = pages.entries();
+            }
         }
         entries.striking -= 1;
         entries.of.remove(&key);

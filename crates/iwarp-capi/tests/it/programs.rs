@@ -245,6 +245,15 @@ fn a_context_goes_with_its_last_object() {
     support::run("closed_early_roce", &source!("closed_early.c"), &[ROCE]);
 }
 
+/// A destroy that waits for the acknowledgement of an event says so: programs that forget it would
+/// hang without a word.
+#[test]
+fn a_destroy_that_waits_for_an_acknowledgement_says_so() {
+    let said = support::run("forgotten", &source!("forgotten.c"), &[]);
+    let calls: Vec<_> = said.lines().filter_map(|line| line.split(' ').nth(3)).collect();
+    assert_eq!(calls, ["rdma_destroy_id", "ibv_destroy_cq"], "{said}");
+}
+
 /// Threads that wait for a message when `main` returns are not told that it will never come, which
 /// ends gloo's with an exception.
 #[test]

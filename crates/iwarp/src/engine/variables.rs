@@ -12,7 +12,7 @@ const PREFIX: &str = "IWARP_";
 const TARGET: &str = "iwarp::variables";
 
 /// The variables that [`super::options::Options::from_env`] reads.
-pub(super) const READ: [&str; 24] = [
+pub(super) const READ: [&str; 25] = [
     "IWARP_ALLOW_USERS",
     "IWARP_CRC",
     "IWARP_DEVICES",
