@@ -169,6 +169,15 @@ impl Qp {
         }
     }
 
+    /// The attributes of one that has a peer of its own (RC, UC).
+    pub fn attributes(&self) -> Option<&Attributes> {
+        match self {
+            Self::Rc(core) => Some(core.attributes()),
+            Self::Uc(core) => Some(core.attributes()),
+            Self::Ud(_) => None,
+        }
+    }
+
     /// It, if it is of the type UD.
     pub fn ud(&mut self) -> Option<&mut Ud> {
         match self {

@@ -22,24 +22,33 @@ pub use self::style::LogFormat;
 /// peer was lost.
 pub const REPORT: &str = "iwarp::report";
 
+/// The `tracing` target of the lines that say what becomes of connections.
+pub const FATE: &str = "iwarp::fate";
+
 /// Time that one line stands for, in the long run.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Lets so many lines pass at once, and one a second from then on. Takes no lock: a forked child
-/// may find it in any state.
+/// Lets so many lines pass at once, and one in each period from then on. Takes no lock: a forked
+/// child may find it in any state.
 #[derive(Debug)]
 pub struct Throttle {
     /// Lines that may pass at once.
     burst: u64,
+    period: Duration,
     /// When the lines that have passed will have been made up for, in nanoseconds.
     made_up: AtomicU64,
     left_out: AtomicU64,
 }
 
 impl Throttle {
-    /// `burst` is at least one.
+    /// One a second in the long run. `burst` is at least one.
     pub const fn new(burst: u64) -> Self {
-        Self { burst, made_up: AtomicU64::new(0), left_out: AtomicU64::new(0) }
+        Self::paced(burst, PERIOD)
+    }
+
+    /// One in each `period` in the long run.
+    pub const fn paced(burst: u64, period: Duration) -> Self {
+        Self { burst, period, made_up: AtomicU64::new(0), left_out: AtomicU64::new(0) }
     }
 
     /// Whether a line may be written now, and how many were left out before it, if some were.
@@ -49,7 +58,7 @@ impl Throttle {
 
     fn admit_at(&self, now: Duration) -> Option<Option<u64>> {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let (now, period) = (nanos(now), nanos(PERIOD));
+        let (now, period) = (nanos(now), nanos(self.period));
         let take = |made_up: u64| {
             let from = made_up.max(now);
             (from - now <= (self.burst - 1) * period).then_some(from + period)
@@ -71,19 +80,34 @@ pub fn line(event: &Event<'_>) -> String {
     text.line()
 }
 
+/// Of what becomes of connections, whoever makes them. A user who asks for it wants all, and busy
+/// servers have many; a flood of strangers is no more than this.
+pub const fn of_connections() -> Throttle {
+    Throttle::paced(1000, Duration::from_millis(10))
+}
+
 /// Writes a line of the level (`WARN`, `INFO`), as [`tracing::event!`] takes it, unless there were
 /// too many from here: `burst N` may come at once, 8 where that is not said. What is more than
-/// information goes to the target [`REPORT`](crate::REPORT).
+/// information goes to the target [`REPORT`](crate::REPORT). `fate` instead of that is for what
+/// becomes of connections: it goes to [`FATE`], and more may come.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! report {
     (@target INFO) => { module_path!() };
     (@target $level:ident) => { $crate::report::REPORT };
-    (burst $burst:literal, $level:ident, $($line:tt)+) => {{
+    (burst $burst:literal, $level:ident, $($line:tt)+) => {
+        $crate::report!(@line $level, $crate::report!(@target $level),
+            $crate::report::Throttle::new($burst), $($line)+)
+    };
+    (fate $level:ident, $($line:tt)+) => {
+        $crate::report!(@line $level, $crate::report::FATE, $crate::report::of_connections(),
+            $($line)+)
+    };
+    (@line $level:ident, $target:expr, $throttle:expr, $($line:tt)+) => {{
         use $crate::report::tracing;
-        const TARGET: &str = $crate::report!(@target $level);
+        const TARGET: &str = $target;
         if tracing::enabled!(target: TARGET, tracing::Level::$level) {
-            static THROTTLE: $crate::report::Throttle = $crate::report::Throttle::new($burst);
+            static THROTTLE: $crate::report::Throttle = $throttle;
             if let Some(left_out) = THROTTLE.admit() {
                 tracing::event!(target: TARGET, tracing::Level::$level, left_out, $($line)+);
             }

@@ -219,10 +219,7 @@ fn tell(this: &CmId, kind: EventKind) -> Option<Told> {
         EventKind::ConnectError(
             ConnectError::Startup(StartupError::Timeout) | ConnectError::Timeout,
         ) => refused(this, &io::ErrorKind::TimedOut.into()),
-        EventKind::ConnectError(error) => {
-            iwarp::report!(INFO, %error, "connection not made");
-            failed(this, RDMA_CM_EVENT_CONNECT_ERROR, -libc::EPROTO)
-        }
+        EventKind::ConnectError(_) => failed(this, RDMA_CM_EVENT_CONNECT_ERROR, -libc::EPROTO),
         EventKind::Disconnected(_) => {
             connect::refresh_state(this);
             Told::new(RDMA_CM_EVENT_DISCONNECTED, 0)

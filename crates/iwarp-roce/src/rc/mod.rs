@@ -96,6 +96,11 @@ pub struct Rc {
 }
 
 impl Rc {
+    /// How it is set up.
+    pub const fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
     /// A queue pair in [`QpState::Reset`].
     pub fn new(config: Config) -> Self {
         Self {

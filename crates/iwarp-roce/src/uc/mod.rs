@@ -34,6 +34,11 @@ impl Uc {
         &self.work.config
     }
 
+    /// How it is set up.
+    pub const fn attributes(&self) -> &Attributes {
+        &self.work.attributes
+    }
+
     /// How many packets it has dropped, since it was in Reset.
     pub const fn drops(&self) -> &Drops {
         &self.work.drops

@@ -87,6 +87,11 @@ impl Burst {
         self.weight
     }
 
+    /// Octets of its packets, ICRCs included.
+    pub const fn octets(&self) -> usize {
+        self.used
+    }
+
     /// Until this is called again it is full, too, when what is in it then weighs so much more than
     /// now, give or take a packet; `None` takes that back.
     pub const fn limit(&mut self, more: Option<usize>) {

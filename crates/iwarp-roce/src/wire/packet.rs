@@ -5,6 +5,7 @@
 use iwarp_types::Stag;
 use thiserror::Error;
 
+use super::ICRC_LEN;
 use super::bth::{BTH_LEN, Bth};
 use super::extended::{Aeth, AtomicEth, AtomicKind, Deth, Extended, Reth};
 use super::opcode::{CNP, Opcode, Operation, Position, Tail, Transport};
@@ -302,6 +303,13 @@ impl<'a> Packet<'a> {
         let payload = reader.0.len().checked_sub(pad).ok_or(Malformed::Short)?;
         let header = Header { bth, transport: opcode.transport, deth, message };
         Ok(Self { header, payload: &reader.0[..payload] })
+    }
+
+    /// Octets that it has on the wire, pad and ICRC included.
+    pub fn octets(&self) -> usize {
+        let payload = self.payload.len();
+        let headers = self.header.write(payload, &mut [0; Header::MAX_LEN]);
+        headers + payload + padding(payload) + ICRC_LEN
     }
 }
 

@@ -32,6 +32,7 @@ use crate::cm::{ConnectError, ConnectParams, EventChannel, EventKind};
 use crate::engine::Engine;
 use crate::engine::accept_set::AcceptSet;
 use crate::engine::endpoint::Endpoint;
+use crate::engine::fate;
 use crate::engine::mux::MuxPlace;
 use crate::engine::service_ports::ServicePort;
 use crate::engine::sync::Mutex;
@@ -597,27 +598,15 @@ impl Id {
         params: &ConnectParams,
     ) -> Result<(), ConnectError> {
         let (core, endpoint) = (self.core.check()?, qp.endpoint()?);
-        if let Some(exchange) = core.exchange() {
-            return Ok(exchange.accept(qp.number(), Some(endpoint), params)?);
+        let wire = core.wire();
+        if let Some((local, peer)) = core.ends() {
+            fate::step(Some(endpoint.id()), local, peer, wire, "accepting");
         }
-        let mut _holding = None;
-        core.downgrade().with_channel(|channel| _holding = Some(channel.hold_requests()));
-        let mut state = core.state.lock();
-        let accepting = state.take_request()?;
-        let class = state.choices.traffic_class;
-        let (stream, terms) = accepting.accept(&core.engine, params, class)?;
-        let connection = core.engine.worker.next_id();
-        let waits = terms.peer_to_peer;
-        let observer = Watch::new(core.downgrade(), waits.then_some(terms));
-        state.phase = Phase::Connected(observer.connected(endpoint, connection));
-        drop(state);
-        let attached =
-            endpoint.attach(stream, &terms, connection, Some(Arc::new(observer)), || {
-                if !waits {
-                    core.push(EventKind::established(&terms, Vec::new()));
-                }
-            });
-        Ok(attached.inspect_err(|_| core.is_told_of_the_end())?)
+        accept_with(core, endpoint, params).inspect_err(|error| {
+            if let Some((local, peer)) = core.ends() {
+                fate::not_made(Some(endpoint.id()), local, peer, wire, error);
+            }
+        })
     }
 
     /// Refuses a connection request.
@@ -630,11 +619,18 @@ impl Id {
         if core.kind.datagrams {
             return core.take_inquiry(Phase::Over(None))?.reject(private_data);
         }
-        if let Some(exchange) = core.exchange() {
-            return exchange.reject(private_data);
+        let wire = core.wire();
+        match core.exchange() {
+            Some(exchange) => exchange.reject(private_data)?,
+            None => {
+                let accepting = core.state.lock().take_request()?;
+                accepting.reject(private_data)?;
+            }
         }
-        let accepting = core.state.lock().take_request()?;
-        accepting.reject(private_data)
+        if let Some((local, peer)) = core.ends() {
+            fate::rejected(local, peer, wire, private_data.len());
+        }
+        Ok(())
     }
 
     /// Ends the connection in good order; [`EventKind::Disconnected`] follows. Data accepted before
@@ -649,6 +645,34 @@ impl Id {
             connected.end();
         }
     }
+}
+
+/// Accepts the connection that a peer asks for, with a queue pair.
+fn accept_with(
+    core: &Arc<IdCore>,
+    endpoint: &Arc<Endpoint>,
+    params: &ConnectParams,
+) -> Result<(), ConnectError> {
+    if let Some(exchange) = core.exchange() {
+        return Ok(exchange.accept(endpoint.id(), Some(endpoint), params)?);
+    }
+    let mut _holding = None;
+    core.downgrade().with_channel(|channel| _holding = Some(channel.hold_requests()));
+    let mut state = core.state.lock();
+    let accepting = state.take_request()?;
+    let class = state.choices.traffic_class;
+    let (stream, terms) = accepting.accept(&core.engine, params, class)?;
+    let connection = core.engine.worker.next_id();
+    let waits = terms.peer_to_peer;
+    let observer = Watch::new(core.downgrade(), waits.then_some(terms));
+    state.phase = Phase::Connected(observer.connected(endpoint, connection));
+    drop(state);
+    let attached = endpoint.attach(stream, &terms, connection, Some(Arc::new(observer)), || {
+        if !waits {
+            core.push(EventKind::established(&terms, Vec::new()));
+        }
+    });
+    Ok(attached.inspect_err(|_| core.is_told_of_the_end())?)
 }
 
 /// Wherever a peer says "any address" it means this host.
@@ -684,6 +708,17 @@ impl IdCore {
 
     pub(crate) const fn engine(&self) -> &Arc<Engine> {
         &self.engine
+    }
+
+    /// Between which addresses it is, once the peer's is known.
+    pub(crate) fn ends(&self) -> Option<(Option<SocketAddr>, SocketAddr)> {
+        let state = self.state.lock();
+        Some((state.local, state.peer?))
+    }
+
+    /// The protocol of the connection that it has or is asked for, for the log.
+    fn wire(&self) -> &'static str {
+        if self.exchange().is_some() { fate::ROCE } else { fate::IWARP }
     }
 
     pub(crate) const fn mux(&self) -> &Arc<MuxPlace> {

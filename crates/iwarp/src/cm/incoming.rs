@@ -13,10 +13,11 @@ use crate::cm::id::{IdCore, WeakId};
 use crate::cm::{ConnectError, ConnectParams, EventKind, closed};
 use crate::engine::Engine;
 use crate::engine::accept_set::AcceptSet;
+use crate::engine::fate::{self, IWARP};
 use crate::engine::sync::Mutex;
 use crate::engine::tasks::Task;
-use crate::port::{Acceptor, Port};
-use crate::startup::line::{Answering, canonical};
+use crate::port::{Acceptor, Ends, Port, canonical};
+use crate::startup::line::Answering;
 use crate::startup::reception::{Host, Reception};
 
 /// A listener at work.
@@ -79,6 +80,8 @@ impl Host for Program {
         if listener.is_gone() {
             return;
         }
+        let Ends { local, peer } = answering.ends();
+        fate::step(None, local, peer, IWARP, "a peer asks for a connection");
         let (ird, ord) = (request.peer_ird, request.peer_ord);
         let private_data = request.private_data;
         listener.with_channel(|channel| {

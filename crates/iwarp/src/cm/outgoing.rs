@@ -16,6 +16,7 @@ use crate::cm::meanwhile::Meanwhile;
 use crate::cm::{ConnectError, ConnectParams, EventKind, closed};
 use crate::engine::connect_order::{Call, Turn};
 use crate::engine::endpoint::{Endpoint, Observer};
+use crate::engine::fate::{self, IWARP};
 use crate::engine::poll_set::wait_beside;
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
 use crate::engine::tasks::Task;
@@ -142,7 +143,12 @@ impl Outgoing {
             next: Mutex::new(None),
             itself: itself.clone(),
         });
-        outgoing.begin(outgoing.engine.options.revision, by)?;
+        let qp = outgoing.endpoint.as_ref().map(|endpoint| endpoint.id());
+        fate::step(qp, outgoing.origin.lock().local, peer, IWARP, "connecting");
+        let begun = outgoing.begin(outgoing.engine.options.revision, by);
+        begun.inspect_err(|error| {
+            fate::not_made(qp, outgoing.origin.lock().local, peer, IWARP, error);
+        })?;
         let is_callers = outgoing.attempt.lock().as_ref().is_some_and(Attempt::is_callers);
         if !is_callers {
             outgoing.watch_time();
@@ -423,7 +429,13 @@ impl Outgoing {
                 return;
             }
         }
-        let kind = match result.and_then(|(line, reply)| self.attach(&id, line, reply)) {
+        let attached = result.and_then(|(line, reply)| self.attach(&id, line, reply));
+        if let Err(error) = &attached {
+            let qp = self.endpoint.as_ref().map(|endpoint| endpoint.id());
+            let local = id.ends().and_then(|(local, _)| local);
+            fate::not_made(qp, local, self.peer, IWARP, error);
+        }
+        let kind = match attached {
             Ok(()) => return,
             Err(ConnectError::Rejected { private_data, ird, ord }) => {
                 EventKind::Rejected { private_data, ird, ord, reason: None }

@@ -19,6 +19,7 @@ use crate::cm::datagrams::{Ends, Knocks};
 use crate::cm::id::{IdCore, WeakId};
 use crate::cm::{ConnectParams, EventKind};
 use crate::engine::endpoint::{Ended, Endpoint, Observer};
+use crate::engine::fate::{self, ROCE};
 use crate::engine::live;
 use crate::engine::manager::{Communication, ConnectionManager, Party};
 use crate::engine::sync::Mutex;
@@ -132,6 +133,8 @@ impl Exchange {
         if asks.in_vain {
             self.bound_time();
         }
+        let (local, peer) = (Some(asks.ends.local), asks.ends.peer);
+        fate::step(Some(asks.number), local, peer, ROCE, "connecting");
         let communication = Communication::connect(&asks.manager, &connect, self.as_party())?;
         let communication = Arc::new(communication);
         let mut state = self.state.lock();
@@ -303,6 +306,7 @@ impl Exchange {
 
     /// Ends the connection; the program is told.
     pub(crate) fn disconnect(self: &Arc<Self>) {
+        self.ends("this end disconnected");
         self.fail();
         if let Ok(communication) = self.communication() {
             // Where the peer was faster there is nothing to do.
@@ -317,6 +321,7 @@ impl Exchange {
             let _ = communication.disconnect();
         }
         self.finish(Step::Over);
+        self.ends("this end gave up its id");
         self.fail();
     }
 
@@ -335,6 +340,13 @@ impl Exchange {
         let before = (state.communication.take(), state.next.take());
         drop(state);
         drop(before);
+    }
+
+    /// Says for the log why the connection ends.
+    fn ends(&self, why: &str) {
+        if let Some(endpoint) = self.endpoint() {
+            endpoint.ends(why);
+        }
     }
 
     /// The queue pair is of no more use.
@@ -397,11 +409,37 @@ impl Exchange {
     /// Nothing comes of it.
     fn refused(self: &Arc<Self>, id: &Arc<IdCore>, kind: EventKind) {
         self.finish(Step::Over);
+        self.tell_failure(id, &kind);
         if let Some(endpoint) = self.endpoint() {
             endpoint.engine.live.remove(self);
         }
         id.exchange_failed(self, self.asks.is_some());
         id.push(kind);
+    }
+
+    /// Says for the log why nothing comes of it.
+    fn tell_failure(&self, id: &IdCore, kind: &EventKind) {
+        let why = match kind {
+            EventKind::Rejected { reason: Some(code), private_data, .. } => {
+                let (reason, len) = (RejectReason::from_code(*code), private_data.len());
+                format!("{reason} (REJ {code}, {len} bytes of private data)")
+            }
+            EventKind::Unreachable(error) => format!("the peer cannot be reached: {error}"),
+            EventKind::ConnectError(error) => error.to_string(),
+            _ => "it was given up".to_owned(),
+        };
+        let endpoint = self.endpoint();
+        // At the side that had accepted it was ready to send.
+        if let Some(endpoint) = &endpoint {
+            endpoint.ends(&why);
+        }
+        let qp = endpoint.map(|endpoint| endpoint.id());
+        if let Some(asks) = &self.asks {
+            let (local, peer) = (Some(asks.ends.local), asks.ends.peer);
+            fate::not_made(Some(asks.number), local, peer, ROCE, &why);
+        } else if let Some((local, peer)) = id.ends() {
+            fate::not_made(qp, local, peer, ROCE, &why);
+        }
     }
 
     /// The queue pair is locked, so this is for another thread.
@@ -472,6 +510,7 @@ impl Party for Exchange {
             }
             News::Disconnected { .. } => {
                 self.state.lock().step = Step::Ended;
+                self.ends("the peer disconnected (DREQ)");
                 self.fail();
                 id.push(EventKind::Disconnected(Ended::Closed));
             }
@@ -517,6 +556,7 @@ pub(crate) fn requested(
     peer: SocketAddr,
     request: &Request,
 ) {
+    fate::step(None, Some(local), peer, ROCE, "a peer asks for a connection");
     let communication = Arc::new(communication);
     // What the peer has under way is served here, and the other way round.
     let ird = Some(request.initiator_depth.into());

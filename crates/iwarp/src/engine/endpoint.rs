@@ -33,6 +33,7 @@ use crate::engine::Engine;
 use crate::engine::any_core::AnyCore;
 use crate::engine::cq::CqCore;
 use crate::engine::event::{AsyncEvent, AsyncQueue};
+use crate::engine::fate::Fate;
 use crate::engine::group::Group;
 use crate::engine::link::Link;
 use crate::engine::mux::Mux;
@@ -121,6 +122,8 @@ struct Locked {
 struct Program {
     /// Is told how the connection fares.
     observer: Option<Arc<dyn Observer>>,
+    /// Of its connection, where the log tells of that.
+    fate: Option<Arc<Fate>>,
     /// Its handle is gone: it wants no completions any more.
     gone: bool,
     /// The process exits: flushed receives that the program has not asked for are held back.
@@ -132,7 +135,22 @@ struct Program {
 }
 
 impl Program {
+    /// The core has found that the connection has ended.
     fn ended(&self, why: Ended) {
+        if let Some(fate) = &self.fate {
+            fate.ended(why);
+        }
+        self.tell(why);
+    }
+
+    /// Says for the log why the connection ends.
+    fn ends(&self, why: impl FnOnce() -> String) {
+        if let Some(fate) = &self.fate {
+            fate.ends(why());
+        }
+    }
+
+    fn tell(&self, why: Ended) {
         if let Some(observer) = &self.observer {
             observer.disconnected(why);
         }
@@ -302,6 +320,18 @@ impl Endpoint {
         let mut locked = self.core.lock();
         let Locked { core, habits, .. } = &mut *locked;
         let result = f(core, habits);
+        self.hand_on(&mut locked);
+        if locked.core.may_want_time() {
+            self.wants_timer.store(true, Ordering::Relaxed);
+        }
+        result
+    }
+
+    /// As [`Self::with`], with what the program is told.
+    fn with_program<R>(&self, f: impl FnOnce(&mut AnyCore, &Program) -> R) -> R {
+        let mut locked = self.core.lock();
+        let Locked { core, program, .. } = &mut *locked;
+        let result = f(core, program);
         self.hand_on(&mut locked);
         if locked.core.may_want_time() {
             self.wants_timer.store(true, Ordering::Relaxed);

@@ -38,6 +38,7 @@ use self::send::{TRANSMIT_BUDGET, Tx};
 pub(crate) use self::waker::{LinkWaker, ready_of};
 use self::watch::Watch;
 use crate::engine::endpoint::Endpoint;
+use crate::engine::fate::Fate;
 use crate::engine::group::{Awaited, Group, Member, Memberships};
 use crate::engine::policy::habits::Arrival;
 use crate::engine::poll_set::By;
@@ -69,6 +70,8 @@ pub(crate) struct Link {
     /// Bytes that are built and wait.
     budget: usize,
     _loan: Loan,
+    /// Where the log tells of it.
+    fate: Option<Arc<Fate>>,
     memberships: Memberships,
 }
 
@@ -106,6 +109,7 @@ impl Link {
         stream: Box<dyn Port>,
         terms: Option<&Negotiated>,
         loan: Loan,
+        fate: Option<Arc<Fate>>,
     ) -> Self {
         let options = &endpoint.engine.options;
         stream.limit_unsent(loan.octets());
@@ -123,6 +127,7 @@ impl Link {
             watch: Watch::new(Some(options.user_timeout)),
             budget: TRANSMIT_BUDGET.min(loan.octets()),
             _loan: loan,
+            fate,
             memberships: Memberships::default(),
             endpoint: Arc::clone(endpoint),
         }

@@ -20,6 +20,7 @@
 //!   channel    a completion channel: events, and the callers that wait for them
 //!   srq        a shared receive queue
 //!   event      asynchronous events of a device
+//!   fate       what becomes of a connection, for the log
 //!   policy     what is learned of programs by watching them, and what is made of it
 //!   slots      what posts take and polls give back
 //!   accept_set the poll set of a listener
@@ -53,6 +54,7 @@ pub(crate) mod cq;
 pub(crate) mod devices;
 pub(crate) mod endpoint;
 pub(crate) mod event;
+pub(crate) mod fate;
 pub(crate) mod gid;
 pub(crate) mod group;
 pub(crate) mod gsi;

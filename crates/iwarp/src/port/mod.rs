@@ -317,6 +317,14 @@ impl Ends {
     }
 }
 
+/// An IPv4 address as such, where an IPv6 socket has it.
+pub(crate) fn canonical(addr: SocketAddr) -> SocketAddr {
+    match addr.ip().to_canonical() {
+        ip if ip == addr.ip() => addr,
+        ip => SocketAddr::new(ip, addr.port()),
+    }
+}
+
 /// What the device's options say of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Settings<'a> {

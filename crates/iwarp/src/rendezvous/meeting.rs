@@ -529,7 +529,8 @@ impl Meeting {
     /// There is a connection.
     fn met(&self, state: &mut State, stream: Box<dyn Port>, terms: &Negotiated) {
         self.end_search(state);
-        if let Err(error) = self.endpoint.attach_in_place(stream, terms) {
+        let peer_qp = state.peer.map_or_else(|| self.number().value(), |peer| peer.qpn);
+        if let Err(error) = self.endpoint.attach_in_place(stream, terms, peer_qp) {
             report!(WARN, %error, "a queue pair's connection cannot be served");
             // No other one would be looked for.
             self.endpoint.unreachable();
@@ -593,7 +594,8 @@ impl Meeting {
             peer_to_peer: false,
             fault: None,
         };
-        self.endpoint.attach_in_place(operate(Line::new(port), options)?, &terms)
+        let stream = operate(Line::new(port), options)?;
+        self.endpoint.attach_in_place(stream, &terms, peer.qpn)
     }
 
     fn drop_search(&self, search: Option<Search>) {

@@ -5,7 +5,7 @@
 //! Who uses them serves them from a [`Task`] and decides what comes of it.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use iwarp_os::Interest;
@@ -230,9 +230,9 @@ impl Called {
         Ok(self.responder.receive(&self.received)?.map(|(request, _)| request))
     }
 
-    /// The peer's address.
-    pub(crate) fn peer_addr(&self) -> SocketAddr {
-        self.line.ends().peer
+    /// Between whom it is.
+    pub(crate) fn ends(&self) -> Ends {
+        self.line.ends()
     }
 
     /// Is not served any more: an answer is due.
@@ -312,14 +312,6 @@ pub(crate) fn operate(line: Line, options: &Options) -> io::Result<Box<dyn Port>
     };
     port.begin(&Settings { idle, local_congestion: options.local_congestion.as_deref() })?;
     Ok(port)
-}
-
-/// An IPv4 address as such, where an IPv6 socket has it.
-pub(crate) fn canonical(addr: SocketAddr) -> SocketAddr {
-    match addr.ip().to_canonical() {
-        ip if ip == addr.ip() => addr,
-        ip => SocketAddr::new(ip, addr.port()),
-    }
 }
 
 /// Adds what has come, but no more than `most` bytes; of a port that holds some more than once.

@@ -18,10 +18,11 @@ use iwarp_types::Source;
 
 use crate::engine::Engine;
 use crate::engine::accept_set::AcceptSet;
+use crate::engine::fate::{self, IWARP};
 use crate::engine::sync::Mutex;
 use crate::engine::tasks::{Task, Tasks};
 use crate::engine::timers::Alarm;
-use crate::port::{Acceptor, Port};
+use crate::port::{Acceptor, Ends, Port};
 use crate::report;
 use crate::startup::crowd::{Crowd, Guest, Place, Victim};
 use crate::startup::line::{Answering, Called};
@@ -324,7 +325,8 @@ fn hand_over(host: &dyn Host, tasks: &Tasks, request: Request, called: Called, m
 }
 
 fn refuse(called: &Called, why: &str) {
-    report!(INFO, peer = %called.peer_addr(), why, "connection refused");
+    let Ends { local, peer } = called.ends();
+    fate::refused(local, peer, IWARP, why);
 }
 
 impl Guest for Arriving {

@@ -32,6 +32,7 @@ mod driving;
 mod drops;
 mod ends;
 mod families;
+mod fates;
 mod flush;
 mod gather;
 mod given_back;

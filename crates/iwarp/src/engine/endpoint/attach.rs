@@ -12,6 +12,7 @@ use iwarp_types::PostError;
 
 use super::{Endpoint, Observer, Patience};
 use crate::engine::any_core::AnyCore;
+use crate::engine::fate::Fate;
 use crate::engine::link::Link;
 use crate::engine::policy::habits::Habits;
 use crate::port::Port;
@@ -29,7 +30,8 @@ impl Endpoint {
         established: impl FnOnce(),
     ) -> io::Result<()> {
         let establish = |core: &mut AnyCore| core.iwarp().establish(terms, self.now());
-        self.attach_by(establish, stream, Some(terms), connection, observer, established)
+        let how = (connection, None);
+        self.attach_by(establish, stream, Some(terms), how, observer, established)
     }
 
     /// As [`Self::attach`], for a queue pair that the program itself takes through its states.
@@ -37,10 +39,12 @@ impl Endpoint {
         self: &Arc<Self>,
         stream: Box<dyn Port>,
         terms: &Negotiated,
+        peer_qp: u32,
     ) -> io::Result<()> {
         let connection = self.engine.worker.next_id();
         let establish = |core: &mut AnyCore| core.iwarp().establish_in_place(terms, self.now());
-        self.attach_by(establish, stream, Some(terms), connection, None, || {})
+        let how = (connection, Some(peer_qp));
+        self.attach_by(establish, stream, Some(terms), how, None, || {})
     }
 
     /// Runs a connected stream on a core that is not iWARP's, without any start-up.
@@ -51,7 +55,7 @@ impl Endpoint {
     ) -> io::Result<()> {
         let connection = self.engine.worker.next_id();
         let establish = |core: &mut AnyCore| core.other().establish(self.now());
-        self.attach_by(establish, stream, None, connection, Some(observer), || {})
+        self.attach_by(establish, stream, None, (connection, None), Some(observer), || {})
     }
 
     /// Has a queue pair of the type UD get the packets to a multicast group, too. Once more changes
@@ -85,20 +89,22 @@ impl Endpoint {
         Ok(())
     }
 
-    /// `terms`: for iWARP's core, and only for that.
+    /// `terms`: for iWARP's core, and only for that. The connection has a number, and its peer may
+    /// be known by that of its queue pair.
     fn attach_by(
         self: &Arc<Self>,
         establish: impl FnOnce(&mut AnyCore),
         stream: Box<dyn Port>,
         terms: Option<&Negotiated>,
-        connection: u64,
+        (connection, peer_qp): (u64, Option<u32>),
         observer: Option<Arc<dyn Observer>>,
         established: impl FnOnce(),
     ) -> io::Result<()> {
         iwarp_mem::afford()?;
         iwarp_mem::keep_fault_handler();
         let loan = self.engine.send_memory.lend();
-        let link = Arc::new(Link::new(self, stream, terms, loan));
+        let fate = Fate::of_stream(self.id(), peer_qp, stream.ends(), terms);
+        let link = Arc::new(Link::new(self, stream, terms, loan, fate.clone()));
         let patience = {
             let mut core = self.core.lock();
             if core.core.is_iwarp() != terms.is_some()
@@ -109,6 +115,7 @@ impl Endpoint {
             }
             self.engine.live.add(self)?;
             core.program.observer = observer;
+            core.program.fate = fate;
             establish(&mut core.core);
             core.link = Some(Arc::clone(&link));
             core.connection = connection;

@@ -11,6 +11,9 @@ use crate::engine::any_core::AnyCore;
 use crate::engine::link::Link;
 use crate::engine::live::Connection;
 
+/// Why a connection ends.
+const DISCONNECTED: &str = "this end disconnected";
+
 impl Connection for Endpoint {
     fn id(&self) -> u32 {
         self.id()
@@ -22,7 +25,7 @@ impl Connection for Endpoint {
 
     fn end(self: Arc<Self>) {
         self.hear_out();
-        self.end_by(|_| true, AnyCore::disconnect);
+        self.end_by(|_| true, "the process exits", AnyCore::disconnect);
     }
 }
 
@@ -39,6 +42,15 @@ impl Endpoint {
                 core.connection = 0;
             }
             core.core.modify(to)?;
+            if matches!(to, QpState::Err | QpState::Reset) {
+                core.program.ends(|| format!("the program moved the queue pair to {to:?}"));
+            }
+            if to == QpState::Reset {
+                core.program.fate = None;
+            }
+            if to == QpState::Rts {
+                self.begin_fate(&mut core);
+            }
             if to == QpState::Reset {
                 self.forget_work(&mut core);
                 Self::speak_either(&mut core);
@@ -46,7 +58,7 @@ impl Endpoint {
             }
             self.hand_on(&mut core);
             if was_connected && !core.core.is_connected() {
-                core.program.ended(Ended::Closed);
+                core.program.tell(Ended::Closed);
             }
             dropped
         };
@@ -69,14 +81,14 @@ impl Endpoint {
     pub(crate) fn disconnect(self: &Arc<Self>) {
         self.hold_back_no_more();
         self.hear_out();
-        self.end_by(|_| true, AnyCore::disconnect);
+        self.end_by(|_| true, DISCONNECTED, AnyCore::disconnect);
     }
 
     /// The same, unless the queue pair has another connection by now.
     pub(crate) fn disconnect_if(self: &Arc<Self>, connection: u64) {
         self.hold_back_no_more();
         self.hear_out();
-        self.end_by(|core| core.connection == connection, AnyCore::disconnect);
+        self.end_by(|core| core.connection == connection, DISCONNECTED, AnyCore::disconnect);
     }
 
     /// Takes in what has come by now. A program may leave on a message of which another thread has
@@ -93,17 +105,18 @@ impl Endpoint {
 
     /// No connection could be had.
     pub(crate) fn unreachable(self: &Arc<Self>) {
-        self.end_by(|core| core.link.is_none(), AnyCore::unreachable);
+        self.end_by(|core| core.link.is_none(), "no connection could be had", AnyCore::unreachable);
     }
 
     /// Ends the connection with a reset.
     pub(crate) fn abort(self: &Arc<Self>) {
-        self.end_by(|_| true, AnyCore::abort);
+        self.end_by(|_| true, "this end broke it off", AnyCore::abort);
     }
 
     fn end_by(
         self: &Arc<Self>,
         which: impl FnOnce(&Locked) -> bool,
+        why: &str,
         end: impl FnOnce(&mut AnyCore),
     ) {
         {
@@ -112,11 +125,16 @@ impl Endpoint {
                 return;
             }
             let was_connected = core.core.is_connected();
+            let gone = core.program.gone;
+            core.program.ends(|| match gone {
+                true => "the queue pair was destroyed".to_owned(),
+                false => why.to_owned(),
+            });
             end(&mut core.core);
             self.hand_on(&mut core);
             // The core tells what the peer did, not what it was told to do itself.
             if was_connected {
-                core.program.ended(Ended::Closed);
+                core.program.tell(Ended::Closed);
             }
         }
         self.carry_on();

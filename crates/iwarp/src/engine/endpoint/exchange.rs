@@ -13,6 +13,7 @@ use iwarp_types::{Access, Core, QpState};
 
 use super::{Endpoint, Locked, Observer};
 use crate::engine::any_core::AnyCore;
+use crate::engine::fate::Fate;
 use crate::engine::options::Wire;
 
 /// What a queue pair needs that may speak iWARP or RoCE v2.
@@ -81,6 +82,22 @@ impl Endpoint {
         drop(before);
     }
 
+    /// Packets make its connection, if it may send them: the log tells of it from now on.
+    pub(super) fn begin_fate(&self, locked: &mut Locked) {
+        if let AnyCore::Datagram(core) = &locked.core
+            && matches!(core.state(), QpState::Rts | QpState::Sqd)
+            && locked.program.fate.is_none()
+            && let Some(attributes) = core.attributes()
+        {
+            locked.program.fate = Fate::of_packets(self.id(), attributes);
+        }
+    }
+
+    /// Says for the log why its connection is about to end.
+    pub(crate) fn ends(&self, why: &str) {
+        self.core.lock().program.ends(|| why.to_owned());
+    }
+
     /// Whether it speaks RoCE v2, or may.
     pub(crate) fn may_use_datagrams(&self) -> bool {
         let locked = self.core.lock();
@@ -109,6 +126,7 @@ impl Endpoint {
         locked.core = AnyCore::Datagram(Box::new(roce));
         locked.undecided = None;
         self.hand_on(&mut locked);
+        self.begin_fate(&mut locked);
         true
     }
 

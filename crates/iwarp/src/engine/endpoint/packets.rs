@@ -93,9 +93,15 @@ impl Endpoint {
     /// Builds packets. Whether there are more.
     pub(crate) fn fill(&self, burst: &mut Burst, now: Time) -> bool {
         let mut locked = self.core.lock();
-        let Locked { core, undecided, alternative, .. } = &mut *locked;
+        let Locked { core, undecided, alternative, program, .. } = &mut *locked;
         match core {
-            AnyCore::Datagram(core) => core.transmit(burst, now, &*self.engine.memory),
+            AnyCore::Datagram(core) => {
+                let before = burst.octets();
+                core.transmit(burst, now, &*self.engine.memory);
+                if let Some(fate) = &program.fate {
+                    fate.sent(burst.octets() - before);
+                }
+            }
             AnyCore::Iwarp(_) => {
                 if let (Some(undecided), Some(alternative)) = (undecided, alternative)
                     && std::mem::take(&mut undecided.asks)
@@ -156,9 +162,12 @@ impl Endpoint {
         more: &mut impl FnMut() -> Option<(Path, Packet<'a>)>,
     ) -> Option<bool> {
         let memory = &*self.engine.memory;
-        self.with(|core| {
+        self.with_program(|core, program| {
             let AnyCore::Datagram(core) = core else { return None };
             loop {
+                if let Some(fate) = &program.fate {
+                    fate.received_packet(&packet);
+                }
                 core.receive(&packet, &path, now, memory, self.pool());
                 match more() {
                     Some(next) => (path, packet) = next,

@@ -38,6 +38,12 @@ impl Link {
                 | io::ErrorKind::NetworkUnreachable
         );
         let (qp, peer) = (self.endpoint.id(), self.stream.ends().name());
+        if let Some(fate) = &self.fate {
+            match silent {
+                true => fate.ends(format_args!("the peer does not answer any more: {error}")),
+                false => fate.ends(format_args!("the transport broke: {error}")),
+            }
+        }
         if !self.endpoint.is_connected() {
             tracing::debug!(qp, %peer, %error, "stream failed");
         } else if silent {
@@ -121,5 +127,8 @@ impl Link {
         #[cfg(feature = "tokio")]
         self.leave_reactor();
         self.tx.request(|tx| self.give_back(tx));
+        if let Some(fate) = &self.fate {
+            fate.closed();
+        }
     }
 }

@@ -31,7 +31,7 @@ struct Read {
 /// One system call that reads into staging; `None` when nothing is there.
 fn read_staged(link: &Link, spare: &mut [u8]) -> io::Result<Option<Read>> {
     let room = spare.len();
-    let n = link.stream.recv(&mut [IoPartMut::new(spare)]);
+    let n = link.count_in(link.stream.recv(&mut [IoPartMut::new(spare)]));
     some_octets(n, |staged| Read { direct: 0, staged, room })
 }
 
@@ -61,6 +61,15 @@ impl Rx {
 }
 
 impl Link {
+    /// For the log.
+    #[inline]
+    fn count_in(&self, n: io::Result<usize>) -> io::Result<usize> {
+        if let (Some(fate), Ok(n)) = (&self.fate, &n) {
+            fate.received(*n);
+        }
+        n
+    }
+
     /// Receives what is there, and delivers what waits for receives. False when this thread has
     /// seen nothing come.
     pub(super) fn receive(self: &Arc<Self>) -> bool {
@@ -298,6 +307,7 @@ impl Link {
         };
         let room = guard.len() + spare.len();
         let n = self.stream.recv(&mut [IoPartMut::from(&guard), IoPartMut::new(spare)]);
+        let n = self.count_in(n);
         if n.as_ref().is_err_and(is_bad_address) {
             // Nothing was taken from the stream: the rest of the segment comes by way of staging,
             // where it is dropped.

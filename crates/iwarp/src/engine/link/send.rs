@@ -101,6 +101,9 @@ impl Link {
             let written = self.write(&tx.outgoing, out);
             let taken = written.map(|n| {
                 tx.sent += n as u64;
+                if let Some(fate) = &self.fate {
+                    fate.sent(n);
+                }
                 tx.outgoing.taken(endpoint, out, n)
             });
             self.writing.store(false, Ordering::Release);

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What becomes of a connection, as lines of the log: one when it is there, one when it has ended.
+//!
+//! A connection has a [`Fate`] only where somebody reads these lines when it begins, so that it costs
+//! others a look at whether it has one.
+
+use std::fmt::Display;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use iwarp_os::clock;
+use iwarp_proto::mpa::startup::{Negotiated, Role};
+use iwarp_roce::Attributes;
+use iwarp_roce::wire::{PORT, Packet};
+use iwarp_types::{Protocol, Reason};
+use tracing::Level;
+
+use super::endpoint::Ended;
+use super::sync::{AtomicU64, Mutex, Ordering};
+use crate::port::{Ends, canonical};
+use crate::report;
+use crate::report::FATE;
+
+/// The names of the protocols.
+pub(crate) const IWARP: &str = "iWARP";
+pub(crate) const ROCE: &str = "RoCE v2";
+
+/// A connection whose end is to be told.
+#[derive(Debug)]
+pub(crate) struct Fate {
+    qp: u32,
+    peer_qp: Option<u32>,
+    local: Option<SocketAddr>,
+    peer: SocketAddr,
+    wire: &'static str,
+    began: Duration,
+    /// It has a stream, and ends with it; others end as soon as it is known why.
+    has_stream: bool,
+    sent: AtomicU64,
+    received: AtomicU64,
+    end: Mutex<End>,
+}
+
+#[derive(Debug)]
+enum End {
+    Open,
+    /// Why it ends, while its stream is still there.
+    Known(String),
+    Told,
+}
+
+/// Whether anybody reads these lines.
+fn is_read() -> bool {
+    tracing::enabled!(target: FATE, Level::INFO)
+}
+
+impl Fate {
+    /// A stream of the queue pair `qp` has come through start-up.
+    pub(crate) fn of_stream(
+        qp: u32,
+        peer_qp: Option<u32>,
+        ends: Ends,
+        terms: Option<&Negotiated>,
+    ) -> Option<Arc<Self>> {
+        if !is_read() {
+            return None;
+        }
+        let (local, peer) = (ends.local.map(canonical), canonical(ends.peer));
+        let wire = if terms.is_some() { IWARP } else { "another" };
+        let (local_shown, peer_qp_shown) = (shown(local), peer_qp);
+        let role = terms.map(|terms| match terms.role {
+            Role::Initiator => "initiator",
+            Role::Responder => "responder",
+        });
+        let crc = terms.map(|terms| if terms.crc { "on" } else { "off" });
+        let markers = terms.map(|terms| match (terms.send_markers, terms.receive_markers) {
+            (false, false) => "off",
+            (true, false) => "to the peer",
+            (false, true) => "from the peer",
+            (true, true) => "both ways",
+        });
+        let mpa = terms.map(|terms| terms.rev);
+        let (ord, ird) = (terms.map(|terms| terms.ord), terms.map(|terms| terms.ird));
+        report!(
+            fate INFO,
+            qp,
+            peer_qp = peer_qp_shown,
+            local = local_shown,
+            %peer,
+            wire,
+            role,
+            mpa,
+            crc,
+            markers,
+            ord,
+            ird,
+            "connected"
+        );
+        Some(Self::new(qp, peer_qp, (local, peer), wire, true))
+    }
+
+    /// A queue pair may send packets to its peer.
+    pub(crate) fn of_packets(qp: u32, attributes: &Attributes) -> Option<Arc<Self>> {
+        if !is_read() {
+            return None;
+        }
+        let at = |ip: IpAddr| canonical(SocketAddr::new(ip, PORT));
+        let address = &attributes.path.address;
+        let (local, peer) = (Some(at(address.source)), at(address.destination));
+        report!(
+            fate INFO,
+            qp,
+            peer_qp = attributes.dest_qp,
+            local = shown(local),
+            %peer,
+            wire = ROCE,
+            path_mtu = attributes.mtu.octets(),
+            sq_psn = attributes.sq_psn.number(),
+            rq_psn = attributes.rq_psn.number(),
+            ord = attributes.max_rd_atomic,
+            ird = attributes.max_dest_rd_atomic,
+            "connected"
+        );
+        Some(Self::new(qp, Some(attributes.dest_qp), (local, peer), ROCE, false))
+    }
+
+    fn new(
+        qp: u32,
+        peer_qp: Option<u32>,
+        (local, peer): (Option<SocketAddr>, SocketAddr),
+        wire: &'static str,
+        has_stream: bool,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            qp,
+            peer_qp,
+            local,
+            peer,
+            wire,
+            began: clock::now(),
+            has_stream,
+            sent: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+            end: Mutex::new(End::Open),
+        })
+    }
+
+    /// Bytes have gone out.
+    pub(crate) fn sent(&self, octets: usize) {
+        self.sent.fetch_add(octets as u64, Ordering::Relaxed);
+    }
+
+    /// Bytes have come.
+    pub(crate) fn received(&self, octets: usize) {
+        self.received.fetch_add(octets as u64, Ordering::Relaxed);
+    }
+
+    /// A packet has come.
+    pub(crate) fn received_packet(&self, packet: &Packet<'_>) {
+        self.received(packet.octets());
+    }
+
+    /// Why it ends. What is found first is the reason of what follows.
+    pub(crate) fn ends(&self, why: impl Display) {
+        let mut end = self.end.lock();
+        if !matches!(*end, End::Open) {
+            return;
+        }
+        let why = why.to_string();
+        if self.has_stream {
+            let Self { qp, peer, .. } = *self;
+            report!(fate DEBUG, qp, %peer, why, "the connection is to end");
+            *end = End::Known(why);
+        } else {
+            *end = End::Told;
+            drop(end);
+            self.tell(&why);
+        }
+    }
+
+    /// It ends as a core has found.
+    pub(crate) fn ended(&self, how: Ended) {
+        match how {
+            Ended::Closed => self.ends("the peer closed it in good order"),
+            Ended::Terminated(reason) => self.ends(by("the peer", reason)),
+            Ended::Fault(reason) => self.ends(by("this end", reason)),
+            Ended::Lost if self.has_stream => {
+                self.ends("the peer closed it in the middle of a message");
+            }
+            Ended::Lost => self.ends("the peer did not answer any more: retries exceeded"),
+        }
+    }
+
+    /// Its stream is closed.
+    pub(crate) fn closed(&self) {
+        let end = std::mem::replace(&mut *self.end.lock(), End::Told);
+        match end {
+            End::Open => self.tell("its stream was closed"),
+            End::Known(why) => self.tell(&why),
+            End::Told => {}
+        }
+    }
+
+    fn tell(&self, why: &str) {
+        let Self { qp, peer_qp, local, peer, wire, .. } = *self;
+        let bytes_sent = self.sent.load(Ordering::Relaxed);
+        let bytes_received = self.received.load(Ordering::Relaxed);
+        let lasted_ms = clock::now().saturating_sub(self.began).as_millis() as u64;
+        report!(
+            fate INFO,
+            qp,
+            peer_qp,
+            local = shown(local),
+            %peer,
+            wire,
+            bytes_sent,
+            bytes_received,
+            lasted_ms,
+            why,
+            "the connection has ended"
+        );
+    }
+}
+
+/// Goes with its queue pair, if nothing ended it before.
+impl Drop for Fate {
+    fn drop(&mut self) {
+        self.closed();
+    }
+}
+
+/// A step on the way to a connection, or away from one.
+pub(crate) fn step(
+    qp: Option<u32>,
+    local: Option<SocketAddr>,
+    peer: SocketAddr,
+    wire: &'static str,
+    what: &'static str,
+) {
+    report!(
+        fate DEBUG,
+        qp,
+        local = shown(local.map(canonical)),
+        peer = %canonical(peer),
+        wire,
+        "{what}"
+    );
+}
+
+/// Nothing has come of a connection that the program wanted.
+pub(crate) fn not_made(
+    qp: Option<u32>,
+    local: Option<SocketAddr>,
+    peer: SocketAddr,
+    wire: &'static str,
+    why: impl Display,
+) {
+    report!(
+        fate INFO,
+        qp,
+        local = shown(local.map(canonical)),
+        peer = %canonical(peer),
+        wire,
+        why = why.to_string().as_str(),
+        "no connection was made"
+    );
+}
+
+/// The program does not want a connection that a peer has asked for.
+pub(crate) fn rejected(
+    local: Option<SocketAddr>,
+    peer: SocketAddr,
+    wire: &'static str,
+    private_data: usize,
+) {
+    report!(
+        fate INFO,
+        local = shown(local.map(canonical)),
+        peer = %canonical(peer),
+        wire,
+        private_data,
+        "the program rejected a connection"
+    );
+}
+
+/// The library does not take a connection. A stranger may cause as many as he likes.
+pub(crate) fn refused(
+    local: Option<SocketAddr>,
+    peer: SocketAddr,
+    wire: &'static str,
+    why: impl Display,
+) {
+    report!(
+        fate INFO,
+        local = shown(local.map(canonical)),
+        peer = %canonical(peer),
+        wire,
+        why = why.to_string().as_str(),
+        "a connection was refused"
+    );
+}
+
+fn by(whom: &str, reason: Reason) -> String {
+    /// What no NAK says has a number from here on.
+    const NO_NAK: u32 = 0x100;
+    match reason.protocol() {
+        Protocol::Iwarp => format!("{whom} sent a Terminate: {reason}"),
+        Protocol::Roce if reason.code() < NO_NAK => format!("{whom} sent a NAK: {reason}"),
+        _ => format!("{whom} gave it up: {reason}"),
+    }
+}
+
+fn shown(addr: Option<SocketAddr>) -> Option<tracing::field::DisplayValue<SocketAddr>> {
+    addr.map(tracing::field::display)
+}
