@@ -6,6 +6,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use iwarp_roce::cm::{
     Answer, EventKind as News, PortSpace, RejectReason, Request, Resolve, Resolved, ServiceId,
@@ -129,6 +130,12 @@ pub(crate) struct Knocks {
 impl Knocks {
     pub(crate) fn begin(id: &WeakId) -> Self {
         Self { began: id.upgrade().map_or_else(now, |id| id.engine().timers.now()) }
+    }
+
+    /// How long it has been asked.
+    pub(crate) fn lasted(&self, id: &WeakId) -> Duration {
+        let now = id.upgrade().map_or_else(now, |id| id.engine().timers.now());
+        now.0.saturating_sub(self.began.0)
     }
 
     /// Calls `what` after a pause; `None` where enough was tried.

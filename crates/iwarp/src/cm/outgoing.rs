@@ -22,7 +22,8 @@ use crate::engine::sync::{AtomicBool, Mutex, Ordering};
 use crate::engine::tasks::Task;
 use crate::engine::timers::Alarm;
 use crate::engine::{Engine, now};
-use crate::port::{Network, Port, Reservation};
+use crate::port::{Network, Port, Reservation, canonical};
+use crate::report;
 use crate::startup::line::{Calling, Line, Served, operate};
 
 /// Programs tell their port and only then listen (qperf, perftest): for so long a refusal is not
@@ -360,6 +361,9 @@ impl Outgoing {
     fn end(&self, attempt: Attempt, end: End) {
         let wanted = !self.id.is_gone() && !self.cancelled.load(Ordering::SeqCst);
         let fall_back = wanted && self.may_retry(&attempt, &end);
+        if wanted && !fall_back && matches!(end, End::Failed(ConnectError::Startup(_))) {
+            self.report_no_mpa(attempt.calling.heard());
+        }
         let enhanced = attempt.enhanced;
         let line = attempt.calling.leave(&self.engine.worker);
         if fall_back {
@@ -434,6 +438,9 @@ impl Outgoing {
             let qp = self.endpoint.as_ref().map(|endpoint| endpoint.id());
             let local = id.ends().and_then(|(local, _)| local);
             fate::not_made(qp, local, self.peer, IWARP, error);
+            if is_refusal(error) && self.origin.lock().is_last {
+                nobody_listens(self.peer, self.engine.timers.now().0.saturating_sub(self.began.0));
+            }
         }
         let kind = match attached {
             Ok(()) => return,
@@ -445,6 +452,22 @@ impl Outgoing {
         };
         id.failed();
         id.push(kind);
+    }
+
+    /// Something answers at the peer's address that does not speak MPA.
+    #[cold]
+    fn report_no_mpa(&self, heard: &[u8]) {
+        const KEY: &[u8] = b"MPA ID Rep Frame";
+        if heard.is_empty() || heard.iter().zip(KEY).all(|(heard, key)| heard == key) {
+            return;
+        }
+        let peer = canonical(self.peer);
+        report!(
+            WARN,
+            "{peer} answers, but not as an RDMA (iWARP) server does: it said \"{}\"; is this the \
+             address and port of the right program?",
+            heard[..heard.len().min(SHOWN)].escape_ascii(),
+        );
     }
 
     fn attach(&self, id: &Arc<IdCore>, line: Line, reply: Reply) -> Result<(), ConnectError> {
@@ -469,6 +492,21 @@ impl Outgoing {
         })?;
         Ok(())
     }
+}
+
+/// Bytes that are shown of what a peer says that does not speak MPA: enough for a status line.
+const SHOWN: usize = 40;
+
+/// A program wanted to connect to a server that is not there.
+#[cold]
+pub(crate) fn nobody_listens(peer: SocketAddr, waited: Duration) {
+    let peer = canonical(peer);
+    report!(
+        WARN,
+        "nobody listens at {peer}: it has refused the connection for {:.1} s; start the server \
+         first, and compare address and port (the peer's firewall may refuse as well)",
+        waited.as_secs_f64(),
+    );
 }
 
 fn refused() -> ConnectError {

@@ -17,6 +17,7 @@ use iwarp_types::{QpId, QpState};
 
 use crate::cm::datagrams::{Ends, Knocks};
 use crate::cm::id::{IdCore, WeakId};
+use crate::cm::outgoing::nobody_listens;
 use crate::cm::{ConnectParams, EventKind};
 use crate::engine::endpoint::{Ended, Endpoint, Observer};
 use crate::engine::fate::{self, ROCE};
@@ -428,6 +429,18 @@ impl Exchange {
             EventKind::ConnectError(error) => error.to_string(),
             _ => "it was given up".to_owned(),
         };
+        if let Some(asks) = &self.asks
+            && match kind {
+                EventKind::Rejected { reason: Some(code), .. } => {
+                    *code == RejectReason::InvalidServiceId.code()
+                }
+                // Of a stream, before.
+                EventKind::Unreachable(error) => error.kind() == io::ErrorKind::ConnectionRefused,
+                _ => false,
+            }
+        {
+            nobody_listens(asks.ends.peer, asks.knocks.lasted(&self.id));
+        }
         let endpoint = self.endpoint();
         // At the side that had accepted it was ready to send.
         if let Some(endpoint) = &endpoint {

@@ -134,6 +134,11 @@ impl Calling {
         self.connected
     }
 
+    /// What the peer has said.
+    pub(crate) fn heard(&self) -> &[u8] {
+        &self.received
+    }
+
     /// Sends the Request, as far as that goes now: not before there is a connection.
     /// Whether all of it is sent.
     fn ask(&mut self) -> Result<bool, ConnectError> {

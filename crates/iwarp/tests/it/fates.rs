@@ -2,8 +2,8 @@
 
 //! What the log says of connections: that they are there, and what became of them.
 
-use std::io::Write as _;
-use std::net::{SocketAddr, TcpStream};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -195,6 +195,43 @@ fn of_iwarp_by_the_connection_manager() {
     let said = lines.take_one("a connection was refused");
     assert_eq!(field(&said, "peer"), stranger.local_addr().unwrap().to_string());
     assert!(field(&said, "why").contains("wrong key"), "{said}");
+}
+
+/// A server that is not up, or is another's.
+#[test]
+fn of_servers_that_are_not_there_at_the_default_level() {
+    if passed_apart(this_test!(), DEADLINE * 2) {
+        return;
+    }
+    let lines = Lines::listen();
+    let device = Device::open().unwrap();
+    let (_pd, _, _, qp) = parts(&device, 4);
+    let connect = |addr| cm::connect(&device, addr, &qp, &ConnectParams::new(), DEADLINE);
+    let web = TcpListener::bind(any_port()).unwrap();
+    let addr = web.local_addr().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut client, _) = web.accept().unwrap();
+            client.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n").unwrap();
+            // What is closed with something unread takes its answer back.
+            let _ = client.read_to_end(&mut Vec::new());
+        });
+        connect(addr).unwrap_err();
+    });
+    let said = lines.take_one("answers, but not as an RDMA (iWARP) server does");
+    assert!(said.contains(&format!("{addr} answers")), "{said}");
+    assert!(said.contains("it said \"HTTP/1.1 400 Bad Request\\r\\n"), "{said}");
+    drop(web);
+    lines.take_one(FAILED);
+    let error = connect(addr).unwrap_err();
+    assert!(
+        matches!(&error, cm::ConnectError::Unreachable(error)
+            if error.kind() == std::io::ErrorKind::ConnectionRefused),
+        "{error:?}"
+    );
+    let said = lines.take_one("nobody listens at");
+    assert!(said.contains(&format!("nobody listens at {addr}: ")), "{said}");
+    assert!(lines.take_one(FAILED).contains("refused"));
 }
 
 #[test]
