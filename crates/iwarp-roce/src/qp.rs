@@ -3,7 +3,6 @@
 //! A queue pair of any type.
 
 use alloc::boxed::Box;
-use core::time::Duration;
 
 use iwarp_types::{
     Access, Core, Disposition, Event, Memory, PostError, QpState, QpType, Reason, ReceivePool,
@@ -56,7 +55,6 @@ macro_rules! queue_pairs {
             is_outlived(&self) -> bool;
             has_parked(&self) -> bool;
             is_stalled(&self) -> bool;
-            set_park_wait(&mut self, wait: Option<Duration>) -> ();
             set_remote_access(&mut self, access: Access) -> ();
             read_depths(&self) -> (usize, usize);
         }

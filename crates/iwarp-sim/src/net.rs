@@ -639,6 +639,8 @@ impl Net {
             }
             Event::SilentSends(_) => {}
             Event::HeldBack => return Err("nobody asked to be told of work that waits".into()),
+            Event::NoReceive if end.qp.borrow().has_parked() => {}
+            Event::NoReceive => return Err("no message waits for a receive".into()),
             Event::OtherDevice => return Err("neither end has said what programs see".into()),
             Event::SendQueueDrained => {
                 if end.outcome.drains_due == 0 {

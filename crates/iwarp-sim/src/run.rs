@@ -603,11 +603,12 @@ pub(crate) fn config(e: usize, rng: &mut Choices<'_>) -> Config {
         extension_wait: Duration::from_secs(3),
         nudge: rng.one_in(3).then_some(Duration::from_millis(200)),
         tell_held_back: None,
+        tell_no_receive: rng.one_in(2).then_some(Duration::from_secs(1)),
         acknowledge: rng.one_in(3),
         park: rng.one_in(3).then(|| Park {
             octets: rng.pick(&[0, 100, 5000, 60_000, 1 << 20]),
             messages: rng.pick(&[0, 1, 2, 5, 20]),
-            wait: rng.one_in(2).then_some(Duration::from_secs(1)),
+            timer: Duration::ZERO,
         }),
         outlive: rng.one_in(3).then_some(Duration::from_secs(1)),
         outlive_in_place: None,

@@ -23,6 +23,8 @@ pub enum Event<T = Reason, F = Reason> {
     FirstHeard,
     /// The peer has connected and said nothing since, so a responder's work waits.
     HeldBack,
+    /// A message of the peer's has waited long for its receive.
+    NoReceive,
     /// Programs see an RNIC at one end and a device like InfiniBand's at the other.
     OtherDevice,
     /// The peer closed its side with nothing pending: the stream ended well.

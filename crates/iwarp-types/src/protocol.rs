@@ -151,9 +151,13 @@ pub trait Core: Send + Debug {
         false
     }
 
-    /// Changes for how long messages that wait for receives may hold up the stream; `None`: for
-    /// ever.
-    fn set_park_wait(&mut self, _: Option<Duration>) {}
+    /// How long this end has a peer wait that sends a message without a receive, before each
+    /// repetition.
+    fn set_rnr_timer(&mut self, _: Duration) {}
+
+    /// How often this end sends a message again that finds no receive: 0 to 6, or 7 for without
+    /// end, as at first.
+    fn set_rnr_retry(&mut self, _: u8) {}
 
     /// Says what the peer may do of what the memory grants, until the next Reset: instead of what
     /// was said before, here or by other attributes.

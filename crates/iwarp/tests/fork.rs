@@ -358,7 +358,8 @@ fn verbs_in_a_child_answer_and_none_hangs() {
             refused(qp.detach_multicast(group));
             assert_eq!((qp.psn(), qp.peer().is_none()), (0, true));
             qp.set_retry(iwarp::Retry::default());
-            qp.set_rnr_wait(None);
+            qp.set_rnr_retry(7);
+            qp.set_rnr_timer(0);
             let _ = (qp.retry(), qp.capabilities());
             assert_eq!(qp.post_send(&send), Err(PostError::WrongState));
             assert_eq!(qp.post_sends(&[send]), Err((0, PostError::WrongState)));

@@ -389,6 +389,12 @@ fn restrict(qp: &Qp, attr: &ibv_qp_attr, mask: u32) {
     if mask & IBV_QP_MAX_QP_RD_ATOMIC != 0 {
         qp.queue_pair.set_reads(attr.max_rd_atomic != 0);
     }
+    if mask & IBV_QP_RNR_RETRY != 0 {
+        qp.queue_pair.set_rnr_retry(attr.rnr_retry);
+    }
+    if mask & IBV_QP_MIN_RNR_TIMER != 0 {
+        qp.queue_pair.set_rnr_timer(attr.min_rnr_timer);
+    }
     if mask & IBV_QP_ACCESS_FLAGS != 0 {
         // The numbers are the same.
         qp.queue_pair.set_remote_access(Access::from_bits_truncate(attr.qp_access_flags));

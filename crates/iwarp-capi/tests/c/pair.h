@@ -23,6 +23,8 @@ static struct side a, b;
 static int rights = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 /* What the queue pairs allow themselves. */
 static unsigned char max_rd_atomic = 4;
+/* For Sends without a receive: 7 is without limit, and 12 is 0.64 ms. */
+static unsigned char rnr_retry = 7, min_rnr_timer = 12;
 
 static double now(void)
 {
@@ -81,10 +83,10 @@ static void step(struct ibv_qp *qp, struct ibv_qp *peer, enum ibv_qp_state state
 		.dest_qp_num = peer->qp_num,
 		.max_rd_atomic = max_rd_atomic,
 		.max_dest_rd_atomic = 4,
-		.min_rnr_timer = 12,
+		.min_rnr_timer = min_rnr_timer,
 		.timeout = 14,
 		.retry_cnt = 7,
-		.rnr_retry = 7,
+		.rnr_retry = rnr_retry,
 		.ah_attr = { .is_global = 1, .port_num = 1, .grh = { .dgid = gid, .hop_limit = 1 } },
 	};
 	int mask = IBV_QP_STATE;

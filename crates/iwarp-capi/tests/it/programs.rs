@@ -189,6 +189,15 @@ fn errors_end_as_the_table_says() {
     support::run("codes_udp", &source, &OVER_UDP);
 }
 
+/// How long a Send waits for its receive is the two programs' to say, on either wire.
+#[test]
+fn a_send_waits_for_its_receive_as_long_as_the_attributes_say() {
+    let said = support::run("unready_roce", &source!("unready.c"), &[ROCE]);
+    assert_eq!(said.matches("waits for a receive").count(), 1, "{said}");
+    assert!(said.contains("min_rnr_timer here and rnr_retry at the peer say"), "{said}");
+    support::run("unready_udp", &source!("unready.c"), &OVER_UDP);
+}
+
 /// A suite that people try devices with asks for all of it.
 #[test]
 fn what_a_program_has_spoilt_is_told_as_kernels_do() {

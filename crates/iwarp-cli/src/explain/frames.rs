@@ -185,6 +185,18 @@ fn purpose(
                     );
                     (", farewell", text)
                 }
+                OwnFrame::RnrRetry(7) => {
+                    let text = "An empty Write, whose TO says that messages of this end wait \
+                                without limit for a receive.";
+                    (", RNR retry", text.to_owned())
+                }
+                OwnFrame::RnrRetry(count) => {
+                    let text = format!(
+                        "An empty Write, whose TO says that a message of this end that finds no \
+                         receive may wait for {count} of the other end's RNR times."
+                    );
+                    (", RNR retry", text)
+                }
             }
         }
         (_, Opcode::ReadRequest) if ReadRequest::parse(payload)?.size == 0 => {

@@ -38,6 +38,9 @@ pub struct Config {
     /// After how long a responder whose work waits for an initiator that says nothing
     /// (RFC 5044 §7.1.2(4)) tells of it, once ([`Event::HeldBack`](super::Event::HeldBack)).
     pub tell_held_back: Option<Duration>,
+    /// After how long a message that waits for its receive is told of, once
+    /// ([`Event::NoReceive`](super::Event::NoReceive)).
+    pub tell_no_receive: Option<Duration>,
     /// A signalled one-way request completes only when the peer is known to have received it.
     /// Start-up should ask for one Read more than the program wants
     /// ([`crate::mpa::startup::Config::spare`]). The peer is asked for its farewell.
@@ -70,6 +73,7 @@ impl Default for Config {
             extension_wait: Duration::from_secs(3),
             nudge: None,
             tell_held_back: None,
+            tell_no_receive: None,
             acknowledge: false,
             park: None,
             outlive: None,

@@ -133,8 +133,12 @@ impl Core for Qp {
         self.is_stalled()
     }
 
-    fn set_park_wait(&mut self, wait: Option<Duration>) {
-        self.set_park_wait(wait);
+    fn set_rnr_timer(&mut self, timer: Duration) {
+        self.set_rnr_timer(timer);
+    }
+
+    fn set_rnr_retry(&mut self, count: u8) {
+        self.set_rnr_retry(count);
     }
 
     fn set_remote_access(&mut self, access: Access) {

@@ -18,7 +18,7 @@ use crate::ddp::error::DdpError;
 use crate::ddp::rx::{UntaggedQueue, check_offset};
 use crate::ddp::wire::{Header, TAGGED_LEN, Tagged, UNTAGGED_LEN, Untagged};
 use crate::mpa::startup::Role;
-use crate::qp::inbound::park::{Parking, Room, Stall};
+use crate::qp::inbound::park::{Parking, Room, Wait};
 use crate::qp::{Event, Qp};
 use crate::rdmap::error::RdmapError;
 use crate::rdmap::hello::{self, Capabilities, PeerKind, WRITE_MARK};
@@ -100,6 +100,8 @@ enum Pending {
     AtomicResponse,
     /// The peer leaves, and has received so many messages.
     Farewell(u64),
+    /// How often the peer would send a message again that finds no receive.
+    RnrRetry(u8),
 }
 
 impl Pending {
@@ -139,7 +141,9 @@ pub(crate) struct Inbound {
     parked_octets: usize,
     /// Octets of the open message, if it is parked.
     parking: Option<u32>,
-    stall: Stall,
+    /// There is no room for the next one.
+    stalled: bool,
+    wait: Wait,
     /// Messages that came whole before their receive, and those of them that were delivered.
     late: u64,
     late_delivered: u64,
@@ -175,7 +179,8 @@ impl Default for Inbound {
             parked: 0,
             parked_octets: 0,
             parking: None,
-            stall: Stall::No,
+            stalled: false,
+            wait: Wait::No,
             late: 0,
             late_delivered: 0,
             writing: 0,
@@ -206,7 +211,7 @@ impl Inbound {
 
     /// Whether messages wait for a receive.
     pub(crate) fn has_parked(&self) -> bool {
-        self.parked > 0 || self.stall != Stall::No
+        self.parked > 0 || self.stalled
     }
 
     /// Messages that were received, with none in front of them that was not: those for queue 0, and
@@ -221,12 +226,14 @@ impl Inbound {
         self.late_delivered
     }
 
-    pub(crate) const fn stall(&self) -> Stall {
-        self.stall
+    /// Whether nothing more can be taken from the stream until there is a receive.
+    pub(crate) const fn is_stalled(&self) -> bool {
+        self.stalled
     }
 
-    pub(crate) const fn set_stall(&mut self, stall: Stall) {
-        self.stall = stall;
+    /// Whether a message waits for its receive.
+    pub(crate) fn waits(&self) -> bool {
+        self.wait != Wait::No
     }
 
     /// True once.
@@ -394,19 +401,23 @@ impl Qp {
     /// checked (RFC 5041 §5.2).
     fn write(&mut self, header: &Tagged, len: usize) -> Plan {
         let hello = len == 0 && hello::is_own(header.stag, header.to);
-        let farewell = if hello { self.farewell_of(header) } else { None };
-        self.inbound.pending = match farewell {
-            Some(received) => Pending::Farewell(received),
-            None => Pending::Write { len: len as u32, last: header.last, hello },
-        };
+        let own = if hello { self.own_frame(header) } else { None };
+        let write = || Pending::Write { len: len as u32, last: header.last, hello };
+        self.inbound.pending = own.unwrap_or_else(write);
         if len == 0 { Plan::Nothing } else { Plan::Tagged(header.stag, header.to) }
     }
 
-    /// How many messages the peer has received, where it says so because it leaves.
+    /// What a frame of our own kind says, where this end wants to know it.
     #[cold]
-    fn farewell_of(&self, header: &Tagged) -> Option<u64> {
-        let asked = self.config.acknowledge && matches!(self.peer, PeerKind::Known(_));
-        hello::decode_farewell(header.stag, header.to).filter(|_| asked)
+    fn own_frame(&self, header: &Tagged) -> Option<Pending> {
+        match hello::OwnFrame::of(header.stag, header.to)? {
+            hello::OwnFrame::Hello(_) => None,
+            hello::OwnFrame::Farewell(received) => {
+                let asked = self.config.acknowledge && matches!(self.peer, PeerKind::Known(_));
+                asked.then_some(Pending::Farewell(received))
+            }
+            hello::OwnFrame::RnrRetry(count) => Some(Pending::RnrRetry(count)),
+        }
     }
 
     /// RFC 5040 §5.2.1.
@@ -627,6 +638,10 @@ impl Qp {
                 self.credit_farewell();
                 Follow::Nothing
             }
+            Pending::RnrRetry(count) => {
+                self.peer_rnr_retry = Some(count);
+                Follow::Nothing
+            }
             Pending::AtomicResponse => {
                 self.inbound.atomic_responses.delivered();
                 if let Some(number) = self.answered() {
@@ -656,6 +671,7 @@ impl Qp {
             | Pending::Immediate { .. }
             | Pending::Park { .. }
             | Pending::Farewell(_)
+            | Pending::RnrRetry(_)
             | Pending::None => {
                 let qp = self.config.qp;
                 self.inbound.end_receive(qp, WcStatus::LocalProtection, &mut self.events);

@@ -58,7 +58,9 @@
 //! # Messages without a receive
 //!
 //! They end the stream (RFC 5041 §7.1), unless [`Config::park`] says that they are kept until a
-//! receive is posted. Writes and answers behind them are placed; Reads and Atomics wait for their
+//! receive is posted, or for as long as the peer would send them again over InfiniBand: it says
+//! how often ([`Qp::set_rnr_retry`]), and this end how long it waits in between
+//! ([`Qp::set_rnr_timer`]). Writes and answers behind them are placed; Reads and Atomics wait for their
 //! answer until all messages before them are delivered. The thread that drives the queue pair then
 //! has these duties:
 //!
@@ -70,7 +72,7 @@
 //!   a call leaves it false. [`Qp::is_stalled`] tells the same from the other side; it is false
 //!   when the stream has ended, and then the rest is to be read and dropped as ever.
 //! - [`Qp::poll_timeout`] may answer with a time that is long past: the queue pair does not know
-//!   when it stalled and wants to be told ([`Qp::handle_timeout`]). So look at it after receiving,
+//!   when a message began to wait and wants to be told ([`Qp::handle_timeout`]). So look at it after receiving,
 //!   not only after sending.
 
 mod config;
@@ -95,9 +97,8 @@ use iwarp_types::{
     TransitionError, WcStatus,
 };
 
-use crate::ddp::error::DdpError;
 use crate::mpa::startup::{Negotiated, Role, Rtr};
-use crate::rdmap::hello::PeerKind;
+use crate::rdmap::hello::{PeerKind, RNR_WITHOUT_END};
 use crate::rdmap::reads::{InboundReads, OutboundReads};
 use crate::rdmap::wire::TerminateCode;
 
@@ -110,7 +111,6 @@ pub use receive::{Direct, Receiver};
 pub use transmit::{Piece, Source, Taken, Transmit, Transmitter};
 
 use inbound::Inbound;
-use inbound::park::Stall;
 use outbound::Outbound;
 use sq::SendQueue;
 
@@ -177,6 +177,12 @@ pub struct Qp {
     outlived_until: Option<Time>,
     /// What the peer may do at all, whatever the memory grants.
     remote_access: Option<Access>,
+    /// How often a message that finds no receive would be sent again, by this end and by the peer,
+    /// where it has said it.
+    rnr_retry: u8,
+    peer_rnr_retry: Option<u8>,
+    /// The owner knows that a message waits for its receive.
+    told_no_receive: bool,
     abort: bool,
     drain_reported: bool,
 }
@@ -203,6 +209,9 @@ impl Qp {
             outlive: None,
             outlived_until: None,
             remote_access: None,
+            rnr_retry: RNR_WITHOUT_END,
+            peer_rnr_retry: None,
+            told_no_receive: false,
             abort: false,
             drain_reported: false,
         }
@@ -280,6 +289,9 @@ impl Qp {
         self.outbound = Outbound::new(terms);
         self.inbound = Inbound::default();
         self.peer = PeerKind::new(self.config.extensions);
+        if self.rnr_retry != RNR_WITHOUT_END {
+            self.tell_rnr_retry();
+        }
         self.outlive = self.config.outlive;
         self.deadline = Some(now.plus(self.config.extension_wait));
         let silence = match terms.role {
@@ -431,21 +443,16 @@ impl Qp {
     pub fn may_want_time(&self) -> bool {
         self.sq.waits_for_peer_kind()
             || (self.silence.is_some() && !self.inbound.first_seen())
-            || self.inbound.stall() != Stall::No
+            || self.inbound.waits()
             || self.stream == Stream::Outlived
     }
 
     /// When [`Self::handle_timeout`] wants to be called.
     pub fn poll_timeout(&self) -> Option<Time> {
         let deadline = self.deadline.filter(|_| self.sq.waits_for_peer_kind());
-        let stall = match self.inbound.stall() {
-            Stall::New if self.receives() => Some(Time::default()),
-            Stall::Until(end) if self.receives() => Some(end),
-            _ => None,
-        };
         let outlived =
             (self.stream == Stream::Outlived).then(|| self.outlived_until.unwrap_or_default());
-        [deadline, self.silence(), stall, outlived].into_iter().flatten().min()
+        [deadline, self.silence(), self.wait_ends(), outlived].into_iter().flatten().min()
     }
 
     /// When something is to be done about the peer's silence, if there is anything to do.
@@ -470,11 +477,8 @@ impl Qp {
                 Role::Responder => self.events.push_back(Event::HeldBack),
             }
         }
-        match (self.inbound.stall(), self.config.park.and_then(|park| park.wait)) {
-            (Stall::New, Some(wait)) => self.inbound.set_stall(Stall::Until(now.plus(wait))),
-            (Stall::New, None) => self.inbound.set_stall(Stall::Endless),
-            (Stall::Until(end), _) if now >= end => self.fail(DdpError::NoBuffer.into()),
-            _ => {}
+        if self.inbound.waits() {
+            self.judge_wait(now);
         }
         if self.stream == Stream::Outlived {
             let outlive = self.outlive.unwrap_or_default();
@@ -503,14 +507,7 @@ impl Qp {
 
     /// Whether nothing more is to be read from the stream until a receive is there.
     pub fn is_stalled(&self) -> bool {
-        self.receives() && self.inbound.stall() != Stall::No
-    }
-
-    /// Changes for how long a full park may hold up the stream ([`Park::wait`]).
-    pub fn set_park_wait(&mut self, wait: Option<Duration>) {
-        if let Some(park) = &mut self.config.park {
-            park.wait = wait;
-        }
+        self.receives() && self.inbound.is_stalled()
     }
 
     /// Whether octets that arrive are still looked at.

@@ -90,7 +90,7 @@ enum Kind {
     /// The answer to the oldest request of the peer's.
     ReadResponse(Stag, TaggedOffset),
     AtomicResponse,
-    /// RTR or hello frame, a nudge, the Read that asks for an acknowledgement, the farewell.
+    /// RTR or hello frame, the count of repetitions, a nudge, the Read that asks for an acknowledgement, the farewell.
     Own,
     Terminate,
 }
@@ -101,6 +101,8 @@ pub(crate) struct Outbound {
     rtr: Option<Rtr>,
     greet: bool,
     nudge: bool,
+    /// How often a message that finds no receive is sent again: to be said.
+    rnr_retry: Option<u8>,
     /// What the last frame is to say: messages that were received.
     farewell: Option<u64>,
     peer_to_peer: bool,
@@ -178,12 +180,17 @@ impl Outbound {
     /// Whether a frame waits that no work request asks for.
     #[inline]
     const fn has_own(&self) -> bool {
-        self.rtr.is_some() || self.nudge
+        self.rtr.is_some() || self.nudge || self.rnr_retry.is_some()
     }
 
     /// Sends an empty Write with the next octets.
     pub(crate) fn nudge(&mut self) {
         self.nudge = true;
+    }
+
+    /// Says with the next octets how often a message that finds no receive is sent again.
+    pub(crate) const fn say_rnr_retry(&mut self, count: u8) {
+        self.rnr_retry = Some(count);
     }
 
     /// No message is half sent.
@@ -221,6 +228,7 @@ impl Outbound {
         self.performing = None;
         self.terminate = None;
         self.farewell = None;
+        self.rnr_retry = None;
     }
 }
 
@@ -240,11 +248,7 @@ impl Qp {
         if !matches!(self.stream, Stream::Operating | Stream::Closing) || self.gated() {
             return Wanted::Nothing;
         }
-        if self.outbound.current.is_some()
-            || self.outbound.rtr.is_some()
-            || self.wants_greeting()
-            || self.outbound.nudge
-        {
+        if self.outbound.current.is_some() || self.outbound.has_own() || self.wants_greeting() {
             return Wanted::Much;
         }
         let (answers, starts) = (self.may_answer(), !self.sq.has_none_waiting());
@@ -319,6 +323,11 @@ impl Qp {
         }
         if self.wants_greeting() {
             self.start_hello();
+            return None;
+        }
+        if let Some(count) = self.outbound.rnr_retry.take() {
+            let (stag, to) = hello::encode_rnr_retry(count);
+            self.start_tagged(Opcode::Write, stag, to, 0, Kind::Own);
             return None;
         }
         if self.outbound.nudge {

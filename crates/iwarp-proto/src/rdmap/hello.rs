@@ -15,8 +15,11 @@ pub(crate) const WRITE_MARK: [u8; 4] = *b"wimm";
 
 const MAGIC_STAG: Stag = Stag(0x6957_4152);
 const FAREWELL_STAG: Stag = Stag(0x6957_4642);
+const RNR_RETRY_STAG: Stag = Stag(0x6957_5252);
 const MAGIC_TO: u64 = 0x5048_454c << 32;
 const MAGIC_TO_MASK: u64 = 0xffff_ffff << 32;
+/// A count of repetitions that stands for no limit (IBA vol. 1, 9.7.5.2.8).
+pub(crate) const RNR_WITHOUT_END: u8 = 7;
 const VERSION: u64 = 1;
 const VERSION_SHIFT: u32 = 24;
 
@@ -53,15 +56,23 @@ pub enum OwnFrame {
     Hello(Capabilities),
     /// The last FPDU: how many messages its sender has received.
     Farewell(u64),
+    /// How often its sender would send a message again that finds no receive: 0 to 6, or 7 for
+    /// without end, as InfiniBand counts it.
+    RnrRetry(u8),
 }
 
 impl OwnFrame {
     /// The frame that a Write of nothing with these is, if it is one.
     pub const fn of(stag: Stag, to: TaggedOffset) -> Option<Self> {
-        match (decode(stag, to), decode_farewell(stag, to)) {
-            (Some(capabilities), _) => Some(Self::Hello(capabilities)),
-            (None, Some(received)) => Some(Self::Farewell(received)),
-            (None, None) => None,
+        if let Some(capabilities) = decode(stag, to) {
+            return Some(Self::Hello(capabilities));
+        }
+        if let Some(received) = decode_farewell(stag, to) {
+            return Some(Self::Farewell(received));
+        }
+        match decode_rnr_retry(stag, to) {
+            Some(count) => Some(Self::RnrRetry(count)),
+            None => None,
         }
     }
 }
@@ -144,6 +155,20 @@ pub(crate) const fn encode_farewell(received: u64) -> (Stag, TaggedOffset) {
 /// How many messages the peer has received, where this is its last FPDU.
 pub(crate) const fn decode_farewell(stag: Stag, to: TaggedOffset) -> Option<u64> {
     if stag.0 == FAREWELL_STAG.0 { Some(to.0) } else { None }
+}
+
+/// STag and TO of the FPDU that says how often a message that finds no receive is sent again.
+pub(crate) const fn encode_rnr_retry(count: u8) -> (Stag, TaggedOffset) {
+    (RNR_RETRY_STAG, TaggedOffset(count as u64))
+}
+
+/// How often the peer would send a message again, where this FPDU says so.
+pub(crate) const fn decode_rnr_retry(stag: Stag, to: TaggedOffset) -> Option<u8> {
+    if stag.0 == RNR_RETRY_STAG.0 && to.0 <= RNR_WITHOUT_END as u64 {
+        Some(to.0 as u8)
+    } else {
+        None
+    }
 }
 
 /// Whether a Write of nothing with these would be taken for a frame of our own.

@@ -172,8 +172,12 @@ impl AnyCore {
         each!(self, core => core.handle_timeout(now));
     }
 
-    pub(crate) fn set_park_wait(&mut self, wait: Option<Duration>) {
-        each!(self, core => core.set_park_wait(wait));
+    pub(crate) fn set_rnr_timer(&mut self, timer: Duration) {
+        each!(self, core => core.set_rnr_timer(timer));
+    }
+
+    pub(crate) fn set_rnr_retry(&mut self, count: u8) {
+        each!(self, core => core.set_rnr_retry(count));
     }
 
     pub(crate) fn set_remote_access(&mut self, access: Access) {

@@ -58,6 +58,8 @@ impl QueuePair {
         if inner.meeting.is_some() {
             self.set_psn(attributes.sq_psn);
             self.set_retry(attributes.retry());
+            self.set_rnr_retry(attributes.rnr_retry);
+            self.set_rnr_timer(attributes.min_rnr_timer);
         }
         *inner.told.lock() = *attributes;
         Ok(())

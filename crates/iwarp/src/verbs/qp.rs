@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use iwarp_os::ProcessOwned;
 use iwarp_proto::qp::{Capabilities as Told, Config, Park, Qp};
+use iwarp_roce::wire::RnrTimer;
 use iwarp_types::{
     Access, Accessor, BoxedCore, Limits, PostError, QpId, QpState, QpType, RecvRequest,
     SendRequest, TransitionError,
@@ -39,7 +40,10 @@ const HELD_BACK: Duration = Duration::from_secs(2);
 
 /// What waits for receives at most, where it may wait (InfiniBand's RNR NAK leaves it with the
 /// sender). What is beyond that waits on the way, as long as the program says.
-const PARK: Park = Park { octets: 256 * 1024, messages: 1024, wait: None };
+const PARK: Park = Park { octets: 256 * 1024, messages: 1024, timer: RnrTimer::new(0).duration() };
+
+/// How long a message waits for its receive before the receiver's user is told.
+const NO_RECEIVE: Duration = Duration::from_secs(3);
 
 /// For how long what was posted outlives a peer that has left in good order. A program for
 /// InfiniBand that has all it waits for leaves by itself, and takes a request that is flushed
@@ -213,6 +217,7 @@ impl Inner {
             extension_wait: engine.options.startup_timeout,
             nudge: Some(NUDGE),
             tell_held_back: Some(HELD_BACK),
+            tell_no_receive: Some(NO_RECEIVE),
             acknowledge: like_infiniband,
             park: like_infiniband.then_some(PARK),
             outlive: like_infiniband.then_some(OUTLIVE),
@@ -507,12 +512,23 @@ impl QueuePair {
         }
     }
 
-    /// Says how long messages may wait for receives before the connection ends
-    /// (`min_rnr_timer` · `rnr_retry`), once there is no room for more of them; `None`: for ever,
-    /// as at first. A device that is like an RNIC lets none wait, and ignores this.
-    pub fn set_rnr_wait(&self, wait: Option<Duration>) {
+    /// Says how often a message of this end that finds no receive is sent again: 0 to 6, or 7 for
+    /// without end, as at first (IBA vol. 1, 9.7.5.2.8). Over iWARP nothing is sent again: the peer
+    /// keeps the message, and after so many of its RNR times ends the connection, by which the Send
+    /// fails with [`RnrRetryExceeded`](crate::WcStatus::RnrRetryExceeded). Only peers that run this
+    /// library, as a device like InfiniBand's, do so. A device that is like an RNIC ignores this.
+    pub fn set_rnr_retry(&self, count: u8) {
         if let Some(inner) = self.inner.alive() {
-            inner.endpoint.with(|core| core.set_park_wait(wait));
+            inner.endpoint.with(|core| core.set_rnr_retry(count));
+        }
+    }
+
+    /// Says how long this end has a peer wait before each repetition of a message without a
+    /// receive: code 0 (655 ms, as at first) to 31, as in `ibv_modify_qp(3)`'s `min_rnr_timer`. A
+    /// device that is like an RNIC lets no message wait, and ignores this.
+    pub fn set_rnr_timer(&self, code: u8) {
+        if let Some(inner) = self.inner.alive() {
+            inner.endpoint.with(|core| core.set_rnr_timer(RnrTimer::new(code).duration()));
         }
     }
 

@@ -9,11 +9,12 @@ use core::time::Duration;
 
 use iwarp_types::{Receive, Sge, Time, WcStatus};
 
-use super::{Beyond, Pending, Plan};
+use super::{Beyond, Inbound, Pending, Plan};
 use crate::ddp::error::DdpError;
 use crate::ddp::rx::check_offset;
 use crate::ddp::wire::{Header, UNTAGGED_LEN, Untagged};
-use crate::qp::Qp;
+use crate::qp::{Event, Extensions, Qp};
+use crate::rdmap::hello;
 use crate::rdmap::terminate::Fault;
 use crate::rdmap::wire::Opcode;
 use crate::types::Mo;
@@ -26,9 +27,10 @@ pub struct Park {
     pub octets: usize,
     /// How many messages.
     pub messages: usize,
-    /// How long the stream may stand still when there is no room for the next one; then it is
-    /// terminated as it would be at once without a park. `None`: for ever.
-    pub wait: Option<Duration>,
+    /// How long the oldest one waits for each repetition that the peer would make
+    /// ([`OwnFrame::RnrRetry`](crate::rdmap::hello::OwnFrame::RnrRetry)); then the stream is terminated as it would be at once without a
+    /// park. A peer that has said nothing waits for ever.
+    pub timer: Duration,
 }
 
 /// The message that a parked segment belongs to.
@@ -55,16 +57,14 @@ pub(crate) struct Parked {
     pub(crate) whole: bool,
 }
 
-/// Whether the stream stands still because the park is full.
+/// Since when the oldest message without a receive waits for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stall {
+pub(crate) enum Wait {
+    /// There is none.
     No,
-    /// It does, since a moment that is not known yet.
+    /// Since a moment that is not known yet.
     New,
-    /// Until then.
-    Until(Time),
-    /// As long as it takes.
-    Endless,
+    Since(Time),
 }
 
 /// The place that the octets of a message for queue 0 go to.
@@ -77,7 +77,76 @@ pub(super) enum Room {
     Park,
 }
 
+impl Inbound {
+    /// A message waits, if none did before.
+    fn begin_wait(&mut self) {
+        if self.wait == Wait::No {
+            self.wait = Wait::New;
+        }
+    }
+}
+
 impl Qp {
+    /// How long this end has a peer wait before each repetition of a message without a receive.
+    pub fn set_rnr_timer(&mut self, timer: Duration) {
+        if let Some(park) = &mut self.config.park {
+            park.timer = timer;
+        }
+    }
+
+    /// How often this end would send a message again that finds no receive: 0 to 6, or 7 for
+    /// without end. The peer is told, which is the one to count.
+    pub fn set_rnr_retry(&mut self, count: u8) {
+        let count = count.min(hello::RNR_WITHOUT_END);
+        if self.config.park.is_some() && core::mem::replace(&mut self.rnr_retry, count) != count {
+            self.tell_rnr_retry();
+        }
+    }
+
+    /// Has the next frame say it, where there is a peer that may understand it.
+    pub(crate) fn tell_rnr_retry(&mut self) {
+        if self.is_connected() && self.config.extensions == Extensions::Ask {
+            self.outbound.say_rnr_retry(self.rnr_retry);
+        }
+    }
+
+    /// How long a message may wait for its receive. `None`: for ever.
+    fn rnr_limit(&self) -> Option<Duration> {
+        let count = self.peer_rnr_retry.filter(|count| *count < hello::RNR_WITHOUT_END)?;
+        Some(self.config.park?.timer * u32::from(count))
+    }
+
+    /// When something is to be done about the oldest message without a receive.
+    pub(crate) fn wait_ends(&self) -> Option<Time> {
+        let untold = self.config.tell_no_receive.filter(|_| !self.told_no_receive);
+        let first = [self.rnr_limit(), untold].into_iter().flatten().min()?;
+        match self.inbound.wait {
+            _ if !self.receives() => None,
+            Wait::No => None,
+            Wait::New => Some(Time::default()),
+            Wait::Since(begin) => Some(begin.plus(first)),
+        }
+    }
+
+    /// Does it.
+    #[cold]
+    pub(crate) fn judge_wait(&mut self, now: Time) {
+        if self.inbound.wait == Wait::New {
+            self.inbound.wait = Wait::Since(now);
+        }
+        let Wait::Since(begin) = self.inbound.wait else { return };
+        if !self.receives() {
+            return;
+        }
+        let is_over = |after: Duration| now >= begin.plus(after);
+        if self.rnr_limit().is_some_and(is_over) {
+            self.fail(DdpError::NoBuffer.into());
+        } else if !self.told_no_receive && self.config.tell_no_receive.is_some_and(is_over) {
+            self.told_no_receive = true;
+            self.events.push_back(Event::NoReceive);
+        }
+    }
+
     /// The place that message `h.msn` of queue 0 goes to: behind those that wait for a receive, to
     /// one, or where there is none and the program wants it so, to the park.
     #[inline(always)]
@@ -99,7 +168,8 @@ impl Qp {
         if !self.inbound.has_receive {
             self.inbound.has_receive = self.rq.take(&mut self.inbound.receive);
         }
-        self.inbound.stall = Stall::No;
+        self.inbound.stalled = false;
+        self.inbound.wait = Wait::No;
         Ok(Room::Receive)
     }
 
@@ -133,12 +203,11 @@ impl Qp {
         if self.inbound.parked_octets + len > limits.octets
             || (begins && self.inbound.parked >= limits.messages)
         {
-            if self.inbound.stall == Stall::No {
-                self.inbound.stall = limits.wait.map_or(Stall::Endless, |_| Stall::New);
-            }
+            self.inbound.stalled = true;
+            self.inbound.begin_wait();
             return Ok(Plan::Stall);
         }
-        self.inbound.stall = Stall::No;
+        self.inbound.stalled = false;
         self.inbound.open = Some(opcode);
         self.inbound.pending = Pending::Park { header: *h, len: len as u32 };
         Ok(Plan::Park(Parking { header: *h, opcode, write, before: self.inbound.whole }))
@@ -152,6 +221,7 @@ impl Qp {
             inbound.whole_before_parked = inbound.whole;
         }
         inbound.parked += usize::from(before.is_none());
+        inbound.begin_wait();
         inbound.parked_octets += len as usize;
         if header.last {
             inbound.open = None;
@@ -188,7 +258,8 @@ impl Qp {
         self.inbound.has_receive = true;
         self.inbound.parked -= 1;
         self.inbound.parked_octets -= len;
-        self.inbound.stall = Stall::No;
+        self.inbound.stalled = false;
+        self.inbound.wait = if self.inbound.parked > 0 { Wait::New } else { Wait::No };
         if !whole {
             // What is still to come goes to the receive like that of any message.
             self.inbound.parking = None;

@@ -3,6 +3,8 @@
 //! Immediate data with a Send or a Write: opcodes of our own, and a Write with the Immediate Data
 //! of RFC 7306 behind it. Both only as far as the peer has said that it knows them.
 
+use core::time::Duration;
+
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -93,7 +95,7 @@ fn a_received_send_with_immediate_completes_its_receive_with_the_four_octets() {
 /// Covers: RDMAP-5040-7.2-02
 #[test]
 fn sends_with_immediate_of_a_peer_that_has_not_told_of_them_are_unknown_opcodes() {
-    let park = Park { octets: 1000, messages: 2, wait: None };
+    let park = Park { octets: 1000, messages: 2, timer: Duration::ZERO };
     // A peer of RFC 5040, one with RFC 7306, one that has all of ours but these.
     let peers = [&[][..], &[0], &[3], &[11]];
     for (said, opcode, qn) in product(&peers, &[0x4c, 0x4d], &[0, 1, 2, 3]) {
@@ -167,7 +169,7 @@ proptest! {
         number in 0u8..16,
         qn in 0u32..4,
     ) {
-        let park = parks.then_some(Park { octets: 1000, messages: 2, wait: None });
+        let park = parks.then_some(Park { octets: 1000, messages: 2, timer: Duration::ZERO });
         let role = if initiator { Role::Initiator } else { Role::Responder };
         let mut raw = Raw::with(Config { extensions, park, ..config() }, role, |_| {});
         raw.end.receive(1, &[local(0, 100)]);

@@ -10,7 +10,8 @@ use super::octets::{self, send, tagged, untagged, word};
 use super::*;
 use crate::qp::Park;
 
-const PARK: Park = Park { octets: 10_000, messages: 4, wait: Some(Duration::from_secs(2)) };
+const PARK: Park = Park { octets: 10_000, messages: 4, timer: Duration::from_secs(1) };
+const RNR_RETRY_STAG: u32 = 0x6957_5252;
 
 pub(super) fn parking() -> Config {
     Config { park: Some(PARK), extensions: Extensions::Ask, ..config() }
@@ -31,6 +32,19 @@ pub(super) fn raw(config: Config) -> Raw {
 
 fn hello() -> Vec<u8> {
     tagged(octets::WRITE, true, 0x6957_4152, 0x5048_454c_0100_000f, &[])
+}
+
+/// The peer says how often it would send a message again.
+fn rnr_retry(count: u64) -> Vec<u8> {
+    tagged(octets::WRITE, true, RNR_RETRY_STAG, count, &[])
+}
+
+/// As [`raw`], with a peer that has said so.
+fn impatient(config: Config, count: u64) -> Raw {
+    let mut raw = raw(config);
+    raw.send(&rnr_retry(count));
+    assert_eq!((raw.end.events(), raw.back().len()), (vec![], 0));
+    raw
 }
 
 impl End {
@@ -217,71 +231,133 @@ fn a_full_park_holds_the_stream_up_until_there_is_a_receive() {
 
 /// Covers: DDP-5041-7.1-09
 #[test]
-fn a_park_that_stays_full_too_long_ends_the_stream_as_if_there_were_none() {
-    let mut raw = raw(with(Park { messages: 1, ..PARK }));
+fn a_message_that_waits_longer_than_the_peer_would_repeat_it_ends_the_stream() {
+    for (count, messages) in [(1, 4), (2, 4), (6, 4), (2, 1), (2, 0)] {
+        let mut raw = impatient(with(Park { messages, ..PARK }), count);
+        raw.send(&send(1, b"one"));
+        raw.send(&send(2, b"two"));
+        assert_eq!(raw.end.parked(), (true, messages < 2));
+        let qp = &raw.end.qp;
+        // It does not know the time, and asks for it.
+        assert_eq!(qp.borrow().poll_timeout(), Some(Time::default()));
+        qp.borrow_mut().handle_timeout(at(10_000));
+        let end = 10_000 + 1000 * count;
+        assert_eq!(qp.borrow().poll_timeout(), Some(at(end)));
+        qp.borrow_mut().handle_timeout(at(end - 1));
+        assert_eq!(qp.borrow().state(), QpState::Rts);
+        qp.borrow_mut().handle_timeout(at(end));
+        assert_eq!((qp.borrow().state(), qp.borrow().poll_timeout()), (QpState::Err, None));
+        assert_eq!(raw.terminate()[..2], [0x12, 0x02]);
+        // The rest is read and dropped.
+        raw.end.arrive(b"anything");
+        assert!(!raw.end.rx.is_stalled());
+        assert_eq!(raw.end.inbox.len(), 0);
+    }
+}
+
+/// A card ends at the first RNR NAK then.
+#[test]
+fn a_peer_that_repeats_nothing_does_not_wait() {
+    let mut raw = impatient(parking(), 0);
     raw.send(&send(1, b"one"));
-    raw.send(&send(2, b"two"));
-    let qp = &raw.end.qp;
-    // It does not know the time, and asks for it.
-    assert_eq!(qp.borrow().poll_timeout(), Some(Time::default()));
-    qp.borrow_mut().handle_timeout(at(10_000));
-    assert_eq!(qp.borrow().poll_timeout(), Some(at(12_000)));
-    qp.borrow_mut().handle_timeout(at(11_999));
-    assert!(qp.borrow().is_stalled());
-    qp.borrow_mut().handle_timeout(at(12_000));
-    assert!(!qp.borrow().is_stalled());
-    assert_eq!(qp.borrow().poll_timeout(), None);
-    assert_eq!(raw.terminate(), quoting([0x12, 0x02], 21, &send(2, &[]), &[]));
-    // The rest is read and dropped.
-    raw.end.arrive(b"anything");
-    assert!(!raw.end.rx.is_stalled());
-    assert_eq!(raw.end.inbox.len(), 0);
+    raw.end.qp.borrow_mut().handle_timeout(at(5));
+    assert_eq!(raw.terminate(), quoting([0x12, 0x02], 21, &send(1, &[]), &[]));
 }
 
 #[test]
-fn each_time_the_park_is_full_the_time_begins_anew() {
-    let mut raw = raw(with(Park { messages: 1, ..PARK }));
+fn each_message_has_a_wait_of_its_own() {
+    let mut raw = impatient(parking(), 2);
     raw.send(&send(1, b"one"));
-    raw.send(&send(2, b"two"));
     raw.end.qp.borrow_mut().handle_timeout(at(1000));
+    raw.send(&send(2, b"two"));
+    assert_eq!(raw.end.qp.borrow().poll_timeout(), Some(at(3000)));
     raw.end.receive(1, &[local(0, 8)]);
     raw.end.look_again();
-    assert_eq!(raw.end.qp.borrow().poll_timeout(), None);
-    raw.send(&send(3, b"three"));
-    assert_eq!(raw.end.parked(), (true, true));
-    raw.end.qp.borrow_mut().handle_timeout(at(3000));
-    assert_eq!(raw.end.qp.borrow().poll_timeout(), Some(at(5000)));
+    assert_eq!(raw.end.qp.borrow().poll_timeout(), Some(Time::default()));
+    raw.end.qp.borrow_mut().handle_timeout(at(2500));
+    assert_eq!(raw.end.qp.borrow().poll_timeout(), Some(at(4500)));
     // Looking in vain changes nothing about it.
     raw.end.look_again();
-    assert_eq!(raw.end.qp.borrow().poll_timeout(), Some(at(5000)));
+    assert_eq!(raw.end.qp.borrow().poll_timeout(), Some(at(4500)));
+    raw.end.receive(2, &[local(8, 8)]);
+    raw.end.look_again();
+    assert_eq!(raw.end.qp.borrow().poll_timeout(), None);
+    assert_eq!(raw.end.completions().len(), 2);
+    raw.send(&send(3, b"three"));
+    assert_eq!(raw.end.qp.borrow().poll_timeout(), Some(Time::default()));
     raw.end.qp.borrow_mut().disconnect();
     assert_eq!(raw.end.qp.borrow().poll_timeout(), None);
     assert!(!raw.end.qp.borrow().has_parked());
 }
 
 #[test]
-fn a_park_without_a_limit_of_time_waits_for_ever() {
-    let mut raw = raw(with(Park { messages: 0, wait: None, ..PARK }));
-    raw.send(&send(1, b"one"));
-    assert_eq!(raw.end.parked(), (true, true));
-    assert_eq!(raw.end.qp.borrow().poll_timeout(), None);
-    raw.end.qp.borrow_mut().handle_timeout(at(1 << 40));
-    raw.end.receive(1, &[local(0, 8)]);
-    raw.end.look_again();
-    assert_eq!(raw.end.completions().len(), 1);
+fn a_peer_that_sets_no_limit_waits_for_ever() {
+    for said in [None, Some(7), Some(8)] {
+        let mut raw = raw(with(Park { messages: 0, ..PARK }));
+        said.into_iter().for_each(|count| raw.send(&rnr_retry(count)));
+        raw.send(&send(1, b"one"));
+        assert_eq!(raw.end.parked(), (true, true));
+        assert_eq!(raw.end.qp.borrow().poll_timeout(), None);
+        raw.end.qp.borrow_mut().handle_timeout(at(1 << 40));
+        raw.end.receive(1, &[local(0, 8)]);
+        raw.end.look_again();
+        assert_eq!(raw.end.completions().len(), 1);
+    }
 }
 
 #[test]
 fn the_limit_of_a_wait_can_be_changed() {
-    let mut raw = raw(with(Park { messages: 0, wait: None, ..PARK }));
-    raw.end.qp.borrow_mut().set_park_wait(Some(Duration::from_secs(1)));
+    let mut raw = impatient(parking(), 3);
+    raw.end.qp.borrow_mut().set_rnr_timer(Duration::from_secs(2));
     raw.send(&send(1, b"one"));
     raw.end.qp.borrow_mut().handle_timeout(at(0));
-    assert_eq!(raw.end.qp.borrow().poll_timeout(), Some(at(1000)));
+    assert_eq!(raw.end.qp.borrow().poll_timeout(), Some(at(6000)));
+    raw.send(&rnr_retry(7));
+    assert_eq!(raw.end.qp.borrow().poll_timeout(), None);
     // A queue pair that does not park has nothing to wait for.
     let raw = Raw::new();
-    raw.end.qp.borrow_mut().set_park_wait(Some(Duration::from_secs(1)));
+    raw.end.qp.borrow_mut().set_rnr_timer(Duration::from_secs(1));
     assert_eq!(raw.end.qp.borrow().config().park, None);
+}
+
+#[test]
+fn a_message_that_waits_long_is_told_of_once() {
+    let told = Duration::from_secs(3);
+    let mut raw = raw(Config { tell_no_receive: Some(told), ..parking() });
+    raw.send(&send(1, b"one"));
+    raw.end.qp.borrow_mut().handle_timeout(at(1000));
+    assert_eq!(raw.end.qp.borrow().poll_timeout(), Some(at(4000)));
+    raw.end.qp.borrow_mut().handle_timeout(at(3999));
+    assert_eq!(raw.end.events(), []);
+    raw.end.qp.borrow_mut().handle_timeout(at(4000));
+    assert_eq!(raw.end.events(), [Event::NoReceive]);
+    raw.send(&send(2, b"two"));
+    raw.end.qp.borrow_mut().handle_timeout(at(9000));
+    assert_eq!((raw.end.events(), raw.end.qp.borrow().poll_timeout()), (vec![], None));
+}
+
+/// Told behind the hello frame and in front of the first request, and again when it changes.
+#[test]
+fn the_peer_is_told_how_often_a_message_would_be_sent_again() {
+    let mut raw = Raw::initiator(parking(), |_| {});
+    raw.end.qp.borrow_mut().set_rnr_retry(7);
+    assert_eq!(raw.back().len(), 1, "the hello frame, as nothing has changed");
+    raw.end.post(1, SEND, &[]);
+    raw.end.qp.borrow_mut().set_rnr_retry(3);
+    assert_eq!(raw.back(), [rnr_retry(3), send(1, &[])]);
+    raw.end.qp.borrow_mut().set_rnr_retry(3);
+    assert_eq!(raw.back().len(), 0);
+    raw.end.qp.borrow_mut().set_rnr_retry(255);
+    assert_eq!(raw.back(), [rnr_retry(7)]);
+    // An RNIC has no such count, nor a peer that is asked nothing.
+    for config in
+        [Config { park: None, ..parking() }, Config { extensions: Extensions::Refuse, ..parking() }]
+    {
+        let mut raw = Raw::initiator(config, |_| {});
+        raw.back();
+        raw.end.qp.borrow_mut().set_rnr_retry(3);
+        assert_eq!(raw.back().len(), 0);
+    }
 }
 
 #[test]
@@ -449,7 +525,7 @@ proptest! {
         shared in any::<bool>(),
         crc in any::<bool>(),
     ) {
-        let park = Park { octets: limits.0, messages: limits.1, wait: None };
+        let park = Park { octets: limits.0, messages: limits.1, timer: Duration::ZERO };
         let config = Config {
             park: Some(park),
             acknowledge: true,

@@ -121,7 +121,7 @@ proptest! {
     ) {
         let config = Config {
             acknowledge,
-            park: parks.then_some(crate::qp::Park { octets: 9000, messages: 3, wait: None }),
+            park: parks.then_some(crate::qp::Park { octets: 9000, messages: 3, timer: core::time::Duration::ZERO }),
             max_send_wr: 12,
             ..config()
         };

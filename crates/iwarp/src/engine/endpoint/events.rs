@@ -90,6 +90,7 @@ impl Endpoint {
                 }
             }
             Event::HeldBack => self.report_held_back(link),
+            Event::NoReceive => self.report_no_receive(link),
             Event::OtherDevice => self.report_other_device(link),
             Event::Disconnected => program.ended(Ended::Closed),
             Event::Terminated(reason) => {

@@ -81,6 +81,19 @@ impl Endpoint {
         );
     }
 
+    /// The peer's program waits as well, for its Send to complete, and neither hears why.
+    #[cold]
+    pub(super) fn report_no_receive(&self, link: Option<&Link>) {
+        let peer = peer_of(link);
+        report!(
+            WARN,
+            qp = self.id(),
+            peer,
+            "a message of the peer's waits for a receive, and so do all behind it: post receives \
+             (ibv_post_recv, or ibv_post_srq_recv where the queue pair has a shared receive queue)"
+        );
+    }
+
     /// What to try when a Send found no receive, which over InfiniBand would have waited.
     fn hint_on_receives(&self, here: bool) -> Option<&'static str> {
         match (here, self.engine.options.personality) {
@@ -88,8 +101,15 @@ impl Endpoint {
                 "a message came before its receive was posted: try --personality roce \
                  (IWARP_PERSONALITY=roce), which lets messages wait",
             ),
-            (true, Personality::Roce) => None,
-            (false, _) => Some(
+            (true, Personality::Roce) => Some(
+                "no receive was posted for as long as min_rnr_timer here and rnr_retry at the peer \
+                 say: post receives before the peer sends, or let it set rnr_retry to 7 (no limit)",
+            ),
+            (false, Personality::Roce) => Some(
+                "the peer had posted no receive: a device like InfiniBand waits for as long as \
+                 rnr_retry here (7: no limit) and min_rnr_timer there say, an RNIC does not wait",
+            ),
+            (false, Personality::Iwarp) => Some(
                 "a message came before the peer had posted its receive: try --personality roce \
                  (IWARP_PERSONALITY=roce) at the peer, which lets messages wait",
             ),
