@@ -2,6 +2,8 @@
 
 //! How a queue pair is made, and what the program sets later.
 
+use core::time::Duration;
+
 use iwarp_types::{Access, Accessor, AddressVector, Limits, PdId, QpId, QpType};
 
 use crate::wire::{Mtu, Path, Pkey, Psn, RnrTimer};
@@ -28,6 +30,9 @@ pub struct Config {
     /// The protection domain that the memory of receives is in, where it is another: the shared
     /// receive queue's.
     pub receive_pd: Option<PdId>,
+    /// After how long the owner is told, once, that a message of the peer's finds no receive
+    /// ([`Event::NoReceive`](iwarp_types::Event::NoReceive)).
+    pub tell_no_receive: Option<Duration>,
 }
 
 impl Config {
@@ -49,6 +54,7 @@ impl Default for Config {
             max_recv_sge: 4,
             shared_receive: false,
             receive_pd: None,
+            tell_no_receive: None,
         }
     }
 }

@@ -195,7 +195,8 @@ fn a_send_waits_for_its_receive_as_long_as_the_attributes_say() {
     let said = support::run("unready_roce", &source!("unready.c"), &[ROCE]);
     assert_eq!(said.matches("waits for a receive").count(), 1, "{said}");
     assert!(said.contains("min_rnr_timer here and rnr_retry at the peer say"), "{said}");
-    support::run("unready_udp", &source!("unready.c"), &OVER_UDP);
+    let said = support::run("unready_udp", &source!("unready.c"), &OVER_UDP);
+    assert_eq!(said.matches("waits for a receive").count(), 1, "{said}");
 }
 
 /// A suite that people try devices with asks for all of it.

@@ -199,7 +199,7 @@ impl Rc {
         if is_response {
             self.answer(packet, now, memory);
         } else {
-            self.take_request(packet, memory, pool);
+            self.take_request(packet, now, memory, pool);
         }
     }
 

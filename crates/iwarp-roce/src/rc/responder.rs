@@ -4,7 +4,7 @@
 
 use iwarp_types::{
     AccessError, AtomicOp, Event, Invalidator, MAX_MESSAGE, Memory, Reason, Receive, ReceivePool,
-    RemoteAccess, Stag, WcOp, WcStatus, WorkCompletion, ended_receive,
+    RemoteAccess, Stag, Time, WcOp, WcStatus, WorkCompletion, ended_receive,
 };
 
 use super::{Rc, reasons, replies};
@@ -29,6 +29,10 @@ pub(super) struct Responder {
     /// The receive that a message goes to, while `is_open`.
     receive: Receive,
     is_open: bool,
+    /// The packet that found no receive, and when it did first.
+    not_ready: Option<(Psn, Time)>,
+    /// The owner knows that one found none for long.
+    told_no_receive: bool,
 }
 
 /// The message of which the first packet has come, and not yet the last.
@@ -122,6 +126,7 @@ impl Rc {
     pub(super) fn take_request<M: Memory + ?Sized>(
         &mut self,
         packet: &Packet<'_>,
+        now: Time,
         memory: &M,
         pool: &dyn ReceivePool,
     ) {
@@ -151,13 +156,25 @@ impl Rc {
                 self.replies.acknowledge(self.responder.last);
             }
             Ok(_) => {}
-            Err(Stop::NotReady) => {
-                self.counters.send_rnr_err += 1;
-                self.responder.has_asked = true;
-                let psn = self.responder.expected;
-                self.replies.refuse(psn, Syndrome::RnrNak(self.attributes.min_rnr_timer));
-            }
+            Err(Stop::NotReady) => self.is_not_ready(now),
             Err(Stop::Refused(refusal)) => self.refuse(refusal),
+        }
+    }
+
+    /// The expected packet finds no receive: the peer is to send it again later.
+    #[cold]
+    fn is_not_ready(&mut self, now: Time) {
+        self.counters.send_rnr_err += 1;
+        let responder = &mut self.responder;
+        responder.has_asked = true;
+        let psn = responder.expected;
+        self.replies.refuse(psn, Syndrome::RnrNak(self.attributes.min_rnr_timer));
+        let known = responder.not_ready.filter(|(which, _)| *which == psn);
+        let (_, since) = *responder.not_ready.insert(known.unwrap_or((psn, now)));
+        let is_long = |after| now >= since.plus(after);
+        if !responder.told_no_receive && self.config.tell_no_receive.is_some_and(is_long) {
+            responder.told_no_receive = true;
+            self.events.push_back(Event::NoReceive);
         }
     }
 

@@ -647,6 +647,7 @@ fn of_roce(
         max_recv_sge: config.max_recv_sge,
         shared_receive: config.shared_receive,
         receive_pd: attributes.srq.and_then(|srq| Some(srq.core.alive()?.pd())),
+        tell_no_receive: config.tell_no_receive,
     }
 }
 

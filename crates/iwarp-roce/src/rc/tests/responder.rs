@@ -195,6 +195,33 @@ fn without_a_receive_the_peer_waits() {
     assert_eq!(bench.rc.state(), QpState::Rts);
 }
 
+/// The receiver's program waits too, and can know why.
+#[test]
+fn a_message_that_finds_no_receive_for_long_is_told_of_once() {
+    let after = Duration::from_secs(3);
+    let mut bench = Bench::with(Config { tell_no_receive: Some(after), ..config() }, attributes());
+    let told = |bench: &mut Bench| {
+        core::iter::from_fn(|| bench.rc.poll_event())
+            .filter(|event| matches!(event, Event::NoReceive))
+            .count()
+    };
+    for (wait, number) in [(0, 0), (2, 0), (1, 1), (2, 1)] {
+        // A receive has come for the one before.
+        if number == 1 && wait == 1 {
+            bench.post_recv(0, 0, 8);
+            bench.take(peer(0), send(Position::Only), &[1]);
+        }
+        bench.wait(Duration::from_secs(wait));
+        bench.take(peer(number), send(Position::Only), &[1]);
+        assert_eq!(told(&mut bench), 0, "{wait}, {number}");
+    }
+    for expected in [1, 0] {
+        bench.wait(Duration::from_secs(1));
+        bench.take(peer(1), send(Position::Only), &[1]);
+        assert_eq!(told(&mut bench), expected);
+    }
+}
+
 /// Covers: ROCE-089
 #[test]
 fn a_write_with_immediate_data_takes_a_receive() {
