@@ -96,6 +96,7 @@ pub use engine::devices::NamedDevice;
 pub use engine::endpoint::Ended;
 pub use engine::options::{KeepAlive, Log, OptionError, Options, Personality, Users, Wire};
 pub use engine::policy::Behaviours;
+pub use engine::speed::Speed;
 #[doc(hidden)]
 pub use engine::turns::Turns;
 pub use iwarp_mem::Buffer;

@@ -279,6 +279,7 @@ fn verbs_in_a_child_answer_and_none_hangs() {
         assert_eq!(device.system_image_guid(), guid);
         assert_eq!((device.place_of(peer), device.connections()), (0, 0));
         assert_eq!(device.options().personality, device.personality());
+        assert_eq!(device.options().speed, device.speed());
         assert!(device.attributes().max_qp > 0 && !device.addresses().unwrap().is_empty());
         assert!(device.async_fd().as_raw_fd() >= 0);
         refused(device.poll_async_event());

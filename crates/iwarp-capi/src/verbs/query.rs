@@ -97,6 +97,7 @@ fn attributes(context: &Context) -> ibv_device_attr {
 
 fn port(context: &Context) -> Result<ibv_port_attr, Errno> {
     let gids = context.device().gid_table()?;
+    let speed = context.device().speed();
     Ok(ibv_port_attr {
         state: IBV_PORT_ACTIVE,
         max_mtu: mtu_number(u32::MAX),
@@ -107,9 +108,8 @@ fn port(context: &Context) -> Result<ibv_port_attr, Errno> {
         pkey_tbl_len: 1,
         lid: context.device().lid()?,
         max_vl_num: 1,
-        // Not known; 4 lanes of 10 Gbit/s by their numbers in the header.
-        active_width: 2,
-        active_speed: 4,
+        active_width: speed.active_width(),
+        active_speed: speed.active_speed(),
         // Link up.
         phys_state: 5,
         link_layer: IBV_LINK_LAYER_ETHERNET,

@@ -133,6 +133,8 @@ pub(super) fn of_port(device: &Device, listed: &[Gid]) -> Result<Vec<Fact>> {
         Fact::hex("port_lmc", NONE, 2),
         Fact::text("link_layer", "Ethernet"),
     ];
+    let speed = device.speed();
+    let (width, rate) = speed.names();
     let details = [
         Fact::hex("max_msg_sz", limits.max_msg_sz, 0),
         Fact::hex("port_cap_flags", 0x0401_0000_u32, 8),
@@ -145,8 +147,8 @@ pub(super) fn of_port(device: &Device, listed: &[Gid]) -> Result<Vec<Fact>> {
         Fact::number("gid_tbl_len", places as u64),
         Fact::number("subnet_timeout", NONE),
         Fact::number("init_type_reply", NONE),
-        Fact::word("active_width", "4X", 2),
-        Fact::word("active_speed", "10.0 Gbps", 4),
+        Fact::word("active_width", width, speed.active_width().into()),
+        Fact::word("active_speed", rate, speed.active_speed().into()),
         Fact::word("phys_state", "LINK_UP", 5),
     ];
     facts.extend(details.map(Fact::detail));

@@ -29,7 +29,7 @@ pub(super) fn tree(options: &Options) -> Result<PathBuf> {
         if let Some(only) = &device.interface {
             table.retain(|(_, interface)| interface.name == *only);
         }
-        tree.device(options.personality, place, device, &table);
+        tree.device(options, place, device, &table);
     }
     links::directory("sysfs", &tree.0)
 }
@@ -51,13 +51,13 @@ impl Tree {
     /// the NUMA node.
     fn device(
         &mut self,
-        personality: Personality,
+        options: &Options,
         place: usize,
         device: &NamedDevice,
         table: &[(InterfaceAddr, &Interface)],
     ) {
         let name = &device.name;
-        let node_type = match personality {
+        let node_type = match options.personality {
             Personality::Roce => "1: CA",
             _ => "4: RNIC",
         };
@@ -87,11 +87,11 @@ impl Tree {
         ] {
             self.text(format!("{own}/{file}"), &value);
         }
-        self.port(&format!("{own}/ports/1"), personality.gid_type(), table);
+        self.port(&format!("{own}/ports/1"), options, table);
         self.counters(name, &format!("{own}/ports/1"), &interfaces);
     }
 
-    fn port(&mut self, port: &str, gid_type: &str, table: &[(InterfaceAddr, &Interface)]) {
+    fn port(&mut self, port: &str, options: &Options, table: &[(InterfaceAddr, &Interface)]) {
         let lid = table.iter().find_map(|(addr, _)| match addr.ip {
             IpAddr::V4(ip) => Some(ip.to_bits() as u16),
             IpAddr::V6(_) => None,
@@ -101,8 +101,7 @@ impl Tree {
             ("state", "4: ACTIVE"),
             ("phys_state", "5: LinkUp"),
             ("link_layer", "Ethernet"),
-            // What ibv_query_port says: 4 lanes of 10 Gbit/s.
-            ("rate", "40 Gb/sec (4X QDR)"),
+            ("rate", &options.speed.rate()),
             ("lid", &lid),
             ("lid_mask_count", "0"),
             ("sm_lid", "0x0"),
@@ -115,7 +114,7 @@ impl Tree {
         }
         for (index, (addr, interface)) in table.iter().enumerate() {
             self.text(format!("{port}/gids/{index}"), &guid::in_groups(&Gid::raw_of(addr.ip)));
-            self.text(format!("{port}/gid_attrs/types/{index}"), gid_type);
+            self.text(format!("{port}/gid_attrs/types/{index}"), options.personality.gid_type());
             self.text(format!("{port}/gid_attrs/ndevs/{index}"), &interface.name);
         }
     }

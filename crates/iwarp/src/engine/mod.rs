@@ -73,6 +73,7 @@ pub(crate) mod ready_list;
 pub(crate) mod send_memory;
 pub(crate) mod service_ports;
 pub(crate) mod slots;
+pub(crate) mod speed;
 pub(crate) mod srq;
 pub(crate) mod sync;
 pub(crate) mod tasks;

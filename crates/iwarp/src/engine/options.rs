@@ -12,6 +12,7 @@ use thiserror::Error;
 
 use super::devices::{self, NamedDevice};
 use super::policy::Behaviours;
+use super::speed::Speed;
 use super::variables;
 use crate::report::LogFormat;
 
@@ -114,6 +115,8 @@ pub struct Options {
     /// Names of the devices that programs see; empty: one, named after its personality. All are
     /// views of one device, but each may have the addresses of one interface only.
     pub devices: Vec<NamedDevice>,
+    /// The speed that programs see; it limits nothing.
+    pub speed: Speed,
     /// Tell peers that run this library the kind of the device, for a warning if theirs differs:
     /// programs that ask for the kind may then not understand each other.
     pub tell_personality: bool,
@@ -186,6 +189,7 @@ impl Default for Options {
             personality: Personality::Iwarp,
             wire: Wire::Auto,
             devices: Vec::new(),
+            speed: Speed::default(),
             tell_personality: false,
             crc: true,
             markers: false,
@@ -237,6 +241,7 @@ impl Options {
         personality: Personality,
         wire: Wire,
         devices: Vec<NamedDevice>,
+        speed: Speed,
         tell_personality: bool,
         crc: bool,
         markers: bool,
@@ -286,6 +291,7 @@ impl Options {
     /// | `IWARP_SEND_MEMORY` | bytes, at least 65536 | 67108864 |
     /// | `IWARP_UDP_SEGMENT` | `on`, `off` | `on` |
     /// | `IWARP_STRICT` | `on`, `off` | `off` |
+    /// | `IWARP_SPEED` | 10, 25, 40, 50, 100, 200, 400 (Gbit/s) | 40 |
     /// | `IWARP_WORKERS` | 1 to 64 threads | 1 |
     /// | `IWARP_PORTS` | `first-last`, from 1024 on | the system's choice |
     /// | `IWARP_ALLOW_USERS` | `any`, or names and ids of users: `ann,1007` | none |
@@ -407,6 +413,11 @@ impl Options {
                             interface of this host: mlx5_0,mlx5_1=eth0";
             let devices = devices::parse(&value);
             options.devices = devices.ok_or_else(|| wrong("IWARP_DEVICES", &value, expected))?;
+        }
+        if let Some(value) = lookup("IWARP_SPEED") {
+            let expected = "10, 25, 40, 50, 100, 200 or 400 Gbit/s";
+            let speed = value.parse().ok().and_then(Speed::of_gbit);
+            options.speed = speed.ok_or_else(|| wrong("IWARP_SPEED", &value, expected))?;
         }
         if let Some(name) = lookup("IWARP_LOCAL_CONGESTION") {
             options.local_congestion = (name != "default").then_some(name);
@@ -589,6 +600,7 @@ mod tests {
             ("IWARP_MAX_PENDING", "7"),
             ("IWARP_UDP_SEGMENT", "off"),
             ("IWARP_STRICT", "on"),
+            ("IWARP_SPEED", "400"),
             ("IWARP_WORKERS", "3"),
             ("IWARP_LOG", "off"),
             ("IWARP_LOG_FORMAT", "json"),
@@ -658,6 +670,8 @@ mod tests {
             ("IWARP_ALLOW_USERS", ""),
             ("IWARP_MAX_PENDING", "0"),
             ("IWARP_UDP_SEGMENT", "64"),
+            ("IWARP_SPEED", "56"),
+            ("IWARP_SPEED", "fast"),
             ("IWARP_WORKERS", "65"),
             ("IWARP_LOG", "loud"),
             ("IWARP_LOG_FORMAT", "yaml"),

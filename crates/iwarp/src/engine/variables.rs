@@ -12,7 +12,7 @@ const PREFIX: &str = "IWARP_";
 const TARGET: &str = "iwarp::variables";
 
 /// The variables that [`super::options::Options::from_env`] reads.
-pub(super) const READ: [&str; 25] = [
+pub(super) const READ: [&str; 26] = [
     "IWARP_ALLOW_USERS",
     "IWARP_CRC",
     "IWARP_DEVICES",
@@ -31,6 +31,7 @@ pub(super) const READ: [&str; 25] = [
     "IWARP_PERSONALITY",
     "IWARP_PORTS",
     "IWARP_SEND_MEMORY",
+    "IWARP_SPEED",
     "IWARP_STARTUP_TIMEOUT_MS",
     "IWARP_STRICT",
     "IWARP_UDP_SEGMENT",

@@ -16,6 +16,7 @@ use crate::engine::event::{AsyncEvent, AsyncQueue};
 use crate::engine::gid::{Gid, GidTable, first_v4};
 use crate::engine::mux::MuxPlace;
 use crate::engine::options::{OptionError, Options, Personality};
+use crate::engine::speed::Speed;
 use crate::engine::turns::Turns;
 use crate::engine::{Engine, MAX_READS};
 use crate::port::Platform;
@@ -320,6 +321,11 @@ impl Device {
     /// The kind of device that it looks like.
     pub fn personality(&self) -> Personality {
         self.options().personality
+    }
+
+    /// The speed that its port is said to have.
+    pub fn speed(&self) -> Speed {
+        self.options().speed
     }
 
     /// Its EUI-64, the same in all processes of the host: from the Ethernet address of its first

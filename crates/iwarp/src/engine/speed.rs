@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The speed of the port that programs see. It limits nothing: some programs choose devices and
+//! sizes by it, and some refuse a slow port.
+
+/// A speed that a RoCE card's port can have: lanes and the rate of each. 40 Gbit/s, as four lanes
+/// of 10, unless an option says otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Speed {
+    gbit: u16,
+    /// `active_width` of the verbs, and its name.
+    width: (u8, &'static str),
+    /// `active_speed` of the verbs, its names in sysfs and in `ibv_devinfo`.
+    lane: (u8, &'static str, &'static str),
+}
+
+const ONE: (u8, &str) = (1, "1X");
+const FOUR: (u8, &str) = (2, "4X");
+const QDR: (u8, &str, &str) = (4, "QDR", "10.0 Gbps");
+const EDR: (u8, &str, &str) = (32, "EDR", "25.0 Gbps");
+const HDR: (u8, &str, &str) = (64, "HDR", "50.0 Gbps");
+const NDR: (u8, &str, &str) = (128, "NDR", "100.0 Gbps");
+
+const ALL: [Speed; 7] = [
+    Speed { gbit: 10, width: ONE, lane: QDR },
+    Speed { gbit: 25, width: ONE, lane: EDR },
+    Speed::DEFAULT,
+    Speed { gbit: 50, width: ONE, lane: HDR },
+    Speed { gbit: 100, width: FOUR, lane: EDR },
+    Speed { gbit: 200, width: FOUR, lane: HDR },
+    Speed { gbit: 400, width: FOUR, lane: NDR },
+];
+
+impl Speed {
+    const DEFAULT: Self = Self { gbit: 40, width: FOUR, lane: QDR };
+
+    /// The one of so many Gbit/s: 10, 25, 40, 50, 100, 200 or 400. `None` for other numbers.
+    pub fn of_gbit(gbit: u16) -> Option<Self> {
+        ALL.into_iter().find(|speed| speed.gbit == gbit)
+    }
+
+    /// Gbit/s of all lanes together.
+    pub const fn gbit(self) -> u16 {
+        self.gbit
+    }
+
+    /// `active_width` of `ibv_query_port(3)`: 1 for one lane, 2 for four.
+    pub const fn active_width(self) -> u8 {
+        self.width.0
+    }
+
+    /// `active_speed` of `ibv_query_port(3)`: the code of a lane's rate.
+    pub const fn active_speed(self) -> u8 {
+        self.lane.0
+    }
+
+    /// The names of width and speed in `ibv_devinfo(1)`: `4X`, `10.0 Gbps`.
+    pub const fn names(self) -> (&'static str, &'static str) {
+        (self.width.1, self.lane.2)
+    }
+
+    /// The file `rate` of the port in sysfs: `40 Gb/sec (4X QDR)`.
+    pub fn rate(self) -> String {
+        format!("{} Gb/sec ({} {})", self.gbit, self.width.1, self.lane.1)
+    }
+}
+
+impl Default for Speed {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_speed_is_its_lanes_times_the_rate_of_one() {
+        for speed in ALL {
+            let (width, rate) = speed.names();
+            let lanes: f64 = width.trim_end_matches('X').parse().unwrap();
+            let lane: f64 = rate.trim_end_matches(" Gbps").parse().unwrap();
+            assert_eq!(lanes * lane, f64::from(speed.gbit()));
+            assert_eq!(Speed::of_gbit(speed.gbit()), Some(speed));
+        }
+        assert_eq!((Speed::of_gbit(0), Speed::of_gbit(56)), (None, None));
+    }
+
+    #[test]
+    fn a_port_is_shown_as_linux_shows_it() {
+        assert_eq!(Speed::default().rate(), "40 Gb/sec (4X QDR)");
+        let fast = Speed::of_gbit(400).unwrap();
+        assert_eq!((fast.active_width(), fast.active_speed()), (2, 128));
+        assert_eq!(fast.rate(), "400 Gb/sec (4X NDR)");
+    }
+}
