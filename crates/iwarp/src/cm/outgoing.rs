@@ -464,9 +464,9 @@ impl Outgoing {
         let peer = canonical(self.peer);
         report!(
             WARN,
-            "{peer} answers, but not as an RDMA (iWARP) server does: it said \"{}\"; is this the \
-             address and port of the right program?",
-            heard[..heard.len().min(SHOWN)].escape_ascii(),
+            "{peer} answers, but not as an RDMA (iWARP) server does: it began with \"{}\"; is this \
+             the address and port of the right program?",
+            heard.escape_ascii(),
         );
     }
 
@@ -493,9 +493,6 @@ impl Outgoing {
         Ok(())
     }
 }
-
-/// Bytes that are shown of what a peer says that does not speak MPA: enough for a status line.
-const SHOWN: usize = 40;
 
 /// A program wanted to connect to a server that is not there.
 #[cold]
