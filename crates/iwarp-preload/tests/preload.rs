@@ -182,7 +182,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// The sum of files, divided, when it is opened; in whatever way.
+/// The sum of files, divided, when it is opened; in whatever way, by whatever path.
 #[test]
 fn a_counter_is_computed_when_it_is_opened() {
     let tree = Tree::new("counters");
@@ -210,6 +210,35 @@ fn a_counter_is_computed_when_it_is_opened() {
         let read = format!("getline line < \"{file}\"; print line");
         assert_eq!(text(&tree.run("awk", &[&format!("BEGIN {{ {read} }}")])), sum);
     }
+    // From its folder, around corners, from a folder that is open, by the tree's own path.
+    let folder = format!("/sys/class/infiniband/{counters}");
+    let own = shown.join("port_rcv_data").display().to_string();
+    let twice = format!("{folder}//port_rcv_data");
+    let link = tree.0.with_extension("link");
+    let _ = fs::remove_file(&link);
+    symlink(&tree.0, &link).expect("a link");
+    for (from, path) in [
+        (&*folder, "port_rcv_data"),
+        (&folder, "../counters/./port_rcv_data"),
+        ("/sys/class/infiniband", "test0/ports/1/counters/port_rcv_data"),
+        ("/", &twice),
+        ("/", &own),
+    ] {
+        // open(2), fopen(3), and openat(2) by which grep walks through a folder.
+        let script = "cd $0 && cat $1 && awk 'BEGIN { getline < ARGV[1]; print }' $1 && \
+            (cd $2 && grep -r -h 46 .) && (echo 1 > $1) 2>&1 | grep -o Read-only";
+        for place in [&tree.0, &link] {
+            let mut command = tree.command("sh");
+            command.env("IWARP_SYSFS", place).args(["-c", script, from, path, &folder]);
+            let output = command.output().expect("the shell runs");
+            let sum = "4611686018427387903\n";
+            let expected = format!("{sum}{sum}{sum}Read-only\n");
+            assert_eq!(text(&output), expected, "{from} {path}: {output:?}");
+        }
+    }
+    fs::remove_file(&link).expect("it is there");
+    let list = lists.join("port_rcv_data").display().to_string();
+    assert!(text(&tree.run("cat", &[&list])).starts_with("4\n/"));
     // What all processes count on.
     let words = [5_u64, 7, 1 << 40];
     let octets: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();

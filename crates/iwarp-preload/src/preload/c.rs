@@ -14,6 +14,7 @@ pub(super) const O_RDONLY: c_int = 0;
 pub(super) const O_CREAT: c_int = 0o100;
 pub(super) const O_TRUNC: c_int = 0o1000;
 pub(super) const O_CLOEXEC: c_int = 0o2_000_000;
+pub(super) const O_PATH: c_int = 0o10_000_000;
 pub(super) const MFD_CLOEXEC: c_uint = 1;
 pub(super) const EROFS: c_int = 30;
 pub(super) const ENOSYS: c_int = 38;
@@ -24,17 +25,18 @@ pub(super) const RTLD_NEXT: *mut c_void = core::ptr::without_provenance_mut(usiz
 
 pub(super) const SYS_OPENAT: c_long = SYSTEM_CALLS.0;
 pub(super) const SYS_MEMFD_CREATE: c_long = SYSTEM_CALLS.1;
+pub(super) const SYS_READLINKAT: c_long = SYSTEM_CALLS.2;
 
-/// The numbers of `openat` and `memfd_create`.
-const SYSTEM_CALLS: (c_long, c_long) = if cfg!(target_arch = "x86_64") {
-    (257, 319)
+/// The numbers of `openat`, `memfd_create` and `readlinkat`.
+const SYSTEM_CALLS: (c_long, c_long, c_long) = if cfg!(target_arch = "x86_64") {
+    (257, 319, 267)
 } else if cfg!(target_arch = "s390x") {
-    (288, 350)
+    (288, 350, 299)
 } else if cfg!(target_arch = "powerpc64") {
-    (286, 360)
+    (286, 360, 296)
 } else {
     // All newer architectures share theirs.
-    (56, 279)
+    (56, 279, 78)
 };
 
 unsafe extern "C" {

@@ -16,7 +16,7 @@ use super::written;
 /// Bytes that a list of files may have.
 const LIST: usize = 8192;
 /// Bytes that a number and a newline may have.
-const NUMBER: usize = 24;
+pub(super) const NUMBER: usize = 24;
 
 /// A descriptor with the value of the counter whose file this is, or -1 where it is to be written;
 /// `None` where it is no counter.
@@ -68,6 +68,27 @@ pub(crate) unsafe fn stream(path: *const c_char, mode: *const c_char) -> Option<
 ///
 /// `path` is a string.
 unsafe fn list_of(path: *const u8, list: &mut [u8; LIST]) -> Option<usize> {
+    // SAFETY: the caller's promise.
+    let device = unsafe { last_parts(path) }?;
+    let mut buffer = core::mem::MaybeUninit::<[u8; 2 * c::PATH_MAX]>::uninit();
+    let (start, room) = (buffer.as_mut_ptr().cast::<u8>(), 2 * c::PATH_MAX);
+    // SAFETY: three strings, into the room that there is.
+    unsafe {
+        let at = append(start, 0, room, tree()?.0)?;
+        let at = append(start, at, room, c"/counted".as_ptr().cast())?;
+        append(start, at, room, device)?;
+    }
+    // SAFETY: as above.
+    let length = unsafe { read_file(start, list.as_mut_ptr(), LIST) }?;
+    (length < LIST).then_some(length)
+}
+
+/// The last five parts of a path, with the slash in front of them, if they may be those of a counter.
+///
+/// # Safety
+///
+/// `path` is a string.
+pub(super) unsafe fn last_parts(path: *const u8) -> Option<*const u8> {
     const PARTS: u32 = 5;
     // Where the last parts begin: the places of the last slashes, the newest first.
     let mut slashes = [usize::MAX; PARTS as usize];
@@ -92,20 +113,8 @@ unsafe fn list_of(path: *const u8, list: &mut [u8; LIST]) -> Option<usize> {
     // SAFETY: a part of the string.
     let kind = unsafe { path.add(kind.wrapping_add(1)) };
     // SAFETY: as above.
-    if !unsafe { begins_with(kind, b"counters/") || begins_with(kind, b"hw_counters/") } {
-        return None;
-    }
-    let mut buffer = core::mem::MaybeUninit::<[u8; 2 * c::PATH_MAX]>::uninit();
-    let (start, room) = (buffer.as_mut_ptr().cast::<u8>(), 2 * c::PATH_MAX);
-    // SAFETY: three strings, into the room that there is.
-    unsafe {
-        let at = append(start, 0, room, tree()?.0)?;
-        let at = append(start, at, room, c"/counted".as_ptr().cast())?;
-        append(start, at, room, path.add(device))?;
-    }
-    // SAFETY: as above.
-    let length = unsafe { read_file(start, list.as_mut_ptr(), LIST) }?;
-    (length < LIST).then_some(length)
+    let counts = unsafe { begins_with(kind, b"counters/") || begins_with(kind, b"hw_counters/") };
+    counts.then(|| path.wrapping_add(device))
 }
 
 /// # Safety
@@ -232,18 +241,23 @@ unsafe fn open_file(path: *const u8) -> Option<c_int> {
     c_int::try_from(fd).ok().filter(|fd| *fd >= 0)
 }
 
-/// A file in memory that holds the number as the kernel writes it.
-fn filled(value: u64, flags: c_uint) -> Option<c_int> {
-    let mut text = [b'\n'; NUMBER];
+/// Writes a number in front of the last byte. Returns where it begins.
+pub(super) fn write_digits(value: u64, text: &mut [u8; NUMBER]) -> Option<usize> {
     let (mut at, mut rest) = (NUMBER - 1, value);
     loop {
         at = at.wrapping_sub(1);
         *text.get_mut(at)? = b'0'.wrapping_add((rest % 10) as u8);
         rest /= 10;
         if rest == 0 {
-            break;
+            return Some(at);
         }
     }
+}
+
+/// A file in memory that holds the number as the kernel writes it.
+fn filled(value: u64, flags: c_uint) -> Option<c_int> {
+    let mut text = [b'\n'; NUMBER];
+    let at = write_digits(value, &mut text)?;
     // SAFETY: the name is a string.
     let fd = unsafe { c::syscall(c::SYS_MEMFD_CREATE, c"counter".as_ptr(), flags) };
     let fd = c_int::try_from(fd).ok().filter(|fd| *fd >= 0)?;

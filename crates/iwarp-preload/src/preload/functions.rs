@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::c;
 use super::counters::{descriptor, stream};
+use super::elsewhere;
 use super::glob;
 use super::redirect::redirect;
 
@@ -17,7 +18,7 @@ use super::redirect::redirect;
 macro_rules! pass_on {
     ($(fn $name:ident($($before:ident: $before_type:ty,)* [$path:ident]
         $(, $after:ident: $after_type:ty)*) -> $result:ty, else $failed:expr
-        $(, counters by $counter:ident($($argument:ident)*))?;)*) => { $(
+        $(, counters from $at:expr, by $counter:ident($($argument:ident)*))?;)*) => { $(
         /// The function of libc; its name alone makes it visible.
         ///
         /// # Safety
@@ -45,6 +46,10 @@ macro_rules! pass_on {
                 redirect($path, |path, _is_ours| {
                     $(if _is_ours && let Some(counter) = $counter(path $(, $argument)*) {
                         return counter;
+                    }
+                    let value = |path| $counter(path $(, $argument)*);
+                    if let Some(counter) = elsewhere::counter($at, path, value) {
+                        return counter;
                     })?
                     real($($before,)* path $(, $after)*)
                 })
@@ -69,21 +74,26 @@ const NULL: *mut c_void = core::ptr::null_mut();
 
 // Structures that are only passed on are `c_void` here.
 pass_on! {
-    fn open([path], flags: c_int, mode: c_uint) -> c_int, else -1, counters by descriptor(flags);
-    fn open64([path], flags: c_int, mode: c_uint) -> c_int, else -1, counters by descriptor(flags);
-    fn __open_2([path], flags: c_int) -> c_int, else -1, counters by descriptor(flags);
-    fn __open64_2([path], flags: c_int) -> c_int, else -1, counters by descriptor(flags);
+    fn open([path], flags: c_int, mode: c_uint) -> c_int, else -1,
+        counters from c::AT_FDCWD, by descriptor(flags);
+    fn open64([path], flags: c_int, mode: c_uint) -> c_int, else -1,
+        counters from c::AT_FDCWD, by descriptor(flags);
+    fn __open_2([path], flags: c_int) -> c_int, else -1,
+        counters from c::AT_FDCWD, by descriptor(flags);
+    fn __open64_2([path], flags: c_int) -> c_int, else -1,
+        counters from c::AT_FDCWD, by descriptor(flags);
     fn openat(at: c_int, [path], flags: c_int, mode: c_uint) -> c_int, else -1,
-        counters by descriptor(flags);
+        counters from at, by descriptor(flags);
     fn openat64(at: c_int, [path], flags: c_int, mode: c_uint) -> c_int, else -1,
-        counters by descriptor(flags);
+        counters from at, by descriptor(flags);
     fn __openat_2(at: c_int, [path], flags: c_int) -> c_int, else -1,
-        counters by descriptor(flags);
+        counters from at, by descriptor(flags);
     fn __openat64_2(at: c_int, [path], flags: c_int) -> c_int, else -1,
-        counters by descriptor(flags);
-    fn fopen([path], mode: *const c_char) -> *mut c_void, else NULL, counters by stream(mode);
+        counters from at, by descriptor(flags);
+    fn fopen([path], mode: *const c_char) -> *mut c_void, else NULL,
+        counters from c::AT_FDCWD, by stream(mode);
     fn fopen64([path], mode: *const c_char) -> *mut c_void, else NULL,
-        counters by stream(mode);
+        counters from c::AT_FDCWD, by stream(mode);
     fn opendir([path]) -> *mut c_void, else NULL;
     fn scandir([path], list: *mut c_void, filter: *const c_void, order: *const c_void)
         -> c_int, else -1;

@@ -5,14 +5,16 @@
 //! `iwarp run` makes a tree of the files that Linux would have for the devices, names it in
 //! `IWARP_SYSFS`, and preloads this library. It passes every call on to libc; only a path below
 //! one of [`SHOWN`] is first prefixed with the tree, and a counter's file is filled when it is
-//! opened. The files below /sys cannot be written, as other runs see them too. Without that variable, and in programs that run with privileges of others, it changes
-//! nothing. Results, and `errno` with them, are libc's.
+//! opened, by whatever path. The files below /sys cannot be written, as other runs see them too.
+//! Without that variable, and in programs that run with privileges of others, it changes nothing.
+//! Results, and `errno` with them, are libc's.
 //!
 //! The library is in every process, so it needs nothing but libc, and what it adds to a call is a
 //! look at the first few bytes of the path.
 
 mod c;
 mod counters;
+mod elsewhere;
 mod functions;
 mod glob;
 mod redirect;
