@@ -22,6 +22,16 @@ pub fn is_foreign() -> bool {
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
+/// Whether valgrind runs the process: it preloads a library of its own.
+pub fn is_valgrinds() -> bool {
+    std::env::var_os("LD_PRELOAD").is_some_and(|list| names_valgrind(list.as_encoded_bytes()))
+}
+
+fn names_valgrind(list: &[u8]) -> bool {
+    const LIBRARY: &[u8] = b"/vgpreload_";
+    list.windows(LIBRARY.len()).any(|part| part == LIBRARY)
+}
+
 /// Major and minor number of the C library, where it is glibc.
 #[cfg(not(target_env = "gnu"))]
 pub fn glibc_version() -> Option<(u32, u32)> {
@@ -61,6 +71,12 @@ mod tests {
     #[test]
     fn glibc_says_its_version() {
         assert!(glibc_version().is_some_and(|version| version >= (2, 17)));
+    }
+
+    #[test]
+    fn valgrind_is_known_by_what_it_preloads() {
+        assert!(names_valgrind(b"/usr/libexec/valgrind/vgpreload_core-amd64-linux.so:/a.so"));
+        assert!(!names_valgrind(b"/home/a/vgpreload/b.so"));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::ops::{BitAnd, BitOr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use rustix::event::epoll::{CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll};
 use rustix::io::{Errno, ReadWriteFlags};
 
+use crate::environment;
 use crate::fd::{FdPlace, OurFd, as_fd};
 
 /// A set of descriptors to wait for. It may itself be in another set (a level-triggered group
@@ -58,6 +60,8 @@ impl Epoll {
     ///
     /// `EMFILE`, `ENFILE`, `OutOfMemory`.
     pub fn new(place: FdPlace) -> io::Result<Self> {
+        // Here, and not in a thread beside which the program may change its environment.
+        inexact();
         Ok(Epoll { fd: place.put(epoll::create(CreateFlags::CLOEXEC)?) })
     }
 
@@ -127,9 +131,7 @@ impl Epoll {
     }
 
     fn wait_exact(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
-        static REFUSED: AtomicBool = AtomicBool::new(false);
-
-        if REFUSED.load(Ordering::Relaxed) {
+        if inexact().load(Ordering::Relaxed) {
             return Err(Errno::NOSYS.into());
         }
         let room = events.list.spare_capacity_mut();
@@ -157,10 +159,17 @@ impl Epoll {
         }
         let result = Err(io::Error::last_os_error());
         if is_refused(&result) {
-            REFUSED.store(true, Ordering::Relaxed);
+            inexact().store(true, Ordering::Relaxed);
         }
         result
     }
+}
+
+/// Whether `epoll_pwait2` is not to be called: the system refuses it, or there is valgrind, which
+/// prints five lines where it does not know a call (3.19 does not).
+fn inexact() -> &'static AtomicBool {
+    static INEXACT: OnceLock<AtomicBool> = OnceLock::new();
+    INEXACT.get_or_init(|| AtomicBool::new(environment::is_valgrinds()))
 }
 
 /// Whether the system does not have a call, or a sandbox refuses it.

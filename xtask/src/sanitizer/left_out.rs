@@ -41,6 +41,7 @@ const TESTS: &[(&str, &[Sanitizer], &str)] = &[
     ("memory_that_is_gone", BOTH, "has handlers of its own for faults, which are the sanitizer's"),
     ("a_program_without_memory", BOTH, "leaves no room for a sanitizer"),
     ("a_process_ends_with_the_last_thread", BOTH, "the sanitizers rely on the first thread"),
+    ("valgrind_knows_all_system_calls", BOTH, "valgrind runs no program with a sanitizer"),
     ("system_calls_may_be_refused", BOTH, "refuses system calls that a sanitizer makes"),
     ("variables_do_not_count", BOTH, "has more rights than its user, so that no option counts"),
     (

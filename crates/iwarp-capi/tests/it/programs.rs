@@ -308,6 +308,20 @@ fn variables_do_not_count_for_programs_with_more_rights() {
     let _ = std::fs::remove_dir_all(plain.parent().unwrap());
 }
 
+/// valgrind prints five lines about a system call that it does not know, such as `epoll_pwait2`.
+#[test]
+fn valgrind_knows_all_system_calls() {
+    let program = support::compile("known", &source!("sandbox.c"), &["-libverbs"]);
+    let (program, limit) = (program.to_str().unwrap(), Duration::from_secs(120));
+    let args = ["--tool=none", program];
+    let valgrind = std::path::Path::new("/usr/bin/valgrind");
+    assert!(valgrind.exists(), "apt-get install valgrind");
+    let output = support::run_program(valgrind, &args, &[("REFUSED", "recvmmsg")], limit);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "works\n", "{said}");
+    assert!(!said.contains("unhandled"), "{said}");
+}
+
 /// A sandbox that refuses a system call: the library does without, or says at once what it cannot
 /// do. It never stands still without a word.
 #[test]
