@@ -2,13 +2,15 @@
 
 //! Manual pages and shell completions, made of the command line's own description.
 
+mod page;
+mod reference;
+
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
-use clap_mangen::Man;
 
 use crate::Cli;
 use crate::lines;
@@ -42,23 +44,19 @@ pub(crate) fn write_pages(args: &PageArgs) -> Result<()> {
     let mut all = visible(Cli::command()).disable_help_subcommand(true);
     // So that the pages say `iwarp demo` where users type that.
     all.build();
-    let place = |name: &str| args.directory.join(format!("{name}.1"));
-    for command in all.get_subcommands() {
+    let mut pages = vec![("iwarp".to_owned(), all.clone())];
+    pages.extend(all.get_subcommands().map(|command| {
         let name = format!("iwarp-{}", command.get_name());
-        write(&place(&name), name, command.clone())?;
+        (name, command.clone())
+    }));
+    let names: Vec<String> = pages.iter().map(|(name, _)| name.clone()).collect();
+    for (name, command) in pages {
+        let path = args.directory.join(format!("{name}.1"));
+        page::render(command, &name, &names)
+            .and_then(|page| fs::write(&path, page))
+            .with_context(|| format!("cannot write {}", path.display()))?;
     }
-    write(&place("iwarp"), "iwarp".to_owned(), all)
-}
-
-fn write(path: &Path, title: String, command: Command) -> Result<()> {
-    const SOURCE: &str = concat!("iwarp ", env!("CARGO_PKG_VERSION"));
-
-    let man = Man::new(command).title(title).manual("User Commands").source(SOURCE);
-    let mut page = Vec::new();
-    // Memory takes it all.
-    man.render(&mut page)
-        .and_then(|()| fs::write(path, page))
-        .with_context(|| format!("cannot write {}", path.display()))
+    Ok(())
 }
 
 /// The command line without what users do not call. The generators would show hidden commands.

@@ -10,6 +10,7 @@ mod command;
 mod conform;
 mod conform_verbs;
 mod demo;
+mod manual;
 mod perf;
 mod rping;
 mod run;
