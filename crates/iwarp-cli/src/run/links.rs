@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 use std::env;
-use std::fs::{self, DirBuilder, DirEntry, Permissions};
+use std::fs::{self, DirBuilder, Permissions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
@@ -12,10 +12,13 @@ use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
-use rustix::fs::{AtFlags, CWD, StatVfsMountFlags, Timespec, Timestamps, UTIME_NOW, statvfs};
+use rustix::fs::{
+    AtFlags, CWD, StatVfsMountFlags, Timespec, Timestamps, UTIME_NOW, statvfs, utimensat,
+};
 use rustix::process::geteuid;
 
 use super::libraries::suits_loader;
+use super::usage::{self, Usage};
 
 /// The contents of a file in such a directory.
 #[derive(Hash)]
@@ -33,9 +36,9 @@ pub(super) enum Content {
 /// A directory that holds just these files; a name may have folders in it.
 ///
 /// Its own name says what it holds, so that all runs that want these files share it, and none
-/// changes it while another uses it. It stays for the next time. One without libraries goes when no
-/// run has asked for it for [`OLD`]; one with libraries does not, as a program that still runs may
-/// start others.
+/// changes it while another uses it. It stays for the next time. One without libraries goes when a
+/// later run finds that no process uses it, or that no run has asked for it for [`OLD`]; one with
+/// libraries does not, as a program that still runs may start others.
 ///
 /// # Errors
 ///
@@ -43,7 +46,10 @@ pub(super) enum Content {
 pub(super) fn directory(kind: &str, files: &[(String, Content)]) -> Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
     files.hash(&mut hasher);
-    let name = format!("{kind}-{:016x}", hasher.finish());
+    let scope = if has_libraries(files) { None } else { usage::scope() };
+    let mut name = format!("{kind}-");
+    name.extend(scope.map(|scope| scope + "-"));
+    name += &format!("{:016x}", hasher.finish());
     let mut reasons = Vec::new();
     for base in candidates() {
         let made = own_directory(&base)
@@ -140,11 +146,14 @@ fn own_directory(base: &Path) -> Result<()> {
 
 /// Checks that the files can be used there.
 fn suits(base: &Path, files: &[(String, Content)]) -> Result<()> {
-    let library = files.iter().any(|(_, content)| matches!(content, Content::Library(_)));
-    if library && statvfs(base)?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
+    if has_libraries(files) && statvfs(base)?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
         bail!("is mounted noexec");
     }
     Ok(())
+}
+
+fn has_libraries(files: &[(String, Content)]) -> bool {
+    files.iter().any(|(_, content)| matches!(content, Content::Library(_)))
 }
 
 fn unless_there(error: io::Error) -> io::Result<()> {
@@ -154,18 +163,18 @@ fn unless_there(error: io::Error) -> io::Result<()> {
 /// `base/name`, made aside and moved into place whole, so that no run ever sees half of it.
 fn filled(base: &Path, name: &str, files: &[(String, Content)]) -> Result<PathBuf> {
     let place = base.join(name);
-    if holds(&place, files) {
-        let _ = rustix::fs::utimensat(CWD, &place, &NOW, AtFlags::empty());
+    if !has_libraries(files) {
+        remove_unused(base, name);
+    }
+    // Where it cannot be touched it is gone: another run has just removed it.
+    if holds(&place, files) && utimensat(CWD, &place, &NOW, AtFlags::empty()).is_ok() {
         return Ok(place);
     }
-    match files.iter().any(|(_, content)| matches!(content, Content::Library(_))) {
+    if has_libraries(files) {
         // A program that still runs may open a library later.
-        true => tidy_up(base, name, |entry| lacks_libraries(&entry.path())),
-        false => tidy_up(base, name, is_old),
+        remove(base, name, |_, path| lacks_libraries(path));
     }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-    let aside = |what: &str| base.join(format!(".{what}-{}-{now}", std::process::id()));
-    let (new, old) = (aside("new"), aside("old"));
+    let (new, old) = (aside(base, "new"), aside(base, "old"));
     let made = fill(&new, files).and_then(|()| match fs::rename(&new, &place) {
         // Another run was faster, or something tidied up inside it.
         Err(_) if holds(&place, files) => Ok(()),
@@ -186,28 +195,68 @@ fn filled(base: &Path, name: &str, files: &[(String, Content)]) -> Result<PathBu
     bail!("{} was changed meanwhile", place.display())
 }
 
-/// A directory that no run has asked for so long goes when another of its kind is made. A program
-/// that still runs has read what it wanted.
+/// A directory that no run has asked for so long goes, whoever may use it where this run cannot see
+/// it. A program that still runs has read what it wanted.
 const OLD: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// A run that has asked for a directory becomes the program that uses it, which others see, sooner.
+const STARTING: Duration = Duration::from_secs(60);
 
 const NOW: Timestamps = {
     let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
     Timestamps { last_access: now, last_modification: now }
 };
 
+/// Removes the other directories of this kind that nobody uses, and what killed runs have left.
+fn remove_unused(base: &Path, name: &str) {
+    // With the processes' scope, where it is known.
+    let own = name.rsplit_once('-').map_or(name, |(start, _)| start).to_owned() + "-";
+    let is_scoped = own.matches('-').count() > 1;
+    let usage = Usage::default();
+    remove(base, name, |found, path| {
+        let older = |than| age(path).is_some_and(|age| age > than);
+        let is_idle = is_scoped && found.starts_with(&own) && found != name;
+        older(OLD) || is_idle && older(STARTING) && !usage.covers(found)
+    });
+    for aside in [".new-", ".old-"] {
+        remove(base, aside, |_, path| age(path).is_some_and(|age| age > STARTING));
+    }
+}
+
 /// Removes those directories of the kind that `name` is of which nobody needs. It is only a service.
-fn tidy_up(base: &Path, name: &str, is_needless: impl Fn(&DirEntry) -> bool) {
+fn remove(base: &Path, name: &str, is_needless: impl Fn(&str, &Path) -> bool) {
     let kind = name.split_inclusive('-').next().unwrap_or(name);
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(kind) && is_needless(&entry) {
-            let _ = fs::remove_dir_all(entry.path());
+        let (found, path) = (entry.file_name().to_string_lossy().into_owned(), entry.path());
+        let is_ours = || {
+            let about = fs::symlink_metadata(&path);
+            about.is_ok_and(|about| about.is_dir() && about.uid() == geteuid().as_raw())
+        };
+        if found.starts_with(kind) && is_ours() && is_needless(&found, &path) {
+            remove_whole(base, &found, |path| is_needless(&found, path));
         }
     }
 }
 
-fn is_old(entry: &DirEntry) -> bool {
-    let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
-    age().is_some_and(|age| age > OLD)
+/// Removes a directory so that no run sees half of it, unless one has asked for it meanwhile.
+fn remove_whole(base: &Path, name: &str, is_needless: impl Fn(&Path) -> bool) {
+    let (path, aside) = (base.join(name), aside(base, "old"));
+    if fs::rename(&path, &aside).is_ok() {
+        if is_needless(&aside) || fs::rename(&aside, &path).is_err() {
+            let _ = fs::remove_dir_all(aside);
+        }
+    }
+}
+
+/// A name that nothing has.
+fn aside(base: &Path, what: &str) -> PathBuf {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    base.join(format!(".{what}-{}-{now}", std::process::id()))
+}
+
+/// Since a run has asked for it last.
+fn age(directory: &Path) -> Option<Duration> {
+    fs::symlink_metadata(directory).ok()?.modified().ok()?.elapsed().ok()
 }
 
 /// Whether the build is gone that the links of a directory point to.

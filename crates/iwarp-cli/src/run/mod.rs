@@ -7,6 +7,7 @@ mod libraries;
 mod links;
 mod program;
 mod sysfs;
+mod usage;
 
 use std::env;
 use std::ffi::{OsStr, OsString};

@@ -4,7 +4,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -449,6 +449,73 @@ fn old_device_files_go_when_others_come() {
     names("young0");
     names("another0");
     assert!(young.exists());
+}
+
+/// Root in a container may not look at other users' processes, which it may have started.
+fn sees_all_processes() -> bool {
+    let environments = fs::read_dir("/proc").expect("/proc").flatten();
+    let mut read = environments.map(|process| fs::read(process.path().join("environ")));
+    let refused = read.any(|read| read.is_err_and(|e| e.kind() == ErrorKind::PermissionDenied));
+    let me = fs::metadata("/proc/self").expect("/proc").uid();
+    me != 0 || !refused
+}
+
+/// What ended programs have left goes at the next start; what a process uses stays, and so does
+/// what is no directory of this user's.
+#[test]
+fn device_files_that_nobody_uses_go_at_the_next_start() {
+    if !sees_all_processes() {
+        println!("not run: needs to see what other users' processes use (CAP_SYS_PTRACE)");
+        return;
+    }
+    let scratch = Scratch::new("unused");
+    let place = scratch.directory("run", 0o700);
+    let start = |devices: &str, script: &str| {
+        let mut run = command(&["run", "--devices", devices, "--", "sh", "-c", script]);
+        run.env("XDG_RUNTIME_DIR", &place).stdin(Stdio::piped()).stdout(Stdio::piped());
+        run.spawn().expect("the command starts")
+    };
+    let tree = |devices: &str| {
+        let output = start(devices, "echo $IWARP_SYSFS").wait_with_output();
+        PathBuf::from(stdout(&output.expect("it ends")).trim())
+    };
+    let age = |path: &Path, date: &str| {
+        let touch = Command::new("touch").args(["-h", "-d", date]).arg(path).status();
+        assert!(touch.expect("touch: apt-get install coreutils").success());
+    };
+    // Lives until its input ends, and says when it runs.
+    let mut live = start("live0", "echo $IWARP_SYSFS; exec cat");
+    let mut first = String::new();
+    let mut output = BufReader::new(live.stdout.take().expect("a pipe"));
+    output.read_line(&mut first).expect("a line");
+    let used = PathBuf::from(first.trim());
+    let [ended, starting] = ["ended0", "starting0"].map(&tree);
+    let base = place.join("iwarp");
+    let killed = base.join(".new-1-1");
+    fs::create_dir(&killed).expect("a directory");
+    // Of another machine's processes nothing is known here.
+    let foreign = base.join("sysfs-00000000-0123456789abcdef");
+    fs::create_dir(&foreign).expect("a directory");
+    let theirs = scratch.directory("theirs", 0o700);
+    fs::write(theirs.join("file"), "theirs").expect("a file");
+    let name = ended.file_name().expect("a name").to_string_lossy().into_owned();
+    let link = base.join(name.rsplit_once('-').expect("a scope").0.to_owned() + "-link");
+    symlink(&theirs, &link).expect("a link");
+    for path in [&used, &ended, &killed, &foreign] {
+        age(path, "2 minutes ago");
+    }
+    age(&link, "40 days ago");
+
+    let other = tree("other0");
+    assert!(!ended.exists() && !killed.exists(), "{:?}", fs::read_dir(&base));
+    for path in [&used, &starting, &foreign, &link, &theirs.join("file"), &other] {
+        assert!(path.exists(), "{} is gone", path.display());
+    }
+    drop(live.stdin.take());
+    assert!(live.wait().expect("it ends").success());
+    // A start that finds its own files there.
+    assert_eq!(tree("other0"), other);
+    assert!(!used.exists() && starting.exists());
 }
 
 #[test]
