@@ -8,10 +8,12 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use super::programs;
+use super::{pictures, programs};
 
 /// Questions of a chapter, and answers to them.
 const QUESTIONS: usize = 3;
+/// Exercises of a chapter, and answers to them.
+const EXERCISES: usize = 2;
 
 /// Checks all of it; says how much that was.
 pub(super) fn check() -> Result<String> {
@@ -38,17 +40,26 @@ pub(super) fn check() -> Result<String> {
             found += 1;
             pictures.insert(resolved(&src.join(link)));
         }
-        if let Some((_, questions)) = text.split_once("\n## Questions\n") {
-            chapters += 1;
-            let title = text.lines().next().unwrap_or_default().trim_start_matches("# ");
-            let (_, answered) = answers
-                .split_once(&format!("\n## {title}\n"))
-                .with_context(|| format!("answers.md has nothing on {title:?}"))?;
-            let answered = answered.split("\n## ").next().unwrap_or_default();
-            for (kind, text) in [("questions", questions), ("answers", answered)] {
-                let count = numbered(text);
-                ensure!(count == QUESTIONS, "{title}: {count} {kind}, not {QUESTIONS}");
-            }
+        ensure!(outputs_wrap(&text), "{}: an output in a block that is no `text`", page.display());
+        if page.ends_with("answers.md") || !text.contains("programs/output/") && !is_chapter(&text)
+        {
+            continue;
+        }
+        chapters += 1;
+        let title = text.lines().next().unwrap_or_default().trim_start_matches("# ");
+        let (_, answered) = answers
+            .split_once(&format!("\n## {title}\n"))
+            .with_context(|| format!("answers.md has nothing on {title:?}"))?;
+        let answered = answered.split("\n## ").next().unwrap_or_default();
+        let (answers, solved) = answered.split_once("\nExercises:\n").unwrap_or((answered, ""));
+        for (kind, text, wanted) in [
+            ("questions", under(&text, "Questions"), QUESTIONS),
+            ("answers", answers, QUESTIONS),
+            ("exercises", under(&text, "Exercises"), EXERCISES),
+            ("answers to exercises", solved, EXERCISES),
+        ] {
+            let count = numbered(text);
+            ensure!(count == wanted, "{title}: {count} {kind}, not {wanted}");
         }
     }
     let wanted = sources()?;
@@ -57,9 +68,43 @@ pub(super) fn check() -> Result<String> {
     let drawn = programs::files(&src)?
         .into_iter()
         .filter(|path| path.extension().is_some_and(|extension| extension == "svg"));
-    let left = &drawn.collect::<BTreeSet<_>>() - &pictures;
+    let drawn: BTreeSet<_> = drawn.collect();
+    let left = &drawn - &pictures;
     ensure!(left.is_empty(), "no page shows {left:?}");
-    Ok(format!("{} pages, {chapters} with questions, {found} links", listed.len()))
+    for picture in &drawn {
+        pictures::check(picture, &read(picture)?)?;
+    }
+    style(&read(&super::folder().join("book.toml"))?)?;
+    Ok(format!("{} pages, {chapters} with questions and exercises, {found} links", listed.len()))
+}
+
+/// The book's own style makes outputs wrap, and pictures dark with the page.
+fn style(book: &str) -> Result<()> {
+    ensure!(book.contains("additional-css = [\"learn.css\"]"), "book.toml does not name learn.css");
+    let style = read(&super::folder().join("learn.css"))?;
+    for rule in ["code.language-text {\n  white-space: pre-wrap;", "color-scheme: dark;"] {
+        ensure!(style.contains(rule), "learn.css has no {rule:?}");
+    }
+    Ok(())
+}
+
+/// Whether each output is in a block of the kind that wraps.
+fn outputs_wrap(page: &str) -> bool {
+    let lines: Vec<&str> = page.lines().collect();
+    lines.windows(2).all(|pair| !pair[1].contains("programs/output/") || pair[0] == "```text")
+}
+
+/// Whether a page has a program, questions or exercises; then it has to have all of the latter.
+fn is_chapter(page: &str) -> bool {
+    ["{{#include ../programs/output/", "\n## Questions\n", "\n## Exercises\n"]
+        .iter()
+        .any(|mark| page.contains(mark))
+}
+
+/// What stands below a heading, up to the next one.
+fn under<'a>(page: &'a str, heading: &str) -> &'a str {
+    let rest = page.split_once(&format!("\n## {heading}\n")).map_or("", |(_, rest)| rest);
+    rest.split("\n## ").next().unwrap_or_default()
 }
 
 fn read(path: &Path) -> Result<String> {
@@ -122,14 +167,16 @@ fn includes(text: &str) -> Vec<&str> {
     between(text, "{{#include ", "}}")
 }
 
-/// Targets of links and pictures that are not in code.
+/// Targets of links and pictures that are not in code; pictures may be in HTML.
 fn links(text: &str) -> Vec<String> {
     let mut in_code = false;
     let mut links = Vec::new();
     for line in text.lines() {
         in_code ^= line.starts_with("```");
         if !in_code {
-            links.extend(between(line, "](", ")").into_iter().map(str::to_owned));
+            for (open, close) in [("](", ")"), (" src=\"", "\""), (" srcset=\"", "\"")] {
+                links.extend(between(line, open, close).into_iter().map(str::to_owned));
+            }
         }
     }
     links
@@ -150,13 +197,28 @@ fn numbered(text: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{includes, links, numbered, slug};
+    use super::{includes, links, numbered, outputs_wrap, slug, under};
+
+    #[test]
+    fn the_book_is_whole() {
+        super::check().unwrap();
+    }
 
     #[test]
     fn what_pages_refer_to_is_found() {
         let text = "# A\n[one](a.md), ![two](b.svg#c)\n```c\nx[1](2)\n{{#include ../p/d.c}}\n```\n";
         assert_eq!(links(text), ["a.md", "b.svg#c"]);
         assert_eq!(includes(text), ["../p/d.c"]);
+        let html = "<source media=\"m\" srcset=\"n.svg\">\n<img src=\"w.svg\" alt=\"a\">\n";
+        assert_eq!(links(html), ["n.svg", "w.svg"]);
+        let page = "# A\n\n## Questions\n\n1. a\n\n## Exercises\n\n1. b\n2. c\n";
+        assert_eq!(
+            (numbered(under(page, "Questions")), numbered(under(page, "Exercises"))),
+            (1, 2)
+        );
+        assert_eq!(under(page, "More"), "");
+        assert!(outputs_wrap("```text\n{{#include ../programs/output/a.txt}}\n```\n"));
+        assert!(!outputs_wrap("```\n{{#include ../programs/output/a.txt}}\n```\n"));
         assert_eq!(numbered("1. a\n2. b\n   3.5 c\nText.\n"), 2);
         assert_eq!(slug("## What `iwarp run` does, and why"), "what-iwarp-run-does-and-why");
     }

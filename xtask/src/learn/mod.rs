@@ -4,6 +4,7 @@
 //! somewhere.
 
 mod book;
+mod pictures;
 mod programs;
 
 use std::path::PathBuf;
