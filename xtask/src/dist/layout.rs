@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use super::licences;
-use crate::shell;
+use crate::{learn, shell};
 
 /// A library: its file in a build, its file in an installation, and another name for that.
 struct Library {
@@ -116,10 +116,8 @@ pub(crate) fn stage(prefix: &Path, build: Build) -> Result<()> {
         write(&pkg_config.join(format!("{name}.pc")), &text)?;
     }
     stage_helpers(prefix, &bin.join("iwarp"))?;
-    let suppressions = directory(prefix, "share/iwarp")?;
-    for name in ["valgrind.supp", "tsan.supp"] {
-        install(&shell::root().join("docs/ci").join(name), &suppressions.join(name), 0o644)?;
-    }
+    stage_test_helpers(prefix)?;
+    stage_book(prefix)?;
     stage_documents(prefix, &licences::text(&PACKAGES, &licences::this_platform()?)?)
 }
 
@@ -131,6 +129,25 @@ pub(super) fn stage_standalone(prefix: &Path, iwarp: &Path, target: &str) -> Res
     stage_helpers(prefix, &installed)?;
     let notices = licences::text(&["iwarp-cli"], target)? + &licences::of_musl()?;
     stage_documents(prefix, &notices)
+}
+
+/// For those who test programs.
+fn stage_test_helpers(prefix: &Path) -> Result<()> {
+    let share = directory(prefix, "share/iwarp")?;
+    for (name, mode) in [("valgrind.supp", 0o644), ("tsan.supp", 0o644), ("pair.sh", 0o755)] {
+        install(&shell::root().join("docs/ci").join(name), &share.join(name), mode)?;
+    }
+    Ok(())
+}
+
+/// The book, whose programs run by `iwarp run`.
+fn stage_book(prefix: &Path) -> Result<()> {
+    let book = "share/doc/iwarp/learn";
+    learn::install(|path, text| {
+        let folder = path.parent().unwrap_or(path);
+        let name = path.file_name().context("a file")?;
+        write(&directory(prefix, &format!("{book}/{}", folder.display()))?.join(name), text)
+    })
 }
 
 /// What there is to read, and the notices of the crates that are linked.
@@ -191,4 +208,28 @@ fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
     fs::set_permissions(path, Permissions::from_mode(0o644))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::{stage_book, stage_test_helpers};
+
+    #[test]
+    fn the_book_and_pair_sh_are_installed() {
+        let prefix = crate::shell::target_dir().join(format!("layout-{}", std::process::id()));
+        stage_test_helpers(&prefix).unwrap();
+        stage_book(&prefix).unwrap();
+        let mode = |name: &str| {
+            let path = prefix.join(name);
+            fs::metadata(path).map(|about| about.permissions().mode() & 0o777).ok()
+        };
+        assert_eq!(mode("share/iwarp/pair.sh"), Some(0o755));
+        assert_eq!(mode("share/doc/iwarp/learn/start.md"), Some(0o644));
+        assert_eq!(mode("share/doc/iwarp/learn/programs/c/send.c"), Some(0o644));
+        assert_eq!(mode("share/doc/iwarp/learn/programs"), Some(0o755));
+        fs::remove_dir_all(prefix).unwrap();
+    }
 }

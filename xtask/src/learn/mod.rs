@@ -4,6 +4,7 @@
 //! somewhere.
 
 mod book;
+mod pages;
 mod pictures;
 mod programs;
 
@@ -12,6 +13,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use crate::shell;
+
+pub(crate) use pages::install;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
