@@ -233,7 +233,11 @@ fn choose_by_qpn(socket: BorrowedFd<'_>, bits: u32) -> io::Result<()> {
         step(RETURN_A, 0, 0),
         step(RETURN, 0, 0),
     ];
-    let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+    // valgrind reports bytes of it that are not set, be they between its fields.
+    // SAFETY: a number and a pointer may be zero.
+    let mut program: libc::sock_fprog = unsafe { std::mem::zeroed() };
+    program.len = steps.len() as u16;
+    program.filter = steps.as_mut_ptr();
     // SAFETY: the kernel reads the structure and the steps that it points to, which outlive the
     // call.
     let result = unsafe {
