@@ -22,6 +22,11 @@ pub(super) const VARIABLES: &[(&str, &str, &str)] = &[
         "Names of the devices, and the interface whose addresses each has (roce0 or iwarp0, with \
          all addresses).",
     ),
+    (
+        "IWARP_SPEED",
+        "GBIT",
+        "Speed that the port is said to have, 10 to 400 Gbit/s (40). It limits nothing.",
+    ),
     ("IWARP_CRC", "on|off", "CRC32c on the stream; off only if both ends switch it off (on)."),
     ("IWARP_MARKERS", "on|off", "Ask the peer for MPA markers (off)."),
     ("IWARP_MPA_REVISION", "1|2", "Revision of the requests that this end makes (2)."),
@@ -76,6 +81,11 @@ pub(super) const VARIABLES: &[(&str, &str, &str)] = &[
         "Memory of the system, over all connections, for data that peers do not read (67108864).",
     ),
     ("IWARP_UDP_SEGMENT", "on|off", "Pass several RoCE v2 packets to the system in one call (on)."),
+    (
+        "IWARP_STRICT",
+        "on|off",
+        "Refuse what RDMA cards refuse, where this library would do it all the same (off).",
+    ),
     ("IWARP_WORKERS", "THREADS", "Threads of the library, 1 to 64 (1)."),
     (
         "IWARP_PORTS",
@@ -94,6 +104,7 @@ pub(super) const VARIABLES: &[(&str, &str, &str)] = &[
         "off|error|warn|info|debug",
         "Messages on standard error (warn); iwarp=trace and the like in this command and in Rust.",
     ),
+    ("IWARP_LOG_FORMAT", "text|json", "The form of these messages (text)."),
     (
         "IWARP_WITHOUT",
         "ADAPTATION,...",
