@@ -88,20 +88,20 @@ fn style(book: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether each output is in a block of the kind that wraps.
+/// Says whether each output is in a block of the kind that wraps.
 fn outputs_wrap(page: &str) -> bool {
     let lines: Vec<&str> = page.lines().collect();
     lines.windows(2).all(|pair| !pair[1].contains("programs/output/") || pair[0] == "```text")
 }
 
-/// Whether a page has a program, questions or exercises; then it has to have all of the latter.
+/// A page with a program, questions or exercises has to have all of the latter.
 fn is_chapter(page: &str) -> bool {
     ["{{#include ../programs/output/", "\n## Questions\n", "\n## Exercises\n"]
         .iter()
         .any(|mark| page.contains(mark))
 }
 
-/// What stands below a heading, up to the next one.
+/// The text below a heading, up to the next one.
 fn under<'a>(page: &'a str, heading: &str) -> &'a str {
     let rest = page.split_once(&format!("\n## {heading}\n")).map_or("", |(_, rest)| rest);
     rest.split("\n## ").next().unwrap_or_default()

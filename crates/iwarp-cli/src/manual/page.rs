@@ -18,7 +18,7 @@ const SOURCE: &str = concat!("iwarp ", env!("CARGO_PKG_VERSION"));
 /// Columns of a terminal less the margins of a page.
 const COLUMNS: usize = 72;
 
-/// What paragraphs of the text begin with, and their sections.
+/// Beginnings of paragraphs of the text, and their sections.
 const HEADS: [(&str, &str); 6] = [
     ("Start here", "EXAMPLES"),
     ("Examples", "EXAMPLES"),
@@ -194,7 +194,7 @@ fn tagged(page: &mut String, term: &str, text: &str) {
     let _ = writeln!(page, ".TP\n\\fB{}\\fR\n{}", escaped(term), escaped(text));
 }
 
-/// What roff takes as it stands, and what can be copied into a shell.
+/// Text that roff takes as it stands, and that can be copied into a shell.
 fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for letter in text.chars() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the manual pages say beside the command line: variables, files, other pages.
+//! Variables, files and other pages, which the manual pages name beside the command line.
 
 /// Name, values and meaning of each variable, as in docs/configuration.md.
 pub(super) const VARIABLES: &[(&str, &str, &str)] = &[

@@ -23,12 +23,12 @@ pub(super) fn scope() -> Option<String> {
     Some(format!("{:08x}", hasher.finish() >> 32))
 }
 
-/// What the processes use that this one can see, looked at when it is first asked for.
+/// The use by processes that this one can see, looked at when it is first asked for.
 #[derive(Default)]
 pub(super) struct Usage(OnceCell<Option<Vec<Vec<u8>>>>);
 
 impl Usage {
-    /// Whether a process may use the directory of that name.
+    /// Says whether a process may use the directory of that name.
     pub(super) fn covers(&self, name: &str) -> bool {
         let Some(seen) = self.0.get_or_init(look) else { return true };
         seen.iter().any(|text| contains(text, name.as_bytes()))
@@ -49,7 +49,7 @@ fn look() -> Option<Vec<Vec<u8>>> {
         }
         match texts(&path) {
             Ok(found) => seen.extend(found),
-            // What root starts may become another user's; what others start does not.
+            // A program that root starts may become another user's, and no other can.
             Err(error) if error.kind() == ErrorKind::PermissionDenied && geteuid().is_root() => {
                 return None;
             }

@@ -460,8 +460,8 @@ fn sees_all_processes() -> bool {
     me != 0 || !refused
 }
 
-/// What ended programs have left goes at the next start; what a process uses stays, and so does
-/// what is no directory of this user's.
+/// A tree that ended programs have left goes at the next start. One that a process uses stays, and
+/// so does whatever is no directory of this user's.
 #[test]
 fn device_files_that_nobody_uses_go_at_the_next_start() {
     if !sees_all_processes() {

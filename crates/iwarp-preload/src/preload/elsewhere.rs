@@ -12,7 +12,7 @@ use super::redirect::{append, tree};
 /// Of a path, with its NUL.
 const MAX: usize = c::PATH_MAX;
 
-/// What `value` makes of the path of a counter, if `path` leads to one.
+/// Calls `value` with the path in the tree, if `path` leads to a counter.
 ///
 /// Most paths are told by their last part, so that opening other files takes no longer.
 ///
@@ -40,7 +40,7 @@ pub(super) unsafe fn counter<T>(
     found
 }
 
-/// Whether the last part has small letters, digits and an underscore, and nothing else.
+/// Tells from the last part: small letters, digits and an underscore, and nothing else.
 ///
 /// # Safety
 ///
