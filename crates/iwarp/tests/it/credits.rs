@@ -88,9 +88,10 @@ fn immediate_data_waits_for_receives_too() {
         let memory = server.session.expose(8, Access::REMOTE_WRITE).unwrap();
         let grant = RemoteGrant::from_octets(&memory.grant().to_octets());
         thread::scope(|scope| {
-            let credits = &client.credits;
+            // Kept until the end is looked at.
+            let (session, credits) = (&client.session, &client.credits);
             scope.spawn(move || {
-                let pd = client.session.pd();
+                let pd = session.pd();
                 for n in 0..500_u32 {
                     let credit = credits.reserve().wait_timeout(DEADLINE).unwrap();
                     let data = n.to_be_bytes();
