@@ -93,7 +93,7 @@ struct Readme;
 #[doc(hidden)]
 pub use engine::counted::COUNTER_NAMES;
 pub use engine::devices::NamedDevice;
-pub use engine::endpoint::Ended;
+pub use engine::ended::Ended;
 pub use engine::options::{KeepAlive, Log, OptionError, Options, Personality, Users, Wire};
 pub use engine::policy::Behaviours;
 pub use engine::speed::Speed;

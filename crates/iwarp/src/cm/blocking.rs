@@ -14,7 +14,7 @@ use crate::cm::channel::Mailbox;
 use crate::cm::meanwhile::Meanwhile;
 use crate::cm::{Addresses, ConnectError, ConnectParams, Event, EventKind, Id};
 use crate::engine::accept_set::AcceptSet;
-use crate::engine::endpoint::Ended;
+use crate::engine::ended::Ended;
 use crate::engine::now;
 use crate::engine::poll_set::{PollSet, Waiting};
 use crate::verbs::{Device, QueuePair};

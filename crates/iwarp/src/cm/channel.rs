@@ -16,7 +16,7 @@ use iwarp_types::{AddressVector, Time};
 
 use crate::cm::id::{IdCore, WeakId};
 use crate::cm::{ConnectError, Id};
-use crate::engine::endpoint::{Ended, Observer};
+use crate::engine::ended::{Ended, Observer};
 use crate::engine::mux::MuxPlace;
 use crate::engine::poll_set::{By, Waiting, wait_beside};
 use crate::engine::sync::{Guard, Mutex};

@@ -8,7 +8,8 @@ use iwarp_proto::mpa::startup::Negotiated;
 
 use crate::cm::EventKind;
 use crate::cm::id::WeakId;
-use crate::engine::endpoint::{Ended, Endpoint, Observer};
+use crate::engine::ended::{Ended, Observer};
+use crate::engine::endpoint::Endpoint;
 use crate::engine::sync::{AtomicBool, Ordering};
 
 /// A connection that an id has or had.

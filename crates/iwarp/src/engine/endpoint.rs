@@ -4,7 +4,6 @@
 
 mod attach;
 mod close;
-mod ended;
 mod events;
 mod exchange;
 mod packets;
@@ -21,8 +20,6 @@ use iwarp_mem::OutOfMemory;
 use iwarp_proto::qp::{Qp, Shared};
 use iwarp_types::{Accessor, PdId, QpId, QpType, Receive, ReceivePool, Time, WorkCompletion};
 
-pub use self::ended::Ended;
-pub(crate) use self::ended::Observer;
 pub(crate) use self::exchange::Alternative;
 pub(crate) use self::packets::Ear;
 use self::packets::Undecided;
@@ -32,6 +29,7 @@ pub(crate) use self::postponed::Receiving;
 use crate::engine::Engine;
 use crate::engine::any_core::AnyCore;
 use crate::engine::cq::CqCore;
+use crate::engine::ended::{Ended, Observer};
 use crate::engine::event::{AsyncEvent, AsyncQueue};
 use crate::engine::fate::Fate;
 use crate::engine::group::Group;

@@ -17,7 +17,7 @@ use iwarp_roce::wire::{PORT, Packet};
 use iwarp_types::{Protocol, Reason};
 use tracing::Level;
 
-use super::endpoint::Ended;
+use super::ended::Ended;
 use super::sync::{AtomicU64, Mutex, Ordering};
 use crate::port::{Ends, canonical};
 use crate::report;

@@ -10,6 +10,7 @@
 //!
 //! ```text
 //!   endpoint   a queue pair's core behind its lock, and where its completions go
+//!   ended      how its connection ended, and who is told
 //!   link       one stream of it: receive half and transmit half, each with a token
 //!   mux        a datagram port that many queue pairs share
 //!   counted    its counters, for other processes
@@ -52,6 +53,7 @@ pub(crate) mod connect_order;
 pub(crate) mod counted;
 pub(crate) mod cq;
 pub(crate) mod devices;
+pub(crate) mod ended;
 pub(crate) mod endpoint;
 pub(crate) mod event;
 pub(crate) mod fate;

@@ -11,8 +11,7 @@ use std::task::Waker;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use crate::engine::endpoint::Ended;
-use crate::engine::endpoint::Observer;
+use crate::engine::ended::{Ended, Observer};
 use crate::engine::worker::Worker;
 use crate::session::Session;
 use crate::session::table::{Core, Handle};

@@ -9,7 +9,7 @@ use std::io;
 use iwarp_mem::RegisterError;
 use iwarp_types::{PostError, WcStatus};
 
-use crate::engine::endpoint::Ended;
+use crate::engine::ended::Ended;
 use crate::session::Block;
 use crate::session::cargo::Cargo;
 

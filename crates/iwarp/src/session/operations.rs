@@ -11,8 +11,7 @@ use iwarp_mem::RegisterError;
 use iwarp_types::{Access, AtomicOp, Stag};
 
 use crate::cm::{Addresses, EventChannel, Id};
-use crate::engine::endpoint::Ended;
-use crate::engine::endpoint::Observer;
+use crate::engine::ended::{Ended, Observer};
 use crate::session::post::{self, Post};
 use crate::session::table::{Core, Handle};
 use crate::session::{

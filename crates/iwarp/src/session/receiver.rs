@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use iwarp_types::{WcStatus, WorkCompletion};
 
-use crate::engine::endpoint::Ended;
+use crate::engine::ended::Ended;
 use crate::session::cargo::Cargo;
 use crate::session::credits::Balance;
 use crate::session::feed::{Feed, Stock};

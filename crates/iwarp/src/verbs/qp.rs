@@ -19,7 +19,8 @@ use iwarp_types::{
 use thiserror::Error;
 
 use crate::engine::any_core::AnyCore;
-use crate::engine::endpoint::{Alternative, Ended, Endpoint, Observer, Shape};
+use crate::engine::ended::{Ended, Observer};
+use crate::engine::endpoint::{Alternative, Endpoint, Shape};
 use crate::engine::numbers::{Number, Numbers};
 use crate::engine::options::Personality;
 use crate::engine::sync::Mutex;

@@ -10,8 +10,9 @@ use std::time::Duration;
 use iwarp_proto::mpa::startup::Negotiated;
 use iwarp_types::PostError;
 
-use super::{Endpoint, Observer, Patience};
+use super::{Endpoint, Patience};
 use crate::engine::any_core::AnyCore;
+use crate::engine::ended::Observer;
 use crate::engine::fate::Fate;
 use crate::engine::link::Link;
 use crate::engine::policy::habits::Habits;

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use iwarp_types::{QpState, TransitionError};
 
-use super::{Ended, Endpoint, Locked};
+use super::{Endpoint, Locked};
 use crate::engine::any_core::AnyCore;
+use crate::engine::ended::Ended;
 use crate::engine::link::Link;
 use crate::engine::live::Connection;
 

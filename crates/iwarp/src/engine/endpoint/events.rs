@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use iwarp_types::{Cause, Core, Event, Reason, WcStatus, WorkCompletion};
 
-use super::{Ended, Endpoint, Locked, Program};
+use super::{Endpoint, Locked, Program};
 use crate::engine::any_core::AnyCore;
+use crate::engine::ended::Ended;
 use crate::engine::event::AsyncEvent;
 use crate::engine::link::Link;
 use crate::engine::slots::SendSlots;

@@ -11,8 +11,9 @@ use iwarp_roce::probe::Probe;
 use iwarp_roce::{Attributes, DatagramCore, Qp as DatagramQp, Rc};
 use iwarp_types::{Access, Core, QpState};
 
-use super::{Endpoint, Locked, Observer};
+use super::{Endpoint, Locked};
 use crate::engine::any_core::AnyCore;
+use crate::engine::ended::Observer;
 use crate::engine::fate::Fate;
 use crate::engine::options::Wire;
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use iwarp_types::Time;
 
-use crate::engine::endpoint::Ended;
+use crate::engine::ended::Ended;
 use crate::engine::now;
 use crate::session::stream::Shared;
 use crate::session::{Block, BlockPool, Credit, Credits, Failure, OperationError, Pending};

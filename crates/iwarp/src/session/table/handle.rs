@@ -11,7 +11,7 @@ use iwarp_os::ProcessOwned;
 use iwarp_types::{Access, PostError, Sge, Time};
 
 use super::Core;
-use crate::engine::endpoint::Ended;
+use crate::engine::ended::Ended;
 use crate::engine::now;
 use crate::session::cargo::Cargo;
 use crate::session::end::End;
