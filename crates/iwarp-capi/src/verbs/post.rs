@@ -17,7 +17,7 @@ use super::{modify, mr};
 use crate::abi::flags::*;
 use crate::abi::{ibv_mw_bind_info, ibv_recv_wr, ibv_send_wr, ibv_sge};
 use crate::guard::{self, Errno, set_errno};
-use crate::refuse::refuse;
+use crate::refuse::{decline, refuse};
 
 // Lists of elements are passed on as they lie in memory.
 const _: () = assert!(
@@ -425,7 +425,8 @@ pub(crate) fn refused(qp: &Qp, error: PostError, request: &SendRequest<'_>) -> E
         _ => (0, 0),
     };
     match error {
-        PostError::QueueFull => refuse!(
+        // Programs may post until it is. The engine says it where nothing frees it again.
+        PostError::QueueFull => decline!(
             ENOMEM,
             "the send queue of queue pair {number} is full: it has room for {} (max_send_wr) \
              requests; poll its completion queue, and signal at least one request in as many",

@@ -118,6 +118,16 @@ impl SendSlots {
         self.unsignaled == self.capacity.saturating_add(1)
     }
 
+    /// A request is not posted, as the queue is full. True for the first where nothing that is posted
+    /// has a completion, which would fill the queue of any other device for good.
+    pub(crate) const fn refuse(&mut self) -> bool {
+        let first = self.unsignaled == self.capacity;
+        if first {
+            self.unsignaled += 1;
+        }
+        first
+    }
+
     /// So many requests are done without a completion, and the next has one.
     pub(crate) fn pass_over(&mut self, silent: u32) {
         if self.forgives() {
@@ -272,5 +282,15 @@ mod tests {
         assert!(!slots.take(true));
         assert!(!(0..4).any(|_| slots.take(false)), "as many as it holds, after one with one");
         assert!(slots.take(false));
+    }
+
+    #[test]
+    fn the_first_refusal_is_noticed_of_a_queue_without_completions() {
+        let mut slots = SendSlots::new(4, true);
+        assert_eq!(fill(&mut slots, 0), 4);
+        assert!(!slots.refuse(), "full, of requests with completions");
+        slots.reset();
+        assert!(!(0..4).any(|_| slots.take(false)));
+        assert_eq!([slots.refuse(), slots.refuse()], [true, false]);
     }
 }

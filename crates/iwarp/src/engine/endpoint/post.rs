@@ -20,17 +20,29 @@ pub(crate) type Posted = Result<(), (usize, PostError)>;
 impl Locked {
     fn post_send(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
         if !self.sends.has_room() {
-            return Err(PostError::QueueFull);
+            return Err(self.full());
         }
         let is_read = matches!(request.op, SendOp::Read { .. } | SendOp::Atomic { .. });
         if is_read && !self.may_read() {
             return Err(PostError::Invalid);
         }
-        self.core.post_send(request)?;
+        match self.core.post_send(request) {
+            Ok(()) => {}
+            Err(PostError::QueueFull) => return Err(self.full()),
+            Err(error) => return Err(error),
+        }
         if self.sends.take(request.signaled) {
             report_unsignaled();
         }
         Ok(())
+    }
+
+    #[cold]
+    fn full(&mut self) -> PostError {
+        if self.sends.refuse() {
+            report_unsignaled();
+        }
+        PostError::QueueFull
     }
 
     /// Whether a Read or Atomic can ever be under way, as far as is known. In the error state it is
