@@ -28,6 +28,8 @@ use iwarp_mem::OutOfMemory;
 
 /// Bits of the index.
 const INDEX_BITS: u32 = 8;
+/// Bits of a packet sequence number.
+pub(crate) const PSN_BITS: u32 = 0x00ff_ffff;
 /// Ports below need privileges, so nobody is found there.
 pub(crate) const LOWEST_PORT: u32 = 1024;
 /// The first numbers are those of the management queue pairs of InfiniBand.

@@ -15,7 +15,7 @@ use crate::port::Descriptors;
 use crate::rendezvous::Meeting;
 use crate::rendezvous::door::send_away;
 use crate::rendezvous::introduction::Secret;
-use crate::rendezvous::proof::{Key, SHARE, Side, TAG};
+use crate::rendezvous::proof::{Claim, Key, PROOF, SHARE, Side, TAG};
 use crate::startup::line::{Answering, Line};
 
 /// How many there are at a time.
@@ -23,6 +23,9 @@ const MOST: usize = 8;
 /// How long one that has proven nothing keeps its place where another wants it: longer than most
 /// networks take to bring a proof.
 const GRACE: Duration = Duration::from_millis(200);
+/// A request waits so long for a queue pair that is still in RTR to come to RTS, as most do at
+/// once: then both numbers are proven before there is a connection.
+const HOLD: Duration = Duration::from_millis(10);
 /// How long a proof may take.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -74,8 +77,8 @@ pub(crate) enum Moved {
     No,
     /// It has gone, or was sent away.
     Gone(&'static str),
-    /// It is the peer.
-    Proven(Line, Negotiated),
+    /// It is the peer, if its claim is right as well.
+    Proven(Line, Negotiated, Claim),
 }
 
 enum Proof {
@@ -96,7 +99,7 @@ impl Proving {
     }
 
     fn advance(&mut self) -> Proof {
-        let mut room = [0; TAG];
+        let mut room = [0; PROOF];
         // No more than that: what follows is the stream.
         let due = &mut room[self.received.len()..];
         match self.line.receive(due) {
@@ -105,13 +108,27 @@ impl Proving {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Proof::Awaited,
             Err(_) => return Proof::None("it broke off"),
         }
-        let Ok(tag) = self.received[..].try_into() else { return Proof::Awaited };
-        if self.key.is_proven(&tag, Side::Initiator, &self.request, &self.reply) {
+        if self.received.len() < PROOF {
+            return Proof::Awaited;
+        }
+        if self.key.is_proven(&tag_of(&self.received), Side::Initiator, &self.request, &self.reply)
+        {
             Proof::Right
         } else {
             Proof::None("its proof is wrong")
         }
     }
+
+    /// Of one that has been advanced to the proof.
+    fn proven(self) -> Moved {
+        let Self { line, terms, key, request, reply, received } = self;
+        let tag = tag_of(&received[TAG..]);
+        Moved::Proven(line, terms, Claim { key, side: Side::Initiator, request, reply, tag })
+    }
+}
+
+fn tag_of(octets: &[u8]) -> [u8; TAG] {
+    octets.first_chunk().copied().unwrap_or_default()
 }
 
 impl Guest {
@@ -119,6 +136,16 @@ impl Guest {
         match &self.stage {
             Stage::Waiting(waiting) => waiting.answering.port().descriptors(),
             Stage::Proving(proving) => proving.line.descriptors(),
+        }
+    }
+
+    /// When one that this end in RTR could answer has waited long enough for more.
+    fn held_until(&self) -> Option<Time> {
+        match &self.stage {
+            Stage::Waiting(waiting) if waiting.secret == Secret::Initiators => {
+                Some(self.since.plus(HOLD))
+            }
+            _ => None,
         }
     }
 
@@ -190,16 +217,23 @@ impl Guests {
         self.list.iter().any(|guest| matches!(guest.stage, Stage::Proving(_)))
     }
 
-    /// A request that waits for an answer about that secret.
-    pub(crate) fn next_waiting(&mut self, tasks: &Tasks, both: bool) -> Option<Waiting> {
-        let place = self.list.iter().position(|guest| match &guest.stage {
-            Stage::Waiting(waiting) => both || waiting.secret == Secret::Initiators,
+    /// A request that can be answered, where this end has been told its own number (`told`) or has
+    /// not.
+    pub(crate) fn next_waiting(&mut self, tasks: &Tasks, now: Time, told: bool) -> Option<Waiting> {
+        let is_due = |guest: &Guest| match &guest.stage {
+            Stage::Waiting(_) => told || guest.held_until().is_some_and(|due| now >= due),
             Stage::Proving(_) => false,
-        })?;
+        };
+        let place = self.list.iter().position(is_due)?;
         match self.list.remove(place).leave(tasks) {
             Stage::Waiting(waiting) => Some(waiting),
             Stage::Proving(_) => None,
         }
+    }
+
+    /// When the next request can be answered without this end's own number.
+    pub(crate) fn next_due(&self, now: Time) -> Option<Time> {
+        self.list.iter().filter_map(Guest::held_until).filter(|due| *due > now).min()
     }
 
     /// Something has come from one of them, or it has closed.
@@ -215,9 +249,7 @@ impl Guests {
             return Moved::No;
         }
         match (proof, self.list.remove(place).leave(tasks)) {
-            (Proof::Right, Stage::Proving(Proving { line, terms, .. })) => {
-                Moved::Proven(line, terms)
-            }
+            (Proof::Right, Stage::Proving(proving)) => proving.proven(),
             (Proof::None(why), _) => Moved::Gone(why),
             _ => Moved::No,
         }
@@ -225,14 +257,14 @@ impl Guests {
 
     /// Drops guests that were asked for a proof long ago. Where this process has slept itself, a proof
     /// may have come that nobody has looked at.
-    pub(crate) fn expire(&mut self, tasks: &Tasks, now: Time) -> Option<(Line, Negotiated)> {
+    pub(crate) fn expire(&mut self, tasks: &Tasks, now: Time) -> Option<(Line, Negotiated, Claim)> {
         let is_late = |guest: &&Guest| {
             matches!(guest.stage, Stage::Proving(_)) && now >= guest.since.plus(PATIENCE)
         };
         while let Some(Guest { serial, .. }) = self.list.iter().find(is_late) {
             let serial = *serial;
-            if let Moved::Proven(line, terms) = self.moved(tasks, serial) {
-                return Some((line, terms));
+            if let Moved::Proven(line, terms, claim) = self.moved(tasks, serial) {
+                return Some((line, terms, claim));
             }
             let left = self.list.extract_if(.., |guest| guest.serial == serial);
             left.for_each(|guest| guest.go(tasks, "no proof came"));

@@ -12,11 +12,11 @@ use super::proof::{SHARE, TAG};
 
 /// Tells a peer of ours from one that came here by chance.
 const MAGIC: [u8; 8] = *b"iwarp qp";
-/// Later ones may only append. 1 proved nothing.
-pub(crate) const VERSION: u8 = 2;
+/// Later ones may only append. 1 proved nothing, 2 one of the two numbers.
+pub(crate) const VERSION: u8 = 3;
 const NUMBER_OCTETS: usize = 3;
 
-/// Which of the two secrets is to be proven. Either is the number that the packets of one end
+/// Which of the two secrets the key is about. Either is the number that the packets of one end
 /// start from; the program there says it last, when the queue pair goes to RTS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Secret {
@@ -86,30 +86,39 @@ pub(crate) struct Answer {
     pub(crate) share: [u8; SHARE],
     /// Proves that the responder knows the secret.
     pub(crate) tag: [u8; TAG],
+    /// Speaks for the other secret, if the responder has been told that one.
+    pub(crate) claim: Option<[u8; TAG]>,
 }
 
 const REFUSES: u8 = 0;
 const ANSWERS: u8 = 1;
+const CLAIMS: u8 = 2;
 
 impl Answer {
-    const OCTETS: usize = Self::TAG.end;
+    const OCTETS: usize = Self::TAG.end + TAG;
     const TAG: Range<usize> = Self::SAID..Self::SAID + TAG;
-    /// Bytes before the tag, which are what it speaks for.
+    /// Bytes before the tag, which are what tag and claim speak for.
     pub(crate) const SAID: usize = MAGIC.len() + 2 + SHARE;
 
     /// What comes before the tag.
-    pub(crate) fn begin(share: &[u8; SHARE]) -> Vec<u8> {
+    pub(crate) fn begin(share: &[u8; SHARE], claims: bool) -> Vec<u8> {
         let mut octets = head(Self::OCTETS);
-        octets.push(ANSWERS);
+        octets.push(if claims { CLAIMS } else { ANSWERS });
         octets.extend(share);
         octets
     }
 
     /// `None` for bytes that are no answer.
     pub(crate) fn parse(octets: &[u8]) -> Option<Self> {
-        let rest = after_head(octets).ok()?.strip_prefix(&[ANSWERS])?;
+        let (&kind, rest) = after_head(octets).ok()?.split_first()?;
         let (share, rest) = rest.split_first_chunk()?;
-        Some(Self { share: *share, tag: *rest.first_chunk()? })
+        let (tag, rest) = rest.split_first_chunk()?;
+        let claim = match kind {
+            ANSWERS => None,
+            CLAIMS => Some(*rest.first_chunk()?),
+            _ => return None,
+        };
+        Some(Self { share: *share, tag: *tag, claim })
     }
 }
 
@@ -153,13 +162,19 @@ mod tests {
         Introduction { secret, from, to, share: std::array::from_fn(|place| place as u8) }
     }
 
-    fn answer() -> (Answer, Vec<u8>) {
-        let answer = Answer { share: [7; SHARE], tag: [9; TAG] };
-        let mut octets = Answer::begin(&answer.share);
+    fn answer(claim: Option<[u8; TAG]>) -> (Answer, Vec<u8>) {
+        let answer = Answer { share: [7; SHARE], tag: [9; TAG], claim };
+        let octets = encode(&answer);
+        assert_eq!(octets.len(), Answer::OCTETS - if claim.is_some() { 0 } else { TAG });
+        (answer, octets)
+    }
+
+    fn encode(answer: &Answer) -> Vec<u8> {
+        let mut octets = Answer::begin(&answer.share, answer.claim.is_some());
         assert_eq!(octets.len(), Answer::SAID);
         octets.extend(answer.tag);
-        assert_eq!(octets.len(), Answer::OCTETS);
-        (answer, octets)
+        octets.extend(answer.claim.iter().flatten());
+        octets
     }
 
     #[test]
@@ -173,8 +188,10 @@ mod tests {
             assert_eq!(Introduction::parse(&octets), Ok(introduction));
             assert_eq!(Answer::parse(&octets), None);
         }
-        let (answer, octets) = answer();
-        assert_eq!(Answer::parse(&octets), Some(answer));
+        for claim in [None, Some([3; TAG])] {
+            let (answer, octets) = answer(claim);
+            assert_eq!(Answer::parse(&octets), Some(answer));
+        }
         assert_eq!(Answer::parse(&refusal()), None);
         assert!(reason(&refusal()).starts_with("it refuses"));
     }
@@ -190,9 +207,11 @@ mod tests {
 
     #[test]
     fn an_earlier_version_is_known_for_what_it_is() {
-        let octets = b"iwarp qp\x01aaabbb";
-        assert_eq!(Introduction::parse(octets), Err(Foreign::Version(1)));
-        assert!(reason(octets).contains("earlier release"));
+        for version in 1..VERSION {
+            let octets = [&b"iwarp qp"[..], &[version], b"aaabbb"].concat();
+            assert_eq!(Introduction::parse(&octets), Err(Foreign::Version(version)));
+            assert!(reason(&octets).contains("earlier release"));
+        }
         assert!(reason(b"no").contains("something else"));
     }
 
@@ -203,9 +222,11 @@ mod tests {
         for len in 0..octets.len() {
             Introduction::parse(&octets[..len]).unwrap_err();
         }
-        let (_, words) = answer();
-        for len in 0..words.len() {
-            assert_eq!(Answer::parse(&words[..len]), None, "{len} octets");
+        for claim in [None, Some([3; TAG])] {
+            let (_, words) = answer(claim);
+            for len in 0..words.len() {
+                assert_eq!(Answer::parse(&words[..len]), None, "{len} octets");
+            }
         }
         for place in 0..MAGIC.len() + 2 {
             for octet in 0..=u8::MAX {
@@ -253,8 +274,7 @@ mod tests {
                 proptest::prop_assert_eq!(&again[version + 1..], &octets[version + 1..again.len()]);
             }
             if let Some(answer) = Answer::parse(&octets) {
-                let mut again = Answer::begin(&answer.share);
-                again.extend(answer.tag);
+                let again = encode(&answer);
                 proptest::prop_assert_eq!(&again[MAGIC.len() + 1..], &octets[MAGIC.len() + 1..again.len()]);
             }
         }

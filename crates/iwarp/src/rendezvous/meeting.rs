@@ -15,7 +15,7 @@ use iwarp_types::Time;
 use crate::engine::Engine;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::gid::Gid;
-use crate::engine::numbers::{Number, port_of};
+use crate::engine::numbers::{Number, PSN_BITS, port_of};
 use crate::engine::sync::Mutex;
 use crate::engine::tasks::{Task, Tasks};
 use crate::engine::timers::Alarm;
@@ -23,7 +23,7 @@ use crate::port::Port;
 use crate::rendezvous::door::send_away;
 use crate::rendezvous::guest::{Guests, Moved, Proving, Waiting};
 use crate::rendezvous::introduction::{Answer, Introduction, Secret, reason};
-use crate::rendezvous::proof::{Opening, Party, Side, TAG, Tries};
+use crate::rendezvous::proof::{Claim, Opening, PROOF, Party, Side, TAG, Tries};
 use crate::rendezvous::question::Question;
 use crate::rendezvous::users::{self, Unwelcome};
 use crate::rendezvous::wait::{LOOK, WaitedTime};
@@ -64,6 +64,8 @@ pub(super) struct State {
     pub(super) peer: Option<Peer>,
     /// Our own secret, from RTS on.
     psn: Option<u32>,
+    /// The peer's claim of it, where there was a connection before.
+    claim: Option<Claim>,
     /// The way there, while there is no connection.
     pub(super) search: Option<Search>,
     /// Connections that are not known to be the peer's.
@@ -82,7 +84,7 @@ pub(super) struct Search {
     pause: Duration,
     /// How long work has been waiting.
     waited: WaitedTime,
-    /// What became of the last attempt.
+    /// The outcome of the last attempt, or the fault where that is known.
     failure: Option<String>,
     /// Where it is not known what the peer speaks.
     pub(super) question: Option<Question>,
@@ -105,7 +107,24 @@ enum Stage {
     },
     /// The peer has proven to be the peer. It is told so unless a connection of its own is due to
     /// win.
-    Held { line: Line, terms: Negotiated, proof: [u8; TAG] },
+    Held(Held),
+}
+
+struct Held {
+    line: Line,
+    terms: Negotiated,
+    proof: [u8; PROOF],
+    /// Where this end did not know its own secret.
+    claim: Option<Claim>,
+}
+
+impl Search {
+    /// That the numbers differ says more than what became of an attempt after that.
+    fn note(&mut self, failure: String) {
+        if self.failure.as_deref() != Some(UNPROVEN) {
+            self.failure = Some(failure);
+        }
+    }
 }
 
 impl Attempt {
@@ -113,7 +132,7 @@ impl Attempt {
     fn is_connected(&self) -> bool {
         match &self.stage {
             Stage::Calling { calling, .. } => calling.is_connected(),
-            Stage::Held { .. } => true,
+            Stage::Held(_) => true,
         }
     }
 }
@@ -171,7 +190,7 @@ impl Meeting {
     /// The queue pair is in RTR: finds the peer. Returns at once.
     pub(crate) fn seek(self: &Arc<Self>, peer: &Peer) -> io::Result<()> {
         let mut state = self.state.lock();
-        state.peer = Some(*peer);
+        state.peer = Some(Peer { psn: peer.psn & PSN_BITS, ..*peer });
         if self.is_itself(peer) {
             return self.meet_itself(peer);
         }
@@ -196,6 +215,17 @@ impl Meeting {
         let mut state = self.state.lock();
         if state.psn.replace(psn).is_some() {
             return;
+        }
+        let claim = state.claim.take();
+        if let Some(peer) = state.peer {
+            let is_mistaken = claim.map_or_else(
+                || peer.psn != psn && self.is_itself(&peer),
+                |claim| !claim.is_about(psn),
+            );
+            if is_mistaken {
+                self.report(&mut state, &peer, UNPROVEN);
+                return self.endpoint.mistaken();
+            }
         }
         if let Some(search) = &mut state.search {
             let now = self.now();
@@ -224,6 +254,7 @@ impl Meeting {
         }
         state.peer = None;
         state.psn = None;
+        state.claim = None;
         self.end_search(&mut state);
     }
 
@@ -280,6 +311,7 @@ impl Meeting {
             report!(WARN, %error, "a connection cannot be kept");
         }
         self.serve(&mut state);
+        self.go_on(&mut state);
     }
 
     /// Answers the requests that can be answered, unless our own attempt may still win.
@@ -290,16 +322,17 @@ impl Meeting {
             return;
         }
         let tasks = self.tasks();
-        while let Some(waiting) = state.guests.next_waiting(tasks, state.psn.is_some()) {
-            let secret = match (waiting.secret, state.psn) {
-                (Secret::Responders, Some(psn)) => psn,
-                _ => peer.psn,
+        let (now, told) = (self.now(), state.psn.is_some());
+        while let Some(waiting) = state.guests.next_waiting(tasks, now, told) {
+            let secrets = match (waiting.secret, state.psn) {
+                (Secret::Responders, Some(psn)) => (psn, Some(peer.psn)),
+                (_, psn) => (peer.psn, psn),
             };
             if !state.tries.take(self.now()) {
                 send_away(waiting.answering, "too many have failed to prove what they know");
                 continue;
             }
-            let answered = self.answer(waiting, secret, &peer);
+            let answered = self.answer(waiting, secrets, &peer);
             let kept = answered.and_then(|proving| {
                 Ok(state.guests.expect(&self.itself, tasks, self.now(), proving)?)
             });
@@ -309,13 +342,22 @@ impl Meeting {
         }
     }
 
-    fn answer(&self, waiting: Waiting, secret: u32, peer: &Peer) -> Result<Proving, ConnectError> {
+    /// Agrees on a key by the one secret and claims the other, if it is known.
+    fn answer(
+        &self,
+        waiting: Waiting,
+        (secret, other): (u32, Option<u32>),
+        peer: &Peer,
+    ) -> Result<Proving, ConnectError> {
         let Waiting { answering, share, words, .. } = waiting;
         let opening = Opening::new(Side::Responder, secret, &peer.party(), &self.party(peer))?;
-        let mut said = Answer::begin(&opening.share);
+        let mut said = Answer::begin(&opening.share, other.is_some());
         let key =
             opening.finish(&share).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
-        said.extend(key.prove(Side::Responder, &words, &said));
+        let tag = key.prove(Side::Responder, &words, &said);
+        let claim = other.map(|psn| key.claim(Side::Responder, psn, &words, &said));
+        said.extend(tag);
+        said.extend(claim.iter().flatten());
         let (ird, ord) = (peer.ird, peer.ord);
         let params = ConnectParams::new().private_data(said.clone()).ird(ird).ord(ord);
         Ok(Proving::new(answering.reply(&params)?, key, words, said))
@@ -324,7 +366,7 @@ impl Meeting {
     /// Something has come from a guest, or it has closed.
     pub(crate) fn guest_moved(&self, serial: u64) {
         let mut state = self.state.lock();
-        let (line, terms) = match state.guests.moved(self.tasks(), serial) {
+        let (line, terms, claim) = match state.guests.moved(self.tasks(), serial) {
             Moved::No => return,
             Moved::Gone(why) => {
                 report!(
@@ -335,18 +377,27 @@ impl Meeting {
                 );
                 return self.go_on(&mut state);
             }
-            Moved::Proven(line, terms) => (line, terms),
+            Moved::Proven(line, terms, claim) => (line, terms, claim),
         };
-        self.admit(&mut state, line, &terms);
+        self.admit(&mut state, line, &terms, claim);
     }
 
     /// A guest has proven to be the peer.
-    fn admit(&self, state: &mut State, line: Line, terms: &Negotiated) {
+    fn admit(&self, state: &mut State, line: Line, terms: &Negotiated, claim: Claim) {
+        if let (Some(psn), Some(peer)) = (state.psn, state.peer)
+            && !claim.is_about(psn)
+        {
+            if let Some(search) = &mut state.search {
+                search.note(UNPROVEN.to_owned());
+            }
+            self.report(state, &peer, UNPROVEN);
+            return self.go_on(state);
+        }
         match operate(line, &self.engine().options) {
-            Ok(stream) => self.met(state, stream, terms),
+            Ok(stream) => self.met(state, stream, terms, Some(claim)),
             Err(error) => {
                 if let Some(search) = &mut state.search {
-                    search.failure = Some(error.to_string());
+                    search.note(error.to_string());
                 }
                 self.go_on(state);
             }
@@ -370,8 +421,8 @@ impl Meeting {
             return self.give_up(state, &peer);
         }
         let end = left.map(|left| now.plus(left));
-        if let Some((line, terms)) = state.guests.expire(self.tasks(), now) {
-            return self.admit(state, line, &terms);
+        if let Some((line, terms, claim)) = state.guests.expire(self.tasks(), now) {
+            return self.admit(state, line, &terms, claim);
         }
         if search.attempt.as_ref().is_some_and(|attempt| now >= attempt.deadline) {
             self.failed(search, "no answer".to_owned());
@@ -392,7 +443,8 @@ impl Meeting {
         }
         let step = search.attempt.as_ref().map_or(due.max(search.next), |attempt| attempt.deadline);
         let asks = search.question.as_ref().map_or(step, Question::due);
-        let at = step.min(now.plus(LOOK)).min(end.unwrap_or(step)).min(asks);
+        let held = state.guests.next_due(now).unwrap_or(step);
+        let at = step.min(now.plus(LOOK)).min(end.unwrap_or(step)).min(asks).min(held);
         let weak = self.itself.clone();
         let tick = move || {
             if let Some(meeting) = weak.upgrade() {
@@ -433,7 +485,7 @@ impl Meeting {
     fn failed(&self, search: &mut Search, why: String) {
         let attempt = search.attempt.take();
         self.drop_attempt(attempt);
-        search.failure = Some(why);
+        search.note(why);
         search.next = self.now().plus(search.pause);
         search.pause = (search.pause * 2).min(PAUSE);
     }
@@ -452,12 +504,34 @@ impl Meeting {
             return self.failed(search, "something else answers there".to_owned());
         };
         let key = opening.finish(&answer.share);
-        let proven = key.filter(|key| {
-            key.is_proven(&answer.tag, Side::Responder, &request, &said[..Answer::SAID])
-        });
+        let begun = &said[..Answer::SAID];
+        let proven = key.filter(|key| key.is_proven(&answer.tag, Side::Responder, &request, begun));
         let Some(key) = proven else {
             self.failed(search, UNPROVEN.to_owned());
             return self.report(state, peer, UNPROVEN);
+        };
+        let tag = key.prove(Side::Initiator, &request, &said);
+        let claim = key.claim(Side::Initiator, peer.psn, &request, &said);
+        let proof = std::array::from_fn(|at| if at < TAG { tag[at] } else { claim[at - TAG] });
+        // The number that the key is not about: as this end knows it, if it does.
+        let other = match secret {
+            Secret::Initiators => Some(peer.psn),
+            Secret::Responders => state.psn,
+        };
+        let theirs = answer.claim.map(|tag| {
+            let (side, reply) = (Side::Responder, begun.to_vec());
+            Claim { key, side, request, reply, tag }
+        });
+        let claim = match (theirs, other) {
+            // The responder does not know its own number, and will look at ours when it does.
+            (None, _) if secret == Secret::Initiators => None,
+            (None, _) => return self.failed(search, "something else answers there".to_owned()),
+            (Some(claim), None) => Some(claim),
+            (Some(claim), Some(psn)) if claim.is_about(psn) => None,
+            (Some(_), Some(_)) => {
+                self.failed(search, UNPROVEN.to_owned());
+                return self.report(state, peer, UNPROVEN);
+            }
         };
         let ends = line.ends();
         if let Err(unwelcome) = self.check_user(ends.peer, ends.local) {
@@ -467,22 +541,19 @@ impl Meeting {
             }
             return;
         }
-        let proof = key.prove(Side::Initiator, &request, &said);
-        let stage = Stage::Held { line, terms: reply.negotiated, proof };
+        let stage = Stage::Held(Held { line, terms: reply.negotiated, proof, claim });
         search.attempt = Some(Attempt { secret, deadline, stage });
     }
 
     /// The connection of our own that the peer has answered, if it is to be the one: always at the
     /// end that leads; at the other one, which may have answered that end, when nothing comes of
     /// that.
-    fn take_held(&self, search: &mut Search, busy: bool) -> Option<(Line, Negotiated, [u8; TAG])> {
+    fn take_held(&self, search: &mut Search, busy: bool) -> Option<Held> {
         if busy && !search.leads {
             return None;
         }
         match search.attempt.take() {
-            Some(Attempt { stage: Stage::Held { line, terms, proof }, .. }) => {
-                Some((line, terms, proof))
-            }
+            Some(Attempt { stage: Stage::Held(held), .. }) => Some(held),
             other => {
                 search.attempt = other;
                 None
@@ -490,12 +561,22 @@ impl Meeting {
         }
     }
 
-    fn conclude(&self, state: &mut State, (line, terms, proof): (Line, Negotiated, [u8; TAG])) {
+    fn conclude(&self, state: &mut State, held: Held) {
+        let Held { line, terms, proof, claim } = held;
+        if let (Some(psn), Some(claim), Some(peer)) = (state.psn, &claim, state.peer)
+            && !claim.is_about(psn)
+        {
+            if let Some(search) = &mut state.search {
+                self.failed(search, UNPROVEN.to_owned());
+            }
+            self.report(state, &peer, UNPROVEN);
+            return self.go_on(state);
+        }
         // The peer does not wait for ever, and this process may have slept since it answered.
         let is_there = if line.is_quiet() { Ok(()) } else { Err(closed()) };
         let sent = is_there.and_then(|()| line.send(&proof));
         match sent.and_then(|()| operate(line, &self.engine().options)) {
-            Ok(stream) => self.met(state, stream, &terms),
+            Ok(stream) => self.met(state, stream, &terms, claim),
             Err(error) => {
                 if let Some(search) = &mut state.search {
                     self.failed(search, error.to_string());
@@ -526,9 +607,17 @@ impl Meeting {
         }
     }
 
-    /// There is a connection.
-    fn met(&self, state: &mut State, stream: Box<dyn Port>, terms: &Negotiated) {
+    /// There is a connection. What the peer has claimed is still to be judged where this end has
+    /// not been told its own number.
+    fn met(
+        &self,
+        state: &mut State,
+        stream: Box<dyn Port>,
+        terms: &Negotiated,
+        claim: Option<Claim>,
+    ) {
         self.end_search(state);
+        state.claim = claim.filter(|_| state.psn.is_none());
         let peer_qp = state.peer.map_or_else(|| self.number().value(), |peer| peer.qpn);
         if let Err(error) = self.endpoint.attach_in_place(stream, terms, peer_qp) {
             report!(WARN, %error, "a queue pair's connection cannot be served");

@@ -45,22 +45,26 @@
 //! 1. It is between the two GIDs, and says both queue pair numbers.
 //! 2. The process at its other end, if that is on this host, is the same user's, root's, or of a
 //!    user that `IWARP_ALLOW_USERS` names.
-//! 3. The other end proves that its program knows the *packet sequence number* of this one, or this
-//!    one's of that one (`sq_psn` of the one is `rq_psn` of the other), without saying it: see
-//!    [`proof`].
+//! 3. The other end proves, without saying them, that its program knows the *packet sequence
+//!    numbers* of both ends (`sq_psn` of each is `rq_psn` of the other): see [`proof`].
 //!
 //! Programs say the peer's number (`rq_psn`) for RTR and their own (`sq_psn`) for RTS. Two ends in
 //! RTR have no secret in common, and need no connection, as neither can send. If one is in RTS, its
 //! own number is what both know. So the Request says whose number it is about: an initiator in RTS
 //! names its own, which every responder in RTR can judge; one in RTR the responder's, who keeps the
-//! Request until it is in RTS.
+//! Request until it is in RTS. The other number, of the end that may still be in RTR, follows as a
+//! *claim*, once the key of the first is agreed on. That end judges the claim as soon as it is in
+//! RTS: mostly before there is a connection, as a responder in RTR keeps a Request for 10 ms; else
+//! it ends the connection as if the peer did not answer. Until then it only receives, from a peer
+//! that has proven the number from which its own packets start, as over InfiniBand.
 //!
 //! ```text
 //!   initiator                                                responder
 //!     Request: numbers, whose secret, share      ---->         judges 1 and 2
-//!                                                <----         Reply: share, proof
-//!     judges proof and 2; takes the connection
-//!     proof (32 bytes, before the first FPDU)   ---->         judges it; takes the connection
+//!                                                <----         Reply: share, proof, claim if it
+//!     judges both and 2; takes the connection                         knows the other number
+//!     proof and claim (64 bytes, before the
+//!     first FPDU)                                ---->         judges both; takes the connection
 //! ```
 //!
 //! Nothing is given up for a connection that has proven nothing: 8 of them wait at a time, the

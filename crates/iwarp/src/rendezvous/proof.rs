@@ -19,6 +19,11 @@
 //! the initiator after that. The digests speak for all that was said before, and the key for both
 //! addresses and numbers and who is the initiator; so nothing can be replayed, reflected, or taken
 //! to another queue pair.
+//!
+//! The key is about one of the two numbers, as an end in RTR does not know its own yet. The other
+//! one follows in a second digest under that key, a [`Claim`]. It finds programs whose numbers
+//! differ. It does not make strangers guess twice: one that has guessed the first number finds the
+//! second in the claim that it gets, and can always say that it is in RTR.
 
 use std::io;
 use std::net::IpAddr;
@@ -35,6 +40,8 @@ use crate::engine::gid::Gid;
 pub(crate) const SHARE: usize = 33;
 /// Bytes of a proof.
 pub(crate) const TAG: usize = 32;
+/// Bytes that an initiator sends before the first FPDU: a proof and a claim.
+pub(crate) const PROOF: usize = 2 * TAG;
 
 /// One end, as both programs know it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,6 +116,18 @@ impl Key {
         self.digest(side, request, reply).verify_slice(tag).is_ok()
     }
 
+    /// One side's word for the number that the key is not about.
+    pub(crate) fn claim(&self, side: Side, psn: u32, request: &[u8], reply: &[u8]) -> [u8; TAG] {
+        self.digest_of(side, psn, request, reply).finalize().into_bytes().into()
+    }
+
+    fn digest_of(&self, side: Side, psn: u32, request: &[u8], reply: &[u8]) -> Hmac<Sha256> {
+        let mut digest = self.digest(side, request, reply);
+        digest.update(b"other psn");
+        digest.update(&psn.to_be_bytes());
+        digest
+    }
+
     fn digest(&self, side: Side, request: &[u8], reply: &[u8]) -> Hmac<Sha256> {
         let mut digest = Hmac::new_from_slice(&self.0).expect("keys may have any length");
         digest.update(match side {
@@ -120,6 +139,23 @@ impl Key {
             digest.update(words);
         }
         digest
+    }
+}
+
+/// The other end's word for this end's number, until this end has been told it.
+pub(crate) struct Claim {
+    pub(crate) key: Key,
+    pub(crate) side: Side,
+    pub(crate) request: Vec<u8>,
+    pub(crate) reply: Vec<u8>,
+    pub(crate) tag: [u8; TAG],
+}
+
+impl Claim {
+    /// True where the other end has been told `psn`.
+    pub(crate) fn is_about(&self, psn: u32) -> bool {
+        let Self { key, side, request, reply, tag } = self;
+        key.digest_of(*side, psn, request, reply).verify_slice(tag).is_ok()
     }
 }
 
@@ -237,6 +273,20 @@ mod tests {
         }
         assert!(!agree(&keys([7; 2], [a; 2], [b, party(3, b.qpn)])), "another address");
         assert!(!agree(&keys([7; 2], [a, party(1, 7)], [b; 2])), "another number");
+    }
+
+    #[test]
+    fn a_claim_is_about_one_number() {
+        let (a, b) = (party(1, 5), party(2, 6));
+        let [one, other] = keys([7; 2], [a; 2], [b; 2]);
+        let tag = one.claim(Side::Initiator, 0x0012_3456, b"request", b"reply");
+        assert_ne!(tag, one.prove(Side::Initiator, b"request", b"reply"));
+        let (request, reply) = (b"request".to_vec(), b"reply".to_vec());
+        let mut claim = Claim { key: other, side: Side::Initiator, request, reply, tag };
+        assert!(claim.is_about(0x0012_3456));
+        assert!(!claim.is_about(0x0012_3457));
+        claim.side = Side::Responder;
+        assert!(!claim.is_about(0x0012_3456));
     }
 
     #[test]

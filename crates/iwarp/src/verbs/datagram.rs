@@ -10,12 +10,12 @@ use iwarp_roce::Attributes;
 use iwarp_roce::wire::{Mtu, PORT, Path, Pkey, Psn, RnrTimer};
 use iwarp_types::{Access, AddressVector, QpState};
 
-use crate::engine::numbers::{Number, Numbers};
+use crate::engine::numbers::{Number, Numbers, PSN_BITS};
 use crate::engine::options::Wire;
 use crate::rendezvous::{Peer, Retry};
 use crate::setters::setters;
 use crate::verbs::pd::PdCore;
-use crate::verbs::qp::{Inner, ModifyError, PSN_BITS, QueuePair};
+use crate::verbs::qp::{Inner, ModifyError, QueuePair};
 
 /// What an RC queue pair was told before the program has told it anything.
 pub(super) fn untold() -> DatagramAttributes {

@@ -21,7 +21,7 @@ use thiserror::Error;
 use crate::engine::any_core::AnyCore;
 use crate::engine::ended::{Ended, Observer};
 use crate::engine::endpoint::{Alternative, Endpoint, Shape};
-use crate::engine::numbers::{Number, Numbers};
+use crate::engine::numbers::{Number, Numbers, PSN_BITS};
 use crate::engine::options::Personality;
 use crate::engine::sync::Mutex;
 use crate::port::Port;
@@ -50,9 +50,6 @@ const NO_RECEIVE: Duration = Duration::from_secs(3);
 /// InfiniBand that has all it waits for leaves by itself, and takes a request that is flushed
 /// before for a failure; one whose peer has gone for good is told when its retries are over.
 const OUTLIVE: Duration = Duration::from_secs(1);
-
-/// Those of a number of packets.
-pub(super) const PSN_BITS: u32 = 0x00ff_ffff;
 
 /// How a queue pair is made: the two completion queues, and by chained setters what differs from
 /// [`Self::new`].
@@ -452,7 +449,8 @@ impl QueuePair {
     /// as only then do both know the number by which they know each other ([`Self::psn`]). As long
     /// as no send work waits the peer has any time to come; when some does, it fails with
     /// [`WcStatus::RetryExceeded`](crate::WcStatus::RetryExceeded) after the time of
-    /// [`Self::set_retry`], but not within 3 s.
+    /// [`Self::set_retry`], but not within 3 s. An end that has met its peer in Rtr learns in Rts
+    /// whether the peer expects its number. If not, it goes to Err.
     ///
     /// # Errors
     ///

@@ -11,6 +11,8 @@ use spake2::{Ed25519Group, Identity, Password, Spake2};
 
 pub const SHARE: usize = 33;
 pub const TAG: usize = 32;
+/// An initiator's proof and claim.
+pub const PROOF: usize = 2 * TAG;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
@@ -24,6 +26,8 @@ pub struct Knows {
     pub initiator: (IpAddr, u32),
     pub responder: (IpAddr, u32),
     pub psn: u32,
+    /// The number of the other end's, which the key is not about.
+    pub other: u32,
 }
 
 /// Which end of a connection one is, and what was masked.
@@ -53,7 +57,7 @@ impl Knows {
 
 /// Magic, version, whose secret, two numbers of 24 bits, share.
 pub fn introduction(secret: u8, from: u32, to: u32, share: &[u8; SHARE]) -> Vec<u8> {
-    let mut octets = b"iwarp qp\x02".to_vec();
+    let mut octets = b"iwarp qp\x03".to_vec();
     octets.push(secret);
     octets.extend(&from.to_be_bytes()[1..]);
     octets.extend(&to.to_be_bytes()[1..]);
@@ -65,14 +69,22 @@ pub fn share_of(introduction: &[u8]) -> [u8; SHARE] {
     introduction[16..].try_into().unwrap()
 }
 
+/// Bytes before the proof.
+pub const BEGUN: usize = 10 + SHARE;
+
+/// By one that claims the other number, too.
 pub fn begin_answer(share: &[u8; SHARE]) -> Vec<u8> {
-    [&b"iwarp qp\x02\x01"[..], share].concat()
+    [&b"iwarp qp\x03\x02"[..], share].concat()
 }
 
-/// Share and proof.
-pub fn answer(octets: &[u8]) -> ([u8; SHARE], [u8; TAG]) {
-    let rest = octets.strip_prefix(b"iwarp qp\x02\x01").unwrap();
-    (rest[..SHARE].try_into().unwrap(), rest[SHARE..].try_into().unwrap())
+/// Share and proof, and the claim of one that is in RTS.
+pub fn answer(octets: &[u8]) -> ([u8; SHARE], [u8; TAG], Option<[u8; TAG]>) {
+    let (kind, rest) = octets.strip_prefix(b"iwarp qp\x03").unwrap().split_first().unwrap();
+    let (share, rest) = rest.split_first_chunk().unwrap();
+    let (tag, rest) = rest.split_first_chunk().unwrap();
+    let claim = (*kind == 2).then(|| rest.try_into().unwrap());
+    assert!(claim.is_some() || (*kind == 1 && rest.is_empty()));
+    (*share, *tag, claim)
 }
 
 pub struct Key(Vec<u8>);
@@ -83,6 +95,21 @@ impl Key {
     }
 
     pub fn proof(&self, role: Role, request: &[u8], reply: &[u8]) -> [u8; TAG] {
+        self.digest(role, request, reply, &[])
+    }
+
+    pub fn claim(&self, role: Role, psn: u32, request: &[u8], reply: &[u8]) -> [u8; TAG] {
+        self.digest(role, request, reply, &[&b"other psn"[..], &psn.to_be_bytes()].concat())
+    }
+
+    /// All that an initiator says before its first FPDU.
+    pub fn proves(&self, psn: u32, request: &[u8], reply: &[u8]) -> [u8; PROOF] {
+        let proof = self.proof(Role::Initiator, request, reply);
+        let claim = self.claim(Role::Initiator, psn, request, reply);
+        [proof, claim].concat().try_into().unwrap()
+    }
+
+    fn digest(&self, role: Role, request: &[u8], reply: &[u8], more: &[u8]) -> [u8; TAG] {
         let mut digest = Hmac::<Sha256>::new_from_slice(&self.0).unwrap();
         digest.update(match role {
             Role::Initiator => b"iwarp qp initiator",
@@ -92,6 +119,7 @@ impl Key {
             digest.update(&(words.len() as u64).to_be_bytes());
             digest.update(words);
         }
+        digest.update(more);
         digest.finalize().into_bytes().into()
     }
 }

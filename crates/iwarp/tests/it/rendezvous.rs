@@ -161,8 +161,11 @@ fn what_is_sent_early_waits() {
         assert!(!early.qp.is_connected());
         assert!(early.send_cq.poll_one().is_none());
         late.rtr(&early);
-        // The next attempt of either.
-        clock.advance(PAUSE);
+        // The next attempt of either, and the time for which one in RTR keeps it.
+        until("the connection", || {
+            clock.advance(Duration::from_millis(1));
+            late.qp.is_connected().then_some(())
+        });
         for n in 0..8_u8 {
             assert_eq!(early.sent().wr_id, u64::from(n));
         }
@@ -662,30 +665,34 @@ fn psns_that_differ_are_named() {
         return;
     }
     let reports = Reports::listen();
-    let model = Model::default();
-    let (place, other) = (model.place(), model.place());
-    let (a, b) = (place.end(), other.end());
-    a.init();
-    b.init();
-    a.qp.connect_to(&Peer::new(&a.gid, b.gid.addr, b.qp.number(), b.qp.psn() ^ 1)).unwrap();
-    b.qp.connect_to(&Peer::new(&b.gid, a.gid.addr, a.qp.number(), a.qp.psn() ^ 1)).unwrap();
-    a.rts();
-    b.rts();
-    // Without work that waits they try for ever.
-    until("each end to be told", || {
-        model.clock.advance(Duration::from_millis(1));
-        (reports.lines().len() == 2).then_some(())
-    });
-    a.send(1, b"who is there?");
-    model.clock.advance(LEAST + PAUSE);
-    assert_eq!(a.status(), WcStatus::RetryExceeded);
-    b.qp.modify(QpState::Reset).unwrap();
-    let reports = reports.lines();
-    // One for each end, and that work has failed.
-    assert_eq!(reports.len(), 3, "{reports:?}");
-    assert!(reports.iter().all(|line| line.contains("rq_psn of each must be sq_psn")));
-    let number = format!("{:#08x}", b.qp.number());
-    assert!(reports.iter().all(|line| line.contains(&number)), "{number} in {reports:?}");
+    for wrong in [[1, 1], [1, 0], [0, 1]] {
+        let model = Model::default();
+        let (place, other) = (model.place(), model.place());
+        let (a, b) = (place.end(), other.end());
+        for ((end, peer), wrong) in [(&a, &b), (&b, &a)].into_iter().zip(wrong) {
+            end.init();
+            let mut peer = peer.as_peer_of(&end.gid);
+            peer.psn ^= wrong;
+            end.qp.connect_to(&peer).unwrap();
+        }
+        a.rts();
+        b.rts();
+        // Without work that waits they try for ever.
+        until("each end to be told", || {
+            model.clock.advance(Duration::from_millis(1));
+            (reports.lines().len() == 2).then_some(())
+        });
+        a.send(1, b"who is there?");
+        model.clock.advance(LEAST + PAUSE);
+        assert_eq!(a.status(), WcStatus::RetryExceeded);
+        b.qp.modify(QpState::Reset).unwrap();
+        let reports = std::mem::take(&mut *reports.lines());
+        // One for each end, and that work has failed.
+        assert_eq!(reports.len(), 3, "{reports:?}");
+        assert!(reports.iter().all(|line| line.contains("rq_psn of each must be sq_psn")));
+        let number = format!("{:#08x}", b.qp.number());
+        assert!(reports.iter().all(|line| line.contains(&number)), "{number} in {reports:?}");
+    }
 }
 
 /// `max_rd_atomic` of 0, whichever way it was said: on either wire, before and after the ends have met.
@@ -726,6 +733,101 @@ fn who_allows_no_reads_posts_none() {
             assert_eq!(a.status(), WcStatus::Flushed);
         }
     }
+}
+
+/// One of the two numbers is not what the other end was told: neither end may send or receive,
+/// whichever of them comes first.
+#[test]
+fn one_psn_that_differs_is_enough() {
+    for lower_is_wrong in [true, false] {
+        for order in mixtures() {
+            let model = Model::default();
+            let place = model.place();
+            let (lower, upper) = place.ordered();
+            let ends = [(&lower, &upper, lower_is_wrong), (&upper, &lower, !lower_is_wrong)];
+            let mut done = [0; 2];
+            for which in order.iter().map(|first| usize::from(!first)) {
+                let (end, peer, wrong) = ends[which];
+                match done[which] {
+                    0 => end.init(),
+                    1 => {
+                        let mut peer = peer.as_peer_of(&end.gid);
+                        peer.psn ^= u32::from(wrong);
+                        end.qp.connect_to(&peer).unwrap();
+                    }
+                    _ => end.rts(),
+                }
+                done[which] += 1;
+            }
+            for (end, ..) in ends {
+                end.post_recv(1);
+                end.send(2, b"who is there?");
+            }
+            until("both to give up", || {
+                assert!(ends.iter().all(|(end, ..)| !end.qp.is_connected()));
+                model.clock.advance(PAUSE / 50);
+                ends.iter().all(|(end, ..)| end.qp.state() == QpState::Err).then_some(())
+            });
+            for (end, ..) in ends {
+                assert_eq!(end.status(), WcStatus::RetryExceeded);
+                assert_eq!(next(&end.recv_cq).status, WcStatus::Flushed);
+            }
+        }
+    }
+}
+
+/// An end that only receives stays in RTR, and one of the two numbers is known to both: they meet.
+/// When it goes on to RTS, the other number counts as well.
+#[test]
+fn an_end_in_rtr_finds_out_later() {
+    if passed_apart(this_test!(), DEADLINE * 2) {
+        return;
+    }
+    let reports = Reports::listen();
+    for (lower_receives, wrong) in [(true, 0), (true, 1), (false, 0), (false, 1)] {
+        let place = Place::new();
+        let (lower, upper) = place.ordered();
+        let (receiver, sender) = if lower_receives { (lower, upper) } else { (upper, lower) };
+        receiver.init();
+        receiver.post_recv(1);
+        receiver.rtr(&sender);
+        sender.init();
+        let mut peer = receiver.as_peer_of(&sender.gid);
+        peer.psn ^= wrong;
+        sender.qp.connect_to(&peer).unwrap();
+        sender.rts();
+        sender.send(2, b"hello");
+        assert_eq!(receiver.received(), b"hello");
+        sender.sent();
+        assert!(reports.lines().is_empty());
+        receiver.post_recv(3);
+        receiver.qp.modify(QpState::Rts).unwrap();
+        if wrong == 0 {
+            exchange(&sender, &receiver);
+            continue;
+        }
+        assert_eq!(next(&receiver.recv_cq).status, WcStatus::Flushed);
+        assert_eq!(receiver.qp.state(), QpState::Err);
+        until("the other end to see it", || (sender.qp.state() == QpState::Err).then_some(()));
+        sender.send(4, b"still there?");
+        assert_eq!(sender.status(), WcStatus::Flushed);
+        let lines = std::mem::take(&mut *reports.lines());
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].contains("rq_psn of each must be sq_psn"), "{lines:?}");
+    }
+}
+
+#[test]
+fn a_queue_pair_that_is_its_own_peer_has_one_psn() {
+    let place = Place::new();
+    let end = place.end();
+    end.init();
+    let mut peer = end.as_peer_of(&end.gid);
+    peer.psn ^= 1;
+    end.qp.connect_to(&peer).unwrap();
+    end.post_recv(1);
+    end.qp.modify(QpState::Rts).unwrap();
+    assert_eq!(next(&end.recv_cq).status, WcStatus::Flushed);
 }
 
 /// What two processes tell each other: address and numbers.

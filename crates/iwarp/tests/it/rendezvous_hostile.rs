@@ -13,12 +13,12 @@ use iwarp_types::Time;
 
 use crate::common;
 use crate::common::knows;
-use crate::common::knows::{Key, Knows, Role, TAG};
+use crate::common::knows::{BEGUN, Key, Knows, PROOF, Role, TAG};
 use crate::common::meet::{LOOPBACK, Place, Side, exchange};
 use crate::common::{DEADLINE, until};
 
 /// The bytes of every refusal.
-const REFUSAL: &[u8] = b"iwarp qp\x02\x00";
+const REFUSAL: &[u8] = b"iwarp qp\x03\x00";
 /// Whose number of packets is to be proven.
 const INITIATORS: u8 = 0;
 const RESPONDERS: u8 = 1;
@@ -112,12 +112,12 @@ fn meets(found: &Side, peer: &Side) {
 /// The queue pair `from` of this address, as one who knows `psn` of `to`'s peer.
 fn knows(from: u32, to: &Side, psn: u32) -> Knows {
     let gid = to.gid.addr;
-    Knows { initiator: (gid, from), responder: (gid, to.qp.number()), psn }
+    Knows { initiator: (gid, from), responder: (gid, to.qp.number()), psn, other: to.qp.psn() }
 }
 
 /// Comes to a queue pair: says what it has to say, reads the answer, gives what it has to prove
 /// and whether the other end has proven something.
-fn come(stream: &mut TcpStream, knows: &Knows) -> Option<([u8; TAG], bool)> {
+fn come(stream: &mut TcpStream, knows: &Knows) -> Option<([u8; PROOF], bool)> {
     let (opening, share) = knows.open(Role::Initiator);
     let request = knows.introduction(INITIATORS, &share);
     let reply = ask(stream, &request)?;
@@ -126,10 +126,12 @@ fn come(stream: &mut TcpStream, knows: &Knows) -> Option<([u8; TAG], bool)> {
         return None;
     }
     let said = reply.private_data;
-    let (share, tag) = knows::answer(&said);
+    let (share, tag, claim) = knows::answer(&said);
     let key = Key::of(opening, share);
-    let known = key.proof(Role::Responder, &request, &said[..said.len() - TAG]) == tag;
-    Some((key.proof(Role::Initiator, &request, &said), known))
+    let begun = &said[..BEGUN];
+    let known = key.proof(Role::Responder, &request, begun) == tag
+        && claim.is_none_or(|tag| key.claim(Role::Responder, knows.other, &request, begun) == tag);
+    Some((key.proves(knows.other, &request, &said), known))
 }
 
 #[test]
@@ -143,11 +145,13 @@ fn whoever_says_something_else_is_closed_on() {
         assert!(is_closed(&mut stream));
     }
     // The start-up of some other program: closed without an answer.
-    for private_data in [&b""[..], b"iwarp qp", b"iwarp qp\x02aaabbb", b"some private data"] {
+    for private_data in [&b""[..], b"iwarp qp", b"iwarp qp\x03aaabbb", b"some private data"] {
         assert_eq!(ask(&mut connect(port(&a)), private_data), None);
     }
     // That of an earlier release.
-    is_refused(ask(&mut connect(port(&a)), b"iwarp qp\x01aaabbb"));
+    for words in [b"iwarp qp\x01aaabbb", b"iwarp qp\x02aaabbb"] {
+        is_refused(ask(&mut connect(port(&a)), words));
+    }
     a.rts();
     b.all_the_way(&a);
     exchange(&a, &b);
@@ -262,6 +266,47 @@ fn who_knows_the_secret_is_the_peer() {
     until("the connection", || a.qp.is_connected().then_some(()));
 }
 
+/// Each end has to know the number of either.
+#[test]
+fn who_knows_one_of_the_two_numbers_stays_out() {
+    let place = Place::new();
+    let (a, b) = expecting(&place);
+    a.rts();
+    for wrong in [[1, 0], [0, 1]] {
+        let mut stream = connect(port(&a));
+        let mut knows = knows(b.qp.number(), &a, b.qp.psn() ^ wrong[0]);
+        knows.other ^= wrong[1];
+        let (proof, known) = come(&mut stream, &knows).unwrap();
+        assert!(!known);
+        let _ = stream.write_all(&proof);
+        stays_out(&mut stream, &a);
+    }
+    b.all_the_way(&a);
+    exchange(&a, &b);
+}
+
+/// An end in RTR has not been told its own number, and looks at what was said of it when it is.
+#[test]
+fn who_knows_one_of_the_two_numbers_is_found_out_in_rts() {
+    let place = Place::new();
+    for wrong in [0, 1] {
+        let (a, b) = expecting(&place);
+        let mut knows = knows(b.qp.number(), &a, b.qp.psn());
+        knows.other ^= wrong;
+        let mut stream = connect(port(&a));
+        let (proof, known) = come(&mut stream, &knows).unwrap();
+        assert!(known);
+        stream.write_all(&proof).unwrap();
+        until("the connection", || a.qp.is_connected().then_some(()));
+        a.qp.modify(QpState::Rts).unwrap();
+        assert_eq!(a.qp.state(), if wrong == 0 { QpState::Rts } else { QpState::Err });
+        assert_eq!(a.qp.is_connected(), wrong == 0);
+        if wrong == 1 {
+            until("the end of it", || is_closed(&mut stream).then_some(()));
+        }
+    }
+}
+
 /// What somebody has recorded of the genuine peer is worth nothing.
 #[test]
 fn what_was_said_before_proves_nothing() {
@@ -273,7 +318,7 @@ fn what_was_said_before_proves_nothing() {
     let mut stream = connect(port(&a));
     let reply = ask(&mut stream, &request).unwrap();
     let key = Key::of(opening, knows::answer(&reply.private_data).0);
-    let tag = key.proof(Role::Initiator, &request, &reply.private_data);
+    let tag = key.proves(a.qp.psn(), &request, &reply.private_data);
     // The genuine one gives up; a stranger has recorded all of it, even the proof not sent.
     drop(stream);
     let mut stream = connect(port(&a));
@@ -285,7 +330,7 @@ fn what_was_said_before_proves_nothing() {
     let mut stream = connect(port(&a));
     let reply = ask(&mut stream, &request).unwrap();
     let reflected = &reply.private_data[reply.private_data.len() - TAG..];
-    stream.write_all(reflected).unwrap();
+    stream.write_all(&[reflected; 2].concat()).unwrap();
     stays_out(&mut stream, &a);
     meets(&a, &b);
 }
@@ -416,18 +461,27 @@ impl Lower {
 
     /// What one says to a request of `side`'s who knows the secret but for the bits `wrong`; and
     /// what it expects to be proven.
-    fn words(&self, request: &Request, side: &Side, wrong: u32) -> (Vec<u8>, [u8; TAG]) {
+    fn words(
+        &self,
+        request: &Request,
+        side: &Side,
+        [wrong, wrong_claim]: [u32; 2],
+    ) -> (Vec<u8>, [u8; PROOF]) {
         let gid = side.gid.addr;
         // It begins with the peer's where it has not yet been told its own.
+        let numbers = [LOWER_PSN, side.qp.psn()];
         let theirs = request.private_data[9] == RESPONDERS;
-        let psn = wrong ^ if theirs { LOWER_PSN } else { side.qp.psn() };
-        let knows =
-            Knows { initiator: (gid, side.qp.number()), responder: (gid, self.number), psn };
+        let (psn, other) = if theirs { numbers.into() } else { (numbers[1], numbers[0]) };
+        let (psn, other) = (psn ^ wrong, other ^ wrong_claim);
+        let (initiator, responder) = ((gid, side.qp.number()), (gid, self.number));
+        let knows = Knows { initiator, responder, psn, other };
         let (opening, share) = knows.open(Role::Responder);
         let key = Key::of(opening, knows::share_of(&request.private_data));
         let mut said = knows::begin_answer(&share);
-        said.extend(key.proof(Role::Responder, &request.private_data, &said));
-        let due = key.proof(Role::Initiator, &request.private_data, &said);
+        let tag = key.proof(Role::Responder, &request.private_data, &said);
+        let claim = key.claim(Role::Responder, knows.other, &request.private_data, &said);
+        said.extend([tag, claim].concat());
+        let due = key.proves(LOWER_PSN, &request.private_data, &said);
         (said, due)
     }
 
@@ -437,15 +491,15 @@ impl Lower {
         (mut stream, responder, request): (TcpStream, Responder, Request),
         side: &Side,
     ) -> TcpStream {
-        let (said, _) = self.words(&request, side, 0);
+        let (said, _) = self.words(&request, side, [0; 2]);
         stream.write_all(&responder.accept(4, 4, &said).unwrap().0).unwrap();
         stream
     }
 }
 
 /// Reads the proof that `side` sends when it takes a connection.
-fn proof(stream: &mut TcpStream) -> [u8; TAG] {
-    let mut tag = [0; TAG];
+fn proof(stream: &mut TcpStream) -> [u8; PROOF] {
+    let mut tag = [0; PROOF];
     stream.read_exact(&mut tag).unwrap();
     tag
 }
@@ -479,7 +533,7 @@ fn the_other_end_connects_when_the_first_cannot() {
         );
         assert_eq!(request.private_data, expected);
         assert!(request.enhanced && request.peer_to_peer);
-        let (said, due) = lower.words(&request, &side, 0);
+        let (said, due) = lower.words(&request, &side, [0; 2]);
         stream.write_all(&responder.accept(4, 4, &said).unwrap().0).unwrap();
         assert_eq!(proof(&mut stream), due);
         until("the connection", || side.qp.is_connected().then_some(()));
@@ -487,6 +541,30 @@ fn the_other_end_connects_when_the_first_cannot() {
         // Either program may send first: so the initiator has sent something by itself.
         assert_ne!(stream.read(&mut [0; 64]).unwrap(), 0);
     }
+}
+
+/// A peer whose number an end in RTR begins with is in RTS, so it knows the other one as well.
+#[test]
+fn an_answer_in_rts_claims_the_other_number() {
+    let place = Place::new();
+    let side = place.end();
+    let lower = Lower::than(&side);
+    side.init();
+    side.qp.connect_to(&lower.peer(&side)).unwrap();
+    let (mut stream, responder, request) = lower.take();
+    let words = &request.private_data;
+    assert_eq!(words[9], RESPONDERS);
+    let (own, peer) = ((side.gid.addr, side.qp.number()), (side.gid.addr, lower.number));
+    let knows = Knows { initiator: own, responder: peer, psn: LOWER_PSN, other: 0 };
+    let (opening, share) = knows.open(Role::Responder);
+    let key = Key::of(opening, knows::share_of(words));
+    let mut said = knows::begin_answer(&share);
+    said[9] = 1;
+    said.extend(key.proof(Role::Responder, words, &said));
+    stream.write_all(&responder.accept(4, 4, &said).unwrap().0).unwrap();
+    stays_out(&mut stream, &side);
+    let _stream = lower.answers(lower.take(), &side);
+    until("the connection", || side.qp.is_connected().then_some(()));
 }
 
 /// Answers that are none, or prove nothing, are no connection: there is another attempt.
@@ -500,25 +578,27 @@ fn whatever_answers_there_is_not_taken_for_the_peer() {
     side.rts();
     let answer = |kind, responder: &Responder, request: &Request| {
         let accept = |private_data: &[u8]| responder.accept(4, 4, private_data).unwrap().0;
-        let (right, _) = lower.words(request, &side, 0);
+        let (right, _) = lower.words(request, &side, [0; 2]);
         match kind {
             0 => b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(),
             1 => Vec::new(),
             2 => responder.reject(b"no").unwrap(),
             3 => accept(b"somebody else's"),
             // Who does not know it, by one bit, and by all of them.
-            4 => accept(&lower.words(request, &side, 1).0),
-            5 => accept(&lower.words(request, &side, 0x00ff_ffff).0),
+            4 => accept(&lower.words(request, &side, [1, 0]).0),
+            5 => accept(&lower.words(request, &side, [0x00ff_ffff, 0]).0),
             // The right one, cut off; with a wrong share; no share at all.
             6 => accept(&right[..right.len() - 1]),
             7 => accept(&[&right[..20], &[right[20] ^ 1], &right[21..]].concat()),
             8 => accept(&[&right[..10], &[0x42], &[0xff; 32], &right[43..]].concat()),
             9 => accept(&[&right[..10], &request.private_data[16..49], &right[43..]].concat()),
             // Speaks before it is spoken to (RFC 5044 §7.1.2(4)).
-            _ => [&accept(&right)[..], &[0; 16]].concat(),
+            10 => [&accept(&right)[..], &[0; 16]].concat(),
+            // Who knows one of the two numbers.
+            _ => accept(&lower.words(request, &side, [0, 1]).0),
         }
     };
-    for kind in 0..11 {
+    for kind in 0..12 {
         let (mut stream, responder, request) = lower.take();
         // Whoever has seen enough may have closed.
         let _ = stream.write_all(&answer(kind, &responder, &request));

@@ -109,6 +109,12 @@ impl Endpoint {
         self.end_by(|core| core.link.is_none(), "no connection could be had", AnyCore::unreachable);
     }
 
+    /// The connection has turned out to lead to somebody else than the program expects.
+    pub(crate) fn mistaken(self: &Arc<Self>) {
+        let why = "the peer expects another packet number of this end";
+        self.end_by(|_| true, why, AnyCore::timed_out);
+    }
+
     /// Ends the connection with a reset.
     pub(crate) fn abort(self: &Arc<Self>) {
         self.end_by(|_| true, "this end broke it off", AnyCore::abort);
