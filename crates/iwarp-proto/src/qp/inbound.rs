@@ -144,6 +144,9 @@ pub(crate) struct Inbound {
     /// There is no room for the next one.
     stalled: bool,
     wait: Wait,
+    /// The last segment of the message that waits longest, and the octets that a Terminate for it
+    /// tells.
+    oldest: Option<(Untagged, usize)>,
     /// Messages that came whole before their receive, and those of them that were delivered.
     late: u64,
     late_delivered: u64,
@@ -181,6 +184,7 @@ impl Default for Inbound {
             parking: None,
             stalled: false,
             wait: Wait::No,
+            oldest: None,
             late: 0,
             late_delivered: 0,
             writing: 0,

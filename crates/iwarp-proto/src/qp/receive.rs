@@ -204,9 +204,9 @@ impl Receiver {
     #[inline(never)]
     fn unpark<S: Shared, M: Memory, P: ReceivePool>(&mut self, qp: &S, memory: &M, pool: &P) {
         while let Some(message) = self.park.front() {
-            let sges = &mut self.sges;
+            let (sges, next) = (&mut self.sges, self.park.get(1));
             let plan =
-                qp.with(|qp: &mut Qp| qp.unpark(message, |receive| pool.take(receive), sges));
+                qp.with(|qp: &mut Qp| qp.unpark(message, next, |receive| pool.take(receive), sges));
             let Some(plan) = plan else { return };
             let placed = match plan {
                 Plan::Local(_) => place_list(memory, self.receives, &self.sges, &message.octets),

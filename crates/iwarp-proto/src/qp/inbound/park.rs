@@ -140,10 +140,21 @@ impl Qp {
         }
         let is_over = |after: Duration| now >= begin.plus(after);
         if self.rnr_limit().is_some_and(is_over) {
+            self.remember_oldest();
             self.fail(DdpError::NoBuffer.into());
         } else if !self.told_no_receive && self.config.tell_no_receive.is_some_and(is_over) {
             self.told_no_receive = true;
             self.events.push_back(Event::NoReceive);
+        }
+    }
+
+    /// Has a Terminate quote the message that waits longest, if it is in the park, in place of what
+    /// came last. The sender's request is found by it.
+    fn remember_oldest(&mut self) {
+        if let Some((header, len)) = self.inbound.oldest {
+            let mut head = [0; UNTAGGED_LEN];
+            let head_len = Header::Untagged(header).emit(&mut head);
+            self.inbound.remember(&head[..head_len], head_len + len);
         }
     }
 
@@ -223,6 +234,9 @@ impl Qp {
         inbound.parked += usize::from(before.is_none());
         inbound.begin_wait();
         inbound.parked_octets += len as usize;
+        if inbound.parked == 1 {
+            inbound.oldest = Some((*header, len as usize));
+        }
         if header.last {
             inbound.open = None;
             inbound.late += 1;
@@ -238,6 +252,7 @@ impl Qp {
     pub(crate) fn unpark(
         &mut self,
         message: &Parked,
+        next: Option<&Parked>,
         take: impl FnOnce(&mut Receive) -> bool,
         sges: &mut Vec<Sge>,
     ) -> Option<Plan> {
@@ -260,6 +275,7 @@ impl Qp {
         self.inbound.parked_octets -= len;
         self.inbound.stalled = false;
         self.inbound.wait = if self.inbound.parked > 0 { Wait::New } else { Wait::No };
+        self.inbound.oldest = next.map(|next| (next.header, next.octets.len()));
         if !whole {
             // What is still to come goes to the receive like that of any message.
             self.inbound.parking = None;

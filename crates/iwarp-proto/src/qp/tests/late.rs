@@ -99,7 +99,7 @@ fn a_message_is_received_when_its_octets_are_and_its_stag_is_invalid() {
     let (opcode, octets) = (Opcode::SendInvalidate, b"x".to_vec());
     let message = Parked { header, opcode, write: None, before: 0, octets, whole: true };
     let mut qp = raw.end.qp.borrow_mut();
-    qp.unpark(&message, |_| false, &mut Vec::new());
+    qp.unpark(&message, None, |_| false, &mut Vec::new());
     assert!(!qp.wants_transmit(), "it is only being placed");
     let follow = qp.end_segment(Ok(()));
     assert!(matches!(follow, Follow::Invalidate(Stag(OPEN), _)));

@@ -247,7 +247,8 @@ fn a_message_that_waits_longer_than_the_peer_would_repeat_it_ends_the_stream() {
         assert_eq!(qp.borrow().state(), QpState::Rts);
         qp.borrow_mut().handle_timeout(at(end));
         assert_eq!((qp.borrow().state(), qp.borrow().poll_timeout()), (QpState::Err, None));
-        assert_eq!(raw.terminate()[..2], [0x12, 0x02]);
+        // The first is quoted, whatever came behind it.
+        assert_eq!(raw.terminate(), quoting([0x12, 0x02], 21, &send(1, &[]), &[]));
         // The rest is read and dropped.
         raw.end.arrive(b"anything");
         assert!(!raw.end.rx.is_stalled());
@@ -262,6 +263,20 @@ fn a_peer_that_repeats_nothing_does_not_wait() {
     raw.send(&send(1, b"one"));
     raw.end.qp.borrow_mut().handle_timeout(at(5));
     assert_eq!(raw.terminate(), quoting([0x12, 0x02], 21, &send(1, &[]), &[]));
+}
+
+/// The Read that asks whether it arrived stands behind the message that is refused.
+#[test]
+fn the_message_that_waits_is_quoted() {
+    let mut raw = impatient(parking(), 1);
+    raw.send(&send(1, b"one"));
+    raw.send(&send(2, b"three"));
+    raw.send(&octets::read_request(1, 0, 0, 0));
+    raw.end.receive(1, &[local(0, 8)]);
+    raw.end.look_again();
+    raw.end.qp.borrow_mut().handle_timeout(at(0));
+    raw.end.qp.borrow_mut().handle_timeout(at(1000));
+    assert_eq!(raw.terminate(), quoting([0x12, 0x02], 23, &send(2, &[]), &[]));
 }
 
 #[test]
