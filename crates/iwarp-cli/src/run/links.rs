@@ -241,10 +241,10 @@ fn remove(base: &Path, name: &str, is_needless: impl Fn(&str, &Path) -> bool) {
 /// Removes a directory so that no run sees half of it, unless one has asked for it meanwhile.
 fn remove_whole(base: &Path, name: &str, is_needless: impl Fn(&Path) -> bool) {
     let (path, aside) = (base.join(name), aside(base, "old"));
-    if fs::rename(&path, &aside).is_ok() {
-        if is_needless(&aside) || fs::rename(&aside, &path).is_err() {
-            let _ = fs::remove_dir_all(aside);
-        }
+    if fs::rename(&path, &aside).is_ok()
+        && (is_needless(&aside) || fs::rename(&aside, &path).is_err())
+    {
+        let _ = fs::remove_dir_all(aside);
     }
 }
 
