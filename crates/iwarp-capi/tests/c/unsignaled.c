@@ -8,7 +8,7 @@ static int put(int number, unsigned flags)
 	struct ibv_sge sge = part(&a, 0, 4);
 	struct ibv_send_wr *bad, wr = {
 		.wr_id = number, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
-		.send_flags = flags, .wr.rdma = { (uintptr_t)b.buf, b.mr->rkey },
+		.send_flags = flags | IBV_SEND_INLINE, .wr.rdma = { (uintptr_t)b.buf, b.mr->rkey },
 	};
 
 	memcpy(a.buf, &number, sizeof number);
@@ -38,7 +38,7 @@ int main(void)
 				CHECK(errno == ENOMEM && now() < end);
 		return 0;
 	}
-	while (*(volatile int *)b.buf != DEPTH + 999)
+	while (__atomic_load_n((int *)b.buf, __ATOMIC_ACQUIRE) != DEPTH + 999)
 		CHECK(now() < end);
 	/* All are done; nothing frees their places. */
 	for (end = now() + 0.3; now() < end;)
