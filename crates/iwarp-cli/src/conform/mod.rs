@@ -140,7 +140,7 @@ enum Switch {
 }
 
 impl Args {
-    /// How long all cases may take.
+    /// The time for all cases together.
     fn limit_in_force(&self) -> Duration {
         let default = if self.slow { 7200 } else { 900 };
         Duration::from_secs(self.limit.unwrap_or(default))

@@ -18,6 +18,9 @@ const SOURCE: &str = concat!("iwarp ", env!("CARGO_PKG_VERSION"));
 /// Columns of a terminal less the margins of a page.
 const COLUMNS: usize = 72;
 
+/// The variables that every page has.
+const EVERYWHERE: [&str; 4] = ["IWARP_PERSONALITY", "IWARP_DEVICES", "IWARP_CRC", "IWARP_LOG"];
+
 /// Beginnings of paragraphs of the text, and their sections.
 const HEADS: [(&str, &str); 6] = [
     ("Start here", "EXAMPLES"),
@@ -60,9 +63,8 @@ pub(super) fn render(command: Command, name: &str, all: &[String]) -> Result<Vec
     let others = all.iter().filter(|other| *other != name).map(|other| format!("{other}(1)"));
     let known = PROGRAMS.iter().find(|(command, _)| *command == name);
     let known = known.into_iter().flat_map(|(_, pages)| pages.iter().map(ToString::to_string));
-    let list: Vec<String> =
-        others.chain(known).map(|page| format!("\\fB{}", escaped(&page))).collect();
-    let list: Vec<String> = list.iter().map(|page| page.replacen('(', "\\fR(", 1)).collect();
+    let bold = |page: String| format!("\\fB{}", escaped(&page)).replacen('(', "\\fR(", 1);
+    let list: Vec<String> = others.chain(known).map(bold).collect();
     rest += &format!("{}\n", list.join(",\n"));
     page.extend(rest.bytes());
     Ok(page)
@@ -71,21 +73,19 @@ pub(super) fn render(command: Command, name: &str, all: &[String]) -> Result<Vec
 /// The page of all has all variables; the others the name of that page.
 fn environment(page: &mut String, name: &str) {
     section(page, "ENVIRONMENT");
-    if name == "iwarp" {
-        for (variable, values, text) in VARIABLES {
+    let is_whole = name == "iwarp";
+    for (variable, values, text) in VARIABLES {
+        if is_whole || EVERYWHERE.contains(variable) {
             tagged(page, &format!("{variable}={values}"), text);
         }
-        filled(
-            page,
-            "A misspelt variable is reported, with the nearest name. configuration.md says more.",
-        );
-        return;
     }
-    let main = ["IWARP_PERSONALITY", "IWARP_DEVICES", "IWARP_CRC", "IWARP_LOG"];
-    for (variable, values, text) in VARIABLES.iter().filter(|(name, ..)| main.contains(name)) {
-        tagged(page, &format!("{variable}={values}"), text);
-    }
-    filled(page, "iwarp(1) has all variables. Options of this command override them.");
+    let rest = match is_whole {
+        true => {
+            "A misspelt variable is reported, with the nearest name. configuration.md says more."
+        }
+        false => "iwarp(1) has all variables. Options of this command override them.",
+    };
+    filled(page, rest);
 }
 
 /// The text in sections: what follows a head belongs to it.
