@@ -463,6 +463,7 @@ pub(crate) const ALL: &[Step] = &[
             SIMULATOR,
             &[
                 "Cargo.toml",
+                "crates/iwarp-preload",
                 "crates/iwarp-proto",
                 "crates/iwarp-roce",
                 "crates/iwarp-types",

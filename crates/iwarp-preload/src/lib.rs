@@ -11,6 +11,11 @@ pub static AUDIT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libiwarp-aud
 /// `libiwarp-preload.so`, for `LD_PRELOAD`.
 pub static PRELOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libiwarp-preload.so"));
 
+/// The answers of RDMA's netlink, which `preload` gives; here for tests and the fuzzer.
+#[doc(hidden)]
+#[path = "preload/netlink/mod.rs"]
+pub mod netlink;
+
 // The build script compiles them. Here they are only looked at, as their functions would replace
 // those of the program.
 #[cfg(any(test, clippy))]

@@ -37,6 +37,15 @@ impl Tree {
         command
     }
 
+    /// A program compiled from C.
+    fn compiled(&self, name: &str, text: &str) -> PathBuf {
+        let (program, source) = (self.0.join(name), self.0.join(format!("{name}.c")));
+        fs::write(&source, text).expect("a file");
+        let cc = Command::new("cc").arg("-O2").arg("-o").arg(&program).arg(&source).status();
+        assert!(cc.expect("a C compiler: apt-get install gcc libc6-dev").success());
+        program
+    }
+
     fn run(&self, program: &str, arguments: &[&str]) -> Output {
         self.command(program).args(arguments).output().expect("the program runs")
     }
@@ -83,11 +92,7 @@ fn the_files_in_sys_are_read_only_and_devices_are_not() {
 #[test]
 fn the_c_functions_find_the_tree() {
     let tree = Tree::new("c");
-    let program = tree.0.join("program");
-    let source = tree.0.join("program.c");
-    fs::write(&source, PROGRAM).expect("a file");
-    let cc = Command::new("cc").arg("-O2").arg("-o").arg(&program).arg(&source).status();
-    assert!(cc.expect("a C compiler: apt-get install gcc libc6-dev").success());
+    let program = tree.compiled("program", PROGRAM);
     let output = tree.command(program.to_str().expect("UTF-8")).output().expect("it runs");
     assert_eq!(text(&output), "ok\n", "{}", String::from_utf8_lossy(&output.stderr));
 }
@@ -254,6 +259,139 @@ fn a_counter_is_computed_when_it_is_opened() {
     assert!(!write.status.success());
     assert_eq!(fs::read_to_string(shown.join("port_rcv_data")).expect("it is there"), "0\n");
 }
+
+/// Sockets for RDMA's netlink are answered, in all ways that programs use them; others are not.
+#[test]
+fn requests_by_netlink_are_answered() {
+    let tree = Tree::new("netlink");
+    let counted = tree.0.join("counted");
+    let list = counted.join("test0/ports/1/hw_counters");
+    fs::create_dir_all(&list).expect("a directory");
+    let device = "tx_bytes\ntest0 roce 1 0.1.0 a b c 1 lo\n";
+    fs::write(counted.join("devices"), device).expect("a file");
+    fs::write(list.join("tx_bytes"), "1\n@8\n").expect("a file");
+    let words: Vec<u8> = [5_u64, 7].iter().flat_map(|word| word.to_ne_bytes()).collect();
+    fs::write(counted.join("words"), words).expect("a file");
+    let program = tree.compiled("netlink", NETLINK);
+    let output = tree.command(program.to_str().expect("UTF-8")).output().expect("it runs");
+    assert_eq!(text(&output), "ok\n", "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success());
+}
+
+const NETLINK: &str = r#"
+#include <errno.h>
+#include <linux/netlink.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define CHECK(what) do { errno = 0; \
+    if (!(what)) { fprintf(stderr, "line %d: %s: %m\n", __LINE__, #what); return 1; } } while (0)
+
+static const struct sockaddr_nl kernel = { .nl_family = AF_NETLINK };
+static char octets[8192];
+static struct nlmsghdr *answer = (void *)octets;
+
+/* RDMA_NLDEV_CMD_GET or _STAT_GET of device 0 and its port 1. */
+static struct { struct nlmsghdr header; struct { __u16 length, kind; __u32 value; } numbers[2]; }
+one = { { 32, 5 << 10 | 1, NLM_F_REQUEST, 1, 0 }, { { 8, 1, 0 }, { 8, 3, 1 } } };
+
+/* Whether it is the answer, for this port. */
+static int is_right(ssize_t length, __u32 port) {
+    return length > 0 && answer->nlmsg_len == length && answer->nlmsg_type == (5 << 10 | 1) &&
+        answer->nlmsg_seq == 1 && answer->nlmsg_pid == port && !strcmp(octets + 28, "test0");
+}
+
+int main(void) {
+    struct sockaddr_nl own = kernel, from;
+    socklen_t size = sizeof own;
+    int fd, yes = 1, other;
+    CHECK((fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_RDMA)) >= 0);
+    CHECK(!setsockopt(fd, SOL_NETLINK, NETLINK_EXT_ACK, &yes, sizeof yes));
+    CHECK(!bind(fd, (void *)&own, sizeof own));
+    CHECK(!getsockname(fd, (void *)&own, &size));
+    CHECK(size == sizeof own && own.nl_family == AF_NETLINK && own.nl_pid);
+    struct pollfd ready = { fd, POLLIN };
+    CHECK(poll(&ready, 1, 0) == 0);
+
+    CHECK(sendto(fd, &one, 32, 0, (void *)&kernel, sizeof kernel) == 32);
+    CHECK(poll(&ready, 1, 0) == 1);
+    /* The length first, as libnl and UCX ask for it. */
+    ssize_t length = recv(fd, NULL, 0, MSG_PEEK | MSG_TRUNC);
+    struct iovec to = { octets, sizeof octets };
+    struct msghdr message = { &from, sizeof from, &to, 1 };
+    CHECK(recvmsg(fd, &message, 0) == length && is_right(length, own.nl_pid));
+    CHECK(message.msg_namelen == sizeof from && from.nl_family == AF_NETLINK && !from.nl_pid);
+    CHECK(recv(fd, octets, sizeof octets, MSG_DONTWAIT) < 0 && errno == EAGAIN);
+    /* Nobody else can answer. */
+    CHECK((other = socket(AF_NETLINK, SOCK_RAW, NETLINK_USERSOCK)) >= 0);
+    CHECK(sendto(other, &one, 32, 0, (void *)&own, sizeof own) < 0 && errno == ECONNREFUSED);
+    close(other);
+
+    struct iovec parts[2] = { { &one, 16 }, { one.numbers, 16 } };
+    struct msghdr request = { (void *)&kernel, sizeof kernel, parts, 2 };
+    memset(octets, 0, sizeof octets);
+    CHECK(sendmsg(fd, &request, MSG_DONTWAIT) == 32);
+    size = sizeof from;
+    from.nl_pid = 1;
+    length = recvfrom(fd, octets, sizeof octets, 0, (void *)&from, &size);
+    CHECK(is_right(length, own.nl_pid) && size == sizeof from && !from.nl_pid);
+
+    /* Connected to the kernel. */
+    CHECK(!connect(fd, (void *)&kernel, sizeof kernel));
+    CHECK(send(fd, &one, 32, 0) == 32);
+    CHECK(is_right(recv(fd, octets, sizeof octets, 0), own.nl_pid));
+
+    /* A counter; the acknowledgement is another datagram. */
+    one.header.nlmsg_type = 5 << 10 | 17;
+    one.header.nlmsg_flags |= NLM_F_ACK;
+    CHECK(send(fd, &one, 32, 0) == 32);
+    CHECK((length = recv(fd, octets, sizeof octets, 0)) > 40);
+    __u64 value;
+    memcpy(&value, octets + length - 8, 8);
+    CHECK(value == 7 && !strcmp(octets + length - 24, "tx_bytes"));
+    CHECK(recv(fd, octets, sizeof octets, 0) > 16 && answer->nlmsg_type == NLMSG_ERROR);
+    CHECK(((struct nlmsgerr *)NLMSG_DATA(answer))->error == 0);
+    one.header.nlmsg_type = 5 << 10 | 1;
+    one.header.nlmsg_flags = NLM_F_REQUEST;
+
+    /* Longer than any request. */
+    static char much[5000];
+    CHECK(send(fd, much, sizeof much, 0) < 0 && errno == EMSGSIZE);
+    /* More than the socket has room for, as nobody takes it. */
+    int sent = 0;
+    while (sent < 100000 && send(fd, &one, 32, 0) == 32) sent++;
+    CHECK(sent > 10 && sent < 100000);
+    CHECK(send(fd, &one, 32, 0) < 0 && errno == ENOBUFS);
+
+    /* Another socket that has the number then. */
+    close(fd);
+    struct sockaddr_in here = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    size = sizeof here;
+    CHECK((other = socket(AF_INET, SOCK_DGRAM, 0)) == fd);
+    CHECK(!bind(other, (void *)&here, sizeof here));
+    CHECK(!getsockname(other, (void *)&here, &size));
+    CHECK(sendto(other, "ping", 4, 0, (void *)&here, size) == 4);
+    size = sizeof here;
+    CHECK(recvfrom(other, octets, 8, 0, (void *)&here, &size) == 4 && !memcmp(octets, "ping", 4));
+
+    /* One that is not bound, beside it and beside the kernel's own. */
+    CHECK(socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE) >= 0);
+    for (int i = 0; i < 40; i++) {
+        CHECK((fd = socket(AF_NETLINK, SOCK_RAW, NETLINK_RDMA)) >= 0);
+        CHECK(sendto(fd, &one, 32, 0, (void *)&kernel, sizeof kernel) == 32);
+        CHECK((length = recv(fd, octets, sizeof octets, 0)) > 0);
+        CHECK(is_right(length, answer->nlmsg_pid) && answer->nlmsg_pid);
+        if (i % 2) close(fd);
+    }
+    CHECK(sendto(-1, &one, 32, 0, (void *)&kernel, sizeof kernel) < 0 && errno == EBADF);
+    puts("ok");
+    return 0;
+}
+"#;
 
 #[test]
 fn without_a_tree_nothing_changes() {

@@ -118,6 +118,7 @@ pub(crate) fn rows() -> Vec<Row> {
         rows.extend(more.into_iter().map(|row| Row { group: name, ..row }));
     };
     group("ibverbs-utils", ibverbs_utils());
+    group("iproute2", iproute2());
     group("rdmacm-utils", rdmacm_utils());
     group("perftest", perftest());
     group("qperf", qperf());
@@ -156,6 +157,19 @@ fn ibverbs_utils() -> Vec<Row> {
         rows.push(same(program, 18515).iwarp().shows("iters in"));
     }
     rows
+}
+
+/// What asks for devices by netlink.
+fn iproute2() -> Vec<Row> {
+    vec![
+        alone("rdma link show").sysfs().shows("link roce0/1 state ACTIVE").fast(),
+        alone("rdma -j link show").sysfs().shows("\"ifname\":\"roce0\""),
+        alone("rdma dev show").sysfs().shows("0: roce0: node_type ca "),
+        alone("rdma dev show").iwarp().sysfs().shows("0: iwarp0: node_type rnic "),
+        alone("rdma resource show").sysfs().shows("0: roce0: pd "),
+        alone("rdma statistic show").sysfs().shows("link roce0/1 "),
+        alone("rdma system show").sysfs().shows("netns shared"),
+    ]
 }
 
 fn rdmacm_utils() -> Vec<Row> {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The files in which Linux shows RDMA devices, for programs that look at them.
+//! The files in which Linux shows RDMA devices, for programs that look at them, and the description
+//! of the devices for those that ask for them by netlink.
 
 use std::fs;
 use std::net::IpAddr;
@@ -23,6 +24,7 @@ pub(super) fn tree(options: &Options) -> Result<PathBuf> {
     // open (UCX).
     tree.link("dev/infiniband/rdma_cm", "/dev/null");
     tree.0.push(("counted/words".to_owned(), Content::Zeros(board::OCTETS)));
+    let mut described = vec![counters_by_netlink()];
     for (place, device) in options.visible_devices().iter().enumerate() {
         tree.link(format!("dev/infiniband/uverbs{place}"), "/dev/null");
         let mut table = addr::by_reach(&interfaces);
@@ -30,7 +32,9 @@ pub(super) fn tree(options: &Options) -> Result<PathBuf> {
             table.retain(|(_, interface)| interface.name == *only);
         }
         tree.device(options, place, device, &table);
+        described.push(by_netlink(options, place, device, &distinct(&table)));
     }
+    tree.text("counted/devices", &described.join("\n"));
     links::directory("sysfs", &tree.0)
 }
 
@@ -77,7 +81,7 @@ impl Tree {
         let written = |guid: u64| guid::in_groups(&guid.to_be_bytes());
         for (file, value) in [
             ("node_type", node_type.to_owned()),
-            ("node_guid", written(host.wrapping_add(place as u64))),
+            ("node_guid", written(of_node(host, place))),
             ("sys_image_guid", written(host)),
             ("fw_ver", env!("CARGO_PKG_VERSION").to_owned()),
             ("hw_rev", "1".to_owned()),
@@ -184,6 +188,41 @@ const ZERO: &[&str] = &[
     "port_xmit_wait",
     "symbol_error",
 ];
+
+/// The line with the names of all counters, and in [`by_netlink`] that of a device: what
+/// `netlink::Devices` of the preloaded library reads.
+fn counters_by_netlink() -> String {
+    let of_interfaces = COUNTED.iter().filter(|(kind, ..)| *kind == "hw_counters");
+    let names: Vec<_> = of_interfaces.map(|(_, name, ..)| *name).chain(COUNTER_NAMES).collect();
+    names.join(" ")
+}
+
+/// Numbers are hexadecimal.
+fn by_netlink(
+    options: &Options,
+    place: usize,
+    device: &NamedDevice,
+    interfaces: &[&Interface],
+) -> String {
+    let (protocol, node_type, flags) = match options.personality {
+        Personality::Roce => ("roce", 1, CAPABILITIES | RC_RNR_NAK_GEN),
+        _ => ("iw", 4, CAPABILITIES),
+    };
+    let (name, version, host) = (&device.name, env!("CARGO_PKG_VERSION"), guid::of_host());
+    let node = of_node(host, place);
+    let below = interfaces.iter().find(|one| !one.loopback).or_else(|| interfaces.first());
+    let below = below.map(|one| format!(" {:x} {}", one.index, one.name)).unwrap_or_default();
+    format!("{name} {protocol} {node_type} {version} {node:x} {host:x} {flags:x}{below}")
+}
+
+/// What `ibv_query_device` says: `IBV_DEVICE_CURR_QP_STATE_MOD`, `SYS_IMAGE_GUID`, `MEM_WINDOW`,
+/// `MEM_MGT_EXTENSIONS` and `MEM_WINDOW_TYPE_2B`.
+const CAPABILITIES: u32 = 1 << 7 | 1 << 11 | 1 << 17 | 1 << 21 | 1 << 24;
+const RC_RNR_NAK_GEN: u32 = 1 << 12;
+
+fn of_node(host: u64, place: usize) -> u64 {
+    host.wrapping_add(place as u64)
+}
 
 fn distinct<'a>(table: &[(InterfaceAddr, &'a Interface)]) -> Vec<&'a Interface> {
     let mut found: Vec<&Interface> = Vec::new();

@@ -11,6 +11,7 @@ mod conform;
 mod conform_verbs;
 mod demo;
 mod manual;
+mod netlink;
 mod perf;
 mod rping;
 mod run;

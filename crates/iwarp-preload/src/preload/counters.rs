@@ -10,13 +10,11 @@
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
 use super::c;
-use super::redirect::{append, tree};
+use super::files::{NUMBER, open_beside, read_beside, read_file, write_digits};
 use super::written;
 
 /// Bytes that a list of files may have.
 const LIST: usize = 8192;
-/// Bytes that a number and a newline may have.
-pub(super) const NUMBER: usize = 24;
 
 /// A descriptor with the value of the counter whose file this is, or -1 where it is to be written;
 /// `None` where it is no counter.
@@ -61,6 +59,18 @@ pub(crate) unsafe fn stream(path: *const c_char, mode: *const c_char) -> Option<
     Some(stream.cast())
 }
 
+/// The value of a counter by the last five parts of its path, with a slash in front of them.
+///
+/// # Safety
+///
+/// It is a string.
+pub(super) unsafe fn value_of(parts: *const u8) -> Option<u64> {
+    let mut list = [0; LIST];
+    // SAFETY: the caller's promise.
+    let length = unsafe { read_list(parts, &mut list) }?;
+    evaluate(&list, length)
+}
+
 /// Reads the list of a counter, which is beside the tree under the last five parts of the
 /// counter's path, such as `iwarp0/ports/1/counters/port_xmit_data`.
 ///
@@ -68,18 +78,16 @@ pub(crate) unsafe fn stream(path: *const c_char, mode: *const c_char) -> Option<
 ///
 /// `path` is a string.
 unsafe fn list_of(path: *const u8, list: &mut [u8; LIST]) -> Option<usize> {
+    // SAFETY: the caller's promise; then its last parts.
+    unsafe { read_list(last_parts(path)?, list) }
+}
+
+/// # Safety
+///
+/// `parts` is a string.
+unsafe fn read_list(parts: *const u8, list: &mut [u8; LIST]) -> Option<usize> {
     // SAFETY: the caller's promise.
-    let device = unsafe { last_parts(path) }?;
-    let mut buffer = core::mem::MaybeUninit::<[u8; 2 * c::PATH_MAX]>::uninit();
-    let (start, room) = (buffer.as_mut_ptr().cast::<u8>(), 2 * c::PATH_MAX);
-    // SAFETY: three strings, into the room that there is.
-    unsafe {
-        let at = append(start, 0, room, tree()?.0)?;
-        let at = append(start, at, room, c"/counted".as_ptr().cast())?;
-        append(start, at, room, device)?;
-    }
-    // SAFETY: as above.
-    let length = unsafe { read_file(start, list.as_mut_ptr(), LIST) }?;
+    let length = unsafe { read_beside(parts, list.as_mut_ptr(), LIST) }?;
     (length < LIST).then_some(length)
 }
 
@@ -181,15 +189,8 @@ unsafe fn part(line: *const u8) -> u64 {
 
 /// The number at a byte of the file that all processes count on.
 fn word(at: u64) -> Option<u64> {
-    let mut path = core::mem::MaybeUninit::<[u8; 2 * c::PATH_MAX]>::uninit();
-    let (start, room) = (path.as_mut_ptr().cast::<u8>(), 2 * c::PATH_MAX);
-    // SAFETY: two strings, into the room that there is.
-    unsafe {
-        let end = append(start, 0, room, tree()?.0)?;
-        append(start, end, room, c"/counted/words".as_ptr().cast())?;
-    }
     // SAFETY: a string.
-    let fd = unsafe { open_file(start) }?;
+    let fd = unsafe { open_beside(c"/words".as_ptr().cast()) }?;
     let mut octets = [0_u8; 8];
     // SAFETY: so many bytes.
     let read = unsafe { c::pread(fd, octets.as_mut_ptr().cast(), 8, at.try_into().ok()?) };
@@ -213,44 +214,6 @@ unsafe fn number(mut text: *const u8) -> u64 {
         }
         value = value.wrapping_mul(10).wrapping_add(u64::from(octet.wrapping_sub(b'0')));
         text = text.wrapping_add(1);
-    }
-}
-
-/// Reads the start of a file, around this library's own functions.
-///
-/// # Safety
-///
-/// `path` is a string, and `to` has `room` bytes.
-unsafe fn read_file(path: *const u8, to: *mut u8, room: usize) -> Option<usize> {
-    // SAFETY: the caller's promise.
-    let fd = unsafe { open_file(path) }?;
-    // SAFETY: the caller's promise.
-    let read = unsafe { c::read(fd, to.cast(), room) };
-    // SAFETY: just opened.
-    unsafe { c::close(fd) };
-    usize::try_from(read).ok()
-}
-
-/// # Safety
-///
-/// `path` is a string.
-unsafe fn open_file(path: *const u8) -> Option<c_int> {
-    let flags = c::O_RDONLY | c::O_CLOEXEC;
-    // SAFETY: the system call reads a string.
-    let fd = unsafe { c::syscall(c::SYS_OPENAT, c::AT_FDCWD, path, flags, 0) };
-    c_int::try_from(fd).ok().filter(|fd| *fd >= 0)
-}
-
-/// Writes a number in front of the last byte. Returns where it begins.
-pub(super) fn write_digits(value: u64, text: &mut [u8; NUMBER]) -> Option<usize> {
-    let (mut at, mut rest) = (NUMBER - 1, value);
-    loop {
-        at = at.wrapping_sub(1);
-        *text.get_mut(at)? = b'0'.wrapping_add((rest % 10) as u8);
-        rest /= 10;
-        if rest == 0 {
-            return Some(at);
-        }
     }
 }
 

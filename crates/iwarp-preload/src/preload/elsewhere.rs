@@ -6,7 +6,8 @@
 use core::ffi::{c_char, c_int};
 
 use super::c;
-use super::counters::{NUMBER, begins_with, last_parts, write_digits};
+use super::counters::{begins_with, last_parts};
+use super::files::{NUMBER, write_digits};
 use super::redirect::{append, tree};
 
 /// Of a path, with its NUL.

@@ -59,7 +59,7 @@ macro_rules! pass_on {
 }
 
 /// The next function of that name, which ends with a NUL; looked up once.
-fn real(known: &AtomicPtr<c_void>, name: &'static str) -> *mut c_void {
+pub(super) fn real(known: &AtomicPtr<c_void>, name: &'static str) -> *mut c_void {
     let found = known.load(Ordering::Acquire);
     if !found.is_null() {
         return found;

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What the answers over netlink tell: the devices as the tree describes them, and the counters
+//! that it shows in /sys.
+
+use super::counters::value_of;
+use super::files::read_beside;
+use super::netlink::{Device, Devices, Facts, OBJECTS};
+
+/// Bytes that the description may have: that of as many devices as a process can have.
+pub(super) const TEXT: usize = 16 << 10;
+
+/// Bytes of the path of a counter below the tree's folders.
+const PATH: usize = 256;
+
+/// The facts of a tree.
+pub(super) struct Shown<'a>(Devices<'a>);
+
+impl<'a> Shown<'a> {
+    /// Reads the description. Where there is none there are no devices.
+    pub(super) fn read(room: &'a mut [u8; TEXT]) -> Self {
+        // SAFETY: a string, and so many bytes.
+        let length = unsafe { read_beside(c"/devices".as_ptr().cast(), room.as_mut_ptr(), TEXT) };
+        Self(Devices::new(room.get(..length.unwrap_or(0)).unwrap_or_default()))
+    }
+}
+
+impl Facts for Shown<'_> {
+    fn device(&self, index: u32) -> Option<Device<'_>> {
+        self.0.device(index)
+    }
+
+    fn counter(&self, device: &Device<'_>, place: usize) -> Option<(&[u8], u64)> {
+        let name = self.0.counter(place)?;
+        let parts: [&[u8]; 4] = [b"/", device.name, b"/ports/1/hw_counters/", name];
+        let mut path = [0; PATH];
+        let length = parts.iter().fold(0_usize, |sum, part| sum.wrapping_add(part.len()));
+        // The last byte stays zero.
+        if length >= PATH {
+            return None;
+        }
+        path.iter_mut().zip(parts.into_iter().flatten()).for_each(|(to, octet)| *to = *octet);
+        // SAFETY: a string.
+        Some((name, unsafe { value_of(path.as_ptr()) }.unwrap_or(0)))
+    }
+
+    /// Processes do not tell each other.
+    fn objects(&self, _: &Device<'_>) -> [u64; OBJECTS.len()] {
+        [0; OBJECTS.len()]
+    }
+}

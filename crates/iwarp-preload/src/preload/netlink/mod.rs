@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! RDMA's part of netlink: the answers that Linux gives to `rdma` of iproute2 and to its like.
+//!
+//! Pure: octets of requests come in, octets of datagrams go out, and [`Facts`] says what there is
+//! to tell. Nothing here allocates or panics, as the preloaded library has neither.
+//!
+//!   numbers   the constants of `linux/netlink.h` and `rdma/rdma_netlink.h`
+//!   read      requests and their attributes
+//!   write     datagrams, messages and attributes
+//!   device    the text in which `iwarp run` describes the devices
+//!   answer    the answer to a request
+
+mod answer;
+mod device;
+pub mod numbers;
+mod read;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+pub use answer::{Facts, OBJECTS, answer};
+pub use device::{Device, Devices};
+pub use read::{Message, attribute};
+pub use write::DATAGRAM;
