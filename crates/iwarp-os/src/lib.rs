@@ -14,6 +14,7 @@
 //!   slots    one UDP port for several processes   unix     messages and descriptors between those
 //!   token    descriptors that stand for something
 //!   board    numbers that processes count together
+//!   ledger   counts of what live processes have
 //!   watch    have interfaces or addresses changed?
 //!   clock, ticks, guid, exit, environment
 //! ```
@@ -50,6 +51,7 @@ pub mod exit;
 pub mod fd;
 pub mod fork;
 pub mod guid;
+pub mod ledger;
 pub mod owned;
 pub mod owner;
 pub mod part;

@@ -78,6 +78,7 @@ impl Context {
         imports: Arc<Imports>,
         cmd_fd: OwnedFd,
     ) -> Arc<Whole> {
+        let place = imports.place();
         let abi = ibv_context {
             device,
             ops: ops(),
@@ -97,7 +98,7 @@ impl Context {
                 own: Weak::clone(whole),
                 closed: AtomicBool::new(false),
                 imports,
-                counts: Arc::default(),
+                counts: Arc::new(Counts::new(place)),
                 _cmd_fd: cmd_fd,
             };
             Whole { head: head(), context }

@@ -3,8 +3,12 @@
 //! What all objects of a context have: a number by which the kernel would know them, and a place
 //! among those that the device says there can be.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use iwarp_os::environment;
+use iwarp_os::ledger::Entry;
 
 use super::Context;
 use crate::abi::ibv_context;
@@ -33,17 +37,65 @@ impl Kind {
             Self::Srq => "shared receive queues",
         }
     }
+
+    /// The place among the counts that other processes see.
+    const fn shown(self) -> Option<usize> {
+        match self {
+            Self::Pd => Some(0),
+            Self::Cq => Some(1),
+            Self::Qp => Some(2),
+            Self::Mr => Some(4),
+            Self::Srq => Some(6),
+            Self::Mw => None,
+        }
+    }
 }
 
 /// How many there are of each kind.
-#[derive(Debug, Default)]
-pub(crate) struct Counts([AtomicU32; 6]);
+#[derive(Debug)]
+pub(crate) struct Counts {
+    own: [AtomicU32; 6],
+    /// Where other processes see them (`rdma resource`), if `iwarp run` shows them a device.
+    shown: Option<Entry>,
+}
 
 impl Counts {
+    /// Those of a context of the device at `place` of the list.
+    pub(crate) fn new(place: usize) -> Self {
+        let file = |tree| Path::new(&tree).join("counted/processes");
+        let tree = environment::variable("IWARP_SYSFS");
+        let shown = tree.and_then(|tree| Entry::claim(&file(tree), place as u64).ok());
+        if let Some(entry) = &shown {
+            entry.add(SHOWN_CONTEXTS, 1);
+        }
+        Self { own: Default::default(), shown }
+    }
+
     fn of(&self, kind: Kind) -> &AtomicU32 {
-        &self.0[kind as usize]
+        &self.own[kind as usize]
+    }
+
+    /// Takes a place for one more, where there are fewer than `most`. Else it returns false.
+    fn take(&self, kind: Kind, most: u32) -> bool {
+        let more = |count| (count < most).then_some(count + 1);
+        let taken = self.of(kind).fetch_update(Relaxed, Relaxed, more).is_ok();
+        if let (true, Some(entry), Some(place)) = (taken, &self.shown, kind.shown()) {
+            entry.add(place, 1);
+        }
+        taken
+    }
+
+    fn give_back(&self, kind: Kind) {
+        self.of(kind).fetch_sub(1, Relaxed);
+        if let (Some(entry), Some(place)) = (&self.shown, kind.shown()) {
+            entry.subtract(place);
+        }
     }
 }
+
+/// The place of contexts among the counts that other processes see, which are in the order of
+/// `netlink::OBJECTS` of the preloaded library.
+const SHOWN_CONTEXTS: usize = 5;
 
 /// Its part in the private half of an object. The public half is the program's to write to: where
 /// it does not say the same any more, it is memory that was used for something else, or that the
@@ -81,11 +133,9 @@ impl Object {
             Kind::Qp => limits.max_qp,
             Kind::Srq => limits.max_srq,
         };
-        let more = |count| (count < most).then_some(count + 1);
-        let taken = context.counts.of(kind).fetch_update(Relaxed, Relaxed, more);
-        taken.map_err(|_| {
-            refuse!(ENOMEM, "{most} {} exist, the most there can be", kind.plural())
-        })?;
+        if !context.counts.take(kind, most) {
+            return Err(refuse!(ENOMEM, "{most} {} exist, the most there can be", kind.plural()));
+        }
         let counts = Arc::clone(&context.counts);
         Ok(Self { context: context.as_abi(), handle, kind, counts })
     }
@@ -115,6 +165,6 @@ impl Object {
 
 impl Drop for Object {
     fn drop(&mut self) {
-        self.counts.of(self.kind).fetch_sub(1, Relaxed);
+        self.counts.give_back(self.kind);
     }
 }

@@ -67,7 +67,7 @@ fn texts(process: &Path) -> Result<Vec<Vec<u8>>> {
     let mut found: Vec<Vec<u8>> =
         variables.filter(|one| one.starts_with(VARIABLE)).map(<[u8]>::to_vec).collect();
     let lines = maps.split(|octet| *octet == b'\n');
-    found.extend(lines.filter(|line| contains(line, b"/counted/words")).map(<[u8]>::to_vec));
+    found.extend(lines.filter(|line| contains(line, b"/counted/")).map(<[u8]>::to_vec));
     Ok(found)
 }
 

@@ -2,6 +2,11 @@
 
 //! `rdma` of iproute2 below `iwarp run`: it asks for devices by netlink.
 
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
 use crate::common::{command, stderr, stdout};
@@ -63,6 +68,41 @@ fn resources_counters_and_the_system_are_told() {
     assert!(counter("sent_pkts").is_some() && counter("tx_bytes").is_some(), "{counters}");
     assert!(rdma("roce", &["system"]).starts_with("netns shared"));
     assert_eq!(rdma("roce", &["statistic", "qp", "show"]), "");
+}
+
+/// What a process has counts for as long as it lives, and is in order when it is killed.
+#[test]
+fn objects_of_live_processes_are_counted() {
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("netlink-objects");
+    let _ = fs::remove_dir_all(&place);
+    fs::create_dir_all(&place).expect("a directory for the test");
+    let run = |arguments: &[&str]| {
+        let mut command = command(&["run", "--devices", "a=lo,b=lo", "--"]);
+        command.args(arguments).env("XDG_RUNTIME_DIR", &place);
+        command
+    };
+    let counts = || {
+        let output = run(&["rdma", "-j", "resource"]).output().expect("the command runs");
+        let text = stdout(&output);
+        let all: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
+        let of = |device: usize| {
+            ["ctx", "pd", "cq", "qp", "mr"].map(|kind| all[device][kind].as_u64().expect("a count"))
+        };
+        (of(0), of(1))
+    };
+    assert_eq!(counts(), ([0; 5], [0; 5]));
+    // It waits for its client, with these.
+    let server = ["ibv_rc_pingpong", "-d", "b", "-g", "0", "-p", "0"];
+    let mut child = run(&server).stdout(Stdio::null()).spawn().expect("the command runs");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while counts() != ([0; 5], [1; 5]) {
+        let ended = child.try_wait().expect("it is this process's");
+        assert!(ended.is_none() && Instant::now() < deadline, "{ended:?} {:?}", counts());
+    }
+    child.kill().expect("it is there");
+    child.wait().expect("it ends");
+    assert_eq!(counts(), ([0; 5], [0; 5]));
+    fs::remove_dir_all(&place).expect("it is there");
 }
 
 /// The program says itself why.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the answers over netlink tell: the devices as the tree describes them, and the counters
-//! that it shows in /sys.
+//! What the answers over netlink tell: the devices as the tree describes them, the counters that it
+//! shows in /sys, and how many objects live processes have.
 
 use super::counters::value_of;
 use super::files::read_beside;
+use super::ledger;
 use super::netlink::{Device, Devices, Facts, OBJECTS};
 
 /// Bytes that the description may have: that of as many devices as a process can have.
@@ -44,8 +45,7 @@ impl Facts for Shown<'_> {
         Some((name, unsafe { value_of(path.as_ptr()) }.unwrap_or(0)))
     }
 
-    /// Processes do not tell each other.
-    fn objects(&self, _: &Device<'_>) -> [u64; OBJECTS.len()] {
-        [0; OBJECTS.len()]
+    fn objects(&self, device: &Device<'_>) -> [u64; OBJECTS.len()] {
+        ledger::sums(device.index.into())
     }
 }

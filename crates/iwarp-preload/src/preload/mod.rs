@@ -20,6 +20,7 @@ mod facts;
 mod files;
 mod functions;
 mod glob;
+mod ledger;
 #[cfg(not(clippy))]
 mod netlink;
 mod redirect;
