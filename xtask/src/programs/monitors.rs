@@ -24,8 +24,8 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
             steps: &[],
         }],
         ..Scenario::new("the node exporter and `ib_write_bw`", EXPORTER, "").sysfs().because(
-            "it shows the device, its state and its rate, but takes no counters from files that are \
-             symbolic links, which is how a program without libc's calls (Go) finds those that count",
+            "it shows the device, its state and its rate, but a program without libc's calls (Go) finds \
+             zeros in the files of the counters",
         )
     };
     let pcp = Scenario {

@@ -124,22 +124,26 @@ impl Tree {
         }
     }
 
-    /// What the kernel counts for an RDMA device is counted for the interfaces below it here, but
-    /// for what is RoCE's own: that all processes of this tree count, for all devices alike.
+    /// What moves is counted by the processes of this tree that live, for all devices alike; RoCE's
+    /// own counters are those of all its processes; and what else the kernel counts for an RDMA
+    /// device is counted for the interfaces below it here.
     fn counters(&mut self, device: &str, port: &str, interfaces: &[&Interface]) {
-        for (kind, counter, divisor, counted) in COUNTED {
+        for (kind, counter, divisor, count) in MOVED {
+            let list = format!("{divisor}\n#{count}");
+            self.text(format!("counted/{device}/ports/1/{kind}/{counter}"), &list);
+            // For programs that read it without the preloaded library, as below.
+            self.text(format!("{port}/{kind}/{counter}"), "0");
+        }
+        for (counter, counted) in COUNTED {
             let files: Vec<_> = interfaces
                 .iter()
                 .map(|interface| format!("/sys/class/net/{}/{counted}", interface.name))
                 .collect();
-            let list = format!("{divisor}\n{}", files.join("\n"));
-            self.text(format!("counted/{device}/ports/1/{kind}/{counter}"), &list);
-            // For programs that read it without the preloaded library.
-            match interfaces.first() {
-                Some(_) if *divisor == 1 => {
-                    self.link(format!("{port}/{kind}/{counter}"), &files[0])
-                }
-                _ => self.text(format!("{port}/{kind}/{counter}"), "0"),
+            let list = format!("1\n{}", files.join("\n"));
+            self.text(format!("counted/{device}/ports/1/counters/{counter}"), &list);
+            match files.first() {
+                Some(file) => self.link(format!("{port}/counters/{counter}"), file),
+                None => self.text(format!("{port}/counters/{counter}"), "0"),
             }
         }
         for (word, counter) in COUNTER_NAMES.iter().enumerate() {
@@ -154,25 +158,30 @@ impl Tree {
     }
 }
 
-/// Folder and name of a counter, the bytes that it counts as one, and its file below an interface.
+/// Folder and name of a counter, the bytes or packets that it counts as one, and the count that
+/// processes have of them.
 ///
 /// Bytes are words of four in `counters`, as InfiniBand has it (PortXmitData), and bytes in
 /// `hw_counters`.
-const COUNTED: &[(&str, &str, u32, &str)] = &[
-    ("counters", "port_rcv_data", 4, "statistics/rx_bytes"),
-    ("counters", "port_xmit_data", 4, "statistics/tx_bytes"),
-    ("counters", "port_rcv_packets", 1, "statistics/rx_packets"),
-    ("counters", "port_xmit_packets", 1, "statistics/tx_packets"),
-    ("counters", "unicast_rcv_packets", 1, "statistics/rx_packets"),
-    ("counters", "unicast_xmit_packets", 1, "statistics/tx_packets"),
-    ("counters", "multicast_rcv_packets", 1, "statistics/multicast"),
-    ("counters", "port_rcv_errors", 1, "statistics/rx_errors"),
-    ("counters", "port_xmit_discards", 1, "statistics/tx_dropped"),
-    ("counters", "link_downed", 1, "carrier_down_count"),
-    ("hw_counters", "rx_bytes", 1, "statistics/rx_bytes"),
-    ("hw_counters", "tx_bytes", 1, "statistics/tx_bytes"),
-    ("hw_counters", "rx_pkts", 1, "statistics/rx_packets"),
-    ("hw_counters", "tx_pkts", 1, "statistics/tx_packets"),
+const MOVED: &[(&str, &str, u32, usize)] = &[
+    ("counters", "port_rcv_data", 4, ledger::RECEIVED_OCTETS),
+    ("counters", "port_xmit_data", 4, ledger::SENT_OCTETS),
+    ("counters", "port_rcv_packets", 1, ledger::RECEIVED_PACKETS),
+    ("counters", "port_xmit_packets", 1, ledger::SENT_PACKETS),
+    ("counters", "unicast_rcv_packets", 1, ledger::RECEIVED_PACKETS),
+    ("counters", "unicast_xmit_packets", 1, ledger::SENT_PACKETS),
+    ("hw_counters", "rx_bytes", 1, ledger::RECEIVED_OCTETS),
+    ("hw_counters", "tx_bytes", 1, ledger::SENT_OCTETS),
+    ("hw_counters", "rx_pkts", 1, ledger::RECEIVED_PACKETS),
+    ("hw_counters", "tx_pkts", 1, ledger::SENT_PACKETS),
+];
+
+/// Name of a counter in `counters`, and its file below an interface.
+const COUNTED: &[(&str, &str)] = &[
+    ("multicast_rcv_packets", "statistics/multicast"),
+    ("port_rcv_errors", "statistics/rx_errors"),
+    ("port_xmit_discards", "statistics/tx_dropped"),
+    ("link_downed", "carrier_down_count"),
 ];
 
 /// Counters of InfiniBand's links, which nothing here increments.
@@ -193,8 +202,8 @@ const ZERO: &[&str] = &[
 /// The line with the names of all counters, and in [`by_netlink`] that of a device: what
 /// `netlink::Devices` of the preloaded library reads.
 fn counters_by_netlink() -> String {
-    let of_interfaces = COUNTED.iter().filter(|(kind, ..)| *kind == "hw_counters");
-    let names: Vec<_> = of_interfaces.map(|(_, name, ..)| *name).chain(COUNTER_NAMES).collect();
+    let moved = MOVED.iter().filter(|(kind, ..)| *kind == "hw_counters");
+    let names: Vec<_> = moved.map(|(_, name, ..)| *name).chain(COUNTER_NAMES).collect();
     names.join(" ")
 }
 

@@ -10,6 +10,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use iwarp_os::ledger::{self, Entry};
+
 use crate::common::{command, stderr, stdout};
 
 /// An empty directory of a test's own, which goes with it.
@@ -584,17 +586,55 @@ fn named_devices_are_all_in_sys() {
     assert_eq!(stderr(&output), "");
 }
 
-/// The kernel's unit is a word of four bytes, and its numbers are those of the moment.
+/// The kernel's unit is a word of four bytes. What a process has moved counts for as long as it
+/// lives, here and for those who ask by netlink.
 #[test]
-fn counters_of_octets_are_in_words() {
-    let script = "c=/sys/class/infiniband/a/ports/1/counters; cat $c/port_xmit_data \
-        /sys/class/net/lo/statistics/tx_bytes $c/port_xmit_data; \
-        cat $c/../hw_counters/tx_bytes";
-    let output = run(&["--devices", "a=lo", "--", "sh", "-c", script]);
-    let text = stdout(&output);
-    let numbers: Vec<u64> = text.lines().map(|line| line.parse().expect("a number")).collect();
-    let [before, octets, after, later] = numbers[..] else { panic!("{text}{}", stderr(&output)) };
-    assert!(before <= octets / 4 && octets / 4 <= after && octets <= later, "{text}");
+fn counters_are_what_live_processes_move() {
+    let scratch = Scratch::new("moved");
+    let place = scratch.directory("run", 0o700);
+    let shell = |script: &str| {
+        let mut command = command(&["run", "--devices", "a=lo", "--", "sh", "-c", script]);
+        let output = command.env("XDG_RUNTIME_DIR", &place).output().expect("the command runs");
+        assert_eq!(stderr(&output), "");
+        stdout(&output)
+    };
+    let tree = shell("echo $IWARP_SYSFS");
+    let file = Path::new(tree.trim()).join("counted/processes");
+    let [one, other] = [1, 2].map(|_| Entry::claim(&file, ledger::TRAFFIC).expect("an entry"));
+    one.add(ledger::SENT_OCTETS, 4000);
+    other.add(ledger::SENT_OCTETS, 99);
+    other.add(ledger::RECEIVED_PACKETS, 5);
+    let counts = || {
+        shell(
+            "cd /sys/class/infiniband/a/ports/1; cat counters/port_xmit_data hw_counters/tx_bytes \
+            counters/port_rcv_packets; rdma statistic | grep -o 'tx_bytes [0-9]*'",
+        )
+    };
+    assert_eq!(counts(), "1024\n4099\n5\ntx_bytes 4099\n");
+    drop(one);
+    assert_eq!(counts(), "24\n99\n5\ntx_bytes 99\n");
+}
+
+/// Over TCP and over UDP.
+#[test]
+fn processes_say_what_they_move() {
+    let script = "cd /sys/class/infiniband/moving/ports/1/hw_counters
+        rping -s -a 127.0.0.1 -p $PORT & server=$!
+        rping -c -a 127.0.0.1 -p $PORT -C 100000000 & client=$!
+        until test $(cat tx_bytes) -gt 1000 -a $(cat rx_pkts) -gt 10; do
+            kill -0 $server && kill -0 $client || exit 1
+        done
+        kill -9 $server $client; wait; cat tx_bytes rx_bytes tx_pkts rx_pkts";
+    for (wire, port) in [("iwarp", "7611"), ("roce", "7612")] {
+        let scratch = Scratch::new(&format!("moving-{wire}"));
+        let options = ["run", "--devices", "moving=lo", "--", "timeout", "30", "sh", "-c", script];
+        let output = command(&options)
+            .env("XDG_RUNTIME_DIR", scratch.directory("run", 0o700))
+            .envs([("PORT", port), ("IWARP_WIRE", wire)])
+            .output()
+            .expect("the command runs");
+        assert_eq!(stdout(&output), "0\n0\n0\n0\n", "{wire}: {}", stderr(&output));
+    }
 }
 
 /// Processes count on a file of the tree, the same for all runs that share it.

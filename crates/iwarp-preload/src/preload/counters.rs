@@ -5,13 +5,18 @@
 //! Linux counts bytes of an RDMA port in words of four, and those of a network interface one by
 //! one. So beside the tree there is, for each counter, a file with a number and, in lines of their
 //! own, the files of which it is the sum divided by that number. A line `@8` stands for the number
-//! of eight bytes at byte 8 of the file `words`, on which all processes count.
+//! of eight bytes at byte 8 of the file `words`, on which all processes count, and `#1` for the sum
+//! of what all live processes say of their traffic in their second count.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
 use super::c;
 use super::files::{NUMBER, open_beside, read_beside, read_file, write_digits};
+use super::ledger;
 use super::written;
+
+/// Counts that live processes have of their traffic.
+const TRAFFIC_COUNTS: usize = 4;
 
 /// Bytes that a list of files may have.
 const LIST: usize = 8192;
@@ -177,6 +182,13 @@ unsafe fn part(line: *const u8) -> u64 {
     if unsafe { line.read() } == b'@' {
         // SAFETY: the rest of the string.
         return word(unsafe { number(line.wrapping_add(1)) }).unwrap_or(0);
+    }
+    // SAFETY: as above.
+    if unsafe { line.read() } == b'#' {
+        // SAFETY: the rest of the string.
+        let place = usize::try_from(unsafe { number(line.wrapping_add(1)) });
+        let counts = ledger::sums::<TRAFFIC_COUNTS>(ledger::TRAFFIC);
+        return place.ok().and_then(|place| counts.get(place).copied()).unwrap_or(0);
     }
     let mut text = [0; NUMBER];
     // SAFETY: a string, and room for so many.

@@ -13,6 +13,9 @@ use super::redirect::append;
 const WORDS: usize = 16;
 const OCTETS: usize = WORDS * 8;
 
+/// What entries are of that count a process's traffic.
+pub(super) const TRAFFIC: u64 = u64::MAX;
+
 /// The owner of an entry that is being cleared.
 const NOBODY: u64 = u64::MAX;
 

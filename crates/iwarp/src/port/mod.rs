@@ -11,6 +11,7 @@
 //!   tcp          sockets of the system
 //!   datagram     ports that carry packets, what makes them, and how they are used
 //!   udp          sockets of the system for those
+//!   traffic      what both of these move, for other processes
 //!   memory       both ends in this process
 //!   record       a network around another that remembers what passes
 //!   faults       a network around another that delays, cuts and corrupts
@@ -34,6 +35,7 @@ mod memory;
 mod record;
 pub mod share;
 mod tcp;
+mod traffic;
 mod udp;
 mod waker;
 

@@ -11,7 +11,9 @@ use std::time::Duration;
 use iwarp_os::owner::{self, Owner};
 use iwarp_os::{IoPart, IoPartMut, Ipv6Listen, Keepalive, Sharing, Spare, TcpSocket, Vitals};
 
-use super::{Acceptor, Clock, Descriptors, Ends, Network, Platform, Port, Reservation, Settings};
+use super::{
+    Acceptor, Clock, Descriptors, Ends, Network, Platform, Port, Reservation, Settings, traffic,
+};
 
 /// Below this nothing sensible has an MSS; used when the system does not say.
 const DEFAULT_EMSS: usize = 536;
@@ -25,6 +27,7 @@ struct Tcp;
 /// The system's own: TCP.
 impl Default for Platform {
     fn default() -> Self {
+        traffic::open();
         Self { network: Arc::new(Tcp), clock: Clock::system(), datagrams: Some(super::datagrams()) }
     }
 }
@@ -147,11 +150,13 @@ struct TcpPort {
     ends: Ends,
     /// How it is probed while it is idle.
     keepalive: Option<Keepalive>,
+    /// Bytes of a segment, by which packets are counted.
+    segment: usize,
 }
 
 impl TcpPort {
     fn boxed(socket: TcpSocket, ends: Ends) -> Box<dyn Port> {
-        Box::new(Self { socket, ends, keepalive: None })
+        Box::new(Self { socket, ends, keepalive: None, segment: DEFAULT_EMSS })
     }
 }
 
@@ -163,11 +168,15 @@ fn probed_after(idle: Duration, probes: u32) -> Keepalive {
 
 impl Port for TcpPort {
     fn send(&self, parts: &[IoPart<'_>], more: bool) -> io::Result<usize> {
-        self.socket.send(parts, more)
+        let sent = self.socket.send(parts, more)?;
+        traffic::sent(sent, sent.div_ceil(self.segment));
+        Ok(sent)
     }
 
     fn recv(&self, parts: &mut [IoPartMut<'_>]) -> io::Result<usize> {
-        self.socket.recv(parts)
+        let received = self.socket.recv(parts)?;
+        traffic::received(received, received.div_ceil(self.segment));
+        Ok(received)
     }
 
     fn has_input(&self) -> io::Result<bool> {
@@ -190,6 +199,7 @@ impl Port for TcpPort {
     /// pace.
     fn begin(&mut self, settings: &Settings<'_>) -> io::Result<()> {
         self.socket.set_nodelay(true)?;
+        self.segment = self.max_segment().max(1);
         self.keepalive = settings.idle.map(|idle| probed_after(idle, PROBES));
         if self.keepalive.is_some() {
             self.socket.set_keepalive(self.keepalive)?;

@@ -19,7 +19,7 @@ use iwarp_types::AddressVector;
 use super::share::{Member, ROCE_PORT, ShareError};
 use super::{
     DatagramCounters, DatagramNetwork, DatagramPort, DatagramSettings, Descriptors, Findings,
-    Intake, Packets, Place, Sent, Shared,
+    Intake, Packets, Place, Sent, Shared, traffic,
 };
 use crate::report;
 
@@ -286,6 +286,7 @@ impl UdpPort {
                 match self.socket.send(batch, [first]) {
                     Ok(_) => {
                         count(&self.counts.sent, 1);
+                        traffic::sent(segment.min(piece.octets.len()), 1);
                         place.packets += 1;
                         self.stop_segmenting();
                     }
@@ -354,12 +355,14 @@ impl DatagramPort for UdpPort {
             match self.socket.send(batch, messages.take(most)) {
                 Ok(0) => return Ok(Sent::All),
                 Ok(taken) => {
-                    let mut packets = 0;
+                    let (mut packets, mut octets) = (0, 0);
                     let end = rest().take(taken).fold(*place, |_, piece| {
                         packets += piece.packets;
+                        octets += piece.octets.len();
                         piece.end
                     });
                     count(&self.counts.sent, packets);
+                    traffic::sent(octets, packets);
                     *place = end;
                 }
                 Err(refusal) => {
@@ -376,15 +379,22 @@ impl DatagramPort for UdpPort {
     fn receive_all(&self, take: &mut dyn FnMut(&mut Packets<'_>)) -> io::Result<Intake> {
         let batch = &mut *lock(&self.receiving);
         let more = self.socket.receive(batch)? == PIECES;
-        let mut packets = 0;
-        let mut all = batch.arrivals().flat_map(|arrival| {
-            let path = path_of(&arrival);
-            arrival.packets().map(move |packet| (path, packet))
-        });
-        take(&mut std::iter::from_fn(|| all.next().inspect(|_| packets += 1)));
+        let (mut packets, mut octets) = (0, 0);
+        let mut all = batch
+            .arrivals()
+            .flat_map(|arrival| {
+                let path = path_of(&arrival);
+                arrival.packets().map(move |packet| (path, packet))
+            })
+            .inspect(|(_, packet)| {
+                packets += 1;
+                octets += packet.len();
+            });
+        take(&mut all);
         // What was not taken is lost.
-        packets += all.count();
+        all.for_each(|_| {});
         count(&self.counts.received, packets);
+        traffic::received(octets, packets);
         self.counts.damaged.store(batch.damaged(), Ordering::Relaxed);
         Ok(Intake { packets, more })
     }

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What the ports of this process move, for other processes: the counters of a device's port, as
+//! `iwarp run` shows them in /sys.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use iwarp_os::ledger::{self, Entry};
+use iwarp_os::{PerProcess, environment};
+
+static TRAFFIC: PerProcess<OnceLock<Option<Entry>>> = PerProcess::new();
+
+/// Begins to count, where this process is shown a tree. Later calls do nothing.
+pub(super) fn open() {
+    TRAFFIC.get().get_or_init(|| {
+        let tree = environment::variable("IWARP_SYSFS")?;
+        Entry::claim(&Path::new(&tree).join("counted/processes"), ledger::TRAFFIC).ok()
+    });
+}
+
+/// Counts what the system took.
+#[inline]
+pub(super) fn sent(octets: usize, packets: usize) {
+    count([(ledger::SENT_OCTETS, octets), (ledger::SENT_PACKETS, packets)]);
+}
+
+/// Counts what came.
+#[inline]
+pub(super) fn received(octets: usize, packets: usize) {
+    count([(ledger::RECEIVED_OCTETS, octets), (ledger::RECEIVED_PACKETS, packets)]);
+}
+
+#[inline]
+fn count(counts: [(usize, usize); 2]) {
+    if let Some(Some(entry)) = TRAFFIC.get().get() {
+        for (count, by) in counts {
+            entry.add(count, by as u64);
+        }
+    }
+}
