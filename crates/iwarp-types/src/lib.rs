@@ -17,6 +17,7 @@
 //!   state       states of a queue pair
 //!   startup     how a connection starts, and why it may not
 //!   reason      why a connection was broken off
+//!   refusal     which access to memory was refused
 //!   event       what a core tells the engine
 //!   protocol    cores: protocols as the engine drives them
 //!   list        scatter/gather lists
@@ -57,6 +58,7 @@ mod operation;
 mod protocol;
 mod reason;
 mod receives;
+mod refusal;
 mod request;
 mod ring;
 mod source;
@@ -75,6 +77,7 @@ pub use operation::{Ends, Extension, Extensions, Properties};
 pub use protocol::{BoxedCore, Core, Disposition, StreamCore, Wanted};
 pub use reason::{Protocol, Reason};
 pub use receives::{ReceiveQueue, ended_receive};
+pub use refusal::{Refusal, RefusedBy};
 pub use request::{
     Limits, MAX_MESSAGE, NoPool, Payload, PostError, Receive, ReceivePool, RecvRequest, SendOp,
     SendRequest,

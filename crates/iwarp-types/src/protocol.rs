@@ -6,7 +6,7 @@ use core::fmt::Debug;
 use core::time::Duration;
 
 use crate::{
-    Access, Cause, Event, Memory, PostError, QpState, Reason, ReceivePool, RecvRequest,
+    Access, Cause, Event, Memory, PostError, QpState, Reason, ReceivePool, RecvRequest, Refusal,
     SendRequest, Time, TransitionError,
 };
 
@@ -115,6 +115,12 @@ pub trait Core: Send + Debug {
 
     /// Whether [`Self::poll_event`] has something.
     fn has_events(&self) -> bool;
+
+    /// The access to memory by which the stream ended, once, for who has just polled
+    /// [`Event::Fault`] or [`Event::Terminated`].
+    fn take_refusal(&mut self) -> Option<Refusal> {
+        None
+    }
 
     /// When [`Self::handle_timeout`] wants to be called; a time that is past means at once. Asked
     /// after each call that drives the core.

@@ -98,6 +98,13 @@ impl<T: Default> Ring<T> {
         if self.is_empty() { None } else { Some(self.at(self.head)) }
     }
 
+    /// The items that were pushed last, the latest first, dropped or not: as far back as their slots
+    /// hold them.
+    pub fn latest(&self) -> impl Iterator<Item = &T> {
+        let first = self.tail.saturating_sub(self.slots.len() as u64);
+        (first..self.tail).rev().map(|number| &self.slots[self.slot(number)])
+    }
+
     /// Drops the oldest item; its slot is used again later.
     #[inline]
     pub fn pop(&mut self) {
@@ -130,6 +137,8 @@ mod tests {
         }
         assert!(ring.is_empty());
         assert_eq!((ring.head(), ring.tail()), (20, 20));
+        assert!(ring.latest().eq(&[109, 9, 108, 8]));
+        assert_eq!(Ring::<u32>::new(3).latest().next(), None);
     }
 
     #[test]

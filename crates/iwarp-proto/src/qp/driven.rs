@@ -5,8 +5,8 @@
 use core::time::Duration;
 
 use iwarp_types::{
-    Access, Cause, Core, Disposition, Event, PostError, QpState, Reason, RecvRequest, SendRequest,
-    Time, TransitionError, Wanted,
+    Access, Cause, Core, Disposition, Event, PostError, QpState, Reason, RecvRequest, Refusal,
+    SendRequest, Time, TransitionError, Wanted,
 };
 
 use super::{Fault, Qp};
@@ -99,6 +99,10 @@ impl Core for Qp {
     #[inline]
     fn has_events(&self) -> bool {
         self.has_events()
+    }
+
+    fn take_refusal(&mut self) -> Option<Refusal> {
+        self.take_refusal()
     }
 
     fn poll_timeout(&self) -> Option<Time> {

@@ -4,6 +4,7 @@
 
 mod answers;
 pub(crate) mod park;
+mod refusal;
 mod run;
 
 use alloc::collections::VecDeque;
@@ -325,6 +326,7 @@ impl Qp {
         match self.judge(head, ulpdu_len, sges) {
             Ok(plan) => plan,
             Err(fault) => {
+                self.note_judged(&fault);
                 self.fail(fault);
                 Plan::Discard
             }
@@ -487,7 +489,7 @@ impl Qp {
         let code = terminate.map_or(unreadable, |terminate| terminate.code);
         let at_fault = terminate
             .and_then(|terminate| terminate.segment)
-            .and_then(|segment| Header::parse(&segment.ddp_header).ok());
+            .and_then(|segment| Some((Header::parse(&segment.ddp_header).ok()?, segment.length)));
         self.terminated(code, at_fault);
         Ok(Plan::Discard)
     }
@@ -660,6 +662,7 @@ impl Qp {
     /// An access was refused: whose fault that is depends on the message.
     #[cold]
     fn refused(&mut self, error: AccessError) {
+        self.note_refused(error);
         match core::mem::take(&mut self.inbound.pending) {
             Pending::Write { .. } => self.fail(Fault::of_tagged(error)),
             Pending::ReadRequest(_) | Pending::AtomicRequest(_) => {

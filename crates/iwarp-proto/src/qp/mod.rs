@@ -93,8 +93,8 @@ use alloc::collections::VecDeque;
 use core::time::Duration;
 
 use iwarp_types::{
-    Access, Accessor, PostError, QpState, ReceiveQueue, RecvRequest, SendRequest, Stag, Time,
-    TransitionError, WcStatus,
+    Access, Accessor, PostError, QpState, ReceiveQueue, RecvRequest, Refusal, SendRequest, Stag,
+    Time, TransitionError, WcStatus,
 };
 
 use crate::mpa::startup::{Negotiated, Role, Rtr};
@@ -181,6 +181,8 @@ pub struct Qp {
     /// where it has said it.
     rnr_retry: u8,
     peer_rnr_retry: Option<u8>,
+    /// The access by which the stream ended.
+    refusal: Option<Refusal>,
     /// The owner knows that a message waits for its receive.
     told_no_receive: bool,
     abort: bool,
@@ -211,6 +213,7 @@ impl Qp {
             remote_access: None,
             rnr_retry: RNR_WITHOUT_END,
             peer_rnr_retry: None,
+            refusal: None,
             told_no_receive: false,
             abort: false,
             drain_reported: false,

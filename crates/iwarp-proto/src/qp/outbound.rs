@@ -565,6 +565,7 @@ impl Qp {
                 self.start_control(Opcode::AtomicResponse, msn, &octets, Kind::AtomicResponse);
             }
             Err(error) => {
+                self.note_unanswered(error);
                 self.inbound.remember_atomic(&header);
                 self.fail(Fault::of_asked(error));
             }
@@ -644,10 +645,12 @@ impl Qp {
         let Some(current) = self.outbound.current.take() else { return };
         match current.kind {
             Kind::Request(number) | Kind::Prelude(number) => {
+                self.refusal = Some(self.sq.at(number).refused_here(error));
                 let fault = Fault::of_own(error, "source refused");
                 self.fail_send_by(number, WcStatus::LocalProtection, fault);
             }
             Kind::ReadResponse(..) => {
+                self.note_unanswered(error);
                 // What was built of this response went out whole; the failed segment did not.
                 if let Some(&(Asked::Read(request), header)) = self.irq.front() {
                     let sent = u64::from(current.message.sent_before_last_run() + framed);
@@ -675,6 +678,7 @@ impl Qp {
             self.fail(Fault::of_asked(error));
         } else {
             if let Some(number) = self.sq.find_built(position) {
+                self.refusal = Some(self.sq.at(number).refused_here(error));
                 self.sq.fail(number, WcStatus::LocalProtection);
             }
             self.fail(Fault::of_own(error, "memory lost its registration while it was sent"));

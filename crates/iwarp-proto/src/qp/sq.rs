@@ -5,8 +5,8 @@
 use alloc::vec::Vec;
 
 use iwarp_types::{
-    Limits, Payload, PostError, QpId, Ring, SendOp, SendRequest, Sge, Stag, TaggedOffset, WcStatus,
-    WorkCompletion, list::refill,
+    AccessError, Limits, Payload, PostError, QpId, Refusal, Ring, SendOp, SendRequest, Sge, Stag,
+    TaggedOffset, WcStatus, WorkCompletion, list::refill,
 };
 
 use crate::qp::{Config, Event, short};
@@ -67,6 +67,18 @@ impl SendWqe {
 
     pub(crate) const fn fenced(&self) -> bool {
         self.fence
+    }
+
+    /// What is known of it where this end's memory refused it.
+    #[cold]
+    pub(crate) fn refused_here(&self, error: AccessError) -> Refusal {
+        Refusal::of_own(self.wr_id, &self.op, &self.sges, error)
+    }
+
+    /// What is known of it where the peer refused it.
+    #[cold]
+    pub(crate) fn refused_there(&self) -> Refusal {
+        Refusal::by_peer(self.wr_id, &self.op, self.length)
     }
 
     /// Messages that a farewell counts: those for queue 0, and Writes of something.
@@ -435,6 +447,12 @@ impl SendQueue {
             let wqe = self.ring.at(*number);
             !matches!(wqe.progress, Progress::Done(_)) && is_it(wqe)
         })
+    }
+
+    /// The latest request that `is_it` picks, ended or not, as far back as they are remembered.
+    #[cold]
+    pub(crate) fn find_latest(&self, is_it: impl Fn(&SendWqe) -> bool) -> Option<&SendWqe> {
+        self.ring.latest().find(|wqe| is_it(wqe))
     }
 
     /// The oldest request that has not ended.

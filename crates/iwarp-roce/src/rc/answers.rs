@@ -3,7 +3,7 @@
 //! Answers, as the requester takes them: acknowledgements, NAKs, Read Responses, Atomic
 //! Acknowledges.
 
-use iwarp_types::{Event, Invalidator, Memory, Reason, SendOp, Time, WcStatus};
+use iwarp_types::{AccessError, Event, Invalidator, Memory, Reason, SendOp, Time, WcStatus};
 
 use super::timer::Due;
 use super::{Rc, reasons};
@@ -178,6 +178,8 @@ impl Rc {
         self.acknowledge(number, now);
         if self.is_alive() {
             let request = self.sq.find(number, 0);
+            let is_started = request < self.sq.unstarted();
+            self.refusal = is_started.then(|| self.sq.at(request).refused_there());
             self.fail_request(request, status, Event::Terminated(reason));
         }
     }
@@ -233,8 +235,8 @@ impl Rc {
         if is_last && let SendOp::Read { invalidate: Some(stag), .. } = wqe.op {
             placed = placed.and_then(|()| memory.invalidate(who, stag, Invalidator::Local));
         }
-        if placed.is_err() {
-            return self.fail_oldest();
+        if let Err(error) = placed {
+            return self.fail_oldest(error);
         }
         requester.oldest = number + 1;
         if ends {
@@ -265,8 +267,9 @@ impl Rc {
         let Some(wqe) = sq.oldest_started().filter(|wqe| is_atomic(&wqe.op) && fits) else {
             return self.take_nonsense();
         };
-        if place(wqe.payload.sges(), 0, &original.to_ne_bytes(), pieces, who, memory).is_err() {
-            return self.fail_oldest();
+        let original = original.to_ne_bytes();
+        if let Err(error) = place(wqe.payload.sges(), 0, &original, pieces, who, memory) {
+            return self.fail_oldest(error);
         }
         requester.oldest = number + 1;
         requester.end_read();
@@ -276,7 +279,8 @@ impl Rc {
 
     /// The memory of the oldest request does not take its answer.
     #[cold]
-    fn fail_oldest(&mut self) {
+    fn fail_oldest(&mut self, error: AccessError) {
+        self.note_oldest(error);
         let event = Event::Fault(reasons::LOCAL_MEMORY);
         self.fail_request(self.sq.head(), WcStatus::LocalProtection, event);
     }

@@ -4,7 +4,7 @@
 
 use iwarp_types::{
     Access, Core, Disposition, Event, Memory, PostError, QpState, Reason, ReceivePool, RecvRequest,
-    SendOp, SendRequest, Time, TransitionError, Wanted, WcStatus,
+    Refusal, SendOp, SendRequest, Time, TransitionError, Wanted, WcStatus,
 };
 
 use super::requester::Requester;
@@ -135,6 +135,10 @@ impl Core for Rc {
     #[inline]
     fn has_events(&self) -> bool {
         !self.events.is_empty()
+    }
+
+    fn take_refusal(&mut self) -> Option<Refusal> {
+        self.refusal.take()
     }
 
     fn poll_timeout(&self) -> Option<Time> {

@@ -13,6 +13,7 @@
 //!   ending       how a queue pair ends, and what becomes of the work requests
 //!   driven       the queue pair as its owner sees it
 //!   reasons      why it ended
+//!   refusal      the access to memory by which it ended
 //! ```
 //!
 //! # Congestion
@@ -37,6 +38,7 @@ mod driven;
 mod ending;
 mod pace;
 pub mod reasons;
+mod refusal;
 mod replies;
 mod requester;
 mod responder;
@@ -50,7 +52,8 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use iwarp_types::{
-    Access, Accessor, Event, Memory, PostError, QpState, ReceivePool, ReceiveQueue, Sge, Time,
+    Access, Accessor, Event, Memory, PostError, QpState, ReceivePool, ReceiveQueue, Refusal, Sge,
+    Time,
 };
 
 use crate::config::{Attributes, Config};
@@ -82,6 +85,8 @@ pub struct Rc {
     responder: Responder,
     replies: Replies,
     events: VecDeque<Event>,
+    /// The access to memory by which it ended.
+    refusal: Option<Refusal>,
     counters: Counters,
     /// Messages of the peer's that have come whole.
     arrivals: u64,
@@ -114,6 +119,7 @@ impl Rc {
             responder: Responder::default(),
             replies: Replies::new(0),
             events: VecDeque::new(),
+            refusal: None,
             counters: Counters::default(),
             arrivals: 0,
             heard: false,
@@ -221,6 +227,7 @@ impl Rc {
         let Self { replies, attributes, responder, .. } = self;
         let sent = replies.send(TURN, burst, attributes, responder.msn, who, memory);
         sent.unwrap_or_else(|code| {
+            self.note_unanswered();
             self.fail_as_responder(reasons::of_nak(code));
             true
         })

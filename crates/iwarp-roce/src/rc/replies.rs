@@ -73,12 +73,23 @@ pub(super) struct Replies {
     /// Word of congestion, and when it was last owed.
     echo: bool,
     echoed: Option<Time>,
+    /// The Read that could not be answered, and why.
+    pub(super) refused: Option<(Reth, AccessError)>,
 }
 
 impl Replies {
     pub(super) const fn new(resources: usize) -> Self {
         let resources = Ring::new(resources);
-        Self { resources, owing: 0, ack: None, repeats: 0, nak: None, echo: false, echoed: None }
+        Self {
+            resources,
+            owing: 0,
+            ack: None,
+            repeats: 0,
+            nak: None,
+            echo: false,
+            echoed: None,
+            refused: None,
+        }
     }
 
     /// Whether something is owed.
@@ -254,7 +265,7 @@ impl Replies {
                 let header = header(attributes, psn, message);
                 let _ = burst.push(&attributes.path, &header, 0, |_, _| Ok::<(), ()>(()));
             }
-            What::Read(Reth { va, rkey, .. }) => {
+            What::Read(reth @ Reth { va, rkey, .. }) => {
                 let skipped = resource.next.saturating_mul(mtu);
                 let payload = resource.octets.saturating_sub(skipped).min(mtu) as usize;
                 let ends = resource.next + 1 == resource.end;
@@ -270,6 +281,7 @@ impl Replies {
                         AccessError::BadAddress(_) => NakCode::RemoteOperation,
                         _ => NakCode::RemoteAccess,
                     };
+                    self.refused = Some((reth, error));
                     self.ack = None;
                     self.owing = self.resources.tail();
                     self.nak = Some((psn, Syndrome::Nak(code)));

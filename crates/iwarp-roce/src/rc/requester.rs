@@ -4,7 +4,7 @@
 
 use core::ops::RangeInclusive;
 
-use iwarp_types::{AtomicOp, Memory, QpState, SendOp, TaggedOffset, Time, WcStatus};
+use iwarp_types::{AtomicOp, Memory, QpState, Refusal, SendOp, TaggedOffset, Time, WcStatus};
 
 use super::pace::{self, OVERHEAD, Pace};
 use super::timer::Timer;
@@ -47,6 +47,8 @@ pub(super) struct Requester {
     pub(super) segment: u32,
     /// The request that failed at this side, and how: it is told after those before it.
     pub(super) broken: Option<(u64, WcStatus)>,
+    /// The access that it failed by.
+    pub(super) refusal: Option<Refusal>,
     pub(super) pace: Pace,
     pub(super) timer: Timer,
 }
@@ -232,6 +234,7 @@ impl Rc {
             wqe.payload.gather(offset, out, digest, pieces, who, memory).map_err(drop)
         });
         if sent.is_err() {
+            self.note_unreadable(self.requester.cursor, memory);
             self.fail_in_turn(self.requester.cursor, WcStatus::LocalProtection);
             return;
         }
@@ -293,6 +296,7 @@ impl Rc {
         if let Some((number, status)) = requester.broken
             && number == sq.head()
         {
+            self.refusal = self.requester.refusal.take();
             self.fail_request(number, status, iwarp_types::Event::Fault(reasons::LOCAL_MEMORY));
         }
         self.report_drained();

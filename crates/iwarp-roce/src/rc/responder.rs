@@ -4,7 +4,7 @@
 
 use iwarp_types::{
     AccessError, AtomicOp, Event, Invalidator, MAX_MESSAGE, Memory, Reason, Receive, ReceivePool,
-    RemoteAccess, Stag, Time, WcOp, WcStatus, WorkCompletion, ended_receive,
+    RefusedBy, RemoteAccess, Stag, Time, WcOp, WcStatus, WorkCompletion, ended_receive,
 };
 
 use super::{Rc, reasons, replies};
@@ -25,9 +25,9 @@ pub(super) struct Responder {
     pub(super) msn: u32,
     /// A NAK has asked for the expected packet.
     has_asked: bool,
-    inside: Inside,
+    pub(super) inside: Inside,
     /// The receive that a message goes to, while `is_open`.
-    receive: Receive,
+    pub(super) receive: Receive,
     is_open: bool,
     /// The packet that found no receive, and when it did first.
     not_ready: Option<(Psn, Time)>,
@@ -37,7 +37,7 @@ pub(super) struct Responder {
 
 /// The message of which the first packet has come, and not yet the last.
 #[derive(Clone, Copy, Debug, Default)]
-enum Inside {
+pub(super) enum Inside {
     #[default]
     Nothing,
     /// A Send of which so many octets have come.
@@ -48,25 +48,27 @@ enum Inside {
 
 /// What is wrong with a request, and how the receive that it hits ends.
 #[derive(Clone, Copy, Debug)]
-struct Refusal {
+pub(super) struct Refusal {
     code: NakCode,
     receive: WcStatus,
     /// The peer learns of it by a NAK.
     is_told: bool,
     /// What this end calls it.
     reason: Reason,
+    /// An access to memory was refused, by whom.
+    pub(super) access: Option<RefusedBy>,
 }
 
 impl Refusal {
     const INVALID: Self = Self::new(NakCode::InvalidRequest, WcStatus::RemoteInvalidRequest);
     const TOO_LONG: Self = Self::new(NakCode::InvalidRequest, WcStatus::LocalLength);
-    const LOCAL: Self = Self::new(NakCode::RemoteOperation, WcStatus::LocalProtection);
+    const FORBIDDEN: Self = Self { access: Some(RefusedBy::QueuePair), ..Self::INVALID };
     /// What a Send should invalidate cannot be: an error of class J, which has no NAK (IBA vol. 1,
     /// 9.9.6.3).
     const INVALIDATE: Self = Self { is_told: false, ..Self::INVALID };
 
     const fn new(code: NakCode, receive: WcStatus) -> Self {
-        Self { code, receive, is_told: true, reason: reasons::of_nak(code) }
+        Self { code, receive, is_told: true, reason: reasons::of_nak(code), access: None }
     }
 
     /// A packet of so many octets does not fit this end's path MTU.
@@ -77,14 +79,21 @@ impl Refusal {
 
     /// Of an access to memory that the peer named.
     const fn of(error: AccessError) -> Self {
-        match error {
+        let refusal = match error {
             AccessError::BadAddress(_) => {
                 Self::new(NakCode::RemoteOperation, WcStatus::RemoteOperation)
             }
             AccessError::Unaligned => Self::INVALID,
             // The receive of a Write with Immediate: a local access error of this end's.
             _ => Self::new(NakCode::RemoteAccess, WcStatus::LocalAccess),
-        }
+        };
+        Self { access: Some(RefusedBy::Memory(error)), ..refusal }
+    }
+
+    /// Of the memory of a receive.
+    const fn of_receive(error: AccessError) -> Self {
+        let refusal = Self::new(NakCode::RemoteOperation, WcStatus::LocalProtection);
+        Self { access: Some(RefusedBy::Memory(error)), ..refusal }
     }
 }
 
@@ -157,7 +166,10 @@ impl Rc {
             }
             Ok(_) => {}
             Err(Stop::NotReady) => self.is_not_ready(now),
-            Err(Stop::Refused(refusal)) => self.refuse(refusal),
+            Err(Stop::Refused(refusal)) => {
+                self.note_refused(packet, &refusal);
+                self.refuse(refusal);
+            }
         }
     }
 
@@ -281,7 +293,7 @@ impl Rc {
         }
         let receiver = self.config.receiver();
         place(&responder.receive.sges, before, packet.payload, pieces, receiver, memory)
-            .map_err(|_| Refusal::LOCAL)?;
+            .map_err(Refusal::of_receive)?;
         if !position.ends() {
             responder.inside = Inside::Send(after);
             responder.pass();
@@ -326,7 +338,7 @@ impl Rc {
     #[inline]
     fn check_access(&self, access: RemoteAccess) -> Result<(), Stop> {
         let granted = self.remote_access.unwrap_or(self.attributes.access);
-        if granted.contains(access.right()) { Ok(()) } else { Err(INVALID) }
+        if granted.contains(access.right()) { Ok(()) } else { Err(Refusal::FORBIDDEN.into()) }
     }
 
     fn begin_write<M: Memory + ?Sized>(
@@ -447,7 +459,10 @@ impl Rc {
     ) -> Result<bool, Stop> {
         self.check_access(RemoteAccess::Atomic)?;
         self.check_lone(packet)?;
-        if !eth.va.0.is_multiple_of(8) || !self.replies.has_room() {
+        if !eth.va.0.is_multiple_of(8) {
+            return Err(Refusal::of(AccessError::Unaligned).into());
+        }
+        if !self.replies.has_room() {
             return Err(INVALID);
         }
         let original = memory
@@ -468,7 +483,7 @@ impl Rc {
     }
 }
 
-const fn operation(kind: AtomicKind) -> AtomicOp {
+pub(super) const fn operation(kind: AtomicKind) -> AtomicOp {
     match kind {
         AtomicKind::FetchAdd { add } => AtomicOp::FetchAdd { add, mask: 0 },
         AtomicKind::CompareSwap { compare, swap } => {

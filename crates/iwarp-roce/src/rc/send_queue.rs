@@ -6,7 +6,8 @@
 //! the first PSN. A Read takes a number for each packet of its answer.
 
 use iwarp_types::{
-    AtomicOp, Event, Limits, PostError, QpId, Ring, SendOp, SendRequest, WcStatus, WorkCompletion,
+    AccessError, AtomicOp, Event, Limits, PostError, QpId, Refusal, Ring, SendOp, SendRequest,
+    WcStatus, WorkCompletion,
 };
 
 use super::pace::OVERHEAD;
@@ -72,6 +73,18 @@ impl SendWqe {
         let octets = index * mtu as u64;
         let length = self.length as u64;
         self.weight + index * OVERHEAD + if octets < length { octets } else { length }
+    }
+
+    /// What is known of it where this end's memory refused it.
+    #[cold]
+    pub(super) fn refused_here(&self, error: AccessError) -> Refusal {
+        Refusal::of_own(self.wr_id, &self.op, self.payload.sges(), error)
+    }
+
+    /// What is known of it where the peer refused it.
+    #[cold]
+    pub(super) fn refused_there(&self) -> Refusal {
+        Refusal::by_peer(self.wr_id, &self.op, self.length)
     }
 
     #[inline]

@@ -3,7 +3,8 @@
 //! The receive that the next message gets.
 
 use iwarp_types::{
-    Event, Memory, ReceivePool, SourceQp, WcOp, WcStatus, WorkCompletion, ended_receive,
+    Event, Memory, Receive, ReceivePool, Refusal, SourceQp, WcOp, WcStatus, WorkCompletion,
+    ended_receive,
 };
 
 use super::Work;
@@ -53,7 +54,9 @@ impl Work {
     ) -> bool {
         let who = self.config.receiver();
         let placed = place(&self.held.sges, offset, data, &mut self.pieces, who, memory);
-        if placed.is_err() {
+        if let Err(error) = placed {
+            let Receive { wr_id, sges, .. } = &self.held;
+            self.refusal = Some(Refusal::of_receive(*wr_id, sges, error));
             self.end_receive(WcStatus::LocalProtection);
             self.fault("buffer of a receive refused");
         }

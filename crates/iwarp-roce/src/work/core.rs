@@ -87,6 +87,10 @@ macro_rules! work_core {
                 self.work.poll_event()
             }
 
+            fn take_refusal(&mut self) -> Option<iwarp_types::Refusal> {
+                self.work.take_refusal()
+            }
+
             fn has_events(&self) -> bool {
                 self.work.has_events()
             }

@@ -24,7 +24,7 @@ use alloc::vec::Vec;
 
 use iwarp_types::{
     Access, Accessor, Event, PostError, Protocol, QpState, Reason, Receive, ReceiveQueue,
-    RecvRequest, Ring, SendRequest, Sge, TransitionError, WcStatus,
+    RecvRequest, Refusal, Ring, SendRequest, Sge, TransitionError, WcStatus,
 };
 
 use crate::config::{Attributes, Config};
@@ -57,6 +57,8 @@ pub(crate) struct Work {
     held: Receive,
     is_held: bool,
     events: VecDeque<Event>,
+    /// The access to memory by which it ended.
+    refusal: Option<Refusal>,
     /// Sends that ended without a completion since the last one that has one.
     silent: u32,
     drain_reported: bool,
@@ -83,6 +85,7 @@ impl Work {
             held: Receive::default(),
             is_held: false,
             events: VecDeque::new(),
+            refusal: None,
             silent: 0,
             drain_reported: false,
             last_receive_reported: false,
@@ -213,6 +216,10 @@ impl Work {
             self.events.clear();
         }
         event
+    }
+
+    pub(crate) const fn take_refusal(&mut self) -> Option<Refusal> {
+        self.refusal.take()
     }
 
     pub(crate) fn has_events(&self) -> bool {
