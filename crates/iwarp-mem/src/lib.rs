@@ -25,6 +25,7 @@
 //!   lend      owned memory that is the program's or the network's, never both
 //!   borrow    borrowed memory, registered for the time of one call
 //!   room      memory that may not be there
+//!   describe  what a key stands for, in the words of a log
 //! ```
 //!
 //! # Memory that others write
@@ -92,6 +93,7 @@ mod buckets;
 mod buffer;
 mod copy;
 mod copy_crc;
+mod describe;
 #[cfg_attr(
     not(all(target_os = "linux", target_arch = "x86_64", not(any(miri, kernel_copies)))),
     path = "fault/none.rs"
@@ -119,6 +121,7 @@ mod window;
 pub use borrow::Borrowed;
 pub use buffer::Buffer;
 pub use copy::{copy_in, copy_out};
+pub use describe::{Described, Key};
 pub use fault::{admit_thread as admit_faults, keep as keep_fault_handler};
 pub use guard::Guard;
 pub use lend::{LentRegion, OwnedRegion};

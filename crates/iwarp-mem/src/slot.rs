@@ -4,7 +4,7 @@
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use iwarp_types::{Access, AccessError, Accessor, PdId, QpId, Stag};
 
@@ -171,6 +171,16 @@ impl Slot {
         Controlled { slot: self, control }
     }
 
+    /// As [`Self::control`], unless somebody else has it, who may wait for a use of this thread's.
+    pub(crate) fn try_control(&self) -> Option<Controlled<'_>> {
+        let control = match self.control.try_lock() {
+            Ok(control) => control,
+            Err(TryLockError::Poisoned(error)) => error.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(Controlled { slot: self, control })
+    }
+
     /// Begins a use, if the slot serves `stag` and that is valid.
     #[inline]
     pub(crate) fn enter(&self, stag: Stag) -> Option<Use<'_>> {
@@ -254,6 +264,16 @@ impl Controlled<'_> {
             Control::Window(window) if window.stag == stag => Some(window),
             _ => None,
         }
+    }
+
+    /// What the slot grants, if anything.
+    pub(crate) fn granted(&self) -> Option<Grant> {
+        self.slot.enter(self.stag()?).map(|inside| *inside.grant())
+    }
+
+    /// The owner's view.
+    pub(crate) fn kept(&self) -> &Control {
+        &self.control
     }
 
     /// The STag the slot serves.

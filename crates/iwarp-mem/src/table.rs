@@ -163,6 +163,13 @@ impl StagTable {
         Ok(Stag(stag.0 & !0xff | u32::from(stag.key().wrapping_add(step))))
     }
 
+    /// Whether an STag with the index of `stag` was released not long ago.
+    pub(crate) fn has_rested(&self, stag: Stag) -> bool {
+        let admin = self.admin();
+        let begun = !admin.resting.last_age.is_empty();
+        begun && stag.index() < INDICES && admin.resting.has(stag.index())
+    }
+
     /// STags in use.
     pub(crate) fn in_use(&self) -> usize {
         self.admin().in_use

@@ -7,6 +7,7 @@
 mod common;
 
 mod demand;
+mod describe;
 mod gone;
 mod last_octet;
 mod lend;
