@@ -15,5 +15,5 @@
 pub use iwarp_roce::wire::grh;
 pub use iwarp_types::{
     AccessError, Accessor, BoxedCore, Cause, Core, Disposition, Event, Memory, PdId, QpId, Receive,
-    ReceivePool, StreamCore, Time, Wanted,
+    ReceivePool, Refusal, RefusedBy, StreamCore, Time, Wanted,
 };

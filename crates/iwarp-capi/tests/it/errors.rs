@@ -52,7 +52,9 @@ pub(crate) fn table() -> String {
     let page = std::fs::read_to_string(&page).expect("the page is there");
     let mut out = String::new();
     let mut asks = None;
-    for line in page.lines().filter(|line| line.starts_with("| ")).skip(1) {
+    // The sections behind it have tables of their own.
+    let table = page.lines().take_while(|line| !line.starts_with("## "));
+    for line in table.filter(|line| line.starts_with("| ")).skip(1) {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
         let [error, end, ways @ ..] = &cells[..] else { panic!("docs/errors.md: {line}") };
         let ways = ways.iter().map(|cell| seen(cell)).collect::<Vec<_>>().join(", ");

@@ -10,6 +10,7 @@ mod cm_layout;
 mod cm_programs;
 mod errors;
 mod exports;
+mod faults;
 mod layout;
 mod programs;
 mod refusals;

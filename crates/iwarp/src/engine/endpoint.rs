@@ -10,6 +10,7 @@ mod packets;
 mod placing;
 mod post;
 mod postponed;
+mod refusal;
 mod report;
 mod timer;
 

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use iwarp_types::{Cause, Core, Event, Reason, WcStatus, WorkCompletion};
+use iwarp_types::{Cause as _, Core, Event, WcStatus, WorkCompletion};
 
 use super::{Endpoint, Locked, Program};
 use crate::engine::any_core::AnyCore;
@@ -56,7 +56,7 @@ impl Endpoint {
             let mut is_told = false;
             while let Some(event) = core.poll_event() {
                 is_told |= tells_why(&event);
-                overrun |= !self.hand_on_one(event, sends, program, link.as_deref());
+                overrun |= !self.hand_on_one(event, core, sends, program, link.as_deref());
             }
             self.report_verdict(is_told, program);
             if !overrun || !core.is_connected() {
@@ -69,9 +69,10 @@ impl Endpoint {
 
     /// False when a completion queue was full.
     #[inline(always)]
-    fn hand_on_one<T: Into<Reason>, F: Cause>(
+    fn hand_on_one<C: Core + ?Sized>(
         &self,
-        event: Event<T, F>,
+        event: Event<C::Terminated, C::Fault>,
+        core: &mut C,
         sends: &mut SendSlots,
         program: &mut Program,
         link: Option<&Link>,
@@ -95,18 +96,18 @@ impl Endpoint {
             Event::OtherDevice => self.report_other_device(link),
             Event::Disconnected => program.ended(Ended::Closed),
             Event::Terminated(reason) => {
-                let reason = reason.into();
-                self.report_terminate(link, reason, None);
+                let (reason, refusal) = (reason.into(), core.take_refusal());
+                self.report_terminate(link, reason, None, refusal.as_ref());
                 self.judge_terminated(reason, program);
                 program.ended(Ended::Terminated(reason));
             }
             Event::Fault(fault) => {
-                let reason = fault.reason();
+                let (reason, refusal) = (fault.reason(), core.take_refusal());
                 let access = if let Some((addr, remote)) = fault.bad_address() {
-                    self.report_bad_address(addr, remote);
+                    self.report_bad_address(addr, remote, refusal.as_ref());
                     remote
                 } else {
-                    self.report_terminate(link, reason, Some(&fault));
+                    self.report_terminate(link, reason, Some(&fault), refusal.as_ref());
                     reason.is_refused_access()
                 };
                 self.judge_fault(reason, access, program);

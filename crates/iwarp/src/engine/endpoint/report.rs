@@ -2,10 +2,9 @@
 
 //! What programs and their users are told of a connection that ended before its time.
 
-use iwarp_types::{Cause, Protocol, Reason};
-use tracing::Value;
-use tracing::field::display;
+use iwarp_types::{Cause, Protocol, Reason, Refusal};
 
+use super::refusal::{PEERS_OWN, peer_of};
 use super::{Endpoint, Program};
 use crate::engine::event::AsyncEvent;
 use crate::engine::link::Link;
@@ -20,13 +19,21 @@ impl Endpoint {
         link: Option<&Link>,
         reason: Reason,
         fault: Option<&dyn Cause>,
+        refusal: Option<&Refusal>,
     ) {
+        // That a message found no receive says all there is to say.
+        if let Some(refusal) = refusal.filter(|_| !reason.is_no_receive()) {
+            return self.report_refusal(link, reason, fault.is_some(), refusal);
+        }
         let peer = peer_of(link);
         let (qp, code, meaning) = (self.id(), reason.notation(), reason.name());
         let here = fault.is_some();
         let hint = match reason {
             _ if reason.is_no_receive() => self.hint_on_receives(here),
             _ if reason.is_refused_access() => Some(hint_on_access(here)),
+            _ if !here && reason.protocol() == Protocol::Iwarp && reason.code() == 0 => {
+                Some(PEERS_OWN)
+            }
             _ => None,
         };
         match fault {
@@ -116,17 +123,6 @@ impl Endpoint {
         }
     }
 
-    /// Once for each stream, which has ended by it.
-    pub(super) fn report_bad_address(&self, addr: u64, remote: bool) {
-        let qp = self.id();
-        let whose = if remote { "the peer's access to" } else { "a request of the program with" };
-        report!(
-            WARN,
-            "queue pair {qp:#08x}: {whose} address {addr:#x} failed, because the memory was \
-             unmapped, protected or truncated while registered: connection terminated",
-        );
-    }
-
     /// Whether programs are told of the end as by an RNIC.
     fn tells_as_rnic(&self, reason: Reason) -> bool {
         self.engine.options.personality == Personality::Iwarp && reason.protocol() != Protocol::Roce
@@ -181,11 +177,6 @@ impl Endpoint {
             self.events.push(event);
         }
     }
-}
-
-/// The peer's name, as a field of a line.
-fn peer_of(link: Option<&Link>) -> Option<impl Value> {
-    link.map(|link| display(link.stream().ends().name()))
 }
 
 /// What to look at when memory was reached for that had not been lent.
