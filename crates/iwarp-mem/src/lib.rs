@@ -102,6 +102,7 @@ mod fault;
 mod gate;
 mod gather;
 mod guard;
+mod inherit;
 mod lend;
 mod memory;
 mod place;

@@ -59,7 +59,7 @@ impl RegionSpec {
     }
 
     /// Checks that rights and range make sense, and makes the grant it asks for.
-    fn grant(&self, stag: Stag) -> Result<Grant, RegisterError> {
+    pub(crate) fn grant(&self, stag: Stag) -> Result<Grant, RegisterError> {
         if self.access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
             && !self.access.contains(Access::LOCAL_WRITE)
         {
@@ -268,10 +268,21 @@ impl MemoryTable {
     fn register_checked(
         &self,
         spec: RegionSpec,
-        mut grant: Grant,
+        grant: Grant,
         owned: Option<Arc<Buffer>>,
     ) -> Result<Stag, RegisterError> {
-        let (stag, slot) = self.stags.allocate(Kind::Region)?;
+        let place = self.stags.allocate(Kind::Region)?;
+        Ok(self.register_in(place, spec, grant, owned))
+    }
+
+    /// Registers what was checked, under an STag that was allocated for it.
+    pub(crate) fn register_in(
+        &self,
+        (stag, slot): (Stag, &Slot),
+        spec: RegionSpec,
+        mut grant: Grant,
+        owned: Option<Arc<Buffer>>,
+    ) -> Stag {
         grant.stag = stag;
         let mut slot = slot.control();
         slot.set(Control::Region(RegionControl {
@@ -286,7 +297,7 @@ impl MemoryTable {
         if grant.qp.is_some() {
             self.stags.stream_bound.fetch_add(1, Ordering::Relaxed);
         }
-        Ok(stag)
+        stag
     }
 
     /// Removes a region, valid or invalidated. When this returns, its bytes are not touched any
@@ -423,7 +434,7 @@ impl MemoryTable {
 
 /// Whether the memory is there and lets itself be used as is granted. Says nothing about the next
 /// moment.
-fn check_memory(grant: &Grant) -> Result<(), RegisterError> {
+pub(crate) fn check_memory(grant: &Grant) -> Result<(), RegisterError> {
     if grant.len != 0 && grant.base.is_null() {
         return Err(RegisterError::NotMapped);
     }

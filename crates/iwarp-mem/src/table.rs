@@ -12,7 +12,7 @@
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use iwarp_types::Stag;
 
@@ -118,6 +118,19 @@ impl StagTable {
 
     /// Draws an index and a key and ties them to a slot, which has no owner yet and grants nothing.
     pub(crate) fn allocate(&self, kind: Kind) -> Result<(Stag, &Slot), RegisterError> {
+        self.take(kind, None)
+    }
+
+    /// As [`Self::allocate`], for this STag.
+    pub(crate) fn allocate_as(
+        &self,
+        kind: Kind,
+        stag: Stag,
+    ) -> Result<(Stag, &Slot), RegisterError> {
+        self.take(kind, Some(stag))
+    }
+
+    fn take(&self, kind: Kind, wanted: Option<Stag>) -> Result<(Stag, &Slot), RegisterError> {
         let mut admin = self.admin();
         if admin.in_use == MOST {
             return Err(RegisterError::Exhausted);
@@ -126,17 +139,29 @@ impl StagTable {
             self.grow(&mut admin)?;
         }
         admin.resting.prepare()?;
-        let key = admin.random.next_u32()? as u8;
-        let index = self.draw_index(&mut admin)?;
+        let stag = match wanted {
+            Some(stag) if self.is_free(stag) => stag,
+            Some(_) => return Err(RegisterError::Exhausted),
+            None => {
+                let key = admin.random.next_u32()? as u8;
+                Stag(self.draw_index(&mut admin)? << 8 | u32::from(key))
+            }
+        };
         let slot = admin.slot(kind)?;
         admin.in_use += 1;
         // SAFETY: slots live as long as the table; at most half of the places are taken, and only
         // who has the lock changes them.
         unsafe {
-            (*slot).set_index(index);
+            (*slot).set_index(stag.index());
             insert(self.places(), slot);
-            Ok((Stag(index << 8 | u32::from(key)), &*slot))
+            Ok((stag, &*slot))
         }
+    }
+
+    fn is_free(&self, stag: Stag) -> bool {
+        let index = stag.index();
+        // SAFETY: slots live as long as `self`.
+        (1..INDICES).contains(&index) && unsafe { find(self.places(), index) }.is_none()
     }
 
     /// Takes `stag` out of use. Its slot must grant nothing and have no owner.
@@ -184,6 +209,19 @@ impl StagTable {
         let slots =
             (0..).map_while(slab).flat_map(move |slab| (0..SLAB).map(move |at| slot(slab, at)));
         slots.filter_map(|slot| slot.control().stag())
+    }
+
+    /// All slots, unless a thread was changing the table when its process forked: for the child.
+    pub(crate) fn slots_at_rest(&self) -> Option<Vec<&Slot>> {
+        let admin = match self.admin.try_lock() {
+            Ok(admin) => admin,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        // SAFETY: slots live as long as the table, and so many are there.
+        let slot = |slab: NonNull<Slot>, at: usize| unsafe { slab.add(at).as_ref() };
+        let slabs = admin.slabs.iter();
+        Some(slabs.flat_map(|&slab| (0..SLAB).map(move |at| slot(slab, at))).collect())
     }
 
     #[inline]

@@ -3,7 +3,7 @@
 //! The places of descriptors in the process's table.
 
 use std::mem::{ManuallyDrop, MaybeUninit};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::process::Resource;
@@ -44,10 +44,26 @@ impl OurFd {
     pub(crate) fn internal(fd: OwnedFd) -> Self {
         // Before it is recorded: a child that finds out now closes what is recorded.
         let process = ForkGeneration::new();
-        if let Some((word, bit)) = slot(fd.as_raw_fd()) {
-            word.fetch_or(bit, Ordering::Relaxed);
-        }
+        record(fd.as_raw_fd());
         Self { fd: ManuallyDrop::new(fd), process }
+    }
+
+    /// The same descriptor as one of this process, a forked child, which closes it.
+    pub(crate) fn take_over(&self) -> Self {
+        debug_assert!(self.process.forked(), "it is this process's");
+        // SAFETY: open here, as the caller has found, and what was inherited is never closed but by this.
+        let fd = unsafe { OwnedFd::from_raw_fd(self.fd.as_raw_fd()) };
+        Self { fd: ManuallyDrop::new(fd), process: ForkGeneration::new() }
+    }
+
+    /// From now on forked children have it open as well.
+    pub(crate) fn bequeath(&self) {
+        forget(self.fd.as_raw_fd());
+    }
+
+    /// From now on forked children close it again.
+    pub(crate) fn disinherit(&self) {
+        record(self.fd.as_raw_fd());
     }
 
     /// Gives it away; a child will have it open.
@@ -108,6 +124,12 @@ fn slot(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
     let word = INTERNAL.get(number / 64)?;
     USED.fetch_max(number as u64 / 64 + 1, Ordering::Relaxed);
     Some((word, 1 << (number % 64)))
+}
+
+fn record(fd: RawFd) {
+    if let Some((word, bit)) = slot(fd) {
+        word.fetch_or(bit, Ordering::Relaxed);
+    }
 }
 
 fn forget(fd: RawFd) {

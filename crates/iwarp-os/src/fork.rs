@@ -29,6 +29,11 @@ impl ForkGeneration {
         Self(NonZeroU64::new(generation()).unwrap_or(NonZeroU64::MIN))
     }
 
+    /// Higher in a child than in its parent; brothers have the same.
+    pub(crate) fn number(self) -> u64 {
+        self.0.get()
+    }
+
     /// Whether this is a child, of any depth, of that process. Two loads.
     #[inline]
     pub fn forked(self) -> bool {
@@ -73,6 +78,14 @@ impl<T> Default for PerProcess<T> {
 impl<T: Default + Send + Sync + 'static> PerProcess<T> {
     /// This process's. It is never freed.
     pub fn get(&'static self) -> &'static T {
+        self.get_or_make(|_| T::default())
+    }
+}
+
+impl<T: Send + Sync + 'static> PerProcess<T> {
+    /// This process's, which `make` makes the first time, in a child perhaps of its parent's. That may
+    /// be in any state: a lock in it is only tried. Several threads may make one, and one is kept.
+    pub fn get_or_make(&'static self, make: impl Fn(Option<&T>) -> T) -> &'static T {
         let process = ForkGeneration::new();
         let mut found = self.slot.load(Ordering::Acquire);
         loop {
@@ -82,8 +95,10 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
             {
                 return &slot.value;
             }
+            // SAFETY: as above.
+            let value = make(unsafe { found.as_ref() }.map(|parents| &parents.value));
             let before = AtomicPtr::new(found);
-            let slot = Slot { process, value: T::default(), _before: before };
+            let slot = Slot { process, value, _before: before };
             let made = Box::into_raw(Box::new(slot));
             match self.slot.compare_exchange(found, made, Ordering::AcqRel, Ordering::Acquire) {
                 // SAFETY: as above.

@@ -11,6 +11,8 @@
 //!   poll     epoll, eventfd, a blocking wait      thread   threads that take no signals
 //!   cancel   a wait that can be cancelled         owner    whose the other end is
 //!   owned    what only the process that made it may use
+//!   heritable what a forked child makes anew of what it inherits
+//!   family   a word that a process shares with its forked children
 //!   slots    one UDP port for several processes   unix     messages and descriptors between those
 //!   token    descriptors that stand for something
 //!   board    numbers that processes count together
@@ -48,9 +50,11 @@ pub mod clock;
 pub mod datagram;
 pub mod environment;
 pub mod exit;
+pub mod family;
 pub mod fd;
 pub mod fork;
 pub mod guid;
+pub mod heritable;
 pub mod ledger;
 pub mod owned;
 pub mod owner;
@@ -70,8 +74,10 @@ pub mod watch;
 
 pub use addr::{Interface, InterfaceAddr};
 pub use datagram::DatagramSocket;
+pub use family::FamilyClaim;
 pub use fd::FdPlace;
 pub use fork::{ForkGeneration, PerProcess};
+pub use heritable::Heritable;
 pub use owned::ProcessOwned;
 pub use part::{IoPart, IoPartMut};
 pub use poll::{Epoll, EventFd, EventFdKind, Events, Interest, Ready};

@@ -66,6 +66,12 @@ impl<T> ProcessOwned<T> {
         drop(self.take_alive());
     }
 
+    /// The object of an ancestor, to be looked at: it is in whatever state another thread of that
+    /// process was leaving it, so only what does not change is read, and locks in it are only tried.
+    pub fn of_ancestor(&self) -> Option<&T> {
+        if self.process.forked() { self.object.as_ref() } else { None }
+    }
+
     /// Whether this is a child of the process that made it.
     #[inline]
     pub fn is_inherited(&self) -> bool {

@@ -316,6 +316,26 @@ impl EventFd {
         Ok(EventFd { fd, own, kind })
     }
 
+    /// The one that a forked child goes on with in place of what it inherits and the program has seen:
+    /// the same descriptor, without the signals of the parent.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF` where the child has closed it; those of duplicating it.
+    pub fn take_over(inherited: &Self) -> io::Result<Self> {
+        let own = rustix::io::fcntl_dupfd_cloexec(&inherited.fd, 0)?;
+        // Under the number of one that was closed there may be a file of the program's.
+        if rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&own)?.st_mode)
+            != rustix::fs::FileType::Unknown
+        {
+            return Err(Errno::BADF.into());
+        }
+        let fd = inherited.fd.take_over();
+        let taken = Self { fd, own: Some(FdPlace::Internal.put(own)), kind: inherited.kind };
+        taken.drain()?;
+        Ok(taken)
+    }
+
     fn ours(&self) -> &OurFd {
         self.own.as_ref().unwrap_or(&self.fd)
     }

@@ -20,8 +20,8 @@ use iwarp::session;
 use iwarp::verbs::{Prefetch, RegisterError, WindowType};
 use iwarp::{
     Access, AtomicOp, CompletionChannel, CompletionQueue, DatagramAttributes, Device, Ended,
-    ModifyError, Options, Payload, PostError, QpState, QueuePair, QueuePairAttributes, RecvRequest,
-    SendRequest,
+    MemoryRegion, ModifyError, Options, Payload, PostError, ProtectionDomain, QpState, QueuePair,
+    QueuePairAttributes, RecvRequest, SendRequest,
 };
 
 use crate::common::{DEADLINE, End, Setup, couple, parts};
@@ -170,10 +170,11 @@ fn make_qp(end: &End) -> io::Result<QueuePair> {
 }
 
 /// What has methods that programs call, on objects that a child may have inherited.
-const SOURCES: [&str; 21] = [
+const SOURCES: [&str; 22] = [
     include_str!("../src/verbs/channel.rs"),
     include_str!("../src/verbs/cq.rs"),
     include_str!("../src/verbs/device.rs"),
+    include_str!("../src/verbs/inherit.rs"),
     include_str!("../src/verbs/mr.rs"),
     include_str!("../src/verbs/pd.rs"),
     include_str!("../src/verbs/qp.rs"),
@@ -222,6 +223,69 @@ fn every_public_method_is_called_in_a_child() {
         }
     }
     assert!(methods > 120, "{methods}");
+}
+
+/// A daemon opens, registers and listens, and forks; the child serves.
+#[test]
+fn a_child_goes_on_with_what_has_no_connection() {
+    let _alone = common::alone();
+    let (client, server) = Setup::default().connect();
+    let device = client.device.sibling().unwrap();
+    let (pd, channel) = (device.alloc_pd(), device.create_comp_channel().unwrap());
+    let region = pd.allocate(64, Access::LOCAL_WRITE).unwrap();
+    let events = EventChannel::new(&device).unwrap();
+    let id = Id::new(&events).unwrap();
+    id.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    id.listen(8).unwrap();
+    let (addr, idle) = (id.local_addr().unwrap(), Id::new(&events).unwrap());
+    let child = Forked::new(|| {
+        let own = Device::open().unwrap().take_over(&device).unwrap();
+        assert_eq!(own.async_fd().as_raw_fd(), device.async_fd().as_raw_fd());
+        // SAFETY: the memory is the library's, which the child has as well.
+        let (own_pd, left) = unsafe { own.take_over_pd(&pd) }.unwrap();
+        assert_eq!(left, 0);
+        let own_region = own_pd.adopt(region.lkey()).unwrap();
+        assert!(!own_region.is_inherited());
+        let own_channel = own.take_over_channel(&channel).unwrap();
+        assert_eq!(own_channel.as_fd().as_raw_fd(), channel.as_fd().as_raw_fd());
+        let own_events = EventChannel::take_over(&own, &events).unwrap();
+        assert_eq!(own_events.as_fd().as_raw_fd(), events.as_fd().as_raw_fd());
+        let own_id = Id::take_over(&own_events, &id).unwrap();
+        assert_eq!(own_id.local_addr(), Some(addr));
+        assert_eq!(own_id.state(), ConnectionState::Listening);
+        let own_idle = Id::take_over(&own_events, &idle).unwrap();
+        assert_eq!(own_idle.state(), ConnectionState::Idle);
+        let again = Id::take_over(&own_events, &own_id).unwrap_err();
+        assert_eq!(again.kind(), io::ErrorKind::InvalidInput);
+
+        let asks = thread::spawn(move || begin_anew(addr));
+        take_one(&own, &own_pd, &own_channel, (&own_events, &own_id), &region);
+        asks.join().unwrap();
+    });
+    child.succeeded();
+    ping(&client, &server);
+    // The listener was the child's: none of its connections has come in here.
+    assert!(events.try_next().is_none());
+}
+
+/// Takes a connection and one message, with all that is given.
+fn take_one(
+    device: &Device,
+    pd: &ProtectionDomain,
+    channel: &CompletionChannel,
+    (events, listener): (&EventChannel, &Id),
+    region: &MemoryRegion,
+) {
+    let cq = device.create_cq(8, Some(channel)).unwrap();
+    let qp = pd.create_qp(&QueuePairAttributes::new(&cq, &cq)).unwrap();
+    qp.post_recv(&RecvRequest::new(1, &[region.whole()])).unwrap();
+    cq.request_notify(false);
+    let request = events.wait(Some(DEADLINE)).unwrap().expect("nobody connects");
+    assert_eq!(request.listener.as_ref(), Some(listener));
+    request.id.accept(&qp, &ConnectParams::default()).unwrap();
+    assert_eq!(channel.wait(Some(DEADLINE)).unwrap(), Some(cq.number()));
+    assert_eq!(cq.poll_one().expect("an event came").byte_len, 14);
+    assert_eq!(&region.buffer().unwrap().to_vec()[..14], b"from the child");
 }
 
 fn refused<T>(result: io::Result<T>) {
@@ -314,6 +378,7 @@ fn verbs_in_a_child_answer_and_none_hangs() {
 
         assert_eq!((region.lkey(), region.rkey(), region.base().0), (lkey, lkey, 0));
         assert_eq!((region.len(), region.is_empty()), (64, false));
+        assert!(region.is_inherited() && srq.is_inherited() && client.qp.is_inherited());
         assert!(region.access().contains(Access::LOCAL_WRITE));
         assert!(region.buffer().is_some() && region.sge(0, 8).length == 8);
         assert_eq!(region.whole().length, 64);

@@ -3,6 +3,7 @@
 //! Event channels.
 
 use std::cell::Cell;
+use std::convert::Infallible;
 use std::ffi::{c_char, c_int, c_uint};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::ptr::null_mut;
@@ -11,13 +12,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use iwarp::cm::EventChannel;
 use iwarp_os::cancel::wait_cancellable;
-use iwarp_os::{PerProcess, ProcessOwned};
+use iwarp_os::{Heritable, PerProcess};
 
 use super::abi::*;
 use super::id::{CmId, Shared};
 use super::{device, event};
 use crate::guard::{self, Errno};
 use crate::refuse::{decline, refuse};
+use crate::verbs::tell_of_heir;
 
 /// A channel as the program has it, and what is ours behind it.
 ///
@@ -27,10 +29,20 @@ use crate::refuse::{decline, refuse};
 #[repr(C)]
 pub struct CmChannel {
     abi: rdma_event_channel,
-    live: ProcessOwned<Mutex<Option<Live>>>,
+    /// A forked child has its own in its place.
+    live: Heritable<Mutex<Option<Live>>>,
+    /// Ids that listen and report here: a forked child that waits for their events goes on with them.
+    listeners: Heritable<Mutex<Vec<Listener>>>,
     /// The thread that has destroyed it.
     destroyer: AtomicUsize,
 }
+
+/// An id that listens, which is not destroyed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Listener(*mut rdma_cm_id);
+
+// SAFETY: an id may be used by all threads.
+unsafe impl Send for Listener {}
 
 struct Live {
     channel: EventChannel,
@@ -52,24 +64,99 @@ impl CmChannel {
         let place = lock(UNUSED.get()).pop().map_or_else(
             || {
                 let abi = rdma_event_channel { fd: Cell::new(-1) };
-                let (live, destroyer) = (ProcessOwned::new(Mutex::default()), AtomicUsize::new(0));
-                Box::into_raw(Box::new(Self { abi, live, destroyer }))
+                let (live, destroyer) = (Heritable::new(Mutex::default()), AtomicUsize::new(0));
+                let listeners = Heritable::new(Mutex::default());
+                Box::into_raw(Box::new(Self { abi, live, listeners, destroyer }))
             },
             |unused| unused.0,
         );
         // SAFETY: never freed.
         let this = unsafe { &*place };
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        *lock(this.live.check()?) = Some(Live { channel, serial });
+        *lock(this.live()?) = Some(Live { channel, serial });
         this.abi.fd.set(fd);
         Ok(place.cast())
+    }
+
+    /// The library's side, which a forked child makes anew when it first needs it.
+    fn live(&self) -> Result<&Mutex<Option<Live>>, Errno> {
+        match self.live.get() {
+            Some(own) => Ok(own),
+            None => self.take_over(),
+        }
+    }
+
+    #[cold]
+    fn take_over(&self) -> Result<&Mutex<Option<Live>>, Errno> {
+        let taken = self.live.get_or_make(|inherited| {
+            let parents = inherited.try_lock().map_err(|_| {
+                refuse!(
+                    EBADF,
+                    "a thread of the parent was just using the event channel at the fork"
+                )
+            })?;
+            let Some(Live { channel, serial }) = &*parents else {
+                return Ok::<_, Errno>(Mutex::default());
+            };
+            let channel = EventChannel::take_over(device::device()?, channel)?;
+            tell_of_heir("an event channel");
+            Ok(Mutex::new(Some(Live { channel, serial: *serial })))
+        })?;
+        // Their requests come in only once they are the child's.
+        let listeners = lock(self.listeners()).clone();
+        for Listener(id) in listeners {
+            // SAFETY: not destroyed, as it stands in the list.
+            let _ = unsafe { CmId::of(id) };
+        }
+        Ok(taken)
+    }
+
+    fn listeners(&self) -> &Mutex<Vec<Listener>> {
+        // A thread of the parent may have been about to change its list.
+        let made = self.listeners.get_or_make(|parents| {
+            let listeners = parents.try_lock().map(|all| all.clone()).unwrap_or_default();
+            Ok::<_, Infallible>(Mutex::new(listeners))
+        });
+        match made {
+            Ok(own) => own,
+        }
+    }
+
+    /// Notes that an id listens that reports here.
+    ///
+    /// # Safety
+    ///
+    /// The pointer is null or was a channel at some time.
+    pub(super) unsafe fn enter(channel: *mut rdma_event_channel, id: *mut rdma_cm_id) {
+        // SAFETY: the caller's promise.
+        if let Some(this) = unsafe { channel.cast::<Self>().as_ref() } {
+            let mut listeners = lock(this.listeners());
+            if !listeners.contains(&Listener(id)) {
+                listeners.push(Listener(id));
+            }
+        }
+    }
+
+    /// Forgets an id that is being destroyed, or reports elsewhere from now on. Nothing happens where a
+    /// forked child ends what it has not used.
+    ///
+    /// # Safety
+    ///
+    /// As [`Self::enter`].
+    pub(super) unsafe fn leave(channel: *mut rdma_event_channel, id: *mut rdma_cm_id) {
+        // SAFETY: the caller's promise.
+        if let Some(this) = unsafe { channel.cast::<Self>().as_ref() }
+            && let Some(listeners) = this.listeners.get()
+        {
+            lock(listeners).retain(|listener| *listener != Listener(id));
+        }
     }
 
     /// The library's side of a channel, and its serial number.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for null, `EBADF` for one that is gone, or the parent's of a forked child.
+    /// `EINVAL` for null, `EBADF` for one that is gone.
     ///
     /// # Safety
     ///
@@ -86,10 +173,7 @@ impl CmChannel {
         // SAFETY: the caller's promise; `abi` is the first field, and the memory stays.
         let this = unsafe { channel.cast::<Self>().as_ref() };
         let this = this.ok_or_else(|| refuse!(EINVAL, "the event channel is NULL"))?;
-        let live = this.live.alive().ok_or_else(|| {
-            refuse!(EBADF, "the event channel is the parent's: a forked child has to make its own")
-        })?;
-        let live = lock(live);
+        let live = lock(this.live()?);
         let live =
             live.as_ref().ok_or_else(|| decline!(EBADF, "the event channel is destroyed"))?;
         Ok((live.channel.clone(), live.serial))
@@ -106,7 +190,7 @@ impl CmChannel {
         // SAFETY: as in `with_serial`.
         let this = unsafe { channel.cast::<Self>().as_ref() };
         this.is_some_and(|this| {
-            this.live.alive().is_some_and(|live| lock(live).is_none())
+            this.live.get().is_some_and(|live| lock(live).is_none())
                 && this.destroyer.load(Ordering::SeqCst) != this_thread()
         })
     }
@@ -117,7 +201,8 @@ impl CmChannel {
     pub(super) unsafe fn destroy(channel: *mut rdma_event_channel) {
         // SAFETY: the caller's promise.
         let Some(this) = (unsafe { channel.cast::<Self>().as_ref() }) else { return };
-        let Some(live) = this.live.alive() else { return };
+        // Nothing happens in a forked child that has not used it: it is the parent's.
+        let Some(live) = this.live.get() else { return };
         this.destroyer.store(this_thread(), Ordering::SeqCst);
         let live = lock(live).take();
         if live.is_some() {

@@ -69,6 +69,7 @@ pub(super) fn enter(id: &CmId) -> Result<(), Errno> {
 fn default_pd(context: &Context) -> Result<*mut ibv_pd, Errno> {
     static DEFAULT: PerProcess<Mutex<Vec<Default>>> = PerProcess::new();
 
+    #[derive(Clone)]
     struct Default {
         context: *mut ibv_context,
         pd: *mut ibv_pd,
@@ -76,7 +77,12 @@ fn default_pd(context: &Context) -> Result<*mut ibv_pd, Errno> {
     // SAFETY: both may be used by all threads.
     unsafe impl Send for Default {}
 
-    let mut all = DEFAULT.get().lock().unwrap_or_else(PoisonError::into_inner);
+    // A forked child's ids have the parent's, whose contexts are the child's as well.
+    let all = DEFAULT.get_or_make(|parents| {
+        let parents = parents.and_then(|parents| parents.try_lock().ok());
+        Mutex::new(parents.map_or_else(Vec::new, |parents| parents.to_vec()))
+    });
+    let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = all.iter().find(|known| known.context == context.as_abi()) {
         return Ok(known.pd);
     }

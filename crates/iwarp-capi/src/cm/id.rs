@@ -5,6 +5,7 @@
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_int, c_uint, c_void};
+use std::io;
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::ptr::{NonNull, null_mut};
@@ -12,8 +13,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use iwarp::Log;
-use iwarp::cm::{Id, PortSpace};
-use iwarp_os::ProcessOwned;
+use iwarp::cm::{ConnectionState, Id, PortSpace};
+use iwarp_os::{Heritable, ProcessOwned};
 
 use super::abi::{
     RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, ibv_ece, ibv_sa_path_rec, rdma_addr,
@@ -28,12 +29,13 @@ use crate::abi::{ibv_gid, ibv_qp_init_attr};
 use crate::guard::{self, Errno};
 use crate::log::{PATIENCE, say};
 use crate::refuse::{given, refuse};
+use crate::verbs::tell_of_heir;
 
-/// An id as the program has it, and what is ours behind it, which a forked child cannot reach.
+/// An id as the program has it, and what is ours behind it, which a forked child makes anew.
 #[repr(C)]
 struct Handle {
     abi: rdma_cm_id,
-    own: ProcessOwned<CmId>,
+    own: Heritable<CmId>,
 }
 
 /// What is ours of an id.
@@ -169,6 +171,22 @@ impl Deref for CmId {
     }
 }
 
+impl Handle {
+    /// # Safety
+    ///
+    /// The pointer is null or of an id that is not destroyed.
+    unsafe fn of<'a>(id: *mut rdma_cm_id) -> Result<&'a Self, Errno> {
+        // SAFETY: the caller's promise; `abi` is the first field.
+        let handle = unsafe { id.cast::<Self>().as_ref() };
+        handle.ok_or_else(|| refuse!(EINVAL, "the id is NULL"))
+    }
+}
+
+// SAFETY: `abi` is the program's, who says which threads use it.
+unsafe impl Send for CmId {}
+// SAFETY: as above.
+unsafe impl Sync for CmId {}
+
 impl CmId {
     /// The id of `of`, seen from C.
     pub(super) fn make(
@@ -224,38 +242,58 @@ impl CmId {
         };
         let shared = Shared::new();
         of.set_context(Arc::clone(&shared) as Arc<dyn Any + Send + Sync>);
+        let place = Box::into_raw(Box::<Handle>::new_uninit());
+        let made = place.cast::<rdma_cm_id>();
+        shared.id.store(made, Ordering::Release);
         let own = Self {
-            abi: NonNull::dangling(),
+            // SAFETY: a box is nowhere at address 0.
+            abi: unsafe { NonNull::new_unchecked(made) },
             id: of,
-            shared: Arc::clone(&shared),
+            shared,
             state: Mutex::new(state),
         };
-        let handle = Box::leak(Box::new(Handle { abi, own: ProcessOwned::new(own) }));
-        let made = NonNull::from(&mut *handle).cast();
-        if let Some(own) = handle.own.alive_mut() {
-            own.abi = made;
-        }
-        let made = made.as_ptr();
-        shared.id.store(made, Ordering::Release);
+        // SAFETY: just allocated for it.
+        unsafe { place.cast::<Handle>().write(Handle { abi, own: Heritable::new(own) }) };
         made
+    }
+
+    /// What a forked child goes on with in place of its parent's, which has no connection.
+    fn take_over(inherited: &Self) -> Result<Self, Errno> {
+        let in_use = || {
+            refuse!(EBADF, "a thread of the parent was just using the id at the fork: make another")
+        };
+        let parents = inherited.state.try_lock().map_err(|_| in_use())?;
+        // SAFETY: the channel stays until its ids are gone.
+        let channel = unsafe { CmChannel::of(inherited.channel.get())? };
+        let id = Id::take_over(&channel, &inherited.id).map_err(|error| match error.kind() {
+            io::ErrorKind::NotConnected => refuse!(
+                EBADF,
+                "the id has a connection, which is the parent's: a forked child has to make its own"
+            ),
+            io::ErrorKind::WouldBlock => in_use(),
+            _ => Errno::from(error),
+        })?;
+        let shared = Shared::new();
+        shared.id.store(inherited.abi.as_ptr(), Ordering::Release);
+        id.set_context(Arc::clone(&shared) as Arc<dyn Any + Send + Sync>);
+        let state = Mutex::new(parents.inherit());
+        tell_of_heir("an id of the connection manager");
+        Ok(Self { abi: inherited.abi, id, shared, state })
     }
 
     /// The id behind a pointer that the program has.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for null, `EBADF` for the parent's of a forked child.
+    /// `EINVAL` for null, `EBADF` where a forked child cannot go on with its parent's.
     ///
     /// # Safety
     ///
     /// The pointer is null or of an id that is not destroyed.
     pub(super) unsafe fn of<'a>(id: *mut rdma_cm_id) -> Result<&'a Self, Errno> {
-        // SAFETY: the caller's promise; `abi` is the first field.
-        let handle = unsafe { id.cast::<Handle>().as_ref() };
-        let handle = handle.ok_or_else(|| refuse!(EINVAL, "the id is NULL"))?;
-        handle.own.alive().ok_or_else(|| {
-            refuse!(EBADF, "the id is the parent's: a forked child has to make its own")
-        })
+        // SAFETY: the caller's promise.
+        let handle = unsafe { Handle::of(id)? };
+        handle.own.get_or_make(Self::take_over)
     }
 
     pub(super) const fn as_abi(&self) -> *mut rdma_cm_id {
@@ -398,18 +436,17 @@ pub extern "C" fn rdma_create_id(
 pub extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     guard::minus_one(|| {
         // SAFETY: the program's id.
-        let this = match unsafe { CmId::of(id) } {
-            Ok(this) => this,
-            // The parent's.
-            Err(error) if error.number() == libc::EBADF => return Ok(0),
-            Err(error) => return Err(error),
-        };
+        let handle = unsafe { Handle::of(id)? };
+        // In a forked child that has not used it, it is the parent's.
+        let Some(this) = handle.own.get() else { return Ok(0) };
         this.id.close();
         release_event(this);
         this.shared.retire();
         this.shared.settle();
         let channel = this.channel.get();
         let sync = this.state().sync;
+        // SAFETY: the channel was one, and its memory stays.
+        unsafe { CmChannel::leave(channel, id) };
         // SAFETY: made by `CmId::make`; no event leads to it any more, and the program promises
         // not to use it any more.
         drop(unsafe { Box::from_raw(id.cast::<Handle>()) });
@@ -419,6 +456,27 @@ pub extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
         }
         Ok(0)
     })
+}
+
+impl State {
+    /// That of a forked child, by what the program has set. The rest is the parent's.
+    fn inherit(&self) -> Self {
+        Self {
+            sync: self.sync,
+            responder_resources: self.responder_resources,
+            initiator_depth: self.initiator_depth,
+            connect_data: self.connect_data.clone(),
+            qp_init_attr: self.qp_init_attr,
+            qp_num: 0,
+            carrier: None,
+            ack_timeout: self.ack_timeout,
+            local_ece: self.local_ece,
+            remote_ece: NO_ECE,
+            addrinfo: Resolution::None,
+            groups: Vec::new(),
+            path: None,
+        }
+    }
 }
 
 impl Drop for State {
@@ -494,6 +552,8 @@ pub extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
         id.id.listen(u32::try_from(backlog).unwrap_or(0))?;
+        // SAFETY: the channel stays until its ids are gone.
+        unsafe { CmChannel::enter(id.channel.get(), id.as_abi()) };
         id.show_addresses();
         Ok(0)
     })
@@ -524,6 +584,13 @@ pub(super) fn migrate(id: &CmId, channel: *mut rdma_event_channel) -> Result<(),
         unsafe { CmChannel::destroy(id.channel.get()) };
     }
     id.state().sync = sync;
+    // SAFETY: both were channels, and their memory stays.
+    unsafe {
+        CmChannel::leave(id.channel.get(), id.as_abi());
+        if id.id.state() == ConnectionState::Listening {
+            CmChannel::enter(channel, id.as_abi());
+        }
+    }
     id.channel.set(channel);
     id.shared.settle();
     Ok(())

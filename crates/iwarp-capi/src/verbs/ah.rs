@@ -9,7 +9,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use iwarp::verbs::Gid;
 use iwarp::wire::grh::{self, GRH_LEN, NoAnswer};
 use iwarp::{AddressVector, Destination, Peer};
-use iwarp_os::ProcessOwned;
+use iwarp_os::Heritable;
 
 use super::pd::Pd;
 use super::{Context, Life};
@@ -29,11 +29,13 @@ const PORT: u8 = 1;
 
 /// The address handles of a context.
 ///
+/// A forked child begins with none.
+///
 /// Programs send to handles that they have destroyed, or never made (perftest's UD tests on an RNIC
 /// post a pointer that they have set to nothing). So what a handle stands for is not behind its
 /// pointer, but here: its address tells where, and no pointer of a program's is followed.
 #[derive(Debug)]
-pub(crate) struct Handles(ProcessOwned<RwLock<Table>>);
+pub(crate) struct Handles(Heritable<RwLock<Table>>);
 
 #[derive(Debug, Default)]
 struct Table {
@@ -66,20 +68,21 @@ unsafe impl Sync for Table {}
 
 impl Default for Handles {
     fn default() -> Self {
-        Self(ProcessOwned::new(RwLock::default()))
+        Self(Heritable::new(RwLock::default()))
     }
 }
 
 impl Handles {
-    /// What is known of handles; `None` in a forked child.
+    /// What is known of handles; `None` in a forked child that has made none.
     pub(crate) fn known(&self) -> Option<Known<'_>> {
         let Self(table) = self;
-        Some(Known(table.alive()?.read().unwrap_or_else(PoisonError::into_inner)))
+        Some(Known(table.get()?.read().unwrap_or_else(PoisonError::into_inner)))
     }
 
     fn make(&self, pd: &Pd, way: AddressVector) -> Result<*mut ibv_ah, Errno> {
         let Self(table) = self;
-        let mut table = table.check()?.write().unwrap_or_else(PoisonError::into_inner);
+        let table = table.get_or_make(|_| Ok::<_, Errno>(RwLock::default()))?;
+        let mut table = table.write().unwrap_or_else(PoisonError::into_inner);
         let entry = Entry { way, domain: pd.domain().id().0, _pd: pd.life.clone() };
         let number = match table.free.pop() {
             Some(number) => number,
@@ -93,10 +96,10 @@ impl Handles {
         Ok(object)
     }
 
-    /// Nothing happens in a forked child, whose parent has the handle.
+    /// Nothing happens in a forked child that has made none: its parent has the handle.
     fn destroy(&self, ah: *mut ibv_ah) -> Result<(), Errno> {
         let Self(table) = self;
-        let Some(table) = table.alive() else { return Ok(()) };
+        let Some(table) = table.get() else { return Ok(()) };
         let mut table = table.write().unwrap_or_else(PoisonError::into_inner);
         let number = table.number(ah).ok_or_else(no_handle)?;
         // SAFETY: it is one of those in the chunks.

@@ -6,12 +6,13 @@
 //! the acknowledgements (`ibv_ack_cq_events`, `ibv_ack_async_event`).
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use iwarp::Log;
 use iwarp::verbs::OutOfMemory;
-use iwarp_os::ProcessOwned;
+use iwarp_os::Heritable;
 
 use crate::log::{PATIENCE, say};
 
@@ -47,9 +48,10 @@ impl Key {
     }
 }
 
-/// The objects that a source of events can name.
+/// The objects that a source of events can name. A forked child begins with none: it enters those of
+/// its parent's that it goes on with.
 #[derive(Debug)]
-pub(crate) struct Book(ProcessOwned<Pages>);
+pub(crate) struct Book(Heritable<Pages>);
 
 #[derive(Debug, Default)]
 struct Pages {
@@ -66,7 +68,7 @@ struct Entries {
 
 impl Default for Book {
     fn default() -> Self {
-        Self(ProcessOwned::new(Pages::default()))
+        Self(Heritable::new(Pages::default()))
     }
 }
 
@@ -82,22 +84,27 @@ impl Book {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`; `ENODEV` in a forked child.
+    /// `ENOMEM`
     pub(crate) fn prepare(&self) -> io::Result<()> {
+        Ok(self.pages().entries().of.try_reserve(ROOM).map_err(|_| OutOfMemory)?)
+    }
+
+    #[inline]
+    fn pages(&self) -> &Pages {
         let Self(pages) = self;
-        Ok(pages.check()?.entries().of.try_reserve(ROOM).map_err(|_| OutOfMemory)?)
+        match pages.get_or_make(|_| Ok::<_, Infallible>(Pages::default())) {
+            Ok(own) => own,
+        }
     }
 
     /// From now on events about `key` are about the object at this address.
     pub(crate) fn enter(&self, key: Key, object: usize) {
-        if let Some(pages) = self.0.alive() {
-            pages.entries().of.insert(key, Entry { object, pending: 0 });
-        }
+        self.pages().entries().of.insert(key, Entry { object, pending: 0 });
     }
 
     /// The object that an event is about; it must be acknowledged. `None` when it is gone.
     pub(crate) fn hand_out(&self, key: Key) -> Option<usize> {
-        let mut entries = self.0.alive()?.entries();
+        let mut entries = self.pages().entries();
         let entry = entries.of.get_mut(&key)?;
         entry.pending += 1;
         Some(entry.object)
@@ -105,13 +112,13 @@ impl Book {
 
     /// Calls `f` with the object, which is not struck off meanwhile.
     pub(crate) fn with<R>(&self, key: Key, f: impl FnOnce(usize) -> R) -> Option<R> {
-        let entries = self.0.alive()?.entries();
+        let entries = self.pages().entries();
         Some(f(entries.of.get(&key)?.object))
     }
 
     /// `count` events were acknowledged.
     pub(crate) fn acknowledge(&self, key: Key, count: u32) {
-        let Some(pages) = self.0.alive() else { return };
+        let pages = self.pages();
         let mut entries = pages.entries();
         if let Some(entry) = entries.of.get_mut(&key) {
             entry.pending = entry.pending.saturating_sub(count);
@@ -124,7 +131,7 @@ impl Book {
     /// Waits until every event about `key` that was handed out is acknowledged, and has no more
     /// handed out.
     pub(crate) fn strike(&self, key: Key) {
-        let Some(pages) = self.0.alive() else { return };
+        let pages = self.pages();
         let mut entries = pages.entries();
         entries.striking += 1;
         let mut told = false;

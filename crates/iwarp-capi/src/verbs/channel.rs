@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 use iwarp::{CompletionChannel, Look};
+use iwarp_os::Heritable;
 use iwarp_os::cancel::wait_cancellable;
 
 use super::book::{Book, Key};
-use super::context::Held;
+use super::context::{Held, tell_of_heir};
 use super::cq::Cq;
 use super::{Context, Life};
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq};
@@ -22,7 +23,8 @@ use crate::refuse::{decline, refuse};
 #[repr(C)]
 pub struct Channel {
     abi: ibv_comp_channel,
-    channel: CompletionChannel,
+    /// A forked child has its own in its place.
+    channel: Heritable<CompletionChannel>,
     /// Which events were handed out.
     book: Arc<Book>,
     /// Held by completion queues.
@@ -31,9 +33,16 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// The library's completion channel.
+    /// The library's completion channel, which a forked child makes anew when it first needs it.
     pub(crate) fn channel(&self) -> &CompletionChannel {
-        &self.channel
+        let made = self.channel.get_or_make(|inherited| {
+            // SAFETY: the context stays for as long as its objects are.
+            let device = unsafe { Context::of(self.abi.context) }.device();
+            let own = device.take_over_channel(inherited)?;
+            tell_of_heir("a completion channel");
+            Ok::<_, Errno>(own)
+        });
+        made.unwrap_or_else(|_| self.channel.nearest())
     }
 
     /// The context it belongs to.
@@ -48,14 +57,22 @@ impl Channel {
 
     /// A completion queue that will raise events here.
     pub(crate) fn enter(&self, number: u64, cq: usize) {
-        self.book.enter(Key::Cq(number), cq);
+        self.enter_again(number, cq);
         self.abi.refcnt.fetch_add(1, Relaxed);
     }
 
-    /// Prepares for its end: waits for its acknowledgements, and drops events not taken.
-    pub(crate) fn strike(&self, number: u64) {
-        self.book.strike(Key::Cq(number));
-        self.channel.discard(number);
+    /// A completion queue that is entered goes on under this number, in a forked child.
+    pub(crate) fn enter_again(&self, number: u64, cq: usize) {
+        self.book.enter(Key::Cq(number), cq);
+    }
+
+    /// Prepares for its end: waits for its acknowledgements, and drops events not taken. One without a
+    /// number is the parent's of a forked child.
+    pub(crate) fn strike(&self, number: Option<u64>) {
+        if let Some(number) = number {
+            self.book.strike(Key::Cq(number));
+            self.channel.nearest().discard(number);
+        }
         self.abi.refcnt.fetch_sub(1, Relaxed);
     }
 
@@ -63,13 +80,13 @@ impl Channel {
     /// already.
     fn next(&self, waited: bool) -> Result<Next, Errno> {
         loop {
-            let ready = if waited { None } else { self.channel.try_next() };
+            let ready = if waited { None } else { self.channel().try_next() };
             let number = match ready {
                 Some(number) => number,
                 None if !waited && is_nonblocking(self.abi.fd) => {
                     return Err(Errno::plain(libc::EAGAIN));
                 }
-                None => match self.channel.look()? {
+                None => match self.channel().look()? {
                     Look::Event(number) => number,
                     Look::Nothing(fd) => return Ok(Next::Wait(fd)),
                     _ => return Err(decline!(EOPNOTSUPP, "not supported")),
@@ -106,7 +123,7 @@ pub extern "C" fn ibv_create_comp_channel(context: &Context) -> *mut Channel {
         let fd = channel.as_fd().as_raw_fd();
         Ok(Box::into_raw(Box::new(Channel {
             abi: ibv_comp_channel { context: context.as_abi(), fd, refcnt: AtomicI32::new(0) },
-            channel,
+            channel: Heritable::new(channel),
             book: Arc::default(),
             life: Life::default(),
             _context: context.hold()?,

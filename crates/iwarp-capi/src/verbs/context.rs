@@ -6,10 +6,10 @@ use std::ffi::c_int;
 use std::mem::{offset_of, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use iwarp::{Device, Log, Options};
-use iwarp_os::PerProcess;
+use iwarp_os::{Heritable, PerProcess};
 
 use super::ah::Handles;
 use super::book::Book;
@@ -25,7 +25,8 @@ use crate::refuse::refuse;
 #[repr(C)]
 pub struct Context {
     abi: ibv_context,
-    device: Device,
+    /// A forked child has its own in its place.
+    device: Heritable<Device>,
     /// Which asynchronous events were handed out.
     pub(crate) book: Arc<Book>,
     /// Its address handles.
@@ -48,6 +49,7 @@ struct Whole {
 }
 
 /// Keeps a context for an object of it, also after the program has closed it.
+#[derive(Clone)]
 pub(crate) struct Held {
     whole: Arc<Whole>,
 }
@@ -92,7 +94,7 @@ impl Context {
         Arc::new_cyclic(|whole| {
             let context = Self {
                 abi,
-                device: own,
+                device: Heritable::new(own),
                 book: Arc::default(),
                 handles: Handles::default(),
                 own: Weak::clone(whole),
@@ -139,9 +141,20 @@ impl Context {
         unsafe { &*context.cast::<Self>() }
     }
 
-    /// The device behind it.
+    /// The device behind it, which a forked child opens anew when it first needs it.
     pub fn device(&self) -> &Device {
-        &self.device
+        let made = self.device.get_or_make(|inherited| {
+            let own = engine()?.take_over(inherited)?;
+            tell_of_heir("a device context");
+            Ok::<_, Errno>(own)
+        });
+        made.unwrap_or_else(|_| self.device.nearest())
+    }
+
+    /// The device behind it, or the parent's in a forked child that has not used it: for calls that end
+    /// the use of something.
+    pub(crate) fn device_as_it_is(&self) -> &Device {
+        self.device.nearest()
     }
 
     /// Its objects that can be imported.
@@ -169,9 +182,32 @@ pub(crate) fn engine() -> Result<Device, Errno> {
     Ok(engine.insert(device).clone())
 }
 
-/// The contexts that connection manager ids have: one of each device that was wanted so far.
+/// A forked child goes on with an object of its parent's.
+#[cold]
+pub(crate) fn tell_of_heir(object: &str) {
+    guard::say(
+        Log::Info,
+        format_args!(
+            "this forked process goes on with {object} of its parent's: it has its own behind the \
+             same pointer from now on"
+        ),
+    );
+}
+
+/// The contexts that connection manager ids have: one of each device that was wanted so far. Those of
+/// a parent are its forked child's as well: the ids that it goes on with have them.
 static SHARED: PerProcess<Mutex<Vec<Shared>>> = PerProcess::new();
 
+fn shared() -> MutexGuard<'static, Vec<Shared>> {
+    let all = SHARED.get_or_make(|parents| {
+        // A thread of the parent may have been about to change it.
+        let parents = parents.and_then(|parents| parents.try_lock().ok());
+        Mutex::new(parents.map_or_else(Vec::new, |parents| parents.to_vec()))
+    });
+    all.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[derive(Clone)]
 struct Shared {
     place: usize,
     context: *mut Context,
@@ -189,7 +225,7 @@ unsafe impl Send for Shared {}
 ///
 /// Those of `ibv_open_device`.
 pub fn shared_context(place: usize) -> Result<*mut ibv_context, Errno> {
-    let mut all = SHARED.get().lock().unwrap_or_else(PoisonError::into_inner);
+    let mut all = shared();
     if let Some(shared) = all.iter().find(|shared| shared.place == place) {
         return Ok(shared.context.cast());
     }
@@ -206,7 +242,7 @@ pub fn shared_context(place: usize) -> Result<*mut ibv_context, Errno> {
 pub(super) fn in_shared<R>(mut find: impl FnMut(&Context) -> Option<R>) -> Option<R> {
     let mut place = 0;
     loop {
-        let all = SHARED.get().lock().unwrap_or_else(PoisonError::into_inner);
+        let all = shared();
         let context = all.get(place)?.context;
         drop(all);
         // SAFETY: it is never closed.

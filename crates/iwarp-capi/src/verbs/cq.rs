@@ -7,10 +7,11 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 use iwarp::{AsyncEvent, CompletionQueue, WorkCompletion};
+use iwarp_os::Heritable;
 
 use super::book::Key;
 use super::channel::Channel;
-use super::context::Held;
+use super::context::{Held, tell_of_heir};
 use super::object::{Kind, Object};
 use super::{Context, Life, cq_ex};
 use crate::abi::flags::IBV_WC_STANDARD_FLAGS;
@@ -23,7 +24,8 @@ use crate::refuse::refuse;
 pub struct Cq {
     pub(crate) abi: ibv_cq_ex,
     object: Object,
-    queue: CompletionQueue,
+    /// A forked child has its own in its place.
+    queue: Heritable<CompletionQueue>,
     /// The completion that is looked at with the functions of `ibv_cq_ex`.
     pub(crate) current: UnsafeCell<Option<WorkCompletion>>,
     /// Held by queue pairs.
@@ -57,9 +59,31 @@ impl Cq {
         unsafe { cq.cast::<Self>().as_ref() }
     }
 
-    /// The library's completion queue.
+    /// The library's completion queue, which a forked child makes anew, and empty, when it first needs
+    /// it.
+    #[inline]
     pub fn queue(&self) -> &CompletionQueue {
-        &self.queue
+        match self.queue.get() {
+            Some(own) => own,
+            None => self.queue_of_heir(),
+        }
+    }
+
+    #[cold]
+    fn queue_of_heir(&self) -> &CompletionQueue {
+        let made = self.queue.get_or_make(|_| {
+            let (context, channel) = (self.context(), self.channel());
+            let depth = self.abi.base.cqe.load(Relaxed).unsigned_abs() as usize;
+            let own = context.device().create_cq(depth, channel.map(Channel::channel))?;
+            let (number, address) = (own.number(), std::ptr::from_ref(self).expose_provenance());
+            context.book.enter(Key::Cq(number), address);
+            if let Some(channel) = channel {
+                channel.enter_again(number, address);
+            }
+            tell_of_heir("a completion queue");
+            Ok::<_, Errno>(own)
+        });
+        made.unwrap_or_else(|_| self.queue.nearest())
     }
 
     /// The context it belongs to.
@@ -117,7 +141,7 @@ pub(crate) fn create(context: &Context, wanted: &Wanted) -> Result<*mut Cq, Errn
     let cq = Box::into_raw(Box::new(Cq {
         abi,
         object,
-        queue,
+        queue: Heritable::new(queue),
         current: UnsafeCell::new(None),
         life: Life::default(),
         _context: held,
@@ -173,7 +197,7 @@ pub extern "C" fn ibv_resize_cq(cq: &Cq, cqe: c_int) -> c_int {
         if depth > most as usize {
             return Err(refuse!(EINVAL, "cqe is {cqe}; the device has {most} at most (max_cqe)"));
         }
-        cq.queue.resize(depth)?;
+        cq.queue().resize(depth)?;
         cq.abi.base.cqe.store(cqe, Relaxed);
         Ok(())
     })
@@ -193,14 +217,18 @@ pub extern "C" fn ibv_destroy_cq(cq: *mut Cq) -> c_int {
                 object.life.users()
             ));
         }
-        let (number, context) = (object.queue.number(), object.context());
+        // The parent's, in a forked child that has not used it: nothing is entered under its number.
+        let number = object.queue.get().map(CompletionQueue::number);
         if let Some(channel) = object.channel() {
             channel.strike(number);
         }
-        context.book.strike(Key::Cq(number));
-        context.device().discard_async_events(
-            |event| matches!(event, AsyncEvent::CqError { cq } if *cq == number),
-        );
+        if let Some(number) = number {
+            let context = object.context();
+            context.book.strike(Key::Cq(number));
+            context.device().discard_async_events(
+                |event| matches!(event, AsyncEvent::CqError { cq } if *cq == number),
+            );
+        }
         // SAFETY: made by `Box::into_raw`, and destroyed once.
         drop(unsafe { Box::from_raw(cq) });
         Ok(())

@@ -51,6 +51,7 @@ mod wr;
 
 use std::sync::Arc;
 
+pub(crate) use context::tell_of_heir;
 pub use context::{Context, shared_context};
 
 /// Tells an object who else uses it: users hold clones.

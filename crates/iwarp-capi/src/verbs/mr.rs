@@ -78,6 +78,19 @@ impl Mr {
     }
 }
 
+impl Registered {
+    /// In a forked child that goes on with the protection domain: its own region, under the same key. As
+    /// it is otherwise.
+    fn take_over(&mut self, pd: &Pd) {
+        if self.region.is_inherited()
+            && let Some(own) = pd.domain_in_use()
+            && let Ok(region) = own.adopt(self.region.lkey())
+        {
+            self.region = region;
+        }
+    }
+}
+
 #[cold]
 fn being_freed() -> Errno {
     refuse!(EINVAL, "the protection domain is being deallocated")
@@ -229,7 +242,11 @@ pub extern "C" fn ibv_rereg_mr(
         };
         let translation = moved.then_some((addr.cast(), length, addr.addr() as u64));
         let mut registered = mr.registered.borrow_mut();
-        let Registered { region, backing } = registered.as_mut().ok_or_else(deregistered)?;
+        let registered = registered.as_mut().ok_or_else(deregistered)?;
+        let domain = Arc::clone(&mr.pd.borrow());
+        domain.domain();
+        registered.take_over(&domain);
+        let Registered { region, backing } = registered;
         match backing.as_deref() {
             // A device has its own for as long as it has it registered.
             Some(Backing::Device(_)) => {
@@ -268,8 +285,12 @@ pub extern "C" fn ibv_dereg_mr(mr: *mut Mr) -> c_int {
         // SAFETY: the program has it from a function of this module.
         let object = unsafe { &*mr };
         object.object.check(object.abi.context, object.abi.handle)?;
-        let Registered { region, backing } = object.registered.take().ok_or_else(deregistered)?;
-        if let Err((region, error)) = region.deregister() {
+        let mut registered = object.registered.take().ok_or_else(deregistered)?;
+        registered.take_over(&object.pd.borrow());
+        let Registered { region, backing } = registered;
+        // In a forked child that has not used the domain, it is the parent's.
+        let is_parents = region.is_inherited();
+        if !is_parents && let Err((region, error)) = region.deregister() {
             // Memory windows are bound to it.
             object.registered.replace(Some(Registered { region, backing }));
             return Err(error.into());

@@ -5,9 +5,10 @@
 use std::ffi::c_int;
 use std::sync::{Arc, Weak};
 
-use iwarp::{Personality, ProtectionDomain};
+use iwarp::{Log, Personality, ProtectionDomain};
+use iwarp_os::Heritable;
 
-use super::context::Held;
+use super::context::{Held, tell_of_heir};
 use super::imports::Importable;
 use super::object::{Kind, Object};
 use super::{Context, Life};
@@ -21,7 +22,10 @@ use crate::refuse::{decline, given, refuse};
 pub struct Pd {
     abi: ibv_pd,
     object: Object,
-    domain: ProtectionDomain,
+    /// A forked child has its own in its place.
+    domain: Heritable<ProtectionDomain>,
+    /// The domain that a parent domain is another name of.
+    base: Weak<Self>,
     own: Weak<Self>,
     /// Held by the objects that were made with it, but for its memory regions.
     pub(crate) life: Life,
@@ -52,9 +56,30 @@ impl Pd {
         self.own.strong_count() > 1
     }
 
-    /// The library's protection domain.
+    /// The library's protection domain. A forked child makes its own when it first needs it, with the
+    /// regions that it inherits.
     pub fn domain(&self) -> &ProtectionDomain {
-        &self.domain
+        let made = self.domain.get_or_make(|inherited| {
+            if let Some(base) = self.base.upgrade() {
+                return Ok(base.domain().clone());
+            }
+            // SAFETY: the program keeps the memory of its regions (ibv_reg_mr(3)), here as in the parent.
+            let taken = unsafe { self.context().device().take_over_pd(inherited) };
+            let (own, left) = taken.map_err(Errno::from).inspect_err(|error| {
+                say_no_heir(format_args!("{error:?}"));
+            })?;
+            tell_of_heir("a protection domain and its memory regions");
+            if left > 0 {
+                say_no_heir(format_args!("{left} of its regions"));
+            }
+            Ok::<_, Errno>(own)
+        });
+        made.unwrap_or_else(|_| self.domain.nearest())
+    }
+
+    /// The domain of this process; `None` in a forked child that has not used it.
+    pub(crate) fn domain_in_use(&self) -> Option<&ProtectionDomain> {
+        self.domain.get()
     }
 
     /// Whether it is what it was made as.
@@ -78,11 +103,25 @@ impl Pd {
     }
 }
 
-fn make(
-    context: &Context,
-    domain: ProtectionDomain,
-    of: [Option<Life>; 2],
-) -> Result<*mut Pd, Errno> {
+#[cold]
+fn say_no_heir(what: std::fmt::Arguments<'_>) {
+    guard::say(
+        Log::Warn,
+        format_args!(
+            "a forked process goes on with a protection domain of its parent's, but not with all of its \
+             memory regions: {what}: register memory again in the child"
+        ),
+    );
+}
+
+/// What a parent domain is made of.
+#[derive(Default)]
+struct Of {
+    base: Weak<Pd>,
+    lives: [Option<Life>; 2],
+}
+
+fn make(context: &Context, domain: ProtectionDomain, of: Of) -> Result<*mut Pd, Errno> {
     let object = Object::new(context, Kind::Pd)?;
     context.imports().enter(object.handle(), Importable::Domain(domain.clone()))?;
     with_object(context, domain, of, object)
@@ -91,17 +130,18 @@ fn make(
 fn with_object(
     context: &Context,
     domain: ProtectionDomain,
-    of: [Option<Life>; 2],
+    of: Of,
     object: Object,
 ) -> Result<*mut Pd, Errno> {
     let held = context.hold()?;
     let pd = Arc::new_cyclic(|own| Pd {
         abi: ibv_pd { context: context.as_abi(), handle: object.handle() },
         object,
-        domain,
+        domain: Heritable::new(domain),
+        base: of.base,
         own: Weak::clone(own),
         life: Life::default(),
-        _of: of,
+        _of: of.lives,
         _context: held,
     });
     Ok(Arc::into_raw(pd).cast_mut())
@@ -109,7 +149,7 @@ fn with_object(
 
 /// `ibv_alloc_pd`
 pub extern "C" fn ibv_alloc_pd(context: &Context) -> *mut Pd {
-    guard::object(|| make(context, context.device().alloc_pd(), [None, None]))
+    guard::object(|| make(context, context.device().alloc_pd(), Of::default()))
 }
 
 /// `ibv_dealloc_pd`, for parent domains too. An RNIC's is kept by its memory regions instead of being
@@ -120,7 +160,7 @@ pub extern "C" fn ibv_dealloc_pd(pd: *mut Pd) -> c_int {
         // SAFETY: the program has it from a function of this module.
         let object = unsafe { &*pd };
         object.check()?;
-        let is_rnic = object.context().device().personality() == Personality::Iwarp;
+        let is_rnic = object.context().device_as_it_is().personality() == Personality::Iwarp;
         if object.life.in_use() || (object.has_regions() && !is_rnic) {
             let (users, has) = (object.life.users(), object.has_regions());
             return Err(refuse!(
@@ -142,7 +182,7 @@ pub extern "C" fn ibv_import_pd(context: &Context, handle: u32) -> *mut Pd {
     guard::object(|| {
         let domain = context.imports().domain(handle)?;
         let object = Object::with_handle(context, Kind::Pd, handle)?;
-        with_object(context, domain, [None, None], object)
+        with_object(context, domain, Of::default(), object)
     })
 }
 
@@ -221,7 +261,7 @@ pub(crate) extern "C" fn alloc_parent_domain(
         if others || !pd.context().is(context) {
             return Err(refuse!(EINVAL, "the domain, or thread domain, is of another context"));
         }
-        let of = [Some(pd.life.clone()), td.map(|td| td.life.clone())];
-        make(context, pd.domain.clone(), of)
+        let lives = [Some(pd.life.clone()), td.map(|td| td.life.clone())];
+        make(context, pd.domain().clone(), Of { base: Weak::clone(&pd.own), lives })
     })
 }

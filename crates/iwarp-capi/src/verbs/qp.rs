@@ -430,20 +430,10 @@ pub extern "C" fn ibv_destroy_qp(qp: *mut Qp) -> c_int {
                 object.number()
             ));
         }
-        let (number, context) = (object.number(), object.context());
-        context.book.strike(Key::Qp(number));
-        // First, as the worker goes on meanwhile: a program frees what completions and events name.
-        object.queue_pair.retire();
-        context.device().discard_async_events(|event| match event {
-            AsyncEvent::QpFatal { qp }
-            | AsyncEvent::QpAccessError { qp }
-            | AsyncEvent::QpRequestError { qp }
-            | AsyncEvent::CommunicationEstablished { qp }
-            | AsyncEvent::SendQueueDrained { qp }
-            | AsyncEvent::LastReceiveReached { qp } => *qp == number,
-            _ => false,
-        });
-        object.forget_completions();
+        // The parent's, in a forked child: nothing is entered under its number.
+        if !object.queue_pair.is_inherited() {
+            object.leave_context();
+        }
         // SAFETY: made by `Box::into_raw`, and destroyed once.
         drop(unsafe { Box::from_raw(qp) });
         Ok(())
@@ -460,6 +450,24 @@ impl Qp {
                 cq.queue().discard(self.number());
             }
         }
+    }
+
+    /// Prepares for its end: waits for its acknowledgements, and has nothing told of it any more.
+    fn leave_context(&self) {
+        let (number, context) = (self.number(), self.context());
+        context.book.strike(Key::Qp(number));
+        // First, as the worker goes on meanwhile: a program frees what completions and events name.
+        self.queue_pair.retire();
+        context.device().discard_async_events(|event| match event {
+            AsyncEvent::QpFatal { qp }
+            | AsyncEvent::QpAccessError { qp }
+            | AsyncEvent::QpRequestError { qp }
+            | AsyncEvent::CommunicationEstablished { qp }
+            | AsyncEvent::SendQueueDrained { qp }
+            | AsyncEvent::LastReceiveReached { qp } => *qp == number,
+            _ => false,
+        });
+        self.forget_completions();
     }
 
     /// The domain that the program made it with.

@@ -213,11 +213,14 @@ pub extern "C" fn ibv_destroy_srq(srq: *mut Srq) -> c_int {
                 object.life.users()
             ));
         }
-        let (number, context) = (object.queue.number(), object.context());
-        context.book.strike(Key::Srq(number));
-        context.device().discard_async_events(
-            |event| matches!(event, AsyncEvent::SrqLimitReached { srq } if *srq == number),
-        );
+        // The parent's, in a forked child: nothing is entered under its number.
+        if !object.queue.is_inherited() {
+            let (number, context) = (object.queue.number(), object.context());
+            context.book.strike(Key::Srq(number));
+            context.device().discard_async_events(
+                |event| matches!(event, AsyncEvent::SrqLimitReached { srq } if *srq == number),
+            );
+        }
         // SAFETY: made by `Box::into_raw`, and destroyed once.
         drop(unsafe { Box::from_raw(srq) });
         Ok(())

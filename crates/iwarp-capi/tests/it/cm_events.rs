@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! What programs are told by the connection manager, in which order, on both kinds of device. The
-//! scenarios are in `c/cm_events.c`, `c/cm_lifetimes.c`, `c/cm_steps.c` and `c/cm_datagrams.c`.
+//! scenarios are in `c/cm_events.c`, `c/cm_lifetimes.c`, `c/cm_steps.c`,
+//! `c/cm_daemon.c` and `c/cm_datagrams.c`.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -16,8 +17,12 @@ fn run(program: &'static OnceLock<PathBuf>, name: &str, source: &str, scenario: 
         support::compile(name, &whole, &["-lrdmacm", "-libverbs"])
     });
     for (personality, wire) in [("iwarp", "iwarp"), ("roce", "auto"), ("roce", "roce")] {
-        // One scenario depends on the protocol.
-        if wire == "roce" && scenario != "terms" {
+        // These depend on the protocol.
+        if wire == "roce" && scenario != "terms" && name != "daemon" {
+            continue;
+        }
+        // Over RoCE v2 a listener is the parent's for as long as that lives.
+        if wire != "iwarp" && scenario == "listens-and-parent-stays" {
             continue;
         }
         let env = [("IWARP_PERSONALITY", personality), ("IWARP_WIRE", wire)];
@@ -67,6 +72,15 @@ scenarios! { lifetimes, "../c/cm_lifetimes.c":
     one_queue_for_both_directions_goes_once = "one-queue",
     a_crash_is_seen_within_a_second = "crash",
     a_child_has_connections_of_its_own = "forked",
+}
+
+scenarios! { daemon, "../c/cm_daemon.c":
+    a_child_listens_where_its_parent_has_bound = "bound",
+    a_child_serves_where_its_parent_listened = "listens",
+    a_child_serves_while_its_parent_waits = "bound-and-parent-stays",
+    a_child_serves_in_the_place_of_a_parent_that_waits = "listens-and-parent-stays",
+    a_child_may_end_what_is_its_parents = "only-cleans-up",
+    a_port_is_free_again_whatever_children_there_are = "given-back",
 }
 
 scenarios! { steps, "../c/cm_steps.c":

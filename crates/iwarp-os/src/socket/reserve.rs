@@ -61,6 +61,34 @@ impl TcpSocket {
         Ok(listen(self, backlog)?)
     }
 
+    /// Has forked children have it open as well, for [`take_over`](Self::take_over).
+    pub fn bequeath(&self) {
+        self.fd.bequeath();
+    }
+
+    /// Has forked children close it again.
+    pub fn disinherit(&self) {
+        self.fd.disinherit();
+    }
+
+    /// The one that this process, a forked child, has of its parent's, which was
+    /// [bequeathed](Self::bequeath): both are bound, or listen, at one place.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF` where the child has closed it.
+    pub fn take_over(inherited: &Self) -> io::Result<Self> {
+        // Under the number of one that was closed there may be a file of the program's.
+        inherited.local_addr().map_err(|_| Errno::BADF)?;
+        Ok(Self { fd: inherited.fd.take_over() })
+    }
+
+    /// Stops listening, for every process that has this socket.
+    pub fn stop_listening(&self) {
+        // Fails on a socket that does not listen.
+        let _ = rustix::net::shutdown(self, rustix::net::Shutdown::Both);
+    }
+
     /// Listens at one address of the port that this socket has [reserved](Self::reserve) at all
     /// addresses, and which it goes on keeping from others: no other user's socket gets in between,
     /// and no other process's that does not ask for it by `SO_REUSEPORT`.

@@ -390,10 +390,25 @@ impl EventChannel {
         Self::on(device.engine()?, device.mux()?)
     }
 
+    /// A channel in the place of one that this process, a forked child, inherits: it has that one's
+    /// descriptor, and none of its events.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF` where the child has closed the descriptor; those of [`Self::new`].
+    pub fn take_over(device: &Device, inherited: &Self) -> io::Result<Self> {
+        let (engine, mux) = (device.engine()?, device.mux()?);
+        Ok(Self::with(engine, mux, EventFd::take_over(&inherited.fd)?))
+    }
+
     pub(crate) fn on(engine: &Arc<Engine>, mux: &Arc<MuxPlace>) -> io::Result<Self> {
-        let fd = Arc::new(EventFd::new(EventFdKind::Semaphore, FdPlace::Program)?);
+        Ok(Self::with(engine, mux, EventFd::new(EventFdKind::Semaphore, FdPlace::Program)?))
+    }
+
+    fn with(engine: &Arc<Engine>, mux: &Arc<MuxPlace>, fd: EventFd) -> Self {
+        let fd = Arc::new(fd);
         let core = ProcessOwned::new(ChannelCore::new(engine, mux, Some(Arc::clone(&fd))));
-        Ok(Self { core, fd })
+        Self { core, fd }
     }
 
     /// Waits for an event; `None` when `timeout` passes first.

@@ -5,6 +5,7 @@
 mod candidates;
 mod datagrams;
 mod exchange;
+mod inherit;
 mod service;
 
 use std::any::Any;
@@ -13,7 +14,7 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Weak};
 
-use iwarp_os::ProcessOwned;
+use iwarp_os::{FamilyClaim, ProcessOwned};
 use iwarp_proto::mpa::startup::Negotiated;
 pub use iwarp_roce::cm::PortSpace;
 use iwarp_types::Time;
@@ -35,8 +36,8 @@ use crate::engine::endpoint::Endpoint;
 use crate::engine::fate;
 use crate::engine::mux::MuxPlace;
 use crate::engine::service_ports::ServicePort;
-use crate::engine::sync::Mutex;
-use crate::port::{Ipv6Listen, Network, Port, Reservation, Sharing};
+use crate::engine::sync::{Guard, Mutex};
+use crate::port::{Acceptor, Ipv6Listen, Network, Port, Reservation, Sharing};
 use crate::verbs::QueuePair;
 
 /// Connections that the system takes before the worker does, whatever fewer the program says: those
@@ -131,6 +132,8 @@ struct State {
     /// Of a listener for streams: takes connections over RoCE v2 as well.
     beside: Option<Serving>,
     choices: Choices,
+    /// Of one that listens: how many connections may wait.
+    max_pending: usize,
     context: Option<Arc<dyn Any + Send + Sync>>,
     phase: Phase,
 }
@@ -360,6 +363,7 @@ impl Id {
             return core.take_port(&mut state, addr);
         }
         let reserved = state.choices.reserve(core.network(), addr)?;
+        reserved.bequeath();
         state.local = Some(reserved.local_addr()?);
         state.source = state.local;
         state.reserved = Some(reserved);
@@ -403,6 +407,7 @@ impl Id {
             Some(reserved) => reserved,
             None => state.choices.reserve(core.network(), state.local.unwrap_or(any))?,
         };
+        reserved.bequeath();
         if let Some(class) = state.choices.traffic_class {
             reserved.set_traffic_class(class)?;
         }
@@ -416,9 +421,8 @@ impl Id {
                 return Err(error);
             }
         };
-        let listening = Listening::start(acceptor, max_pending, core.downgrade(), accept_set)?;
-        state.phase = Phase::Listening(listening);
-        drop(state);
+        let claim = Arc::new(FamilyClaim::new()?);
+        core.take_connections(state, acceptor, max_pending, accept_set, claim)?;
         let beside = core.serve_beside(local, max_pending);
         core.state.lock().beside = beside;
         Ok(())
@@ -459,6 +463,7 @@ impl Id {
             state.source = state.local;
             // Where any port does, connecting chooses one, and knows more then.
             if src.port() != 0 {
+                reserved.bequeath();
                 state.reserved = Some(reserved);
             }
         }
@@ -754,6 +759,22 @@ impl IdCore {
     /// A connection request's id goes with the event.
     pub(crate) fn redirect(&self, channel: &Arc<ChannelCore>) {
         self.channel.change(channel);
+    }
+
+    /// Connections come in at `acceptor` from now on.
+    fn take_connections(
+        self: &Arc<Self>,
+        mut state: Guard<'_, State>,
+        acceptor: Box<dyn Acceptor>,
+        max_pending: usize,
+        accept_set: Option<&AcceptSet>,
+        claim: Arc<FamilyClaim>,
+    ) -> io::Result<()> {
+        let id = self.downgrade();
+        let listening = Listening::start(acceptor, max_pending, id, accept_set, claim)?;
+        state.phase = Phase::Listening(listening);
+        state.max_pending = max_pending;
+        Ok(())
     }
 
     fn start_connecting(

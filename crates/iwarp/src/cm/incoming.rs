@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use iwarp_os::Ready;
+use iwarp_os::{FamilyClaim, Ready};
 use iwarp_proto::mpa::startup::{Negotiated, Request};
 
 use crate::cm::id::{IdCore, WeakId};
@@ -17,12 +17,15 @@ use crate::engine::fate::{self, IWARP};
 use crate::engine::sync::Mutex;
 use crate::engine::tasks::Task;
 use crate::port::{Acceptor, Ends, Port, canonical};
+use crate::report;
 use crate::startup::line::Answering;
 use crate::startup::reception::{Host, Reception};
 
 /// A listener at work.
 pub(crate) struct Listening {
     reception: Reception,
+    /// A forked child that goes on with the listener claims it.
+    claim: Arc<FamilyClaim>,
     acceptor: Mutex<Option<Box<dyn Acceptor>>>,
 }
 
@@ -33,6 +36,7 @@ impl Listening {
         max_pending: usize,
         id: WeakId,
         accept_set: Option<&AcceptSet>,
+        claim: Arc<FamilyClaim>,
     ) -> io::Result<Arc<Self>> {
         let engine = id.upgrade().map(|id| Arc::clone(id.engine())).ok_or_else(closed)?;
         let host = Arc::new(Program(id));
@@ -44,6 +48,7 @@ impl Listening {
                 max_pending,
                 host,
             ),
+            claim,
             acceptor: Mutex::new(None),
         });
         let task = Arc::clone(&listening) as Arc<dyn Task>;
@@ -59,15 +64,29 @@ impl Listening {
         let acceptor = self.acceptor.lock().take();
         if let Some(acceptor) = acceptor {
             self.reception.close(&*acceptor);
+            acceptor.end();
         }
+    }
+
+    /// The acceptor that this process, a forked child, has of its parent's, and the claim to it.
+    pub(crate) fn inherit(&self) -> io::Result<(Box<dyn Acceptor>, Arc<FamilyClaim>)> {
+        let acceptor = self.acceptor.try_lock().ok_or(io::ErrorKind::WouldBlock)?;
+        let acceptor = acceptor.as_ref().ok_or_else(closed)?.inherit()?;
+        Ok((acceptor, Arc::clone(&self.claim)))
     }
 }
 
 impl Task for Listening {
     fn ready(&self, _: Ready) {
-        if let Some(acceptor) = &*self.acceptor.lock() {
-            self.reception.take(&**acceptor);
+        let acceptor = self.acceptor.lock();
+        let Some(acceptor) = &*acceptor else { return };
+        if self.claim.is_a_childs() {
+            // The connection is for the child, which has the socket as well.
+            self.reception.close(&**acceptor);
+            report!(INFO, "a forked child goes on with a listener: connections come in there");
+            return;
         }
+        self.reception.take(&**acceptor);
     }
 }
 

@@ -116,10 +116,15 @@ impl Drop for Awake<'_> {
 
 impl ChannelCore {
     pub(crate) fn new() -> io::Result<Arc<Self>> {
+        Self::on(EventFd::new(EventFdKind::Semaphore, FdPlace::Program)?)
+    }
+
+    /// One whose events this descriptor counts.
+    pub(crate) fn on(fd: EventFd) -> io::Result<Arc<Self>> {
         iwarp_mem::afford()?;
         let core = Self {
             events: Mutex::default(),
-            fd: Arc::new(EventFd::new(EventFdKind::Semaphore, FdPlace::Program)?),
+            fd: Arc::new(fd),
             epoll: Epoll::new(FdPlace::Internal)?,
             groups: Mutex::new(Vec::new()),
             blocks: AtomicBool::new(false),

@@ -71,10 +71,12 @@ pub(crate) struct AsyncQueue {
 
 impl AsyncQueue {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self {
-            events: Mutex::new(VecDeque::new()),
-            fd: Arc::new(EventFd::new(EventFdKind::Semaphore, FdPlace::Program)?),
-        })
+        Ok(Self::on(EventFd::new(EventFdKind::Semaphore, FdPlace::Program)?))
+    }
+
+    /// One whose events this descriptor counts.
+    pub(crate) fn on(fd: EventFd) -> Self {
+        Self { events: Mutex::new(VecDeque::new()), fd: Arc::new(fd) }
     }
 
     pub(crate) fn push(&self, event: AsyncEvent) {

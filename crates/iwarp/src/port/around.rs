@@ -77,6 +77,14 @@ impl<W: Wrap> Reservation for Around<Box<dyn Reservation>, W> {
         self.inner.set_traffic_class(class)
     }
 
+    fn bequeath(&self) {
+        self.inner.bequeath();
+    }
+
+    fn inherit(&self) -> io::Result<Box<dyn Reservation>> {
+        Ok(Box::new(Around { wrap: self.wrap.clone(), inner: self.inner.inherit()? }))
+    }
+
     fn listen(
         self: Box<Self>,
         backlog: u32,
@@ -112,6 +120,14 @@ impl<W: Wrap> Acceptor for Around<Box<dyn Acceptor>, W> {
 
     fn descriptors(&self) -> Descriptors<'_> {
         self.inner.descriptors()
+    }
+
+    fn inherit(&self) -> io::Result<Box<dyn Acceptor>> {
+        Ok(self.acceptor(self.inner.inherit()?))
+    }
+
+    fn end(&self) {
+        self.inner.end();
     }
 }
 

@@ -205,6 +205,19 @@ pub trait Acceptor: Send + Sync + Debug {
 
     /// What reports that a connection is waiting, by its input.
     fn descriptors(&self) -> Descriptors<'_>;
+
+    /// The one that this process, a forked child, has of this one, its parent's, which came of a
+    /// reservation that was [bequeathed](Reservation::bequeath).
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported`; `EBADF` where the child has closed it.
+    fn inherit(&self) -> io::Result<Box<dyn Acceptor>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Nothing comes in any more, in forked children neither.
+    fn end(&self) {}
 }
 
 /// An address and port that no other socket gets as long as this lives.
@@ -223,6 +236,18 @@ pub trait Reservation: Send + Sync + Debug {
     /// From the system.
     fn set_traffic_class(&self, _: u8) -> io::Result<()> {
         Ok(())
+    }
+
+    /// From now on forked children have it as well, to [`inherit`](Self::inherit) it.
+    fn bequeath(&self) {}
+
+    /// The one that this process, a forked child, has of this one, its parent's.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported`; `EBADF` where the child has closed it.
+    fn inherit(&self) -> io::Result<Box<dyn Reservation>> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     /// Connections come in here from now on: `backlog` of them may wait.

@@ -98,6 +98,14 @@ impl Reservation for TcpReservation {
         self.0.set_traffic_class(class)
     }
 
+    fn bequeath(&self) {
+        self.0.bequeath();
+    }
+
+    fn inherit(&self) -> io::Result<Box<dyn Reservation>> {
+        Ok(Box::new(Self(TcpSocket::take_over(&self.0)?)))
+    }
+
     fn listen(
         self: Box<Self>,
         backlog: u32,
@@ -117,6 +125,8 @@ impl Reservation for TcpReservation {
         peer: SocketAddr,
         traffic_class: Option<u8>,
     ) -> io::Result<Box<dyn Port>> {
+        // A connection is this process's alone.
+        self.0.disinherit();
         start(self.0, peer, traffic_class)
     }
 }
@@ -140,6 +150,14 @@ impl Acceptor for TcpAcceptor {
 
     fn descriptors(&self) -> Descriptors<'_> {
         Descriptors::one(self.0.as_fd())
+    }
+
+    fn inherit(&self) -> io::Result<Box<dyn Acceptor>> {
+        Ok(Box::new(Self(TcpSocket::take_over(&self.0)?)))
+    }
+
+    fn end(&self) {
+        self.0.stop_listening();
     }
 }
 

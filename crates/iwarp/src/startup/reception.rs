@@ -33,6 +33,8 @@ const IN_ONE_GO: usize = 16;
 const RUSH: usize = 8;
 /// Connections refused in one go when there are no descriptors.
 const REFUSED: usize = 64;
+/// `EINVAL`: the socket listens no more.
+const STOPPED: i32 = 22;
 /// How long a listener rests that finds no descriptor for a connection.
 const REST: Duration = Duration::from_millis(100);
 
@@ -117,6 +119,15 @@ impl Reception {
                     if !self.make_do(acceptor, &error) {
                         return;
                     }
+                }
+                Err(error) if error.raw_os_error() == Some(STOPPED) => {
+                    report!(
+                        burst 1, WARN,
+                        "the process that made this listener has closed it: nobody can connect here any \
+                         more, in this forked child neither"
+                    );
+                    self.close(acceptor);
+                    return;
                 }
                 Err(error) if is_of_connection(&error) => {
                     report!(burst 1, WARN, %error, "a connection that came in is lost");

@@ -48,8 +48,16 @@ pub struct CompletionChannel {
 
 impl CompletionChannel {
     pub(crate) fn new() -> io::Result<Self> {
-        let core = ChannelCore::new()?;
-        Ok(Self { fd: Arc::clone(core.event_fd()), core: ProcessOwned::new(core) })
+        Ok(Self::of(ChannelCore::new()?))
+    }
+
+    pub(super) fn of(core: Arc<ChannelCore>) -> Self {
+        Self { fd: Arc::clone(core.event_fd()), core: ProcessOwned::new(core) }
+    }
+
+    /// The descriptor on which the program waits for its events.
+    pub(super) const fn event_fd(&self) -> &Arc<EventFd> {
+        &self.fd
     }
 
     /// Waits for an event and returns the number of the completion queue that raised it; `None`

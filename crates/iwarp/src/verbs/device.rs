@@ -292,11 +292,16 @@ impl Device {
     /// `InvalidInput` where there is none; those of making a descriptor; `ENODEV` in a forked
     /// child.
     pub fn named_sibling(&self, place: usize) -> io::Result<Self> {
-        let core = self.core.check()?;
+        self.core.check()?;
         if place >= self.facts.named.len() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let (engine, events) = (Arc::clone(&core.engine), Arc::new(AsyncQueue::new()?));
+        self.sibling_with(place, AsyncQueue::new()?)
+    }
+
+    pub(super) fn sibling_with(&self, place: usize, events: AsyncQueue) -> io::Result<Self> {
+        let core = self.core.check()?;
+        let (engine, events) = (Arc::clone(&core.engine), Arc::new(events));
         let (shared, facts) = (Arc::clone(&core.shared), Arc::clone(&core.facts));
         Ok(Self::of(Arc::new(DeviceCore { engine, events, shared, facts, place })))
     }
@@ -491,6 +496,16 @@ impl Device {
     /// `ENODEV` in a forked child.
     pub(crate) fn mux(&self) -> io::Result<&Arc<MuxPlace>> {
         Ok(&self.core.check()?.shared.mux)
+    }
+
+    /// Which one of the named devices it is.
+    pub(super) const fn place(&self) -> usize {
+        self.place
+    }
+
+    /// The descriptor on which the program waits for its events.
+    pub(super) const fn event_fd(&self) -> &Arc<EventFd> {
+        &self.async_fd
     }
 
     /// What drives it.

@@ -9,6 +9,7 @@ mod channel;
 mod cq;
 mod datagram;
 mod device;
+mod inherit;
 mod mr;
 pub(crate) mod pd;
 mod qp;

@@ -57,6 +57,11 @@ impl MemoryRegion {
         self.access
     }
 
+    /// Whether this is a forked child of the process that registered it: then dropping it does nothing.
+    pub fn is_inherited(&self) -> bool {
+        self.engine.is_inherited()
+    }
+
     /// The memory, if the library owns it.
     pub fn buffer(&self) -> Option<&Buffer> {
         self.buffer.as_deref()

@@ -18,6 +18,11 @@ pub struct SharedReceiveQueue {
 }
 
 impl SharedReceiveQueue {
+    /// Whether this is a forked child of the process that made it: then it is dead.
+    pub fn is_inherited(&self) -> bool {
+        self.core.is_inherited()
+    }
+
     /// Its number, as events name it.
     pub fn number(&self) -> u64 {
         self.number

@@ -83,6 +83,7 @@ impl IdCore {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         state.phase = Phase::Serving { _serving: serving };
+        state.max_pending = max_pending;
         Ok(())
     }
 
@@ -92,14 +93,23 @@ impl IdCore {
         local: SocketAddr,
         max_pending: usize,
     ) -> Option<Serving> {
-        if self.engine.options.spoken() != Wire::Auto {
-            return None;
-        }
-        self.mux.open_if_any(&self.engine)?;
-        self.manager()
-            .and_then(|manager| self.offer(&manager, local, max_pending))
+        self.try_serve_beside(local, max_pending)
             .inspect_err(|error| tracing::debug!(%error, %local, "no connections over RoCE v2"))
-            .ok()
+            .unwrap_or_default()
+    }
+
+    /// As [`Self::serve_beside`]; `None` where there are none over RoCE v2 here.
+    pub(super) fn try_serve_beside(
+        self: &Arc<Self>,
+        local: SocketAddr,
+        max_pending: usize,
+    ) -> io::Result<Option<Serving>> {
+        if self.engine.options.spoken() != Wire::Auto
+            || self.mux.open_if_any(&self.engine).is_none()
+        {
+            return Ok(None);
+        }
+        self.offer(&self.manager()?, local, max_pending).map(Some)
     }
 
     /// Has peers ask at the port of the local address, which is this id's.

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! An id that a forked child goes on with: a daemon binds or listens, forks, and its child serves.
+
+use std::io;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use iwarp_os::FamilyClaim;
+
+use super::{Id, IdCore, Kind, Phase, State};
+use crate::cm::EventChannel;
+use crate::cm::service::Serving;
+use crate::port::Acceptor;
+use crate::report;
+
+/// How long a child waits for its parent to end, which has the port in the connection manager's port
+/// space until then: a daemon's has just forked, and is about to.
+const PARENT_ENDS: Duration = Duration::from_millis(300);
+/// How often it looks meanwhile.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// The state of the parent's id at the fork.
+struct Inherited {
+    kind: Kind,
+    state: State,
+    /// It has a port of the connection manager's port space.
+    has_port: bool,
+    activity: Activity,
+}
+
+/// How far the parent's id had come.
+enum Activity {
+    None,
+    Listening(Box<dyn Acceptor>, Arc<FamilyClaim>),
+    Serving,
+}
+
+impl Id {
+    /// An id in the place of one that this process, a forked child, inherits and that has no connection:
+    /// with its settings, bound where that is bound, and listening if that listens. Its events go to
+    /// `channel`. From then on connections come in there, and no longer at the parent's id; those over
+    /// RoCE v2 only once the parent has ended or closed its own, for which this waits up to 300 ms.
+    ///
+    /// # Errors
+    ///
+    /// `NotConnected` where it has a connection, or is about to: that is the parent's; `WouldBlock` where
+    /// a thread of the parent was just using it; `AddrInUse` where the port is the parent's alone;
+    /// `InvalidInput` where it is not inherited; those of [`Self::listen`].
+    pub fn take_over(channel: &EventChannel, inherited: &Self) -> io::Result<Self> {
+        let parents = inherited.core.of_ancestor().ok_or(io::ErrorKind::InvalidInput)?;
+        let Inherited { kind, state, has_port, activity } = parents.left_behind()?;
+        let (max_pending, local) = (state.max_pending, state.local);
+        let core = IdCore::on(channel.core.check()?, kind, State::default());
+        let mut own = core.state.lock();
+        *own = state;
+        if let Some(local) = local.filter(|_| has_port) {
+            core.take_port(&mut own, local)?;
+        }
+        match activity {
+            Activity::None => drop(own),
+            Activity::Serving => {
+                drop(own);
+                once_free(|| core.serve(max_pending))?;
+            }
+            Activity::Listening(acceptor, claim) => {
+                claim.claim();
+                core.take_connections(own, acceptor, max_pending, None, claim)?;
+                let local = local.unwrap_or((Ipv6Addr::UNSPECIFIED, 0).into());
+                let beside = core.serve_beside_parent(local, max_pending);
+                core.state.lock().beside = beside;
+            }
+        }
+        Ok(Self::of(core))
+    }
+}
+
+impl IdCore {
+    /// What the parent left of it, seen by its forked child.
+    fn left_behind(&self) -> io::Result<Inherited> {
+        let state = self.state.try_lock().ok_or(io::ErrorKind::WouldBlock)?;
+        let (reserved, activity) = match &state.phase {
+            Phase::Idle => {
+                let reserved = state.reserved.as_ref();
+                (reserved.map(|reserved| reserved.inherit()).transpose()?, Activity::None)
+            }
+            Phase::Listening(listening) => {
+                let (acceptor, claim) = listening.inherit()?;
+                (None, Activity::Listening(acceptor, claim))
+            }
+            Phase::Serving { .. } => (None, Activity::Serving),
+            _ => return Err(io::ErrorKind::NotConnected.into()),
+        };
+        let own = State {
+            local: state.local,
+            peer: state.peer,
+            candidates: state.candidates.clone(),
+            source: state.source,
+            reserved,
+            choices: state.choices,
+            max_pending: state.max_pending,
+            ..State::default()
+        };
+        let has_port = state.service_port.is_some();
+        Ok(Inherited { kind: self.kind, state: own, has_port, activity })
+    }
+
+    fn serve_beside_parent(
+        self: &Arc<Self>,
+        local: SocketAddr,
+        max_pending: usize,
+    ) -> Option<Serving> {
+        let serving = once_free(|| self.try_serve_beside(local, max_pending));
+        serving.unwrap_or_else(|error| {
+            report!(
+                WARN, %local, %error,
+                "a listener of a forked child takes connections over iWARP alone: its parent still has \
+                 the port over RoCE v2"
+            );
+            None
+        })
+    }
+}
+
+/// Calls `f` until the port is free, at most for as long as a parent that ends needs for it.
+fn once_free<T>(mut f: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let mut looks = PARENT_ENDS.as_millis() / LOOK.as_millis();
+    loop {
+        match f() {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && looks > 0 => {
+                looks -= 1;
+                std::thread::sleep(LOOK);
+            }
+            done => return done,
+        }
+    }
+}
