@@ -187,13 +187,13 @@ fn probed_after(idle: Duration, probes: u32) -> Keepalive {
 impl Port for TcpPort {
     fn send(&self, parts: &[IoPart<'_>], more: bool) -> io::Result<usize> {
         let sent = self.socket.send(parts, more)?;
-        traffic::sent(sent, sent.div_ceil(self.segment));
+        traffic::sent(sent, || sent.div_ceil(self.segment));
         Ok(sent)
     }
 
     fn recv(&self, parts: &mut [IoPartMut<'_>]) -> io::Result<usize> {
         let received = self.socket.recv(parts)?;
-        traffic::received(received, received.div_ceil(self.segment));
+        traffic::received(received, || received.div_ceil(self.segment));
         Ok(received)
     }
 

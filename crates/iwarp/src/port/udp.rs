@@ -286,7 +286,7 @@ impl UdpPort {
                 match self.socket.send(batch, [first]) {
                     Ok(_) => {
                         count(&self.counts.sent, 1);
-                        traffic::sent(segment.min(piece.octets.len()), 1);
+                        traffic::sent(segment.min(piece.octets.len()), || 1);
                         place.packets += 1;
                         self.stop_segmenting();
                     }
@@ -362,7 +362,7 @@ impl DatagramPort for UdpPort {
                         piece.end
                     });
                     count(&self.counts.sent, packets);
-                    traffic::sent(octets, packets);
+                    traffic::sent(octets, || packets);
                     *place = end;
                 }
                 Err(refusal) => {
@@ -394,7 +394,7 @@ impl DatagramPort for UdpPort {
         // What was not taken is lost.
         all.for_each(|_| {});
         count(&self.counts.received, packets);
-        traffic::received(octets, packets);
+        traffic::received(octets, || packets);
         self.counts.damaged.store(batch.damaged(), Ordering::Relaxed);
         Ok(Intake { packets, more })
     }
