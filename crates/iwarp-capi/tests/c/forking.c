@@ -91,9 +91,18 @@ static void wait_for_event(void)
 	ibv_ack_cq_events(cq, 1);
 }
 
+static void make_handle(void)
+{
+	struct ibv_ah_attr attr = { .is_global = 1, .port_num = 1, .grh = { .dgid = gid } };
+	struct ibv_ah *ah = ibv_create_ah(pd, &attr);
+
+	CHECK(ah && ibv_destroy_ah(ah) == 0);
+}
+
 static void go_on(void)
 {
 	inherited();
+	make_handle();
 	make_again(&a);
 	make_again(&b);
 	join();
