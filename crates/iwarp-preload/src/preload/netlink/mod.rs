@@ -2,7 +2,7 @@
 
 //! RDMA's part of netlink: the answers that Linux gives to `rdma` of iproute2 and to its like.
 //!
-//! Pure: octets of requests come in, octets of datagrams go out, and [`Facts`] says what there is
+//! Pure: octets of requests come in, octets of datagrams go out, and `Facts` says what there is
 //! to tell. Nothing here allocates or panics, as the preloaded library has neither.
 //!
 //!   numbers   the constants of `linux/netlink.h` and `rdma/rdma_netlink.h`
