@@ -2,14 +2,14 @@
 
 //! Numbers that processes count together, in a file that all of them map.
 
-use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::ptr::{NonNull, null_mut};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{Mode, OFlags, fstat, open};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::munmap;
+
+use crate::shared_file;
 
 /// Numbers of a board.
 pub const WORDS: usize = 64;
@@ -34,15 +34,7 @@ impl Board {
     ///
     /// Those of `open(2)` and `mmap(2)`; `InvalidData` where it is too short.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = File::from(open(path, flags, Mode::empty())?);
-        if usize::try_from(fstat(&file)?.st_size).is_ok_and(|size| size < OCTETS) {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        let rights = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping where the system likes it.
-        let words = unsafe { mmap(null_mut(), OCTETS, rights, MapFlags::SHARED, &file, 0)? };
-        NonNull::new(words.cast()).map(Self).ok_or_else(|| io::ErrorKind::InvalidData.into())
+        shared_file::map(path).map(Self)
     }
 
     /// Counts one of them on, if there is one of this number. It wraps.

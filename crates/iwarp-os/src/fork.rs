@@ -10,6 +10,7 @@
 
 use std::num::NonZeroU64;
 use std::ptr::{NonNull, null_mut};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -110,6 +111,17 @@ impl<T: Send + Sync + 'static> PerProcess<T> {
                 }
             }
         }
+    }
+}
+
+impl<T: Clone + Default + Send + 'static> PerProcess<Mutex<T>> {
+    /// This process's, which in a child begins as a copy of its parent's, unless a thread of the parent
+    /// was about to change that.
+    pub fn get_or_copy(&'static self) -> &'static Mutex<T> {
+        self.get_or_make(|parents| {
+            let parents = parents.and_then(|parents| parents.try_lock().ok());
+            Mutex::new(parents.map(|parents| parents.clone()).unwrap_or_default())
+        })
     }
 }
 

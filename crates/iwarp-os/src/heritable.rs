@@ -80,6 +80,12 @@ impl<T: Send + Sync> Heritable<T> {
         }
     }
 
+    /// As [`Self::get_or_make`]; where `make` fails, what the nearest ancestor has left.
+    #[inline]
+    pub fn get_or_make_or_nearest<E>(&self, make: impl FnOnce(&T) -> Result<T, E>) -> &T {
+        self.get_or_make(make).unwrap_or_else(|_| self.nearest())
+    }
+
     #[cold]
     fn make<E>(&self, make: impl FnOnce(&T) -> Result<T, E>) -> Result<&T, E> {
         let _turn = Turn::take();

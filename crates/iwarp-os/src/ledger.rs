@@ -5,18 +5,17 @@
 //! Each count is in an entry that one process owns. Whoever reads the file takes entries of owners
 //! that live; whoever needs an entry takes one of a dead owner where none is free.
 
-use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::process;
-use std::ptr::{NonNull, null_mut};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{Mode, OFlags, fstat, open};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::munmap;
 
 use crate::fork::ForkGeneration;
 use crate::process::started;
+use crate::shared_file;
 
 /// Entries of a file.
 const ENTRIES: usize = 256;
@@ -66,15 +65,7 @@ impl Entry {
     /// live processes have all entries; `Unsupported` without /proc.
     pub fn claim(path: &Path, subject: u64) -> io::Result<Self> {
         let owner = owner(process::id()).ok_or(io::ErrorKind::Unsupported)?;
-        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = File::from(open(path, flags, Mode::empty())?);
-        if usize::try_from(fstat(&file)?.st_size).is_ok_and(|size| size < OCTETS) {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        let rights = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping where the system likes it.
-        let words = unsafe { mmap(null_mut(), OCTETS, rights, MapFlags::SHARED, &file, 0)? };
-        let file = NonNull::new(words.cast()).ok_or(io::ErrorKind::InvalidData)?;
+        let file = shared_file::map(path)?;
         let mut entry = Self { file, place: ENTRIES, process: ForkGeneration::new() };
         let entries = entry.entries();
         let is_free = |owner: u64| owner == 0;

@@ -62,6 +62,7 @@ pub mod part;
 pub mod poll;
 pub mod process;
 pub mod register;
+mod shared_file;
 pub mod slots;
 pub mod socket;
 mod sockopt;

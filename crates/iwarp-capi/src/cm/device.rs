@@ -78,11 +78,7 @@ fn default_pd(context: &Context) -> Result<*mut ibv_pd, Errno> {
     unsafe impl Send for Default {}
 
     // A forked child's ids have the parent's, whose contexts are the child's as well.
-    let all = DEFAULT.get_or_make(|parents| {
-        let parents = parents.and_then(|parents| parents.try_lock().ok());
-        Mutex::new(parents.map_or_else(Vec::new, |parents| parents.to_vec()))
-    });
-    let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut all = DEFAULT.get_or_copy().lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = all.iter().find(|known| known.context == context.as_abi()) {
         return Ok(known.pd);
     }

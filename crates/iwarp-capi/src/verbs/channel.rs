@@ -35,14 +35,13 @@ pub struct Channel {
 impl Channel {
     /// The library's completion channel, which a forked child makes anew when it first needs it.
     pub(crate) fn channel(&self) -> &CompletionChannel {
-        let made = self.channel.get_or_make(|inherited| {
+        self.channel.get_or_make_or_nearest(|inherited| {
             // SAFETY: the context stays for as long as its objects are.
             let device = unsafe { Context::of(self.abi.context) }.device();
             let own = device.take_over_channel(inherited)?;
             tell_of_heir("a completion channel");
             Ok::<_, Errno>(own)
-        });
-        made.unwrap_or_else(|_| self.channel.nearest())
+        })
     }
 
     /// The context it belongs to.

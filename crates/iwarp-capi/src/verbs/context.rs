@@ -143,12 +143,11 @@ impl Context {
 
     /// The device behind it, which a forked child opens anew when it first needs it.
     pub fn device(&self) -> &Device {
-        let made = self.device.get_or_make(|inherited| {
+        self.device.get_or_make_or_nearest(|inherited| {
             let own = engine()?.take_over(inherited)?;
             tell_of_heir("a device context");
             Ok::<_, Errno>(own)
-        });
-        made.unwrap_or_else(|_| self.device.nearest())
+        })
     }
 
     /// The device behind it, or the parent's in a forked child that has not used it: for calls that end
@@ -199,12 +198,7 @@ pub(crate) fn tell_of_heir(object: &str) {
 static SHARED: PerProcess<Mutex<Vec<Shared>>> = PerProcess::new();
 
 fn shared() -> MutexGuard<'static, Vec<Shared>> {
-    let all = SHARED.get_or_make(|parents| {
-        // A thread of the parent may have been about to change it.
-        let parents = parents.and_then(|parents| parents.try_lock().ok());
-        Mutex::new(parents.map_or_else(Vec::new, |parents| parents.to_vec()))
-    });
-    all.lock().unwrap_or_else(PoisonError::into_inner)
+    SHARED.get_or_copy().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Clone)]

@@ -71,7 +71,7 @@ impl Cq {
 
     #[cold]
     fn queue_of_heir(&self) -> &CompletionQueue {
-        let made = self.queue.get_or_make(|_| {
+        self.queue.get_or_make_or_nearest(|_| {
             let (context, channel) = (self.context(), self.channel());
             let depth = self.abi.base.cqe.load(Relaxed).unsigned_abs() as usize;
             let own = context.device().create_cq(depth, channel.map(Channel::channel))?;
@@ -82,8 +82,7 @@ impl Cq {
             }
             tell_of_heir("a completion queue");
             Ok::<_, Errno>(own)
-        });
-        made.unwrap_or_else(|_| self.queue.nearest())
+        })
     }
 
     /// The context it belongs to.

@@ -59,7 +59,7 @@ impl Pd {
     /// The library's protection domain. A forked child makes its own when it first needs it, with the
     /// regions that it inherits.
     pub fn domain(&self) -> &ProtectionDomain {
-        let made = self.domain.get_or_make(|inherited| {
+        self.domain.get_or_make_or_nearest(|inherited| {
             if let Some(base) = self.base.upgrade() {
                 return Ok(base.domain().clone());
             }
@@ -73,8 +73,7 @@ impl Pd {
                 say_no_heir(format_args!("{left} of its regions"));
             }
             Ok::<_, Errno>(own)
-        });
-        made.unwrap_or_else(|_| self.domain.nearest())
+        })
     }
 
     /// The domain of this process; `None` in a forked child that has not used it.
