@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a key stands for at this moment, for the log of the program whose memory it is. No peer is
+//! The meaning of a key at this moment, for the log of the program whose memory it is. No peer is
 //! told of it.
 
 use iwarp_types::{Access, PdId, QpId, Stag};
@@ -8,7 +8,7 @@ use iwarp_types::{Access, PdId, QpId, Stag};
 use crate::region::{MemoryTable, Scope};
 use crate::slot::{Control, Grant, Kind};
 
-/// What a key stands for.
+/// The meaning of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Key {
     /// Nothing, nor lately.
@@ -39,7 +39,7 @@ pub struct Described {
 }
 
 impl MemoryTable {
-    /// What `stag` stands for. Waits for no revocation, so a thread that holds a
+    /// The meaning of `stag`. Waits for no revocation, so a thread that holds a
     /// [`Guard`](crate::Guard) may ask.
     #[cold]
     pub fn describe(&self, stag: Stag) -> Key {

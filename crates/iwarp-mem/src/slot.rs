@@ -267,7 +267,7 @@ impl Controlled<'_> {
         }
     }
 
-    /// What the slot grants, if anything.
+    /// The grant of the slot, if it is open.
     pub(crate) fn granted(&self) -> Option<Grant> {
         self.slot.enter(self.stag()?).map(|inside| *inside.grant())
     }

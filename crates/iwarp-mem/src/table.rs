@@ -188,7 +188,7 @@ impl StagTable {
         Ok(Stag(stag.0 & !0xff | u32::from(stag.key().wrapping_add(step))))
     }
 
-    /// Whether an STag with the index of `stag` was released not long ago.
+    /// True where an STag with the index of `stag` was released not long ago.
     pub(crate) fn has_rested(&self, stag: Stag) -> bool {
         let admin = self.admin();
         let begun = !admin.resting.last_age.is_empty();

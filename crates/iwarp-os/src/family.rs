@@ -49,7 +49,7 @@ impl FamilyClaim {
         self.word().fetch_max(ForkGeneration::new().number(), Ordering::Relaxed);
     }
 
-    /// Whether a forked child of this process has claimed it.
+    /// True once a forked child of this process has claimed it.
     pub fn is_a_childs(&self) -> bool {
         self.word().load(Ordering::Relaxed) > ForkGeneration::new().number()
     }

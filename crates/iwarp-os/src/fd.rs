@@ -48,7 +48,7 @@ impl OurFd {
         Self { fd: ManuallyDrop::new(fd), process }
     }
 
-    /// The same descriptor as one of this process, a forked child, which closes it.
+    /// This descriptor as one of this process, a forked child, which closes it.
     pub(crate) fn take_over(&self) -> Self {
         debug_assert!(self.process.forked(), "it is this process's");
         // SAFETY: open here, as the caller has found, and what was inherited is never closed but by this.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a forked child makes anew of what it inherits.
+//! Objects that a forked child makes anew of those that it inherits.
 
 use std::cell::Cell;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::fork::{ForkGeneration, PerProcess};
 /// An object of the process that made it, and of each forked child that has made its own of it
 /// ([`Self::get_or_make`]). The program sees one object all the time.
 ///
-/// What a child inherits is in whatever state another thread of the parent was leaving it: it is
+/// An inherited object is in whatever state another thread of the parent was leaving it: it is
 /// neither used nor dropped, and only looked at ([`Self::nearest`]).
 pub struct Heritable<T> {
     process: ForkGeneration,

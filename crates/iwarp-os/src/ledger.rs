@@ -27,7 +27,7 @@ pub const COUNTS: usize = WORDS - 2;
 /// Bytes of the file.
 pub const OCTETS: usize = ENTRIES * WORDS * size_of::<u64>();
 
-/// What entries are of whose counts are the four that follow: what a process moves.
+/// The subject of entries that count the traffic of a process, by the four counts that follow.
 pub const TRAFFIC: u64 = u64::MAX;
 /// Bytes that were sent.
 pub const SENT_OCTETS: usize = 0;

@@ -81,7 +81,7 @@ impl Refusal {
         Self { op, wr_id, right, by, memory, octets: octets_of(list) }
     }
 
-    /// Whether the memory is named by a work request of this end's.
+    /// The memory is named by a work request of this end's.
     pub const fn is_local(&self) -> bool {
         !self.right.intersects(Access::REMOTE)
     }

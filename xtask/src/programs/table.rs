@@ -159,7 +159,7 @@ fn ibverbs_utils() -> Vec<Row> {
     rows
 }
 
-/// What asks for devices by netlink.
+/// Programs that ask for devices by netlink.
 fn iproute2() -> Vec<Row> {
     vec![
         alone("rdma link show").sysfs().shows("link roce0/1 state ACTIVE").fast(),

@@ -257,7 +257,7 @@ impl CmId {
         made
     }
 
-    /// What a forked child goes on with in place of its parent's, which has no connection.
+    /// The child's own in the place of a parent's id that has no connection.
     fn take_over(inherited: &Self) -> Result<Self, Errno> {
         let in_use = || {
             refuse!(EBADF, "a thread of the parent was just using the id at the fork: make another")

@@ -73,7 +73,7 @@ impl Default for Handles {
 }
 
 impl Handles {
-    /// What is known of handles; `None` in a forked child that has made none.
+    /// The handles that exist; `None` in a forked child that has made none.
     pub(crate) fn known(&self) -> Option<Known<'_>> {
         let Self(table) = self;
         Some(Known(table.get()?.read().unwrap_or_else(PoisonError::into_inner)))

@@ -113,7 +113,7 @@ fn say_no_heir(what: std::fmt::Arguments<'_>) {
     );
 }
 
-/// What a parent domain is made of.
+/// The parts of a parent domain.
 #[derive(Default)]
 struct Of {
     base: Weak<Pd>,

@@ -13,7 +13,7 @@ use super::redirect::append;
 const WORDS: usize = 16;
 const OCTETS: usize = WORDS * 8;
 
-/// What entries are of that count a process's traffic.
+/// The subject of entries that count a process's traffic.
 pub(super) const TRAFFIC: u64 = u64::MAX;
 
 /// The owner of an entry that is being cleared.
@@ -43,7 +43,7 @@ pub(super) fn sums<const COUNTS: usize>(subject: u64) -> [u64; COUNTS] {
     sums
 }
 
-/// Whether there is the process that an owner's number stands for, and no later one by its number.
+/// True while the process lives that an owner's number stands for, and not a later one by its number.
 fn lives(owner: u64) -> bool {
     let (process, start) = (owner & 0xffff_ffff, owner >> 32);
     started(process).is_some_and(|found| found & 0xffff_ffff == start)

@@ -161,7 +161,7 @@ fn remember(fd: c_int) {
     ANY.store(true, Ordering::Release);
 }
 
-/// Whether the descriptor is such a socket.
+/// True where the descriptor is such a socket.
 #[inline]
 fn is_ours(fd: c_int) -> bool {
     ANY.load(Ordering::Relaxed) && is_known(fd)

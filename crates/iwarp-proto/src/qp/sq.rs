@@ -69,13 +69,13 @@ impl SendWqe {
         self.fence
     }
 
-    /// What is known of it where this end's memory refused it.
+    /// The request as it is known where this end's memory refused it.
     #[cold]
     pub(crate) fn refused_here(&self, error: AccessError) -> Refusal {
         Refusal::of_own(self.wr_id, &self.op, &self.sges, error)
     }
 
-    /// What is known of it where the peer refused it.
+    /// The request as it is known where the peer refused it.
     #[cold]
     pub(crate) fn refused_there(&self) -> Refusal {
         Refusal::by_peer(self.wr_id, &self.op, self.length)

@@ -47,7 +47,7 @@ impl Qp {
         }
     }
 
-    /// What is known of a one-way request that had ended when the peer found a fault with it. One
+    /// A one-way request that had ended when the peer found a fault with it. One
     /// that is forgotten is what the peer quotes of it, a segment of `length` octets.
     fn refused_long_ago(&self, header: &Header, length: u16) -> Option<Refusal> {
         let found = match header {
@@ -70,12 +70,12 @@ impl Qp {
     }
 }
 
-/// Whether a segment is a Write's.
+/// True for a segment of a Write.
 pub(crate) fn is_write(header: &Tagged) -> bool {
     split_control(header.rsvd_ulp).1 == Opcode::Write as u8
 }
 
-/// Whether a request is the Write that a segment is of.
+/// True where a request is the Write that a segment is of.
 fn is_of(wqe: &SendWqe, segment: &Tagged) -> bool {
     wqe.op.target().is_some_and(|(access, stag, to)| {
         let offset = segment.to.0.wrapping_sub(to.0);

@@ -75,13 +75,13 @@ impl SendWqe {
         self.weight + index * OVERHEAD + if octets < length { octets } else { length }
     }
 
-    /// What is known of it where this end's memory refused it.
+    /// The request as it is known where this end's memory refused it.
     #[cold]
     pub(super) fn refused_here(&self, error: AccessError) -> Refusal {
         Refusal::of_own(self.wr_id, &self.op, self.payload.sges(), error)
     }
 
-    /// What is known of it where the peer refused it.
+    /// The request as it is known where the peer refused it.
     #[cold]
     pub(super) fn refused_there(&self) -> Refusal {
         Refusal::by_peer(self.wr_id, &self.op, self.length)

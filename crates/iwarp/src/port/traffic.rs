@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the ports of this process move, for other processes: the counters of a device's port, as
+//! The traffic of this process's ports, for other processes: the counters of a device's port, as
 //! `iwarp run` shows them in /sys.
 
 use std::path::Path;

@@ -57,7 +57,7 @@ impl MemoryRegion {
         self.access
     }
 
-    /// Whether this is a forked child of the process that registered it: then dropping it does nothing.
+    /// True in a forked child of the process that registered it: then dropping it does nothing.
     pub fn is_inherited(&self) -> bool {
         self.engine.is_inherited()
     }

@@ -386,7 +386,7 @@ impl QueuePair {
         Some(self.inner.alive()?.endpoint.with(|core| question(core)))
     }
 
-    /// Whether this is a forked child of the process that made it: then it is dead, and nothing can be
+    /// True in a forked child of the process that made it: then it is dead, and nothing can be
     /// posted to it.
     pub fn is_inherited(&self) -> bool {
         self.inner.is_inherited()

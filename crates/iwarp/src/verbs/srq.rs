@@ -18,7 +18,7 @@ pub struct SharedReceiveQueue {
 }
 
 impl SharedReceiveQueue {
-    /// Whether this is a forked child of the process that made it: then it is dead.
+    /// True in a forked child of the process that made it: then it is dead.
     pub fn is_inherited(&self) -> bool {
         self.core.is_inherited()
     }

@@ -15,7 +15,7 @@ pub trait Facts {
     /// Name and value of a counter of a device's port; they too have places from 0 on.
     fn counter(&self, device: &Device<'_>, place: usize) -> Option<(&[u8], u64)>;
 
-    /// How many objects of a device there are, in the order of [`OBJECTS`].
+    /// Numbers of a device's objects, in the order of [`OBJECTS`].
     fn objects(&self, device: &Device<'_>) -> [u64; OBJECTS.len()];
 }
 
@@ -54,7 +54,7 @@ struct Answer<'a, F, S> {
     port: u32,
     facts: &'a F,
     send: S,
-    /// Whether all went out so far.
+    /// True as long as all went out.
     sent: bool,
 }
 

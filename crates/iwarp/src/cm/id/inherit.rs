@@ -15,10 +15,10 @@ use crate::cm::service::Serving;
 use crate::port::Acceptor;
 use crate::report;
 
-/// How long a child waits for its parent to end, which has the port in the connection manager's port
-/// space until then: a daemon's has just forked, and is about to.
+/// Time for which a child waits for its parent to end, which has the port in the connection manager's
+/// port space until then: a daemon's has just forked, and is about to.
 const PARENT_ENDS: Duration = Duration::from_millis(300);
-/// How often it looks meanwhile.
+/// Time between two looks meanwhile.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// The state of the parent's id at the fork.
@@ -30,7 +30,7 @@ struct Inherited {
     activity: Activity,
 }
 
-/// How far the parent's id had come.
+/// The activity of the parent's id at the fork.
 enum Activity {
     None,
     Listening(Box<dyn Acceptor>, Arc<FamilyClaim>),
@@ -77,7 +77,7 @@ impl Id {
 }
 
 impl IdCore {
-    /// What the parent left of it, seen by its forked child.
+    /// The parent's id as its forked child finds it.
     fn left_behind(&self) -> io::Result<Inherited> {
         let state = self.state.try_lock().ok_or(io::ErrorKind::WouldBlock)?;
         let (reserved, activity) = match &state.phase {

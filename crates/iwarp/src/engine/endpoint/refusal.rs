@@ -18,7 +18,7 @@ use super::Endpoint;
 use crate::engine::link::Link;
 use crate::report;
 
-/// What a line says of a refused access beside its operation.
+/// The parts of a line about a refused access, beside its operation.
 #[derive(Debug, Default)]
 struct Words {
     key: Option<String>,
@@ -243,7 +243,7 @@ fn cause(found: Found, right: Access, is_window: bool) -> Cow<'static, str> {
     })
 }
 
-/// What to do at the end that refused.
+/// Advice at the end that refused.
 fn hint(found: Found, refusal: &Refusal, reason: Reason, is_window: bool) -> Cow<'static, str> {
     Cow::Borrowed(match found {
         Found::Unknown if refusal.is_local() => {
@@ -314,11 +314,11 @@ const INVALID_STAG: u32 = 0x1100;
 
 const UNALIGNED: &str = "atomic operations need an address that is a multiple of 8";
 
-/// What to look at where the peer has failed by itself.
+/// Advice where the peer has failed by itself.
 pub(super) const PEERS_OWN: &str = "the peer could not use memory of its own, such as that of the \
                                     receive for a message: its log says more";
 
-/// What to look at where the peer has refused a request, of which its code says only so much.
+/// Advice where the peer has refused a request, of which its code says only so much.
 fn hint_on_peers_code(reason: Reason, refusal: &Refusal) -> Option<Cow<'static, str>> {
     let right = Some(refusal.right).filter(|right| Access::REMOTE.contains(*right));
     let right = right.filter(|right| !right.is_empty());
