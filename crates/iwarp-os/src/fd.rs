@@ -6,7 +6,7 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use rustix::process::Resource;
+use rustix::process::{Resource, Rlimit};
 
 use crate::fork::ForkGeneration;
 
@@ -206,6 +206,19 @@ fn above(fd: OwnedFd, floor: RawFd) -> Result<OwnedFd, OwnedFd> {
 /// How many descriptors this process may have: its soft limit.
 pub fn limit() -> u64 {
     rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// Does something under the hard limit of descriptors, which the system also takes for that of those
+/// that are on their way between processes of this user.
+pub(crate) fn at_hard_limit<R>(what: impl FnOnce() -> R) -> R {
+    let before = rustix::process::getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: before.maximum, maximum: before.maximum };
+    let raised = rustix::process::setrlimit(Resource::Nofile, raised).is_ok();
+    let result = what();
+    if raised {
+        let _ = rustix::process::setrlimit(Resource::Nofile, before);
+    }
+    result
 }
 
 /// The lowest number for our descriptors under a soft limit.

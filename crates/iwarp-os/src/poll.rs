@@ -5,7 +5,7 @@
 use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::ops::{BitAnd, BitOr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -251,6 +251,11 @@ impl Events {
         self.list.is_empty()
     }
 
+    /// Forgets them.
+    pub fn clear(&mut self) {
+        self.list.clear();
+    }
+
     /// The events that the last wait found.
     pub fn iter(&self) -> impl Iterator<Item = Ready> + Clone + '_ {
         self.list.iter().map(|event| {
@@ -404,6 +409,13 @@ impl EventFd {
                 n => all = all.saturating_add(n),
             }
         }
+    }
+}
+
+/// Takes over a counter that came from another process.
+impl From<OwnedFd> for EventFd {
+    fn from(fd: OwnedFd) -> Self {
+        Self { fd: FdPlace::Internal.put(fd), own: None, kind: EventFdKind::Counter }
     }
 }
 

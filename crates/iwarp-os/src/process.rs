@@ -3,6 +3,61 @@
 //! Other processes of this host.
 
 use std::fs;
+use std::io;
+use std::os::fd::{OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+
+/// A process whose descriptors may be had: the system asks the same rights as of a debugger.
+#[derive(Debug)]
+pub struct Debuggee {
+    process: u32,
+    pidfd: OwnedFd,
+}
+
+impl Debuggee {
+    /// The process of this number, if it is this user's.
+    ///
+    /// # Errors
+    ///
+    /// `ESRCH`; `EPERM` where it is another user's; `ENOSYS`.
+    pub fn of_user(process: u32, user: u32) -> io::Result<Self> {
+        let pid = i32::try_from(process).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
+        // First, so that the number stays the process's.
+        let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+        if fs::metadata(format!("/proc/{process}"))?.uid() != user {
+            return Err(Errno::PERM.into());
+        }
+        Ok(Self { process, pidfd })
+    }
+
+    /// Numbers of its descriptors whose link in `/proc` begins so.
+    ///
+    /// # Errors
+    ///
+    /// `EACCES`.
+    pub fn linked(&self, prefix: &str) -> io::Result<Vec<RawFd>> {
+        let listed = fs::read_dir(format!("/proc/{}/fd", self.process))?.flatten();
+        let begins = |entry: &fs::DirEntry| {
+            fs::read_link(entry.path())
+                .is_ok_and(|link| link.to_str().is_some_and(|link| link.starts_with(prefix)))
+        };
+        let numbers = listed.filter(begins).map(|entry| entry.file_name());
+        Ok(numbers.filter_map(|name| name.to_str()?.parse().ok()).collect())
+    }
+
+    /// Another descriptor of the file that it has under this number, whether it runs or is stopped.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` where the system lets this process debug no other (`ptrace_scope`, sandboxes); `EBADF`;
+    /// shortages.
+    pub fn descriptor(&self, number: RawFd) -> io::Result<OwnedFd> {
+        Ok(pidfd_getfd(&self.pidfd, number, PidfdGetfdFlags::empty())?)
+    }
+}
 
 /// Whether a process is stopped, by a signal or a debugger. False where the system does not tell.
 pub fn is_stopped(process: u32) -> bool {
@@ -36,6 +91,25 @@ fn behind_name(stat: &[u8]) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Of another process: `crates/iwarp/tests/it/share.rs`.
+    #[test]
+    fn a_descriptor_is_found_by_its_link() {
+        use std::os::fd::AsRawFd;
+
+        use crate::register::{LINK, Register};
+
+        let user = rustix::process::geteuid().as_raw();
+        let register = Register::create().unwrap();
+        register.set_word(1, 5).unwrap();
+        let Ok(own) = Debuggee::of_user(std::process::id(), user) else { return };
+        let found = own.linked(LINK).unwrap();
+        assert!(found.contains(&register.as_raw_fd()), "{found:?}");
+        let Ok(fd) = own.descriptor(register.as_raw_fd()) else { return };
+        assert_eq!(Register::from(fd).word(1).unwrap(), 5);
+        assert!(Debuggee::of_user(std::process::id(), user + 1).is_err());
+        assert!(Debuggee::of_user(u32::MAX, user).is_err());
+    }
 
     #[test]
     fn the_state_stands_behind_the_name() {

@@ -5,15 +5,19 @@
 //! They are record locks of a file in memory that has no name: only who was given the file can hold a
 //! place, the system takes it back from a process that ends, however it does, and a forked child has
 //! none of its parent's. A process has the file but once: all of its places go when it closes any
-//! descriptor of it.
+//! descriptor of it. Beside its places it has words, which whoever was given it may read and change.
 
 use std::ffi::{c_int, c_short};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::{pread, pwrite};
 
 use crate::fd::{FdPlace, OurFd, as_fd};
+
+/// How the files of registers are called in `/proc`.
+pub const LINK: &str = "/memfd:iwarp-register";
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -46,27 +50,72 @@ impl Register {
         }
     }
 
+    /// Gives a place back.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF` where the file is not ours any more.
+    pub fn release(&self, place: u32) -> io::Result<()> {
+        set(self.as_fd(), libc::F_SETLK, libc::F_UNLCK, place).map(drop)
+    }
+
     /// Whether another process has the place.
     ///
     /// # Errors
     ///
     /// As [`Self::hold`].
     pub fn is_held(&self, place: u32) -> io::Result<bool> {
-        lock(self.as_fd(), libc::F_GETLK, place).map(|kind| kind != libc::F_UNLCK as c_short)
+        Ok(self.holder(place)?.is_some())
+    }
+
+    /// The other process that has the place: its number, 0 where it has none in our PID namespace.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::hold`].
+    pub fn holder(&self, place: u32) -> io::Result<Option<u32>> {
+        let lock = lock(self.as_fd(), libc::F_GETLK, place)?;
+        let process = u32::try_from(lock.l_pid).unwrap_or(0);
+        Ok((lock.l_type != libc::F_UNLCK as c_short).then_some(process))
+    }
+
+    /// What the word says; 0 where nobody has written it.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF` where the file is not ours any more.
+    pub fn word(&self, word: u32) -> io::Result<u64> {
+        let mut octets = [0; 8];
+        // A file that is shorter reads less.
+        pread(self, &mut octets, u64::from(word) * 8)?;
+        Ok(u64::from_ne_bytes(octets))
+    }
+
+    /// Writes a word.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::word`]; `ENOMEM`, `ENOSPC`.
+    pub fn set_word(&self, word: u32, value: u64) -> io::Result<()> {
+        Ok(pwrite(self, &value.to_ne_bytes(), u64::from(word) * 8).map(drop)?)
     }
 }
 
-/// What becomes of a lock for writing of one byte, or stands in its way.
-fn lock(fd: BorrowedFd<'_>, command: c_int, place: u32) -> io::Result<c_short> {
+/// Takes a lock for writing of one byte, or says what stands in its way.
+fn lock(fd: BorrowedFd<'_>, command: c_int, place: u32) -> io::Result<libc::flock> {
+    set(fd, command, libc::F_WRLCK, place)
+}
+
+fn set(fd: BorrowedFd<'_>, command: c_int, kind: c_int, place: u32) -> io::Result<libc::flock> {
     // SAFETY: zeroes are a value of this structure of integers.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    lock.l_type = libc::F_WRLCK as c_short;
+    lock.l_type = kind as c_short;
     lock.l_whence = libc::SEEK_SET as c_short;
     lock.l_start = place as libc::off_t;
     lock.l_len = 1;
     // SAFETY: the structure is the one that these commands read and write, and outlives the call.
     let result = unsafe { libc::fcntl(fd.as_raw_fd(), command, &raw mut lock) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(lock.l_type) }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(lock) }
 }
 
 as_fd!(Register);
@@ -90,6 +139,18 @@ mod tests {
             assert!(!register.is_held(place).unwrap());
             assert!(register.hold(place).unwrap() && register.hold(place).unwrap());
             assert!(!register.is_held(place).unwrap(), "by another");
+            register.release(place).unwrap();
         }
+    }
+
+    #[test]
+    fn words_are_everybodys() {
+        let register = Register::create().unwrap();
+        let other = Register::from(register.as_fd().try_clone_to_owned().unwrap());
+        assert_eq!(register.word(3).unwrap(), 0);
+        register.set_word(3, u64::MAX - 1).unwrap();
+        other.set_word(0, 7).unwrap();
+        assert_eq!((other.word(3).unwrap(), register.word(0).unwrap()), (u64::MAX - 1, 7));
+        assert_eq!((other.word(1).unwrap(), other.word(4).unwrap()), (0, 0));
     }
 }

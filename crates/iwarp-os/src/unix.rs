@@ -15,7 +15,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
-use crate::fd::{FdPlace, OurFd, as_fd};
+use crate::fd::{FdPlace, OurFd, as_fd, at_hard_limit};
 use crate::sockopt;
 
 /// Descriptors that one message can carry.
@@ -46,13 +46,24 @@ impl SeqListener {
         Ok(Self { fd })
     }
 
-    /// From now on others can connect; `backlog` of them may wait.
+    /// From now on others can connect; `backlog` of them may wait. They see this process at the other
+    /// end, whoever has called it before.
     ///
     /// # Errors
     ///
     /// From the system.
     pub fn listen(&self, backlog: u16) -> io::Result<()> {
         Ok(rustix::net::listen(self, backlog.into())?)
+    }
+
+    /// Whether it is a socket of this kind that others can connect to.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTSOCK`.
+    pub fn listens(&self) -> io::Result<bool> {
+        let ask = |name| sockopt::int(self.as_fd(), libc::SOL_SOCKET, name);
+        Ok(ask(libc::SO_TYPE)? == libc::SOCK_SEQPACKET && ask(libc::SO_ACCEPTCONN)? != 0)
     }
 
     /// Takes a connection that is waiting.
@@ -130,8 +141,8 @@ impl SeqSocket {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` where the other end does not read; `ETOOMANYREFS` where too many descriptors
-    /// of this user are on their way; `BrokenPipe`, `ConnectionReset`.
+    /// `WouldBlock` where the other end does not read; `ETOOMANYREFS` where more descriptors of this
+    /// user are on their way than the hard limit allows; `BrokenPipe`, `ConnectionReset`.
     pub fn send(&self, message: &[u8], passed: &[BorrowedFd<'_>]) -> io::Result<()> {
         if passed.len() > MAX_PASSED {
             return Err(Errno::INVAL.into());
@@ -142,7 +153,12 @@ impl SeqSocket {
             control.push(SendAncillaryMessage::ScmRights(passed));
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        rustix::net::sendmsg(self, &[IoSlice::new(message)], &mut control, flags)?;
+        let mut send = || rustix::net::sendmsg(self, &[IoSlice::new(message)], &mut control, flags);
+        match send() {
+            // Of a program that has more to pass than the usual limit of 1,024 is another.
+            Err(Errno::TOOMANYREFS) => at_hard_limit(send)?,
+            sent => sent?,
+        };
         Ok(())
     }
 
