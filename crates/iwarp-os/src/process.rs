@@ -13,8 +13,36 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open}
 /// A process whose descriptors may be had: the system asks the same rights as of a debugger.
 #[derive(Debug)]
 pub struct Debuggee {
-    process: u32,
     pidfd: OwnedFd,
+}
+
+/// A descriptor of a process, and the device and the number of the file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Linked {
+    /// The descriptor.
+    pub number: RawFd,
+    /// The file.
+    pub file: (u64, u64),
+}
+
+/// Descriptors of a process (`None`: this one) whose link in `/proc` begins so.
+///
+/// # Errors
+///
+/// `EACCES`, `ENOENT`.
+pub fn linked(process: Option<u32>, prefix: &str) -> io::Result<Vec<Linked>> {
+    let process = process.map_or("self".to_owned(), |process| process.to_string());
+    let listed = fs::read_dir(format!("/proc/{process}/fd"))?.flatten();
+    let begins = |entry: &fs::DirEntry| {
+        fs::read_link(entry.path())
+            .is_ok_and(|link| link.to_str().is_some_and(|link| link.starts_with(prefix)))
+    };
+    let read = |entry: fs::DirEntry| {
+        let number = entry.file_name().to_str()?.parse().ok()?;
+        let status = fs::metadata(entry.path()).ok()?;
+        Some(Linked { number, file: (status.dev(), status.ino()) })
+    };
+    Ok(listed.filter(begins).filter_map(read).collect())
 }
 
 impl Debuggee {
@@ -30,22 +58,7 @@ impl Debuggee {
         if fs::metadata(format!("/proc/{process}"))?.uid() != user {
             return Err(Errno::PERM.into());
         }
-        Ok(Self { process, pidfd })
-    }
-
-    /// Numbers of its descriptors whose link in `/proc` begins so.
-    ///
-    /// # Errors
-    ///
-    /// `EACCES`.
-    pub fn linked(&self, prefix: &str) -> io::Result<Vec<RawFd>> {
-        let listed = fs::read_dir(format!("/proc/{}/fd", self.process))?.flatten();
-        let begins = |entry: &fs::DirEntry| {
-            fs::read_link(entry.path())
-                .is_ok_and(|link| link.to_str().is_some_and(|link| link.starts_with(prefix)))
-        };
-        let numbers = listed.filter(begins).map(|entry| entry.file_name());
-        Ok(numbers.filter_map(|name| name.to_str()?.parse().ok()).collect())
+        Ok(Self { pidfd })
     }
 
     /// Another descriptor of the file that it has under this number, whether it runs or is stopped.
@@ -103,8 +116,9 @@ mod tests {
         let register = Register::create().unwrap();
         register.set_word(1, 5).unwrap();
         let Ok(own) = Debuggee::of_user(std::process::id(), user) else { return };
-        let found = own.linked(LINK).unwrap();
-        assert!(found.contains(&register.as_raw_fd()), "{found:?}");
+        let found = linked(Some(std::process::id()), LINK).unwrap();
+        assert_eq!(found, linked(None, LINK).unwrap());
+        assert!(found.iter().any(|found| found.number == register.as_raw_fd()), "{found:?}");
         let Ok(fd) = own.descriptor(register.as_raw_fd()) else { return };
         assert_eq!(Register::from(fd).word(1).unwrap(), 5);
         assert!(Debuggee::of_user(std::process::id(), user + 1).is_err());

@@ -7,6 +7,7 @@
 //! none of its parent's. A process has the file but once: all of its places go when it closes any
 //! descriptor of it. Beside its places it has words, which whoever was given it may read and change.
 
+use std::collections::BTreeSet;
 use std::ffi::{c_int, c_short};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -79,6 +80,13 @@ impl Register {
         Ok((lock.l_type != libc::F_UNLCK as c_short).then_some(process))
     }
 
+    /// Processes that hold places of any register, or locks that look like such, as far as they have
+    /// numbers in our PID namespace and the system tells.
+    pub fn holders() -> BTreeSet<u32> {
+        let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+        locks.lines().filter_map(holder_in).collect()
+    }
+
     /// What the word says; 0 where nobody has written it.
     ///
     /// # Errors
@@ -98,6 +106,17 @@ impl Register {
     /// As [`Self::word`]; `ENOMEM`, `ENOSPC`.
     pub fn set_word(&self, word: u32, value: u64) -> io::Result<()> {
         Ok(pwrite(self, &value.to_ne_bytes(), u64::from(word) * 8).map(drop)?)
+    }
+}
+
+/// Of a line of `/proc/locks`, if it is for writing of one byte.
+fn holder_in(line: &str) -> Option<u32> {
+    let words: Vec<_> = line.split_ascii_whitespace().collect();
+    match words[..] {
+        [_, "POSIX", _, "WRITE", process, _, first, last] if first == last => {
+            process.parse().ok().filter(|process| *process > 0)
+        }
+        _ => None,
     }
 }
 
@@ -141,6 +160,25 @@ mod tests {
             assert!(!register.is_held(place).unwrap(), "by another");
             register.release(place).unwrap();
         }
+    }
+
+    #[test]
+    fn holders_are_known() {
+        let register = Register::create().unwrap();
+        register.hold(7).unwrap();
+        assert_eq!(holder_in("4: POSIX  ADVISORY  WRITE 5301 00:01:3077 19 19"), Some(5301));
+        for other in [
+            "1: POSIX  ADVISORY  READ  5301 00:01:3077 19 19",
+            "1: POSIX  ADVISORY  WRITE 5301 00:01:3077 0 EOF",
+            "1: POSIX  ADVISORY  WRITE -1 00:01:3077 19 19",
+            "1: FLOCK  ADVISORY  WRITE 5301 00:01:3077 0 0",
+            "1: -> POSIX  ADVISORY  WRITE 5301 00:01:3077 19 19",
+            "",
+        ] {
+            assert_eq!(holder_in(other), None, "{other}");
+        }
+        let told = std::fs::read("/proc/locks").is_ok_and(|locks| !locks.is_empty());
+        assert!(!told || Register::holders().contains(&std::process::id()));
     }
 
     #[test]

@@ -5,10 +5,14 @@
 //!
 //! The sockets form a group by `SO_REUSEPORT`, and a program of classic BPF, which every user may
 //! attach, makes an index of the number's upper bits. Indices move when a socket of the group is
-//! closed, so none may be: all of them lie in the queue of a *vault*, an AF_UNIX socket pair whose
-//! sending end is closed. Each process that shares the port holds the vault and the sockets that it
+//! closed, so none may be: all of them lie in the queue of a *vault*, an AF_UNIX socket pair. Each
+//! process that shares the port holds the vault and the sockets that it
 //! reads itself, so it needs a few descriptors, whatever the number of slots, and the group lives as
 //! long as any of these processes.
+//!
+//! The first slots are wide, and there are few. The others are made when they are needed, a *wing* of
+//! them at a time; each wing is a queue in the vault, to whose sending end, which lies in there as well,
+//! whoever has the vault can add one.
 
 use std::ffi::c_int;
 use std::io;
@@ -27,10 +31,75 @@ use crate::unix::SeqSocket;
 /// Bits of a queue pair number.
 const QPN_BITS: u32 = 24;
 
+/// Bytes of the number that a socket lies in its vault with.
+const NUMBER: usize = size_of::<u16>();
+
+/// How the queue pair numbers are divided among slots: by their upper bits, and of the last of these
+/// ranges, which are narrow, by as many bits more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Layout {
+    bits: u32,
+    /// Ranges that are one slot each.
+    wide: u16,
+}
+
+impl Layout {
+    /// By so many upper bits, of whose ranges the first `wide` are a slot each.
+    ///
+    /// # Panics
+    ///
+    /// Where there are no such ranges: `bits` is 1 to 6.
+    pub const fn new(bits: u32, wide: u16) -> Self {
+        assert!(bits >= 1 && bits <= 6 && wide >= 1 && wide <= 1 << bits);
+        Self { bits, wide }
+    }
+
+    /// Slots that a group has from its beginning.
+    pub const fn wide(self) -> u16 {
+        self.wide
+    }
+
+    /// Slots that are made at a time.
+    pub const fn wing(self) -> u16 {
+        1 << self.bits
+    }
+
+    /// Slots that there can be.
+    pub const fn slots(self) -> u16 {
+        self.wide + (((1 << self.bits) - self.wide) << self.bits)
+    }
+
+    /// The first queue pair number of a slot, and how many of the lower bits are free.
+    pub const fn range(self, slot: u16) -> (u32, u32) {
+        match slot.checked_sub(self.wide) {
+            None => (self.first(slot), QPN_BITS - self.bits),
+            Some(narrow) => {
+                let below = QPN_BITS - 2 * self.bits;
+                (self.first(self.wide) + ((narrow as u32) << below), below)
+            }
+        }
+    }
+
+    /// The slot of a queue pair number.
+    pub const fn slot_of(self, number: u32) -> u16 {
+        let first = self.first(self.wide);
+        if number < first {
+            (number >> (QPN_BITS - self.bits)) as u16
+        } else {
+            self.wide + ((number - first) >> (QPN_BITS - 2 * self.bits)) as u16
+        }
+    }
+
+    const fn first(self, range: u16) -> u32 {
+        (range as u32) << (QPN_BITS - self.bits)
+    }
+}
+
 /// Keeps the sockets of a group.
 #[derive(Debug)]
 pub struct Vault {
     queue: SeqSocket,
+    layout: Layout,
 }
 
 /// A UDP socket: one of a group, or one for itself.
@@ -40,9 +109,9 @@ pub struct SlotSocket {
 }
 
 impl Vault {
-    /// Makes a group of 2^`bits` sockets at `addr`, whose port is not 0; `bits` is 1 to 8. That of `::`
-    /// is for IPv4 as well. Packets
-    /// to QPN 0xFFFFFF, and those that are no RoCE packets, go to slot 0.
+    /// Makes a group of as many sockets at `addr`, whose port is not 0, as the layout has wide slots. That
+    /// of `::` is for IPv4 as well. Packets to QPN 0xFFFFFF, and those that are no RoCE packets, go to
+    /// slot 0. Whatever else the group's processes are to have is put beside the sockets, two files.
     ///
     /// It takes two descriptors at a time. The caller has to keep other processes of the same user
     /// from doing the same meanwhile.
@@ -52,12 +121,16 @@ impl Vault {
     /// `AddrInUse` where any socket has the port, `AddrNotAvailable`; `ETOOMANYREFS` where the
     /// user has more descriptors on their way than a process may have open; shortages;
     /// `ENOPROTOOPT` of systems that have no such groups.
-    pub fn create(addr: SocketAddr, bits: u32) -> io::Result<Self> {
-        if addr.port() == 0 || !(1..=8).contains(&bits) {
+    pub fn create(
+        addr: SocketAddr,
+        layout: Layout,
+        beside: [BorrowedFd<'_>; BESIDE as usize],
+    ) -> io::Result<Self> {
+        if addr.port() == 0 {
             return Err(Errno::INVAL.into());
         }
         let (door, queue) = SeqSocket::pair()?;
-        for slot in 0..1_u32 << bits {
+        for slot in 0..layout.wide {
             let socket = udp(addr)?;
             // The first takes the port for itself alone, so no group can be there already.
             if slot > 0 {
@@ -69,27 +142,142 @@ impl Vault {
             }
             // The group exists from its second socket on.
             if slot == 1 {
-                choose_by_qpn(socket.as_fd(), bits)?;
+                choose_by_qpn(socket.as_fd(), layout, layout.wide)?;
             }
-            door.send(&[slot as u8], &[socket.as_fd()])?;
+            put(&door, slot, socket.as_fd())?;
         }
-        Ok(Self { queue })
+        for (place, fd) in (layout.wide..).zip(beside.into_iter().chain([door.as_fd()])) {
+            put(&door, place, fd)?;
+        }
+        Ok(Self { queue, layout })
     }
 
-    /// The socket of a slot. Only one process at a time may ask.
+    /// Takes over what came from another process, whose group has this layout.
+    pub fn adopt(queue: OwnedFd, layout: Layout) -> Self {
+        Self { queue: queue.into(), layout }
+    }
+
+    /// The group's.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The socket of a slot. Processes that ask at the same moment again and again may get an error.
     ///
     /// # Errors
     ///
-    /// `InvalidData` where the vault has no such socket; shortages.
-    pub fn socket(&self, slot: u8) -> io::Result<OwnedFd> {
-        let mut number = [0];
-        let (len, fds) = self.queue.peek_passed(slot.into(), &mut number)?;
-        match fds.into_iter().next() {
-            Some(socket) if (len, number[0]) == (1, slot) => Ok(socket),
-            // Without room in the table of descriptors the message comes without.
-            None if (len, number[0]) == (1, slot) => Err(Errno::MFILE.into()),
-            _ => Err(io::ErrorKind::InvalidData.into()),
+    /// `InvalidData`, `WouldBlock` where the vault has no such socket; shortages.
+    pub fn socket(&self, slot: u16) -> io::Result<OwnedFd> {
+        match slot.checked_sub(self.layout.wide) {
+            None => look(&self.queue, slot),
+            Some(narrow) => {
+                let wing = SeqSocket::from(self.wing(narrow / self.layout.wing())?);
+                look(&wing, narrow % self.layout.wing())
+            }
         }
+    }
+
+    /// How descriptors of it are called in `/proc`, by the number that [`Self::number`] says.
+    pub fn link(number: u64) -> String {
+        format!("socket:[{number}]")
+    }
+
+    /// Its number on this host.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF` where it is not ours any more.
+    pub fn number(&self) -> io::Result<u64> {
+        Ok(rustix::fs::fstat(&self.queue)?.st_ino)
+    }
+
+    /// One of the two files that were put beside the sockets.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::socket`].
+    pub fn beside(&self, place: u16) -> io::Result<OwnedFd> {
+        look(&self.queue, self.layout.wide + place)
+    }
+
+    /// How many slots there are.
+    pub fn slots(&self) -> u16 {
+        let wings = (0..).take_while(|wing| self.wing(*wing).is_ok()).count() as u16;
+        self.layout.wide + wings * self.layout.wing()
+    }
+
+    /// Makes another wing of slots, in the group at `addr`. The caller has to keep others from doing
+    /// the same meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` where there are all that there can be; as [`Self::create`].
+    pub fn add_wing(&self, addr: SocketAddr) -> io::Result<()> {
+        let before = self.slots();
+        let slots = before + self.layout.wing();
+        if slots > self.layout.slots() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let main = SeqSocket::from(look(&self.queue, self.layout.wide + BESIDE)?);
+        let (door, wing) = SeqSocket::pair()?;
+        let mut last = None;
+        for number in 0..self.layout.wing() {
+            let socket = udp(addr)?;
+            option::set_socket_reuseport(&socket, true)?;
+            rustix::net::bind(&socket, &addr)?;
+            put(&door, number, socket.as_fd())?;
+            last = Some(socket);
+        }
+        if let Some(last) = last {
+            choose_by_qpn(last.as_fd(), self.layout, slots)?;
+        }
+        let number = (before - self.layout.wide) / self.layout.wing();
+        put(&main, self.layout.wide + BESIDE + 1 + number, wing.as_fd())
+    }
+
+    fn wing(&self, number: u16) -> io::Result<OwnedFd> {
+        look(&self.queue, self.layout.wide + BESIDE + 1 + number)
+    }
+}
+
+/// Files beside the sockets.
+const BESIDE: u16 = 2;
+
+fn put(door: &SeqSocket, number: u16, fd: BorrowedFd<'_>) -> io::Result<()> {
+    door.send(&number.to_ne_bytes(), &[fd])
+}
+
+/// What lies there under the number. Another process that looks at this moment may have us find
+/// something else, or nothing.
+fn look(queue: &SeqSocket, number: u16) -> io::Result<OwnedFd> {
+    const TRIES: usize = 8;
+
+    let mut found = look_once(queue, number);
+    for _ in 1..TRIES {
+        match &found {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::InvalidData | io::ErrorKind::WouldBlock
+                ) =>
+            {
+                found = look_once(queue, number);
+            }
+            _ => break,
+        }
+    }
+    found
+}
+
+fn look_once(queue: &SeqSocket, number: u16) -> io::Result<OwnedFd> {
+    let mut octets = [0; NUMBER];
+    let (len, fds) = queue.peek_passed(number * NUMBER as u16, &mut octets)?;
+    let found = (len, u16::from_ne_bytes(octets)) == (NUMBER, number);
+    match fds.into_iter().next() {
+        Some(fd) if found => Ok(fd),
+        // Without room in the table of descriptors the message comes without.
+        None if found => Err(Errno::MFILE.into()),
+        _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }
 
@@ -169,6 +357,15 @@ impl SlotSocket {
         Ok(SocketAddr::try_from(rustix::net::getsockname(self)?)?)
     }
 
+    /// The number of the network that it is in, of no other on this host.
+    ///
+    /// # Errors
+    ///
+    /// `ENOPROTOOPT` before Linux 5.14.
+    pub fn network(&self) -> io::Result<u64> {
+        sockopt::network(self.as_fd())
+    }
+
     /// Takes a packet, and where it comes from. What does not go into `room` is lost.
     ///
     /// # Errors
@@ -212,24 +409,36 @@ fn udp(addr: SocketAddr) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Has the kernel choose the socket by the upper `bits` bits of the destination queue pair number,
-/// for the whole group of this one. The program's packet begins behind the UDP header.
-fn choose_by_qpn(socket: BorrowedFd<'_>, bits: u32) -> io::Result<()> {
+/// Has the kernel choose the socket by the slot of the destination queue pair number, for the whole
+/// group of this one, in which there are so many. The program's packet begins behind the UDP header.
+fn choose_by_qpn(socket: BorrowedFd<'_>, layout: Layout, slots: u16) -> io::Result<()> {
     const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
     const AND: u32 = libc::BPF_ALU | libc::BPF_AND | libc::BPF_K;
+    const ADD: u32 = libc::BPF_ALU | libc::BPF_ADD | libc::BPF_K;
+    const SUBTRACT: u32 = libc::BPF_ALU | libc::BPF_SUB | libc::BPF_K;
     const SHIFT: u32 = libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K;
     const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    const NOT_LESS: u32 = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
     const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
     const RETURN_A: u32 = libc::BPF_RET | libc::BPF_A;
     const MULTICAST: u32 = (1 << QPN_BITS) - 1;
 
+    let Layout { bits, wide } = layout;
+    let narrow = layout.first(wide);
     let step = |code: u32, jt, k| libc::sock_filter { code: code as u16, jt, jf: 0, k };
     // A packet that ends before the load ends the program with 0.
     let mut steps = [
         step(LOAD, 0, 4),
         step(AND, 0, MULTICAST),
-        step(EQUAL, 2, MULTICAST),
+        step(EQUAL, 8, MULTICAST),
+        step(NOT_LESS, 2, narrow),
         step(SHIFT, 0, QPN_BITS - bits),
+        step(RETURN_A, 0, 0),
+        step(SUBTRACT, 0, narrow),
+        step(SHIFT, 0, QPN_BITS - 2 * bits),
+        step(ADD, 0, wide.into()),
+        // The kernel would take any socket where there is none of this number.
+        step(NOT_LESS, 1, slots.into()),
         step(RETURN_A, 0, 0),
         step(RETURN, 0, 0),
     ];
@@ -270,13 +479,6 @@ macro_rules! descriptor {
 }
 
 descriptor!(Vault: queue, SlotSocket: fd, SlotReader: socket);
-
-/// Takes over what came from another process.
-impl From<OwnedFd> for Vault {
-    fn from(fd: OwnedFd) -> Self {
-        Self { queue: fd.into() }
-    }
-}
 
 /// Takes over what came from another process.
 impl From<OwnedFd> for SlotSocket {

@@ -37,6 +37,17 @@ pub(crate) fn octets(
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(len as usize) }
 }
 
+/// The number of the network that a socket is in.
+pub(crate) fn network(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    /// Since Linux 5.14.
+    const SO_NETNS_COOKIE: c_int =
+        if cfg!(any(target_arch = "sparc", target_arch = "sparc64")) { 0x50 } else { 71 };
+
+    let mut value = [0; size_of::<u64>()];
+    octets(fd, libc::SOL_SOCKET, SO_NETNS_COOKIE, &mut value)?;
+    Ok(u64::from_ne_bytes(value))
+}
+
 /// Sets an option whose value is one `int`.
 pub(crate) fn set_int(
     fd: BorrowedFd<'_>,

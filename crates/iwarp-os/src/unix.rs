@@ -181,6 +181,15 @@ impl SeqSocket {
         receive(self.as_fd(), room, RecvFlags::empty())
     }
 
+    /// The number of the network that it is in, of no other on this host.
+    ///
+    /// # Errors
+    ///
+    /// `ENOPROTOOPT` before Linux 5.14.
+    pub fn network(&self) -> io::Result<u64> {
+        sockopt::network(self.as_fd())
+    }
+
     /// As [`Self::recv_passed`], of the message that begins `offset` bytes into what waits. It
     /// stays there. The offset is kept with the socket, so only one process at a time may look.
     ///

@@ -832,7 +832,7 @@ fn a_share_of_a_port_is_dead_in_a_child() {
         let enodev = |error: io::Error| assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
         enodev(member.turn(Duration::ZERO).unwrap_err());
         enodev(member.allocate_qpn().unwrap_err());
-        enodev(member.draw_comm_id().unwrap_err());
+        enodev(member.comm_ids().unwrap_err());
         enodev(member.ports().unwrap_err());
         enodev(member.listen(1).unwrap_err());
         enodev(member.descriptor().unwrap_err());

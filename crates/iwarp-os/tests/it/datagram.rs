@@ -11,6 +11,7 @@ use iwarp_os::datagram::{
     Binding, DatagramSocket, Discovery, MAX_SEGMENTS, Outgoing, ReceiveBatch, Refusal, SendBatch,
 };
 use iwarp_os::poll::wait_readable;
+use iwarp_os::slots::{Layout, Vault};
 use iwarp_os::{Epoll, Events, FdPlace, Interest};
 
 use crate::hosts::{self, Host};
@@ -408,7 +409,8 @@ fn a_socket_of_both_families_is_one_of_either() {
     let seen = b.capture();
     let both = || {
         let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 5791);
-        let vault = iwarp_os::slots::Vault::create(any, 1).unwrap();
+        let (layout, beside) = (Layout::new(1, 2), std::io::stdin());
+        let vault = Vault::create(any, layout, [beside.as_fd(), beside.as_fd()]).unwrap();
         // Packets that are too short, as those of this test, come to slot 0.
         (DatagramSocket::adopt(vault.socket(0).unwrap()).unwrap(), vault)
     };

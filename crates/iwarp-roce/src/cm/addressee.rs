@@ -10,8 +10,8 @@ use super::service::ServiceId;
 /// Which process is to have a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Addressee {
-    /// The one that chose this communication id; its top six bits are
-    /// [`Settings::slot`](super::Settings::slot).
+    /// The one that chose this communication id, which is one of its
+    /// [`Settings::comm_ids`](super::Settings::comm_ids).
     CommId(u32),
     /// The one that listens for connections to this service.
     Service(ServiceId),

@@ -8,14 +8,39 @@ use super::own_kind::OwnKind;
 use super::time::TimeCode;
 use crate::wire::Mtu;
 
+/// The communication ids of a process, where several share the device: those with the same upper bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CommIds {
+    /// The first of them.
+    pub first: u32,
+    /// How many lower bits are free.
+    pub free_bits: u32,
+}
+
+impl Default for CommIds {
+    /// All of them.
+    fn default() -> Self {
+        Self { first: 0, free_bits: 32 }
+    }
+}
+
+impl CommIds {
+    /// The one of them that a random number chooses.
+    #[must_use]
+    pub const fn id(self, random: u32) -> u32 {
+        let Self { first, free_bits } = self;
+        // `free_bits` may be all.
+        first | (random as u64 & ((1 << free_bits) - 1)) as u32
+    }
+}
+
 /// How a connection manager is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// GUID of the device, one for all processes that share it.
     pub guid: u64,
-    /// The top six bits of its communication ids, where several processes share the device; the
-    /// others are random.
-    pub slot: Option<u8>,
+    /// Its communication ids, drawn at random.
+    pub comm_ids: CommIds,
     /// The largest path MTU that the device can have.
     pub mtu: Mtu,
     /// How long either end takes to answer: told to the peer, and waited for.
@@ -39,7 +64,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             guid: 0,
-            slot: None,
+            comm_ids: CommIds::default(),
             mtu: Mtu::Mtu4096,
             response_timeout: TimeCode::new(18),
             packet_lifetime: TimeCode::new(16),

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use iwarp_mem::OutOfMemory;
 use iwarp_os::{Interest, Ready};
-use iwarp_roce::cm::{MAD_LEN, gsi_header, gsi_payload};
+use iwarp_roce::cm::{CommIds, MAD_LEN, gsi_header, gsi_payload};
 use iwarp_roce::wire::icrc::IdMemory;
 use iwarp_roce::wire::{Burst, Counters, PORT, Packet, Path, Psn, Received, receive};
 use iwarp_types::{AddressVector, Digest, Time};
@@ -108,10 +108,9 @@ impl Gsi {
         made
     }
 
-    /// A communication id: answers that name it come to this process. Drawn at random; its owner
-    /// sees to it that none is used twice.
-    pub(crate) fn draw_comm_id(&self) -> io::Result<u32> {
-        self.share.lock().draw_comm_id()
+    /// Communication ids: answers that name one come to this process.
+    pub(crate) fn comm_ids(&self) -> io::Result<CommIds> {
+        self.with_share(|share| share.comm_ids())
     }
 
     /// Asks for the requests that name a service. Where the answer is [`Listening::Asked`] the

@@ -27,12 +27,12 @@ impl Engine {
 
 /// The one that speaks by queue pair 1 of a port.
 fn on(mux: &Arc<Mux>) -> io::Result<Arc<ConnectionManager>> {
-    // Answers that name an id with the same upper bits come to this process.
-    let slot = (mux.gsi().draw_comm_id()? >> 26) as u8;
+    // Answers that name one of these come to this process.
+    let comm_ids = mux.gsi().comm_ids()?;
     let manager = mux.gsi().handler_or(|| {
         let settings = Settings {
             guid: iwarp_os::guid::of_host(),
-            slot: Some(slot),
+            comm_ids,
             mtu: UNKNOWN_MTU,
             ..Settings::default()
         };

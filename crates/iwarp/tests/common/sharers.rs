@@ -91,6 +91,17 @@ impl Sharer {
         said.split(' ').filter(|words| !words.is_empty()).map(one).collect()
     }
 
+    /// Has it do nothing, as a process that waits for a lock, until [`Self::go_on`].
+    pub fn hang(&mut self) {
+        self.child.tell("hang");
+        self.child.hear("hangs", DEADLINE);
+    }
+
+    pub fn go_on(&mut self) {
+        self.child.tell("go on");
+        self.child.hear("done", DEADLINE);
+    }
+
     pub fn kill(&mut self) {
         self.child.kill();
         self.child.wait(DEADLINE);
@@ -115,7 +126,7 @@ impl Sharer {
 pub fn serve() {
     let mut member = Member::join(setting("IWARP_TEST_ADDR").parse().unwrap()).unwrap();
     let data = UdpSocket::from(member.take_socket().unwrap());
-    let (qpn, comm_id) = (member.allocate_qpn().unwrap(), member.draw_comm_id().unwrap());
+    let (qpn, comm_id) = (member.allocate_qpn().unwrap(), member.comm_ids().unwrap().first | 7);
     say("joined", format!("{qpn} {comm_id}"));
     let stdin = std::io::stdin();
     let mut mads: Vec<String> = Vec::new();
@@ -134,7 +145,7 @@ pub fn serve() {
             echo(&data);
         }
         if told && pending.is_none() {
-            match line() {
+            match next_line() {
                 Some(line) => pending = Some(line),
                 None => return,
             }
@@ -144,6 +155,23 @@ pub fn serve() {
         {
             say("done", answer);
             pending = None;
+        }
+    }
+}
+
+/// Sends back what comes, until `end` is readable.
+pub fn echo_until_end(member: &mut Member, data: &UdpSocket, end: impl AsFd) {
+    loop {
+        let due = member.next_timeout().map(|at| at.saturating_sub(clock::now()));
+        let timeout = due.unwrap_or(DEADLINE) + Duration::from_micros(1);
+        let fds = [member.descriptor().unwrap(), data.as_fd(), end.as_fd()];
+        let [_, packets, over] = wait_readable(fds, Some(timeout)).unwrap_or_default();
+        member.turn(clock::now()).unwrap();
+        if packets {
+            echo(data);
+        }
+        if over {
+            return;
         }
     }
 }
@@ -175,6 +203,12 @@ fn obey(line: &str, member: &mut Member, mads: &mut Vec<String>) -> Option<Strin
             let count = number() as usize;
             (mads.len() >= count).then(|| mads.drain(..count).collect::<Vec<_>>().join(" "))
         }
+        // Does nothing until the next line.
+        "hang" => {
+            say("hangs", "");
+            next_line();
+            Some(String::new())
+        }
         "broker" => member.has_broker().then(|| member.is_broker().to_string()),
         "descriptors" => Some(descriptors().to_string()),
         _ => panic!("{line}"),
@@ -182,7 +216,7 @@ fn obey(line: &str, member: &mut Member, mads: &mut Vec<String>) -> Option<Strin
 }
 
 /// A line of the parent's, byte by byte: what stands behind it stays readable.
-fn line() -> Option<String> {
+fn next_line() -> Option<String> {
     let mut line = Vec::new();
     let mut octet = [0];
     while let Ok(1..) = rustix::io::read(std::io::stdin(), &mut octet) {

@@ -2,13 +2,20 @@
 
 //! Processes that share a UDP port, and lose one another.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use iwarp::port::share::{Member, ShareError};
+use iwarp_os::process::Debuggee;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use crate::common::DEADLINE;
-use crate::common::process::{passed_apart, role, this_test};
-use crate::common::sharers::{REP, REQ, Sharer, mad, packet, place, serve};
+use crate::common::process::{
+    Child, listen_to_parent, passed_apart, role, say, setting, this_test,
+};
+use crate::common::sharers::{REP, REQ, Sharer, echo_until_end, mad, packet, place, serve};
 use crate::common::until;
 
 /// Sends packets to processes, some at a time, and gets each of them back.
@@ -20,6 +27,9 @@ struct Sender {
     dead: Vec<u32>,
     number: u32,
 }
+
+/// How soon who asks a stopped process for a share has one, or knows why not.
+const PROMPT: Duration = Duration::from_millis(700);
 
 /// Packets to one process that are under way at a time.
 const WINDOW: u32 = 16;
@@ -212,7 +222,6 @@ fn a_stopped_member_keeps_its_place() {
 #[test]
 fn joining_and_leaving_leaves_nothing() {
     use crate::common::census::descriptors;
-    use iwarp::port::share::Member;
 
     if role().as_deref() == Some("sharer") {
         return serve();
@@ -241,54 +250,262 @@ fn joining_and_leaving_leaves_nothing() {
     assert_eq!(descriptors(), before);
     assert_eq!(other.ask("descriptors"), others);
     // Slots rest as long as they can.
-    assert_eq!(slots.len(), 62);
+    assert_eq!(slots.len(), 46);
 }
 
-/// There are 63 shares; who comes later is told so, and finds one when one is given back.
-#[test]
-fn the_last_share_is_the_63rd() {
-    use iwarp::port::share::{Member, ShareError};
+const CROWD: usize = 1001;
 
+/// Of a user without rights, under the usual limit of descriptors.
+///
+/// Covers: ROCE-175
+#[test]
+fn a_thousand_processes_have_a_share_each() {
+    if role().is_some() {
+        return crowd();
+    }
+    let addr = place();
+    let child = Child::start(this_test!(), "crowd", &[("IWARP_TEST_ADDR", addr.to_string())]);
+    let said = child.hear("joined", DEADLINE * 4);
+    let numbers: BTreeSet<u32> = said.split(' ').map(|number| number.parse().unwrap()).collect();
+    assert_eq!(numbers.len(), CROWD);
+    let socket = UdpSocket::bind((addr.ip(), 0)).unwrap();
+    socket.set_read_timeout(Some(DEADLINE)).unwrap();
+    let mut processes = BTreeSet::new();
+    for number in numbers {
+        socket.send_to(&packet(number, 3), addr).unwrap();
+        let mut room = [0; 64];
+        let len = socket.recv(&mut room).unwrap();
+        assert_eq!((len, &room[..12]), (16, &packet(number, 3)[..]));
+        processes.insert(room[12..16].to_vec());
+    }
+    assert_eq!(processes.len(), CROWD);
+}
+
+/// Processes that echo, made by forks, as that is cheap.
+fn crowd() {
+    use std::io::{Read, Write};
+
+    if rustix::process::geteuid().is_root() {
+        let nobody = rustix::thread::Uid::from_raw(65534);
+        rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+    }
+    let limits = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(1024), ..limits }).unwrap();
+    let addr = setting("IWARP_TEST_ADDR").parse().unwrap();
+    let (mut numbers, mut number) = std::io::pipe().unwrap();
+    let (end, kept) = std::io::pipe().unwrap();
+    let mut kept = Some(kept);
+    let mut all = Vec::new();
+    for _ in 0..CROWD {
+        // SAFETY: the child goes on with this thread alone, which has no lock.
+        match unsafe { libc::fork() } {
+            -1 => panic!("{}", std::io::Error::last_os_error()),
+            0 => {
+                // SAFETY: kills this process if it hangs.
+                unsafe { libc::alarm(4 * DEADLINE.as_secs() as u32) };
+                drop(kept.take());
+                let mut member = Member::join(addr).unwrap();
+                let data = UdpSocket::from(member.take_socket().unwrap());
+                number.write_all(&member.allocate_qpn().unwrap().to_ne_bytes()).unwrap();
+                echo_until_end(&mut member, &data, &end);
+                std::process::exit(0);
+            }
+            _ => {}
+        }
+        let mut octets = [0; 4];
+        numbers.read_exact(&mut octets).unwrap();
+        all.push(u32::from_ne_bytes(octets).to_string());
+    }
+    say("joined", all.join(" "));
+    listen_to_parent();
+}
+
+/// Whether the system lets this process have what another one has.
+fn may_debug(process: u32) -> bool {
+    let user = rustix::process::geteuid().as_raw();
+    Debuggee::of_user(process, user).and_then(|other| other.descriptor(0)).is_ok()
+}
+
+/// Who finds none but a stopped process takes part without its help, or is told soon which it is, where
+/// the system does not allow that. The stopped one goes on as a member and has lost nothing.
+///
+/// Covers: ROCE-177
+#[test]
+fn a_stopped_broker_is_gone_around() {
     if role().is_some() {
         return serve();
     }
+    goes_around(this_test!(), false);
+}
+
+/// Likewise of a process that hangs, which nobody can tell from a slow one at once.
+///
+/// Covers: ROCE-177
+#[test]
+fn a_broker_that_hangs_is_gone_around() {
+    if role().is_some() {
+        return serve();
+    }
+    goes_around(this_test!(), true);
+}
+
+fn goes_around(test: &str, hangs: bool) {
     let addr = place();
-    let _first = Sharer::start(this_test!(), addr);
-    let mut members: Vec<_> = (0..62).map(|_| Member::join(addr).unwrap()).collect();
-    assert!(matches!(Member::join(addr), Err(ShareError::Full { .. })));
-    drop(members.swap_remove(30));
-    crate::common::until("the broker to see it", || match Member::join(addr) {
-        Err(ShareError::Full { .. }) => None,
-        member => Some(member.unwrap()),
+    let mut stopped = Sharer::start(test, addr);
+    assert_eq!(stopped.ask("listen 9"), "Granted");
+    if hangs {
+        stopped.hang();
+    } else {
+        stopped.stop();
+    }
+    let id = stopped.child.id();
+    let join = || {
+        let began = Instant::now();
+        let joined = Member::join(addr);
+        let took = began.elapsed();
+        if let Err(error) = &joined
+            && !may_debug(id)
+        {
+            assert!(matches!(error, ShareError::Silent { process: Some(it), .. } if *it == id));
+            let remedy = error.to_string().contains(&format!("kill -CONT {id}"));
+            assert!(hangs || remedy && took < PROMPT, "{took:?}: {error}");
+            return None;
+        }
+        let member = joined.unwrap();
+        assert!(took < PROMPT, "{took:?}");
+        assert!(member.is_broker());
+        Some(member)
+    };
+    // One after the other: then nobody is left but the stopped one, which is not who was asked last.
+    let Some(member) = join() else { return };
+    drop(member);
+    let Some(mut member) = join() else { return };
+    // What comes for it waits until it goes on.
+    let mut sender = Sender::new(addr);
+    sender.add(&stopped);
+    let peer = UdpSocket::bind((addr.ip(), 0)).unwrap();
+    while_driven(&mut member, || {
+        sender.round(|| {
+            if hangs {
+                stopped.go_on();
+            } else {
+                stopped.signal(rustix::process::Signal::CONT);
+            }
+            None
+        });
+        assert_eq!(stopped.ask("broker"), "false");
+        // Said behind what it listened for before.
+        assert_eq!(stopped.ask("listen 10"), "Granted");
+        peer.send_to(&mad(REQ, 9), addr).unwrap();
+        assert_eq!(stopped.mads(1), [(false, REQ, 9)]);
+        let newcomer = Sharer::start(test, addr);
+        sender.add(&newcomer);
+        sender.rounds(3);
     });
+    assert!(member.is_broker());
 }
 
-/// Who asks a stopped process for a share is told which it is, and soon; it has one when that goes on.
-#[test]
-fn a_stopped_broker_is_not_waited_for() {
-    use iwarp::port::share::{Member, ShareError};
+/// Gives the member its turns while something else is done.
+fn while_driven<R>(member: &mut Member, what: impl FnOnce() -> R) -> R {
+    let over = AtomicBool::new(false);
+    let is_over = || over.load(Ordering::Relaxed);
+    let deadline = Instant::now() + DEADLINE;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over() && Instant::now() < deadline {
+                member.drive(Duration::from_millis(10), |_| is_over()).unwrap();
+            }
+        });
+        let result = what();
+        over.store(true, Ordering::Relaxed);
+        result
+    })
+}
 
+/// Members notice that the broker is stopped, or hangs, as soon as there is something that it should
+/// do: for new ones, for one that listens, and for packets of the connection manager.
+///
+/// Covers: ROCE-177
+#[test]
+fn a_broker_that_does_not_answer_is_succeeded() {
     if role().is_some() {
         return serve();
     }
-    let addr = place();
-    let broker = Sharer::start(this_test!(), addr);
+    for hangs in [false, true] {
+        for need in ["a share", "a service", "a packet"] {
+            let (addr, test) = (place(), this_test!());
+            let mut broker = Sharer::start(test, addr);
+            let mut others = [0, 1].map(|_| Sharer::start(test, addr));
+            assert_eq!(broker.ask("listen 8"), "Granted");
+            assert_eq!(others[0].ask("listen 9"), "Granted");
+            if hangs {
+                broker.hang()
+            } else {
+                broker.stop()
+            }
+            let began = Instant::now();
+            let peer = UdpSocket::bind((addr.ip(), 0)).unwrap();
+            let mut newcomer = None;
+            match need {
+                "a share" => newcomer = Some(Sharer::start(test, addr)),
+                "a service" => assert_eq!(others[1].ask("listen 10"), "Granted"),
+                _ => {
+                    peer.send_to(&mad(REQ, 9), addr).unwrap();
+                    assert_eq!(others[0].mads(1), [(false, REQ, 9)]);
+                }
+            }
+            let took = began.elapsed();
+            assert!(took < Duration::from_secs(1), "{need}: {took:?}");
+            // Whoever was faster, who wants a share or who has one.
+            let mut all = others.iter_mut().chain(&mut newcomer);
+            assert!(all.any(|other| other.ask("broker") == "true"), "{need}");
+            // Its service is not refused to peers, who ask again.
+            peer.send_to(&mad(REQ, 8), addr).unwrap();
+            if hangs {
+                broker.go_on();
+            } else {
+                broker.signal(rustix::process::Signal::CONT);
+            }
+            assert_eq!(broker.ask("broker"), "false");
+            let mut sender = Sender::new(addr);
+            let all = [&broker].into_iter().chain(&others).chain(&newcomer);
+            all.for_each(|sharer| sender.add(sharer));
+            sender.rounds(3);
+            // Said behind what it listened for before.
+            assert_eq!(broker.ask("listen 11"), "Granted");
+            peer.send_to(&mad(REQ, 8), addr).unwrap();
+            assert_eq!(broker.mads(1), [(false, REQ, 8)]);
+        }
+    }
+}
+
+/// Requests for what nobody has are refused at once, but not for what a stopped process listens for.
+#[test]
+fn a_stopped_process_keeps_no_peer_of_others_waiting() {
+    if role().is_some() {
+        return serve();
+    }
+    let (addr, test) = (place(), this_test!());
+    let mut broker = Sharer::start(test, addr);
+    let mut other = Sharer::start(test, addr);
+    assert_eq!(broker.ask("listen 8"), "Granted");
+    assert_eq!(broker.ask("listen 7"), "Granted");
+    broker.ask("unlisten 8");
     broker.stop();
-    let began = Instant::now();
-    let error = Member::join(addr).unwrap_err();
-    let (took, id) = (began.elapsed(), broker.child.id());
-    assert!(matches!(error, ShareError::Silent { process: Some(it), .. } if it == id), "{error}");
-    assert!(error.to_string().contains(&format!("kill -CONT {id}")), "{error}");
-    assert!(took < Duration::from_secs(1), "{took:?}");
-    broker.signal(rustix::process::Signal::CONT);
-    assert!(!Member::join(addr).unwrap().is_broker());
+    assert_eq!(other.ask("listen 9"), "Granted");
+    assert_eq!(other.ask("broker"), "true");
+    let peer = UdpSocket::bind((addr.ip(), 0)).unwrap();
+    for service in [7, 8] {
+        peer.send_to(&mad(REQ, service), addr).unwrap();
+    }
+    assert_eq!(other.mads(1), [(true, REQ, 8)]);
 }
 
 /// A queue pair that can do without datagrams does without those that a stopped process would have to
 /// share, and later ones have them again.
 #[test]
 fn a_stopped_process_delays_no_queue_pair_that_can_do_without_it() {
-    use iwarp::{Device, QpType, QueuePairAttributes};
+    use iwarp::{Device, Personality, QpType, QueuePairAttributes};
     use std::net::Ipv6Addr;
 
     if role().as_deref() == Some("sharer") {
@@ -303,7 +520,9 @@ fn a_stopped_process_delays_no_queue_pair_that_can_do_without_it() {
         let all = SocketAddr::from((Ipv6Addr::UNSPECIFIED, iwarp::port::share::ROCE_PORT));
         let other = Sharer::start(test, all);
         other.stop();
-        let device = Device::with_options(crate::common::station::hasty()).unwrap();
+        // Of the other personality RC is iWARP's.
+        let options = crate::common::station::hasty().personality(Personality::Roce);
+        let device = Device::with_options(options).unwrap();
         let (pd, cq) = (device.alloc_pd(), device.create_cq(64, None).unwrap());
         let attributes = QueuePairAttributes::new(&cq, &cq);
         let began = Instant::now();
@@ -311,8 +530,16 @@ fn a_stopped_process_delays_no_queue_pair_that_can_do_without_it() {
             (0..8).map(|_| pd.create_addressable_qp(&attributes).unwrap()).collect();
         assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
         let datagrams = QueuePairAttributes::new(&cq, &cq).qp_type(QpType::Ud);
-        let error = pd.create_qp(&datagrams).unwrap_err();
-        assert!(error.to_string().contains("kill -CONT"), "{error}");
+        match pd.create_qp(&datagrams) {
+            Err(error) if !may_debug(other.child.id()) => {
+                assert!(error.to_string().contains("kill -CONT"), "{error}");
+            }
+            made => {
+                // Nobody had to do without.
+                let slot = made.unwrap().number() >> 18;
+                assert!(queue_pairs.iter().all(|one| one.number() >> 18 == slot));
+            }
+        }
         other.signal(rustix::process::Signal::CONT);
         drop(queue_pairs);
         until("numbers in a slot again", || {

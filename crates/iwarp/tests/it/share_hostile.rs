@@ -31,10 +31,11 @@ fn garbage_neither_stops_nor_fills_the_broker() {
         let (other, _) = SeqSocket::pair().unwrap();
         let octets = pattern(4096, round);
         // Every kind of message with something behind it, too long and too short ones, and files.
-        let kind = [1, 2, 3, 0x81, 0x84, 0xff][round as usize % 6];
+        let kind = [1, 2, 3, 5, 0x81, 0x84, 0xff][round as usize % 7];
         let message =
             [&[kind][..], &octets[..octets[0] as usize * octets[1] as usize / 16]].concat();
-        let hello = [&[1, 2, 0, 0][..], &[1, 2, 5, 6], &[1, 2, 64, 6], &[1, 9, 0, 0], &[1, 2, 0]];
+        let hello =
+            [&[1, 3, 0, 0][..], &[5, 3, 0, 5, 6], &[5, 3, 0, 64, 6], &[1, 9, 0, 0], &[1, 3, 0]];
         for said in [hello[round as usize % 5], &message, &[], &[2, 0]] {
             let files: &[_] = if round % 3 == 0 { &[other.as_fd(), other.as_fd()] } else { &[] };
             if socket.send(said, files).is_err() {
@@ -73,7 +74,7 @@ fn a_member_that_does_not_read_is_not_read() {
     let user = rustix::process::geteuid().as_raw();
     let name = format!("iwarp-roce/{user}/{addr}").into_bytes();
     let deaf = SeqSocket::connect(&name).unwrap();
-    deaf.send(&[1, 2, 0, 0], &[]).unwrap();
+    deaf.send(&[1, 3, 0, 0], &[]).unwrap();
     let listen = |service: u32| [&[2, 0, 0, 0, 0, 0][..], &service.to_be_bytes()].concat();
     // Until the broker has stopped reading, and both queues are full.
     let mut said = 0;

@@ -235,7 +235,7 @@ fn another_users_process_is_sent_away() {
     let name = format!("iwarp-roce/0/{addr}").into_bytes();
     as_nobody(|| {
         let theirs = iwarp_os::unix::SeqSocket::connect(&name).unwrap();
-        theirs.send(&[1, 2, 0, 0], &[]).unwrap();
+        theirs.send(&[1, 3, 0, 0], &[]).unwrap();
         let mut said = Vec::new();
         let sent_away = ours.drive(crate::common::DEADLINE, |_| match theirs.recv(&mut [0; 64]) {
             Ok(len) => {

@@ -159,11 +159,7 @@ impl<R: Random> Manager<R> {
     /// An id that nothing here has, timewait included.
     fn fresh_id(&mut self) -> Option<u32> {
         (0..DRAWS).find_map(|_| {
-            let drawn = self.random.next();
-            let id = match self.settings.slot {
-                Some(slot) => u32::from(slot) << 26 | drawn & 0x03ff_ffff,
-                None => drawn,
-            };
+            let id = self.settings.comm_ids.id(self.random.next());
             (id != 0 && !self.table.is_taken(id)).then_some(id)
         })
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use iwarp_roce::Attributes;
 use iwarp_roce::cm::message::{Message, Rejected, Req, TooLong, TransportType, limits};
 use iwarp_roce::cm::{
-    Accept, CallError, Connect, EventKind, Mad, Manager, OwnKind, Parameters, RejectReason,
-    Settings, TimeCode, Unreachable, VENDOR_ID,
+    Accept, CallError, CommIds, Connect, EventKind, Mad, Manager, OwnKind, Parameters,
+    RejectReason, Settings, TimeCode, Unreachable, VENDOR_ID,
 };
 use iwarp_roce::wire::{Mtu, Path, Pkey, Transport};
 use iwarp_types::{Access, AddressVector, QpId};
@@ -569,14 +569,14 @@ fn a_process_may_connect_to_itself() {
     scene.assert_nothing_is_left();
 }
 
-/// Communication ids begin with the slot of their process.
+/// Communication ids are those of their process.
 #[test]
 fn ids_tell_their_process() {
-    let slot = Settings { slot: Some(0x2a), ..settings(A) };
-    let mut scene = Scene::with([slot, settings(B)]);
+    let comm_ids = CommIds { first: 0x2a << 20, free_bits: 20 };
+    let mut scene = Scene::with([Settings { comm_ids, ..settings(A) }, settings(B)]);
     for qp in 100..200 {
         let now = scene.now;
         let id = scene.ends[A].connect(&Connect { qp: QpId(qp), ..connect() }, now).unwrap();
-        assert_eq!(id.0 >> 26, 0x2a);
+        assert_eq!(id.0 >> 20, 0x2a);
     }
 }

@@ -7,6 +7,8 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use iwarp_roce::cm::CommIds;
+
 use super::DatagramPort;
 use crate::port::Descriptors;
 use crate::port::share::{Listening, Mad};
@@ -44,12 +46,13 @@ pub trait DatagramShare: Send + Sync + Debug {
     /// `ENODEV` in a forked child.
     fn ports(&self) -> io::Result<RangeInclusive<u16>>;
 
-    /// A communication id for the connection manager: answers that name it come to this process.
+    /// Communication ids for the connection manager: answers that name one come to this process, from
+    /// now on.
     ///
     /// # Errors
     ///
-    /// Where the system has no random numbers.
-    fn draw_comm_id(&self) -> io::Result<u32>;
+    /// `ENODEV` in a forked child.
+    fn comm_ids(&mut self) -> io::Result<CommIds>;
 
     /// Asks for the requests that name a service of the connection manager. [`Self::listening`] says
     /// how it went.

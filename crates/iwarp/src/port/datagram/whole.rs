@@ -7,6 +7,8 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use iwarp_roce::cm::CommIds;
+
 use super::DatagramShare;
 use crate::port::Descriptors;
 use crate::port::share::{Listening, Mad};
@@ -63,8 +65,8 @@ impl DatagramShare for WholePort {
         Ok(PORTS)
     }
 
-    fn draw_comm_id(&self) -> io::Result<u32> {
-        Ok(getrandom::u32()?)
+    fn comm_ids(&mut self) -> io::Result<CommIds> {
+        Ok(CommIds::default())
     }
 
     fn listen(&mut self, service: u64) -> io::Result<Listening> {

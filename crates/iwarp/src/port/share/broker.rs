@@ -5,9 +5,11 @@
 //! Whoever connects may be broken: messages are bounded, no connection is waited for, one that does
 //! not read is not read either, and strangers have a second to say what they want. What a broker
 //! knows, members tell its successor again; which slots are taken, the system knows, as each
-//! member holds the place of its slot in a register.
+//! member holds the place of its slot in a register. Whoever has such a place and has not come back is
+//! stopped, perhaps: what may be meant for it is not refused, so that peers go on asking. The register
+//! says roughly what services it has.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -15,11 +17,11 @@ use std::time::Duration;
 use iwarp_os::poll::wait_ready;
 use iwarp_os::slots::{SlotReader, SlotSocket};
 use iwarp_os::socket::is_shortage;
-use iwarp_os::unix::{SeqListener, SeqSocket};
+use iwarp_os::unix::SeqSocket;
 use iwarp_os::{Epoll, Interest};
 use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
-use super::home::Home;
+use super::home::{Home, Inheritance};
 use super::protocol::{Answer, Mad, ROOM, Refusal, Request, Slot, VERSION};
 use super::route::{PACKET, Route, route, slot_of};
 
@@ -38,6 +40,10 @@ const PIECES: usize = 8;
 const STRANGERS: usize = 16;
 /// Time for that.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Members that stay connected although they need no broker, so that there is one of them at once
+/// when it ends. Others come when they do: there may be more members than a process may have
+/// descriptors.
+const STAYING: usize = 64;
 /// Service ids of one member.
 const SERVICES: usize = 1024;
 /// Connections that wait to be accepted.
@@ -49,24 +55,31 @@ pub(super) const INBOX: usize = 256;
 const GRACE: Duration = Duration::from_millis(500);
 /// How long no connection is accepted when descriptors are short.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How often who leaves something waiting says that it lives.
+const BEAT: Duration = Duration::from_millis(20);
 
 /// The broker's work.
 #[derive(Debug)]
 pub(super) struct Broker {
-    listener: SeqListener,
+    generation: u64,
     connections: SlotMap<DefaultKey, Connection>,
-    /// The connection of each slot.
-    members: [Option<DefaultKey>; 64],
+    /// The connection of each slot that has one.
+    members: BTreeMap<u16, DefaultKey>,
     /// Slots that no connection has; the one that was given back last is the last. Members that
     /// have not come back yet may have some of them.
-    free: VecDeque<u8>,
+    free: VecDeque<u16>,
     services: BTreeMap<u64, Listener>,
     /// Slot 0's socket.
     gsi: SlotReader,
-    /// Set while members of an earlier broker are awaited: until when, and the slots of which.
-    awaited: Option<(Duration, u64)>,
+    /// Members of an earlier broker that have not come back, and until when they are awaited; those that
+    /// are stopped are not, nor one that was the broker and did not answer.
+    absent: BTreeSet<u16>,
+    passed_over: BTreeSet<u16>,
+    awaited: Option<Duration>,
     /// Connections are accepted and packets received again then.
     paused: Option<Duration>,
+    /// When to say that it lives.
+    beat: Option<Duration>,
     user: u32,
 }
 
@@ -90,7 +103,7 @@ enum Listener {
 #[derive(Debug)]
 struct Connection {
     socket: SeqSocket,
-    slot: Option<u8>,
+    slot: Option<u16>,
     since: Duration,
     services: usize,
     /// What it said and has to wait for, and an answer that it has not taken. Nothing more is read
@@ -103,37 +116,59 @@ struct Connection {
 struct Gone;
 
 impl Broker {
-    /// Serves under the name that `listener` has. `taken` are the slots of members that another broker had.
+    /// Serves whoever comes to the home's listener.
     pub(super) fn new(
-        listener: SeqListener,
         home: &Home,
-        taken: u64,
+        inheritance: Inheritance,
         services: impl Iterator<Item = u64>,
         epoll: &Epoll,
         now: Duration,
         user: u32,
     ) -> io::Result<Self> {
-        epoll.add(&listener, LISTENER, Interest::READ)?;
+        let Inheritance { generation, members: absent, passed_over, .. } = inheritance;
+        let awaits = !absent.is_empty();
         let gsi = SlotReader::new(&home.gsi, PIECES)?;
-        if taken == 0 {
+        epoll.add(&home.listener, LISTENER, Interest::READ)?;
+        if !awaits {
             epoll.add(&gsi, GSI, Interest::READ)?;
         }
-        listener.listen(BACKLOG)?;
-        let mut free: VecDeque<u8> = (1..home.slots()).filter(|slot| *slot != home.slot).collect();
+        // From now on this process is seen at the other end.
+        home.listener.listen(BACKLOG)?;
+        let mut free: VecDeque<u16> =
+            (1..home.vault.slots()).filter(|slot| *slot != home.slot).collect();
         // Not always the same one first: what was sent to its last owner may still be on its way.
         let turn = getrandom::u32().unwrap_or(0) as usize % free.len().max(1);
         free.rotate_left(turn);
         Ok(Self {
-            listener,
+            generation,
             connections: SlotMap::new(),
-            members: [None; 64],
+            members: BTreeMap::new(),
             free,
             services: services.map(|service| (service, Listener::Own)).collect(),
             gsi,
-            awaited: (taken != 0).then_some((now + GRACE, taken)),
+            absent,
+            passed_over,
+            awaited: awaits.then_some(now + GRACE),
             paused: None,
+            beat: awaits.then_some(now + BEAT),
             user,
         })
+    }
+
+    /// Which of the group's brokers it is.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Another process has its place.
+    pub(super) fn end(mut self, home: &Home, epoll: &Epoll) {
+        let _ = epoll.delete(&home.listener);
+        // It is not there where members were awaited.
+        let _ = epoll.delete(&self.gsi);
+        for key in self.connections.keys().collect::<Vec<_>>() {
+            self.close(key, epoll);
+        }
+        home.resign(self.generation);
     }
 
     /// Registers a service of the broker's own process.
@@ -163,8 +198,7 @@ impl Broker {
     pub(super) fn next_timeout(&self) -> Option<Duration> {
         let strangers = self.connections.values().filter(|c| c.slot.is_none() && c.held.is_none());
         let patience = strangers.map(|connection| connection.since + PATIENCE).min();
-        let grace = self.awaited.map(|(until, _)| until);
-        [patience, grace, self.paused].into_iter().flatten().min()
+        [patience, self.awaited, self.paused, self.beat].into_iter().flatten().min()
     }
 
     /// Does what is due by the time.
@@ -172,8 +206,12 @@ impl Broker {
         if self.paused.is_some_and(|until| until <= now) {
             self.paused = None;
             // Each fails where it is not in the set, and then nothing matters.
-            let _ = epoll.modify(&self.listener, LISTENER, Interest::READ);
+            let _ = epoll.modify(&home.listener, LISTENER, Interest::READ);
             let _ = epoll.modify(&self.gsi, GSI, Interest::READ);
+        }
+        if self.beat.is_some_and(|at| at <= now) {
+            home.count_beat();
+            self.beat = Some(now + BEAT);
         }
         let late =
             |c: &Connection| c.slot.is_none() && c.held.is_none() && c.since + PATIENCE <= now;
@@ -181,7 +219,7 @@ impl Broker {
         for key in late.collect::<Vec<_>>() {
             self.close(key, epoll);
         }
-        if self.awaited.is_some_and(|(until, slots)| slots == 0 || until <= now) {
+        if self.awaited.is_some_and(|until| self.absent.is_empty() || until <= now) {
             self.awaited = None;
             let _ = epoll.add(&self.gsi, GSI, Interest::READ);
             for key in self.connections.keys().collect::<Vec<_>>() {
@@ -194,12 +232,15 @@ impl Broker {
                 }
             }
         }
+        if self.awaited.is_none() && self.paused.is_none() {
+            self.beat = None;
+        }
     }
 
     /// Accepts connections.
-    pub(super) fn accept(&mut self, epoll: &Epoll, now: Duration) {
+    pub(super) fn accept(&mut self, home: &Home, epoll: &Epoll, now: Duration) {
         for _ in 0..ACCEPTS {
-            let socket = match self.listener.accept() {
+            let socket = match home.listener.accept() {
                 Ok(socket) => socket,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
@@ -210,7 +251,8 @@ impl Broker {
                         );
                     }
                     self.paused = Some(now + PAUSE);
-                    let _ = epoll.modify(&self.listener, LISTENER, Interest::NONE);
+                    self.beat = Some(now + BEAT);
+                    let _ = epoll.modify(&home.listener, LISTENER, Interest::NONE);
                     return;
                 }
             };
@@ -291,7 +333,9 @@ impl Broker {
                         "cannot receive from queue pair 1: nobody connects by datagrams"
                     );
                     // It stays ready all the time.
-                    self.paused = Some(iwarp_os::clock::now() + PAUSE);
+                    let now = iwarp_os::clock::now();
+                    self.paused = Some(now + PAUSE);
+                    self.beat = Some(now + BEAT);
                     let _ = epoll.modify(&self.gsi, GSI, Interest::NONE);
                     break;
                 }
@@ -301,6 +345,9 @@ impl Broker {
                 let Some(route) = route(&octets) else { continue };
                 let whose = self.addressee(route, home);
                 let unclaimed = whose.is_none();
+                if unclaimed && self.may_be_of_absent(route, home) {
+                    continue;
+                }
                 let mad = Mad { from, to, unclaimed, octets: Box::new(octets) };
                 match whose {
                     Some(Listener::Member(key)) => {
@@ -323,10 +370,24 @@ impl Broker {
     fn addressee(&self, route: Route, home: &Home) -> Option<Listener> {
         match route {
             Route::Service(service) => self.services.get(&service).copied(),
-            Route::Connection(id) => match slot_of(id, home.bits) {
+            Route::Connection(id) => match slot_of(id, home.layout()) {
                 slot if slot == home.slot => Some(Listener::Own),
-                slot => self.members[usize::from(slot) & 63].map(Listener::Member),
+                slot => self.members.get(&slot).copied().map(Listener::Member),
             },
+        }
+    }
+
+    /// Whether a message may be a member's that has not come back, or not come yet.
+    fn may_be_of_absent(&self, route: Route, home: &Home) -> bool {
+        match route {
+            Route::Service(service) => {
+                let may = |slot: &u16| home.may_serve(*slot, service).is_ok_and(|may| may);
+                self.absent.iter().chain(&self.passed_over).any(may)
+            }
+            Route::Connection(id) => {
+                let slot = slot_of(id, home.layout());
+                !self.members.contains_key(&slot) && home.has_member(slot).is_ok_and(|has| has)
+            }
         }
     }
 
@@ -345,11 +406,8 @@ impl Broker {
         home: &Home,
         epoll: &Epoll,
     ) -> Result<(), Gone> {
-        let waits = match request {
-            Request::Hello { had: None, .. } => true,
-            Request::Listen { again, .. } => !again,
-            _ => false,
-        };
+        // It may be the service of a member that has not come back yet.
+        let waits = matches!(request, Request::Listen { again: false, .. });
         let awaits = self.awaited.is_some();
         let connection = self.connections.get_mut(key).ok_or(Gone)?;
         if waits && awaits {
@@ -392,26 +450,41 @@ impl Broker {
     }
 
     /// This member of an earlier broker is not awaited any more.
-    fn has_come(&mut self, slot: u8) {
-        if let Some((_, awaited)) = &mut self.awaited {
-            *awaited &= !(1 << slot);
-        }
+    fn has_come(&mut self, slot: u16) {
+        self.absent.remove(&slot);
+        self.passed_over.remove(&slot);
     }
 
     /// Gives a new member a slot: its socket, and what a member holds for the others.
     fn hand_out(&mut self, key: DefaultKey, home: &Home) -> Result<(), Gone> {
+        let stays = self.members.len() < STAYING;
         let connection = self.connections.get_mut(key).ok_or(Gone)?;
-        for _ in 0..self.free.len() {
+        let mut left = self.free.len();
+        loop {
+            if left == 0 {
+                match home.grow() {
+                    Ok(new) => {
+                        left = new.len();
+                        new.rev().for_each(|slot| self.free.push_front(slot));
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                        return connection.refuse(Refusal::Full);
+                    }
+                    Err(_) => return connection.refuse(Refusal::Shortage),
+                }
+            }
+            left -= 1;
             let Some(slot) = self.free.pop_front() else { break };
             // A member that has not come back yet.
             if !home.has_member(slot).is_ok_and(|has| !has) {
                 self.free.push_back(slot);
                 continue;
             }
-            let welcome = Answer::Welcome(Slot { number: slot, bits: home.bits }).encode();
+            let number = Slot { number: slot, bits: home.bits };
+            let generation = self.generation;
+            let welcome = Answer::Welcome { slot: number, generation, stays }.encode();
             let sent = home.vault.socket(slot).and_then(|data| {
-                let passed =
-                    [data.as_fd(), home.gsi.as_fd(), home.vault.as_fd(), home.register.as_fd()];
+                let passed = [data.as_fd(), home.vault.as_fd(), home.register.as_fd()];
                 connection.socket.send(&welcome, &passed)
             });
             if sent.is_err() {
@@ -419,10 +492,11 @@ impl Broker {
                 return connection.refuse(Refusal::Shortage);
             }
             connection.slot = Some(slot);
-            self.members[usize::from(slot)] = Some(key);
+            self.members.insert(slot, key);
+            self.has_come(slot);
             return Ok(());
         }
-        connection.refuse(Refusal::Full)
+        Err(Gone)
     }
 
     /// A member of an earlier broker has come back.
@@ -435,7 +509,7 @@ impl Broker {
     ) -> Result<(), Gone> {
         let number = slot.number;
         // Its connection before this one may have ended without our having seen it.
-        if let Some(before) = self.members.get(usize::from(number)).copied().flatten()
+        if let Some(before) = self.members.get(&number).copied()
             && self.connections.get(before).is_some_and(Connection::hung_up)
         {
             self.close(before, epoll);
@@ -448,8 +522,8 @@ impl Broker {
         };
         self.free.remove(place);
         connection.slot = Some(number);
-        self.members[usize::from(number)] = Some(key);
-        connection.say(&Answer::Welcome(slot))
+        self.members.insert(number, key);
+        connection.say(&Answer::Welcome { slot, generation: self.generation, stays: true })
     }
 
     fn close(&mut self, key: DefaultKey, epoll: &Epoll) {
@@ -460,7 +534,7 @@ impl Broker {
             self.services.retain(|_, listener| *listener != Listener::Member(key));
         }
         if let Some(slot) = connection.slot {
-            self.members[usize::from(slot)] = None;
+            self.members.remove(&slot);
             self.free.push_back(slot);
             self.has_come(slot);
         }

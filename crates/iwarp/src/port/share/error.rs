@@ -32,7 +32,7 @@ pub enum ShareError {
     },
     /// The number of processes has reached its limit.
     #[error(
-        "the largest possible number of processes (usually 63) share UDP port {addr}: end one, or \
+        "the largest possible number of processes (usually 1,071) share UDP port {addr}: end one, or \
          use another network namespace"
     )]
     Full {

@@ -12,15 +12,17 @@ use std::time::Duration;
 use iwarp_os::owner::{Owner, udp_owners};
 use iwarp_os::unix::SeqSocket;
 use iwarp_os::{Epoll, Events, FdPlace, Interest, ProcessOwned, clock};
+use iwarp_roce::cm::CommIds;
 
 use super::broker::{self, Broker, INBOX, Listening};
 use super::error::ShareError;
-use super::home::{Home, broker_name, find_broker, take_name};
+use super::home::{Home, Office, broker_name, find_broker};
 use super::numbers::{self, Numbers};
 use super::protocol::{Answer, Mad, ROOM, Refusal, Request, Slot, VERSION};
-use super::route::id_in;
+use super::route::ids_of;
+use super::succession::{BELL, GENTLE, GSI, LISTENER, MUTE, Suspicion, watch};
 
-/// A share of a UDP port: a socket for a 63rd of the queue pair numbers, those numbers, and messages of
+/// A share of a UDP port: a socket for some of the queue pair numbers, those numbers, and messages of
 /// the connection manager.
 ///
 /// It has no thread. Its owner calls [`Self::turn`] whenever the [descriptor](Self::descriptor) is
@@ -41,63 +43,71 @@ const EVENTS: usize = 32;
 const UNSENT: usize = 4096;
 /// How long joining takes at most.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long a broker may take to answer before it is looked at: one that is stopped is not waited for.
-const PROMPT: Duration = Duration::from_millis(100);
 /// How long the port may be in use without a sign of a group: processes that end, or begin, at
 /// this moment.
 const DOUBT: Duration = Duration::from_millis(300);
 /// Between tries to find the broker: at first, at most, and where something is amiss.
-const QUICK: Duration = Duration::from_millis(1);
+pub(super) const QUICK: Duration = Duration::from_millis(1);
 const SLOW: Duration = Duration::from_millis(100);
 const AMISS: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
-struct Inner {
-    addr: SocketAddr,
-    user: u32,
-    epoll: Epoll,
-    events: Events,
-    role: Role,
-    /// `None` until there is a slot.
-    share: Option<Share>,
-    services: BTreeMap<u64, Listening>,
-    inbox: VecDeque<Mad>,
+pub(super) struct Inner {
+    pub(super) addr: SocketAddr,
+    pub(super) user: u32,
+    pub(super) epoll: Epoll,
+    pub(super) events: Events,
+    /// `None` until there is a slot. Dropped before what others see the end of.
+    pub(super) share: Option<Share>,
+    pub(super) role: Role,
+    /// The broker seems to do nothing.
+    pub(super) suspicion: Option<Suspicion>,
+    pub(super) services: BTreeMap<u64, Listening>,
+    pub(super) inbox: VecDeque<Mad>,
     /// Services of this process wait until it, as the broker, may grant them.
-    asks: bool,
+    pub(super) asks: bool,
     /// The port has been in use since then, and no group seen.
-    doubt: Option<Duration>,
+    pub(super) doubt: Option<Duration>,
+    /// Of a broker that did not answer: its generation and its turn then.
+    pub(super) seen: Option<(u64, u64)>,
     /// What stands in the way of finding the broker was told.
-    told: bool,
+    pub(super) told: bool,
 }
 
 #[derive(Debug)]
-struct Share {
-    home: Home,
-    numbers: Numbers,
+pub(super) struct Share {
+    pub(super) home: Home,
+    pub(super) numbers: Numbers,
 }
 
 #[derive(Debug)]
-enum Role {
+pub(super) enum Role {
     /// Has no broker; tries at that time, and then after so long.
     Seeking(Duration, Duration),
     /// Has one.
     Linked(Link),
+    /// Needs none: new ones can do without it.
+    Apart,
     /// Is it.
     Broker(Box<Broker>),
 }
 
 #[derive(Debug)]
-struct Link {
-    socket: SeqSocket,
+pub(super) struct Link {
+    pub(super) socket: SeqSocket,
     /// At the other end, if it has a number here.
-    process: Option<u32>,
-    welcome: bool,
-    unsent: VecDeque<Request>,
+    pub(super) process: Option<u32>,
+    pub(super) since: Duration,
+    /// The broker's generation, once it has answered.
+    pub(super) welcome: Option<u64>,
+    pub(super) unsent: VecDeque<Request>,
 }
 
 impl Member {
     /// Takes a share of the port at `addr`, that of `::` for IPv4 as well. Waits for the broker, if
-    /// that is another process, 1 s at most, and 0.1 s if that is stopped. A process has one share of
+    /// that is another process, 1 s at most. One that is stopped, or does not answer within 0.1 s, is gone
+    /// around: by another process that has a share, or by this one if the system lets it have what that
+    /// process has (as debuggers do); if not, a stopped one is waited for no longer. A process has one share of
     /// an address: a second one would wait for a broker that may be the first, which does not turn
     /// meanwhile.
     ///
@@ -116,19 +126,18 @@ impl Member {
             return Err(ShareError::Address { addr });
         }
         let mut inner = Inner::new(addr).map_err(|error| ShareError::of(addr, error))?;
-        let began = clock::now();
-        let (deadline, prompt) = (began + patience, began + PROMPT.min(patience));
+        let deadline = clock::now() + patience;
         loop {
             inner.turn(clock::now())?;
+            inner.go_around(clock::now())?;
             if inner.share.is_some() {
                 return Ok(Self { inner: ProcessOwned::new(inner) });
             }
             let now = clock::now();
-            if now >= deadline || now >= prompt && inner.broker_is_stopped() {
+            if now >= deadline {
                 return Err(inner.overdue());
             }
-            let until = if now < prompt { prompt } else { deadline };
-            inner.wait(until - now);
+            inner.wait(deadline - now);
         }
     }
 
@@ -195,15 +204,15 @@ impl Member {
     ///
     /// `ENODEV`.
     pub fn ports(&self) -> io::Result<RangeInclusive<u16>> {
-        let Slot { number, bits } = self.share()?.slot();
-        Ok(numbers::ports(number, bits))
+        let home = &self.share()?.home;
+        Ok(numbers::ports(home.slot, home.layout()))
     }
 
     /// A queue pair number whose packets come to this process.
     ///
     /// # Errors
     ///
-    /// `OutOfMemory` where all (2^17) are in use, `ENODEV`.
+    /// `OutOfMemory` where all (2^17, and 2^11 from the 48th process on) are in use, `ENODEV`.
     pub fn allocate_qpn(&mut self) -> io::Result<u32> {
         self.share_mut()?.numbers.allocate()
     }
@@ -215,15 +224,17 @@ impl Member {
         }
     }
 
-    /// A communication id for the connection manager, or a request id of SIDR: answers that name it
-    /// come to this process. Drawn at random; its owner sees to it that none is used twice.
+    /// Communication ids for the connection manager, and request ids of SIDR: answers that name one
+    /// come to this process, from now on.
     ///
     /// # Errors
     ///
-    /// `ENOSYS` where the system has no random numbers, `ENODEV`.
-    pub fn draw_comm_id(&self) -> io::Result<u32> {
-        let home = &self.share()?.home;
-        Ok(id_in(home.slot, home.bits, getrandom::u32()?))
+    /// `ENODEV`.
+    pub fn comm_ids(&mut self) -> io::Result<CommIds> {
+        let inner = self.alive()?;
+        inner.need_broker();
+        let Share { home, .. } = inner.share.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        Ok(ids_of(home.slot, home.layout()))
     }
 
     /// Asks for the REQs and SIDR_REQs that name a service. [`Self::listening`] says how it went.
@@ -254,14 +265,14 @@ impl Member {
 
     /// Whether this process does the broker's work now.
     pub fn is_broker(&self) -> bool {
-        self.inner.alive().is_some_and(|inner| matches!(inner.role, Role::Broker(_)))
+        self.inner.alive().is_some_and(Inner::is_broker)
     }
 
     /// Whether there is a broker that knows of this member.
     pub fn has_broker(&self) -> bool {
         self.inner.alive().is_some_and(|inner| match &inner.role {
-            Role::Broker(_) => true,
-            Role::Linked(link) => link.welcome,
+            Role::Broker(_) | Role::Apart => true,
+            Role::Linked(link) => link.welcome.is_some(),
             Role::Seeking(..) => false,
         })
     }
@@ -287,12 +298,14 @@ impl Inner {
             user: iwarp_os::owner::own_users()[0],
             epoll: Epoll::new(FdPlace::Internal)?,
             events: Events::with_capacity(EVENTS),
-            role: Role::Seeking(Duration::ZERO, QUICK),
             share: None,
+            role: Role::Seeking(Duration::ZERO, QUICK),
+            suspicion: None,
             services: BTreeMap::new(),
             inbox: VecDeque::new(),
             asks: false,
             doubt: None,
+            seen: None,
             told: false,
         })
     }
@@ -300,37 +313,69 @@ impl Inner {
     fn turn(&mut self, now: Duration) -> Result<(), ShareError> {
         // A wait that is interrupted has found nothing.
         let _ = self.epoll.wait(&mut self.events, Some(Duration::ZERO));
+        self.abdicate_if_succeeded(now);
         let Self { epoll, events, role, share, inbox, services, asks, .. } = self;
-        match (role, share) {
-            (Role::Broker(broker), Some(Share { home, .. })) => {
-                for ready in events.iter() {
-                    match ready.token {
-                        broker::LISTENER => broker.accept(epoll, now),
-                        broker::GSI => broker.pass(home, inbox, epoll),
-                        connection => broker.serve(connection, home, epoll),
-                    }
-                }
-                broker.tick(home, epoll, now);
-                if *asks && !broker.awaits() {
-                    *asks = false;
-                    let asked = services.iter_mut().filter(|(_, how)| **how == Listening::Asked);
-                    asked.for_each(|(service, listening)| *listening = broker.listen(*service));
-                }
-                Ok(())
-            }
-            (Role::Linked(_), _) if events.is_empty() => Ok(()),
-            (Role::Linked(_), _) => self.hear(now),
-            (Role::Seeking(next, _), _) if *next <= now => self.seek(now),
-            _ => Ok(()),
+        let (Role::Broker(broker), Some(Share { home, .. })) = (role, share) else {
+            return self.turn_as_member(now);
+        };
+        if !events.is_empty() {
+            home.count_beat();
         }
+        for ready in events.iter() {
+            match ready.token {
+                broker::LISTENER => broker.accept(home, epoll, now),
+                broker::GSI => broker.pass(home, inbox, epoll),
+                // Its own succession.
+                BELL => {}
+                connection => broker.serve(connection, home, epoll),
+            }
+        }
+        broker.tick(home, epoll, now);
+        if *asks && !broker.awaits() {
+            *asks = false;
+            let asked = services.iter_mut().filter(|(_, how)| **how == Listening::Asked);
+            asked.for_each(|(service, listening)| *listening = broker.listen(*service));
+        }
+        Ok(())
+    }
+
+    fn turn_as_member(&mut self, now: Duration) -> Result<(), ShareError> {
+        let has = |tokens: &[u64]| self.events.iter().any(|ready| tokens.contains(&ready.token));
+        let (said, waits, rings) = (has(&[LINK]), has(&[LISTENER, GSI]), has(&[BELL]));
+        if rings && self.link_is_old() {
+            self.lose(now);
+        }
+        if waits {
+            self.suspect(now);
+        }
+        match &self.role {
+            Role::Linked(_) if said => self.hear(now)?,
+            Role::Seeking(next, _) if *next <= now => self.seek(now)?,
+            _ => {}
+        }
+        if self.suspicion.is_some_and(|suspicion| suspicion.due <= now) {
+            self.judge(now);
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_broker(&self) -> bool {
+        matches!(self.role, Role::Broker(_))
     }
 
     fn next_timeout(&self) -> Option<Duration> {
-        match &self.role {
+        let next = match &self.role {
             Role::Seeking(next, _) => Some(*next),
-            Role::Linked(_) => None,
-            Role::Broker(broker) => broker.next_timeout(),
-        }
+            // Until it is gone around.
+            Role::Linked(link) if self.share.is_none() => {
+                let gentle = link.since + GENTLE;
+                Some(if gentle > clock::now() { gentle } else { link.since + MUTE })
+            }
+            Role::Linked(_) | Role::Apart => None,
+            Role::Broker(broker) => return broker.next_timeout(),
+        };
+        let due = self.suspicion.map(|suspicion| suspicion.due);
+        [next, due].into_iter().flatten().min()
     }
 
     /// Until there is something to do, or that time has passed.
@@ -344,11 +389,13 @@ impl Inner {
 
     /// Looks for the broker, or becomes it.
     fn seek(&mut self, now: Duration) -> Result<(), ShareError> {
-        let name = broker_name(self.addr, self.user);
-        let result = match find_broker(&name, self.user) {
-            Ok(Some(socket)) => self.introduce(socket, now),
-            Ok(None) => self.succeed(&name, now),
-            Err(error) => Err(ShareError::of(self.addr, error)),
+        let result = match &self.share {
+            Some(Share { home, .. }) => match home.office(home.generation()) {
+                Ok(Office::Held) => self.find(now),
+                Ok(Office::Vacant | Office::Stopped) => self.succeed(now),
+                Err(error) => Err(ShareError::of(self.addr, error)),
+            },
+            None => self.find(now),
         };
         if let Role::Seeking(next, pause) = &mut self.role {
             *next = now + *pause;
@@ -357,8 +404,23 @@ impl Inner {
         self.settle(result, now)
     }
 
+    fn find(&mut self, now: Duration) -> Result<(), ShareError> {
+        let name = broker_name(self.addr, self.user);
+        match find_broker(&name, self.user) {
+            Ok(Some(socket)) => self.introduce(socket, now),
+            Ok(None) if self.share.is_none() => self.found(&name, now),
+            // Too many ask at this moment.
+            Ok(None) => Ok(()),
+            Err(error) => Err(ShareError::of(self.addr, error)),
+        }
+    }
+
     /// What is wrong ends joining. Later it is told, once, and the share lives on without a broker.
-    fn settle(&mut self, result: Result<(), ShareError>, now: Duration) -> Result<(), ShareError> {
+    pub(super) fn settle(
+        &mut self,
+        result: Result<(), ShareError>,
+        now: Duration,
+    ) -> Result<(), ShareError> {
         let Err(error) = result else { return Ok(()) };
         if self.share.is_none() {
             return Err(error);
@@ -381,7 +443,8 @@ impl Inner {
         }
         self.epoll.add(&socket, LINK, Interest::READ).map_err(failed)?;
         let (process, unsent) = (socket.peer_process(), VecDeque::new());
-        self.role = Role::Linked(Link { socket, process, welcome: false, unsent });
+        self.role = Role::Linked(Link { socket, process, since: now, welcome: None, unsent });
+        self.suspect(now);
         self.hear(now)
     }
 
@@ -393,44 +456,16 @@ impl Inner {
         }
     }
 
-    fn broker_is_stopped(&self) -> bool {
-        self.broker_process().is_some_and(iwarp_os::process::is_stopped)
-    }
-
-    /// No process listens under the name: this one may.
-    fn succeed(&mut self, name: &[u8], now: Duration) -> Result<(), ShareError> {
-        let addr = self.addr;
-        let failed = |error| ShareError::of(addr, error);
-        // One that has changed its user since is not believed to be the broker by those of the former.
-        if iwarp_os::owner::own_users()[0] != self.user {
-            return Ok(());
+    /// No process listens under the name: there is no group yet.
+    fn found(&mut self, name: &[u8], now: Duration) -> Result<(), ShareError> {
+        match Home::found(self.addr, name) {
+            Ok(home) => {
+                self.settle_in(home)?;
+                self.succeed(now)
+            }
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => self.in_use(now),
+            Err(error) => Err(ShareError::of(self.addr, error)),
         }
-        let taken = match &self.share {
-            // Another member is at it.
-            Some(share) => match share.home.succeed().map_err(failed)? {
-                Some(taken) => taken,
-                None => return Ok(()),
-            },
-            None => match Home::found(self.addr) {
-                Ok(home) => {
-                    self.settle_in(home)?;
-                    0
-                }
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse => return self.in_use(now),
-                Err(error) => return Err(failed(error)),
-            },
-        };
-        let listener = take_name(name).map_err(failed)?;
-        let Some(share) = &self.share else { return Ok(()) };
-        let granted =
-            self.services.iter().filter(|(_, listening)| **listening == Listening::Granted);
-        let granted = granted.map(|(service, _)| *service);
-        let broker =
-            Broker::new(listener, &share.home, taken, granted, &self.epoll, now, self.user);
-        self.role = Role::Broker(Box::new(broker.map_err(failed)?));
-        self.asks = true;
-        self.told = false;
-        Ok(())
     }
 
     /// The port is in use, and nobody hands out shares. Members of a group are there, one of which
@@ -444,7 +479,7 @@ impl Inner {
     }
 
     /// Why nobody has given a share in time.
-    fn overdue(&self) -> ShareError {
+    pub(super) fn overdue(&self) -> ShareError {
         let (addr, process) = (self.addr, self.broker_process());
         if process.is_none() && self.doubt.is_some() {
             let owners = udp_owners(addr);
@@ -469,12 +504,16 @@ impl Inner {
     }
 
     /// Takes possession of a slot.
-    fn settle_in(&mut self, home: Home) -> Result<(), ShareError> {
+    pub(super) fn settle_in(&mut self, home: Home) -> Result<(), ShareError> {
         if let Some(data) = &home.data {
             broker::empty(data);
         }
-        let numbers = Numbers::new(home.slot, home.bits);
-        let numbers = numbers.map_err(|error| ShareError::of(self.addr, error.into()))?;
+        let numbers = Numbers::new(home.slot, home.layout());
+        let failed = |error| ShareError::of(self.addr, error);
+        let numbers = numbers.map_err(|error| failed(error.into()))?;
+        watch(&self.epoll, &home).map_err(failed)?;
+        // An earlier owner of the slot had others.
+        home.tell_services(self.services.keys().copied());
         self.share = Some(Share { home, numbers });
         Ok(())
     }
@@ -515,7 +554,10 @@ impl Inner {
         now: Duration,
     ) -> Result<(), ShareError> {
         match answer {
-            Answer::Welcome(slot) => self.enter(slot, passed, now)?,
+            Answer::Welcome { slot, generation, stays } => {
+                self.enter(slot, passed, now)?;
+                self.is_welcome(generation, stays, now);
+            }
             Answer::Refused { reason, .. } => {
                 let addr = self.addr;
                 return Err(match reason {
@@ -546,7 +588,7 @@ impl Inner {
         Ok(())
     }
 
-    /// The broker knows of this member now.
+    /// Has the slot that the broker has given, or has it still.
     fn enter(&mut self, slot: Slot, passed: Vec<OwnedFd>, now: Duration) -> Result<(), ShareError> {
         match &self.share {
             None => {
@@ -554,6 +596,11 @@ impl Inner {
                     // Without room in the table of descriptors they do not come.
                     return Err(ShareError::Shortage { addr: self.addr, source: None });
                 };
+                if !home.hold().map_err(|error| ShareError::of(self.addr, error))? {
+                    // One that is the broker no more has handed it out.
+                    self.lose(now);
+                    return Ok(());
+                }
                 self.settle_in(home)?;
             }
             Some(share) if share.slot() == slot => {}
@@ -562,9 +609,23 @@ impl Inner {
                 return Ok(());
             }
         }
+        Ok(())
+    }
+
+    /// The broker of that generation knows this member, and will if that is apart, when it comes.
+    fn is_welcome(&mut self, generation: u64, stays: bool, now: Duration) {
+        let (Some(share), Role::Linked(link)) = (&self.share, &mut self.role) else { return };
+        if share.home.generation() != generation {
+            return self.lose(now);
+        }
         self.told = false;
-        let Role::Linked(link) = &mut self.role else { return Ok(()) };
-        link.welcome = true;
+        share.home.is_to_be_known(stays);
+        if !stays {
+            self.lose(now);
+            self.role = Role::Apart;
+            return;
+        }
+        link.welcome = Some(generation);
         link.unsent.extend(self.services.iter().filter_map(|(service, listening)| {
             let again = match listening {
                 Listening::Asked => false,
@@ -574,7 +635,13 @@ impl Inner {
             Some(Request::Listen { service: *service, again })
         }));
         link.unsent.push_back(Request::Settled);
-        Ok(())
+    }
+
+    /// The broker is to know this member.
+    fn need_broker(&mut self) {
+        if let Role::Apart = self.role {
+            self.role = Role::Seeking(clock::now(), QUICK);
+        }
     }
 
     fn listen(&mut self, service: u64) -> Listening {
@@ -583,13 +650,20 @@ impl Inner {
         {
             return *listening;
         }
+        let now = clock::now();
+        self.abdicate_if_succeeded(now);
+        self.need_broker();
         let listening = match &mut self.role {
             Role::Broker(broker) => broker.listen(service),
             _ => Listening::Asked,
         };
         self.services.insert(service, listening);
+        self.tell_others();
         self.asks |= listening == Listening::Asked;
         self.say(Request::Listen { service, again: false });
+        if listening == Listening::Asked {
+            self.suspect(now);
+        }
         listening
     }
 
@@ -600,12 +674,20 @@ impl Inner {
             }
             self.say(Request::Unlisten { service });
         }
+        self.tell_others();
+    }
+
+    /// Which services there are, for brokers that this process says nothing to.
+    fn tell_others(&self) {
+        if let Some(Share { home, .. }) = &self.share {
+            home.tell_services(self.services.keys().copied());
+        }
     }
 
     /// Tells the broker, if it is another process and knows of this one; else it will be told all.
     fn say(&mut self, request: Request) {
         if let Role::Linked(link) = &mut self.role
-            && link.welcome
+            && link.welcome.is_some()
         {
             link.unsent.push_back(request);
             if link.unsent.len() > UNSENT {
@@ -634,7 +716,7 @@ impl Inner {
     }
 
     /// The broker has ended, or is none; looks for another at `next`.
-    fn lose(&mut self, next: Duration) {
+    pub(super) fn lose(&mut self, next: Duration) {
         if let Role::Linked(link) = &self.role {
             // A forked child may have the file open.
             let _ = self.epoll.delete(&link.socket);

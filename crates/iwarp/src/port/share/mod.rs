@@ -6,6 +6,7 @@
 //! ```text
 //!   member     a process's share of the port: what the engine drives
 //!   broker     what one of the members does for all
+//!   succession which of them it is, also where one is stopped
 //!   home       what a member holds: its slot, and every other's sockets
 //!   numbers    queue pair numbers within a slot
 //!   of_process a member as the engine drives it
@@ -14,14 +15,16 @@
 //!   error      why there is no share
 //! ```
 //!
-//! A group belongs to one address and one user; that of `::` is for all addresses of IPv6 and IPv4. It has 64 sockets, among which the kernel chooses by the
-//! upper 6 bits of the destination queue pair number, the *slot*. A member reads its own slot's, and
-//! holds all of them ([`iwarp_os::slots::Vault`]), so when one is killed nothing changes for the
-//! others. QP 1, the connection manager's, is in slot 0. It is read by the *broker*: the member that
-//! has an abstract AF_UNIX name, by which new members find it. Names prove nothing, as every user can
-//! take them; places in a register say who may be the broker, and which slots have members
-//! ([`iwarp_os::register::Register`]). When the broker ends another takes its place; packets for QP 1
-//! wait in slot 0's socket meanwhile, and all others never pass through it.
+//! A group belongs to one address and one user; that of `::` is for all addresses of IPv6 and IPv4. It
+//! has sockets among which the kernel chooses by the upper bits of the destination queue pair number,
+//! the *slot*: 6 bits of the first 48, 12 of up to 1,024 more, which are made when they are needed
+//! ([`iwarp_os::slots::Layout`]). A member reads its own slot's, and holds all of them
+//! ([`iwarp_os::slots::Vault`]), so when one is killed nothing changes for the others. QP 1, the
+//! connection manager's, is in slot 0. It is read by the *broker*, who also accepts new members: they
+//! find a listener, which all members have, by an abstract AF_UNIX name. Names prove nothing, as every
+//! user can take them; places in a register say who is the broker, and which slots have members
+//! ([`iwarp_os::register::Register`]). When the broker ends, is stopped or hangs, another takes its
+//! place; packets for QP 1 wait in slot 0's socket meanwhile, and all others never pass through it.
 //!
 //! Users trust their own processes and no others: the kernel says whose process is at the other end of a
 //! connection, and lets no other user's socket have the port. A broken process of the same user
@@ -35,6 +38,7 @@ mod numbers;
 mod of_process;
 mod protocol;
 mod route;
+mod succession;
 
 pub use broker::Listening;
 pub use error::ShareError;

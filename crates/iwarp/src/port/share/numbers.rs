@@ -11,6 +11,7 @@ use std::io;
 use std::ops::RangeInclusive;
 
 use iwarp_mem::{OutOfMemory, filled};
+use iwarp_os::slots::Layout;
 
 /// How often a number is drawn before the next one that is free will do.
 const TRIES: usize = 16;
@@ -32,9 +33,9 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    pub(super) fn new(slot: u8, bits: u8) -> Result<Self, OutOfMemory> {
-        let below = 24 - u32::from(bits);
-        Self::with(u32::from(slot) << below, 1 << (below - 1))
+    pub(super) fn new(slot: u16, layout: Layout) -> Result<Self, OutOfMemory> {
+        let (first, below) = layout.range(slot);
+        Self::with(first, 1 << (below - 1))
     }
 
     fn with(base: u32, count: u32) -> Result<Self, OutOfMemory> {
@@ -102,10 +103,11 @@ impl Numbers {
 }
 
 /// The TCP ports with which numbers of the slot's upper half begin.
-pub(super) fn ports(slot: u8, bits: u8) -> RangeInclusive<u16> {
-    let below = 16 - u32::from(bits);
-    let first = u16::from(slot) << below;
-    first + (1 << (below - 1))..=first + ((1 << below) - 1)
+pub(super) fn ports(slot: u16, layout: Layout) -> RangeInclusive<u16> {
+    let (first, below) = layout.range(slot);
+    let half = 1 << (below - 1);
+    let port = |number: u32| (number >> 8) as u16;
+    port(first + half)..=port(first + half + (half - 1))
 }
 
 fn has(bits: &[u64], index: u32) -> bool {
@@ -166,9 +168,11 @@ mod tests {
     /// Covers: ROCE-175
     #[test]
     fn a_slot_has_ports_whose_numbers_it_does_not_give() {
-        for (slot, bits) in [(1, 6), (63, 6), (15, 4)] {
-            let numbers = Numbers::new(slot, bits).unwrap();
-            let ports = ports(slot, bits);
+        let [wide, narrow] = [Layout::new(4, 16), Layout::new(6, 48)];
+        for (slot, layout) in [(1, narrow), (47, narrow), (48, narrow), (1071, narrow), (15, wide)]
+        {
+            let numbers = Numbers::new(slot, layout).unwrap();
+            let ports = ports(slot, layout);
             let end = numbers.base + numbers.count;
             assert_eq!(end, u32::from(*ports.start()) << 8);
             assert_eq!((u32::from(*ports.end()) << 8 | 0xff) + 1, numbers.base + 2 * numbers.count);
@@ -179,7 +183,7 @@ mod tests {
     #[test]
     fn the_order_is_drawn() {
         let draw = || {
-            let mut numbers = Numbers::new(5, 6).unwrap();
+            let mut numbers = Numbers::new(5, Layout::new(6, 48)).unwrap();
             std::array::from_fn::<_, 4, _>(|_| numbers.allocate().unwrap())
         };
         let (one, other) = (draw(), draw());

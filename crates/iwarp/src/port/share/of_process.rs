@@ -6,6 +6,8 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use iwarp_roce::cm::CommIds;
+
 use super::broker::Listening;
 use super::member::Member;
 use super::protocol::Mad;
@@ -37,8 +39,8 @@ impl DatagramShare for Member {
         Self::ports(self)
     }
 
-    fn draw_comm_id(&self) -> io::Result<u32> {
-        Self::draw_comm_id(self)
+    fn comm_ids(&mut self) -> io::Result<CommIds> {
+        Self::comm_ids(self)
     }
 
     fn listen(&mut self, service: u64) -> io::Result<Listening> {

@@ -5,28 +5,30 @@
 //!
 //! | Kind | Message | Fields (bytes) |
 //! |---|---|---|
-//! | 0x01 | Hello | version 1, slot 1 (0: a new member), slot bits 1 (0: a new member) |
+//! | 0x01 | Hello | version 1, 0 2: a new member |
 //! | 0x02 | Listen | again 1, service id 8 |
 //! | 0x03 | Unlisten | service id 8 |
 //! | 0x04 | Settled | (none) |
-//! | 0x81 | Welcome | slot 1, slot bits 1; a new member's comes with descriptors |
+//! | 0x05 | Hello | version 1, slot 2, slot bits 1: a member that has a slot |
+//! | 0x81 | Welcome | slot 2, slot bits 1, stays 1, generation of the broker 8; a new member's comes with descriptors |
 //! | 0x82 | Refused | reason 1, version 1 |
 //! | 0x83 | Listening | granted 1, service id 8 |
 //! | 0x84 | Mad | unclaimed 1, family 1 (4, 6), port 2, scope 4, address 16, own address 16, packet 280 |
 //!
-//! Hello and Refused are the same in every version.
+//! A new member's Hello and Refused are the same in every version.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use super::route::PACKET;
 
 /// Of the messages here.
-pub(super) const VERSION: u8 = 2;
+pub(super) const VERSION: u8 = 3;
 
 const HELLO: u8 = 0x01;
 const LISTEN: u8 = 0x02;
 const UNLISTEN: u8 = 0x03;
 const SETTLED: u8 = 0x04;
+const RETURNED: u8 = 0x05;
 const WELCOME: u8 = 0x81;
 const REFUSED: u8 = 0x82;
 const LISTENING: u8 = 0x83;
@@ -53,8 +55,9 @@ pub(super) enum Request {
 /// A broker's message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Answer {
-    /// The member's slot.
-    Welcome(Slot),
+    /// The member's slot, from the broker of that generation, and whether it stays connected or comes
+    /// again when it needs the broker.
+    Welcome { slot: Slot, generation: u64, stays: bool },
     /// It gets none, from a broker of this version.
     Refused { reason: Refusal, version: u8 },
     /// Whether the service is the member's.
@@ -66,7 +69,7 @@ pub(super) enum Answer {
 /// A slot, and how many bits of a number name one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Slot {
-    pub(super) number: u8,
+    pub(super) number: u16,
     pub(super) bits: u8,
 }
 
@@ -101,9 +104,10 @@ pub struct Mad {
 impl Request {
     pub(super) fn encode(&self) -> Vec<u8> {
         match *self {
-            Self::Hello { version, had } => {
-                let Slot { number, bits } = had.unwrap_or(Slot { number: 0, bits: 0 });
-                vec![HELLO, version, number, bits]
+            Self::Hello { version, had: None } => vec![HELLO, version, 0, 0],
+            Self::Hello { version, had: Some(Slot { number, bits }) } => {
+                let [high, low] = number.to_be_bytes();
+                vec![RETURNED, version, high, low, bits]
             }
             Self::Listen { service, again } => {
                 [&[LISTEN, again.into()][..], &service.to_be_bytes()].concat()
@@ -118,7 +122,8 @@ impl Request {
         let (kind, fields) = message.split_first()?;
         Some(match (*kind, fields) {
             (HELLO, &[version, 0, 0]) => Self::Hello { version, had: None },
-            (HELLO, &[version, number, bits]) => {
+            (RETURNED, &[version, high, low, bits]) => {
+                let number = u16::from_be_bytes([high, low]);
                 Self::Hello { version, had: Some(Slot { number, bits }) }
             }
             (LISTEN, [again @ 0..=1, service @ ..]) => {
@@ -134,7 +139,11 @@ impl Request {
 impl Answer {
     pub(super) fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Welcome(slot) => vec![WELCOME, slot.number, slot.bits],
+            Self::Welcome { slot: Slot { number, bits }, generation, stays } => {
+                let [high, low] = number.to_be_bytes();
+                let head = [WELCOME, high, low, *bits, (*stays).into()];
+                [&head[..], &generation.to_be_bytes()].concat()
+            }
             Self::Refused { reason, version } => vec![REFUSED, reason.code(), *version],
             Self::Listening { service, granted } => {
                 [&[LISTENING, (*granted).into()][..], &service.to_be_bytes()].concat()
@@ -147,7 +156,10 @@ impl Answer {
     pub(super) fn parse(message: &[u8]) -> Option<Self> {
         let (kind, fields) = message.split_first()?;
         Some(match (*kind, fields) {
-            (WELCOME, &[number, bits]) => Self::Welcome(Slot { number, bits }),
+            (WELCOME, &[high, low, bits, stays @ 0..=1, ref generation @ ..]) => {
+                let slot = Slot { number: u16::from_be_bytes([high, low]), bits };
+                Self::Welcome { slot, generation: number(generation)?, stays: stays == 1 }
+            }
             (REFUSED, &[reason, version]) => {
                 Self::Refused { reason: Refusal::of_code(reason)?, version }
             }
@@ -237,7 +249,7 @@ mod tests {
     fn request() -> impl Strategy<Value = Request> {
         let had = prop_oneof![
             Just(None),
-            (1_u8.., any::<u8>()).prop_map(|(number, bits)| Some(Slot { number, bits })),
+            any::<(u16, u8)>().prop_map(|(number, bits)| Some(Slot { number, bits })),
         ];
         prop_oneof![
             (any::<u8>(), had).prop_map(|(version, had)| Request::Hello { version, had }),
@@ -266,7 +278,9 @@ mod tests {
     fn answer() -> impl Strategy<Value = Answer> {
         let reasons = Refusal::ALL.map(|(reason, _)| reason);
         prop_oneof![
-            any::<(u8, u8)>().prop_map(|(number, bits)| Answer::Welcome(Slot { number, bits })),
+            any::<(u16, u8, u64, bool)>().prop_map(|(number, bits, generation, stays)| {
+                Answer::Welcome { slot: Slot { number, bits }, generation, stays }
+            }),
             (prop::sample::select(reasons.to_vec()), any::<u8>())
                 .prop_map(|(reason, version)| Answer::Refused { reason, version }),
             any::<(u64, bool)>()
@@ -287,7 +301,7 @@ mod tests {
         /// Neither end takes anything but what it would have said itself.
         #[test]
         fn nothing_else_is_understood(
-            kind in prop_oneof![0_u8..5, 0x80_u8..0x86, any::<u8>()],
+            kind in prop_oneof![0_u8..6, 0x80_u8..0x86, any::<u8>()],
             rest in prop::collection::vec(prop_oneof![0_u8..7, any::<u8>()], 0..ROOM),
         ) {
             let message = [&[kind][..], &rest].concat();

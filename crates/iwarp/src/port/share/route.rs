@@ -7,6 +7,9 @@
 //! process that drew it. Nothing but these fields is looked at: the process that gets the packet
 //! verifies its ICRC, and judges it.
 
+use iwarp_os::slots::Layout;
+use iwarp_roce::cm::CommIds;
+
 /// Bytes of a packet with a MAD: BTH 12, DETH 8, MAD 256, ICRC 4.
 pub const PACKET: usize = 280;
 
@@ -61,15 +64,16 @@ pub(super) fn route(packet: &[u8; PACKET]) -> Option<Route> {
     })
 }
 
-/// The slot of the process that drew this communication id.
-pub(super) fn slot_of(id: u32, bits: u8) -> u8 {
-    (id >> (32 - u32::from(bits))) as u8
+/// The slot of the process that drew this communication id: that of the queue pair number which its
+/// upper bits are.
+pub(super) fn slot_of(id: u32, layout: Layout) -> u16 {
+    layout.slot_of(id >> 8)
 }
 
-/// A communication id of the process that has the slot.
-pub(super) fn id_in(slot: u8, bits: u8, random: u32) -> u32 {
-    let below = 32 - u32::from(bits);
-    u32::from(slot) << below | random & ((1 << below) - 1)
+/// The communication ids of the process that has the slot.
+pub(super) fn ids_of(slot: u16, layout: Layout) -> CommIds {
+    let (first, below) = layout.range(slot);
+    CommIds { first: first << 8, free_bits: below + 8 }
 }
 
 #[cfg(test)]
@@ -119,10 +123,10 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn an_id_says_whose_it_is(slot in 0_u8..64, random: u32, wide: bool) {
-            let bits = if wide { 6 } else { 4 };
-            let slot = slot & ((1 << bits) - 1);
-            prop_assert_eq!(slot_of(id_in(slot, bits, random), bits), slot);
+        fn an_id_says_whose_it_is(slot in 0_u16..2000, random: u32, wide: bool) {
+            let layout = if wide { Layout::new(6, 48) } else { Layout::new(4, 16) };
+            let slot = slot % layout.slots();
+            prop_assert_eq!(slot_of(ids_of(slot, layout).id(random), layout), slot);
         }
     }
 }
