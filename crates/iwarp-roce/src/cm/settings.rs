@@ -28,9 +28,13 @@ impl CommIds {
     /// The one of them that a random number chooses.
     #[must_use]
     pub const fn id(self, random: u32) -> u32 {
-        let Self { first, free_bits } = self;
+        self.first | (random as u64 & (self.count() - 1)) as u32
+    }
+
+    /// How many there are.
+    pub(super) const fn count(self) -> u64 {
         // `free_bits` may be all.
-        first | (random as u64 & ((1 << free_bits) - 1)) as u32
+        1 << self.free_bits
     }
 }
 

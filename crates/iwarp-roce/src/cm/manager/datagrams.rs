@@ -125,12 +125,17 @@ impl<R: Random> Manager<R> {
         let back = way::back(path);
         let peer = back.address.destination;
         if let Some(id) = self.table.by_request(peer, req.request_id) {
-            let repeated = self.table.sidr(id).filter(|sidr| way::is_from(path, &sidr.way));
-            let stored = repeated.filter(|sidr| sidr.state == State::Answered);
-            if let Some(octets) = stored.and_then(|sidr| sidr.stored.as_deref().copied()) {
-                self.send(back, octets);
+            let known = self.table.sidr(id).filter(|sidr| way::is_from(path, &sidr.way));
+            let answered = known.filter(|sidr| sidr.state == State::Answered);
+            let Some(answered) = answered else { return };
+            if answered.tid == tid {
+                if let Some(octets) = answered.stored.as_deref().copied() {
+                    self.send(back, octets);
+                }
+                return;
             }
-            return;
+            // Another question: the peer has forgotten the one that had this id.
+            self.forget_sidr(id);
         }
         let (here, there) = (path.address.destination, path.address.source);
         let refuse = |status| rep(tid, req.request_id, req.service_id, status, (0, 0), [0; 136]);

@@ -29,6 +29,9 @@ use crate::wire::{Mtu, Path};
 const MOST_OUTGOING: usize = 1024;
 /// Draws for an id that is free.
 const DRAWS: usize = 64;
+/// Ids that were drawn last. Peers remember what was refused or answered under some of them, and would
+/// take a new message for a repeated one.
+const RECENT: u64 = 1024;
 /// What a peer says that it waits for is believed within these bounds: 0.27 to 4.3 s.
 const INTERVALS: (TimeCode, TimeCode) = (TimeCode::new(16), TimeCode::new(20));
 
@@ -40,6 +43,7 @@ const INTERVALS: (TimeCode, TimeCode) = (TimeCode::new(16), TimeCode::new(20));
 pub struct Manager<R> {
     settings: Settings,
     random: R,
+    recent: VecDeque<u32>,
     table: Table,
     listeners: Listeners,
     vacancies: Vacancies,
@@ -56,6 +60,7 @@ impl<R: Random> Manager<R> {
         Self {
             settings,
             random,
+            recent: VecDeque::new(),
             table: Table::default(),
             listeners: Listeners::default(),
             vacancies: Vacancies::default(),
@@ -156,12 +161,21 @@ impl<R: Random> Manager<R> {
         self.events.extend(event);
     }
 
-    /// An id that nothing here has, timewait included.
+    /// An id that nothing here has, timewait included, nor had a short time ago.
     fn fresh_id(&mut self) -> Option<u32> {
-        (0..DRAWS).find_map(|_| {
-            let id = self.settings.comm_ids.id(self.random.next());
-            (id != 0 && !self.table.is_taken(id)).then_some(id)
-        })
+        let comm_ids = self.settings.comm_ids;
+        let id = (0..DRAWS).find_map(|_| {
+            let id = comm_ids.id(self.random.next());
+            let rests = self.table.is_taken(id) || self.recent.contains(&id);
+            (id != 0 && !rests).then_some(id)
+        })?;
+        // Half of the ids can always be drawn.
+        let most = RECENT.min(comm_ids.count() / 2);
+        self.recent.push_back(id);
+        while self.recent.len() as u64 > most {
+            self.recent.pop_front();
+        }
+        Some(id)
     }
 
     fn fresh_tid(&mut self, id: u32) -> u64 {

@@ -39,7 +39,10 @@ impl<R: Random> Manager<R> {
     ) {
         let back = way::back(path);
         if let Some(id) = self.table.by_remote_id(req.local_ca_guid, req.local_comm_id) {
-            return self.on_repeated_req(id, tid, req, path, now);
+            if !self.was_refused_before(id, tid, path) {
+                return self.on_repeated_req(id, tid, req, path, now);
+            }
+            self.forget(id);
         }
         let refuse = |reason| stray(tid, 0, req.local_comm_id, Rejected::Req, reason);
         if let Some(stale) = self.table.by_remote_qp(req.local_ca_guid, req.local_qpn) {
@@ -101,6 +104,16 @@ impl<R: Random> Manager<R> {
         self.table.insert(connection);
         self.table.set_deadline(id, Some(deadline));
         self.tell(event);
+    }
+
+    /// Whether this was the id of another REQ, which was refused and which the peer has forgotten.
+    fn was_refused_before(&self, id: u32, tid: u64, path: &Path) -> bool {
+        self.table.get(id).is_some_and(|refused| {
+            refused.state == State::Refused
+                && !refused.active
+                && refused.tid != tid
+                && way::is_from(path, &refused.way)
+        })
     }
 
     /// A connection as a REQ describes it, from this end's view.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use iwarp_roce::cm::message::{Message, SidrRep, SidrStatus, limits};
 use iwarp_roce::cm::{
-    Answer, CallError, Event, EventKind, PortSpace, RejectReason, Resolve, ServiceId, TimeCode,
-    UDP_QKEY, Unreachable,
+    Answer, CallError, Event, EventKind, Mad, PortSpace, RejectReason, Resolve, ServiceId,
+    TimeCode, UDP_QKEY, Unreachable,
 };
 use iwarp_roce::wire::{Pkey, Transport};
 use iwarp_types::QpId;
@@ -57,6 +57,31 @@ fn a_datagram_service_tells_its_queue_pair() {
     assert!(resolved.private_data.starts_with(b"here\0"));
     assert!(scene.ends[A].is_clean());
     scene.assert_nothing_is_left();
+}
+
+/// A question is another one where its transaction is, although an answered one had its id: its peer
+/// may be a later process.
+#[test]
+fn an_id_that_comes_again_with_another_transaction_asks_anew() {
+    let mut scene = Scene::new();
+    let now = scene.now;
+    scene.ends[A].resolve(&resolve(), now).unwrap();
+    let req = scene.lose(A).remove(0);
+    scene.give(B, &req);
+    let (first, _) = scene.request();
+    scene.ends[B].answer_datagrams(first, &answer(), now).unwrap();
+    scene.lose(B);
+    let other = Mad { tid: req.tid ^ 1 << 40, ..req.clone() };
+    scene.give(B, &other);
+    let (second, _) = scene.request();
+    assert!(first != second && scene.lose(B).is_empty());
+    // Not while it waits for the program: one of them is late.
+    scene.give(B, &req);
+    assert!(scene.events(B).is_empty() && scene.lose(B).is_empty());
+    scene.ends[B].answer_datagrams(second, &answer(), now).unwrap();
+    assert_eq!(scene.lose(B)[0].tid, other.tid);
+    scene.give(B, &other);
+    assert_eq!(scene.lose(B)[0].tid, other.tid, "once more");
 }
 
 /// Covers: ROCE-170

@@ -569,6 +569,55 @@ fn a_process_may_connect_to_itself() {
     scene.assert_nothing_is_left();
 }
 
+/// A peer remembers some refusals and answers. It takes nothing new for something repeated.
+#[test]
+fn an_id_comes_again_late() {
+    let comm_ids = CommIds { first: 0x2a << 20, free_bits: 10 };
+    let mut scene = Scene::with([Settings { comm_ids, ..settings(A) }, settings(B)]);
+    let now = scene.now;
+    let mut last = std::collections::VecDeque::new();
+    for turn in 0..2000 {
+        let id = if turn % 2 == 0 {
+            scene.ends[A].resolve(&resolve(), now).unwrap()
+        } else {
+            let qp = QpId(0x1000 + turn);
+            scene.ends[A].connect(&Connect { qp, ..connect() }, now).unwrap()
+        };
+        assert!(!last.contains(&id), "again after {} others", last.len());
+        last.push_back(id);
+        if last.len() > 500 {
+            last.pop_front();
+        }
+        scene.settle();
+        let (b, _) = scene.request();
+        scene.ends[B].reject(b, RejectReason::Consumer, &[], now).unwrap();
+        scene.settle();
+        assert_eq!(scene.event(A).id, id);
+    }
+}
+
+/// A REQ is another one where its transaction is, although a refused one had its id: its peer may be a
+/// later process.
+#[test]
+fn an_id_that_comes_again_with_another_transaction_asks_anew() {
+    let mut scene = Scene::new();
+    let now = scene.now;
+    scene.connect();
+    let req = scene.lose(A).remove(0);
+    scene.give(B, &req);
+    let (first, _) = scene.request();
+    scene.ends[B].reject(first, RejectReason::Consumer, &[], now).unwrap();
+    scene.lose(B);
+    scene.give(B, &req);
+    assert_eq!(scene.lose(B)[0].tid, req.tid, "once more");
+    let other = Mad { tid: req.tid ^ 1 << 40, ..req };
+    scene.give(B, &other);
+    let (second, _) = scene.request();
+    assert!(first != second && scene.lose(B).is_empty());
+    scene.accept(second);
+    assert_eq!(scene.lose(B)[0].tid, other.tid);
+}
+
 /// Communication ids are those of their process.
 #[test]
 fn ids_tell_their_process() {
