@@ -53,6 +53,8 @@ const AWAITS_ROOM: u32 = 2;
 const PACED: u32 = 4;
 /// The port cannot be received from, and is not waited for.
 const RESTS: u32 = 8;
+/// A worker is going to look whether anybody needs the port.
+const LOOKS: u32 = 16;
 
 /// How long it rests: it stays ready all the time.
 const REST: Duration = Duration::from_millis(100);

@@ -5,6 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
 use crate::engine::Engine;
+use crate::engine::group::Awaited;
 use crate::engine::mux::{Mux, MuxPlace};
 use crate::engine::numbers::{Numbers, port_of};
 use crate::engine::options::Options;
@@ -83,6 +84,14 @@ fn datagrams_pass_in_memory() {
         assert_eq!(path.source_port, PORT);
         assert_eq!((mad, unclaimed), ([octet; MAD_LEN], false));
     }
+}
+
+/// A port that is to be looked at, as nobody may need it, is read until it is given back.
+#[test]
+fn a_port_is_read_while_nobody_needs_it() {
+    let host = host(Options::default(), Platform::default());
+    host.mux.rest_later();
+    assert_eq!(host.mux.interest(), Interest::READ);
 }
 
 /// A request for a service of this process goes to slot 0, and comes back by whichever process reads

@@ -11,11 +11,9 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Mux, Used};
+use super::{LOOKS, Mux, Used};
 use crate::engine::sync::{Mutex, Ordering};
 
-/// Among the flags: a worker is going to look.
-pub(super) const RESTS: u32 = 8;
 /// How long a port is kept that nobody needs.
 const LINGER: Duration = Duration::from_millis(200);
 /// How often it is looked at again, later each time, where a thread had it in hand just then.
@@ -45,10 +43,10 @@ impl Mux {
 
     fn look_later(self: &Arc<Self>, tries: u32) {
         // One on a host of its own is in nobody's way.
-        if self.flags.load(Ordering::Acquire) & RESTS != 0 || !self.gsi.hears() {
+        if self.flags.load(Ordering::Acquire) & LOOKS != 0 || !self.gsi.hears() {
             return;
         }
-        if self.flags.fetch_or(RESTS, Ordering::AcqRel) & RESTS == 0 {
+        if self.flags.fetch_or(LOOKS, Ordering::AcqRel) & LOOKS == 0 {
             let rest = Rest { mux: Arc::downgrade(self), tries };
             self.gsi.later(LINGER * (1 << tries), Box::new(move || drop(rest)));
         }
@@ -66,7 +64,7 @@ impl Used {
 impl Drop for Rest {
     fn drop(&mut self) {
         let Some(mux) = self.mux.upgrade() else { return };
-        mux.flags.fetch_and(!RESTS, Ordering::AcqRel);
+        mux.flags.fetch_and(!LOOKS, Ordering::AcqRel);
         if mux.lodgers.load(Ordering::Acquire) > 0 || !mux.gsi.rest() {
             return;
         }
