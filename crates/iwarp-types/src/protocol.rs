@@ -165,6 +165,9 @@ pub trait Core: Send + Debug {
     /// end, as at first.
     fn set_rnr_retry(&mut self, _: u8) {}
 
+    /// As [`Self::set_rnr_retry`], of the peer, where this end says it.
+    fn set_peer_rnr_retry(&mut self, _: u8) {}
+
     /// Says what the peer may do of what the memory grants, until the next Reset: instead of what
     /// was said before, here or by other attributes.
     fn set_remote_access(&mut self, _: Access) {}

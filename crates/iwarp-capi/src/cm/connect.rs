@@ -114,6 +114,9 @@ impl CmId {
     }
 }
 
+/// An `rnr_retry_count` that sets no limit, as librdmacm's is where the program says nothing.
+pub(super) const WITHOUT_END: u8 = 7;
+
 /// What the program says to the peer.
 fn params(id: &CmId, param: Option<&rdma_conn_param>) -> ConnectParams {
     let private_data = id.take_private_data(param);
@@ -126,6 +129,7 @@ fn params(id: &CmId, param: Option<&rdma_conn_param>) -> ConnectParams {
     }
     ConnectParams::new()
         .private_data(private_data)
+        .rnr_retry(param.map_or(WITHOUT_END, |param| param.rnr_retry_count.min(WITHOUT_END)))
         .ird(chosen(param.map(|param| param.responder_resources), state.responder_resources))
         .ord(chosen(param.map(|param| param.initiator_depth), state.initiator_depth))
 }

@@ -32,6 +32,7 @@ struct Told {
     private_data: Vec<u8>,
     responder_resources: u8,
     initiator_depth: u8,
+    rnr_retry_count: u8,
     argument: Option<u64>,
     /// Of ids for datagrams.
     datagrams: Option<Datagrams>,
@@ -61,6 +62,7 @@ impl Told {
             private_data: Vec::new(),
             responder_resources: 0,
             initiator_depth: 0,
+            rnr_retry_count: 0,
             argument: None,
             datagrams: None,
         }
@@ -71,8 +73,8 @@ impl Told {
 pub(super) fn convert(event: Event) -> Option<*mut rdma_cm_event> {
     let Event { id, listener, kind, .. } = event;
     match kind {
-        EventKind::ConnectRequest { private_data, ird, ord, .. } => {
-            return request(id, &listener?, private_data, Some((ird, ord)));
+        EventKind::ConnectRequest { private_data, ird, ord, rnr_retry, .. } => {
+            return request(id, &listener?, private_data, Some((ird, ord, rnr_retry)));
         }
         EventKind::ServiceRequest { private_data, .. } => {
             return request(id, &listener?, private_data, None);
@@ -104,7 +106,7 @@ fn request(
     id: Id,
     listener: &Id,
     private_data: Vec<u8>,
-    depths: Option<(Option<u16>, Option<u16>)>,
+    said: Option<(Option<u16>, Option<u16>, Option<u8>)>,
 ) -> Option<*mut rdma_cm_event> {
     let (owner, listener) = find(listener)?;
     // SAFETY: as in `convert`.
@@ -113,12 +115,15 @@ fn request(
         Ok(new) => {
             let (served, outstanding) = device::depths().unwrap_or((0, 0));
             let mut told = Told::new(RDMA_CM_EVENT_CONNECT_REQUEST, 0);
-            match depths {
+            match said {
                 // What the peer has outstanding is what is to be served here, and the other way
                 // round (rdma_get_cm_event(3)). MPA revision 1 does not say.
-                Some((ird, ord)) => {
+                Some((ird, ord, rnr_retry)) => {
                     told.responder_resources = ord.map_or(served, depth);
                     told.initiator_depth = ird.map_or(outstanding, depth);
+                    // Programs hand it to rdma_accept. An RNIC has none.
+                    let unsaid = if device::is_infiniband() { connect::WITHOUT_END } else { 0 };
+                    told.rnr_retry_count = rnr_retry.unwrap_or(unsaid);
                 }
                 None => told.datagrams = Some(Datagrams::default()),
             }
@@ -328,7 +333,7 @@ fn made(
                 initiator_depth: told.initiator_depth,
                 flow_control: 0,
                 retry_count: 0,
-                rnr_retry_count: 0,
+                rnr_retry_count: told.rnr_retry_count,
                 srq: 0,
                 qp_num: 0,
             };

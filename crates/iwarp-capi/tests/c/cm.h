@@ -137,10 +137,10 @@ static inline struct rdma_conn_param params(const char *private_data)
 }
 
 /* Two connected ids, each with a channel of its own. */
-static inline struct pair connected(void)
+static inline struct pair connected_with(struct rdma_conn_param client,
+					 struct rdma_conn_param server)
 {
 	struct pair pair = { 0 };
-	struct rdma_conn_param param = params(NULL);
 	struct rdma_cm_event *event;
 
 	pair.server_channel = rdma_create_event_channel();
@@ -149,16 +149,21 @@ static inline struct pair connected(void)
 	pair.listener = make_listener(pair.server_channel, 0);
 	pair.client = make_client(pair.client_channel, ntohs(rdma_get_src_port(pair.listener)));
 	make_qp(pair.client);
-	CHECK(rdma_connect(pair.client, &param) == 0);
+	CHECK(rdma_connect(pair.client, &client) == 0);
 	event = expect(pair.server_channel, RDMA_CM_EVENT_CONNECT_REQUEST);
 	pair.server = event->id;
 	CHECK(event->listen_id == pair.listener);
 	CHECK(rdma_ack_cm_event(event) == 0);
 	make_qp(pair.server);
-	CHECK(rdma_accept(pair.server, &param) == 0);
+	CHECK(rdma_accept(pair.server, &server) == 0);
 	pass(pair.server_channel, RDMA_CM_EVENT_ESTABLISHED);
 	pass(pair.client_channel, RDMA_CM_EVENT_ESTABLISHED);
 	return pair;
+}
+
+static inline struct pair connected(void)
+{
+	return connected_with(params(NULL), params(NULL));
 }
 
 static inline void release(struct pair *pair)

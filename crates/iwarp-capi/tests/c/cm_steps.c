@@ -292,6 +292,91 @@ static void terms(void)
 	release(&pair);
 }
 
+static double seconds(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return time.tv_sec + time.tv_nsec / 1e9;
+}
+
+static void send_nothing(struct ibv_qp *qp)
+{
+	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND }, *bad;
+
+	CHECK(ibv_post_send(qp, &wr, &bad) == 0);
+}
+
+static enum ibv_wc_status completion(struct ibv_cq *cq)
+{
+	double begin = seconds();
+	struct ibv_wc wc;
+
+	while (ibv_poll_cq(cq, 1, &wc) == 0)
+		CHECK(seconds() - begin < DEADLINE_MS / 1000);
+	return wc.status;
+}
+
+/* Each end says how often the other sends a message again that finds no receive: at intervals of
+ * 655 ms, as min_rnr_timer is 0. */
+static void unready(void)
+{
+	static const double timer = 0.65536;
+	const char *personality = getenv("IWARP_PERSONALITY");
+	struct rdma_conn_param client = params(NULL), server = params(NULL);
+	struct ibv_recv_wr receive = { 0 }, *bad;
+	struct pair pair;
+	double begin;
+
+	if (!personality || strcmp(personality, "roce"))
+		return;
+	server.rnr_retry_count = 1;
+	pair = connected_with(client, server);
+
+	send_nothing(pair.server->qp);
+	for (begin = seconds(); seconds() - begin < 3 * timer;)
+		CHECK(ibv_poll_cq(pair.server->send_cq, 1, &(struct ibv_wc){ 0 }) == 0);
+	CHECK(ibv_post_recv(pair.client->qp, &receive, &bad) == 0);
+	CHECK(completion(pair.client->recv_cq) == IBV_WC_SUCCESS);
+	CHECK(completion(pair.server->send_cq) == IBV_WC_SUCCESS);
+
+	begin = seconds();
+	send_nothing(pair.client->qp);
+	CHECK(completion(pair.client->send_cq) == IBV_WC_RNR_RETRY_EXC_ERR);
+	CHECK(seconds() - begin >= timer);
+	release(&pair);
+}
+
+/* An acceptor that hands on what it was told asks of the peer what that asks of it. */
+static void told(void)
+{
+	const char *personality = getenv("IWARP_PERSONALITY"), *wire = getenv("IWARP_WIRE");
+	struct rdma_event_channel *server_channel = rdma_create_event_channel();
+	struct rdma_event_channel *client_channel = rdma_create_event_channel();
+	struct rdma_cm_id *listener = make_listener(server_channel, 0);
+	struct rdma_cm_id *client =
+		make_client(client_channel, ntohs(rdma_get_src_port(listener)));
+	struct rdma_conn_param param = params(NULL);
+	struct rdma_cm_event *event;
+	int expected = 0;
+
+	if (personality && !strcmp(personality, "roce"))
+		expected = wire && !strcmp(wire, "roce") ? 3 : 7;
+	param.rnr_retry_count = 3;
+	make_qp(client);
+	CHECK(rdma_connect(client, &param) == 0);
+	event = expect(server_channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	CHECK(event->param.conn.rnr_retry_count == expected);
+	CHECK(rdma_reject(event->id, NULL, 0) == 0);
+	CHECK(rdma_destroy_id(event->id) == 0);
+	CHECK(rdma_ack_cm_event(event) == 0);
+	pass(client_channel, RDMA_CM_EVENT_REJECTED);
+	rdma_destroy_qp(client);
+	CHECK(rdma_destroy_id(client) == 0 && rdma_destroy_id(listener) == 0);
+	rdma_destroy_event_channel(server_channel);
+	rdma_destroy_event_channel(client_channel);
+}
+
 static void addresses(void)
 {
 	struct sockaddr_in addr = loopback(4711);
@@ -409,5 +494,7 @@ static void bound_source(void)
 
 MAIN({ "synchronous", synchronous }, { "external", external },
      { "private-data-only", private_data_only }, { "options", options },
-     { "ack-timeout", ack_timeout }, { "terms", terms }, { "addresses", addresses }, { "unsupported", unsupported },
+     { "ack-timeout", ack_timeout }, { "terms", terms },
+     { "unready", unready }, { "told", told }, { "addresses", addresses },
+     { "unsupported", unsupported },
      { "devices", devices }, { "bound-source", bound_source })

@@ -145,6 +145,10 @@ impl Core for Qp {
         self.set_rnr_retry(count);
     }
 
+    fn set_peer_rnr_retry(&mut self, count: u8) {
+        self.set_peer_rnr_retry(count);
+    }
+
     fn set_remote_access(&mut self, access: Access) {
         self.set_remote_access(access);
     }

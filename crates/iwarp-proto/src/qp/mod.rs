@@ -178,7 +178,7 @@ pub struct Qp {
     /// What the peer may do at all, whatever the memory grants.
     remote_access: Option<Access>,
     /// How often a message that finds no receive would be sent again, by this end and by the peer,
-    /// where it has said it.
+    /// where either has said it.
     rnr_retry: u8,
     peer_rnr_retry: Option<u8>,
     /// The access by which the stream ended.

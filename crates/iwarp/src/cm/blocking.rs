@@ -63,9 +63,8 @@ impl Listener {
         let accept_set = [Waiting::on(accept_set)];
         loop {
             let Some(event) = self.mailbox.wait(&accept_set, deadline)? else { return Ok(None) };
-            if let Event {
-                id, kind: EventKind::ConnectRequest { private_data, ird, ord }, ..
-            } = event
+            if let Event { id, kind, .. } = event
+                && let EventKind::ConnectRequest { private_data, ird, ord, .. } = kind
             {
                 return Ok(Some(Incoming { id, private_data, ird, ord }));
             }

@@ -53,6 +53,9 @@ pub enum EventKind {
         ird: Option<u16>,
         /// Reads that the peer will have outstanding, where it says so.
         ord: Option<u16>,
+        /// How often the peer has this end send a message again that finds no receive there, where
+        /// it says so: over RoCE v2.
+        rnr_retry: Option<u8>,
     },
     /// The connection is up.
     #[non_exhaustive]

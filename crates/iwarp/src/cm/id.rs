@@ -161,8 +161,9 @@ enum Phase {
     Listening(Arc<Listening>),
     Connecting(Arc<Outgoing>),
     Requested(Accepting),
-    /// The peer's answer is here, and the program has to name a queue pair.
-    Responded(Box<dyn Port>, Box<Negotiated>),
+    /// The peer's answer is here, and the program has to name a queue pair. The number is
+    /// [`ConnectParams::rnr_retry`].
+    Responded(Box<dyn Port>, Box<Negotiated>, u8),
     Connected(Connected),
     /// The program knows of the end. What it had posted may outlive that.
     Over(Option<Connected>),
@@ -565,8 +566,8 @@ impl Id {
     pub fn establish(&self, qp: &QueuePair) -> io::Result<()> {
         let (core, endpoint) = (self.core.check()?, qp.endpoint()?);
         let mut state = core.state.lock();
-        let (stream, terms) = match std::mem::take(&mut state.phase) {
-            Phase::Responded(stream, terms) => (stream, terms),
+        let (stream, terms, rnr_retry) = match std::mem::take(&mut state.phase) {
+            Phase::Responded(stream, terms, rnr_retry) => (stream, terms, rnr_retry),
             other => {
                 state.phase = other;
                 return Err(io::ErrorKind::InvalidInput.into());
@@ -581,6 +582,7 @@ impl Id {
         let watch = Watch::new(core.downgrade(), None);
         state.phase = Phase::Connected(watch.connected(endpoint, connection));
         drop(state);
+        endpoint.with(|core| core.set_peer_rnr_retry(rnr_retry));
         let attached = endpoint.attach(stream, &terms, connection, Some(Arc::new(watch)), || {});
         attached.inspect_err(|_| core.failed())
     }
@@ -672,6 +674,7 @@ fn accept_with(
     let observer = Watch::new(core.downgrade(), waits.then_some(terms));
     state.phase = Phase::Connected(observer.connected(endpoint, connection));
     drop(state);
+    endpoint.with(|core| core.set_peer_rnr_retry(params.rnr_retry));
     let attached = endpoint.attach(stream, &terms, connection, Some(Arc::new(observer)), || {
         if !waits {
             core.push(EventKind::established(&terms, Vec::new()));
@@ -818,12 +821,13 @@ impl IdCore {
         stream: Box<dyn Port>,
         terms: Negotiated,
         local: Option<SocketAddr>,
+        rnr_retry: u8,
     ) {
         let mut state = self.state.lock();
         // Unless it was closed meanwhile.
         if matches!(state.phase, Phase::Connecting(_)) {
             state.local = local.or(state.local);
-            state.phase = Phase::Responded(stream, Box::new(terms));
+            state.phase = Phase::Responded(stream, Box::new(terms), rnr_retry);
         }
     }
 

@@ -105,7 +105,7 @@ impl Host for Program {
         let private_data = request.private_data;
         listener.with_channel(|channel| {
             let id = IdCore::requested(channel, Accepting { answering });
-            let kind = EventKind::ConnectRequest { private_data, ird, ord };
+            let kind = EventKind::ConnectRequest { private_data, ird, ord, rnr_retry: None };
             channel.push_request(id, listener.clone(), kind);
         });
     }

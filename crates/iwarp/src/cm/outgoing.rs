@@ -477,7 +477,7 @@ impl Outgoing {
         let terms = reply.negotiated;
         let Some(endpoint) = &self.endpoint else {
             let (ird, ord, private_data) = (terms.ird, terms.ord, reply.private_data);
-            id.responded(stream, terms, local);
+            id.responded(stream, terms, local, self.params.rnr_retry);
             id.push(EventKind::Responded { private_data, ird, ord });
             return Ok(());
         };
@@ -486,6 +486,7 @@ impl Outgoing {
             endpoint.attach(stream, &terms, connection, None, || {})?;
             return Err(ConnectError::Terms(fault));
         }
+        endpoint.with(|core| core.set_peer_rnr_retry(self.params.rnr_retry));
         let watch = id.established(endpoint, connection, local);
         let watch = Some(Arc::new(watch) as Arc<dyn Observer>);
         endpoint.attach(stream, &terms, connection, watch, || {

@@ -559,7 +559,12 @@ impl Observer for Watch {
 fn parameters(params: &ConnectParams) -> Parameters {
     let depth = |depth: u16| u8::try_from(depth).unwrap_or(u8::MAX);
     let (responder_resources, initiator_depth) = (depth(params.ird), depth(params.ord));
-    Parameters { responder_resources, initiator_depth, ..Parameters::default() }
+    Parameters {
+        responder_resources,
+        initiator_depth,
+        rnr_retry: params.rnr_retry,
+        ..Parameters::default()
+    }
 }
 
 /// A peer asks for a connection: the program gets it as an event of the id that listens.
@@ -584,7 +589,8 @@ pub(crate) fn requested(
             exchange = Some(Arc::clone(&made));
             made
         });
-        let kind = EventKind::ConnectRequest { private_data, ird, ord };
+        let rnr_retry = Some(request.rnr_retry);
+        let kind = EventKind::ConnectRequest { private_data, ird, ord, rnr_retry };
         channel.push_request(id, listener.clone(), kind);
     });
     if let Some(exchange) = exchange {

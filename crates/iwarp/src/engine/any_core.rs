@@ -180,6 +180,10 @@ impl AnyCore {
         each!(self, core => core.set_rnr_retry(count));
     }
 
+    pub(crate) fn set_peer_rnr_retry(&mut self, count: u8) {
+        each!(self, core => core.set_peer_rnr_retry(count));
+    }
+
     pub(crate) fn set_remote_access(&mut self, access: Access) {
         each!(self, core => core.set_remote_access(access));
     }

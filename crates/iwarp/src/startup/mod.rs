@@ -39,16 +39,20 @@ pub struct ConnectParams {
     pub ird: u16,
     /// Reads and Atomics of our own that are outstanding at a time (ORD, `initiator_depth`).
     pub ord: u16,
+    /// How often the peer sends a message again that finds no receive here: 0 to 6, or 7 for
+    /// without end (`rnr_retry_count`). Over iWARP nothing is sent again: a device like InfiniBand's keeps
+    /// the message for so many of its RNR times, and one that is like an RNIC ignores this.
+    pub rnr_retry: u8,
 }
 
 impl Default for ConnectParams {
     fn default() -> Self {
-        Self { private_data: Vec::new(), ird: 16, ord: 16 }
+        Self { private_data: Vec::new(), ird: 16, ord: 16, rnr_retry: 7 }
     }
 }
 
 impl ConnectParams {
-    /// No private data, and 16 Reads and Atomics each way.
+    /// No private data, 16 Reads and Atomics each way, and Sends that wait for a receive without end.
     pub fn new() -> Self {
         Self::default()
     }
@@ -57,6 +61,7 @@ impl ConnectParams {
         into private_data: Vec<u8>,
         ird: u16,
         ord: u16,
+        rnr_retry: u8,
     }
 }
 

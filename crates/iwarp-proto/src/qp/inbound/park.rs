@@ -29,7 +29,7 @@ pub struct Park {
     pub messages: usize,
     /// How long the oldest one waits for each repetition that the peer would make
     /// ([`OwnFrame::RnrRetry`](crate::rdmap::hello::OwnFrame::RnrRetry)); then the stream is terminated as it would be at once without a
-    /// park. A peer that has said nothing waits for ever.
+    /// park. A peer for which neither end has said anything waits for ever.
     pub timer: Duration,
 }
 
@@ -101,6 +101,12 @@ impl Qp {
         if self.config.park.is_some() && core::mem::replace(&mut self.rnr_retry, count) != count {
             self.tell_rnr_retry();
         }
+    }
+
+    /// How often the peer is to send a message again that finds no receive, unless it says another
+    /// number: as [`Self::set_rnr_retry`] has it.
+    pub fn set_peer_rnr_retry(&mut self, count: u8) {
+        self.peer_rnr_retry = Some(count);
     }
 
     /// Has the next frame say it, where there is a peer that may understand it.

@@ -305,6 +305,21 @@ fn each_message_has_a_wait_of_its_own() {
     assert!(!raw.end.qp.borrow().has_parked());
 }
 
+/// What the peer says itself comes after it.
+#[test]
+fn this_end_sets_the_limit_of_a_peer_that_says_none() {
+    let mut raw = raw(parking());
+    raw.end.qp.borrow_mut().set_rnr_timer(Duration::from_secs(2));
+    raw.end.qp.borrow_mut().set_peer_rnr_retry(3);
+    raw.send(&send(1, b"one"));
+    raw.end.qp.borrow_mut().handle_timeout(at(0));
+    assert_eq!(raw.end.qp.borrow().poll_timeout(), Some(at(6000)));
+    raw.send(&rnr_retry(1));
+    assert_eq!(raw.end.qp.borrow().poll_timeout(), Some(at(2000)));
+    raw.end.qp.borrow_mut().set_peer_rnr_retry(7);
+    assert_eq!(raw.end.qp.borrow().poll_timeout(), None);
+}
+
 #[test]
 fn a_peer_that_sets_no_limit_waits_for_ever() {
     for said in [None, Some(7), Some(8)] {

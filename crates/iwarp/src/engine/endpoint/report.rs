@@ -110,11 +110,13 @@ impl Endpoint {
             ),
             (true, Personality::Roce) => Some(
                 "no receive was posted for as long as min_rnr_timer here and rnr_retry at the peer \
-                 say: post receives before the peer sends, or let it set rnr_retry to 7 (no limit)",
+                 say (rnr_retry_count here, where the connection manager connects): post receives \
+                 before the peer sends, or set it to 7 (no limit)",
             ),
             (false, Personality::Roce) => Some(
                 "the peer had posted no receive: a device like InfiniBand waits for as long as \
-                 rnr_retry here (7: no limit) and min_rnr_timer there say, an RNIC does not wait",
+                 rnr_retry here (or rnr_retry_count there; 7: no limit) and min_rnr_timer there \
+                 say, an RNIC does not wait",
             ),
             (false, Personality::Iwarp) => Some(
                 "a message came before the peer had posted its receive: try --personality roce \
