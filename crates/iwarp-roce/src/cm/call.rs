@@ -23,8 +23,9 @@ pub struct Listen {
     pub transport: Transport,
     /// Requests have the header with IP addresses, as all but those of `AF_IB` ids.
     pub header: bool,
-    /// Requests that may wait for the program's answer. Until it has given some, further ones are
-    /// dropped, and come again. Peers that have none waiting get a little more.
+    /// Requests that may wait for the program's answer or, accepted, for the peer's RTU. Until some
+    /// have got it, further ones are dropped, and come again. Peers that have none waiting get a
+    /// little more.
     pub backlog: usize,
 }
 

@@ -43,7 +43,7 @@ pub(super) enum State {
 pub(super) struct Retry {
     /// Times that it may be sent again.
     pub(super) left: u8,
-    /// The peer has asked for time since it was sent last.
+    /// The peer has asked for time since it was sent last; of a REP, since it was sent first.
     pub(super) extended: bool,
 }
 
@@ -105,7 +105,7 @@ pub(super) struct Connection {
     pub(super) peer_waits: Duration,
     /// The message that is sent again.
     pub(super) stored: Option<Box<[u8; MAD_LEN]>>,
-    /// The place among those that wait for the program's answer.
+    /// The place among those that wait for the program's answer or the peer's RTU.
     pub(super) place: Option<Place>,
     /// Told by a REQ of our own kind, and so answered.
     pub(super) own_kind: bool,

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The requests that wait for a program's answer, and the ones that do not get a place.
+//! The requests that wait for a program's answer, or were accepted and wait for the peer's RTU, and
+//! the ones that do not get a place.
 //!
-//! Anyone can send requests, from addresses that are not theirs even. They are not taken back once
-//! the program knows of them, but one address does not keep others out: it may have all places, and
-//! a few other addresses have their share on top.
+//! Anyone can send requests, from addresses that are not theirs even, and leave the answers
+//! unanswered. They are not taken back once the program knows of them, but one address does not keep
+//! others out: it may have all places, and a few other addresses have their share on top.
 
 use alloc::collections::BTreeMap;
 

@@ -22,7 +22,7 @@ pub(super) struct Listener {
     crowd: Crowd,
 }
 
-/// A place of a request that waits for the program's answer.
+/// A place of a request that waits for the program's answer, or the peer's RTU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) listener: ListenerId,

@@ -9,7 +9,7 @@
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
-use iwarp_types::Time;
+use iwarp_types::{Source, Time};
 
 use super::mad::Mad;
 use super::service::ServiceId;
@@ -18,7 +18,9 @@ use crate::wire::Path;
 /// A request waits so long. Peers ask again after 0.27 s at the earliest, Linux after 4.6 s.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Services that are remembered, and requests that wait. Anybody can send requests.
-const MOST: usize = 16;
+const MOST: usize = 32;
+/// Of these, requests of one source.
+const SHARE: usize = 16;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
@@ -61,7 +63,9 @@ impl Vacancies {
         if self.waiting.iter().any(|waiting| waiting.path == *path && waiting.mad == mad) {
             return true;
         }
-        if self.waiting.len() == MOST {
+        let source = |path: &Path| Source::of(path.address.source);
+        let own = self.waiting.iter().filter(|waiting| source(&waiting.path) == source(path));
+        if self.waiting.len() == MOST || own.count() == SHARE {
             return false;
         }
         self.waiting.push_back(Waiting { due: now.plus(PATIENCE), service, path: *path, mad });

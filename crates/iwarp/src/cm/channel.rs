@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use iwarp_os::{EventFd, EventFdKind, FdPlace, Interest, ProcessOwned, poll};
 use iwarp_proto::mpa::startup::Negotiated;
-use iwarp_types::{AddressVector, Time};
+use iwarp_types::{AddressVector, Source, Time};
 
 use crate::cm::id::{IdCore, WeakId};
+use crate::cm::turns::Turns;
 use crate::cm::{ConnectError, Id};
 use crate::engine::ended::{Ended, Observer};
 use crate::engine::mux::MuxPlace;
@@ -164,6 +165,10 @@ struct Unread {
     id: Holder,
     listener: Option<WeakId>,
     kind: EventKind,
+    /// Of a request: where it is from.
+    source: Option<Source>,
+    /// The queue is in the order of these.
+    round: u64,
 }
 
 enum Holder {
@@ -207,6 +212,7 @@ pub(crate) struct ChannelCore {
 #[derive(Default)]
 struct Queue {
     events: VecDeque<Unread>,
+    turns: Turns,
     /// Requests that came while a connection was being accepted: its peer may know of that already,
     /// and the program is told of that connection first.
     held: VecDeque<Unread>,
@@ -214,6 +220,27 @@ struct Queue {
     accepting: usize,
     /// Of the threads that sleep in the library until there is an event.
     sleepers: Vec<Arc<WakeFd>>,
+}
+
+impl Queue {
+    /// Adds an event, for which there is memory. What happened to an id of which the program was
+    /// not told yet comes after that.
+    fn add(&mut self, mut event: Unread) {
+        event.round = match (event.source, &event.id) {
+            (Some(source), _) => self.turns.enter(source),
+            (None, Holder::Known(known)) if !self.turns.nobody_waits() => {
+                let of_id = |other: &&Unread| match &other.id {
+                    Holder::New(new) => known.is(Arc::as_ptr(new)),
+                    Holder::Known(_) => false,
+                };
+                let request = self.events.iter().find(of_id).map_or(0, |request| request.round);
+                self.turns.current().max(request)
+            }
+            (None, _) => self.turns.current(),
+        };
+        let place = self.events.partition_point(|other| other.round <= event.round);
+        self.events.insert(place, event);
+    }
 }
 
 impl fmt::Debug for ChannelCore {
@@ -235,12 +262,14 @@ impl ChannelCore {
 
     /// Something happened to `id`.
     pub(crate) fn push(&self, id: WeakId, kind: EventKind) {
-        self.add([Unread { id: Holder::Known(id), listener: None, kind }]);
+        self.add([Unread { id: Holder::Known(id), listener: None, kind, source: None, round: 0 }]);
     }
 
     /// `listener` was asked for a connection, which is `id`.
     pub(crate) fn push_request(&self, id: Arc<IdCore>, listener: WeakId, kind: EventKind) {
-        let request = Unread { id: Holder::New(id), listener: Some(listener), kind };
+        let source = id.ends().map(|(_, peer)| Source::of(peer.ip()));
+        let listener = Some(listener);
+        let request = Unread { id: Holder::New(id), listener, kind, source, round: 0 };
         let mut queue = self.queue.lock();
         if queue.accepting > 0 && queue.held.try_reserve(1).is_ok() {
             queue.held.push_back(request);
@@ -268,7 +297,7 @@ impl ChannelCore {
         let mut events = events.into_iter();
         let mut lost = None;
         for event in events.by_ref() {
-            if queue.events.try_reserve(1).is_err() {
+            if queue.events.try_reserve(1).is_err() || !queue.turns.reserve() {
                 tracing::error!("out of memory: an event of the connection manager is lost");
                 lost = Some(event);
                 break;
@@ -276,7 +305,7 @@ impl ChannelCore {
             if let (EventKind::Disconnected(why), Some(watch)) = (&event.kind, self.watch.get()) {
                 watch.disconnected(*why);
             }
-            queue.events.push_back(event);
+            queue.add(event);
             if let Some(fd) = &self.fd {
                 // Only fails beyond 2^64 events.
                 let _ = fd.signal();
@@ -290,6 +319,9 @@ impl ChannelCore {
     fn pop_one(&self) -> Option<Unread> {
         let mut queue = self.queue.lock();
         let event = queue.events.pop_front()?;
+        if let Some(source) = event.source {
+            queue.turns.tell(source, event.round);
+        }
         self.taken(&queue);
         Some(event)
     }
@@ -315,6 +347,7 @@ impl ChannelCore {
         let mut removed = VecDeque::new();
         move_if(&mut queue.events, &mut removed, |event| event.concerns(id));
         removed.iter().for_each(|_| self.taken(&queue));
+        removed.iter().filter_map(|event| event.source).for_each(|gone| queue.turns.leave(gone));
         move_if(&mut queue.held, &mut removed, |event| event.concerns(id));
         Removed(removed)
     }

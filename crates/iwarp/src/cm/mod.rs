@@ -82,6 +82,7 @@ mod meanwhile;
 mod outgoing;
 mod packets;
 mod service;
+mod turns;
 mod watch;
 
 pub use addresses::Addresses;

@@ -4,6 +4,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::time::Duration;
 
 use iwarp::cm::{
     self, ConnectError, ConnectParams, Connection, ConnectionState, Event, EventChannel, EventKind,
@@ -15,8 +16,10 @@ use iwarp::{
 };
 
 use crate::common::process::{passed_apart, this_test};
+use crate::common::scene::Scene;
 use crate::common::station::hasty;
 use crate::common::{DEADLINE, census, until};
+use crate::rc::Hosts;
 
 /// A process that becomes the broker of the port meanwhile has some more, and one for each other.
 const OF_A_BROKER: usize = 100;
@@ -238,6 +241,66 @@ fn ids_that_go_end_what_they_had() {
         let failed = cm::connect(&device, addr, &end.qp, &params(b"ask"), DEADLINE);
         assert!(matches!(failed, Err(ConnectError::Rejected { .. })), "{failed:?}");
     });
+}
+
+/// A program that takes its time for each request hears of a peer that asks once soon, however
+/// often another has asked.
+#[test]
+fn a_peer_that_asks_without_end_keeps_no_other_waiting() {
+    const WAITING: u32 = 300;
+    const EACH_TURN: u32 = 15;
+    const TAKES: Duration = Duration::from_millis(5);
+    let scene = Scene::new();
+    let _playing = scene.play();
+    let hosts = Hosts::in_scene(1, &scene);
+    let [server, stranger, peer] =
+        [1, 2, 3].map(|last| hosts.device(IpAddr::from([10, 0, 0, last]), options()));
+    let events = [&server, &stranger, &peer].map(|device| EventChannel::new(device).unwrap());
+    let address = SocketAddr::from(([10, 0, 0, 1], 7174));
+    let listener = Id::new(&events[0]).unwrap();
+    listener.bind(address).unwrap();
+    listener.listen(1).unwrap();
+    let id_of = |which: usize| {
+        let id = Id::new(&events[which]).unwrap();
+        id.resolve_addr(None, address).unwrap();
+        // It is known at once. Others are of requests that were refused.
+        let mut news = std::iter::from_fn(|| events[which].try_next());
+        assert!(news.any(|event| matches!(event.kind, EventKind::AddressResolved)));
+        id
+    };
+    let mut asked = Vec::new();
+    let mut flood = |times: u32| {
+        for _ in 0..times {
+            let id = id_of(1);
+            let number = 0x1000 + u32::try_from(asked.len()).unwrap();
+            id.connect_first_with(number, &params(b"flood")).unwrap();
+            asked.push(id);
+        }
+    };
+    flood(WAITING);
+    scene.pass(TAKES);
+    let (here, there) = (End::on(&server), End::on(&peer));
+    let id = id_of(2);
+    let begun = scene.clock.now();
+    id.connect(&there.qp, &params(b"ask")).unwrap();
+    let mut accepted = None;
+    let established = loop {
+        let event = events[0].try_next().expect("a request");
+        if let EventKind::ConnectRequest { private_data, .. } = &event.kind
+            && private_data.starts_with(b"ask")
+        {
+            event.id.accept(&here.qp, &params(b"answer")).unwrap();
+            accepted = Some(event.id);
+        }
+        flood(EACH_TURN);
+        scene.pass(TAKES);
+        if let Some(event) = events[2].try_next() {
+            break event;
+        }
+    };
+    assert!(matches!(established.kind, EventKind::Established { .. }), "{established:?}");
+    let took = scene.clock.now() - begun;
+    assert!(accepted.is_some() && took <= 10 * TAKES, "{took:?}");
 }
 
 #[test]

@@ -212,7 +212,6 @@ impl<R: Random> Manager<R> {
         let octets = connection.store(&mad);
         let (way, deadline) = (connection.way, now.plus(connection.interval));
         let state = State::RepSent(Retry::new(connection.retries));
-        self.give_place_back(id.0);
         self.table.set_qp(id.0, accept.qp);
         self.enter(id.0, state, Some(deadline));
         self.send(way, octets);

@@ -166,6 +166,7 @@ impl<R: Random> Manager<R> {
         let Some(connection) = self.table.get(id) else { return };
         if matches!(connection.state, State::RepSent(_)) {
             let event = connection.event(EventKind::Established { private_data });
+            self.give_place_back(id);
             self.enter(id, State::Established, None);
             self.tell(event);
         }
@@ -194,7 +195,8 @@ impl<R: Random> Manager<R> {
             }
             _ => return,
         };
-        let deadline = now.plus(mra.service_timeout.duration()).plus(lifetime);
+        let asked = mra.service_timeout.min(self.settings.service_timeout);
+        let deadline = now.plus(asked.duration()).plus(lifetime);
         self.enter(id, state, Some(deadline));
     }
 

@@ -34,7 +34,10 @@ impl<R: Random> Manager<R> {
                 self.send_again(id, State::ReqSent(again(retry)), now);
             }
             State::RepSent(retry) if retry.left > 0 => {
-                self.send_again(id, State::RepSent(again(retry)), now);
+                // Whoever has asked for a connection may ask for time once: they hold a place.
+                let Retry { left, extended } = retry;
+                let again = Retry { left: left.saturating_sub(1), extended };
+                self.send_again(id, State::RepSent(again), now);
             }
             State::DreqSent(retry) if retry.left > 0 => {
                 self.send_again(id, State::DreqSent(again(retry)), now);

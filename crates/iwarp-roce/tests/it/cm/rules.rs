@@ -189,8 +189,16 @@ fn few_requests_wait_for_a_listener() {
         scene.give(B, &req);
     }
     assert_eq!(scene.lose(B).len(), 100 - 16);
+    // Those of another peer wait nevertheless.
+    let mut path = way(A);
+    path.address.source = [192, 0, 2, 1].into();
+    let Message::Req(message) = &mut req.message else { panic!() };
+    (message.local_comm_id, message.local_qpn) = (1, 2);
+    let now = scene.now;
+    scene.ends[B].receive(&req.write(), &path, now);
+    assert!(scene.lose(B).is_empty());
     scene.pass(second());
-    assert_eq!(scene.lose(B).len(), 16);
+    assert_eq!(scene.lose(B).len(), 16 + 1);
 }
 
 /// Covers: ROCE-153

@@ -5,8 +5,9 @@
 use std::net::IpAddr;
 
 use iwarp_roce::cm::message::{CMA_HEADER_LEN, CmaHeader, Message, gid};
-use iwarp_roce::cm::{EventKind, Mad, RejectReason, Settings};
+use iwarp_roce::cm::{Accept, EventKind, Mad, RejectReason, Settings};
 use iwarp_roce::wire::Path;
+use iwarp_types::QpId;
 
 use crate::cm::scene::*;
 
@@ -66,6 +67,62 @@ fn a_flood_of_requests_is_bounded_and_keeps_nobody_out() {
     assert!(scene.ends[B].dropped() >= 19_900);
     scene.events(A);
     scene.assert_nothing_is_left();
+}
+
+/// Peers that leave their REPs unanswered have a place as long as these are repeated.
+#[test]
+fn accepted_requests_without_an_rtu_are_bounded_and_keep_nobody_out() {
+    let flood = Flood::new();
+    let mut scene = Scene::new();
+    let now = scene.now;
+    for number in 0..10_000 {
+        let (mad, path) = flood.datagram(number, [192, 0, 2, 1].into());
+        scene.ends[B].receive(&mad.write(), &path, now);
+        for event in scene.events(B) {
+            let qp = QpId(0x1_0000 + number);
+            scene.ends[B].accept(event.id, &Accept { qp, ..accept() }, now).unwrap();
+        }
+        scene.lose(B);
+    }
+    assert_eq!(scene.ends[B].len(), 8, "the backlog");
+    scene.established();
+    // Who answers gives the place back.
+    assert_eq!(scene.ends[B].len(), 9);
+    scene.pass_all();
+    scene.events(B);
+    let (mad, path) = flood.datagram(20_000, [192, 0, 2, 1].into());
+    let now = scene.now;
+    scene.ends[B].receive(&mad.write(), &path, now);
+    assert_eq!(requests(&mut scene), 1, "places come back");
+}
+
+/// A peer that asks for hours whenever it can gets as much as one that asks once.
+#[test]
+fn a_peer_that_asks_for_time_again_and_again_is_given_up() {
+    use iwarp_roce::cm::TimeCode;
+    use iwarp_roce::cm::message::{Mra, Rejected};
+    let mut scene = Scene::new();
+    let (a, b) = scene.requested();
+    scene.accept(b);
+    let start = scene.now;
+    scene.lose(B);
+    while !scene.ends[B].is_empty() {
+        let mra = Mra {
+            local_comm_id: a.0,
+            remote_comm_id: b.0,
+            received: Rejected::Rep,
+            service_timeout: TimeCode::new(31),
+            private_data: [0; 222],
+        };
+        scene.give(B, &Mad { tid: 1, modifier: 0, message: mra.into() });
+        scene.now = scene.ends[B].next_timeout().unwrap();
+        let now = scene.now;
+        scene.ends[B].advance(now);
+        scene.lose(B);
+    }
+    let took = scene.now.0 - start.0;
+    let longest = TimeCode::new(20).duration() * 16 + TimeCode::new(24).duration();
+    assert!(took <= longest + second(), "{took:?}");
 }
 
 #[test]
