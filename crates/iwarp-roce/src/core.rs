@@ -2,6 +2,8 @@
 
 //! The contract of a queue pair over datagrams.
 
+use core::time::Duration;
+
 use iwarp_types::{Core, Memory, Reason, ReceivePool, Time};
 
 use crate::config::Attributes;
@@ -35,6 +37,10 @@ pub trait DatagramCore: Core<Terminated = Reason, Fault = Reason> {
     /// Builds packets until there is nothing to send or `burst` is full. What is in the burst
     /// counts as sent; a port that cannot send it keeps it, or loses it as a network does.
     fn transmit<M: Memory + ?Sized>(&mut self, burst: &mut Burst, now: Time, memory: &M);
+
+    /// The packets that [`Self::transmit`] has built left so much later than it was told: the wait
+    /// for their answers begins with that.
+    fn sent_late(&mut self, _by: Duration) {}
 
     /// What it has counted since the last call; the port counts packets.
     fn take_counters(&mut self) -> Counters {

@@ -86,6 +86,12 @@ macro_rules! queue_pairs {
                 }
             }
 
+            fn sent_late(&mut self, by: core::time::Duration) {
+                match self {
+                    $(Self::$kind(core) => core.sent_late(by),)+
+                }
+            }
+
             fn transmit<M: Memory + ?Sized>(
                 &mut self,
                 burst: &mut Burst,

@@ -2,6 +2,8 @@
 
 //! The queue pair as its owner sees it: a core among others.
 
+use core::time::Duration;
+
 use iwarp_types::{
     Access, Core, Disposition, Event, Memory, PostError, QpState, Reason, ReceivePool, RecvRequest,
     Refusal, SendOp, SendRequest, Time, TransitionError, Wanted, WcStatus,
@@ -198,6 +200,10 @@ impl DatagramCore for Rc {
     fn transmit<M: Memory + ?Sized>(&mut self, burst: &mut Burst, now: Time, memory: &M) {
         self.requester.timer.resume(now);
         self.build(burst, now, memory);
+    }
+
+    fn sent_late(&mut self, by: Duration) {
+        self.requester.timer.postpone(by);
     }
 
     fn take_counters(&mut self) -> Counters {

@@ -64,6 +64,13 @@ impl Timer {
         }
     }
 
+    /// What an answer is waited for has left so much later than was said.
+    pub(super) fn postpone(&mut self, by: Duration) {
+        if let Some(deadline) = &mut self.deadline {
+            *deadline = deadline.plus(by);
+        }
+    }
+
     /// Nothing is waited for.
     #[inline]
     pub(super) const fn disarm(&mut self) {

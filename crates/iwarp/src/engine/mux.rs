@@ -326,6 +326,11 @@ impl Mux {
         }
     }
 
+    /// Receives what has come, unless a thread is at it.
+    pub(crate) fn catch_up(self: &Arc<Self>) {
+        self.receive();
+    }
+
     /// Receives what is there. False when nothing is.
     #[inline]
     pub(crate) fn attempt(self: &Arc<Self>, _: By) -> bool {

@@ -59,6 +59,7 @@ mod ports;
 mod progress;
 mod queues;
 mod rc;
+mod rc_late;
 mod reasons;
 mod receivers;
 mod rendezvous;

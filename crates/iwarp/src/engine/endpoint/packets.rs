@@ -5,6 +5,7 @@
 
 use std::io;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use iwarp_roce::DatagramCore;
 use iwarp_roce::wire::{Burst, Counters, Packet, Path};
@@ -91,8 +92,10 @@ impl Endpoint {
     }
 
     /// Builds packets. Whether there are more.
-    pub(crate) fn fill(&self, burst: &mut Burst, now: Time) -> bool {
+    pub(crate) fn fill(&self, burst: &mut Burst) -> bool {
         let mut locked = self.core.lock();
+        // Not before: a thread may wait for the lock, or for a CPU, longer than for an answer.
+        let now = self.now();
         let Locked { core, undecided, alternative, program, .. } = &mut *locked;
         match core {
             AnyCore::Datagram(core) => {
@@ -125,16 +128,24 @@ impl Endpoint {
     pub(crate) fn take_packets<'a>(
         &self,
         (path, packet): (Path, Packet<'a>),
-        now: Time,
         mut more: impl FnMut() -> Option<(Path, Packet<'a>)>,
     ) -> bool {
-        if let Some(wants) = self.give_core((path, packet), now, &mut more) {
+        if let Some(wants) = self.give_core((path, packet), &mut more) {
             return wants;
         }
         let Some(ear) = self.ear_for(&packet, &path) else { return false };
         ear.heard_roce();
         // It is the first of the connection.
-        self.give_core((path, packet), now, &mut more).unwrap_or(false)
+        self.give_core((path, packet), &mut more).unwrap_or(false)
+    }
+
+    /// Packets of its core left so much later than they were built.
+    pub(crate) fn sent_late(&self, by: Duration) {
+        self.with(|core| {
+            if let AnyCore::Datagram(core) = core {
+                core.sent_late(by);
+            }
+        });
     }
 
     /// What its core has counted since the last call, if it is one over datagrams.
@@ -158,12 +169,12 @@ impl Endpoint {
     fn give_core<'a>(
         &self,
         (mut path, mut packet): (Path, Packet<'a>),
-        now: Time,
         more: &mut impl FnMut() -> Option<(Path, Packet<'a>)>,
     ) -> Option<bool> {
         let memory = &*self.engine.memory;
         self.with_program(|core, program| {
             let AnyCore::Datagram(core) = core else { return None };
+            let now = self.now();
             loop {
                 if let Some(fate) = &program.fate {
                     fate.received_packet(&packet);

@@ -143,12 +143,12 @@ impl Mux {
                 self.gsi.receive(&path, &packet);
             } else if number == MULTICAST_QP {
                 for endpoint in self.attached(path.address.destination) {
-                    let wants = endpoint.take_packets((path, packet), now, || None);
+                    let wants = endpoint.take_packets((path, packet), || None);
                     touched.note(endpoint, wants);
                 }
             } else if let Some(endpoint) = self.queue_pair(number) {
                 let (mut left, mut upcoming) = (RUN, None);
-                let wants = endpoint.take_packets((path, packet), now, || {
+                let wants = endpoint.take_packets((path, packet), || {
                     let more = checks.next(packets, now);
                     upcoming = Some(more);
                     left -= 1;

@@ -39,6 +39,9 @@ const RATE: u64 = 2_000_000_000;
 /// What is waited for before a queue pair goes on.
 const LEAST: u64 = BUFFER as u64 / 4;
 
+/// Packets that the port has taken so much later than they were built left late.
+const LATE: Duration = Duration::from_millis(1);
+
 /// A caller that polls goes on by itself, so the worker takes a little longer.
 const LAZE: Duration = Duration::from_micros(20);
 
@@ -53,6 +56,8 @@ pub(super) struct Tx {
     /// Queue pairs that wait for the pace, and what wakes them.
     paced: VecDeque<Arc<Endpoint>>,
     alarm: Option<(Time, Deadline)>,
+    /// When the first packets in the outbox were built, in nanoseconds of the clock.
+    built: u64,
     /// Packets that the port took, and did not, when they were last counted.
     counted: (u64, u64),
 }
@@ -69,6 +74,7 @@ impl Tx {
             senders,
             paced: VecDeque::new(),
             alarm: None,
+            built: 0,
             counted: (0, 0),
         })
     }
@@ -145,7 +151,10 @@ impl Mux {
             return false;
         }
         match tx.outbox.flush(&*self.port) {
-            Ok(Sent::All) => true,
+            Ok(Sent::All) => {
+                self.tell_late(tx);
+                true
+            }
             Ok(Sent::Full) => {
                 self.await_room();
                 false
@@ -162,15 +171,25 @@ impl Mux {
         }
     }
 
+    /// Tells queue pairs whose packets had to wait for room, or for this thread's CPU.
+    fn tell_late(&self, tx: &Tx) {
+        let late = Duration::from_nanos(self.clock.nanos().saturating_sub(tx.built));
+        if late >= LATE {
+            let senders = tx.senders.iter().filter_map(|(endpoint, _)| endpoint.upgrade());
+            senders.for_each(|endpoint| endpoint.sent_late(late));
+        }
+    }
+
     /// Has queue pairs put packets into the outbox, if it has taken all that were there before.
     fn fill(self: &Arc<Self>, tx: &mut Tx) {
-        let Tx { outbox, pace, senders, paced, alarm, counted: _ } = tx;
+        let Tx { outbox, pace, senders, paced, alarm, built, counted: _ } = tx;
         let Some(burst) = outbox.fill(&*self.port) else { return };
         if alarm.as_ref().is_some_and(|(at, _)| *at <= self.clock.now()) {
             *alarm = None;
         }
         if burst.is_empty() {
             senders.clear();
+            *built = self.clock.nanos();
         }
         self.gsi.transmit(burst, self.port.local_addr().port());
         // Those that waited have their turn before others.
@@ -236,7 +255,7 @@ fn turn_of(endpoint: &Endpoint, burst: &mut Burst, pace: &mut Pace) -> Turn {
         }
         burst.limit(Some(usize::try_from(room).unwrap_or(usize::MAX)));
     }
-    let more = endpoint.fill(burst, now);
+    let more = endpoint.fill(burst);
     burst.limit(None);
     if is_paced {
         pace.spend(burst.weight() - before, now);
