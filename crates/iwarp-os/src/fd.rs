@@ -138,6 +138,11 @@ fn forget(fd: RawFd) {
     }
 }
 
+/// Whether a descriptor is recorded as ours alone.
+pub(crate) fn is_internal(fd: RawFd) -> bool {
+    slot(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+}
+
 /// Closes this process's copies of internal descriptors that it has inherited.
 ///
 /// Memory and descriptors of a child are copies of two moments: a number may be recorded that is

@@ -14,7 +14,6 @@
 //! them at a time; each wing is a queue in the vault, to whose sending end, which lies in there as well,
 //! whoever has the vault can add one.
 
-use std::ffi::c_int;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -442,24 +441,7 @@ fn choose_by_qpn(socket: BorrowedFd<'_>, layout: Layout, slots: u16) -> io::Resu
         step(RETURN_A, 0, 0),
         step(RETURN, 0, 0),
     ];
-    // valgrind reports bytes of it that are not set, be they between its fields.
-    // SAFETY: a number and a pointer may be zero.
-    let mut program: libc::sock_fprog = unsafe { std::mem::zeroed() };
-    program.len = steps.len() as u16;
-    program.filter = steps.as_mut_ptr();
-    // SAFETY: the kernel reads the structure and the steps that it points to, which outlive the
-    // call.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_setsockopt,
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_REUSEPORT_CBPF as c_int,
-            &raw const program,
-            size_of::<libc::sock_fprog>() as libc::socklen_t,
-        )
-    };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    sockopt::attach_reuseport(socket, &mut steps)
 }
 
 macro_rules! descriptor {

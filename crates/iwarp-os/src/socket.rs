@@ -5,6 +5,7 @@
 //! Every socket is non-blocking, closed on exec, and lies above the descriptors that `select()`
 //! can name. Sending and receiving is in [`stream`](crate::stream).
 
+pub mod beside;
 mod reserve;
 mod spare;
 mod vitals;

@@ -62,3 +62,28 @@ pub(crate) fn set_int(
     };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
+
+/// Has a program of classic BPF choose among the sockets of this one's group (`SO_REUSEPORT`).
+pub(crate) fn attach_reuseport(
+    fd: BorrowedFd<'_>,
+    steps: &mut [libc::sock_filter],
+) -> io::Result<()> {
+    // valgrind reports bytes of it that are not set, be they between its fields.
+    // SAFETY: a number and a pointer may be zero.
+    let mut program: libc::sock_fprog = unsafe { std::mem::zeroed() };
+    program.len = steps.len() as u16;
+    program.filter = steps.as_mut_ptr();
+    // SAFETY: the kernel reads the structure and the steps that it points to, which outlive the
+    // call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_setsockopt,
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_REUSEPORT_CBPF as c_int,
+            &raw const program,
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

@@ -58,7 +58,8 @@ impl TcpSocket {
     pub fn start_listening(&self, backlog: u32) -> io::Result<()> {
         // Connections inherit it, so that what is left of them keeps the port from no process.
         option::set_socket_reuseaddr(self, true)?;
-        Ok(listen(self, backlog)?)
+        listen(self, backlog)?;
+        self.share_port().inspect_err(|_| self.stop_listening())
     }
 
     /// Has forked children have it open as well, for [`take_over`](Self::take_over).

@@ -2,6 +2,7 @@
 
 //! The edges of the system from outside.
 
+mod beside;
 mod datagram;
 mod guard;
 mod hosts;
