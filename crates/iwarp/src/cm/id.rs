@@ -38,6 +38,7 @@ use crate::engine::mux::MuxPlace;
 use crate::engine::service_ports::ServicePort;
 use crate::engine::sync::{Guard, Mutex};
 use crate::port::{Acceptor, Ipv6Listen, Network, Port, Reservation, Sharing};
+use crate::report;
 use crate::verbs::QueuePair;
 
 /// Connections that the system takes before the worker does, whatever fewer the program says: those
@@ -151,6 +152,27 @@ impl Choices {
         let ipv6 = if self.ipv6_only { Ipv6Listen::Only } else { Ipv6Listen::DualStack };
         let sharing = if self.share_address { Sharing::Shared } else { Sharing::Exclusive };
         network.reserve(addr, ipv6, sharing)
+    }
+
+    /// As [`Self::reserve`], for a listener: the program may have a TCP listener of that number, too.
+    fn reserve_to_listen(
+        self,
+        network: &dyn Network,
+        addr: SocketAddr,
+    ) -> io::Result<Box<dyn Reservation>> {
+        let ipv6 = if self.ipv6_only { Ipv6Listen::Only } else { Ipv6Listen::DualStack };
+        match self.reserve(network, addr) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                let reserved = network.reserve_beside_program(addr, ipv6)?;
+                report!(
+                    INFO, %addr,
+                    "the program has a TCP socket of this number: clients of this library come to \
+                     the listener for RDMA, all others to the socket"
+                );
+                Ok(reserved)
+            }
+            reserved => reserved,
+        }
     }
 }
 
@@ -363,8 +385,9 @@ impl Id {
         if core.has_own_ports() {
             return core.take_port(&mut state, addr);
         }
-        let reserved = state.choices.reserve(core.network(), addr)?;
+        let reserved = state.choices.reserve_to_listen(core.network(), addr)?;
         reserved.bequeath();
+        reserved.admit_program();
         state.local = Some(reserved.local_addr()?);
         state.source = state.local;
         state.reserved = Some(reserved);
@@ -406,9 +429,13 @@ impl Id {
         let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
         let reserved = match state.reserved.take() {
             Some(reserved) => reserved,
-            None => state.choices.reserve(core.network(), state.local.unwrap_or(any))?,
+            None => {
+                let addr = state.local.unwrap_or(any);
+                state.choices.reserve_to_listen(core.network(), addr)?
+            }
         };
         reserved.bequeath();
+        reserved.admit_program();
         if let Some(class) = state.choices.traffic_class {
             reserved.set_traffic_class(class)?;
         }

@@ -46,6 +46,15 @@ impl<W: Wrap> Network for Around<Arc<dyn Network>, W> {
         Ok(Box::new(Around { wrap: self.wrap.clone(), inner }))
     }
 
+    fn reserve_beside_program(
+        &self,
+        addr: SocketAddr,
+        ipv6: Ipv6Listen,
+    ) -> io::Result<Box<dyn Reservation>> {
+        let inner = self.inner.reserve_beside_program(addr, ipv6)?;
+        Ok(Box::new(Around { wrap: self.wrap.clone(), inner }))
+    }
+
     fn connect(
         &self,
         local: Option<SocketAddr>,
@@ -79,6 +88,10 @@ impl<W: Wrap> Reservation for Around<Box<dyn Reservation>, W> {
 
     fn bequeath(&self) {
         self.inner.bequeath();
+    }
+
+    fn admit_program(&self) {
+        self.inner.admit_program();
     }
 
     fn inherit(&self) -> io::Result<Box<dyn Reservation>> {

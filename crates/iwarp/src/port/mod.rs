@@ -241,6 +241,10 @@ pub trait Reservation: Send + Sync + Debug {
     /// From now on forked children have it as well, to [`inherit`](Self::inherit) it.
     fn bequeath(&self) {}
 
+    /// From now on a TCP socket of the program's own, in this process, may have the address as well,
+    /// where that can be: connections of either kind then find the listener that they are for.
+    fn admit_program(&self) {}
+
     /// The one that this process, a forked child, has of this one, its parent's.
     ///
     /// # Errors
@@ -292,6 +296,20 @@ pub trait Network: Send + Sync + Debug {
         ipv6: Ipv6Listen,
         sharing: Sharing,
     ) -> io::Result<Box<dyn Reservation>>;
+
+    /// As [`Self::reserve`], where a TCP socket of the program's own has the address: see
+    /// [`Reservation::admit_program`].
+    ///
+    /// # Errors
+    ///
+    /// As there; `AddrInUse` where that cannot be, or anything else has the address.
+    fn reserve_beside_program(
+        &self,
+        _: SocketAddr,
+        _: Ipv6Listen,
+    ) -> io::Result<Box<dyn Reservation>> {
+        Err(io::ErrorKind::AddrInUse.into())
+    }
 
     /// Begins a connection to `peer`, from `local` if given (port 0: any).
     ///

@@ -5,10 +5,11 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use iwarp_os::owner::{self, Owner};
+use iwarp_os::socket::beside::{Admission, RDMA_CLASS};
 use iwarp_os::{IoPart, IoPartMut, Ipv6Listen, Keepalive, Sharing, Spare, TcpSocket, Vitals};
 
 use super::{
@@ -39,7 +40,15 @@ impl Network for Tcp {
         ipv6: Ipv6Listen,
         sharing: Sharing,
     ) -> io::Result<Box<dyn Reservation>> {
-        Ok(Box::new(TcpReservation(TcpSocket::reserve(addr, ipv6, sharing)?)))
+        Ok(TcpReservation::boxed(TcpSocket::reserve(addr, ipv6, sharing)?))
+    }
+
+    fn reserve_beside_program(
+        &self,
+        addr: SocketAddr,
+        ipv6: Ipv6Listen,
+    ) -> io::Result<Box<dyn Reservation>> {
+        Ok(TcpReservation::boxed(TcpSocket::reserve_beside(addr, ipv6)?))
     }
 
     fn connect(
@@ -54,7 +63,7 @@ impl Network for Tcp {
     fn looped(&self, ip: IpAddr, scope_id: u32) -> io::Result<Box<dyn Port>> {
         let socket = TcpSocket::looped(ip, scope_id)?;
         let ends = Ends { local: Some(socket.local_addr()?), peer: socket.peer_addr()? };
-        Ok(TcpPort::boxed(socket, ends))
+        Ok(TcpPort::boxed(socket, ends, None))
     }
 
     fn source_for(&self, mut peer: SocketAddr) -> io::Result<IpAddr> {
@@ -75,6 +84,8 @@ fn start(socket: TcpSocket, peer: SocketAddr, class: Option<u8>) -> io::Result<B
     if let Some(class) = class {
         socket.set_traffic_class(class)?;
     }
+    // Where the system reserves the class, a number cannot be shared, and no more.
+    let marked = socket.set_traffic_class(RDMA_CLASS).is_ok();
     socket.start_connecting(peer)?;
     let local = socket.local_addr()?;
     // With no listener on a port of the ephemeral range, TCP may pick that very port for our
@@ -82,42 +93,59 @@ fn start(socket: TcpSocket, peer: SocketAddr, class: Option<u8>) -> io::Result<B
     if (local.ip(), local.port()) == (peer.ip(), peer.port()) {
         return Err(io::ErrorKind::ConnectionRefused.into());
     }
-    Ok(TcpPort::boxed(socket, Ends { local: Some(local), peer }))
+    let class = marked.then_some(class.unwrap_or(0));
+    Ok(TcpPort::boxed(socket, Ends { local: Some(local), peer }, class))
 }
 
 /// A socket that is bound.
 #[derive(Debug)]
-struct TcpReservation(TcpSocket);
+struct TcpReservation {
+    /// Goes before the socket.
+    admission: OnceLock<Option<Admission>>,
+    socket: TcpSocket,
+}
+
+impl TcpReservation {
+    fn boxed(socket: TcpSocket) -> Box<dyn Reservation> {
+        Box::new(Self { admission: OnceLock::new(), socket })
+    }
+}
 
 impl Reservation for TcpReservation {
     fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.0.local_addr()
+        self.socket.local_addr()
     }
 
     fn set_traffic_class(&self, class: u8) -> io::Result<()> {
-        self.0.set_traffic_class(class)
+        self.socket.set_traffic_class(class)
     }
 
     fn bequeath(&self) {
-        self.0.bequeath();
+        self.socket.bequeath();
+    }
+
+    fn admit_program(&self) {
+        self.admission.get_or_init(|| self.socket.admit());
     }
 
     fn inherit(&self) -> io::Result<Box<dyn Reservation>> {
-        Ok(Box::new(Self(TcpSocket::take_over(&self.0)?)))
+        Ok(Self::boxed(TcpSocket::take_over(&self.socket)?))
     }
 
     fn listen(
         self: Box<Self>,
         backlog: u32,
     ) -> Result<Box<dyn Acceptor>, (Box<dyn Reservation>, io::Error)> {
-        match self.0.start_listening(backlog) {
-            Ok(()) => Ok(Box::new(TcpAcceptor(self.0))),
-            Err(error) => Err((self, error)),
+        if let Err(error) = self.socket.start_listening(backlog) {
+            return Err((self, error));
         }
+        let Self { admission, socket } = *self;
+        Ok(Box::new(TcpAcceptor { _admission: admission.into_inner().flatten(), socket }))
     }
 
     fn listen_at(&self, ip: IpAddr, scope_id: u32, backlog: u32) -> io::Result<Box<dyn Acceptor>> {
-        Ok(Box::new(TcpAcceptor(self.0.listen_at(ip, scope_id, backlog)?)))
+        let socket = self.socket.listen_at(ip, scope_id, backlog)?;
+        Ok(Box::new(TcpAcceptor { _admission: None, socket }))
     }
 
     fn connect(
@@ -125,39 +153,46 @@ impl Reservation for TcpReservation {
         peer: SocketAddr,
         traffic_class: Option<u8>,
     ) -> io::Result<Box<dyn Port>> {
+        let Self { admission, socket } = *self;
+        drop(admission);
         // A connection is this process's alone.
-        self.0.disinherit();
-        start(self.0, peer, traffic_class)
+        socket.disinherit();
+        start(socket, peer, traffic_class)
     }
 }
 
 /// A socket that listens.
 #[derive(Debug)]
-struct TcpAcceptor(TcpSocket);
+struct TcpAcceptor {
+    /// Goes before the socket.
+    _admission: Option<Admission>,
+    socket: TcpSocket,
+}
 
 impl Acceptor for TcpAcceptor {
     fn accept(&self) -> io::Result<Box<dyn Port>> {
-        let (socket, peer) = self.0.accept()?;
+        let (socket, peer) = self.socket.accept()?;
         // Without memory for it the connection is closed.
         iwarp_mem::afford()?;
         let ends = Ends { local: socket.local_addr().ok(), peer };
-        Ok(TcpPort::boxed(socket, ends))
+        Ok(TcpPort::boxed(socket, ends, None))
     }
 
     fn refuse_one(&self, spare: &mut Spare) -> io::Result<()> {
-        self.0.refuse_one(spare)
+        self.socket.refuse_one(spare)
     }
 
     fn descriptors(&self) -> Descriptors<'_> {
-        Descriptors::one(self.0.as_fd())
+        Descriptors::one(self.socket.as_fd())
     }
 
     fn inherit(&self) -> io::Result<Box<dyn Acceptor>> {
-        Ok(Box::new(Self(TcpSocket::take_over(&self.0)?)))
+        let socket = TcpSocket::take_over(&self.socket)?;
+        Ok(Box::new(Self { _admission: None, socket }))
     }
 
     fn end(&self) {
-        self.0.stop_listening();
+        self.socket.stop_listening();
     }
 }
 
@@ -166,6 +201,8 @@ impl Acceptor for TcpAcceptor {
 struct TcpPort {
     socket: TcpSocket,
     ends: Ends,
+    /// Traffic class from start-up on, where it is another until then.
+    class: Option<u8>,
     /// How it is probed while it is idle.
     keepalive: Option<Keepalive>,
     /// Bytes of a segment, by which packets are counted.
@@ -173,8 +210,8 @@ struct TcpPort {
 }
 
 impl TcpPort {
-    fn boxed(socket: TcpSocket, ends: Ends) -> Box<dyn Port> {
-        Box::new(Self { socket, ends, keepalive: None, segment: DEFAULT_EMSS })
+    fn boxed(socket: TcpSocket, ends: Ends, class: Option<u8>) -> Box<dyn Port> {
+        Box::new(Self { socket, ends, class, keepalive: None, segment: DEFAULT_EMSS })
     }
 }
 
@@ -217,6 +254,9 @@ impl Port for TcpPort {
     /// pace.
     fn begin(&mut self, settings: &Settings<'_>) -> io::Result<()> {
         self.socket.set_nodelay(true)?;
+        if let Some(class) = self.class.take() {
+            self.socket.set_traffic_class(class)?;
+        }
         self.segment = self.max_segment().max(1);
         self.keepalive = settings.idle.map(|idle| probed_after(idle, PROBES));
         if self.keepalive.is_some() {
