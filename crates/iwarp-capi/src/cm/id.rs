@@ -23,7 +23,7 @@ use super::abi::{
 use super::channel::{CmChannel, complete, release_event};
 use super::connect::Carrier;
 use super::multicast::Joined;
-use super::{addr, device};
+use super::{addr, device, ports};
 use crate::abi::flags::{IBV_QPT_RC, IBV_QPT_UD};
 use crate::abi::{ibv_gid, ibv_qp_init_attr};
 use crate::guard::{self, Errno};
@@ -492,6 +492,7 @@ pub extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *const libc::sockadd
     guard::minus_one(|| {
         // SAFETY: the program's id and address.
         let (id, addr) = unsafe { (CmId::of(id)?, addr::read(addr)?) };
+        ports::share();
         id.id.bind(addr).map_err(Errno::from).map_err(|error| match error {
             // The kernel's word for a port that some address has, where all are wanted.
             error if error.number() == libc::EADDRINUSE && addr.ip().is_unspecified() => {
@@ -551,6 +552,7 @@ pub extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
     guard::minus_one(|| {
         // SAFETY: the program's id.
         let id = unsafe { CmId::of(id)? };
+        ports::share();
         id.id.listen(u32::try_from(backlog).unwrap_or(0))?;
         // SAFETY: the channel stays until its ids are gone.
         unsafe { CmChannel::enter(id.channel.get(), id.as_abi()) };

@@ -12,6 +12,7 @@
 //!   endpoint             rdma_create_ep and its kin
 //!   addrinfo             rdma_getaddrinfo
 //!   multicast            joining and leaving groups
+//!   ports                a port number that the program also uses for TCP
 //!   option               options, and what this device does not have
 //!   rsocket              the one function of rsocket.h that works on ordinary descriptors
 //! ```
@@ -32,6 +33,7 @@ mod event;
 pub mod id;
 pub mod multicast;
 pub mod option;
+mod ports;
 pub mod qp;
 pub mod rsocket;
 

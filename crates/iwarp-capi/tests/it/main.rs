@@ -7,6 +7,7 @@ mod support;
 
 mod cm_events;
 mod cm_layout;
+mod cm_ports;
 mod cm_programs;
 mod errors;
 mod exports;

@@ -19,6 +19,7 @@ pub(super) const MFD_CLOEXEC: c_uint = 1;
 pub(super) const EROFS: c_int = 30;
 pub(super) const ENOSYS: c_int = 38;
 pub(super) const EMSGSIZE: c_int = 90;
+pub(super) const EADDRINUSE: c_int = 98;
 pub(super) const ENOBUFS: c_int = 105;
 pub(super) const AF_NETLINK: c_int = 16;
 pub(super) const NETLINK_USERSOCK: c_int = 2;

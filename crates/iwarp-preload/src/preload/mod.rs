@@ -7,7 +7,8 @@
 //! one of [`SHOWN`] is first prefixed with the tree, and a counter's file is filled when it is
 //! opened, by whatever path. The files below /sys cannot be written, as other runs see them too.
 //! A netlink socket for RDMA is answered by this library, out of the same tree (`rdma`).
-//! Without that variable, and in programs that run with privileges of others, it changes nothing.
+//! Without that variable, and in programs that run with privileges of others, it changes nothing
+//! of this. A port that the drop-in libraries listen at it lets the program have, too ([`ports`]).
 //! Results, and `errno` with them, are libc's.
 //!
 //! The library is in every process, so it needs nothing but libc, and what it adds to a call is a
@@ -23,6 +24,7 @@ mod glob;
 mod ledger;
 #[cfg(not(clippy))]
 mod netlink;
+mod ports;
 mod redirect;
 mod sockets;
 mod written;

@@ -59,6 +59,8 @@ macro_rules! functions {
     )* };
 }
 
+pub(super) use functions;
+
 functions! {
     fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int, with real {
         let is_wanted = domain == c::AF_NETLINK && protocol == c::NETLINK_RDMA && tree().is_some();
@@ -137,12 +139,12 @@ functions! {
     }
 }
 
-fn errno() -> c_int {
+pub(super) fn errno() -> c_int {
     // SAFETY: it gives the address of this thread's own.
     unsafe { *c::__errno_location() }
 }
 
-fn set_errno(errno: c_int) {
+pub(super) fn set_errno(errno: c_int) {
     // SAFETY: as above.
     unsafe { *c::__errno_location() = errno };
 }
