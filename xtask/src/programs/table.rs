@@ -341,8 +341,8 @@ fn ucx() -> Vec<Row> {
     let plain = pair("ucx_perftest", "ucx_perftest SERVER -n 500 -t tag_lat", 13337);
     rows.push(plain.sysfs().shows("Final:"));
     // A port for each: UCX cannot listen where connections linger. Its connection manager over TCP
-    // needs that transport to begin with, then it takes the fastest. Left to itself it would listen
-    // by both at one port, where a device of ours listens by TCP, too.
+    // needs that transport to begin with, then it takes the fastest. Left to itself it listens by both
+    // at one port, and connects by RDMA.
     let mut port = 13_400;
     for (cm, transports) in [("tcp", "rc_verbs,tcp"), ("rdmacm", "rc_verbs"), ("rdmacm", "all")] {
         for kind in ["stream", "tag", "am"] {
@@ -354,6 +354,12 @@ fn ucx() -> Vec<Row> {
             let row = pair(&command, &format!("{command} -a SERVER"), port).sysfs();
             rows.push(row.only(NETWORK).shows("rc_verbs/roce0:1").stays());
         }
+    }
+    for kind in ["stream", "tag", "am"] {
+        port += 1;
+        let command = format!("env UCX_LOG_LEVEL=info ucp_client_server -p {port} -c {kind}");
+        let row = pair(&command, &format!("{command} -a SERVER"), port).sysfs();
+        rows.push(row.only(NETWORK).shows("rc_verbs/roce0:1").stays());
     }
     rows
 }
