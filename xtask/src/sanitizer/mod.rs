@@ -17,13 +17,18 @@ use crate::apart;
 use crate::shell::{self, Tally};
 
 /// The crates that are run so.
-pub(crate) const CRATES: &[&str] = &["iwarp-mem", "iwarp-os", "iwarp", C_API];
+pub(crate) const CRATES: &[&str] = &["iwarp-mem", "iwarp-os", LIBRARY, C_API];
 
 /// Crates that run under AddressSanitizer each time.
 pub(crate) const GATE: &[&str] = &["iwarp-mem", "iwarp-os", C_API];
 
 /// Crates that do so in turn.
-pub(crate) const IN_TURN: &[&str] = &["iwarp"];
+pub(crate) const IN_TURN: &[&str] = &[LIBRARY];
+
+const LIBRARY: &str = "iwarp";
+
+/// The package of the library's folder `tests`.
+const LIBRARY_TESTS: &str = "iwarp-tests";
 
 /// The one whose tests are C programs with the drop-in libraries.
 const C_API: &str = "iwarp-capi";
@@ -113,6 +118,9 @@ impl Part {
 
     fn command(&self, sanitizer: Sanitizer) -> Result<Command> {
         let mut command = shell::cargo(["test", "--package", self.package, "--all-features"]);
+        if self.package == LIBRARY {
+            command.args(["--package", LIBRARY_TESTS]);
+        }
         command.args(&self.targets);
         build_environment(&mut command, sanitizer, &[])?;
         Ok(command)
@@ -157,7 +165,7 @@ const SHORTAGE: &str = "allocator_may_return_null=1";
 /// The option that names the reports to suppress, for the tests of `package`.
 fn suppressions_for(package: &str) -> Result<String> {
     let common = include_str!("suppressions.txt");
-    let memory = if ["iwarp", C_API].contains(&package) {
+    let memory = if [LIBRARY, C_API].contains(&package) {
         include_str!("suppressions-memory.txt")
     } else {
         ""
