@@ -599,15 +599,22 @@ pub(super) fn migrate(id: &CmId, channel: *mut rdma_event_channel) -> Result<(),
 }
 
 /// `rdma_get_src_port`: in network order.
-pub extern "C" fn rdma_get_src_port(id: &rdma_cm_id) -> u16 {
-    // SAFETY: as in `show_addresses`.
-    port(unsafe { &(*id.route.get()).addr.src })
+pub extern "C" fn rdma_get_src_port(id: *mut rdma_cm_id) -> u16 {
+    port_of(id, |addr| &addr.src)
 }
 
 /// `rdma_get_dst_port`: in network order.
-pub extern "C" fn rdma_get_dst_port(id: &rdma_cm_id) -> u16 {
-    // SAFETY: as above.
-    port(unsafe { &(*id.route.get()).addr.dst })
+pub extern "C" fn rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
+    port_of(id, |addr| &addr.dst)
+}
+
+fn port_of(id: *mut rdma_cm_id, which: fn(&rdma_addr) -> &libc::sockaddr_storage) -> u16 {
+    // A forked child that only asks for the address has the id from then on, as by any other call:
+    // who is told the address may connect to it at once. Of an id that it does not get it is told, too.
+    // SAFETY: the program's id.
+    let _ = unsafe { CmId::of(id) };
+    // SAFETY: the program's id, and as in `show_addresses`.
+    port(which(unsafe { &(*(*id).route.get()).addr }))
 }
 
 fn port(storage: &libc::sockaddr_storage) -> u16 {
