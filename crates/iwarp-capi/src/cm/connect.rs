@@ -117,6 +117,16 @@ impl CmId {
 /// An `rnr_retry_count` that sets no limit, as librdmacm's is where the program says nothing.
 pub(super) const WITHOUT_END: u8 = 7;
 
+/// How often the peer sends again. Programs that clear the structure and set nothing say 0 without
+/// knowing: their receives come in time on cards, and here, where a thread may wait for a CPU, later.
+fn rnr_retry(param: Option<&rdma_conn_param>) -> u8 {
+    match param.map(|param| param.rnr_retry_count) {
+        Some(0) if device::is_strict() => 0,
+        None | Some(0) => WITHOUT_END,
+        Some(count) => count.min(WITHOUT_END),
+    }
+}
+
 /// What the program says to the peer.
 fn params(id: &CmId, param: Option<&rdma_conn_param>) -> ConnectParams {
     let private_data = id.take_private_data(param);
@@ -129,7 +139,7 @@ fn params(id: &CmId, param: Option<&rdma_conn_param>) -> ConnectParams {
     }
     ConnectParams::new()
         .private_data(private_data)
-        .rnr_retry(param.map_or(WITHOUT_END, |param| param.rnr_retry_count.min(WITHOUT_END)))
+        .rnr_retry(rnr_retry(param))
         .ird(chosen(param.map(|param| param.responder_resources), state.responder_resources))
         .ord(chosen(param.map(|param| param.initiator_depth), state.initiator_depth))
 }

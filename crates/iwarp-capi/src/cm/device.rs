@@ -45,6 +45,11 @@ pub(super) fn is_infiniband() -> bool {
     device().is_ok_and(|device| device.options().personality == Personality::Roce)
 }
 
+/// Whether the user asks for the limits of a card where this device could do without.
+pub(super) fn is_strict() -> bool {
+    device().is_ok_and(|device| device.options().strict)
+}
+
 /// How many Reads and Atomics a queue pair serves and has outstanding.
 pub(super) fn depths() -> Result<(u8, u8), Errno> {
     let attributes = device()?.attributes();

@@ -347,6 +347,28 @@ static void unready(void)
 	release(&pair);
 }
 
+/* A program that clears the structure and sets nothing has not meant that no message may wait. */
+static void unsaid(void)
+{
+	const char *personality = getenv("IWARP_PERSONALITY");
+	struct rdma_conn_param server = params(NULL);
+	struct ibv_recv_wr receive = { 0 }, *bad;
+	struct pair pair;
+	double begin;
+
+	if (!personality || strcmp(personality, "roce"))
+		return;
+	server.rnr_retry_count = 0;
+	pair = connected_with(params(NULL), server);
+	send_nothing(pair.client->qp);
+	for (begin = seconds(); seconds() - begin < 0.2;)
+		CHECK(ibv_poll_cq(pair.client->send_cq, 1, &(struct ibv_wc){ 0 }) == 0);
+	CHECK(ibv_post_recv(pair.server->qp, &receive, &bad) == 0);
+	CHECK(completion(pair.server->recv_cq) == IBV_WC_SUCCESS);
+	CHECK(completion(pair.client->send_cq) == IBV_WC_SUCCESS);
+	release(&pair);
+}
+
 /* An acceptor that hands on what it was told asks of the peer what that asks of it. */
 static void told(void)
 {
@@ -495,6 +517,6 @@ static void bound_source(void)
 MAIN({ "synchronous", synchronous }, { "external", external },
      { "private-data-only", private_data_only }, { "options", options },
      { "ack-timeout", ack_timeout }, { "terms", terms },
-     { "unready", unready }, { "told", told }, { "addresses", addresses },
+     { "unready", unready }, { "unsaid", unsaid }, { "told", told }, { "addresses", addresses },
      { "unsupported", unsupported },
      { "devices", devices }, { "bound-source", bound_source })

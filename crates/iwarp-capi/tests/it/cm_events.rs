@@ -18,7 +18,7 @@ fn run(program: &'static OnceLock<PathBuf>, name: &str, source: &str, scenario: 
     });
     for (personality, wire) in [("iwarp", "iwarp"), ("roce", "auto"), ("roce", "roce")] {
         // These depend on the protocol.
-        let of_roce = ["terms", "unready", "told"].contains(&scenario) || name == "daemon";
+        let of_roce = ["terms", "unready", "unsaid", "told"].contains(&scenario) || name == "daemon";
         if wire == "roce" && !of_roce {
             continue;
         }
@@ -92,6 +92,7 @@ scenarios! { steps, "../c/cm_steps.c":
     the_timeout_is_read_back = "ack-timeout",
     what_was_agreed_on_is_read_back = "terms",
     a_send_waits_for_its_receive_as_long_as_the_peer_has_said = "unready",
+    a_send_waits_where_the_peer_has_said_nothing = "unsaid",
     a_request_says_how_long_sends_wait = "told",
     addresses_are_looked_up = "addresses",
     what_there_is_not_fails_at_once = "unsupported",
