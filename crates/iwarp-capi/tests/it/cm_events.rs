@@ -18,7 +18,8 @@ fn run(program: &'static OnceLock<PathBuf>, name: &str, source: &str, scenario: 
     });
     for (personality, wire) in [("iwarp", "iwarp"), ("roce", "auto"), ("roce", "roce")] {
         // These depend on the protocol.
-        let of_roce = ["terms", "unready", "unsaid", "told"].contains(&scenario) || name == "daemon";
+        let of_roce =
+            ["terms", "unready", "unsaid", "told"].contains(&scenario) || name == "daemon";
         if wire == "roce" && !of_roce {
             continue;
         }
