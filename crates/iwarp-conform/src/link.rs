@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use crate::transport::Transport;
 
-/// Between pieces, so that most of them reach the peer one by one.
+/// Behind the first piece: a peer on a busy machine, too, wakes and sees that piece alone.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// Between the other pieces, so that most of them reach the peer one by one.
 const PAUSE: Duration = Duration::from_micros(100);
 /// From one pause of a drip to the next.
 const SLOWER: f64 = 1.1;
@@ -143,12 +145,13 @@ impl Link {
         if let Some(pause) = self.drip {
             return self.send_drops(bytes, pause);
         }
+        let mut pause = FIRST_PAUSE;
         for piece in bytes.chunks(self.split) {
             if self.stream.write(piece).is_err() {
                 return;
             }
             if piece.len() < bytes.len() {
-                self.stream.sleep(PAUSE);
+                self.stream.sleep(std::mem::replace(&mut pause, PAUSE));
             }
         }
         self.note(true, What::Bytes(bytes.to_vec()));
