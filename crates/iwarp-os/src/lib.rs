@@ -45,6 +45,7 @@
 
 pub mod addr;
 pub mod board;
+mod bpf;
 pub mod cancel;
 pub mod clock;
 pub mod datagram;

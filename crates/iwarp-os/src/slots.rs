@@ -24,8 +24,8 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 
 use crate::datagram::{DatagramSocket, ReceiveBatch};
 use crate::fd::{FdPlace, OurFd};
-use crate::sockopt;
 use crate::unix::SeqSocket;
+use crate::{bpf, sockopt};
 
 /// Bits of a queue pair number.
 const QPN_BITS: u32 = 24;
@@ -411,35 +411,25 @@ fn udp(addr: SocketAddr) -> io::Result<OwnedFd> {
 /// Has the kernel choose the socket by the slot of the destination queue pair number, for the whole
 /// group of this one, in which there are so many. The program's packet begins behind the UDP header.
 fn choose_by_qpn(socket: BorrowedFd<'_>, layout: Layout, slots: u16) -> io::Result<()> {
-    const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
-    const AND: u32 = libc::BPF_ALU | libc::BPF_AND | libc::BPF_K;
-    const ADD: u32 = libc::BPF_ALU | libc::BPF_ADD | libc::BPF_K;
-    const SUBTRACT: u32 = libc::BPF_ALU | libc::BPF_SUB | libc::BPF_K;
-    const SHIFT: u32 = libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K;
-    const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-    const NOT_LESS: u32 = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
-    const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
-    const RETURN_A: u32 = libc::BPF_RET | libc::BPF_A;
     const MULTICAST: u32 = (1 << QPN_BITS) - 1;
 
     let Layout { bits, wide } = layout;
     let narrow = layout.first(wide);
-    let step = |code: u32, jt, k| libc::sock_filter { code: code as u16, jt, jf: 0, k };
-    // A packet that ends before the load ends the program with 0.
+    // A packet that ends before the load goes to slot 0.
     let mut steps = [
-        step(LOAD, 0, 4),
-        step(AND, 0, MULTICAST),
-        step(EQUAL, 8, MULTICAST),
-        step(NOT_LESS, 2, narrow),
-        step(SHIFT, 0, QPN_BITS - bits),
-        step(RETURN_A, 0, 0),
-        step(SUBTRACT, 0, narrow),
-        step(SHIFT, 0, QPN_BITS - 2 * bits),
-        step(ADD, 0, wide.into()),
+        bpf::load_word(4),
+        bpf::and(MULTICAST),
+        bpf::if_equal(MULTICAST, 8, 0),
+        bpf::if_not_less(narrow, 2, 0),
+        bpf::shift_right(QPN_BITS - bits),
+        bpf::choose_accumulator(),
+        bpf::subtract(narrow),
+        bpf::shift_right(QPN_BITS - 2 * bits),
+        bpf::add(wide.into()),
         // The kernel would take any socket where there is none of this number.
-        step(NOT_LESS, 1, slots.into()),
-        step(RETURN_A, 0, 0),
-        step(RETURN, 0, 0),
+        bpf::if_not_less(slots.into(), 1, 0),
+        bpf::choose_accumulator(),
+        bpf::choose(0),
     ];
     sockopt::attach_reuseport(socket, &mut steps)
 }

@@ -25,7 +25,7 @@ use rustix::net::{SocketType, ipproto};
 use super::{Ipv6Listen, TcpSocket};
 use crate::fd::is_internal;
 use crate::fork::PerProcess;
-use crate::sockopt;
+use crate::{bpf, sockopt};
 
 /// Traffic class of the packets that make an RDMA connection: DSCP 43, one of those that a network
 /// may use as it likes (RFC 2474 §6, pool 2).
@@ -271,33 +271,23 @@ fn open_group(own: BorrowedFd<'_>, place: &Place) -> io::Result<()> {
 /// Has the kernel choose the socket with the index `own` for packets of [`RDMA_CLASS`], and `other`
 /// for all others, in the group of this socket. Where no socket has the index it takes any.
 fn choose_by_class(socket: BorrowedFd<'_>, own: u32, other: u32) -> io::Result<()> {
-    const LOAD_BYTE: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
-    const LOAD_HALF: u32 = libc::BPF_LD | libc::BPF_H | libc::BPF_ABS;
-    const AND: u32 = libc::BPF_ALU | libc::BPF_AND | libc::BPF_K;
-    const SHIFT: u32 = libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K;
-    const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-    const JUMP: u32 = libc::BPF_JMP | libc::BPF_JA;
-    const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
-    /// `SKF_NET_OFF`: where the IP header begins.
-    const IP: u32 = (-0x10_0000_i32).cast_unsigned();
     /// Without the bits of ECN, which are the network's.
     const DSCP: u32 = 0xfc;
 
-    let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let mut steps = [
-        step(LOAD_BYTE, 0, 0, IP),
-        step(SHIFT, 0, 0, 4),
-        step(EQUAL, 0, 2, 4),
+        bpf::load_byte(bpf::IP_HEADER),
+        bpf::shift_right(4),
+        bpf::if_equal(4, 0, 2),
         // IPv4: the second byte.
-        step(LOAD_BYTE, 0, 0, IP + 1),
-        step(JUMP, 0, 0, 2),
+        bpf::load_byte(bpf::IP_HEADER + 1),
+        bpf::skip(2),
         // IPv6: between the version and the flow label.
-        step(LOAD_HALF, 0, 0, IP),
-        step(SHIFT, 0, 0, 4),
-        step(AND, 0, 0, DSCP),
-        step(EQUAL, 0, 1, RDMA_CLASS.into()),
-        step(RETURN, 0, 0, own),
-        step(RETURN, 0, 0, other),
+        bpf::load_half(bpf::IP_HEADER),
+        bpf::shift_right(4),
+        bpf::and(DSCP),
+        bpf::if_equal(RDMA_CLASS.into(), 0, 1),
+        bpf::choose(own),
+        bpf::choose(other),
     ];
     sockopt::attach_reuseport(socket, &mut steps)
 }
