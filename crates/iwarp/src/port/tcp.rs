@@ -79,11 +79,9 @@ impl Network for Tcp {
     }
 }
 
-/// Has a socket connect to `peer`.
+/// Has a socket connect to `peer`. Its own traffic class, `class`, follows when the connection is
+/// made.
 fn start(socket: TcpSocket, peer: SocketAddr, class: Option<u8>) -> io::Result<Box<dyn Port>> {
-    if let Some(class) = class {
-        socket.set_traffic_class(class)?;
-    }
     // Where the system reserves the class, a number cannot be shared, and no more.
     let marked = socket.set_traffic_class(RDMA_CLASS).is_ok();
     socket.start_connecting(peer)?;
@@ -93,7 +91,7 @@ fn start(socket: TcpSocket, peer: SocketAddr, class: Option<u8>) -> io::Result<B
     if (local.ip(), local.port()) == (peer.ip(), peer.port()) {
         return Err(io::ErrorKind::ConnectionRefused.into());
     }
-    let class = marked.then_some(class.unwrap_or(0));
+    let class = class.or(marked.then_some(0));
     Ok(TcpPort::boxed(socket, Ends { local: Some(local), peer }, class))
 }
 
