@@ -15,7 +15,6 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Weak};
 
 use iwarp_os::{FamilyClaim, ProcessOwned};
-use iwarp_proto::mpa::startup::Negotiated;
 pub use iwarp_roce::cm::PortSpace;
 use iwarp_types::Time;
 
@@ -32,7 +31,7 @@ use crate::cm::watch::{Connected, Watch};
 use crate::cm::{ConnectError, ConnectParams, EventChannel, EventKind};
 use crate::engine::Engine;
 use crate::engine::accept_set::AcceptSet;
-use crate::engine::endpoint::Endpoint;
+use crate::engine::endpoint::{Agreed, Endpoint};
 use crate::engine::fate;
 use crate::engine::mux::MuxPlace;
 use crate::engine::service_ports::ServicePort;
@@ -183,9 +182,8 @@ enum Phase {
     Listening(Arc<Listening>),
     Connecting(Arc<Outgoing>),
     Requested(Accepting),
-    /// The peer's answer is here, and the program has to name a queue pair. The number is
-    /// [`ConnectParams::rnr_retry`].
-    Responded(Box<dyn Port>, Box<Negotiated>, u8),
+    /// The peer's answer is here, and the program has to name a queue pair.
+    Responded(Box<dyn Port>, Box<Agreed>),
     Connected(Connected),
     /// The program knows of the end. What it had posted may outlive that.
     Over(Option<Connected>),
@@ -593,24 +591,23 @@ impl Id {
     pub fn establish(&self, qp: &QueuePair) -> io::Result<()> {
         let (core, endpoint) = (self.core.check()?, qp.endpoint()?);
         let mut state = core.state.lock();
-        let (stream, terms, rnr_retry) = match std::mem::take(&mut state.phase) {
-            Phase::Responded(stream, terms, rnr_retry) => (stream, terms, rnr_retry),
+        let (stream, agreed) = match std::mem::take(&mut state.phase) {
+            Phase::Responded(stream, agreed) => (stream, agreed),
             other => {
                 state.phase = other;
                 return Err(io::ErrorKind::InvalidInput.into());
             }
         };
         let connection = core.engine.worker.next_id();
-        if let Some(fault) = terms.fault {
+        if let Some(fault) = agreed.terms.fault {
             drop(state);
-            endpoint.attach(stream, &terms, connection, None, || {})?;
+            endpoint.attach(stream, &agreed, connection, None, || {})?;
             return Err(io::Error::new(io::ErrorKind::InvalidData, ConnectError::Terms(fault)));
         }
         let watch = Watch::new(core.downgrade(), None);
         state.phase = Phase::Connected(watch.connected(endpoint, connection));
         drop(state);
-        endpoint.with(|core| core.set_peer_rnr_retry(rnr_retry));
-        let attached = endpoint.attach(stream, &terms, connection, Some(Arc::new(watch)), || {});
+        let attached = endpoint.attach(stream, &agreed, connection, Some(Arc::new(watch)), || {});
         attached.inspect_err(|_| core.failed())
     }
 
@@ -701,8 +698,8 @@ fn accept_with(
     let observer = Watch::new(core.downgrade(), waits.then_some(terms));
     state.phase = Phase::Connected(observer.connected(endpoint, connection));
     drop(state);
-    endpoint.with(|core| core.set_peer_rnr_retry(params.rnr_retry));
-    let attached = endpoint.attach(stream, &terms, connection, Some(Arc::new(observer)), || {
+    let agreed = Agreed { terms, rnr_retry: params.rnr_retry };
+    let attached = endpoint.attach(stream, &agreed, connection, Some(Arc::new(observer)), || {
         if !waits {
             core.push(EventKind::established(&terms, Vec::new()));
         }
@@ -846,15 +843,14 @@ impl IdCore {
     pub(crate) fn responded(
         &self,
         stream: Box<dyn Port>,
-        terms: Negotiated,
+        agreed: Agreed,
         local: Option<SocketAddr>,
-        rnr_retry: u8,
     ) {
         let mut state = self.state.lock();
         // Unless it was closed meanwhile.
         if matches!(state.phase, Phase::Connecting(_)) {
             state.local = local.or(state.local);
-            state.phase = Phase::Responded(stream, Box::new(terms), rnr_retry);
+            state.phase = Phase::Responded(stream, Box::new(agreed));
         }
     }
 

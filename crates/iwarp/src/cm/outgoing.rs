@@ -16,7 +16,7 @@ use crate::cm::meanwhile::Meanwhile;
 use crate::cm::{ConnectError, ConnectParams, EventKind, closed};
 use crate::engine::connect_order::{Call, Turn};
 use crate::engine::ended::Observer;
-use crate::engine::endpoint::Endpoint;
+use crate::engine::endpoint::{Agreed, Endpoint};
 use crate::engine::fate::{self, IWARP};
 use crate::engine::poll_set::wait_beside;
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
@@ -474,23 +474,23 @@ impl Outgoing {
     fn attach(&self, id: &Arc<IdCore>, line: Line, reply: Reply) -> Result<(), ConnectError> {
         let local = line.ends().local;
         let stream = operate(line, &self.engine.options)?;
-        let terms = reply.negotiated;
+        let agreed = Agreed { terms: reply.negotiated, rnr_retry: self.params.rnr_retry };
+        let terms = &reply.negotiated;
         let Some(endpoint) = &self.endpoint else {
             let (ird, ord, private_data) = (terms.ird, terms.ord, reply.private_data);
-            id.responded(stream, terms, local, self.params.rnr_retry);
+            id.responded(stream, agreed, local);
             id.push(EventKind::Responded { private_data, ird, ord });
             return Ok(());
         };
         let connection = self.engine.worker.next_id();
         if let Some(fault) = terms.fault {
-            endpoint.attach(stream, &terms, connection, None, || {})?;
+            endpoint.attach(stream, &agreed, connection, None, || {})?;
             return Err(ConnectError::Terms(fault));
         }
-        endpoint.with(|core| core.set_peer_rnr_retry(self.params.rnr_retry));
         let watch = id.established(endpoint, connection, local);
         let watch = Some(Arc::new(watch) as Arc<dyn Observer>);
-        endpoint.attach(stream, &terms, connection, watch, || {
-            id.push(EventKind::established(&terms, reply.private_data));
+        endpoint.attach(stream, &agreed, connection, watch, || {
+            id.push(EventKind::established(terms, reply.private_data));
         })?;
         Ok(())
     }

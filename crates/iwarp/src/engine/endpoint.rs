@@ -21,6 +21,7 @@ use iwarp_mem::OutOfMemory;
 use iwarp_proto::qp::{Qp, Shared};
 use iwarp_types::{Accessor, PdId, QpId, QpType, Receive, ReceivePool, Time, WorkCompletion};
 
+pub(crate) use self::attach::Agreed;
 pub(crate) use self::exchange::Alternative;
 pub(crate) use self::packets::Ear;
 use self::packets::Undecided;

@@ -18,6 +18,13 @@ use crate::engine::link::Link;
 use crate::engine::policy::habits::Habits;
 use crate::port::Port;
 
+/// The terms of a connection that the connection manager makes.
+pub(crate) struct Agreed {
+    pub(crate) terms: Negotiated,
+    /// Times that the peer sends a message again which finds no receive here; 7: without end.
+    pub(crate) rnr_retry: u8,
+}
+
 impl Endpoint {
     /// Runs a stream that MPA start-up has agreed on. Whatever happens to it is told to
     /// `observer`, after `established` was called: from then on work can be posted. `connection`
@@ -25,12 +32,15 @@ impl Endpoint {
     pub(crate) fn attach(
         self: &Arc<Self>,
         stream: Box<dyn Port>,
-        terms: &Negotiated,
+        Agreed { terms, rnr_retry }: &Agreed,
         connection: u64,
         observer: Option<Arc<dyn Observer>>,
         established: impl FnOnce(),
     ) -> io::Result<()> {
-        let establish = |core: &mut AnyCore| core.iwarp().establish(terms, self.now());
+        let establish = |core: &mut AnyCore| {
+            core.set_peer_rnr_retry(*rnr_retry);
+            core.iwarp().establish(terms, self.now());
+        };
         let how = (connection, None);
         self.attach_by(establish, stream, Some(terms), how, observer, established)
     }
