@@ -117,6 +117,19 @@ static inline struct rdma_cm_id *make_client(struct rdma_event_channel *channel,
 	return id;
 }
 
+/* Refuses a request, and ends the id that it brought and the client that asks. */
+static inline void refuse_request(struct rdma_cm_event *request, struct rdma_cm_id *client)
+{
+	struct rdma_cm_id *server = request->id;
+
+	CHECK(rdma_reject(server, NULL, 0) == 0);
+	CHECK(rdma_destroy_id(server) == 0);
+	CHECK(rdma_ack_cm_event(request) == 0);
+	pass(client->channel, RDMA_CM_EVENT_REJECTED);
+	rdma_destroy_qp(client);
+	CHECK(rdma_destroy_id(client) == 0);
+}
+
 struct pair {
 	struct rdma_event_channel *server_channel, *client_channel;
 	struct rdma_cm_id *listener, *server, *client;

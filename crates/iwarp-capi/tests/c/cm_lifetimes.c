@@ -347,7 +347,7 @@ static void forked(void)
 {
 	struct pair pair = connected();
 	uint16_t port = ntohs(rdma_get_src_port(pair.listener));
-	struct rdma_cm_id *waiting = make_client(pair.client_channel, port), *requested;
+	struct rdma_cm_id *waiting = make_client(pair.client_channel, port);
 	struct rdma_conn_param param = params(NULL);
 	struct rdma_cm_event *request;
 	int status;
@@ -371,12 +371,7 @@ static void forked(void)
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	nothing(pair.client_channel);
 	nothing(pair.server_channel);
-	requested = request->id;
-	CHECK(rdma_ack_cm_event(request) == 0);
-	CHECK(rdma_reject(requested, NULL, 0) == 0 && rdma_destroy_id(requested) == 0);
-	pass(pair.client_channel, RDMA_CM_EVENT_REJECTED);
-	rdma_destroy_qp(waiting);
-	CHECK(rdma_destroy_id(waiting) == 0);
+	refuse_request(request, waiting);
 	CHECK(rdma_disconnect(pair.client) == 0);
 	pass(pair.client_channel, RDMA_CM_EVENT_DISCONNECTED);
 	pass(pair.server_channel, RDMA_CM_EVENT_DISCONNECTED);

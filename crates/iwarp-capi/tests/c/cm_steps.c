@@ -317,6 +317,20 @@ static enum ibv_wc_status completion(struct ibv_cq *cq)
 	return wc.status;
 }
 
+/* Sends a message, which finds no receive before so many seconds have passed. */
+static void send_early(struct rdma_cm_id *from, struct rdma_cm_id *to, double wait)
+{
+	struct ibv_recv_wr receive = { 0 }, *bad;
+	double begin;
+
+	send_nothing(from->qp);
+	for (begin = seconds(); seconds() - begin < wait;)
+		CHECK(ibv_poll_cq(from->send_cq, 1, &(struct ibv_wc){ 0 }) == 0);
+	CHECK(ibv_post_recv(to->qp, &receive, &bad) == 0);
+	CHECK(completion(to->recv_cq) == IBV_WC_SUCCESS);
+	CHECK(completion(from->send_cq) == IBV_WC_SUCCESS);
+}
+
 /* Each end says how often the other sends a message again that finds no receive: at intervals of
  * 655 ms, as min_rnr_timer is 0. */
 static void unready(void)
@@ -324,7 +338,6 @@ static void unready(void)
 	static const double timer = 0.65536;
 	const char *personality = getenv("IWARP_PERSONALITY");
 	struct rdma_conn_param client = params(NULL), server = params(NULL);
-	struct ibv_recv_wr receive = { 0 }, *bad;
 	struct pair pair;
 	double begin;
 
@@ -333,12 +346,7 @@ static void unready(void)
 	server.rnr_retry_count = 1;
 	pair = connected_with(client, server);
 
-	send_nothing(pair.server->qp);
-	for (begin = seconds(); seconds() - begin < 3 * timer;)
-		CHECK(ibv_poll_cq(pair.server->send_cq, 1, &(struct ibv_wc){ 0 }) == 0);
-	CHECK(ibv_post_recv(pair.client->qp, &receive, &bad) == 0);
-	CHECK(completion(pair.client->recv_cq) == IBV_WC_SUCCESS);
-	CHECK(completion(pair.server->send_cq) == IBV_WC_SUCCESS);
+	send_early(pair.server, pair.client, 3 * timer);
 
 	begin = seconds();
 	send_nothing(pair.client->qp);
@@ -352,20 +360,13 @@ static void unsaid(void)
 {
 	const char *personality = getenv("IWARP_PERSONALITY");
 	struct rdma_conn_param server = params(NULL);
-	struct ibv_recv_wr receive = { 0 }, *bad;
 	struct pair pair;
-	double begin;
 
 	if (!personality || strcmp(personality, "roce"))
 		return;
 	server.rnr_retry_count = 0;
 	pair = connected_with(params(NULL), server);
-	send_nothing(pair.client->qp);
-	for (begin = seconds(); seconds() - begin < 0.2;)
-		CHECK(ibv_poll_cq(pair.client->send_cq, 1, &(struct ibv_wc){ 0 }) == 0);
-	CHECK(ibv_post_recv(pair.server->qp, &receive, &bad) == 0);
-	CHECK(completion(pair.server->recv_cq) == IBV_WC_SUCCESS);
-	CHECK(completion(pair.client->send_cq) == IBV_WC_SUCCESS);
+	send_early(pair.client, pair.server, 0.2);
 	release(&pair);
 }
 
@@ -389,12 +390,8 @@ static void told(void)
 	CHECK(rdma_connect(client, &param) == 0);
 	event = expect(server_channel, RDMA_CM_EVENT_CONNECT_REQUEST);
 	CHECK(event->param.conn.rnr_retry_count == expected);
-	CHECK(rdma_reject(event->id, NULL, 0) == 0);
-	CHECK(rdma_destroy_id(event->id) == 0);
-	CHECK(rdma_ack_cm_event(event) == 0);
-	pass(client_channel, RDMA_CM_EVENT_REJECTED);
-	rdma_destroy_qp(client);
-	CHECK(rdma_destroy_id(client) == 0 && rdma_destroy_id(listener) == 0);
+	refuse_request(event, client);
+	CHECK(rdma_destroy_id(listener) == 0);
 	rdma_destroy_event_channel(server_channel);
 	rdma_destroy_event_channel(client_channel);
 }
@@ -504,12 +501,8 @@ static void bound_source(void)
 	CHECK(rdma_get_dst_port(event->id) == port);
 	CHECK(((struct sockaddr_in *)rdma_get_peer_addr(event->id))->sin_addr.s_addr ==
 	      from.sin_addr.s_addr);
-	CHECK(rdma_reject(event->id, NULL, 0) == 0);
-	CHECK(rdma_destroy_id(event->id) == 0);
-	CHECK(rdma_ack_cm_event(event) == 0);
-	pass(client_channel, RDMA_CM_EVENT_REJECTED);
-	rdma_destroy_qp(client);
-	CHECK(rdma_destroy_id(client) == 0 && rdma_destroy_id(listener) == 0);
+	refuse_request(event, client);
+	CHECK(rdma_destroy_id(listener) == 0);
 	rdma_destroy_event_channel(server_channel);
 	rdma_destroy_event_channel(client_channel);
 }
