@@ -2,14 +2,16 @@
 
 //! Peers that mean no good.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use iwarp_roce::cm::message::{CMA_HEADER_LEN, CmaHeader, Message, gid};
 use iwarp_roce::cm::{Accept, EventKind, Mad, RejectReason, Settings};
-use iwarp_roce::wire::Path;
 use iwarp_types::QpId;
 
 use crate::cm::scene::*;
+
+/// An address that is neither end's.
+const STRANGER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
 /// REQs of different strangers: one for each number.
 struct Flood {
@@ -23,7 +25,8 @@ impl Flood {
         Self { req: scene.lose(A).remove(0) }
     }
 
-    fn datagram(&self, number: u32, source: IpAddr) -> (Mad, Path) {
+    /// Gives B one of them, from an address.
+    fn give(&self, scene: &mut Scene, number: u32, source: IpAddr) {
         let mut mad = self.req.clone();
         let mut path = way(A);
         path.address.source = source;
@@ -33,7 +36,22 @@ impl Flood {
         req.primary.local_gid = gid(source);
         let header = CmaHeader { source_port: 1, source, destination: address(B) };
         req.private_data[..CMA_HEADER_LEN].copy_from_slice(&header.write());
-        (mad, path)
+        let now = scene.now;
+        scene.ends[B].receive(&mad.write(), &path, now);
+    }
+
+    /// Gives B ten thousand of them, each from its `source`, and calls `after` behind each.
+    fn pour(
+        &self,
+        scene: &mut Scene,
+        first: u32,
+        source: impl Fn(u32) -> IpAddr,
+        after: impl Fn(&mut Scene, u32),
+    ) {
+        for number in 0..10_000 {
+            self.give(scene, first + number, source(number));
+            after(scene, number);
+        }
     }
 }
 
@@ -47,22 +65,15 @@ fn requests(scene: &mut Scene) -> usize {
 fn a_flood_of_requests_is_bounded_and_keeps_nobody_out() {
     let flood = Flood::new();
     let mut scene = Scene::new();
-    let now = scene.now;
-    for number in 0..10_000 {
-        let (mad, path) = flood.datagram(number, [192, 0, 2, 1].into());
-        scene.ends[B].receive(&mad.write(), &path, now);
-    }
+    flood.pour(&mut scene, 0, |_| STRANGER, |_, _| {});
     assert_eq!(requests(&mut scene), 8, "the backlog");
     assert_eq!(scene.ends[B].len(), 8);
     scene.connect();
     scene.settle();
     assert_eq!(requests(&mut scene), 1, "another address has its share");
     // From ever new addresses, there is an end to that as well.
-    for number in 0..10_000 {
-        let source = [198, 18, (number >> 8) as u8, number as u8].into();
-        let (mad, path) = flood.datagram(20_000 + number, source);
-        scene.ends[B].receive(&mad.write(), &path, now);
-    }
+    let source = |number: u32| [198, 18, (number >> 8) as u8, number as u8].into();
+    flood.pour(&mut scene, 20_000, source, |_, _| {});
     assert_eq!(scene.ends[B].len(), 16);
     assert!(scene.ends[B].dropped() >= 19_900);
     scene.events(A);
@@ -74,25 +85,22 @@ fn a_flood_of_requests_is_bounded_and_keeps_nobody_out() {
 fn accepted_requests_without_an_rtu_are_bounded_and_keep_nobody_out() {
     let flood = Flood::new();
     let mut scene = Scene::new();
-    let now = scene.now;
-    for number in 0..10_000 {
-        let (mad, path) = flood.datagram(number, [192, 0, 2, 1].into());
-        scene.ends[B].receive(&mad.write(), &path, now);
+    let accept_it = |scene: &mut Scene, number| {
+        let now = scene.now;
         for event in scene.events(B) {
             let qp = QpId(0x1_0000 + number);
             scene.ends[B].accept(event.id, &Accept { qp, ..accept() }, now).unwrap();
         }
         scene.lose(B);
-    }
+    };
+    flood.pour(&mut scene, 0, |_| STRANGER, accept_it);
     assert_eq!(scene.ends[B].len(), 8, "the backlog");
     scene.established();
-    // Who answers gives the place back.
+    // A peer that answers gives its place back.
     assert_eq!(scene.ends[B].len(), 9);
     scene.pass_all();
     scene.events(B);
-    let (mad, path) = flood.datagram(20_000, [192, 0, 2, 1].into());
-    let now = scene.now;
-    scene.ends[B].receive(&mad.write(), &path, now);
+    flood.give(&mut scene, 20_000, STRANGER);
     assert_eq!(requests(&mut scene), 1, "places come back");
 }
 
@@ -132,19 +140,16 @@ fn refusals_that_are_kept_are_bounded() {
     let mut scene = Scene::with([settings(A), few]);
     let now = scene.now;
     for number in 0..1000 {
-        let (mad, path) = flood.datagram(number, address(A));
-        scene.ends[B].receive(&mad.write(), &path, now);
+        flood.give(&mut scene, number, address(A));
         let (b, _) = scene.request();
         scene.ends[B].reject(b, RejectReason::Consumer, &[], now).unwrap();
         scene.lose(B);
         assert!(scene.ends[B].len() <= 4);
     }
     // The latest are still known.
-    let (mad, path) = flood.datagram(999, address(A));
-    scene.ends[B].receive(&mad.write(), &path, now);
+    flood.give(&mut scene, 999, address(A));
     assert!(scene.events(B).is_empty());
-    let (mad, path) = flood.datagram(0, address(A));
-    scene.ends[B].receive(&mad.write(), &path, now);
+    flood.give(&mut scene, 0, address(A));
     assert_eq!(requests(&mut scene), 1);
     scene.assert_nothing_is_left();
 }
