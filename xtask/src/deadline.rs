@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long a command that runs tests may take, builds included. The longest takes a third of this.
+/// The time that a command that runs tests may take, builds included. The longest takes a third of
+/// this.
 pub(crate) const LONGEST: Duration = Duration::from_secs(20 * 60);
 
 /// A process with a deadline, until this value is dropped.

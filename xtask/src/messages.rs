@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What cargo builds, as its messages for machines say it: a JSON object a line.
+//! The files that cargo builds, as its messages for machines say it: a JSON object a line.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -27,7 +27,7 @@ const DROP_IN: &[&str] =
 /// Crates that do without std.
 const NO_STD: &[&str] = &["iwarp-types", "iwarp-proto", "iwarp-roce"];
 
-/// What the library can be had with, one by one.
+/// The features that the library can be had with, one by one.
 const OPTIONAL: &[&str] = &["metrics", "serde", "tokio", "zerocopy"];
 
 /// Packages and features that are checked together; in the whole workspace each crate gets the

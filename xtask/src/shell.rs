@@ -93,7 +93,7 @@ pub(crate) fn program(name: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// The same command for times when nothing else wants a CPU.
+/// That command for times when nothing else wants a CPU.
 pub(crate) fn when_idle(command: &Command) -> Command {
     let mut chrt = program("chrt");
     chrt.args(["--idle", "0"]);
@@ -168,7 +168,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     String::from_utf8(output.stdout).with_context(|| format!("output of {}", shown(command)))
 }
 
-/// How many tests a command ran, read off the closing lines of its test runners.
+/// The number of tests that a command ran, read off the closing lines of its test runners.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) passed: u64,

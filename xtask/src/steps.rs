@@ -36,7 +36,7 @@ pub(crate) struct Step {
     pub(crate) about: &'static str,
     /// When it runs without being asked for.
     pub(crate) due: Due,
-    /// What the step tests and does not find, if so.
+    /// The thing that the step tests and does not find, if so.
     pub(crate) absent: fn() -> Option<String>,
     /// Runs it.
     pub(crate) run: fn(&Settings) -> Result<Outcome>,
@@ -57,7 +57,7 @@ pub(crate) enum Outcome {
     Passed(String),
     /// Something was wrong.
     Failed(String),
-    /// What it tests does not exist yet.
+    /// The thing that it tests does not exist yet.
     Absent(String),
     /// A tool it needs is missing, and installing that is the user's decision.
     NotRun(String),
@@ -74,7 +74,7 @@ impl Outcome {
         }
     }
 
-    /// What there is to say about it.
+    /// The note about it.
     pub(crate) fn note(&self) -> &str {
         let (Self::Passed(note) | Self::Failed(note) | Self::Absent(note) | Self::NotRun(note)) =
             self;
@@ -612,7 +612,7 @@ fn loom(_: &Settings) -> Result<Outcome> {
     counted(sum)
 }
 
-/// What builds the tests of the step `loom`.
+/// The commands that build the tests of the step `loom`.
 pub(crate) fn loom_builds() -> Result<Vec<Command>> {
     let mut commands = loom_commands();
     for command in &mut commands {

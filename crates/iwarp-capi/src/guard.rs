@@ -116,8 +116,9 @@ pub fn on_data_path<R, F: FnOnce() -> Result<R, Errno>>(f: F) -> Result<R, Errno
 
 #[inline]
 fn guarded<R>(caller: &str, f: impl FnOnce() -> Result<R, Errno>) -> Result<R, Errno> {
-    // What `f` uses may be half changed after a panic. It is ours, behind locks that do not poison,
-    // and every single call leaves it usable; the alternative is to end the program.
+    // The objects that `f` uses may be half changed after a panic. They are ours, behind locks that
+    // do not poison, and and every single call leaves it usable; the alternative is to end the
+    // program.
     let called = catch_unwind(AssertUnwindSafe(f));
     let result = called.unwrap_or_else(|_| Err(Errno::plain(libc::EIO)));
     result.map_err(|mut error| {

@@ -14,17 +14,17 @@ use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// How long a call of the program's waits for something that the program itself has to do, without
-/// a word.
+/// The time for which a call of the program's waits for something that the program itself has to
+/// do, without a word.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What the user wants to know.
+/// The wishes of the user.
 struct Wanted {
     log: Log,
     format: LogFormat,
 }
 
-/// What makes no sense counts as nothing said: opening the device complains about it.
+/// A value that makes no sense counts as nothing said: opening the device complains about it.
 fn wanted() -> &'static Wanted {
     static WANTED: OnceBox<Wanted> = OnceBox::new();
     WANTED.get_or_init(|| {
@@ -59,11 +59,11 @@ fn write(line: &str) {
     let _ = put_off(|| io::stderr().write_all(line.as_bytes()));
 }
 
-/// What the lines of the C libraries themselves are said to come from.
+/// The origin that is given for lines of the C libraries themselves.
 const TARGET: &str = "iwarp::capi";
 
-/// What a user is told once. No thread waits for another that is telling it, which a forked child
-/// would do for ever.
+/// A message that a user is told once. No thread waits for another that is telling it, which a
+/// forked child would do for ever.
 #[derive(Debug)]
 pub(crate) struct Once(AtomicBool);
 

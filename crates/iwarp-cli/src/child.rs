@@ -44,7 +44,7 @@ impl Server {
         Ok(server)
     }
 
-    /// What became of a server that said `line` in place of its address.
+    /// The fate of a server that said `line` in place of its address.
     fn failure(&mut self, line: &str) -> String {
         // One that is ending already keeps its own status.
         let _ = self.process.kill();

@@ -16,7 +16,7 @@ use thiserror::Error;
 use crate::explain::journal::What;
 use crate::explain::{Deed, Journal};
 
-/// How long a waiter polls before it sleeps.
+/// The time that a waiter polls before it sleeps.
 const SPIN: Duration = Duration::from_millis(1);
 
 /// Number of work requests whose success no caller waits for.
@@ -58,7 +58,7 @@ impl End {
         Self::noted(device, None)
     }
 
-    /// The same; its calls and completions are noted.
+    /// Makes one whose calls and completions are noted.
     pub(crate) fn noted(device: &Device, journal: Option<Journal>) -> io::Result<Self> {
         let channel = device.create_comp_channel()?;
         let cq = device.create_cq(512, Some(&channel))?;
@@ -141,7 +141,7 @@ impl End {
                 continue;
             }
             self.cq.request_notify(false);
-            // What completed before that call raises no event.
+            // A completion from before that call raises no event.
             if let Some(completion) = self.cq.poll_one() {
                 if let Some(completion) = self.sort(completion, wr_id)? {
                     return Ok(completion);
@@ -172,7 +172,7 @@ impl End {
     }
 }
 
-/// How a connection ended, in words.
+/// The end of a connection, in words.
 pub(crate) fn how(ended: Option<Ended>) -> String {
     match ended {
         None => "the connection is still up".to_owned(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! How many descriptors a process may have.
+//! The number of descriptors that a process may have.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

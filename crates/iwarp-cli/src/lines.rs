@@ -50,7 +50,7 @@ pub(crate) fn reason(error: &anyhow::Error) -> String {
     text
 }
 
-/// What to do where the descriptors of a process do not suffice.
+/// The advice where the descriptors of a process do not suffice.
 fn descriptor_limit() -> String {
     let most = getrlimit(Resource::Nofile).maximum;
     let most = most.map_or_else(|| "any number".to_owned(), |most| most.to_string());

@@ -15,7 +15,7 @@ pub(crate) fn begin(title: &str, style: &str) -> String {
     )
 }
 
-/// What closes it, with a script.
+/// The end that closes it, with a script.
 pub(crate) fn end(script: &str) -> String {
     match script {
         "" => "</body>\n</html>\n".to_owned(),

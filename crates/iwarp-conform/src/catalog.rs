@@ -43,7 +43,7 @@ pub fn embedded() -> Result<Vec<Case>, CaseError> {
 ///
 /// # Errors
 ///
-/// What is wrong with one of them; a folder that cannot be read.
+/// The fault of one of them; a folder that cannot be read.
 pub fn folder(path: &Path) -> Result<Vec<Case>, CaseError> {
     let fail = |error: std::io::Error| CaseError {
         file: path.display().to_string(),

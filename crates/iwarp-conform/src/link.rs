@@ -15,7 +15,7 @@ const PAUSE: Duration = Duration::from_micros(100);
 /// From one pause of a drip to the next.
 const SLOWER: f64 = 1.1;
 
-/// What went over a connection.
+/// The record of a connection.
 #[derive(Clone, Debug)]
 pub struct Record {
     /// This end.
@@ -24,7 +24,7 @@ pub struct Record {
     pub there: SocketAddr,
     /// Whether this end connected.
     pub connected: bool,
-    /// What happened, in order.
+    /// The events, in order.
     pub events: Vec<Event>,
 }
 
@@ -35,11 +35,11 @@ pub struct Event {
     pub at: Duration,
     /// Whether this end sent it.
     pub sent: bool,
-    /// What.
+    /// The event itself.
     pub what: What,
 }
 
-/// What went over a connection.
+/// The kinds of events.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum What {
     /// These bytes.
@@ -50,7 +50,7 @@ pub enum What {
     Reset,
 }
 
-/// What a wait brought.
+/// The result of a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Arrival {
     Bytes,
@@ -68,7 +68,7 @@ pub(crate) struct Link {
     pub(crate) came: Vec<u8>,
     ended: Option<Arrival>,
     split: usize,
-    /// How long to wait behind the first byte.
+    /// The pause behind the first byte.
     drip: Option<Duration>,
     /// The end of this connection is to be a reset.
     pub(crate) resets: bool,

@@ -5,10 +5,10 @@
 
 /// The Send that says that an order has been carried out.
 pub const DONE: &[u8] = b"done";
-/// What the Send begins with that says why an order cannot be carried out there.
+/// The beginning of a Send that says why an order cannot be carried out there.
 pub const CANNOT: &[u8] = b"cannot: ";
 
-/// What an order begins with.
+/// The beginning of an order.
 const PREFIX: &[u8] = b"order ";
 /// The most work requests of an order.
 const MOST: u32 = 64;
@@ -16,11 +16,11 @@ const MOST: u32 = 64;
 /// A work request that a target is to post.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// What it does.
+    /// Its operation.
     pub operation: Operation,
     /// The place of its bytes in the target's memory `rw`.
     pub at: usize,
-    /// How many bytes it has there.
+    /// The number of bytes that it has there.
     pub length: usize,
     /// The tester's memory, or the STag to invalidate.
     pub stag: u32,
@@ -28,7 +28,7 @@ pub struct Request {
     pub to: u64,
 }
 
-/// What a work request does.
+/// The operation of a work request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
     /// RDMA Read.
@@ -44,16 +44,16 @@ pub enum Operation {
     },
     /// FetchAdd.
     FetchAdd {
-        /// What is added.
+        /// The addend.
         add: u64,
         /// The last bits of its fields.
         mask: u64,
     },
     /// CmpSwap.
     CompareSwap {
-        /// What is compared.
+        /// The value to compare with.
         compare: u64,
-        /// What is put in.
+        /// The value that is put in.
         swap: u64,
         /// Which bits are compared.
         compare_mask: u64,
@@ -69,7 +69,7 @@ pub enum Operation {
     WriteImmediate {
         /// With Solicited Event.
         solicited: bool,
-        /// What a program says of the eight bytes.
+        /// The four bytes of the program's own among the eight.
         data: [u8; 4],
     },
 }

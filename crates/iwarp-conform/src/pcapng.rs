@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What went over a connection, as a capture that Wireshark and tshark read.
+//! The frames of a connection, as a capture that Wireshark and tshark read.
 //!
 //! The tester sees a stream, not packets, so the packets are made up: one for each thing that was
 //! sent or came, with the true addresses, ports, order and times.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What is known of the program at the other end.
+//! The facts that are known about the program at the other end.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ impl Peer {
         })
     }
 
-    /// What its private data say that it lends.
+    /// The memory that its private data say it lends.
     pub(crate) fn offer_of_data(self, private_data: &[u8]) -> Option<Offer> {
         let says = matches!(self, Self::Verbs | Self::Ours);
         says.then(|| Offer::decode(private_data)).flatten()
@@ -46,7 +46,7 @@ impl Peer {
         matches!(self, Self::Rping | Self::Verbs)
     }
 
-    /// What that Send says.
+    /// The memory that the Send says it lends.
     pub(crate) fn offer_of_send(self, message: &[u8]) -> Option<Offer> {
         if self == Self::Rping { Offer::of_rping(message) } else { Offer::decode(message) }
     }
@@ -63,7 +63,7 @@ pub struct Lent {
     pub len: u32,
 }
 
-/// What a target says of itself in its private data.
+/// The offer of a target in its private data.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Offer {
     /// Memory by name: `rw`, `ro`, `wo`, `other`.
@@ -74,7 +74,7 @@ pub struct Offer {
     pub room: u32,
 }
 
-/// What a target's private data begin with.
+/// The beginning of a target's private data.
 const MAGIC: &[u8; 4] = b"icf1";
 /// Bytes of one piece of memory there.
 const ENTRY: usize = 24;
@@ -97,7 +97,7 @@ impl Offer {
         bytes
     }
 
-    /// What private data say; `None` when they are not a target's.
+    /// The offer in private data; `None` when they are not a target's.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let rest = bytes.strip_prefix(MAGIC)?;
         let word = |bytes: &[u8]| Some(u32::from_be_bytes(bytes.try_into().ok()?));
@@ -113,7 +113,7 @@ impl Offer {
         Some(Self { lent, receives, room })
     }
 
-    /// What the first Send of rping's client lends.
+    /// The memory that the first Send of rping's client lends.
     pub fn of_rping(message: &[u8]) -> Option<Self> {
         let bytes: [u8; 16] = message.try_into().ok()?;
         let all = u128::from_be_bytes(bytes);

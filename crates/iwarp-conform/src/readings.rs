@@ -18,11 +18,11 @@ pub struct Reading {
     pub of: Vec<String>,
     /// The cases that look at it.
     pub cases: Vec<String>,
-    /// What this project does.
+    /// The behaviour of this project.
     pub ours: String,
-    /// What Linux siw does.
+    /// The behaviour of Linux siw.
     pub siw: String,
-    /// What cards do, as far as their drivers say.
+    /// The behaviour of cards, as far as their drivers say.
     pub cards: String,
     /// Why ours is so.
     pub why: String,

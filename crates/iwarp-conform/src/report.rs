@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::case::{Case, Role};
 use crate::verdict::{Outcome, Verdict};
 
-/// How many outcomes of each kind there are.
+/// The number of outcomes of each kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Count {
     /// Cases that the peer passed.

@@ -308,7 +308,7 @@ impl Stream {
     }
 }
 
-/// What a message must be as a whole.
+/// Checks a message as a whole.
 fn check_whole(message: &Message, sent: &[Vec<u8>]) -> Result<(), (&'static str, String)> {
     let len = message.data.len();
     let wanted = match message.kind {

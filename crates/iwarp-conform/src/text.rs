@@ -7,7 +7,7 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The same, of at most `most` bytes; says how many are left out.
+/// As above, of at most `most` bytes; says how many are left out.
 pub fn hex_of(bytes: &[u8], most: usize) -> String {
     match bytes.get(..most) {
         Some(front) if bytes.len() > most => {
@@ -17,7 +17,7 @@ pub fn hex_of(bytes: &[u8], most: usize) -> String {
     }
 }
 
-/// What hexadecimal digits say.
+/// The bytes that hexadecimal digits say.
 pub fn unhex(digits: &str) -> Option<Vec<u8>> {
     if !digits.is_ascii() || digits.len() % 2 == 1 {
         return None;

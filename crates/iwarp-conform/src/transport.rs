@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What carries the bytes of a connection, and the time that its waits go by: TCP and the system's clock,
-//! or those of a simulator.
+//! The carrier of a connection's bytes, and the time that its waits go by: TCP and the system's
+//! clock, or those of a simulator.
 
 use std::fmt::Debug;
 use std::io::{self, Read, Write};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What became of a case.
+//! The outcome of a case.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::case::Role;
 use crate::link::Record;
 
-/// What a case showed.
+/// The verdict on a case.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(tag = "verdict", rename_all = "kebab-case")]
 pub enum Verdict {
@@ -24,16 +24,16 @@ pub enum Verdict {
     },
 }
 
-/// What a peer did that it should not have done.
+/// An act of a peer that it should not have done.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Deviation {
     /// The step, as it is written.
     pub step: String,
     /// Its line in its file.
     pub line: usize,
-    /// What should have come.
+    /// The frame or end that should have come.
     pub expected: String,
-    /// What came.
+    /// The frame or end that came.
     pub came: String,
     /// The bytes of it, in hexadecimal digits.
     pub bytes: String,
@@ -46,11 +46,11 @@ pub struct Outcome {
     pub case: String,
     /// The end that the tester was.
     pub role: Role,
-    /// What it showed.
+    /// The verdict on it.
     pub verdict: Verdict,
-    /// How long it took.
+    /// The time that it took.
     pub took: Duration,
-    /// What went over the wire; `None` where there was no connection.
+    /// The record of the wire; `None` where there was no connection.
     pub record: Option<Record>,
 }
 

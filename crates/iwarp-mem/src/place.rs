@@ -11,9 +11,9 @@
 //! - the last word, in one store. Where it is partial, in naturally aligned stores of falling
 //!   size, in ascending order, each a release, so that the last byte follows them all.
 //!
-//! Who loads the last byte (or the aligned 2, 4 or 8 that end with it) and sees the new value
-//! sees, after an acquire, all that came before it. An aligned payload of 8, 4, 2 or 1 bytes is
-//! one store, and never seen half.
+//! A thread that loads the last byte (or the aligned 2, 4 or 8 that end with it) and sees the new
+//! value sees, after an acquire, all that came before it. An aligned payload of 8, 4, 2 or 1 bytes
+//! is one store, and never seen half.
 //!
 //! Where a part of the memory is gone, any of the bytes that are there may have been stored. The
 //! last one has not, unless all were.
@@ -43,7 +43,7 @@ pub(crate) unsafe fn place(dst: *mut u8, data: &[u8]) -> Result<(), Fault> {
     }
 }
 
-/// How many of the `n` bytes at `addr` lie in the last aligned 8-byte word.
+/// The number of the `n` bytes at `addr` that lie in the last aligned 8-byte word.
 fn kept_back(addr: usize, n: usize) -> usize {
     match (addr.wrapping_add(n)) % 8 {
         0 => n.min(8),

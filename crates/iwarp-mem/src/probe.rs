@@ -177,7 +177,7 @@ mod mappings {
         Some((number(from)?, number(to)?, rest.get(..4)?))
     }
 
-    /// How far the range is covered by the mappings that were told, in ascending order.
+    /// The part of the range that the mappings cover which were told, in ascending order.
     struct Covered {
         upto: usize,
         end: usize,

@@ -22,7 +22,7 @@ impl Random {
         }
         let taken = &mut self.pool[self.used..self.used + 4];
         let value = u32::from_ne_bytes([taken[0], taken[1], taken[2], taken[3]]);
-        // What was handed out is not left lying about.
+        // Bytes that were handed out are not left lying about.
         taken.fill(0);
         self.used += 4;
         Ok(value)

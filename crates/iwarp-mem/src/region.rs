@@ -212,7 +212,7 @@ impl MemoryTable {
     ///
     /// Those of [`RegisterError`]; nothing is registered then.
     pub unsafe fn register(&self, spec: RegionSpec) -> Result<Stag, RegisterError> {
-        // What it costs is not spent on a spec that is refused anyhow.
+        // A cost that a refused spec need not pay comes after the check.
         let grant = spec.grant(Stag(0))?;
         check_memory(&grant)?;
         self.register_checked(spec, grant, None)

@@ -69,7 +69,7 @@ impl Grant {
         Ok(self.base.wrapping_add(offset as usize))
     }
 
-    /// How far into the grant `len` bytes at `to` begin, if they lie within it.
+    /// The place in the grant at which `len` bytes at `to` begin, if they lie within it.
     #[inline]
     pub(crate) fn offset(&self, to: u64, len: u64) -> Result<u64, AccessError> {
         let offset = to.checked_sub(self.origin).ok_or(AccessError::Bounds)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the table costs follows what is alive, not what ever was. A process of its own, as its
+//! The cost of the table follows what is alive, not what ever was. A process of its own, as its
 //! resident memory is what is measured.
 
 #![cfg(target_os = "linux")]

@@ -21,7 +21,7 @@ use iwarp_types::{Access, AccessError, Accessor, Memory, PdId, QpId, Stag, Tagge
 const WHO: Accessor = Accessor { pd: PdId(1), qp: QpId(1) };
 const PAGE: usize = 4096;
 
-/// How a child ended.
+/// The end of a child.
 #[derive(Debug, PartialEq, Eq)]
 enum End {
     Exit(i32),
@@ -339,7 +339,8 @@ fn a_child_survives_what_its_parent_has_registered() {
     assert!(gone.survives());
 }
 
-/// What a jail denies: every call that asks about mappings, but one that would end the process.
+/// The calls that a jail denies: every one that asks about mappings, but one that would end the
+/// process.
 #[test]
 fn small_regions_need_no_system_call_that_a_jail_denies() {
     let end = in_child(|| {

@@ -126,13 +126,13 @@ mod tests {
         ) -> c_int;
     }
 
-    /// What the thread works on: a descriptor that is never ready, and the thread's number.
+    /// The thread's work: a descriptor that is never ready, and the thread's number.
     struct Wait {
         fd: RawFd,
         tid: AtomicI32,
     }
 
-    /// What a C program's thread does: calls an exported function that waits.
+    /// The act of a C program's thread: calls an exported function that waits.
     extern "C-unwind" fn waits_for_ever(argument: *mut c_void) -> *mut c_void {
         // SAFETY: the test passes a `Wait` that outlives the thread.
         let wait = unsafe { &*argument.cast::<Wait>() };
@@ -191,7 +191,7 @@ mod tests {
 
     extern "C" fn ignore(_: c_int) {}
 
-    /// What a wait says that a signal interrupts after a while, if it says anything.
+    /// The error of a wait that a signal interrupts after a while, if it reports any.
     fn interrupted(flags: c_int) -> io::Result<bool> {
         let event = EventFd::new(EventFdKind::Counter, FdPlace::Program).unwrap();
         let (fd, signal) = (event.as_raw_fd(), libc::SIGUSR2);

@@ -25,7 +25,7 @@ pub fn yield_now() {
     std::thread::yield_now();
 }
 
-/// How many processors the calling thread may run on; at least 1.
+/// The number of processors that the calling thread may run on; at least 1.
 ///
 /// This is the affinity mask alone: unlike std's `available_parallelism` it does not count a
 /// CPU quota, under which two threads still run at the same time.

@@ -50,7 +50,7 @@ pub struct DatagramSocket {
     dual: bool,
 }
 
-/// Who else may bind the same address and port.
+/// The sockets that may bind the same address and port as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Binding {
     /// Nobody.

@@ -89,7 +89,7 @@ impl Drop for OurFd {
     }
 }
 
-/// What has its descriptor in `fd` lends it.
+/// Lends the descriptor of a type that has it in `fd`.
 macro_rules! as_fd {
     ($($type:ty)*) => {$(
         impl std::os::fd::AsFd for $type {
@@ -208,7 +208,7 @@ fn above(fd: OwnedFd, floor: RawFd) -> Result<OwnedFd, OwnedFd> {
     fcntl_dupfd_cloexec(&fd, floor).map_err(|_| fd)
 }
 
-/// How many descriptors this process may have: its soft limit.
+/// The number of descriptors that this process may have: its soft limit.
 pub fn limit() -> u64 {
     rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }

@@ -255,7 +255,8 @@ mod pretended {
         CHILD.get().then_some(NUMBER)
     }
 
-    /// What this thread inherits is dead until the result is dropped. It makes nothing meanwhile.
+    /// Makes all that this thread inherits dead until the result is dropped. It makes nothing
+    /// meanwhile.
     pub fn pretend_child() -> Pretence {
         CHILD.set(true);
         Pretence(())

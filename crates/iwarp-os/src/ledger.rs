@@ -180,7 +180,7 @@ mod tests {
     fn entries_of_the_dead_are_taken_and_those_of_the_living_are_not() {
         let path = file("dead", OCTETS);
         let me = owner(process::id()).unwrap();
-        // The same number, but another process's; and all others are this one's.
+        // The number itself, but as another process's; and all others are this one's.
         let dead = me ^ 1 << 32;
         let mut words = vec![me; OCTETS / 8];
         words[7 * WORDS] = dead;

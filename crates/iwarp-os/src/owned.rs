@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What belongs to the process that made it.
+//! Objects that belong to the process that made them.
 
 use std::fmt;
 use std::io;

@@ -153,7 +153,7 @@ fn answer(octets: &[u8], socket: &[u8]) -> Option<Owner> {
     let number =
         |place: usize| Some(u32::from_ne_bytes(found.get(place..place + 4)?.try_into().ok()?));
     let (uid, inode) = (number(4 + SOCKET + 12)?, number(4 + SOCKET + 16)?);
-    // What no process has, has no inode, and counts as root's.
+    // A socket that no process has, has no inode, and counts as root's.
     Some(if found[1] == ESTABLISHED && inode != 0 { Owner::User(uid) } else { Owner::None })
 }
 

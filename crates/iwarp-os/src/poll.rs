@@ -241,7 +241,7 @@ impl Events {
         Events { list: Vec::with_capacity(capacity.max(1)) }
     }
 
-    /// How many the last wait found.
+    /// The number of events that the last wait found.
     pub fn len(&self) -> usize {
         self.list.len()
     }

@@ -17,7 +17,7 @@ use rustix::io::{pread, pwrite};
 
 use crate::fd::{FdPlace, OurFd, as_fd};
 
-/// How the files of registers are called in `/proc`.
+/// The name of registers' files in `/proc`.
 pub const LINK: &str = "/memfd:iwarp-register";
 
 /// See the [module](self).
@@ -87,7 +87,7 @@ impl Register {
         locks.lines().filter_map(holder_in).collect()
     }
 
-    /// What the word says; 0 where nobody has written it.
+    /// The value of the word; 0 where nobody has written it.
     ///
     /// # Errors
     ///

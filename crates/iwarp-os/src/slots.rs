@@ -33,8 +33,8 @@ const QPN_BITS: u32 = 24;
 /// Bytes of the number that a socket lies in its vault with.
 const NUMBER: usize = size_of::<u16>();
 
-/// How the queue pair numbers are divided among slots: by their upper bits, and of the last of these
-/// ranges, which are narrow, by as many bits more.
+/// The division of the queue pair numbers among slots: by their upper bits, and of the last of
+/// these ranges, which are narrow, by as many bits more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
     bits: u32,
@@ -176,7 +176,7 @@ impl Vault {
         }
     }
 
-    /// How descriptors of it are called in `/proc`, by the number that [`Self::number`] says.
+    /// The name of its descriptors in `/proc`, by the number that [`Self::number`] says.
     pub fn link(number: u64) -> String {
         format!("socket:[{number}]")
     }
@@ -199,7 +199,7 @@ impl Vault {
         look(&self.queue, self.layout.wide + place)
     }
 
-    /// How many slots there are.
+    /// The number of slots.
     pub fn slots(&self) -> u16 {
         let wings = (0..).take_while(|wing| self.wing(*wing).is_ok()).count() as u16;
         self.layout.wide + wings * self.layout.wing()
@@ -246,8 +246,8 @@ fn put(door: &SeqSocket, number: u16, fd: BorrowedFd<'_>) -> io::Result<()> {
     door.send(&number.to_ne_bytes(), &[fd])
 }
 
-/// What lies there under the number. Another process that looks at this moment may have us find
-/// something else, or nothing.
+/// The file that lies there under the number. Another process that looks at this moment may have us
+/// find something else, or nothing.
 fn look(queue: &SeqSocket, number: u16) -> io::Result<OwnedFd> {
     const TRIES: usize = 8;
 

@@ -44,14 +44,14 @@ pub enum Ipv6Listen {
     DualStack,
 }
 
-/// How an idle connection is probed.
+/// The way in which an idle connection is probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepalive {
-    /// How long the connection is idle before the first probe; whole seconds, at least one.
+    /// The time that the connection is idle before the first probe; whole seconds, at least one.
     pub idle: Duration,
     /// Time between probes; whole seconds, at least one.
     pub interval: Duration,
-    /// How many probes without an answer end the connection.
+    /// The number of probes without an answer that end the connection.
     pub probes: u32,
 }
 
@@ -62,7 +62,7 @@ impl TcpSocket {
     ///
     /// # Errors
     ///
-    /// What `socket`, `bind` or `connect` report at once: `AddrInUse`, `AddrNotAvailable`,
+    /// Errors that `socket`, `bind` or `connect` report at once: `AddrInUse`, `AddrNotAvailable`,
     /// `NetworkUnreachable`, `InvalidInput` for addresses of two families; `ConnectionRefused`
     /// may come here too, on loopback.
     pub fn connect_start(local: Option<SocketAddr>, remote: SocketAddr) -> io::Result<Self> {
@@ -101,7 +101,7 @@ impl TcpSocket {
     ///
     /// # Errors
     ///
-    /// What `connect` reports at once.
+    /// Errors that `connect` reports at once.
     pub fn start_connecting(&self, remote: SocketAddr) -> io::Result<()> {
         // So that what is left of the connection does not keep its port from its next owner.
         option::set_socket_reuseaddr(self, true)?;
@@ -112,7 +112,7 @@ impl TcpSocket {
         }
     }
 
-    /// How the attempt of [`connect_start`](Self::connect_start) ended. The system tells of a
+    /// The end of the attempt of [`connect_start`](Self::connect_start). The system tells of a
     /// failure once; ask again and it looks as if the attempt went on.
     ///
     /// # Errors
@@ -139,7 +139,7 @@ impl TcpSocket {
     ///
     /// # Errors
     ///
-    /// What `socket`, `bind` or `listen` report: `AddrInUse`, `AddrNotAvailable`,
+    /// Errors that `socket`, `bind` or `listen` report: `AddrInUse`, `AddrNotAvailable`,
     /// `PermissionDenied`.
     pub fn listen(addr: SocketAddr, backlog: u32, ipv6: Ipv6Listen) -> io::Result<Self> {
         let socket = Self::new(addr)?;
@@ -235,7 +235,7 @@ impl TcpSocket {
         Ok(option::set_socket_keepalive(self, keepalive.is_some())?)
     }
 
-    /// How long bytes may stay unacknowledged, or unsent into a closed window, before the
+    /// Sets how long bytes may stay unacknowledged, or unsent into a closed window, before the
     /// connection ends with `TimedOut` (`TCP_USER_TIMEOUT`); in milliseconds, rounded up. `None`:
     /// the system's retransmission limit alone.
     ///

@@ -90,7 +90,7 @@ impl TcpSocket {
     }
 }
 
-/// What one end did before it sent is ordered before what the other does after it received. Where
+/// An act of one end before it sent is ordered before those of the other after it received. Where
 /// ThreadSanitizer looks on, it has to be told: it sees neither these system calls nor which
 /// descriptors are of one connection.
 mod order {
@@ -155,7 +155,7 @@ mod tests {
     fn a_broken_connection_does_not_kill_the_process() {
         let (client, _server) = blocking_pair();
         client.shutdown_write().unwrap();
-        // What is no socket of ours any more, a child has open.
+        // A socket that is not ours any more, a child has open.
         let client = OwnedFd::from(client);
         // In a child, where SIGPIPE does what it does in a C program (std ignores it).
         let code = crate::fork::in_child_process(|| {

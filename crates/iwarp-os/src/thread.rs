@@ -100,7 +100,7 @@ pub enum Program {
     Gone,
 }
 
-/// What the program's threads do. Three system calls.
+/// The filter of the program's threads. Three system calls.
 pub fn program() -> Program {
     let ours = OURS.get();
     let count = || (ours.running.load(Ordering::SeqCst), ours.changes.load(Ordering::SeqCst));

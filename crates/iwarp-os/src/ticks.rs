@@ -2,11 +2,11 @@
 
 //! The time, read often.
 //!
-//! What asks for it with every message does not need a call of the system each time: where that is
-//! no more than a read of memory it costs as much as a short lock, elsewhere (User-Mode-Linux,
-//! gVisor, clocks that no vDSO knows) a system call. Between two looks at the clock, a third of a
-//! millisecond or so apart, the ticks of the processor are counted; how long one is follows from
-//! looks of before. Wherever ticks make no sense the clock is asked.
+//! A caller that asks for it with every message does not need a call of the system each time: where
+//! that is no more than a read of memory it costs as much as a short lock, elsewhere
+//! (User-Mode-Linux, gVisor, clocks that no vDSO knows) a system call. Between two looks at the
+//! clock, a third of a millisecond or so apart, the ticks of the processor are counted; how long
+//! one is follows from looks of before. Wherever ticks make no sense the clock is asked.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -69,7 +69,7 @@ impl Seen {
     }
 }
 
-/// How long a tick was between two looks; 0 where that cannot be told.
+/// The length of a tick between two looks; 0 where that cannot be told.
 fn length(first: Look, last: Look) -> u64 {
     let nanos = last.nanos.saturating_sub(first.nanos);
     let ticks = last.ticks.wrapping_sub(first.ticks);

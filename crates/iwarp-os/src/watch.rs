@@ -10,7 +10,8 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
 
 use crate::fd::{FdPlace, OurFd, as_fd};
 
-/// What is told: interfaces (their names, MTU, up and down), addresses of IPv4 and of IPv6.
+/// The changes that are told: interfaces (their names, MTU, up and down), addresses of IPv4 and of
+/// IPv6.
 const GROUPS: u32 =
     (libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR) as u32;
 
@@ -52,7 +53,7 @@ impl AddressWatch {
         let name = rustix::net::getsockname(self);
         if name.is_ok_and(|name| SocketAddrNetlink::try_from(name).is_ok()) {
             let messages = (0..MESSAGES).map(|_| self.receive(RecvFlags::empty()));
-            // What is left says next time that there were changes.
+            // Messages that are left say next time that there were changes.
             let _ = messages.take_while(|got| *got != Err(Errno::AGAIN)).count();
         }
         true

@@ -244,7 +244,7 @@ fn a_counter_is_computed_when_it_is_opened() {
     fs::remove_file(&link).expect("it is there");
     let list = lists.join("port_rcv_data").display().to_string();
     assert!(text(&tree.run("cat", &[&list])).starts_with("4\n/"));
-    // What all processes count on.
+    // The counts of all processes.
     let words = [5_u64, 7, 1 << 40];
     let octets: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
     fs::write(tree.0.join("counted/words"), octets).expect("a file");

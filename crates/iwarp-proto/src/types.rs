@@ -31,7 +31,7 @@ impl Msn {
         Self(self.0.wrapping_add(1))
     }
 
-    /// How far `self` is ahead of `other`, modulo 2^32.
+    /// The number of steps that `self` is ahead of `other`, modulo 2^32.
     pub const fn distance_from(self, other: Self) -> u32 {
         self.0.wrapping_sub(other.0)
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! How a queue pair is made, and what the program sets later.
+//! The settings of a queue pair, and those that the program sets later.
 
 use core::time::Duration;
 
@@ -8,7 +8,7 @@ use iwarp_types::{Access, Accessor, AddressVector, Limits, PdId, QpId, QpType};
 
 use crate::wire::{Mtu, Path, Pkey, Psn, RnrTimer};
 
-/// How a queue pair is made.
+/// The settings with which a queue pair is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Its number; 24 bits.
@@ -59,7 +59,7 @@ impl Default for Config {
     }
 }
 
-/// What the program, or the connection manager, sets on the way to RTR and RTS, as
+/// The attributes that the program, or the connection manager, sets on the way to RTR and RTS, as
 /// `ibv_modify_qp` has it.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes {
@@ -87,7 +87,7 @@ pub struct Attributes {
     pub max_rd_atomic: u8,
     /// Reads and Atomics of the peer's that may be under way; the next power of two is granted.
     pub max_dest_rd_atomic: u8,
-    /// What the peer may do.
+    /// The rights of the peer.
     pub access: Access,
     /// Q_Key (UD).
     pub qkey: u32,

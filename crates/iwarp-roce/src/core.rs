@@ -42,7 +42,7 @@ pub trait DatagramCore: Core<Terminated = Reason, Fault = Reason> {
     /// for their answers begins with that.
     fn sent_late(&mut self, _by: Duration) {}
 
-    /// What it has counted since the last call; the port counts packets.
+    /// The counts since the last call; the port counts packets.
     fn take_counters(&mut self) -> Counters {
         Counters::default()
     }

@@ -17,7 +17,7 @@
 //!   qp        a queue pair of any type
 //! ```
 //!
-//! What an acknowledgement says:
+//! An acknowledgement says:
 //!
 //! ```
 //! use iwarp_roce::wire::{Malformed, Message, Packet};

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! How a queue pair that may speak another protocol finds out that its peer speaks RoCE v2.
+//! The search of a queue pair that may speak another protocol for a sign that its peer speaks RoCE
+//! v2.
 //!
 //! It asks by a request that every responder takes for one that it has executed before: a Write of
 //! no octets, one PSN before the first. That is answered by an acknowledgement and changes nothing
 //! (IBA C9-105). Where the buffer would be named stands a mark, so that our own kind, which answers
 //! no such request while it may speak the other protocol, knows it for a question.
 //!
-//! What proves that the peer speaks RoCE v2 is an answer, or its own first request. Both carry a PSN
+//! The proof that the peer speaks RoCE v2 is an answer, or its own first request. Both carry a PSN
 //! that only the two programs know, so nobody else has a say in it, short of trying 2^24 of them.
 
 use iwarp_types::{QpId, Stag, TaggedOffset};
@@ -22,7 +23,7 @@ const MARK: Reth = Reth {
     length: 0,
 };
 
-/// What a queue pair knows that does not know yet what its peer speaks.
+/// The state of a queue pair that does not know yet what its peer speaks.
 #[derive(Clone, Copy, Debug)]
 pub struct Probe {
     qp: QpId,
@@ -102,7 +103,7 @@ mod tests {
         Probe::new(testing::config(end).qp, attributes(end), may_ask)
     }
 
-    /// What end `n` asks.
+    /// The question of end `n`.
     fn question(n: u8) -> Vec<Sent> {
         testing::packets(|burst| probe(n, true).ask(burst))
     }
@@ -136,7 +137,7 @@ mod tests {
             assert_eq!(answer.packet().header.bth.psn, attributes(1).sq_psn.previous());
             assert!(arrives(2, answer));
         }
-        // The same, where it would be news that the peer is heard.
+        // As before, where it would be news that the peer is heard.
         let mut waiting = Rc::new(*peer.core.config());
         waiting.set_attributes(&attributes(2));
         [QpState::Init, QpState::Rtr].into_iter().for_each(|to| waiting.modify(to).unwrap());
@@ -154,7 +155,8 @@ mod tests {
         assert_eq!(testing::packets(|burst| probe(1, false).ask(burst)), []);
     }
 
-    /// What the peer's requester sends first proves it, and nothing behind it: that comes again.
+    /// The packet that the peer's requester sends first proves it, and nothing behind it: that
+    /// comes again.
     #[test]
     fn the_first_request_is_a_proof() {
         let mut peer = responder(2);
@@ -168,7 +170,7 @@ mod tests {
     }
 
     proptest! {
-        /// Who does not know the PSNs proves nothing, whatever he says.
+        /// A sender that does not know the PSNs proves nothing, whatever it says.
         #[test]
         fn nobody_else_proves_anything(psn in 0..1_u32 << 24, response: bool, qp in 0..40_u32) {
             let aeth = Aeth { syndrome: Syndrome::ACK, msn: 0 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What tests of queue pairs have in common: an end with its memory, and the packets between two.
+//! The things that tests of queue pairs have in common: an end with its memory, and the packets
+//! between two.
 
 use std::vec::Vec;
 
@@ -33,14 +34,14 @@ impl Sent {
         Packet::parse(&self.octets).expect("a packet")
     }
 
-    /// The same with another header.
+    /// A copy with another header.
     pub(crate) fn with(&self, change: impl FnOnce(&mut Header)) -> Self {
         let Packet { mut header, payload } = self.packet();
         change(&mut header);
         Self::new(self.path, &header, payload)
     }
 
-    /// The same with another payload.
+    /// A copy with another payload.
     pub(crate) fn carrying(&self, payload: &[u8]) -> Self {
         Self::new(self.path, &self.packet().header, payload)
     }
@@ -81,7 +82,7 @@ pub(crate) fn attributes(end: u8) -> Attributes {
     }
 }
 
-/// How end 1 or 2 is made.
+/// The settings with which end 1 or 2 is made.
 pub(crate) fn config(end: u8) -> Config {
     Config {
         qp: QpId(0x10 + u32::from(end)),
@@ -137,7 +138,7 @@ impl<C: DatagramCore> End<C> {
         self.events()
     }
 
-    /// What it tells.
+    /// Takes its events.
     pub(crate) fn events(&mut self) -> Vec<Event> {
         std::iter::from_fn(|| self.core.poll_event()).collect()
     }
@@ -172,7 +173,7 @@ pub(crate) fn sge(at: u64, length: u32) -> Sge {
     Sge { addr: BASE + at, length, lkey: Stag(REGION) }
 }
 
-/// The same as a peer's buffer.
+/// That place as a peer's buffer.
 pub(crate) fn remote(at: u64) -> (Stag, TaggedOffset) {
     (Stag(REGION), TaggedOffset(BASE + at))
 }
@@ -182,7 +183,7 @@ pub(crate) fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 7 + at / 251) as u8).collect()
 }
 
-/// How the requests ended, in order: their numbers and statuses.
+/// The ends of the requests, in order: their numbers and statuses.
 pub(crate) fn ended(events: &[Event]) -> Vec<(u64, WcStatus)> {
     completions(events).iter().map(|wc| (wc.wr_id, wc.status)).collect()
 }

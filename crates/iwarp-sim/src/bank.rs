@@ -17,7 +17,7 @@ pub const COMPACT: usize = 12 * 1024;
 /// Octets of the region for atomics.
 pub const SMALL: usize = 4096;
 
-/// What each region of an end is for. The number is its index.
+/// The purpose of each region of an end. The number is its index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     /// Never written: what is sent comes from here. The peer may read it.
@@ -56,12 +56,12 @@ pub const WINDOWS: usize = 4;
 /// First tagged offset of the regions that are not zero-based.
 const BASE: u64 = 0x7f00_1000_0000;
 
-/// What the oracle knows of a region.
+/// The oracle's knowledge of a region.
 #[derive(Clone, Debug)]
 struct Shadow {
     /// The region's octets as the oracle has them.
     octets: Vec<u8>,
-    /// What was overwritten while the peer was reading: moment, place, old octets.
+    /// Octets that were overwritten while the peer was reading: moment, place, old octets.
     history: Vec<(u64, usize, Vec<u8>)>,
     /// Octets outside of it are as they were at first, here and in the region.
     touched: Option<Range<usize>>,

@@ -10,11 +10,11 @@ use std::thread;
 pub struct Failure {
     /// Seed of the run.
     pub seed: u64,
-    /// How far the run had come, where the simulator counts that: `step 12, Rough`.
+    /// The point that the run had reached, where the simulator counts that: `step 12, Rough`.
     pub place: Option<String>,
     /// Which rule.
     pub why: String,
-    /// What happened last, if it was recorded.
+    /// The last steps, if they were recorded.
     pub trace: Vec<String>,
 }
 
@@ -33,7 +33,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// What a run came to that may have panicked: a panic is a finding like any other.
+/// The result of a run that may have panicked: a panic is a finding like any other.
 pub(crate) fn verdict<T>(result: thread::Result<Result<T, String>>) -> Result<T, String> {
     result.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a queue pair of the simulator sees of its host: memory whose every use the oracle
+//! The view that a queue pair of the simulator has of its host: memory whose every use the oracle
 //! watches, and into which others reach at the worst moments.
 
 use std::cell::{Cell, RefCell};
@@ -28,7 +28,7 @@ pub enum Flaw {
     PlaceShort,
     /// An octet beside the payload changes too.
     PlaceBeside,
-    /// What is gathered for the peer has one wrong octet.
+    /// The octets gathered for the peer have one that is wrong.
     GatherWrong,
     /// Atomics return the new value.
     AtomicReturnsNew,
@@ -50,7 +50,7 @@ pub enum Flaw {
     FarewellLow,
 }
 
-/// What an intervention did that the network has to know.
+/// The effect of an intervention that the network has to know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Intervention {
     /// Access was taken away from this region.
@@ -133,7 +133,7 @@ impl Host {
         self.meddle_once_in(self.rate.get());
     }
 
-    /// The same for calls that are rare.
+    /// As above, for calls that are rare.
     fn meddle_more(&self) {
         self.meddle_once_in(self.rate.get().div_ceil(64));
     }

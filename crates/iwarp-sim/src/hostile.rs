@@ -21,7 +21,7 @@ use crate::ops::{post_recv, post_send};
 use crate::run::config;
 use crate::wire::crc32c;
 
-/// What a life gives back: memory, digest, octets, completions.
+/// The findings of a life: memory, digest, octets, completions.
 pub type Given = ([Bank; 2], u64, u64, u64);
 
 /// One connection with such a peer, seen from the end that agreed on `terms`.
@@ -66,7 +66,7 @@ const SEND_IMMEDIATE: u64 = 4;
 const WRITE_IMMEDIATE: u64 = 8;
 const EVERYTHING: u64 = 15;
 
-/// What the other end has to do.
+/// The duty of the other end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Expected {
     /// Go on.
@@ -83,7 +83,7 @@ struct Peer<'a> {
     framer: Framer,
     next_msn: [u32; 4],
     requests: usize,
-    /// What its hello frame says that it has, if it sends one.
+    /// The capabilities that its hello frame says, if it sends one.
     told: Option<u64>,
     expected: Expected,
     note: &'a mut dyn FnMut(&dyn Fn() -> String),

@@ -30,7 +30,7 @@ pub type Verdict = Result<(), String>;
 /// A send work request that was taken.
 #[derive(Clone, Debug)]
 pub struct Posted {
-    /// What was asked for.
+    /// The operation that was asked for.
     pub op: SendOp,
     /// Its number.
     pub wr_id: u64,
@@ -133,7 +133,7 @@ enum Request {
     Atomic { id: u32, stag: Stag, to: u64, op: AtomicOp, old: Option<u64> },
 }
 
-/// What an arriving segment means to the end it arrives at.
+/// The meaning of an arriving segment for the end it arrives at.
 #[derive(Clone, Debug)]
 enum Meaning {
     Write {
@@ -168,7 +168,7 @@ pub struct Arriving {
     end: u64,
     last: bool,
     offset: u32,
-    /// What has to be placed.
+    /// The octets that have to be placed.
     octets: Vec<u8>,
     placed: usize,
 }
@@ -207,7 +207,7 @@ struct Waiting {
     number: usize,
     octets: Vec<u8>,
     placed: usize,
-    /// What it is when it is whole.
+    /// The delivery of it when it is whole.
     delivery: Option<Delivery>,
 }
 
@@ -222,7 +222,7 @@ enum Asking {
     Acknowledgement(usize),
 }
 
-/// What this end sends a message for.
+/// The reason for which this end sends a message.
 #[derive(Clone, Debug)]
 enum Sending {
     Posted(usize),
@@ -244,7 +244,7 @@ pub enum Placing {
     Local(Sge),
 }
 
-/// What the oracle knows of one end.
+/// The oracle's knowledge of one end.
 #[derive(Debug, Default)]
 pub struct Model {
     /// Send work requests in order.
@@ -296,7 +296,7 @@ pub struct Model {
     pub gated: bool,
     /// Requests of ours on the wire.
     asked: Vec<Asking>,
-    /// How many of them were answered.
+    /// The number of them that were answered.
     answered: usize,
     /// Requests of the peer's, with how many messages came before each.
     requests: VecDeque<(Request, usize)>,

@@ -70,7 +70,7 @@ impl Link {
     }
 }
 
-/// What is known of a memory window.
+/// The knowledge of a memory window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum WindowUse {
     /// Not bound.
@@ -84,7 +84,7 @@ pub enum WindowUse {
     GivenUp,
 }
 
-/// How an end came to its end.
+/// The way in which an end came to its end.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
     /// Code of its own fault.
@@ -112,7 +112,7 @@ pub struct End {
     rx: Receiver,
     out: Transmit,
     check: WireCheck,
-    /// What was agreed.
+    /// The terms that were agreed.
     pub terms: Negotiated,
     inbox: Vec<u8>,
     wanted: usize,
@@ -127,13 +127,13 @@ pub struct End {
     pub windows: [WindowUse; WINDOWS],
     /// Whether its region for passing use is being invalidated: source, sink.
     pub passing: [bool; 2],
-    /// How it ended.
+    /// Its outcome.
     pub outcome: Outcome,
     scratch: Vec<u8>,
     segments: Vec<Segment>,
 }
 
-/// What may happen without the oracle calling it wrong.
+/// The deviations that may happen without the oracle calling them wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tolerance {
     /// Faults, losses and what follows from them.
@@ -148,7 +148,7 @@ pub struct Net {
     pub ends: [End; 2],
     /// `links[e]` carries what end `e` sends.
     pub links: [Link; 2],
-    /// What may happen.
+    /// The deviations that may happen.
     pub tolerance: Tolerance,
     /// The time.
     pub now: Time,
@@ -228,8 +228,9 @@ impl End {
         config.extensions == iwarp_proto::qp::Extensions::Ask && config.acknowledge
     }
 
-    /// How many octets of the peer's it has taken as long as it worked, as a stack acknowledges them
-    /// that closes without reading on; `None` where messages among them wait for a receive.
+    /// The number of the peer's octets that it has taken as long as it worked, as a stack
+    /// acknowledges them that closes without reading on; `None` where messages among them wait for
+    /// a receive.
     fn has_received(&self) -> Option<u64> {
         let model = self.host.model.borrow();
         (!model.has_waiting()).then_some(model.consumed)
@@ -400,7 +401,7 @@ impl Net {
         let end = &mut self.ends[e];
         end.segments = segments;
         if let Some(error) = refused {
-            // What stood before it is taken.
+            // Octets that stood before it are taken.
             end.tx.lost(&*end.qp, &end.out, 0, error);
             end.host.model.borrow_mut().disturbed = true;
             if !self.tolerance.faults {

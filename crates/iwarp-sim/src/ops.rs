@@ -122,7 +122,7 @@ fn remote(
     (region.stag, TaggedOffset(region.base + at), length as u32)
 }
 
-/// What end `e` may do with operations of RFC 7306 and our own without ending the stream: whether
+/// The operations of RFC 7306 and our own that end `e` may do without ending the stream: whether
 /// Atomics may be posted, whether Immediate Data, which has to arrive, and whether that of Sends.
 fn extensions(net: &Net, e: usize) -> [bool; 3] {
     let of = |e: usize| net.ends[e].qp.borrow().config().extensions;
@@ -180,7 +180,7 @@ pub fn post_nothing(net: &mut Net, e: usize) -> Verdict {
     net.poll(e)
 }
 
-/// What a request that was taken means for windows, regions and the peer's receives.
+/// The effect of a request that was taken on windows, regions and the peer's receives.
 fn note_use(net: &mut Net, e: usize, posted: &Posted) {
     match posted.op {
         SendOp::Send { invalidate, .. } => {
@@ -364,7 +364,7 @@ fn choose(net: &Net, e: usize, rng: &mut Choices<'_>, wrong: bool) -> Option<Pos
 
 /// Messages that may be on their way to receives that are not there.
 const DEBTS: usize = 12;
-/// How long they are at most.
+/// The most that they may be.
 const DEBT: u32 = 40_000;
 
 /// Room in the receive that the next message will consume; `None` when there is none and the peer

@@ -18,7 +18,7 @@ use crate::hostile;
 use crate::net::{End, Net, Tolerance, accessor};
 use crate::ops::{post_nothing, post_recv, post_send};
 
-/// What kind of life two ends have.
+/// The kind of life that two ends have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
     /// Everything is legal and the network only slow: everything has to succeed.
@@ -39,7 +39,7 @@ impl Mode {
         [Self::Clean, Self::Rough, Self::Corrupt, Self::Unchecked, Self::Hostile];
 }
 
-/// How to run.
+/// The options of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Steps of a run.
@@ -58,7 +58,7 @@ impl Default for Options {
     }
 }
 
-/// What a run did.
+/// The numbers of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Summary {
     /// Steps.
@@ -113,7 +113,7 @@ pub fn run_from_bytes(data: &[u8]) {
 /// The last lines of a record.
 const RECORD: usize = 60;
 
-/// What decides about the memory of both ends as it is at first: a seed, and octets of the large
+/// The origin of the memory of both ends as it is at first: a seed, and octets of the large
 /// regions.
 type Origin = (u64, usize);
 
@@ -171,7 +171,7 @@ struct Run<'a> {
     summary: Summary,
     mode: Option<Mode>,
     banks: Option<[Bank; 2]>,
-    /// What they were at first.
+    /// The octets that they were at first.
     origin: Origin,
     /// Octets of the large regions.
     large: usize,
@@ -455,7 +455,7 @@ impl<'a> Run<'a> {
                 net.ends[e].host.model.borrow_mut().disconnected = true;
                 net.ends[e].qp.borrow_mut().disconnect();
                 if rng.one_in(2) {
-                    // What still goes out cannot be read any more.
+                    // Octets that still go out cannot be read any more.
                     let mut bank = net.ends[e].host.bank.borrow_mut();
                     bank.revoke(rng.pick(&[Role::Source, Role::Passing]));
                 }

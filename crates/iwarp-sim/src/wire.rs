@@ -17,7 +17,7 @@ pub struct Rules {
     pub max_ulpdu: usize,
 }
 
-/// What a segment says, headers taken apart.
+/// A segment, its headers taken apart.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Segment {
     /// Stream position behind its FPDU.
@@ -34,7 +34,7 @@ pub struct Segment {
     pub first: bool,
     /// Invalidate STag, or the immediate data of a Send.
     pub invalidate: u32,
-    /// What follows the DDP header.
+    /// The octets behind the DDP header.
     pub payload: Vec<u8>,
 }
 

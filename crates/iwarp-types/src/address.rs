@@ -34,7 +34,7 @@ pub const fn gid(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// Whom a datagram is for.
+/// The destination of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Destination {
     /// The way to its host.

@@ -35,7 +35,7 @@ pub enum WcOp {
     RecvWriteImmediate,
 }
 
-/// How a work request ended. Numbers and names are those of `ibv_wc_status`.
+/// The ways in which a work request ended. Numbers and names are those of `ibv_wc_status`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 #[non_exhaustive]
@@ -112,7 +112,7 @@ pub struct WorkCompletion {
     pub wr_id: u64,
     /// The queue pair.
     pub qp: QpId,
-    /// How it ended.
+    /// Its outcome.
     pub status: WcStatus,
     /// The operation that it was.
     pub op: WcOp,

@@ -6,7 +6,7 @@ use core::fmt;
 
 use crate::{Reason, WorkCompletion};
 
-/// What a core tells the engine, in the words of the verbs.
+/// An event that a core tells the engine, in the words of the verbs.
 ///
 /// `T` is the peer's reason for breaking off and `F` the fault that this side found, in the core's
 /// own types where it has some; the engine needs no more of them than [`Reason`] and [`Cause`].
@@ -43,7 +43,7 @@ pub enum Event<T = Reason, F = Reason> {
 
 /// A fault as a core found it; shown, it says in which detail.
 pub trait Cause: fmt::Display {
-    /// What the peer is told.
+    /// The reason that the peer is told.
     fn reason(&self) -> Reason;
 
     /// The address that could not be accessed, and whether the access was the peer's, where the

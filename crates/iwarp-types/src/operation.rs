@@ -29,7 +29,7 @@ pub enum Extensions {
     Refuse,
 }
 
-/// How an operation behaves.
+/// The properties of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Properties {
     /// The operation that its completion names.

@@ -10,7 +10,7 @@ use crate::{
     SendRequest, Time, TransitionError,
 };
 
-/// What there is to transmit.
+/// The things that there are to transmit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wanted {
     /// Nothing now.
@@ -22,7 +22,7 @@ pub enum Wanted {
     Much,
 }
 
-/// What to do with the stream once the octets that were built are taken.
+/// The fate of the stream once the octets that were built are taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Disposition {
     /// Go on.
@@ -104,10 +104,10 @@ pub trait Core: Send + Debug {
     /// An error of this side ends the stream, by [`Event::Fault`].
     fn fail_locally(&mut self, what: &'static str);
 
-    /// What to do with the stream once everything built is taken.
+    /// The fate of the stream once everything built is taken.
     fn disposition(&self) -> Disposition;
 
-    /// What there is to transmit.
+    /// The things that there are to transmit.
     fn wanted(&mut self) -> Wanted;
 
     /// The next completion or event.
@@ -157,12 +157,12 @@ pub trait Core: Send + Debug {
         false
     }
 
-    /// How long this end has a peer wait that sends a message without a receive, before each
+    /// Sets how long this end has a peer wait that sends a message without a receive, before each
     /// repetition.
     fn set_rnr_timer(&mut self, _: Duration) {}
 
-    /// How often this end sends a message again that finds no receive: 0 to 6, or 7 for without
-    /// end, as at first.
+    /// Sets how often this end sends a message again that finds no receive: 0 to 6, or 7 for
+    /// without end, as at first.
     fn set_rnr_retry(&mut self, _: u8) {}
 
     /// As [`Self::set_rnr_retry`], of the peer, where this end says it.

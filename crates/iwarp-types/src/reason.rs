@@ -63,7 +63,7 @@ impl Reason {
         self.code
     }
 
-    /// What the specification calls it.
+    /// The name in the specification.
     pub const fn name(&self) -> &'static str {
         self.name
     }
@@ -89,7 +89,7 @@ impl Reason {
     }
 }
 
-/// What the specification calls it, and the code.
+/// The name in the specification, and the code.
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.name, self.notation())

@@ -166,7 +166,7 @@ pub struct SendRequest<'a> {
     pub signaled: bool,
     /// Wait until all earlier Reads and Atomics have completed.
     pub fence: bool,
-    /// Whom it is for, where the queue pair is of the type UD.
+    /// Its destination, where the queue pair is of the type UD.
     pub destination: Option<&'a Destination>,
 }
 
@@ -339,7 +339,7 @@ impl ReceivePool for NoPool {
     }
 }
 
-/// What a queue pair was made for.
+/// The limits for which a queue pair was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Elements of a send work request.

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Whom a stranger counts as.
+//! The peer that a stranger counts as.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv6Addr};
 
-/// What counts as one peer: an address, or a network of IPv6 that one host may have to itself.
+/// One peer, as strangers are counted: an address, or a network of IPv6 that one host may have to
+/// itself.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Source(IpAddr);
 

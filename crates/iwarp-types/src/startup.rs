@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! How a connection starts, and why it may not, as the verbs' user and the protocol both say it.
+//! The start of a connection, and the reasons against it, as the verbs' user and the protocol both
+//! say them.
 
 use thiserror::Error;
 

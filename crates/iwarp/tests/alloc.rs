@@ -113,7 +113,7 @@ fn lists(region: &MemoryRegion) -> [Vec<Sge>; 3] {
     ]
 }
 
-/// What is done again and again; the number says how often before.
+/// The step that is done again and again; the number says how often before.
 type Step<'a> = Box<dyn FnMut(usize) + 'a>;
 
 fn steps<'a>(client: &'a End, server: &'a End) -> Vec<(&'static str, Step<'a>)> {

@@ -51,7 +51,7 @@ impl Server {
         let stopped = Arc::clone(&stop);
         let (slept, has_slept) = channel();
         let thread = thread::spawn(move || {
-            // What wakes this thread is a descriptor, made when it first sleeps: while there are some.
+            // A descriptor wakes this thread, made when it first sleeps: while there are some.
             assert!(listener.accept(Some(Duration::from_millis(1))).unwrap().is_none());
             slept.send(()).unwrap();
             let mut kept = Vec::new();
@@ -62,7 +62,7 @@ impl Server {
                 if strange && !answers {
                     kept.push(incoming);
                 } else {
-                    // Who has gone is not told.
+                    // A client that has gone is not told.
                     let _ = incoming.reject(b"");
                 }
             }
@@ -80,7 +80,7 @@ impl Drop for Server {
     }
 }
 
-/// How long a client that means it waits for its answer; `None` where it gets none.
+/// The time that a client that means it waits for its answer; `None` where it gets none.
 fn ask(from: Ipv4Addr, addr: SocketAddr) -> Option<Duration> {
     let began = Instant::now();
     let mut raw = Raw::connect_from(from.into(), addr);
@@ -282,7 +282,7 @@ fn descriptors_that_run_out_cost_little_and_keep_nobody_out() {
         assert!(asked.elapsed() < SOON);
     }
     assert!(refused > 1, "{refused} were refused");
-    // Who waits when there are some is served.
+    // A waiter when there are some is served.
     thread::scope(|scope| {
         let waiting = scope.spawn(|| until("an answer", || ask(ELSEWHERE, addr)));
         child.tell("give back");
@@ -298,7 +298,7 @@ fn descriptors_that_run_out_cost_little_and_keep_nobody_out() {
     child.succeeds(DEADLINE);
 }
 
-/// What a peer does that ends its connection.
+/// The acts of a peer that end its connection.
 #[derive(Clone, Copy)]
 enum Terminated {
     /// It breaks a rule.

@@ -169,7 +169,7 @@ fn make_qp(end: &End) -> io::Result<QueuePair> {
     end.pd.create_qp(&QueuePairAttributes::new(&end.send_cq, &end.recv_cq))
 }
 
-/// What has methods that programs call, on objects that a child may have inherited.
+/// The sources with methods that programs call, on objects that a child may have inherited.
 const SOURCES: [&str; 22] = [
     include_str!("../src/verbs/channel.rs"),
     include_str!("../src/verbs/cq.rs"),
@@ -202,7 +202,7 @@ fn every_public_method_is_called_in_a_child() {
     let mut methods = 0;
     for source in SOURCES {
         for (start, _) in source.match_indices("    pub ") {
-            // What is hidden in the docs is for simulators and tests.
+            // An item that is hidden in the docs is for simulators and tests.
             if source[..start].trim_end().ends_with("#[doc(hidden)]") {
                 continue;
             }
@@ -298,7 +298,8 @@ fn fork_with_a_lock_held(cq: &CompletionQueue, child: impl FnOnce()) -> Forked {
     let (mut child, mut forked) = (Some(child), None);
     let fork = |_| forked = Some(Forked::new(|| child.take().unwrap()()));
     assert_eq!(cq.poll_each(1, fork), 1);
-    // What `child` holds is dropped in the parent too, where nothing is locked any more.
+    // The objects that `child` holds are dropped in the parent too, where nothing is locked any
+    // more.
     forked.unwrap()
 }
 
@@ -446,7 +447,7 @@ fn inline(octets: &[u8]) -> SendRequest<'_> {
     SendRequest::send(0, Payload::Inline(octets)).signaled()
 }
 
-/// What the system says to a change of state.
+/// The answer of the system to a change of state.
 fn system(result: Result<(), ModifyError>) -> io::Result<()> {
     match result {
         Ok(()) => Ok(()),

@@ -26,7 +26,7 @@ use crate::common::{DEADLINE, End, Setup, all_access, alone, couple, parts, patt
 
 struct Refusing;
 
-/// What is no larger is never refused.
+/// A size that is no larger is never refused.
 const SMALL: usize = 4096;
 
 /// Large allocations that succeed before the first that does not; `u64::MAX`: all do.
@@ -348,7 +348,7 @@ fn traffic(client: &End, server: &End, source: &MemoryRegion, sink: &MemoryRegio
             }
             receives -= usize::from(server.recv_cq.poll_one().is_some());
             if !alive {
-                // What the other end does not know yet.
+                // The end that the other does not know yet.
                 client.connection.disconnect();
                 server.connection.disconnect();
             }

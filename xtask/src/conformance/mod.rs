@@ -80,7 +80,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// What the step of `cargo xtask test` does: everything right, and the report up to date.
+/// Does the step of `cargo xtask test`: everything right, and the report up to date.
 pub(crate) fn check() -> Result<String> {
     finish(compare()?, true)
 }
@@ -182,7 +182,7 @@ fn evaluate(requirements: Vec<Requirement>, exceptions: &[Exception], scan: Scan
     Comparison { rows, corners, problems }
 }
 
-/// What is wrong with an exception, if anything: it must be about something, and needed.
+/// The fault of an exception, if any: it must be about something, and needed.
 fn fault_of(
     exception: &Exception,
     requirements: &[Requirement],

@@ -65,7 +65,7 @@ fn walk(root: &Path, dir: &Path, scan: &mut Scan) -> Result<()> {
     Ok(())
 }
 
-/// What stands above an item.
+/// The lines above an item.
 #[derive(Default)]
 struct Pending {
     ids: Vec<String>,

@@ -16,7 +16,7 @@ const ATTACKS: [&str; 24] = [
     "7.1", "7.2", "7.3", "8",
 ];
 
-/// What is wrong with the promises of the project at `root`, given the tests that it has.
+/// The faults of the promises of the project at `root`, given the tests that it has.
 pub(super) fn problems(root: &Path, tests: &BTreeSet<String>) -> Result<Vec<String>> {
     let read = |name: &str| fs::read_to_string(root.join(name)).context(name.to_owned());
     Ok(judge(&read("SECURITY.md")?, &read("docs/configuration.md")?, tests))

@@ -13,13 +13,13 @@ use super::date;
 use super::layout::Build;
 use crate::shell;
 
-/// What lintian finds and is meant so.
+/// The findings of lintian that are meant so.
 const OVERRIDES: &str = "\
 # It is in a namespace of its own, where each library that it needed would be loaded once more.
 iwarp: shared-library-lacks-prerequisites [usr/lib/iwarp/libiwarp-audit.so]
 ";
 
-/// Who answers for the package: Debian's own variables say it (debchange(1)).
+/// The maintainer of the package: Debian's own variables say it (debchange(1)).
 pub(super) fn maintainer() -> String {
     let or = |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
     let name = or("DEBFULLNAME", "The iwarp developers");

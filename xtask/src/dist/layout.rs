@@ -150,7 +150,7 @@ fn stage_book(prefix: &Path) -> Result<()> {
     })
 }
 
-/// What there is to read, and the notices of the crates that are linked.
+/// Stages the documents that there are to read, and the notices of the crates that are linked.
 fn stage_documents(prefix: &Path, notices: &str) -> Result<()> {
     let doc = directory(prefix, "share/doc/iwarp")?;
     for name in ["README.md", "CHANGELOG.md", "ARCHITECTURE.md", "LICENSE-MIT", "LICENSE-APACHE"] {

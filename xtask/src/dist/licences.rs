@@ -16,7 +16,7 @@ use crate::shell;
 /// Name and version.
 type Crate = (String, String);
 
-/// What a crate's own files say.
+/// The notices in a crate's own files.
 struct Notice {
     name: Crate,
     expression: String,

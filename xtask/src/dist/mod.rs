@@ -93,7 +93,7 @@ pub(crate) fn make(directory: &Path, products: &[Product], tried: bool) -> Resul
     }
     let mut said = described(&made)?;
     if prefix.exists() {
-        // Who builds on a newer system than the one that runs it reads it here first.
+        // A packager who builds on a newer system than the one that runs it reads it here first.
         said += &format!("; for glibc {} and later", deb::glibc(&prefix)?);
     }
     Ok(said)

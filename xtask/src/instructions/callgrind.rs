@@ -83,7 +83,7 @@ struct Run {
     what: String,
     child: Child,
     out: PathBuf,
-    /// What valgrind has to say; it grumbles at system calls that are newer than itself.
+    /// The output of valgrind; it grumbles at system calls that are newer than itself.
     log: PathBuf,
 }
 
@@ -104,7 +104,7 @@ impl Run {
     }
 }
 
-/// What decides counts beside the source.
+/// The tools that decide count beside the source.
 pub(super) fn made_with() -> Result<String> {
     let rustc = shell::output(shell::program("rustc").arg("-vV"))?;
     let version = rustc.lines().next().context("rustc has no version")?;
@@ -115,7 +115,7 @@ pub(super) fn made_with() -> Result<String> {
     Ok(format!("{version}, {host}, {}, {}", libc.trim(), processor()))
 }
 
-/// What code chooses by at run time. Valgrind shows no processor with more than AVX2.
+/// The features by which code chooses at run time. Valgrind shows no processor with more than AVX2.
 fn processor() -> &'static str {
     #[cfg(target_arch = "x86_64")]
     return match std::arch::is_x86_feature_detected!("avx2") {

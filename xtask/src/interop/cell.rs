@@ -20,7 +20,7 @@ const FIRST_PORT: u16 = 18_600;
 /// Beside the client's end, this much for the server's own.
 const FAREWELL: Duration = Duration::from_secs(10);
 
-/// What the ends of a cell have in common.
+/// The things that the ends of a cell have in common.
 struct Scene<'a, 'b> {
     guest: &'a mut Guest<'b>,
     program: &'a Program,

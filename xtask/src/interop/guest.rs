@@ -29,12 +29,12 @@ const PROMPT: Duration = Duration::from_secs(20);
 pub(crate) const HERE: [&str; 2] = ["10.77.0.1", "fd77::1"];
 pub(crate) const THERE: [&str; 2] = ["10.77.0.2", "fd77::2"];
 
-/// What boots guests, and what a run of the matrix needs beside: an installation, compiled
-/// programs, and network namespaces. All of it goes when this goes.
+/// The things that boot guests, and that a run of the matrix needs beside: an installation,
+/// compiled programs, and network namespaces. All of it goes when this goes.
 pub(crate) struct Site {
     /// The program that boots a guest.
     run: PathBuf,
-    /// What kind of guest that is.
+    /// The kind of that guest.
     pub(crate) kind: String,
     directory: PathBuf,
     /// The guest's end of the link is in the first; ours is too, or in the second where the link
@@ -87,7 +87,7 @@ impl Site {
         Ok(site)
     }
 
-    /// How much longer everything takes there than on the machine itself.
+    /// The factor by which everything takes longer there than on the machine itself.
     pub(crate) fn slowness(&self) -> u32 {
         if self.kind == "QEMU" { 4 } else { 1 }
     }
@@ -183,7 +183,7 @@ impl<'a> Guest<'a> {
         }
         for (name, device) in [(wire, "iwarp0"), (ours, "eth0")] {
             ip(&["-n", name, "link", "set", device, "up"])?;
-            // What goes over the wire must fit its frames, and have its checksums.
+            // Packets on the wire must fit its frames, and have its checksums.
             let mut plain = Command::new("ip");
             plain.args(["netns", "exec", name, "ethtool", "-K", device]);
             plain.args(["tso", "off", "gso", "off", "gro", "off", "tx", "off", "sg", "off"]);
@@ -315,7 +315,7 @@ impl<'a> Guest<'a> {
         ip(&["-n", &self.site.namespaces[0], "link", "set", "guest", "nomaster"])
     }
 
-    /// What its kernel has complained of.
+    /// The complaints of its kernel.
     pub(crate) fn complaints(&mut self) -> String {
         let script =
             "dmesg | grep -E 'BUG|Oops|WARNING:|use-after-free|refcount' | head -n 3; true";

@@ -50,7 +50,7 @@ pub(crate) struct Commands {
     pub(crate) there: String,
 }
 
-/// What is the same for all programs of a cell's column.
+/// The settings of all programs of a cell's column.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Setting {
     pub(crate) name: String,
@@ -64,7 +64,7 @@ pub(crate) struct Setting {
     pub(crate) end: Option<End>,
 }
 
-/// What a guest is booted with; cells that agree on it share one.
+/// The settings with which a guest is booted; cells that agree on them share one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Boot {
     pub(crate) mtu: Option<String>,
@@ -73,7 +73,7 @@ pub(crate) struct Boot {
     pub(crate) link: Option<String>,
 }
 
-/// How the traffic is ended.
+/// The way in which the traffic is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     KillOurs,
@@ -81,7 +81,7 @@ pub(crate) enum End {
     Cut,
 }
 
-/// Who is the server.
+/// The end that is the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Way {
     WeServe,

@@ -20,7 +20,7 @@ use crate::dist::Build;
 use crate::steps::Outcome;
 use crate::{packages, shell};
 
-/// What it needs beside a guest.
+/// The tools that it needs beside a guest.
 const TOOLS: &[packages::Tool] = &[
     packages::Tool { program: "ip", package: "iproute2", steps: &[] },
     packages::Tool { program: "ethtool", package: "ethtool", steps: &[] },

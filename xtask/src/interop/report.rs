@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What came of a run, as Markdown and as JSON.
+//! The results of a run, as Markdown and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::matrix::{Cell, Matrix, Way};
 use crate::shell;
 
-/// What came of a cell.
+/// The result of a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Passed,
@@ -31,7 +31,7 @@ pub(crate) struct Line {
     pub(crate) cell: Cell,
     pub(crate) verdict: Verdict,
     pub(crate) seconds: f64,
-    /// What siw's kernel complained of meanwhile.
+    /// The complaints of siw's kernel meanwhile.
     pub(crate) complaints: String,
 }
 
@@ -53,7 +53,7 @@ impl Verdict {
     }
 }
 
-/// How many there are of each, for the last line.
+/// The number of each, for the last line.
 pub(crate) fn counts(lines: &[Line]) -> String {
     let count = |word: &str| lines.iter().filter(|line| line.verdict.word() == word).count();
     let (passed, again) = (count("ok") + count("again"), count("again"));
@@ -88,7 +88,7 @@ pub(crate) fn versions(kernel: &str, kind: &str) -> BTreeMap<&'static str, Strin
     ])
 }
 
-/// What an earlier run wrote with the same versions, of cells that the matrix still has.
+/// The lines that an earlier run wrote with the same versions, of cells that the matrix still has.
 pub(crate) fn earlier(
     path: &Path,
     matrix: &Matrix,

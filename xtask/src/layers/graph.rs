@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::source::{Module, Named};
 
-/// How many re-exports a name may go through.
+/// The number of re-exports that a name may go through.
 const HOPS: usize = 16;
 
 /// The modules of a crate by their paths.
@@ -187,7 +187,7 @@ impl Graph {
                     return Some(passed);
                 }
             }
-            // What a macro has made, perhaps.
+            // Tokens that a macro has made, perhaps.
             return if at.len() > start { Some(passed) } else { None };
         }
     }

@@ -19,7 +19,7 @@ pub(super) struct Module {
     pub(super) path: Vec<String>,
     /// As messages show it.
     pub(super) file: String,
-    /// What is defined here, modules included.
+    /// The names that are defined here, modules included.
     pub(super) items: HashSet<String>,
     /// Names that a `use` brings here, and the paths that they stand for, as written.
     pub(super) imports: HashMap<String, Vec<String>>,
@@ -53,7 +53,7 @@ pub(super) fn read(root: &str, load: &Load<'_>) -> Result<Vec<Module>> {
     Ok(modules)
 }
 
-/// What is in a file, if there is one.
+/// The content of a file, if there is one.
 pub(super) type Load<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
 /// Reads `file`; its child modules are in `folder`.
@@ -145,7 +145,7 @@ impl Reader<'_> {
         self.module.imports.insert(alias, path);
     }
 
-    /// What looks like a path within the tokens of a macro.
+    /// Takes whatever looks like a path within the tokens of a macro.
     fn scan(&mut self, tokens: &TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let mut line = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What programs see of the library: no public item of it names a type of the protocol crate, which
-//! they do not get.
+//! The view that programs have of the library: no public item of it names a type of the protocol
+//! crate, which they do not get.
 
 use syn::visit::{self, Visit};
 use syn::{ImplItem, Item, UseTree, Visibility};

@@ -12,7 +12,7 @@ fn graph(files: &[(&str, &str)]) -> Graph {
     Graph::new(source::read("src/lib.rs", &load).unwrap())
 }
 
-/// What is wrong with a crate of three layers whose lowest has the module `user`.
+/// The faults of a crate of three layers whose lowest has the module `user`.
 fn judged(user: &str) -> Vec<String> {
     graph(&[
         (

@@ -123,7 +123,7 @@ fn sources() -> Result<BTreeSet<PathBuf>> {
     Ok(all)
 }
 
-/// The same path without `..`, which need not exist.
+/// That path without `..`, which need not exist.
 fn resolved(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {

@@ -19,7 +19,7 @@ use crate::shell;
 /// A program takes a second or less.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// How a program is run. The device is the one like a RoCE card, but for the last.
+/// The way in which a program is run. The device is the one like a RoCE card, but for the last.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Rust,
@@ -182,7 +182,7 @@ fn expectation(way: Way, name: &str) -> PathBuf {
     if own.exists() { own } else { folder("output").join(format!("{name}.txt")) }
 }
 
-/// What the others print as C does stands in C's file only.
+/// Output that the others print as C does stands in C's file only.
 fn keep(way: Way, name: &str, output: &str) -> Result<()> {
     let common = folder("output").join(format!("{name}.txt"));
     let own = folder("output").join(format!("{name}.{}.txt", way.name()));

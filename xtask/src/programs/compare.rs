@@ -38,7 +38,7 @@ pub(super) fn rows(rows: &[Row], which: Which) -> Vec<Row> {
     all
 }
 
-/// How often a row has worked with each device.
+/// The number of times that a row has worked with each device.
 #[derive(Default)]
 struct Count {
     good: [u32; 2],
@@ -55,7 +55,7 @@ pub(super) fn run(runs: &[Run], times: u32, jobs: usize) -> Result<()> {
         for Run { row, place } in runs {
             let place = document::name(*place);
             let Some(verdict) = verdicts.get(&(Key::of(row), place)) else { continue };
-            // What is not the device's name is the same for both.
+            // Everything but the device's name is the same for both.
             let what = Key::of(&row.with_personality(Personality::Roce)).to_string();
             let count = counts.entry((what, place)).or_default();
             let device = row.personality as usize;

@@ -19,8 +19,9 @@ pub(super) fn groups() -> Vec<(&'static str, Vec<Row>)> {
 }
 
 fn sideway() -> Vec<Row> {
-    // What it wants of every device and RNICs are not: a GID is RoCE's where the link is Ethernet,
-    // and a queue pair takes no receives before it is told to be in the state INIT.
+    // Tests of features that it wants of every device and RNICs lack: a GID is RoCE's where the
+    // link is Ethernet, and a queue pair takes no receives before it is told to be in the state
+    // INIT.
     let left_out = "--skip test_query_gid_table_fallback --skip test_query_qp \
         --skip test_post_recv_errors";
     let mut rows = vec![

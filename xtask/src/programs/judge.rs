@@ -13,7 +13,7 @@ use super::lab::{Lane, Side};
 use super::process::Process;
 use super::table::{Expect, Loss, Place, Row};
 
-/// How long a program may take to say no.
+/// The time that a program may take to say no.
 const AT_ONCE: Duration = Duration::from_secs(8);
 
 /// Lines of what a program says that are shown where it fails: so many of its first, and of its

@@ -336,7 +336,7 @@ pub(crate) fn kill_all_in(namespace: &str) {
     }
 }
 
-/// What a run left that was killed.
+/// Removes the leavings of a run that was killed.
 pub(crate) fn remove_leftovers() {
     let gone = |name: &str, prefix: &str| {
         let rest = name.strip_prefix(prefix).unwrap_or_default();

@@ -228,7 +228,7 @@ fn show(took: Duration) -> String {
     format!("{:5.1} s", took.as_secs_f64())
 }
 
-/// What the record lacks, where it must be complete.
+/// The lines that the record lacks, where it must be complete.
 fn unrecorded(verdicts: &Verdicts, recorded: &Verdicts) -> Vec<String> {
     let lacking = verdicts.keys().filter(|which| !recorded.contains_key(which));
     lacking.map(|(key, place)| format!("{key}, {place}: is not in docs/programs.md")).collect()

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 const AT_WORK: u64 = 50_000_000;
 /// RoCE v2's UDP port.
 pub(super) const ROCE: u16 = 4791;
-/// How often is looked whether something is so.
+/// The interval at which it is looked whether something is so.
 pub(crate) const LOOK: Duration = Duration::from_millis(4);
 
 /// A program, with all that it started; killed when this goes.
@@ -101,8 +101,8 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if let Some(group) = Pid::from_raw(self.0.id() as i32) {
-            // What it started may outlive it; nothing else has this group while it is not reaped,
-            // and after that only its own children.
+            // Processes that it started may outlive it; nothing else has this group while it is not
+            // reaped, and after that only its own children.
             let _ = kill_process_group(group, Signal::KILL);
         }
         let _ = self.0.wait();

@@ -89,7 +89,7 @@ pub(crate) struct Args {
     rdma_core: Option<PathBuf>,
 }
 
-/// What is run.
+/// The suite that is run.
 struct Suite<'a> {
     personality: &'a str,
     /// These only, or all but those that are left out.
@@ -122,7 +122,7 @@ struct HugePages {
 impl HugePages {
     const SETTING: &str = "/proc/sys/vm/nr_hugepages";
     const WANTED: usize = 64;
-    /// How a test says that there were none.
+    /// The words by which a test says that there were none.
     const MISSING: &str = "There are no huge pages";
 
     fn reserve() -> Self {
@@ -297,7 +297,7 @@ fn judge(outcomes: &Outcomes, least: usize) -> Result<String> {
     Ok(summary)
 }
 
-/// How many passed when the document was written.
+/// The number that passed when the document was written.
 fn recorded() -> usize {
     let text = fs::read_to_string(shell::root().join(FILE)).unwrap_or_default();
     let total = text.lines().find_map(|line| line.strip_prefix("| all | "));

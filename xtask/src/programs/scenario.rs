@@ -21,7 +21,7 @@ use crate::{packages, shell};
 
 /// The module that all scripts import.
 const LAB: &str = include_str!("scenarios/lab.py");
-/// What they and [`install`] need.
+/// The tools that they and [`install`] need.
 const TOOLS: &[packages::Tool] = &[
     packages::Tool { program: "python3", package: "python3", steps: &[] },
     packages::Tool { program: "pip3", package: "python3-pip", steps: &[] },
@@ -37,7 +37,7 @@ const SHOWN: usize = 40;
 pub(crate) struct Scenario {
     /// Heading in the document, and for `--only`.
     pub(crate) group: &'static str,
-    /// What is done, for the document.
+    /// The purpose of it, for the document.
     pub(crate) what: &'static str,
     /// Text of the script.
     pub(crate) script: &'static str,
@@ -45,7 +45,7 @@ pub(crate) struct Scenario {
     pub(crate) arguments: &'static str,
     /// Other files that it finds beside it: their names and texts.
     pub(crate) files: &'static [(&'static str, &'static str)],
-    /// What the device says it is.
+    /// The kind that the device says it is.
     pub(crate) personality: Personality,
     /// Whether a program looks into /sys or /dev.
     pub(crate) sysfs: bool,

@@ -62,7 +62,7 @@ fn device(scenario: &Scenario) -> String {
     document::device(scenario.personality, None, scenario.sysfs)
 }
 
-/// What the document says.
+/// The records in the document.
 pub(crate) fn recorded(text: &str) -> Records {
     let mut records = Records::new();
     let (mut group, mut version) = (String::new(), String::new());
@@ -176,7 +176,7 @@ fn write_group(text: &mut String, scenarios: &[Scenario], records: &Records) {
     }
 }
 
-/// What the record lacks, where it must be complete.
+/// The lines that the record lacks, where it must be complete.
 pub(crate) fn compare(now: &Records, recorded: &Records) -> Vec<String> {
     let lacking = now.keys().filter(|which| !recorded.contains_key(which));
     lacking.map(|(key, place)| format!("{key}, {place}: is not in docs/programs.md")).collect()

@@ -26,7 +26,8 @@ pub(crate) struct Source {
     pub(crate) kept: &'static [&'static str],
 }
 
-/// What unpacks and builds all of them; what one of them needs more, its scenarios name.
+/// The tools that unpack and build all of them; those that one of them needs more, its scenarios
+/// name.
 pub(crate) const TOOLS: &[Tool] = &[
     Tool { program: "dpkg-source", package: "dpkg-dev", steps: &[] },
     Tool { program: "cc", package: "gcc", steps: &[] },

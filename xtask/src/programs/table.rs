@@ -22,9 +22,9 @@ pub(crate) struct Row {
     pub(crate) port: u16,
     /// The other command, or the only one.
     pub(crate) client: String,
-    /// What the device says it is.
+    /// The kind that the device says it is.
     pub(crate) personality: Personality,
-    /// What the server's says, where that is something else.
+    /// The kind that the server's device says it is, where that is another.
     pub(crate) server_personality: Option<Personality>,
     /// Whether the program looks into /sys or /dev.
     pub(crate) sysfs: bool,
@@ -58,7 +58,7 @@ impl Personality {
     }
 }
 
-/// What the device and programs say of it, as an RNIC and as a RoCE device.
+/// The names that the device and programs give to it, as an RNIC and as a RoCE device.
 const SAID: [(&str, &str); 6] = [
     ("transport:\t\t\tiWARP (1)", "transport:\t\t\tInfiniBand (0)"),
     ("FI_PROTO_IWARP", "FI_PROTO_RDMA_CM_IB_RC"),
@@ -88,7 +88,7 @@ pub(crate) enum Expect {
     Loss(Loss, Duration, &'static str),
 }
 
-/// How a client loses its server.
+/// The way in which a client loses its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
     /// The process is killed (SIGKILL).
@@ -208,7 +208,7 @@ fn rdmacm_utils() -> Vec<Row> {
 
 fn perftest() -> Vec<Row> {
     let mut rows = Vec::new();
-    // What of it there is for which test.
+    // The parts of it that there are for each test.
     let bw = ["write", "read", "send", "atomic"].map(|what| (what, "bw"));
     let lat = ["write", "read", "send", "atomic"].map(|what| (what, "lat"));
     for (what, measure) in bw.into_iter().chain(lat) {
@@ -282,7 +282,7 @@ fn qperf() -> Vec<Row> {
 
 fn fio() -> Vec<Row> {
     let job = "--name=job --ioengine=rdma --port=18765 --bs=64k --size=8m --minimal";
-    // What serves says `read`, whatever the verb of the client; receiving is what servers do.
+    // The server says `read`, whatever the verb of the client; receiving is what servers do.
     let server = format!("fio {job} --rw=read --iodepth=16");
     let client = |verb| format!("fio {job} --rw=write --hostname=SERVER --verb={verb} --iodepth=1");
     let row = |verb| pair(&server, &client(verb), 18765);
@@ -462,7 +462,7 @@ impl Row {
         Self { personality: Personality::Iwarp, ..self }
     }
 
-    /// What the device of one end says it is.
+    /// The kind that the device of one end says it is.
     pub(crate) fn personality_of(&self, side: Side) -> Personality {
         match side {
             Side::Server => self.server_personality.unwrap_or(self.personality),

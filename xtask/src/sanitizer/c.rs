@@ -26,7 +26,7 @@ pub(super) fn flags(sanitizer: Sanitizer) -> Result<[(&'static str, String); 2]>
         "-Wl,--export-dynamic".to_owned(),
     ];
     if sanitizer == Sanitizer::Thread {
-        // What `fences.c` in a library calls as the original.
+        // The name by which `fences.c` in a library calls the original.
         let original = |name: String| format!("-Wl,--defsym=__real_{name}={name}");
         linking.extend(tsan::runtime_names().map(original));
     }

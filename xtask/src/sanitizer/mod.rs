@@ -142,7 +142,8 @@ impl Part {
             command.args(["--skip", test]);
         }
         if sanitizer == Sanitizer::Thread {
-            // What captures output is shared with every thread by code that is not instrumented.
+            // A buffer that captures output is shared with every thread by code that is not
+            // instrumented.
             command.arg("--nocapture");
         }
         let reports = match sanitizer {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What functions of an uninstrumented Rust std synchronise, told to ThreadSanitizer.
+/* The functions of an uninstrumented Rust std that synchronise, told to ThreadSanitizer.
  *
  * The names come from the command line: they are mangled. Argument lists follow what rustc makes
  * of the Rust ones: references and scalars, one register each. */

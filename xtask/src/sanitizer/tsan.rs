@@ -9,9 +9,9 @@
 //! sanitizer what those functions do, `fences.c` gives fences their effect. The linker's `--wrap`
 //! puts them in the way.
 //!
-//! What remains unseen (`suppressions.txt` has the counts that threads are freed by): atomics
-//! inside std that no wrapped function covers. A report that names only std's own objects is
-//! suspicious of being one of these; a report about an object of ours is not.
+//! The part that remains unseen (`suppressions.txt` has the counts that threads are freed by):
+//! atomics inside std that no wrapped function covers. A report that names only std's own objects
+//! is suspicious of being one of these; a report about an object of ours is not.
 
 use std::fs;
 use std::path::{Path, PathBuf};

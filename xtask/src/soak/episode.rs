@@ -21,7 +21,7 @@ use crate::programs::lab::{Lane, Side};
 use crate::programs::process::Process;
 use crate::programs::table::{Personality, Place};
 
-/// What no process takes longer than, under whatever load and weather; `traffic` itself gives up
+/// The time that no process exceeds, under whatever load and weather; `traffic` itself gives up
 /// after a minute without progress.
 const LIMIT: Duration = Duration::from_secs(150);
 /// When an end has noticed that the other is gone, including `IWARP_USER_TIMEOUT_MS`.
@@ -55,7 +55,7 @@ impl Stage<'_> {
     }
 
     fn attempt(&self, episode: &Episode, residents: &mut [Resident]) -> Result<Outcome> {
-        // What was closed lingers; no later episode is to meet it.
+        // A port that was closed lingers; no later episode is to meet it.
         let port = 20_000 + (episode.number % 20_000) as u16;
         let resident = residents.iter_mut().find(|resident| {
             let roce = resident.port == 7002;
@@ -131,7 +131,7 @@ impl Stage<'_> {
         matches!(episode.fault, Fault::Lost | Fault::Reset(_) | Fault::Kill(_))
     }
 
-    /// How a server ended that does so by itself. Others are looked after: they must not end, and
+    /// The end of a server that does so by itself. Others are looked after: they must not end, and
     /// one of ours must have noticed that its clients are gone and serve the next.
     fn await_server(&self, episode: &Episode, server: &mut Player) -> Option<Option<ExitStatus>> {
         if episode.fault == Fault::Kill(Side::Server) {

@@ -14,8 +14,8 @@ use super::wire::Wire;
 use crate::programs::lab::Side;
 use crate::programs::process::Process;
 
-/// How soon silence is noticed, by the one that waits for acknowledgements as by the one that has
-/// nothing to send: soon enough for a soak.
+/// The time within which silence is noticed, by the one that waits for acknowledgements as by the
+/// one that has nothing to send: soon enough for a soak.
 pub(super) const SILENCE: [(&str, &str); 2] =
     [("IWARP_USER_TIMEOUT_MS", "8000"), ("IWARP_KEEPALIVE_S", "4")];
 

@@ -31,7 +31,7 @@ pub(super) struct Resident {
     process: Process,
     output: PathBuf,
     watch: Arc<Mutex<Watch>>,
-    /// How many of its connections faults gave the right to fail.
+    /// The number of its connections that faults gave the right to fail.
     pub(super) excused: u64,
 }
 
@@ -124,7 +124,7 @@ impl Resident {
         }
     }
 
-    /// What it has when nothing is going on and some connections have been.
+    /// Notes its state when nothing is going on and some connections have been.
     pub(super) fn is_warm(&self) {
         self.settle(Duration::from_secs(15));
         let mut watch = self.watch();
@@ -171,7 +171,7 @@ impl Resident {
         found.into_iter().map(|problem| format!("{}: {problem}", self.name)).collect()
     }
 
-    /// How it ended, if it did.
+    /// The end of it, if it did.
     pub(super) fn has_ended(&mut self) -> Option<String> {
         let status = self.process.0.try_wait().ok()??;
         Some(format!("{}: ended: {status}", self.name))

@@ -27,7 +27,7 @@ const CLIENTS: usize = 2;
 /// Everything under way is done so soon after the end.
 const SOON: Duration = Duration::from_secs(120);
 
-/// What happens to packets, each to so many percent.
+/// The mishaps of packets, each to so many percent.
 const WEATHER: [&str; 3] = ["loss", "reorder", "duplicate"];
 
 pub(super) fn run(seed: u64, percent: u64, length: Duration) -> Result<String> {
@@ -63,7 +63,7 @@ pub(super) fn run(seed: u64, percent: u64, length: Duration) -> Result<String> {
         over.store(true, Ordering::Relaxed);
     });
     for client in &mut clients {
-        // What it was about comes to its end in the same weather.
+        // The client comes to its end in the same weather.
         if let Err(error) = client.finish(SOON) {
             table.problems.push(format!("{error:#}"));
         }

@@ -31,7 +31,8 @@ pub(super) struct Watch {
 /// More memory than this, and than a quarter of what it was, is growth: allocators keep some for
 /// each thread that there was at a time.
 const SLACK_KIB: u64 = 16 << 10;
-/// What may be open besides: what is made once, when it is first needed.
+/// The number of files that may be open besides: those that are made once, when they are first
+/// needed.
 const SLACK_FILES: u64 = 2;
 
 /// Of a process that is never idle, so many samples at least say something: it has begun by then.
@@ -65,7 +66,7 @@ impl Watch {
         last.iter().all(|one| (one.files, one.threads) == (last[0].files, last[0].threads))
     }
 
-    /// What it has too much of at the end, in words.
+    /// The things of which it has too much at the end, in words.
     ///
     /// Files and threads are compared with what it had when it was idle at the beginning; memory,
     /// and everything of a process that is never idle, with the most of the first quarter, in which

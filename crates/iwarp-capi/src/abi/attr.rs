@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! How objects are made and changed.
+//! The ways in which objects are made and changed.
 
 use std::ffi::{c_int, c_uint, c_void};
 

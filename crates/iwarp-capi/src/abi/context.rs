@@ -66,9 +66,9 @@ pub struct ibv_context {
     pub abi_compat: *mut c_void,
 }
 
-/// What lies in memory directly before an [`ibv_context`] whose `abi_compat` is all ones: the rest
-/// of `struct verbs_context`. It grows at its beginning; `sz` tells how long it is, the context
-/// included.
+/// The part that lies in memory directly before an [`ibv_context`] whose `abi_compat` is all ones:
+/// the rest of `struct verbs_context`. It grows at its beginning; `sz` tells how long it is, the
+/// context included.
 #[repr(C)]
 pub struct verbs_context_head {
     pub free_buf: Op,

@@ -62,7 +62,7 @@ pub struct ud_wr {
     pub remote_qkey: u32,
 }
 
-/// What an operation needs beside its local bytes.
+/// The needs of an operation beside its local bytes.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub union send_wr_target {

@@ -111,7 +111,7 @@ pub struct rdma_event_channel {
     pub fd: Cell<c_int>,
 }
 
-/// What a program sees of an id. It changes some fields itself.
+/// The part of an id that a program sees. It changes some fields itself.
 #[repr(C)]
 pub struct rdma_cm_id {
     pub verbs: Cell<*mut ibv_context>,
@@ -192,7 +192,7 @@ pub struct rdma_addrinfo {
     pub ai_next: *mut rdma_addrinfo,
 }
 
-/// What `rdma_join_multicast_ex` takes.
+/// The argument of `rdma_join_multicast_ex`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct rdma_cm_join_mc_attr_ex {

@@ -144,7 +144,7 @@ unsafe fn look_up(
     taken.map(|()| 0)
 }
 
-/// What to ask the C library.
+/// The question to the C library.
 fn question(hints: &rdma_addrinfo) -> libc::addrinfo {
     // SAFETY: numbers and nullable pointers.
     let mut question: libc::addrinfo = unsafe { std::mem::zeroed() };

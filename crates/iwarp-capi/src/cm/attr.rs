@@ -119,7 +119,7 @@ fn values(id: &CmId, attr: &mut ibv_qp_attr, depths: (u8, u8)) -> Result<u32, Er
     })
 }
 
-/// What the ends of a connection over RoCE v2 have agreed on.
+/// The terms on which the ends of a connection over RoCE v2 have agreed.
 fn of_packets(
     id: &CmId,
     attr: &mut ibv_qp_attr,
@@ -168,7 +168,7 @@ pub(super) fn handle_attr(id: &CmId, way: &AddressVector) -> ibv_ah_attr {
     ibv_ah_attr { grh, is_global: 1, port_num: device::PORT, ..ibv_ah_attr::default() }
 }
 
-/// How far packets go where nobody says it.
+/// The hop limit of packets where nobody says it.
 const HOP_LIMIT: u8 = 64;
 
 /// The way to the peer, as RoCE has it.

@@ -238,7 +238,7 @@ pub(super) struct CmEvent {
     pub(super) abi: rdma_cm_event,
     /// Whose destruction waits for the acknowledgement.
     pub(super) owner: Arc<Shared>,
-    /// What `abi.param` points to.
+    /// The bytes to which `abi.param` points.
     pub(super) private_data: Box<[u8]>,
 }
 
@@ -355,7 +355,7 @@ pub(super) fn complete(id: *mut rdma_cm_id) -> c_int {
     -1
 }
 
-/// What [`wait_for_step`] found.
+/// The outcome of [`wait_for_step`].
 pub(super) enum Step {
     Event(*mut rdma_cm_event),
     /// The program takes the events of this id from its channel.

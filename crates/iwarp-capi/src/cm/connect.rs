@@ -100,7 +100,7 @@ fn check(id: &CmId, param: Option<&rdma_conn_param>) -> Result<(), Errno> {
 }
 
 impl CmId {
-    /// What the program wants the peer's to know.
+    /// The bytes of the program that are for the peer's.
     fn take_private_data(&self, param: Option<&rdma_conn_param>) -> Vec<u8> {
         let mut octets = std::mem::take(&mut self.state().connect_data);
         if let Some(param) = param
@@ -117,8 +117,9 @@ impl CmId {
 /// An `rnr_retry_count` that sets no limit, as librdmacm's is where the program says nothing.
 pub(super) const WITHOUT_END: u8 = 7;
 
-/// How often the peer sends again. Programs that clear the structure and set nothing say 0 without
-/// knowing: their receives come in time on cards, and here, where a thread may wait for a CPU, later.
+/// The number of times that the peer sends again. Programs that clear the structure and set nothing
+/// say 0 without knowing: their receives come in time on cards, and here, where a thread may wait
+/// for a CPU, later.
 fn rnr_retry(param: Option<&rdma_conn_param>) -> u8 {
     match param.map(|param| param.rnr_retry_count) {
         Some(0) if device::is_strict() => 0,
@@ -127,7 +128,7 @@ fn rnr_retry(param: Option<&rdma_conn_param>) -> u8 {
     }
 }
 
-/// What the program says to the peer.
+/// The terms that the program offers to the peer.
 fn params(id: &CmId, param: Option<&rdma_conn_param>) -> ConnectParams {
     let private_data = id.take_private_data(param);
     let mut state = id.state();

@@ -50,7 +50,7 @@ pub(super) fn is_strict() -> bool {
     device().is_ok_and(|device| device.options().strict)
 }
 
-/// How many Reads and Atomics a queue pair serves and has outstanding.
+/// The numbers of Reads and Atomics that a queue pair serves and has outstanding.
 pub(super) fn depths() -> Result<(u8, u8), Errno> {
     let attributes = device()?.attributes();
     let limit = |depth: u16| u8::try_from(depth).unwrap_or(u8::MAX);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What happened, as the program is told.
+//! Events, as the program is told of them.
 
 use std::ffi::c_void;
 use std::io;
@@ -25,7 +25,7 @@ const REJ_CONSUMER_DEFINED: i32 = 28;
 /// The argument of an event that says that `rdma_resolve_addrinfo` is done.
 pub(super) const ADDRINFO_RESOLVED: u64 = 1 << 63 | RDMA_CM_EVENT_ADDRINFO_RESOLVED as u64;
 
-/// What the program is told besides which id it happened to.
+/// The content of an event, beside the id that it happened to.
 struct Told {
     event: u32,
     status: i32,
@@ -116,8 +116,8 @@ fn request(
             let (served, outstanding) = device::depths().unwrap_or((0, 0));
             let mut told = Told::new(RDMA_CM_EVENT_CONNECT_REQUEST, 0);
             match said {
-                // What the peer has outstanding is what is to be served here, and the other way
-                // round (rdma_get_cm_event(3)). MPA revision 1 does not say.
+                // The peer's outstanding Reads and Atomics are those to be served here, and the
+                // other way round (rdma_get_cm_event(3)). MPA revision 1 does not say.
                 Some((ird, ord, rnr_retry)) => {
                     told.responder_resources = ord.map_or(served, depth);
                     told.initiator_depth = ird.map_or(outstanding, depth);
@@ -164,7 +164,7 @@ fn new_id(id: Id, listener: &CmId) -> Result<*mut rdma_cm_id, Errno> {
     Ok(new)
 }
 
-/// What the program is told, after the id was changed accordingly.
+/// The event that the program is told, after the id was changed accordingly.
 fn tell(this: &CmId, kind: EventKind) -> Option<Told> {
     Some(match kind {
         EventKind::AddressResolved => {
@@ -286,7 +286,7 @@ fn refused(this: &CmId, error: &io::Error) -> Told {
 
 /// The connection was not made.
 fn failed(this: &CmId, event: u32, status: i32) -> Told {
-    // What was posted meanwhile is flushed when the peer refuses (as librdmacm does).
+    // Requests that were posted meanwhile are flushed when the peer refuses (as librdmacm does).
     if event == RDMA_CM_EVENT_REJECTED {
         connect::if_alive(this, |qp| {
             // Every state may become that of an error.

@@ -38,7 +38,7 @@ struct Handle {
     own: Heritable<CmId>,
 }
 
-/// What is ours of an id.
+/// The part of an id that is ours.
 pub struct CmId {
     /// The program's part, beside this one in the same [`Handle`].
     abi: NonNull<rdma_cm_id>,
@@ -47,7 +47,7 @@ pub struct CmId {
     state: Mutex<State>,
 }
 
-/// What a step needs to know of those before it.
+/// The facts about earlier steps that a step needs.
 pub(super) struct State {
     /// The program gave no channel: steps wait.
     pub(super) sync: bool,
@@ -57,7 +57,7 @@ pub(super) struct State {
     pub(super) initiator_depth: u8,
     /// Bytes that go before the program's private data when connecting.
     pub(super) connect_data: Vec<u8>,
-    /// How queue pairs of connections that come in are made.
+    /// The attributes with which queue pairs of connections that come in are made.
     pub(super) qp_init_attr: Option<ibv_qp_init_attr>,
     /// The number that the program gave of a queue pair of its own.
     pub(super) qp_num: u32,
@@ -79,7 +79,7 @@ pub(super) enum Resolution {
     Done(*mut rdma_addrinfo),
 }
 
-/// What events and their acknowledgement need of an id, which may be gone.
+/// The part of an id that events and their acknowledgement need; the id may be gone.
 pub(super) struct Shared {
     id: AtomicPtr<rdma_cm_id>,
     events: ProcessOwned<Events>,

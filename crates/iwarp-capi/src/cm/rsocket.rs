@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What there is of `rdma/rsocket.h`.
+//! The part of `rdma/rsocket.h` that there is.
 
 use std::ffi::c_int;
 

@@ -39,11 +39,11 @@ pub(crate) struct Handles(Heritable<RwLock<Table>>);
 
 #[derive(Debug, Default)]
 struct Table {
-    /// What the program's pointers point to, by number: each chunk has twice the room of the one
-    /// before. They are used again, and freed with the context: a pointer to a destroyed handle can
-    /// still be read.
+    /// The handles to which the program's pointers point, by number: each chunk has twice the room
+    /// of the one before. They are used again, and freed with the context: a pointer to a destroyed
+    /// handle can still be read.
     chunks: Vec<*mut [ibv_ah]>,
-    /// What the handles stand for, by number.
+    /// The objects that the handles stand for, by number.
     entries: Vec<Option<Entry>>,
     /// Those without a handle.
     free: Vec<u32>,
@@ -188,8 +188,8 @@ impl Drop for Table {
 }
 
 impl Known<'_> {
-    /// Whom a datagram of a queue pair in the numbered domain is for; `None` where the handle is
-    /// none, or of another domain.
+    /// The destination of a datagram of a queue pair in the numbered domain; `None` where the
+    /// handle is none, or of another domain.
     pub(crate) fn destination(
         &self,
         domain: u32,

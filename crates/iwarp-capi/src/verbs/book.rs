@@ -19,7 +19,7 @@ use crate::log::{PATIENCE, say};
 /// For what other threads enter meanwhile.
 const ROOM: usize = 16;
 
-/// What an event is about, as the library numbers it.
+/// The object that an event is about, as the library numbers it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Key {
     Qp(u32),

@@ -35,7 +35,7 @@ pub struct Context {
     /// The program has closed it; objects of it may be left.
     closed: AtomicBool,
     imports: Arc<Imports>,
-    /// How many objects it has.
+    /// The numbers of objects that it has.
     pub(crate) counts: Arc<Counts>,
     /// A descriptor that programs may look at, and by which the context can be imported.
     _cmd_fd: OwnedFd,
@@ -232,7 +232,7 @@ pub fn shared_context(place: usize) -> Result<*mut ibv_context, Errno> {
     Ok(context.cast())
 }
 
-/// What `find` finds in one of these contexts.
+/// Returns the finding of `find` in one of these contexts.
 pub(super) fn in_shared<R>(mut find: impl FnMut(&Context) -> Option<R>) -> Option<R> {
     let mut place = 0;
     loop {
@@ -275,7 +275,7 @@ pub extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
     })
 }
 
-/// What the program gets: a pointer to the part that it knows, which holds all of it.
+/// Hands out the pointer that the program gets: to the part that it knows, which holds all of it.
 fn hand_out(whole: Arc<Whole>) -> *mut Context {
     let whole = Arc::into_raw(whole);
     // SAFETY: just made; the pointer keeps the right to all of it.
@@ -297,7 +297,7 @@ pub extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     })
 }
 
-/// What inline functions of the header call.
+/// The functions that inline functions of the header call.
 fn ops() -> ibv_context_ops {
     ibv_context_ops {
         alloc_mw: mw::alloc_mw as Op,
@@ -313,7 +313,7 @@ fn ops() -> ibv_context_ops {
     }
 }
 
-/// What newer inline functions call; one that is null is not supported.
+/// The functions that newer inline functions call; one that is null is not supported.
 fn head() -> verbs_context_head {
     verbs_context_head {
         reg_mr_ex: mr::ibv_reg_mr_ex as Op,

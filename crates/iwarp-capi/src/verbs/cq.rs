@@ -34,7 +34,7 @@ pub struct Cq {
     _channel: Option<Life>,
 }
 
-/// How one is made.
+/// The wishes with which one is made.
 pub(crate) struct Wanted {
     pub(crate) cqe: u32,
     pub(crate) cq_context: *mut c_void,

@@ -41,7 +41,7 @@ fn terms(kind: QpType, from: QpState, to: QpState) -> Option<(u32, u32)> {
     const ON_THE_WAY: u32 = IBV_QP_CUR_STATE | IBV_QP_PATH_MIG_STATE;
 
     let is_ud = kind == QpType::Ud;
-    // What a queue pair of the type lets others do.
+    // The rights that a queue pair of the type gives to others.
     let rights = if is_ud { IBV_QP_QKEY } else { IBV_QP_ACCESS_FLAGS };
     let place = IBV_QP_PKEY_INDEX | IBV_QP_PORT;
     let later = if is_ud { IBV_QP_CUR_STATE } else { ON_THE_WAY | IBV_QP_ALT_PATH } | rights;

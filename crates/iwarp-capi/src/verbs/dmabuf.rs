@@ -121,7 +121,7 @@ fn register_file(
     Mr::make(pd, std::ptr::null_mut(), region, Some(Backing::File(mapping)))
 }
 
-/// What it means that a file cannot be mapped.
+/// The meaning of a file that cannot be mapped.
 fn refused(error: io::Error) -> Errno {
     match error.raw_os_error() {
         // Its exporter does not let itself be mapped.

@@ -16,7 +16,7 @@ use super::dm::Memory;
 use crate::guard::Errno;
 use crate::refuse::{decline, refuse};
 
-/// What can be imported.
+/// The objects that can be imported.
 #[derive(Clone, Debug)]
 pub(crate) enum Importable {
     Domain(ProtectionDomain),

@@ -44,20 +44,20 @@ pub(super) fn state(number: c_uint) -> Result<QpState, Errno> {
     })
 }
 
-/// What a reliable connected queue pair must be told on its way to INIT.
+/// The attributes that a reliable connected queue pair must be told on its way to INIT.
 pub const OF_INIT: u32 = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
-/// The same of RTR.
+/// The attributes that it must be told on its way to RTR.
 pub const OF_RTR: u32 = IBV_QP_AV
     | IBV_QP_PATH_MTU
     | IBV_QP_DEST_QPN
     | IBV_QP_RQ_PSN
     | IBV_QP_MAX_DEST_RD_ATOMIC
     | IBV_QP_MIN_RNR_TIMER;
-/// The same of RTS.
+/// The attributes that it must be told on its way to RTS.
 pub const OF_RTS: u32 =
     IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
 
-/// What InfiniBand asks for with each step of a reliable connected queue pair.
+/// The attributes for which InfiniBand asks with each step of a reliable connected queue pair.
 fn required(from: QpState, to: QpState) -> u32 {
     match (from, to) {
         (QpState::Reset, QpState::Init) => OF_INIT,
@@ -255,7 +255,7 @@ impl Qp {
     fn refreshed_state(&self) -> c_uint {
         loop {
             let (before, now) = (self.shown_state(), number(self.state()));
-            // What another thread has shown meanwhile is newer than what was found here.
+            // A state that another thread has shown meanwhile is newer than the one found here.
             let shown = &self.abi.base.state;
             if shown.compare_exchange(before, now, Relaxed, Relaxed).is_ok() {
                 return now;
@@ -263,8 +263,8 @@ impl Qp {
         }
     }
 
-    /// What `RDMA_OPTION_ID_ACK_TIMEOUT` sets: how long an answer may take, as the field `timeout`
-    /// says it.
+    /// Sets what `RDMA_OPTION_ID_ACK_TIMEOUT` asks for: how long an answer may take, as the field
+    /// `timeout` says it.
     pub fn set_timeout(&self, timeout: u8) {
         let Ok(mut attr) = self.attr() else { return };
         attr.timeout = timeout;
@@ -279,13 +279,13 @@ impl Qp {
     }
 }
 
-/// How patient the program is.
+/// The patience of the program.
 fn retry(attr: &ibv_qp_attr) -> Retry {
     let timeout = (attr.timeout != 0).then(|| Retry::local_ack_timeout(attr.timeout));
     Retry::new(timeout, attr.retry_cnt)
 }
 
-/// Whom the program names when it takes the queue pair to RTR.
+/// The peer that the program names when it takes the queue pair to RTR.
 fn peer(qp: &Qp, attr: &ibv_qp_attr) -> Result<Peer, Errno> {
     let (way, device) = (&attr.ah_attr, qp.context().device());
     // Programs that draw 32 bits leave it to the hardware to drop some.
@@ -384,7 +384,7 @@ pub fn modify(qp: &Qp, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// What the peer may do, and the program itself.
+/// Sets the rights of the peer, and of the program itself.
 fn restrict(qp: &Qp, attr: &ibv_qp_attr, mask: u32) {
     if mask & IBV_QP_MAX_QP_RD_ATOMIC != 0 {
         qp.queue_pair.set_reads(attr.max_rd_atomic != 0);

@@ -101,8 +101,8 @@ fn deregistered() -> Errno {
     refuse!(EINVAL, "the memory region is deregistered")
 }
 
-/// What the flags of the header ask for. Bits of the optional range are hints, and huge pages
-/// need nothing.
+/// The rights that the flags of the header ask for. Bits of the optional range are hints, and huge
+/// pages need nothing.
 pub(crate) fn access(flags: c_uint) -> Result<Access, Errno> {
     const RIGHTS: c_uint = Access::all().bits();
     const IGNORED: c_uint = IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;

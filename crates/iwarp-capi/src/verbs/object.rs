@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What all objects of a context have: a number by which the kernel would know them, and a place
-//! among those that the device says there can be.
+//! The part that all objects of a context have: a number by which the kernel would know them, and a
+//! place among those that the device says there can be.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Kind {
     }
 }
 
-/// How many there are of each kind.
+/// The number of objects of each kind.
 #[derive(Debug)]
 pub(crate) struct Counts {
     own: [AtomicU32; 6],

@@ -29,7 +29,7 @@ pub struct Pd {
     own: Weak<Self>,
     /// Held by the objects that were made with it, but for its memory regions.
     pub(crate) life: Life,
-    /// What a parent domain was made of.
+    /// The objects of which a parent domain was made.
     _of: [Option<Life>; 2],
     _context: Held,
 }

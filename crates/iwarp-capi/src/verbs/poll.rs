@@ -69,8 +69,8 @@ pub(crate) fn convert(completion: &WorkCompletion) -> ibv_wc {
     wc
 }
 
-/// What a RoCE card tells in place of the service level: that a datagram came by UDP, and over which
-/// IP (RoCE v2 annex, A17.4.5.1). UCX up to 1.13 finds the address by it.
+/// The value that a RoCE card tells in place of the service level: that a datagram came by UDP, and
+/// over which IP (RoCE v2 annex, A17.4.5.1). UCX up to 1.13 finds the address by it.
 pub(crate) fn kind_of_packet(completion: &WorkCompletion) -> u8 {
     const BY_UDP: u8 = 1 << 3;
 

@@ -86,7 +86,7 @@ impl Inline {
     }
 }
 
-/// What a flag of the header asks for, for any operation.
+/// The flags of the header, for any operation.
 pub(crate) struct Flags(pub(crate) c_uint);
 
 impl Flags {
@@ -194,8 +194,8 @@ pub(crate) fn bind(
 ///
 /// # Safety
 ///
-/// What the request points to is the program's memory, and stays until the library was given the
-/// result; `inline` is not cleared before.
+/// The memory to which the request points is the program's, and stays until the library was given
+/// the result; `inline` is not cleared before.
 unsafe fn request<'a>(
     qp: &Qp,
     wr: &ibv_send_wr,

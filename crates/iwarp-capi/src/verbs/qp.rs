@@ -41,13 +41,13 @@ pub struct Qp {
     pub(crate) kind: QpType,
     /// Number of its protection domain.
     pub(crate) domain: u32,
-    /// How it was made.
+    /// The attributes with which it was made.
     pub(crate) init: ibv_qp_init_attr,
     /// Every request raises a completion.
     pub(crate) signal_all: bool,
-    /// What the program has set, and what it reads back.
+    /// The attributes that the program has set, and reads back.
     attr: ProcessOwned<Mutex<ibv_qp_attr>>,
-    /// What the library was told of one over datagrams.
+    /// The attributes that the library was told of one over datagrams.
     told: ProcessOwned<Mutex<DatagramAttributes>>,
     /// The multicast groups that it is attached to.
     groups: ProcessOwned<Mutex<Vec<IpAddr>>>,
@@ -118,8 +118,8 @@ impl Qp {
         self.managed.load(Relaxed)
     }
 
-    /// What `ibv_query_qp` tells beside the state. The connection manager sets what it has agreed
-    /// on.
+    /// The answer of `ibv_query_qp` beside the state. The connection manager sets what it has
+    /// agreed on.
     ///
     /// # Errors
     ///
@@ -128,7 +128,7 @@ impl Qp {
         Ok(self.attr.check()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What the library was told of one over datagrams; `ENODEV` in a forked child.
+    /// The attributes that the library was told of one over datagrams; `ENODEV` in a forked child.
     pub(super) fn told(&self) -> Result<MutexGuard<'_, DatagramAttributes>, Errno> {
         Ok(self.told.check()?.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the device and its port are.
+//! The properties of the device and its port.
 
 use std::ffi::c_int;
 
@@ -288,7 +288,7 @@ fn find(context: &Context, index: usize) -> Result<Option<Gid>, Errno> {
     Ok(at_place(&gids, index).cloned())
 }
 
-/// What stands at a place of the table, if it is not empty.
+/// The entry at a place of the table, if it is not empty.
 pub(super) fn at_place(gids: &[Gid], index: usize) -> Option<&Gid> {
     gids.iter().find(|gid| gid.index == index)
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What programs read below `/sys/class/infiniband` for a device, answered from memory: there is
-//! no such folder.
+//! The files that programs read below `/sys/class/infiniband` for a device, answered from memory:
+//! there is no such folder.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::path::Path;
@@ -94,7 +94,7 @@ fn answer(place: usize, file: &str) -> Option<String> {
     Some(text)
 }
 
-/// What is known of an entry of the GID table.
+/// The facts about an entry of the GID table.
 fn gid(place: usize, file: &str) -> Option<String> {
     let (kind, index) = file.rsplit_once('/')?;
     let index: usize = index.parse().ok()?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What this device does not have: each call fails as with a device that lacks the feature.
+//! The features that this device lacks: each call fails as with a device that has not got them.
 
 use std::ffi::{c_int, c_void};
 
@@ -9,7 +9,7 @@ use iwarp::Log;
 use super::historical;
 use crate::guard::{say, set_errno};
 
-/// What a program called in vain.
+/// The calls that a program may make in vain.
 #[derive(Clone, Copy, Debug)]
 pub enum Missing {
     /// A function of this name. Many programs only try whether there is something behind it, and

@@ -67,11 +67,11 @@ struct Place(UnsafeCell<List>);
 #[derive(Debug, Default)]
 struct List {
     requests: Vec<Pending>,
-    /// Whom they are for, one for each where the queue pair is of the type UD; else none.
+    /// Their destinations, one for each where the queue pair is of the type UD; else none.
     destinations: Vec<Option<Destination>>,
     sges: Vec<Sge>,
     inline: Vec<u8>,
-    /// What is wrong with one of them.
+    /// The fault of one of them.
     error: Option<Errno>,
 }
 

@@ -34,7 +34,7 @@ static struct ibv_ah *handle(int index)
 	return ibv_create_ah(pd, &attr);
 }
 
-/* What came from the address to itself, in front of a datagram. */
+/* The headers of a datagram that came from the address to itself. */
 static struct ibv_grh headers(void)
 {
 	struct ibv_grh grh;
@@ -95,7 +95,7 @@ int main(void)
 		CHECK(ibv_query_gid_ex(context, 1, index, &entry, 0) != 0);
 		CHECK(!handle(index) && errno == EINVAL);
 		CHECK(!ibv_create_ah_from_wc(pd, &wc, &grh, 1) && errno == EINVAL);
-		/* What was made before is there. */
+		/* Objects that were made before are there. */
 		CHECK(ibv_destroy_ah(old) == 0 && ibv_destroy_ah(other) == 0);
 	}
 	CHECK(ibv_dealloc_pd(pd) == 0 && ibv_close_device(context) == 0);

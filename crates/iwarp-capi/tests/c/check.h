@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What these programs have in common. */
+/* The checks and helpers that these programs have in common. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

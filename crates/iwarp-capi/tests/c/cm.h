@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What the test programs of the connection manager share: checks, and two ids that meet. */
+/* The checks that the test programs of the connection manager share, and two ids that meet. */
 #ifndef CM_H
 #define CM_H
 

@@ -5,7 +5,7 @@
 
 enum { SIZE = 64 };
 
-/* What the parent makes. */
+/* The objects that the parent makes. */
 struct server {
 	struct rdma_event_channel *channel;
 	struct rdma_cm_id *listener;
@@ -116,7 +116,7 @@ static void ask(uint16_t port)
 	rdma_destroy_event_channel(channel);
 }
 
-/* What the parent does once it has a child. */
+/* The parent's next step once it has a child. */
 enum then { ENDS, STAYS };
 
 /* The child of a process that opens, binds and perhaps listens, which this process asks as a client. */

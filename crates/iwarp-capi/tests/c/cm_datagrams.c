@@ -148,7 +148,7 @@ static void refuse(void)
 	CHECK(rdma_destroy_id(asker) == 0);
 }
 
-/* What a program is told that sets up a queue pair of its own. */
+/* The attributes for a program that sets up a queue pair of its own. */
 static void attributes(void)
 {
 	struct rdma_cm_id *listener = serve(), *asker = resolve(rdma_get_src_port(listener));

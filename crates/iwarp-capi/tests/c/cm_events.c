@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What the program is told, in which order. */
+/* The events that the program is told, in their order. */
 #include "cm.h"
 
 static int gid_is_mapped_loopback(const union ibv_gid *gid)
@@ -49,7 +49,7 @@ static void order(void)
 	CHECK(event->listen_id == listener && server != listener && !event->status);
 	CHECK(event->param.conn.private_data_len >= strlen("from the client"));
 	CHECK(!memcmp(event->param.conn.private_data, "from the client", 15));
-	/* What the peer has outstanding is to be served here, and the other way round. */
+	/* The peer's outstanding requests are those to be served here, and the other way round. */
 	CHECK(event->param.conn.responder_resources == 5);
 	CHECK(event->param.conn.initiator_depth == 3);
 	CHECK(server->context == &theirs && server->channel == server_channel);
@@ -162,7 +162,7 @@ static void reject(void)
 	CHECK(event->param.conn.private_data_len >= 7);
 	CHECK(!memcmp(event->param.conn.private_data, "not you", 7));
 	CHECK(rdma_ack_cm_event(event) == 0);
-	/* What was posted is flushed. */
+	/* Posted requests are flushed. */
 	CHECK(client->qp->state == IBV_QPS_ERR);
 	CHECK(ibv_poll_cq(client->recv_cq, 1, &wc) == 1);
 	CHECK(wc.wr_id == 7 && wc.status == IBV_WC_WR_FLUSH_ERR);
@@ -213,7 +213,7 @@ static void migrate(void)
 	CHECK(rdma_resolve_addr(client, NULL, (struct sockaddr *)&addr, 2000) == 0);
 	CHECK(rdma_resolve_addr(other, NULL, (struct sockaddr *)&addr, 2000) == 0);
 	CHECK(rdma_resolve_route(client, 2000) == 0);
-	/* What waits goes along, in order; others' events stay. */
+	/* Events that wait go along, in order; others' events stay. */
 	CHECK(rdma_migrate_id(client, second) == 0);
 	CHECK(client->channel == second);
 	pass(second, RDMA_CM_EVENT_ADDR_RESOLVED);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 #define _GNU_SOURCE
-/* What outlives what. */
+/* The order in which objects may go. */
 #include "cm.h"
 
 static struct rdma_cm_id *doomed;
@@ -302,7 +302,7 @@ static void crash(void)
 	rdma_destroy_event_channel(channel);
 }
 
-/* What a forked child may try with its parent's. */
+/* The calls that a forked child may try with its parent's objects. */
 static void inherited(struct pair *pair, struct rdma_cm_event *event)
 {
 	struct sockaddr_in addr = loopback(0);

@@ -261,7 +261,7 @@ static void ack_timeout(void)
 	release(&pair);
 }
 
-/* What the connection manager has set can be read back, as programs do that pass it on. */
+/* The terms set by the connection manager can be read back, as programs do that pass them on. */
 static void terms(void)
 {
 	struct pair pair = connected();

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* How each error ends: the request's status, the receive's, both ends' asynchronous events and
+/* The end of each error: the request's status, the receive's, both ends' asynchronous events and
  * states, by the wire and the personality of the device. The table of docs/errors.md. */
 #include <stdbool.h>
 #include "pair.h"
 
 enum way { ROCE_OVER_UDP, ROCE_OVER_IWARP, RNIC, WAYS };
 
-/* What is to be seen of an end. */
+/* The visible state of an end. */
 struct seen {
 	int status, event, state;
 };
@@ -16,7 +16,7 @@ enum { NOTHING = -1, PATIENCE = 10 };
 struct error {
 	const char *name;
 	enum ibv_wr_opcode opcode;
-	/* What is wrong, one of the following. */
+	/* The error, one of the following. */
 	enum { KEY, BOUNDS, RIGHT, QP_RIGHT, ALIGNMENT, RECEIVE_LENGTH, RECEIVE_KEY, INVALIDATE, OWN_KEY } what;
 	struct seen asking[WAYS], asked[WAYS];
 };

@@ -118,7 +118,7 @@ static void lists(void)
 	for (int i = 0; i < N; i++)
 		CHECK(take(&a).wr_id == i);
 
-	/* What comes before the bad one is posted. */
+	/* Requests ahead of the bad one are posted. */
 	receive(&b, 1, 0, 100);
 	wrs[0].next = &wrs[1];
 	wrs[1].next = &wrs[2];
@@ -237,7 +237,7 @@ static void check_gids(int length)
 		CHECK(!is_loopback(&all[i].gid));
 }
 
-/* What the program is told is what is. */
+/* The answers that the program is given are true. */
 static void questions(void)
 {
 	struct ibv_qp_init_attr init;
@@ -263,7 +263,7 @@ static void questions(void)
 	CHECK(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE) == EINVAL);
 }
 
-/* What the device claims it does, and what it does not do it does not claim. */
+/* The device does what it claims, and claims nothing that it does not do. */
 static void claims(void)
 {
 	enum {
@@ -318,7 +318,7 @@ static void claims(void)
 	CHECK(ibv_dereg_mr(may_bind) == 0);
 }
 
-/* What is in use stays, and what a real device refuses is refused. */
+/* Objects in use stay, and calls that a real device refuses are refused. */
 static void refusals(void)
 {
 	struct ibv_qp_init_attr init = {
@@ -415,7 +415,7 @@ int main(void)
 	int all = rights;
 
 	no_reads();
-	/* What counts is what is said last. */
+	/* The last word counts. */
 	rights = 0;
 	meet();
 	two_sided();

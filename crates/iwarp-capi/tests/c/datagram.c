@@ -59,7 +59,7 @@ int main(void)
 	CHECK(!create_qp(IBV_QPT_UC) && errno == EADDRINUSE);
 	if (context->device->transport_type == IBV_TRANSPORT_IWARP) {
 		CHECK(!create_qp(IBV_QPT_UD) && errno == EADDRINUSE);
-		/* What the processors' own instructions see as well. */
+		/* The processors' own instructions see it as well. */
 		CHECK(about.atomic_cap == IBV_ATOMIC_GLOB);
 	} else {
 		mere_number();

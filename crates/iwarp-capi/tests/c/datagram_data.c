@@ -81,7 +81,7 @@ static void sent(uint64_t id)
 	CHECK(wc.qp_num == a.qp->qp_num);
 }
 
-/* What b has received at an offset: `length` bytes with that value, by a GRH that tells who sent
+/* The receive of b at an offset: `length` bytes with that value, by a GRH that tells who sent
  * it. */
 static struct ibv_wc came(uint64_t id, size_t offset, uint32_t length, unsigned char value)
 {
@@ -105,7 +105,7 @@ static void nothing_came(void)
 	struct ibv_sge sge = part(&a, 0, 1);
 	struct ibv_send_wr wr = message(&sge, 99);
 
-	/* What is sent later comes later, through one port. */
+	/* Later messages come later, through one port. */
 	memset(a.buf, 0x77, 1);
 	post(&wr);
 	sent(99);
@@ -275,7 +275,7 @@ static void mistakes(void)
 		fails(&wr);
 	}
 	CHECK(ibv_destroy_ah(foreign) == 0 && ibv_dealloc_pd(others) == 0);
-	/* What is right still works. */
+	/* Correct requests still work. */
 	receive(&b, 1, 0, GRH + 8);
 	nothing_came();
 }

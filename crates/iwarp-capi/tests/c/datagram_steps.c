@@ -70,7 +70,7 @@ static void steps_of_ud(void)
 	CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE) == EINVAL);
 	attr.qp_state = IBV_QPS_INIT;
 	needs(qp, &attr, TO_INIT | IBV_QP_QKEY, IBV_QP_ACCESS_FLAGS);
-	/* What was set may be set anew. */
+	/* Attributes may be set anew. */
 	attr.qkey = 7;
 	CHECK(ibv_modify_qp(qp, &attr, IBV_QP_QKEY) == 0 && ask(qp).qkey == 7);
 	attr.qkey = QKEY;

@@ -75,7 +75,7 @@ static void write_once(void)
 
 	strcpy((char *)a.buf, "written");
 	CHECK(ibv_post_send(a.qp, &wr, &bad) == 0 && take(&a).status == IBV_WC_SUCCESS);
-	/* What has completed is placed once the Send behind it has arrived. */
+	/* A completed message is placed once the Send behind it has arrived. */
 	exchange();
 	CHECK(strcmp((char *)b.buf + 200, "written") == 0);
 }

@@ -172,7 +172,7 @@ static void shared(void)
 	CHECK(fcntl(pipes[0], F_GETFD) >= 0);
 }
 
-/* What ends a shared region is the deregistration of either. */
+/* The deregistration of either ends a shared region. */
 static void gone(void)
 {
 	struct ibv_context *twin = import();

@@ -30,7 +30,7 @@ static void domain_first(void)
 		CHECK(ibv_dealloc_pd(first) == 0);
 }
 
-/* The same where its last region goes to another domain instead. */
+/* The case where its last region goes to another domain instead. */
 static void moved(void)
 {
 	struct ibv_pd *first = ibv_alloc_pd(context);

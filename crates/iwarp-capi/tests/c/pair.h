@@ -19,9 +19,9 @@ static struct ibv_pd *pd;
 static struct ibv_comp_channel *channel;
 static union ibv_gid gid;
 static struct side a, b;
-/* What each lets the other do. */
+/* The rights that each gives to the other. */
 static int rights = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-/* What the queue pairs allow themselves. */
+/* The Reads and Atomics that the queue pairs allow themselves. */
 static unsigned char max_rd_atomic = 4;
 /* For Sends without a receive: 7 is without limit, and 12 is 0.64 ms. */
 static unsigned char rnr_retry = 7, min_rnr_timer = 12;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What the device does not have, as programs probe it: by masks and limits, and by trying. */
+/* The features that the device lacks, as programs probe it: by masks and limits, and by trying. */
 #include "pair.h"
 
 static void null(const void *object)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What is refused, and what is said of it: lists that are not there, more than a queue holds,
+/* The refused requests, and the reasons given: lists that are not there, more than a queue holds,
  * objects of another context. */
 #include <limits.h>
 #include <netinet/in.h>
@@ -66,7 +66,7 @@ static void lists(struct ibv_srq *srq)
 	}
 }
 
-/* The same with requests that are built one by one: all or none is posted. */
+/* The case of requests that are built one by one: all or none is posted. */
 static void built(void)
 {
 	struct ibv_data_buf bufs[2] = { { &place, 1 }, { &place, SIZE_MAX } };
@@ -157,7 +157,7 @@ static void full(void)
 	CHECK(ibv_poll_cq(a.cq, DEPTH, wc) == 0);
 }
 
-/* What belongs together is of one context. */
+/* Objects that belong together are of one context. */
 static void others(void)
 {
 	struct ibv_context *other;

@@ -77,7 +77,7 @@ static void notices(void)
 	CHECK(ibv_destroy_cq(cq) == 0);
 }
 
-/* Who refuses is told by the result. */
+/* The result tells who refuses. */
 static void regions(void)
 {
 	int rights = IBV_REREG_MR_CHANGE_ACCESS, place = IBV_REREG_MR_CHANGE_TRANSLATION;

@@ -37,7 +37,7 @@ static void unlimit(void)
 	CHECK(setrlimit(RLIMIT_AS, &as) == 0);
 }
 
-/* What is left of it, taken. */
+/* The rest of it, taken. */
 struct taken {
 	struct taken *next;
 };

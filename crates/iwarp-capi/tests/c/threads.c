@@ -53,7 +53,7 @@ static void *post(void *number)
 		wr.opcode = i % 4 == 1 ? IBV_WR_RDMA_WRITE : i % 4 == 2 ? IBV_WR_RDMA_READ : IBV_WR_SEND;
 		wr.wr.rdma.remote_addr = (uintptr_t)b.buf + 32768 + offset;
 		wr.wr.rdma.rkey = b.mr->rkey;
-		/* Who takes the completion gives the credit back, with a receive if it needs one. */
+		/* The completion's taker gives the credit back, with a receive if it needs one. */
 		wr.wr_id = wr.opcode;
 		CHECK(ibv_post_send(a.qp, &wr, &bad) == 0);
 	}

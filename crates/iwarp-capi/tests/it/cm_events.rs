@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What programs are told by the connection manager, in which order, on both kinds of device. The
-//! scenarios are in `c/cm_events.c`, `c/cm_lifetimes.c`, `c/cm_steps.c`,
+//! The events that programs are told by the connection manager, in their order, on both kinds of
+//! device. The scenarios are in `c/cm_events.c`, `c/cm_lifetimes.c`, `c/cm_steps.c`,
 //! `c/cm_daemon.c` and `c/cm_datagrams.c`.
 
 use std::path::{Path, PathBuf};

@@ -41,7 +41,7 @@ fn libibverbs_exports_its_list_and_what_librdmacm_jumps_to() {
     assert_same(&exported("libibverbs.so"), &expected);
 }
 
-/// What the system's own library of that name exports.
+/// The exports of the system's own library of that name.
 fn original(library: &str) -> BTreeSet<String> {
     let folder = tool("cc", "gcc", &["-print-multiarch"]);
     let path = Path::new("/usr/lib").join(folder.trim()).join(library);

@@ -13,7 +13,7 @@ use iwarp_capi::abi::*;
 
 use crate::support;
 
-/// What there is to compare: structure, whether it may be longer here, its fields under our name
+/// The things to compare: structure, whether it may be longer here, its fields under our name
 /// and under C's.
 struct Layout {
     name: &'static str,
@@ -151,7 +151,7 @@ fn layouts() -> Vec<Layout> {
     }
 }
 
-/// What C says: `structure` has its size, `structure.field` its offset.
+/// The layout that C says: `structure` has its size, `structure.field` its offset.
 fn of_c(layouts: &[Layout]) -> HashMap<String, usize> {
     let mut code = String::from(
         "#include <infiniband/verbs.h>\n#include <stddef.h>\n#include <stdio.h>\nint main(void)\n{\n",

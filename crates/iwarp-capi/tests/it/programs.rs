@@ -189,7 +189,7 @@ fn errors_end_as_the_table_says() {
     support::run("codes_udp", &source, &OVER_UDP);
 }
 
-/// How long a Send waits for its receive is the two programs' to say, on either wire.
+/// The two programs say how long a Send waits for its receive, on either wire.
 #[test]
 fn a_send_waits_for_its_receive_as_long_as_the_attributes_say() {
     let said = support::run("unready_roce", &source!("unready.c"), &[ROCE]);
@@ -377,7 +377,7 @@ fn system_calls_may_be_refused() {
         assert_eq!(output.status.code(), Some(1), "{refused}: {output:?}");
         assert!(said.contains(complaint), "{refused}: {output:?}");
     }
-    // What stays ready all the time is not tried all the time.
+    // An object that stays ready all the time is not tried all the time.
     for (refused, wire, complaint) in [
         ("accept4,accept", &[][..], "lets no connection be accepted"),
         ("recvmmsg", &OVER_UDP[..], "cannot receive from the RoCE port"),
@@ -397,7 +397,8 @@ fn asynchronous_events_are_told_and_acknowledged() {
     support::run("async_roce", &source!("async.c"), &[ROCE]);
 }
 
-/// What `free` or `munmap` before `ibv_dereg_mr` does on a card: nothing, or an error of the request.
+/// A `free` or `munmap` before `ibv_dereg_mr` does as on a card: nothing, or an error of the
+/// request.
 #[test]
 fn memory_that_is_gone_fails_a_request_and_not_the_program() {
     for (name, crc) in [("vanishing", "on"), ("vanishing_plain", "off")] {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What these tests have in common: the built libraries, and C programs compiled against the
-//! system's headers.
+//! The things that these tests have in common: the built libraries, and C programs compiled against
+//! the system's headers.
 
 use std::fmt::Write as _;
 use std::fs::Permissions;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What an order asks for, as this project's operations. The simulator's target has this file too.
+//! The wishes of an order, as this project's operations. The simulator's target has this file too.
 
 use iwarp_conform::order::{Operation, Request};
 use iwarp_types::{AtomicOp, SendOp, Stag, TaggedOffset};

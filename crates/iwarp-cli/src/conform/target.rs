@@ -30,7 +30,7 @@ const ROOM: usize = 256;
 const NO_MORE: &[u8] = b"no more receives";
 /// Reads that are answered, or under way, at the same time.
 const DEPTH: u16 = 4;
-/// How long a tester may take to answer a Request.
+/// The time that a tester may take to answer a Request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Serves any number of testers, until killed.
@@ -196,7 +196,7 @@ impl Lender {
         const SAID: u64 = 1 << 32;
         let said = match order {
             Ok(requests) => self.carry_out(&requests)?,
-            // What it says may be longer than what is sent inline.
+            // Its words may be longer than what is sent inline.
             Err(_) => Err("there is no such order".to_owned()),
         };
         let said = said.map_or_else(|why| [CANNOT, why.as_bytes()].concat(), |()| DONE.to_vec());

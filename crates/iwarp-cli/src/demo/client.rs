@@ -18,7 +18,7 @@ use crate::completions::{End, QUIET, WaitError, how};
 use crate::explain::Deed;
 use crate::size;
 
-/// How long each measurement takes.
+/// The time that each measurement takes.
 const MEASURE: Duration = Duration::from_secs(1);
 /// Bytes of a message in the bandwidth measurements.
 const CHUNK: usize = 1 << 20;
@@ -31,7 +31,7 @@ const MAX_ROUND_TRIPS: usize = 1 << 18;
 /// The pattern that is moved.
 const SEED: u64 = 0x1ca5_7ab1e;
 
-/// What each operation is, for people who see it for the first time.
+/// The explanation of each operation, for people who see it for the first time.
 const BEFORE: &str = "Each process makes a queue pair, which executes work requests in order, and a \
     completion queue, which reports the finished ones. It registers memory before the network may \
     touch it: a peer needs the memory's rkey (on the wire: STag), and the right that registration \
@@ -146,7 +146,7 @@ impl Client {
         Ok(())
     }
 
-    /// What byte `offset` of the server's memory is called.
+    /// The name of byte `offset` of the server's memory.
     fn there(&self, offset: usize) -> TaggedOffset {
         self.lent.to.advanced(offset as u64)
     }

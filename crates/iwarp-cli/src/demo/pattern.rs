@@ -32,7 +32,8 @@ pub(crate) fn fill(buffer: &Buffer, offset: usize, seed: u64) {
     }
 }
 
-/// What of `buffer`, from `offset` to its end, is not the pattern, in words; `None` when all is.
+/// The part of `buffer`, from `offset` to its end, that is not the pattern, in words; `None` when
+/// all is.
 pub(crate) fn difference(buffer: &Buffer, offset: usize, seed: u64) -> Option<String> {
     let (mut want, mut have) = (vec![0; BLOCK], vec![0; BLOCK]);
     let len = buffer.len() - offset;

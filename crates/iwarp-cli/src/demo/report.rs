@@ -97,7 +97,7 @@ pub(crate) fn progress(what: &str, time: Duration) -> ProgressBar {
     bar
 }
 
-/// How fast something moved.
+/// The speed of a transfer.
 pub(crate) struct Speed {
     pub(crate) what: String,
     pub(crate) result: String,

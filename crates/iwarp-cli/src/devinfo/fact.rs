@@ -50,7 +50,7 @@ impl Fact {
         Self::new(name, shown, json!(flags))
     }
 
-    /// The same, shown only to those who ask for more.
+    /// Has it shown only to those who ask for more.
     pub(super) fn detail(self) -> Self {
         Self { is_detail: true, ..self }
     }

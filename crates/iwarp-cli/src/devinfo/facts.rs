@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the drop-in libraries tell programs of the device, under the names of `ibv_devinfo`.
+//! The properties that the drop-in libraries tell programs of the device, under the names of
+//! `ibv_devinfo`.
 //!
 //! `cargo xtask dist` compares these with what ibv_devinfo shows on the libraries.
 

@@ -145,7 +145,7 @@ impl Fields {
         self.add(Layer::Rdmap, "Opcode", format!("{number:#x} ({name})"), at + 1..at + 2);
     }
 
-    /// What stands behind the DDP header from `at` on.
+    /// The message behind the DDP header, from `at` on.
     pub(super) fn message(&mut self, opcode: Option<Opcode>, payload: &[u8], at: usize) {
         if self.header(opcode, payload, at).is_none() && !payload.is_empty() {
             self.add(Layer::Payload, "data", data(payload), at..at + payload.len());

@@ -18,7 +18,7 @@ const REVISION: u8 = 2;
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     pub(crate) name: String,
-    /// What it is for, where its name does not say so.
+    /// The purpose of it, where its name does not say so.
     pub(crate) note: Option<String>,
     /// The place of its first byte in the stream.
     pub(crate) start: usize,

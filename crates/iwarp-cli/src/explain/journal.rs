@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What one process did and what passed on its connections, with times that two processes of a
+//! The acts of one process and the frames of its connections, with times that two processes of a
 //! host share.
 
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use super::Deed;
 pub(crate) struct Journal {
     events: Arc<Mutex<Vec<Event>>>,
     recording: Recording,
-    /// The same moment by both clocks: that of [`Instant`] has no number that another process knows.
+    /// The beginning by both clocks: that of [`Instant`] has no number that another process knows.
     began: (Instant, u64),
 }
 
@@ -35,11 +35,11 @@ pub(crate) struct Event {
 pub(crate) enum What {
     /// Another operation begins.
     Chapter { title: String, lead: String },
-    /// What follows serves another purpose than the operation's own, until [`What::Back`].
+    /// The following steps serve another purpose than the operation's own, until [`What::Back`].
     Aside(String),
     /// The operation goes on.
     Back,
-    /// What came of the operation.
+    /// The outcome of the operation.
     Outcome(String),
     /// A verbs call or a completion.
     Deed(Deed),

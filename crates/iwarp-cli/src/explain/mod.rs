@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What two processes did by RDMA and what passed between them, told to people: `iwarp demo
+//! The acts of two processes by RDMA and the frames between them, told to people: `iwarp demo
 //! --explain` and `--html`.
 //!
 //! ```text

@@ -49,7 +49,7 @@ impl Teller {
         }
     }
 
-    /// What serves another purpose is counted, not shown.
+    /// A part that serves another purpose is counted, not shown.
     fn aside(&mut self, why: &str, part: &Part) {
         let frames = part.happened.iter().filter_map(|happened| match &happened.what {
             Thing::Frame(frame, _) => Some(frame.bytes.len()),

@@ -180,7 +180,7 @@ fn parse_size(text: &str) -> Result<usize, String> {
 }
 
 impl Args {
-    /// How to serve, if that is what is wanted.
+    /// The settings of the server, if one is wanted.
     pub(super) fn serving(&self) -> Result<Option<Settings>> {
         if !self.server {
             return Ok(None);
@@ -238,7 +238,7 @@ impl Args {
             waits: self.wait.clone(),
             shared: self.shared,
             congestion,
-            // Who runs on one CPU altogether need not be told again.
+            // A program that runs on one CPU altogether need not be told again.
             places: if self.cpu.is_some() { Places::default() } else { places },
         })
     }

@@ -25,11 +25,11 @@ pub(super) const VERSION: u32 = 1;
 pub(super) const PORT: u16 = 18_516;
 /// A line that is longer is none of ours.
 const LONGEST: usize = 1 << 20;
-/// How long the other end may take for its next line, the longest round included.
+/// The time that the other end may take for its next line, the longest round included.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
-/// How long connecting may take, and the first line.
+/// The time that connecting may take, and the first line.
 pub(super) const GREETING: Duration = Duration::from_secs(10);
-/// How long a server may take to say what went wrong.
+/// The time that a server may take to say what went wrong.
 const EXPLANATION: Duration = Duration::from_secs(2);
 
 /// The first line of either end.
@@ -109,7 +109,7 @@ pub(super) enum Answer {
     Ready,
     /// The cost of the round, between ready and done.
     Done(Usage),
-    /// What that cost.
+    /// The cost of that.
     Rested(Usage, Option<Idle>),
     /// It did not work; the connection is over.
     Failed(String),

@@ -23,7 +23,7 @@ pub(super) struct Usage {
     pub(super) user: f64,
     /// Seconds in the kernel.
     pub(super) system: f64,
-    /// How often a thread slept or was taken off its CPU.
+    /// The number of times that a thread slept or was taken off its CPU.
     pub(super) switches: c_long,
     /// Turns of the [`Background`] task.
     pub(super) turns: u64,

@@ -331,7 +331,7 @@ fn post_list(
     end.post(&requests[..n])
 }
 
-/// What is looked for afterwards must not be there before.
+/// Clears the place that is looked at afterwards.
 fn clear(end: &End, size: usize) {
     memory(end.inbox()).write_at(0, &vec![0; size]);
 }

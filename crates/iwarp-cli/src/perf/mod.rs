@@ -53,9 +53,9 @@ use crate::output::Output;
 
 /// The command line of a serving process of our own.
 const CHILD: [&str; 6] = ["perf", "--server", "--port", "0", "--once", "--child"];
-/// How long both ends do nothing, to see what that costs.
+/// The time for which both ends do nothing, to see what that costs.
 const IDLE_TIME: Duration = Duration::from_secs(5);
-/// How long before: young connections have something to do still.
+/// The pause before that: young connections have something to do still.
 const SETTLING_TIME: Duration = Duration::from_secs(4);
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -176,7 +176,8 @@ impl About {
             },
             rounds: pace.rounds,
             round_seconds: pace.time.as_secs_f64(),
-            // What is asked for, as long as no socket of raw TCP can be asked.
+            // The congestion control that is asked for, as long as no socket of raw TCP can be
+            // asked.
             congestion: selection.congestion.clone().map(|name| [name.clone(), name]),
             sockets: "TCP_NODELAY, buffers as the system has them",
             load: cpu::load(),
@@ -190,7 +191,7 @@ impl About {
     }
 }
 
-/// What is written at the end, and was found before to be writable.
+/// The files that are written at the end, and were found before to be writable.
 struct Outputs<'a> {
     /// `None`: to standard output.
     json: Option<Option<Output>>,

@@ -73,7 +73,7 @@ pub(super) struct Line {
     pub(super) their_ratio: Option<f64>,
 }
 
-/// How busy a CPU is: the part that a background task of the lowest priority loses.
+/// The load of a CPU: the part that a background task of the lowest priority loses.
 #[derive(Serialize, Debug)]
 pub(super) struct Load {
     pub(super) size: usize,

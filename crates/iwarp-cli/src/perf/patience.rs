@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::task::Task;
 
-/// How long nothing may happen in the middle of something.
+/// The time for which nothing may happen in the middle of something.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// Turns of a loop between two looks at the clock.
 const TURNS: u32 = 4096;

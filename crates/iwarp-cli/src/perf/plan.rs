@@ -38,7 +38,7 @@ pub(super) enum Measure {
     Connect,
 }
 
-/// What the command line asks for. What is not said depends on what is measured.
+/// The wishes of the command line. Defaults depend on what is measured.
 #[derive(Clone, Debug)]
 pub(super) struct Selection {
     pub(super) ops: Vec<Op>,
@@ -380,7 +380,7 @@ fn name(op: Op, wait: Wait) -> String {
 }
 
 impl Transport {
-    /// What tells its lines from others'.
+    /// The ending that tells its lines from others'.
     pub(super) const fn suffix(self) -> &'static str {
         match self {
             Self::Tcp | Self::Iwarp { crc: false, markers: false } => "",

@@ -261,7 +261,7 @@ impl Rdma {
         }
     }
 
-    /// What has come counts from now on, and what comes raises an event.
+    /// The messages that have come count from now on, and those that come raise an event.
     pub(super) fn arm(&mut self) -> Result<()> {
         self.cq.request_notify(false);
         while self.poll()? > 0 {}

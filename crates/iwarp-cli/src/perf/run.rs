@@ -22,7 +22,7 @@ const MOST_MESSAGES: u64 = 1 << 24;
 /// Connections made in a round at most.
 const MOST_CALLS: u64 = 400;
 
-/// How long everything takes.
+/// The times that everything takes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     pub(super) rounds: usize,

@@ -24,7 +24,7 @@ use super::tokio_tcp::TokioTcp;
 use crate::child::end_with_parent;
 use crate::lines;
 
-/// How a server is started.
+/// The settings with which a server is started.
 #[derive(Debug)]
 pub(super) struct Settings {
     /// Of which the first that this host has is listened on.
@@ -33,7 +33,7 @@ pub(super) struct Settings {
     pub(super) once: bool,
     /// Ends with the process that started it.
     pub(super) child: bool,
-    /// How long to wait for a client.
+    /// The time to wait for a client.
     pub(super) patience: Option<Duration>,
 }
 

@@ -31,7 +31,7 @@ impl Summary {
     }
 }
 
-/// How values compare with those of a baseline that were taken in turn with them.
+/// The ratio of values to those of a baseline that were taken in turn with them.
 #[derive(Serialize, Clone, Copy, Debug, PartialEq)]
 pub(super) struct Ratio {
     /// Ratio of the medians.

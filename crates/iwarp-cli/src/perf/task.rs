@@ -152,9 +152,9 @@ pub(super) struct Task {
     pub(super) flow: Flow,
     /// By which operation; raw TCP has but one.
     pub(super) op: Op,
-    /// How the client waits.
+    /// The way in which the client waits.
     pub(super) wait: Wait,
-    /// How the server waits.
+    /// The way in which the server waits.
     pub(super) server_wait: Wait,
     /// Bytes of a message.
     pub(super) size: usize,
@@ -199,7 +199,7 @@ impl Task {
         self.count / self.connections as u64
     }
 
-    /// How long its bytes last at its pace.
+    /// The time that its bytes last at its pace.
     pub(super) fn duration(&self) -> Duration {
         Duration::from_secs_f64(self.count as f64 * self.size as f64 / self.pace.max(1) as f64)
     }
@@ -253,7 +253,7 @@ pub(super) enum Op {
     CompareSwap,
 }
 
-/// How a program waits.
+/// The way in which a program waits.
 #[derive(ValueEnum, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Wait {

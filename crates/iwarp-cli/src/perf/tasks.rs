@@ -45,7 +45,7 @@ pub(super) struct Tasks {
     found: Vec<Block>,
 }
 
-/// What an end has of the other.
+/// The objects that an end has of the other.
 enum Far {
     /// The client reads there.
     Target(RemoteGrant),
@@ -53,7 +53,7 @@ enum Far {
     Own(Exposed),
 }
 
-/// What both ends begin with.
+/// The objects with which both ends begin.
 struct Parts {
     pd: ProtectionDomain,
     config: Config,
@@ -174,7 +174,7 @@ impl Tasks {
     }
 }
 
-/// What the task of a ping-pong has.
+/// The objects of a ping-pong's task.
 struct End {
     session: Arc<Session>,
     pool: Arc<BlockPool>,

@@ -117,7 +117,7 @@ impl Exchange {
     }
 }
 
-/// How long a peer may take to end a connection.
+/// The time that a peer may take to end a connection.
 pub(crate) const GOODBYE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

@@ -162,7 +162,7 @@ impl Located {
         let interpreter = match &self.kind {
             Kind::Static => return Some(Refusal::Static),
             Kind::Foreign => return Some(Refusal::Foreign),
-            // What it starts decides.
+            // The program that it starts decides.
             Kind::Script | Kind::Other => return None,
             Kind::Dynamic(Dynamic { interpreter, .. }) => interpreter,
         };
@@ -219,7 +219,7 @@ fn looks_like_program(path: &Path) -> Option<bool> {
     Some(start.starts_with(b"#!") || start == elf::ELFMAG)
 }
 
-/// How many scripts may be interpreters of scripts (Linux: BINPRM recursion).
+/// The number of scripts that may be interpreters of scripts (Linux: BINPRM recursion).
 const DEPTH: usize = 4;
 
 fn kind(path: &Path) -> Result<Kind, Refusal> {
@@ -319,8 +319,8 @@ const MACHINE: u16 = if cfg!(target_arch = "x86_64") {
     elf::EM_NONE
 };
 
-/// What makes the system start the program with more than its caller's privileges (execve(2)), so
-/// that the loader trusts no variable.
+/// The reason for which the system starts the program with more than its caller's privileges
+/// (execve(2)), so that the loader trusts no variable.
 fn privileges(path: &Path) -> Option<&'static str> {
     if no_new_privs().unwrap_or(false)
         || statvfs(path).is_ok_and(|fs| fs.f_flag.contains(StatVfsMountFlags::NOSUID))

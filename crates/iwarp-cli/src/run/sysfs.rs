@@ -124,7 +124,7 @@ impl Tree {
         }
     }
 
-    /// What moves is counted by the processes of this tree that live, for all devices alike; RoCE's
+    /// Traffic is counted by the processes of this tree that live, for all devices alike; RoCE's
     /// own counters are those of all its processes; and what else the kernel counts for an RDMA
     /// device is counted for the interfaces below it here.
     fn counters(&mut self, device: &str, port: &str, interfaces: &[&Interface]) {
@@ -225,8 +225,8 @@ fn by_netlink(
     format!("{name} {protocol} {node_type} {version} {node:x} {host:x} {flags:x}{below}")
 }
 
-/// What `ibv_query_device` says: `IBV_DEVICE_CURR_QP_STATE_MOD`, `SYS_IMAGE_GUID`, `MEM_WINDOW`,
-/// `MEM_MGT_EXTENSIONS` and `MEM_WINDOW_TYPE_2B`.
+/// The flags that `ibv_query_device` says: `IBV_DEVICE_CURR_QP_STATE_MOD`, `SYS_IMAGE_GUID`,
+/// `MEM_WINDOW`, `MEM_MGT_EXTENSIONS` and `MEM_WINDOW_TYPE_2B`.
 const CAPABILITIES: u32 = 1 << 7 | 1 << 11 | 1 << 17 | 1 << 21 | 1 << 24;
 const RC_RNR_NAK_GEN: u32 = 1 << 12;
 

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use crate::common::{command, stderr, stdout};
 
-/// What tools that bundle libraries call their copies.
+/// The names that tools which bundle libraries give to their copies.
 const VERBS: &str = "libibverbs-1a2b3c4d.so.1.14.48.0";
 const CM: &str = "librdmacm-5e6f7a8b.so.1.3.48.0";
 const DRIVER: &str = "libmlx5-9c0d1e2f.so.1.24.48.0";
@@ -137,7 +137,7 @@ impl Wheel {
         assert!(found.success(), "cc {arguments:?}");
     }
 
-    /// What the program that opens modules says of these.
+    /// The words about these of the program that opens modules.
     fn open(&self, options: &[&str], modules: &[&Path]) -> String {
         let output = command(&["run"])
             .args(options)

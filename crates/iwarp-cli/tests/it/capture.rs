@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What goes over the wire, in the eyes of somebody else's decoder: tcpdump captures a real
+//! The frames on the wire, in the eyes of somebody else's decoder: tcpdump captures a real
 //! exchange, tshark takes it apart. Needs the right to capture on loopback.
 
 use std::env;
@@ -14,7 +14,7 @@ use crate::common;
 use crate::common::command;
 use crate::common::server::Server;
 
-/// How long the end of a connection may take to be in the file.
+/// The time until the end of a connection must be in the file.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const INSTALL: &str = "apt-get install tcpdump tshark, and run as root";
@@ -72,7 +72,7 @@ impl Drop for Capture {
     }
 }
 
-/// What tshark prints of a file, with its iWARP dissectors switched on.
+/// The output of tshark for a file, with its iWARP dissectors switched on.
 pub(crate) fn tshark(file: &Path, arguments: &[&str]) -> String {
     let output = Command::new("tshark")
         .args(["-o", "tcp.try_heuristic_first:TRUE"])

@@ -42,12 +42,12 @@ pub(crate) fn within<T>(
     }
 }
 
-/// What it printed.
+/// The output that it printed.
 pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// What it complained about.
+/// The complaints that it printed.
 pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }

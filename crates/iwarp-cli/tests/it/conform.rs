@@ -55,7 +55,7 @@ fn stack(arguments: &[&str], [crc, markers, personality, extensions]: [&str; 4])
     stack
 }
 
-/// How many cases see something, `plain` of which need no extensions.
+/// The number of cases that see something, `plain` of which need no extensions.
 fn least(plain: usize, extensions: &str) -> usize {
     plain + if extensions == "assume" { EXTENDED } else { 0 }
 }

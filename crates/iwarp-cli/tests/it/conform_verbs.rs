@@ -48,7 +48,7 @@ fn target(role: &str, port: &str, crc: &str) -> Command {
     target
 }
 
-/// How many cases see something, `plain` of which need no extensions.
+/// The number of cases that see something, `plain` of which need no extensions.
 fn least(plain: usize, crc: &str) -> usize {
     plain + if crc == "on" { EXTENDED } else { 0 }
 }

@@ -142,7 +142,7 @@ fn a_page_shows_the_same_and_needs_nothing_else() {
     for outside in ["src=", "href=", "http:", "https:", "@import", "url("] {
         assert!(!page.contains(outside), "{outside}");
     }
-    // What is opened is closed.
+    // Opened tags are closed.
     for tag in ["details", "summary", "section", "div", "span", "svg", "dl", "dt", "dd", "p", "b"] {
         let opened = page.matches(&format!("<{tag}>")).count();
         let opened = opened + page.matches(&format!("<{tag} ")).count();

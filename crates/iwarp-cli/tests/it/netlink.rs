@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::common::{command, stderr, stdout};
 
-/// What it prints of devices that are named.
+/// The output for devices that are named.
 fn rdma(personality: &str, arguments: &[&str]) -> String {
     let mut command = command(&["run", "--personality", personality, "--devices", "a,b=lo"]);
     let output = command.arg("rdma").args(arguments).output().expect("the command runs");
@@ -70,7 +70,7 @@ fn resources_counters_and_the_system_are_told() {
     assert_eq!(rdma("roce", &["statistic", "qp", "show"]), "");
 }
 
-/// What a process has counts for as long as it lives, and is in order when it is killed.
+/// The objects of a process count for as long as it lives, and are in order when it is killed.
 #[test]
 fn objects_of_live_processes_are_counted() {
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("netlink-objects");

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::common::{command, run, stderr, stdout, within};
 
-/// How long anything may take that has to end by itself.
+/// The time that anything may take that has to end by itself.
 const SOON: Duration = Duration::from_secs(15);
 
 /// Two rounds of 2 ms of whatever `arguments` say, as JSON.
@@ -104,7 +104,7 @@ fn latency_of_all_kinds_of_waiting() {
     assert_eq!(half["measure"], "latency");
     assert_eq!(whole["measure"], "round_trip");
     assert!(names(whole).contains(&"Read, poll(2), CRC"), "{:?}", names(whole));
-    // Who sleeps is compared with blocking TCP.
+    // A client that sleeps is compared with blocking TCP.
     let sleeper = &subjects(half)[5];
     assert_eq!(sleeper["versus"]["name"], "TCP, blocking");
 }

@@ -277,7 +277,7 @@ fn scripts_go_through_their_interpreters() {
     assert!(refused(lost, 126).contains("/no/such/shell"));
 }
 
-/// What a program with a DT_RPATH of its own would find before LD_LIBRARY_PATH.
+/// The libraries that a program with a DT_RPATH of its own would find before LD_LIBRARY_PATH.
 #[test]
 fn a_program_with_an_rpath_gets_the_libraries_preloaded() {
     let scratch = Scratch::new("rpath");
@@ -445,7 +445,7 @@ fn old_device_files_go_when_others_come() {
     assert!(age.expect("touch: apt-get install coreutils").success());
     names("other0");
     assert!(young.exists() && !old.exists());
-    // What is used is not old.
+    // A copy in use is not old.
     let age = Command::new("touch").args(["-d", "40 days ago"]).arg(&young).status();
     assert!(age.expect("touch: apt-get install coreutils").success());
     names("young0");

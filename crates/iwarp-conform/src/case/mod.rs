@@ -27,9 +27,9 @@ pub struct Case {
     pub covers: Vec<String>,
     /// Which ends of a connection it may be run from.
     pub role: Roles,
-    /// What the peer must offer.
+    /// The features that the peer must offer.
     pub needs: Vec<Need>,
-    /// What happens.
+    /// The steps, in order.
     pub steps: Vec<Step>,
     /// Where it was read from.
     pub file: String,
@@ -60,7 +60,7 @@ impl Roles {
     }
 }
 
-/// What a case wants the peer to have.
+/// A feature that a case wants the peer to have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Need {
     /// `$rw`: memory that may be written and read.
@@ -96,11 +96,11 @@ pub struct Step {
     pub line: usize,
     /// As it is written.
     pub text: String,
-    /// What is to be done.
+    /// The action to be done.
     pub action: Action,
 }
 
-/// What a step does.
+/// The action of a step.
 #[derive(Clone, Debug)]
 pub enum Action {
     /// Goes through the whole start-up in good order.
@@ -142,7 +142,7 @@ pub enum Action {
     Wait(Duration),
 }
 
-/// How a stream may end.
+/// The ways in which a stream may end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     /// By FIN.
@@ -172,7 +172,7 @@ pub(crate) fn value_of(text: &str) -> Result<Value, String> {
     Value::parse(text)
 }
 
-/// What is wrong with the text of a case.
+/// A fault in the text of a case.
 #[derive(Debug, Error)]
 #[error("{file}:{line}: {what}")]
 pub struct CaseError {
@@ -180,6 +180,6 @@ pub struct CaseError {
     pub file: String,
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The fault.
     pub what: String,
 }

@@ -121,7 +121,8 @@ impl Session<'_> {
             ord: DEPTH,
             ..Depths::default()
         });
-        // What the peer wants to have under way is what this end answers, and the other way round.
+        // The requests that the peer wants to have under way are those that this end answers, and
+        // the other way round.
         Ok(Depths {
             a: self.is_set(fields, "p2p", asked.a)?,
             b: self.is_set(fields, "rtr-send", asked.b)?,
@@ -199,7 +200,7 @@ fn no_rdmac() -> Stop {
     Stop::NotSeen("the peer has no versions but the IETF's".to_owned())
 }
 
-/// What is wrong with a frame whatever was asked: what should be there, and what is.
+/// The fault of a frame whatever was asked: what should be there, and what is.
 fn check_frame(kind: Kind, frame: &Frame, ours: Option<&Frame>) -> Result<(), (String, String)> {
     let wrong = |wanted: &str, came: String| Err((wanted.to_owned(), came));
     if frame.key != *kind.key() {

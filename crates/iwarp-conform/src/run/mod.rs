@@ -18,7 +18,7 @@ use crate::transport::{Tcp, Transport};
 use crate::verdict::{Deviation, Outcome, Stop, Verdict};
 use session::Session;
 
-/// What holds for all cases of a run.
+/// The settings for all cases of a run.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Ask for CRCs.
@@ -29,9 +29,9 @@ pub struct Settings {
     pub revision: u8,
     /// Which program answers.
     pub peer: Peer,
-    /// How long the peer may take for one step.
+    /// The time that the peer may take for one step.
     pub patience: Duration,
-    /// How long to wait between the peer's Reply and the first FPDU: some peers lose one that comes at
+    /// The pause between the peer's Reply and the first FPDU: some peers lose one that comes at
     /// once.
     pub pause: Duration,
     /// The peer was started for this case: while it refuses the connection it does not listen yet.
@@ -55,9 +55,9 @@ impl Default for Settings {
     }
 }
 
-/// How long the peer may take to close its end when a case is over.
+/// The time that the peer may take to close its end when a case is over.
 const GOODBYE: Duration = Duration::from_millis(500);
-/// How long to wait before it is asked again whether a peer has come.
+/// The pause before it is asked again whether a peer has come.
 const TURN: Duration = Duration::from_millis(2);
 
 /// Connects to a peer and runs a case.

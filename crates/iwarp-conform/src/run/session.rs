@@ -77,7 +77,7 @@ impl<'a> Session<'a> {
         }
         self.link.close();
         while matches!(self.link.wait(deadline), Ok(Arrival::Bytes)) {}
-        // What the tester does to clear up is no part of the case.
+        // Frames that the tester sends to clear up are no part of the case.
         let mut record = self.link.record;
         record.events.truncate(events);
         record
@@ -188,7 +188,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// What the peer says of its read depths.
+    /// The read depths that the peer says.
     pub(super) fn their_depths(&self) -> Option<Depths> {
         self.theirs.as_ref().and_then(Frame::depths)
     }

@@ -116,7 +116,7 @@ impl Session<'_> {
         let counts = segment.is_last() && fields.get("msn").is_none() && fields.get("qn").is_none();
         self.last_sent = self.stream()?.0.sent.len();
         let (stream, link) = self.stream()?;
-        // What came before this is judged as such.
+        // Frames that came before this are judged as such.
         stream.take_in(link)?;
         stream.may_refuse |= order::decode(&segment.payload, usize::MAX).is_some();
         let fpdu = stream.frame(&ulpdu, deviations);

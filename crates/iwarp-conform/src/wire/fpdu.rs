@@ -9,7 +9,7 @@ const INTERVAL: u64 = 512;
 /// Bytes of the longest ULPDU that may be sent.
 const LONGEST: usize = 64_768;
 
-/// What a sender does wrong in one FPDU.
+/// The errors that a sender makes in one FPDU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Deviations {
     /// Sends a CRC that is wrong in one bit.
@@ -76,11 +76,11 @@ impl Framer {
 /// An FPDU that came.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fpdu {
-    /// What DDP gets.
+    /// The bytes that DDP gets.
     pub ulpdu: Vec<u8>,
     /// Everything, as it came.
     pub bytes: Vec<u8>,
-    /// What is wrong with it; empty if nothing.
+    /// Its flaws; empty if there are none.
     pub flaws: Vec<String>,
 }
 

@@ -86,7 +86,7 @@ pub struct Segment {
     pub ddp: u8,
     /// RDMAP's control bits: version, two reserved, opcode.
     pub rdmap: u8,
-    /// What the T bit says follows.
+    /// The place that the T bit announces.
     pub place: Place,
     /// Everything behind DDP's header.
     pub payload: Vec<u8>,
@@ -181,7 +181,7 @@ pub struct ReadRequest {
     pub sink_stag: u32,
     /// And to which place.
     pub sink_to: u64,
-    /// How many bytes.
+    /// The number of bytes.
     pub size: u32,
     /// Where they are.
     pub source_stag: u32,
@@ -200,7 +200,7 @@ impl ReadRequest {
         bytes
     }
 
-    /// What the bytes say; `None` unless there are 28.
+    /// The request in the bytes; `None` unless there are 28.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         if bytes.len() != 28 {
             return None;
@@ -227,11 +227,11 @@ pub struct AtomicRequest {
     pub stag: u32,
     /// The place in it.
     pub to: u64,
-    /// What is added or put in.
+    /// The number that is added or put in.
     pub data: u64,
     /// Which bits of it.
     pub mask: u64,
-    /// What is compared.
+    /// The value to compare with.
     pub compare: u64,
     /// Which bits of it.
     pub compare_mask: u64,
@@ -255,7 +255,7 @@ impl AtomicRequest {
         bytes
     }
 
-    /// What the bytes say; `None` unless there are 52.
+    /// The request in the bytes; `None` unless there are 52.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         if bytes.len() != 52 {
             return None;
@@ -279,7 +279,7 @@ impl AtomicRequest {
 pub struct Terminate {
     /// Which layer found it: 0 RDMAP, 1 DDP, 2 MPA.
     pub layer: u8,
-    /// What kind of error.
+    /// The kind of error.
     pub etype: u8,
     /// Which error.
     pub code: u8,
@@ -305,7 +305,7 @@ impl Terminate {
         bytes
     }
 
-    /// What the bytes say; `None` when there are fewer than four.
+    /// The header in the bytes; `None` when there are fewer than four.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let [first, code, high, low] = *bytes.first_chunk()?;
         let (layer, etype) = (first >> 4, first & 0x0f);

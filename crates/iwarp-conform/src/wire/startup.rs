@@ -35,7 +35,7 @@ pub struct Frame {
     pub flags: u8,
     /// The revision.
     pub revision: u8,
-    /// What the frame says of the length of its private data.
+    /// The length of its private data that the frame says.
     pub length: u16,
     /// The private data, the four bytes of RFC 6581 included.
     pub private_data: Vec<u8>,
@@ -88,7 +88,7 @@ impl Frame {
         Some(Depths::decode(*word))
     }
 
-    /// What is left of the private data for the program.
+    /// The private data that are left for the program.
     pub fn program_data(&self) -> &[u8] {
         let skip = if self.flags & S != 0 { 4.min(self.private_data.len()) } else { 0 };
         &self.private_data[skip..]
@@ -125,7 +125,7 @@ impl Depths {
         word.to_be_bytes()
     }
 
-    /// What the bytes say.
+    /// The word in the bytes.
     pub fn decode(bytes: [u8; 4]) -> Self {
         let word = u32::from_be_bytes(bytes);
         let bit = |place: u32| word >> place & 1 == 1;

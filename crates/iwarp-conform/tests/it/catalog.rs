@@ -58,7 +58,7 @@ fn mistakes_are_told_with_their_line() {
     assert!(error.to_string().contains("has no requirements"), "{error}");
 }
 
-/// What tests a stack must not share its code.
+/// A tester of a stack must not share its code.
 #[test]
 fn the_tester_depends_on_nothing_of_this_project() {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");

@@ -13,7 +13,7 @@ use iwarp_conform::verdict::{Outcome, Verdict};
 
 use crate::peer;
 
-/// What a server does wrong, and the case that finds it.
+/// The deviation of a server, and the case that finds it.
 const DEVIATIONS: &[(&str, &str)] = &[
     ("takes any key", "startup-key-last-byte"),
     ("takes any revision", "startup-revision-3"),
@@ -85,7 +85,7 @@ const DEVIATIONS: &[(&str, &str)] = &[
     ("serves one at a time", "flood-of-connections"),
 ];
 
-/// What a peer does wrong that reads, writes and sends by itself, and the case that finds it.
+/// The deviation of a peer that reads, writes and sends by itself, and the case that finds it.
 const INITIATORS: &[(&str, &str)] = &[
     ("asks by a Send", "initiator-read"),
     ("asks for a byte too few", "initiator-read"),
@@ -150,7 +150,7 @@ const INITIATORS: &[(&str, &str)] = &[
     ("sends Immediate Data in front of their Write", "initiator-write-immediate"),
 ];
 
-/// What a client does wrong, and the case that finds it.
+/// The deviation of a client, and the case that finds it.
 const CLIENTS: &[(&str, &str)] = &[
     ("asks with the wrong key", "startup-request-as-it-should-be"),
     ("asks with R", "startup-request-as-it-should-be"),
@@ -196,7 +196,7 @@ fn cases() -> Vec<Case> {
     catalog::embedded().expect("they are right")
 }
 
-/// What is planted is all that is wrong with that peer.
+/// The planted deviation is all that is wrong with that peer.
 #[test]
 fn the_peer_without_deviations_conforms_in_every_case() {
     let (settings, cases) = (settings(10_000), cases());

@@ -205,7 +205,7 @@ fn reply(request: &Frame, regions: &BTreeMap<u32, Region>, wrong: &str, markers:
     Frame::new(kind, flags, revision, data)
 }
 
-/// What is lent.
+/// The offer of the lent memory.
 fn offer(regions: &BTreeMap<u32, Region>) -> Offer {
     let names = [(0x100, "rw"), (0x200, "ro"), (0x300, "wo"), (0x400, "other")];
     let lent = names.map(|(stag, name)| {
@@ -381,7 +381,7 @@ impl Peer {
             return;
         }
         let _ = self.stream.shutdown(Shutdown::Write);
-        // What is on its way would make a reset of the end, and that would overtake the Terminate.
+        // Bytes on their way would make a reset of the end, and that would overtake the Terminate.
         let mut rest = [0; 4096];
         while matches!(self.stream.read(&mut rest), Ok(len) if len > 0) {}
     }

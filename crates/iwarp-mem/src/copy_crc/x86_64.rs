@@ -273,7 +273,7 @@ unsafe fn wide<const P: u32>(
         store_wide(dst, block);
         block
     };
-    // What came before is as if the message's first bits were different.
+    // Earlier octets count as if the message's first bits were different.
     let register = _mm_cvtsi32_si128(register as i32);
     let register = _mm256_inserti128_si256::<0>(_mm256_setzero_si256(), register);
     sum[0] = _mm256_xor_si256(sum[0], register);
@@ -328,7 +328,7 @@ unsafe fn widest<const P: u32>(
         store_widest(dst, block);
         block
     };
-    // What came before is as if the message's first bits were different.
+    // Earlier octets count as if the message's first bits were different.
     let register = _mm512_zextsi128_si512(_mm_cvtsi32_si128(register as i32));
     sum[0] = _mm512_xor_si512(sum[0], register);
     loop {

@@ -58,7 +58,7 @@ fn install(signal: c_int) -> bool {
     before(signal).push(found.sa_sigaction, found.sa_flags);
     let mut ours = found;
     ours.sa_sigaction = address();
-    // What the handler before asked for goes on to hold where it is called from ours. That is on
+    // The flags for which the handler before asked hold on where it is called from ours. That is on
     // the alternative stack, where the thread has one: others may have no room.
     let kept = libc::SA_NODEFER | libc::SA_RESTART;
     ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | (found.sa_flags & kept);

@@ -10,8 +10,8 @@
 //! A handler that the program installs afterwards takes our place: it is the one before ours from
 //! the next registration on, or from the next look of [`keep`].
 //!
-//! What remains: a thread that blocks the two signals after it has come by here, by [`admit_thread`],
-//! is ended by its next fault, as the kernel calls no handler for it.
+//! The gap that remains: a thread that blocks the two signals after it has come by here, by
+//! [`admit_thread`], is ended by its next fault, as the kernel calls no handler for it.
 
 mod chain;
 mod handler;

@@ -2,8 +2,8 @@
 
 //! Accesses by system calls that find memory that is gone and say so.
 //!
-//! What one call checks another thread may take away before the next: where the last word of a
-//! block is stored, and where an atomic operation is done, the memory is made sure of first and
+//! Memory that one call checks another thread may take away before the next: where the last word of
+//! a block is stored, and where an atomic operation is done, the memory is made sure of first and
 //! then accessed by an instruction.
 
 use std::ptr;

@@ -28,7 +28,7 @@ fn place(table: &MemoryTable, stag: Stag, at: *mut u8) -> Result<(), AccessError
     table.place_remote(WHO, stag, to(at.addr() as u64), b"octets")
 }
 
-/// What is not there is no reason to refuse it, and is found out by each access.
+/// Missing memory is no reason to refuse it, and is found out by each access.
 #[test]
 fn each_access_finds_out_what_is_there() {
     let (table, pages) = (MemoryTable::new(), Pages::new(2));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the log of a program may say of a key.
+//! The words about a key that the log of a program may hold.
 #![cfg(unix)]
 
 use iwarp_mem::{Described, Key, MemoryTable, Scope, WindowType};

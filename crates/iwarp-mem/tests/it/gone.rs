@@ -90,7 +90,7 @@ fn octets(n: usize) -> Vec<u8> {
     (0..n).map(|i| (i * 7 + 1) as u8 | 1).collect()
 }
 
-/// What the protocol does to memory, at one place, by each of its ways.
+/// Accesses memory at one place, in each of the protocol's ways.
 fn each_way(
     table: &MemoryTable,
     stag: Stag,
@@ -121,7 +121,7 @@ fn lengths() -> impl Iterator<Item = usize> {
     (1..=200).chain(edges).chain(longer)
 }
 
-/// What lies before the fault may have been stored, in part; the last byte never is, nor anything
+/// Octets before the fault may have been stored, in part; the last byte never is, nor anything
 /// outside; and the address is the first that is gone.
 #[test]
 fn a_fault_at_any_octet_is_an_error_and_touches_nothing_outside() {
@@ -171,13 +171,13 @@ fn a_fault_at_any_octet_is_an_error_and_touches_nothing_outside() {
         }
         assert!((end..end + 64).all(|at| map.octet(at) == 0), "{n}");
     }
-    // What is still there goes on.
+    // Memory that is still there goes on.
     for (_, result) in each_way(&table, stag, map.start.addr() as u64, 3 * PAGE) {
         assert_eq!(result, Ok(()));
     }
 }
 
-/// How memory goes away.
+/// The way in which memory goes away.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Way {
     Unmap,
@@ -268,7 +268,7 @@ fn memory_that_goes_away_in_any_way_fails_accesses_and_nothing_else() {
     }
 }
 
-/// What `ibv_reg_mr` answers with EFAULT.
+/// The memory for which `ibv_reg_mr` answers with EFAULT.
 #[test]
 fn memory_that_may_not_be_accessed_so_is_not_registered() {
     let table = MemoryTable::new();

@@ -225,7 +225,7 @@ fn a_recycled_slot_never_serves_an_old_stag() {
                 thread::yield_now();
             }
             table.deregister(first).unwrap();
-            // The same slot most likely, another STag, which the threads do not know.
+            // Most likely that slot once more, with another STag, which the threads do not know.
             let second = table.register_buffer(PD, &others, all(), Scope::Domain).unwrap();
             assert_ne!(first.index(), second.index());
             table.deregister(second).unwrap();

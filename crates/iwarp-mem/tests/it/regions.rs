@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What an STag of a region grants, and to whom.
+//! The rights that an STag of a region grants, and to whom.
 #![cfg(unix)]
 
 use std::sync::Arc;

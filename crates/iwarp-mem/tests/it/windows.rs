@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What binding a window grants and takes away.
+//! The rights that binding a window grants and takes away.
 #![cfg(unix)]
 
 use iwarp_mem::{MemoryTable, RegisterError, Scope, WindowType};

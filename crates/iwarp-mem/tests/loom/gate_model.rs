@@ -8,7 +8,7 @@ use loom::thread;
 
 use crate::gate::Gate;
 
-/// What a gate protects: the grant, and the memory it grants.
+/// The things that a gate protects: the grant, and the memory it grants.
 struct Slot {
     gate: Gate,
     grant: UnsafeCell<u8>,

@@ -11,7 +11,7 @@ mod buckets_model;
 mod gate;
 mod gate_model;
 
-/// What the sources take from `crate::sync`.
+/// The names that the sources take from `crate::sync`.
 mod sync {
     pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 

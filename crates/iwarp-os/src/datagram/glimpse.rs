@@ -16,7 +16,7 @@ use std::time::Duration;
 use super::control::field;
 use super::{DatagramSocket, Outgoing};
 
-/// What stood in the headers of a packet when it was handed to the device.
+/// The values in the headers of a packet when it was handed to the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Glimpse {
     /// Source address and port.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What is set once.
+//! Options that are set once.
 
 use std::ffi::c_int;
 use std::io;
@@ -11,8 +11,8 @@ use rustix::net::sockopt as option;
 use super::DatagramSocket;
 use crate::sockopt;
 
-/// How a socket learns that packets are too long; both forbid fragmentation, and let IPv4 packets
-/// go out with identification 0.
+/// The ways in which a socket learns that packets are too long; both forbid fragmentation, and let
+/// IPv4 packets go out with identification 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discovery {
     /// From what routers say (`IP_PMTUDISC_DO`): sending what is longer than the path takes is
@@ -23,8 +23,8 @@ pub enum Discovery {
     Interface,
 }
 
-/// What the system granted, in bytes of its own memory: a packet takes some hundred bytes more
-/// than it has.
+/// The room that the system granted, in bytes of its own memory: a packet takes some hundred bytes
+/// more than it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffers {
     /// For what has come and was not received; what is too much is dropped silently.
@@ -38,7 +38,8 @@ const DROPS: usize = 8;
 const ON: c_int = 1;
 
 impl DatagramSocket {
-    /// What every socket has; before it is bound, so that nothing comes in without it.
+    /// Sets the options that every socket has; before it is bound, so that nothing comes in without
+    /// them.
     pub(super) fn prepare(&self) -> io::Result<()> {
         let fd = self.as_fd();
         let udp = libc::SOL_UDP;
@@ -75,7 +76,7 @@ impl DatagramSocket {
         Ok(())
     }
 
-    /// How it learns that packets are too long; at first [`Discovery::Routers`].
+    /// Sets how it learns that packets are too long; at first [`Discovery::Routers`].
     ///
     /// # Errors
     ///

@@ -13,7 +13,7 @@ use super::DatagramSocket;
 use super::control::{self, NAME, space};
 use super::send::empty_headers;
 
-/// What has come in one piece: a packet, or several of one train.
+/// An arrival in one piece: a packet, or several of one train.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
     /// Where it comes from.
@@ -28,7 +28,7 @@ pub struct Arrival<'a> {
     pub traffic_class: u8,
     /// Bytes of each packet, but the last, which may have fewer.
     pub segment: usize,
-    /// What is in them.
+    /// The octets in them.
     pub octets: &'a [u8],
 }
 
@@ -98,8 +98,8 @@ impl ReceiveBatch {
         Ok(batch)
     }
 
-    /// What the last call brought, in order. What came with something cut off is left out, as one
-    /// cannot know then where it was sent, or how it is to be cut.
+    /// The arrivals of the last call, in order. One that came with something cut off is left out,
+    /// as one cannot know then where it was sent, or how it is to be cut.
     pub fn arrivals(&self) -> impl Iterator<Item = Arrival<'_>> {
         (0..self.filled).filter_map(|index| self.arrival(index))
     }
@@ -220,7 +220,7 @@ impl DatagramSocket {
             let error = io::Error::last_os_error();
             match error.raw_os_error() {
                 Some(libc::EINTR) => {}
-                // What routers and peers said of packets that were sent, told once.
+                // Reports of routers and peers on packets that were sent, told once.
                 Some(
                     libc::ECONNREFUSED
                     | libc::EHOSTUNREACH
@@ -276,7 +276,7 @@ mod tests {
     use crate::datagram::{Binding, Outgoing, SendBatch};
     use crate::sockopt;
 
-    /// What came with something cut off is left out and counted: it may have been how to cut it.
+    /// An arrival with something cut off is left out and counted: it may have been how to cut it.
     #[test]
     fn arrivals_whose_control_messages_are_cut_off_are_left_out() {
         let bound =

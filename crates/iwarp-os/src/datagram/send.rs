@@ -18,7 +18,7 @@ pub const MAX_SEGMENTS: usize = 64;
 /// A message on its way out.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing<'a> {
-    /// What is in it.
+    /// The octets in it.
     pub octets: &'a [u8],
     /// Where it goes.
     pub destination: SocketAddr,

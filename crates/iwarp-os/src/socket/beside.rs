@@ -143,7 +143,7 @@ fn beside(
     let own = ours.find(at_place).ok_or_else(in_use)?;
     open_group(own, place)?;
     let opened = Opened::new(socket)?;
-    // What is left of connections of ours is in nobody's way.
+    // Remains of connections of ours are in nobody's way.
     option::set_socket_reuseaddr(socket, true)?;
     call()?;
     opened.keep();

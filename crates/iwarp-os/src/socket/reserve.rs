@@ -26,7 +26,7 @@ impl TcpSocket {
     ///
     /// # Errors
     ///
-    /// What `socket` and `bind` report: `AddrInUse`, `AddrNotAvailable`, `PermissionDenied`.
+    /// Errors that `socket` and `bind` report: `AddrInUse`, `AddrNotAvailable`, `PermissionDenied`.
     pub fn reserve(addr: SocketAddr, ipv6: Ipv6Listen, sharing: Sharing) -> io::Result<Self> {
         let socket = Self::new(addr)?;
         if addr.is_ipv6() {
@@ -54,7 +54,7 @@ impl TcpSocket {
     ///
     /// # Errors
     ///
-    /// What `listen` reports; `AddrInUse` when another that shares the port listens already.
+    /// Errors that `listen` reports; `AddrInUse` when another that shares the port listens already.
     pub fn start_listening(&self, backlog: u32) -> io::Result<()> {
         // Connections inherit it, so that what is left of them keeps the port from no process.
         option::set_socket_reuseaddr(self, true)?;
@@ -96,8 +96,8 @@ impl TcpSocket {
     ///
     /// # Errors
     ///
-    /// What `socket`, `bind` and `listen` report: `AddrNotAvailable`, `AddrInUse` when another
-    /// socket listens there.
+    /// Errors that `socket`, `bind` and `listen` report: `AddrNotAvailable`, `AddrInUse` when
+    /// another socket listens there.
     pub fn listen_at(&self, ip: IpAddr, scope_id: u32, backlog: u32) -> io::Result<Self> {
         let mut addr = SocketAddr::new(ip, self.local_addr()?.port());
         if let SocketAddr::V6(v6) = &mut addr {
@@ -132,8 +132,8 @@ impl TcpSocket {
     ///
     /// # Errors
     ///
-    /// What `bind` and `connect` report; `TimedOut` where the system does not connect a socket to
-    /// itself.
+    /// Errors that `bind` and `connect` report; `TimedOut` where the system does not connect a
+    /// socket to itself.
     pub fn looped(ip: IpAddr, scope_id: u32) -> io::Result<Self> {
         let mut addr = SocketAddr::new(ip, 0);
         if let SocketAddr::V6(v6) = &mut addr {
@@ -161,7 +161,7 @@ fn listen(socket: &TcpSocket, backlog: u32) -> rustix::io::Result<()> {
     rustix::net::listen(socket, i32::try_from(backlog).unwrap_or(i32::MAX))
 }
 
-/// How long a packet to ourselves may take.
+/// The time that a packet to ourselves may take.
 const LOOP_PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 #[cfg(test)]

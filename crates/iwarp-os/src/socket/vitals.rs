@@ -30,22 +30,23 @@ mod offset {
     pub(super) const END: usize = 148;
 }
 
-/// How it is between a connection and its peer.
+/// The state of affairs between a connection and its peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Vitals {
     /// Bytes that the socket has taken and the peer has not acknowledged, sent or not.
     pub outstanding: usize,
     /// Segments on their way.
     pub in_flight: u32,
-    /// How often the oldest of them was sent again for want of an answer; wraps.
+    /// The number of times that the oldest of them was sent again for want of an answer; wraps.
     pub retransmits: u8,
     /// Probes of a closed window since the peer's last acknowledgement; wraps.
     pub probes: u8,
     /// Segments that were sent again since the connection began; wraps.
     pub total_retransmits: u32,
-    /// How long ago the peer acknowledged something, if only a probe or that its window is closed.
+    /// The time since the peer acknowledged something, if only a probe or that its window is
+    /// closed.
     pub last_ack: Duration,
-    /// How long ago bytes came.
+    /// The time since bytes came.
     pub last_data: Duration,
     /// The round-trip time, smoothed.
     pub rtt: Duration,

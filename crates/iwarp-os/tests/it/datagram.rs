@@ -42,7 +42,7 @@ fn message<'a>(from: &DatagramSocket, to: SocketAddr, octets: &'a [u8]) -> Outgo
     }
 }
 
-/// The same in packets of that many bytes.
+/// As above, in packets of so many bytes.
 fn train<'a>(
     from: &DatagramSocket,
     to: SocketAddr,
@@ -57,7 +57,7 @@ fn send(from: &DatagramSocket, message: Outgoing<'_>) {
     assert_eq!(from.send(&mut SendBatch::new(1).unwrap(), [message]).unwrap(), 1);
 }
 
-/// What has come of a packet.
+/// The arrival of a packet.
 #[derive(PartialEq, Debug)]
 struct Got {
     source: SocketAddr,
@@ -244,7 +244,7 @@ fn a_peer_that_is_gone_is_no_error() {
     }
 }
 
-/// What does not fit its receive buffer is dropped by the system, which counts it.
+/// A packet that does not fit its receive buffer is dropped by the system, which counts it.
 #[test]
 fn the_receive_buffer_is_granted_and_overruns_are_counted() {
     let (from, to) = (bound(V4), bound(V4));
@@ -306,7 +306,7 @@ fn merging_can_be_switched_off() {
     assert_eq!(count(&to), 5);
 }
 
-/// What stands in the headers of a captured packet.
+/// The values in the headers of a captured packet.
 fn identification(packet: &[u8]) -> (u16, u8) {
     (u16::from_be_bytes([packet[4], packet[5]]), packet[6])
 }
@@ -471,7 +471,7 @@ fn a_socket_of_both_families_is_one_of_either() {
     }
 }
 
-/// What is longer than the interface takes is told, as a single packet and in a train.
+/// A packet that is longer than the interface takes is told, alone and in a train.
 ///
 /// Covers: ROCE-041
 #[test]
@@ -494,13 +494,13 @@ fn packets_that_are_too_long_are_told() {
             // An older system does not say what of a train it minds.
             let refused = from.send(&mut batch, [train(&from, to.local_addr(), &octets, 1500)]);
             assert!(matches!(refused, Err(Refusal::TooLong | Refusal::Segmenting)), "{refused:?}");
-            // What stands before it goes.
+            // The packets before it go.
             let fits = train(&from, to.local_addr(), &octets, 1400);
             let long = message(&from, to.local_addr(), &octets);
             assert_eq!(from.send(&mut batch, [fits, long]).unwrap(), 1);
             assert_eq!(receive(&to, 5)[4].octets.len(), 400);
         }
-        // What a router says of the path. The Interface's way does not believe it.
+        // A router tells the MTU of the path. The Interface's way does not believe it.
         let host = if from.local_addr().is_ipv4() { "10.9.0.2" } else { "fd09::2" };
         a.sh(&format!("ip route add {host} dev v0 mtu 1300"));
         let packet = message(&from, to.local_addr(), &octets[..1400]);

@@ -71,7 +71,7 @@ impl Host {
         assert!(status.success(), "{command}");
     }
 
-    /// What passes there from now on.
+    /// Captures the packets that pass there from now on.
     pub(crate) fn capture(&self) -> Capture {
         // SAFETY: a system call without pointers.
         let fd = self.run(|| unsafe {

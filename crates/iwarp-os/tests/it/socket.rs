@@ -365,7 +365,7 @@ fn reset_reaches_the_peer() {
     send(&client, b"lost or not");
     client.reset();
     until(&server, Interest::NONE);
-    // What arrived before the reset can still be read here (RFC 9293 would drop it).
+    // Bytes that arrived before the reset can still be read here (RFC 9293 would drop them).
     let mut room = [0; 32];
     assert_eq!(recv(&server, &mut room).unwrap(), 11);
     assert_eq!(recv(&server, &mut room).unwrap_err().kind(), ErrorKind::ConnectionReset);
@@ -402,7 +402,7 @@ fn a_peer_that_does_not_read_stops_the_sender() {
                 partial |= n < block.len();
                 taken += n;
                 if partial {
-                    // What was not taken was not sent; go on at the same byte.
+                    // Bytes that were not taken were not sent; go on at the first of them.
                     let rest = [IoPart::new(&block).skip(n)];
                     match client.send(&rest, false) {
                         Ok(n) => taken += n,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What changes on a host is noticed when it has changed, and once.
+//! Changes on a host are noticed when it has changed, and once.
 
 use iwarp_os::AddressWatch;
 

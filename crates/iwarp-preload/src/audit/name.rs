@@ -51,7 +51,7 @@ fn behind_last_slash(path: &[u8]) -> &[u8] {
     name
 }
 
-/// What follows `prefix`. (`slice::strip_prefix` may call `memcmp`.)
+/// The text behind `prefix`. (`slice::strip_prefix` may call `memcmp`.)
 fn strip<'a>(mut text: &'a [u8], mut prefix: &[u8]) -> Option<&'a [u8]> {
     while let [expected, others @ ..] = prefix {
         match text {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What is needed of libc. (The crate of that name cannot be had here: the build script compiles this
-//! library by itself.)
+//! The part of libc that is needed. (The crate of that name cannot be had here: the build script
+//! compiles this library by itself.)
 
 #![allow(missing_docs, reason = "as in the manual pages")]
 

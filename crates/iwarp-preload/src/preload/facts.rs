@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the answers over netlink tell: the devices as the tree describes them, the counters that it
-//! shows in /sys, and how many objects live processes have.
+//! The facts that the answers over netlink tell: the devices as the tree describes them, the
+//! counters that it shows in /sys, and how many objects live processes have.
 
 use super::counters::value_of;
 use super::files::read_beside;

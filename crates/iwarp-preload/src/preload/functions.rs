@@ -23,7 +23,7 @@ macro_rules! pass_on {
         ///
         /// # Safety
         ///
-        /// What libc's function demands.
+        /// The demands of libc's function hold.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(
             $($before: $before_type,)* $path: *const c_char $(, $after: $after_type)*
@@ -128,7 +128,7 @@ pass_on! {
     fn llistxattr([path], to: *mut c_char, size: usize) -> isize, else -1;
 }
 
-// What programs that were linked with glibc before 2.33 call for `stat` and its kin.
+// Functions that programs which were linked with glibc before 2.33 call for `stat` and its kin.
 pass_on! {
     fn __xstat(version: c_int, [path], about: *mut c_void) -> c_int, else -1;
     fn __xstat64(version: c_int, [path], about: *mut c_void) -> c_int, else -1;
@@ -147,7 +147,7 @@ macro_rules! globs {
         ///
         /// # Safety
         ///
-        /// What libc's function demands.
+        /// The demands of libc's function hold.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(
             pattern: *const c_char,

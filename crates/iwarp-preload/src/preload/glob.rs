@@ -19,7 +19,7 @@ pub(crate) struct Found {
 ///
 /// # Safety
 ///
-/// What libc's `glob` demands.
+/// The demands of libc's `glob` hold.
 pub(crate) unsafe fn glob(
     pattern: *const c_char,
     flags: c_int,

@@ -12,8 +12,8 @@ use super::c;
 use super::functions::real;
 use super::sockets::{errno, functions, set_errno};
 
-/// What the libraries have for such calls: binds the socket to the name or, where that is null, has
-/// it listen; returns 0 if that is done.
+/// The function that the libraries have for such calls: binds the socket to the name or, where that
+/// is null, has it listen; returns 0 if that is done.
 type Handler = unsafe extern "C" fn(c_int, *const c_void, c_uint, c_int) -> c_int;
 
 static HANDLER: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());

@@ -171,7 +171,7 @@ unsafe fn in_tree<T>(
     path: *const c_char,
     call: impl Fn(*const c_char, bool) -> T,
 ) -> T {
-    // What is too long for libc is too long here.
+    // A name that is too long for libc is too long here.
     let mut buffer = core::mem::MaybeUninit::<[u8; 2 * MAX]>::uninit();
     let start = buffer.as_mut_ptr().cast::<u8>();
     // SAFETY: the tree's path ends with a NUL behind its length; the other is a string.

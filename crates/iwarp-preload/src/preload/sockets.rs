@@ -41,7 +41,7 @@ macro_rules! functions {
         ///
         /// # Safety
         ///
-        /// What libc's function demands.
+        /// The demands of libc's function hold.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($argument: $type),*) -> $result {
             static REAL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
@@ -207,7 +207,7 @@ fn is_netlink(fd: c_int) -> bool {
 ///
 /// # Safety
 ///
-/// What `sendmsg` demands.
+/// The demands of `sendmsg` hold.
 unsafe fn pieces(message: &c::Msghdr) -> &[c::Piece] {
     if message.pieces.is_null() {
         return &[];

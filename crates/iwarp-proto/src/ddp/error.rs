@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What can be wrong with a DDP segment (RFC 5041 §7.2).
+//! The errors of a DDP segment (RFC 5041 §7.2).
 
 use thiserror::Error;
 
@@ -52,7 +52,7 @@ pub enum DdpError {
     },
 }
 
-/// What stands behind the octets of a message of which more may come.
+/// The mark behind the octets of a message of which more may come.
 fn or_more(whole: &bool) -> &'static str {
     if *whole { "" } else { " or more" }
 }

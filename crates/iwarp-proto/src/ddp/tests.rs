@@ -30,7 +30,7 @@ const UNTAGGED: Untagged = Untagged {
 };
 
 fn emitted(header: Header) -> Vec<u8> {
-    // What lay there before must not show.
+    // Octets that lay there before must not show.
     let mut out = [0xee; 32];
     let len = header.emit(&mut out);
     assert!(out[len..].iter().all(|&octet| octet == 0xee));

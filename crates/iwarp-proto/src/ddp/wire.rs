@@ -118,7 +118,7 @@ impl Header {
         if control & TAGGED_FLAG != 0 { TAGGED_LEN } else { UNTAGGED_LEN }
     }
 
-    /// What stands behind the header in `ulpdu`: nothing where that is too short for one.
+    /// The octets behind the header in `ulpdu`: none where that is too short for one.
     #[inline]
     pub(crate) fn payload_of(ulpdu: &[u8]) -> &[u8] {
         Self::len_of(ulpdu).and_then(|len| ulpdu.get(len..)).unwrap_or_default()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What can be wrong on an MPA connection (RFC 5044 §8, RFC 6581 §8).
+//! The errors of an MPA connection (RFC 5044 §8, RFC 6581 §8).
 
 pub use iwarp_types::{StartupError, StartupFault};
 

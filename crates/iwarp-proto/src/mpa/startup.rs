@@ -40,7 +40,7 @@ pub enum Rtr {
     Read,
 }
 
-/// What this end wants of a connection.
+/// The wishes of this end for a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
     /// Highest MPA revision, 1 or 2. An Initiator of revision 2 uses enhanced connection
@@ -65,7 +65,7 @@ pub struct Config {
     pub peer_to_peer: bool,
     /// Indications that this end can send as Initiator, and take as Responder.
     pub rtr: RtrTypes,
-    /// How long the peer's frame may take, from the construction on.
+    /// The time that the peer's frame may take, from the construction on.
     pub timeout: Duration,
 }
 
@@ -120,7 +120,7 @@ fn check_depth(depth: u16) -> Result<(), StartupError> {
     if depth > ULP_NEGOTIATES { Err(StartupError::Depth(depth)) } else { Ok(()) }
 }
 
-/// What the two frames agreed on.
+/// The terms on which the two frames agreed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Negotiated {
     /// This end's role.
@@ -143,10 +143,10 @@ pub struct Negotiated {
     pub spare_ird: u16,
     /// Requests that the peer takes on top of `ord`: what it granted of [`Config::spare`].
     pub spare_ord: u16,
-    /// What the peer's frame gave as its IRD (RFC 6581 §9.1: for the ULP), 0x3FFF included, less
+    /// The IRD that the peer's frame gave (RFC 6581 §9.1: for the ULP), 0x3FFF included, less
     /// the spare that a peer like this end adds.
     pub peer_ird: Option<u16>,
-    /// What the peer's frame gave as its ORD, likewise.
+    /// The ORD that the peer's frame gave, likewise.
     pub peer_ord: Option<u16>,
     /// The indication that this end, an Initiator, sends first.
     pub rtr: Option<Rtr>,
@@ -181,7 +181,7 @@ impl Negotiated {
 pub struct Reply {
     /// Whether the connection was accepted. If not, MPA is left and TCP stays open.
     pub accepted: bool,
-    /// What was agreed. Of a rejecting Reply only the peer's values have a meaning.
+    /// The terms agreed. Of a rejecting Reply only the peer's values have a meaning.
     pub negotiated: Negotiated,
     /// Private data of the peer's ULP.
     pub private_data: Vec<u8>,
@@ -261,8 +261,9 @@ impl Initiator {
     /// Reads the Reply from all octets received so far. `None`: it is not whole yet. With it comes
     /// the number of octets it took; what follows a rejecting Reply belongs to the ULP.
     ///
-    /// What follows an accepting one belongs to Full Operation. The Responder has to be silent until
-    /// our first FPDU (RFC 5044 §7.1.2(4)), but some are not, and what they send is well framed.
+    /// The octets behind an accepting one belong to Full Operation. The Responder has to be silent
+    /// until our first FPDU (RFC 5044 §7.1.2(4)), but some are not, and what they send is well
+    /// framed.
     ///
     /// # Errors
     ///
@@ -353,7 +354,7 @@ pub struct Responder {
     request: Option<Received>,
 }
 
-/// What of the Request the Reply depends on.
+/// The part of the Request on which the Reply depends.
 #[derive(Clone, Copy, Debug)]
 struct Received {
     rev: u8,
@@ -476,8 +477,8 @@ impl Responder {
         self.reply(&request, enhanced, true, private_data)
     }
 
-    /// What both ends can do, or else all that this end can do: then it is for the Initiator to
-    /// see that there is no match (RFC 6581 §9.2).
+    /// The types that both ends can do, or else all that this end can do: then it is for the
+    /// Initiator to see that there is no match (RFC 6581 §9.2).
     fn offered_rtr(&self, word: EnhancedData) -> Result<RtrTypes, StartupError> {
         if !word.peer_to_peer {
             return Ok(RtrTypes::NONE);
@@ -497,7 +498,7 @@ impl Responder {
         Frame {
             kind: FrameKind::Reply,
             markers: self.config.markers,
-            // What is going to be: the peer's wish obliges this end too (RFC 5044 §7.1.1).
+            // The CRC that is going to be: the peer's wish obliges this end too (RFC 5044 §7.1.1).
             crc: self.config.crc || request.crc,
             rejected,
             rev: request.rev,

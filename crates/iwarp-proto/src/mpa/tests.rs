@@ -24,7 +24,7 @@ fn ulpdu(len: usize, seed: u8) -> Vec<u8> {
 fn frame_into(framer: &mut Framer, ulpdu: &[u8], header_len: usize, stream: &mut Vec<u8>) {
     let (header, payload) = ulpdu.split_at(header_len.min(ulpdu.len()));
     let from = stream.len();
-    // What lay in the buffer before must not show.
+    // Octets that lay in the buffer before must not show.
     stream.resize(from + framer.fpdu_len(ulpdu.len()), 0xee);
     let written = framer
         .write(&mut stream[from..], header, payload.len(), |offset, dst, crc| {
@@ -224,7 +224,7 @@ proptest! {
         let formula = emss as i64 - (6 + marker_octets as i64 + emss as i64 % 4);
         let expected = formula.clamp(128, 64768) as usize;
         prop_assert_eq!(mulpdu(emss, markers), expected);
-        // What it is for: the FPDU fits one segment wherever the segment lies in the stream.
+        // The purpose of it: the FPDU fits one segment wherever the segment lies in the stream.
         if emss >= 256 {
             for position in (0..512).step_by(4) {
                 let layout = Layout::new(position, markers, mulpdu(emss, markers));

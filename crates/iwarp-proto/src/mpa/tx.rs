@@ -118,7 +118,7 @@ impl Framer {
         }
         if self.crc {
             let (covered, field) = out.split_at_mut(total - CRC_FIELD);
-            // What the CRC has not taken yet: the pad, or everything.
+            // The octets that the CRC has not taken yet: the pad, or everything.
             let from = if carried { covered.len() - pad } else { 0 };
             crc.update(&covered[from..]);
             field.copy_from_slice(&crc.wire());

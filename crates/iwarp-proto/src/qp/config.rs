@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! How a queue pair is made.
+//! The settings with which a queue pair is made.
 
 use core::time::Duration;
 
@@ -9,7 +9,7 @@ use iwarp_types::{Extensions, PdId, QpId};
 use crate::qp::inbound::park::Park;
 use crate::rdmap::hello::Capabilities;
 
-/// How a queue pair is made.
+/// The settings with which a queue pair is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Its number.
@@ -30,7 +30,7 @@ pub struct Config {
     pub shared_receive: bool,
     /// Whether operations of RFC 7306 may be sent to the peer.
     pub extensions: Extensions,
-    /// How long such operations wait to learn what the peer knows.
+    /// The time that such operations wait to learn what the peer knows.
     pub extension_wait: Duration,
     /// After how long an initiator that has heard nothing sends an empty Write: Linux siw may
     /// overlook what arrives right behind its Reply until more comes.
@@ -53,8 +53,8 @@ pub struct Config {
     pub outlive: Option<Duration>,
     /// As `outlive`, for a queue pair that the program itself takes through its states.
     pub outlive_in_place: Option<Duration>,
-    /// What the hello frame tells beside what this end does: [`Capabilities::SEES_RNIC`] or
-    /// [`Capabilities::SEES_INFINIBAND`], or nothing.
+    /// The capability that the hello frame tells beside what this end does:
+    /// [`Capabilities::SEES_RNIC`] or [`Capabilities::SEES_INFINIBAND`], or nothing.
     pub tells: Capabilities,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! How a stream ends, and what becomes of the work requests.
+//! The end of a stream, and the fate of the work requests.
 //!
 //! The program closes it ([`Qp::disconnect`]), the peer does, a fault is found, the transport
 //! breaks, or it is given up. What was taken by then completes well, the rest is flushed, or
@@ -74,7 +74,7 @@ impl Qp {
         self.fail(Fault::Local(what));
     }
 
-    /// What to do with the stream once everything built is taken.
+    /// The fate of the stream once everything built is taken.
     pub fn disposition(&self) -> Disposition {
         match self.stream {
             _ if self.abort => Disposition::Abort,
@@ -153,7 +153,7 @@ impl Qp {
         self.inbound.inside_message() || (owes_farewell && self.peer_received.is_none())
     }
 
-    /// What the peer had received when it left is done.
+    /// Messages that the peer had received when it left are done.
     #[cold]
     pub(crate) fn credit_farewell(&mut self) {
         if let Some(received) = self.peer_received {
@@ -163,7 +163,7 @@ impl Qp {
         }
     }
 
-    /// What the transport has acknowledged is done.
+    /// Messages that the transport has acknowledged are done.
     fn credit_transport(&mut self, acknowledged: Option<u64>) {
         if let Some(position) = acknowledged {
             let below = self.sq.sent_before(position);

@@ -34,7 +34,7 @@ use iwarp_types::list::sub_list;
 
 pub(crate) use run::{Beyond, Continued};
 
-/// What to do with the payload of a segment.
+/// The plan for the payload of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Plan {
     /// Nothing of the stream counts any more.
@@ -57,7 +57,7 @@ pub(crate) enum Plan {
     Stall,
 }
 
-/// What is left to do when a segment was placed.
+/// The work that is left when a segment was placed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Follow {
     Nothing,
@@ -101,7 +101,7 @@ enum Pending {
     AtomicResponse,
     /// The peer leaves, and has received so many messages.
     Farewell(u64),
-    /// How often the peer would send a message again that finds no receive.
+    /// The number of times that the peer would send a message again that finds no receive.
     RnrRetry(u8),
 }
 
@@ -292,7 +292,7 @@ impl Inbound {
         self.remember(header, UNTAGGED_LEN + ATOMIC_REQUEST_LEN);
     }
 
-    /// What a Terminate for `fault` quotes of the segment under way.
+    /// The part of the segment under way that a Terminate for `fault` quotes.
     pub(crate) fn quoted(&self, fault: &Fault) -> Option<TerminatedSegment> {
         let header_len = Header::len_of(&self.quote[..self.quote_len])?;
         if !fault.quotes_segment() || header_len > self.quote_len {
@@ -413,7 +413,7 @@ impl Qp {
         if len == 0 { Plan::Nothing } else { Plan::Tagged(header.stag, header.to) }
     }
 
-    /// What a frame of our own kind says, where this end wants to know it.
+    /// The content of a frame of our own kind, where this end wants to know it.
     #[cold]
     fn own_frame(&self, header: &Tagged) -> Option<Pending> {
         match hello::OwnFrame::of(header.stag, header.to)? {

@@ -53,7 +53,7 @@
 //! one, requests behind it are answered after that, or never. These Reads use the
 //! spare depths of [`Negotiated`] where the peer granted one, otherwise what the program leaves
 //! free; a peer that takes no Reads at all acknowledges nothing, and requests complete as without.
-//! What was sent and not acknowledged when the stream ends is flushed.
+//! Requests that were sent and not acknowledged when the stream ends are flushed.
 //!
 //! # Messages without a receive
 //!
@@ -121,7 +121,7 @@ pub(crate) const OUT_OF_MEMORY: &str = "out of memory";
 /// and one of each kind.
 const OTHER_EVENTS: usize = 12;
 
-/// What a queue pair tells its owner, with the RFCs' codes and faults.
+/// An event that a queue pair tells its owner, with the RFCs' codes and faults.
 pub type Event = iwarp_types::Event<TerminateCode, Fault>;
 
 /// Access to a queue pair that others use too.
@@ -170,15 +170,15 @@ pub struct Qp {
     deadline: Option<Time>,
     /// When something is done about a peer that has said nothing.
     silence: Option<Time>,
-    /// What the peer has received, as it said when it left.
+    /// The number of messages that the peer has received, as it said when it left.
     peer_received: Option<u64>,
     /// For how long work requests outlive the stream, and until when, once that is known.
     outlive: Option<Duration>,
     outlived_until: Option<Time>,
-    /// What the peer may do at all, whatever the memory grants.
+    /// The rights of the peer at all, whatever the memory grants.
     remote_access: Option<Access>,
-    /// How often a message that finds no receive would be sent again, by this end and by the peer,
-    /// where either has said it.
+    /// The number of times that a message that finds no receive would be sent again, by this end
+    /// and by the peer, where either has said it.
     rnr_retry: u8,
     peer_rnr_retry: Option<u8>,
     /// The access by which the stream ended.
@@ -220,7 +220,7 @@ impl Qp {
         }
     }
 
-    /// How it was made.
+    /// The attributes with which it was made.
     pub const fn config(&self) -> &Config {
         &self.config
     }
@@ -363,8 +363,8 @@ impl Qp {
         true
     }
 
-    /// What the peer may do through this queue pair of what the memory grants, where the owner has
-    /// said it.
+    /// The rights that the peer has through this queue pair of those that the memory grants, where
+    /// the owner has said it.
     pub const fn remote_access(&self) -> Option<Access> {
         self.remote_access
     }

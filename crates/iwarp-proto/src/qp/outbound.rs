@@ -27,7 +27,7 @@ use crate::rdmap::wire::{
 };
 use crate::types::Msn;
 
-/// What the transmitter is to do next.
+/// The next step of the transmitter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Next {
     /// Nothing to send now.
@@ -101,9 +101,9 @@ pub(crate) struct Outbound {
     rtr: Option<Rtr>,
     greet: bool,
     nudge: bool,
-    /// How often a message that finds no receive is sent again: to be said.
+    /// The number of times that a message that finds no receive is sent again: to be said.
     rnr_retry: Option<u8>,
-    /// What the last frame is to say: messages that were received.
+    /// The number that the last frame is to say: messages that were received.
     farewell: Option<u64>,
     peer_to_peer: bool,
     current: Option<Current>,
@@ -239,7 +239,7 @@ impl Qp {
         self.wanted() != Wanted::Nothing
     }
 
-    /// What [`Transmitter::transmit`](super::Transmitter::transmit) has to do.
+    /// The work for [`Transmitter::transmit`](super::Transmitter::transmit).
     #[inline(always)]
     pub fn wanted(&mut self) -> Wanted {
         if self.outbound.terminate.is_some() {
@@ -335,8 +335,8 @@ impl Qp {
             self.start_tagged(Opcode::Write, Stag(0), TaggedOffset(0), 0, Kind::Own);
             return None;
         }
-        // What was received is acknowledged before the program's reply to it is sent: programs for
-        // InfiniBand expect their Send to complete before they hear of it.
+        // A message that was received is acknowledged before the program's reply to it is sent:
+        // programs for InfiniBand expect their Send to complete before they hear of it.
         let answer_first = core::mem::replace(&mut self.outbound.answer_next, false)
             || self.irq.begins_with_an_empty_one();
         if answer_first && self.may_answer() {
@@ -453,7 +453,7 @@ impl Qp {
         if wqe.fenced() && self.orq.has_requests() {
             return false;
         }
-        // What earlier requests send may still lie in the memory that this one takes away.
+        // Octets that earlier requests send may still lie in the memory that this one takes away.
         if matches!(wqe.op, SendOp::LocalInvalidate(_)) && octets_wait {
             return false;
         }
@@ -610,7 +610,8 @@ impl Qp {
         Next::Segments(Segments { run, body, last })
     }
 
-    /// What [`Next::Segments`] asked for was framed; the stream's octets now end at `position`.
+    /// The segments for which [`Next::Segments`] asked were framed; the stream's octets now end at
+    /// `position`.
     #[inline]
     pub(crate) fn framed(&mut self, position: u64) {
         let Some(current) = &self.outbound.current else { return };
@@ -651,7 +652,8 @@ impl Qp {
             }
             Kind::ReadResponse(..) => {
                 self.note_unanswered(error);
-                // What was built of this response went out whole; the failed segment did not.
+                // The part of this response that was built went out whole; the failed segment did
+                // not.
                 if let Some(&(Asked::Read(request), header)) = self.irq.front() {
                     let sent = u64::from(current.message.sent_before_last_run() + framed);
                     let left = ReadRequest {

@@ -155,7 +155,7 @@ impl Receiver {
                 return used;
             }
             if step == 0 {
-                // What comes after the end is dropped, whatever it is.
+                // Octets that come after the end are dropped, whatever they are.
                 return if self.has_ended(qp) { input.len() } else { used };
             }
         }
@@ -327,7 +327,7 @@ impl Receiver {
         }
     }
 
-    /// What [`Self::direct`] said may no longer be accessed.
+    /// The memory that [`Self::direct`] named may no longer be accessed.
     pub fn direct_refused(&mut self, error: AccessError) {
         if let Some(streaming) = &mut self.streaming {
             streaming.failed.get_or_insert(error);

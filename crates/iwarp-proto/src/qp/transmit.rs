@@ -232,12 +232,12 @@ impl Transmit {
     }
 }
 
-/// What [`Transmitter::taken`] leaves to do.
+/// The work that [`Transmitter::taken`] leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Taken {
     /// There is something to send.
     pub more: bool,
-    /// What to do with the stream once all that was built is taken.
+    /// The fate of the stream once all that was built is taken.
     pub disposition: Disposition,
 }
 
@@ -295,8 +295,8 @@ impl Transmitter {
         if self.framer.markers() { self.framer.fpdu_len(self.mulpdu) } else { self.fpdu }
     }
 
-    /// How many segments may be decided on at once if their FPDUs are to fit into `free` octets,
-    /// which one does.
+    /// The number of segments that may be decided on at once if their FPDUs are to fit into `free`
+    /// octets, which one does.
     #[inline]
     fn most(&self, free: usize) -> u32 {
         let (most, octets) = self.run;

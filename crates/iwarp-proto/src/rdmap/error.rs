@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What can be wrong with an RDMAP message (RFC 5040 §7, RFC 7306 §8).
+//! The errors of an RDMAP message (RFC 5040 §7, RFC 7306 §8).
 
 use iwarp_types::AccessError;
 use thiserror::Error;

@@ -24,7 +24,7 @@ const VERSION: u64 = 1;
 const VERSION_SHIFT: u32 = 24;
 
 bitflags::bitflags! {
-    /// What an end of the stream can do beyond RFC 5040.
+    /// The abilities of an end of the stream beyond RFC 5040.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct Capabilities: u32 {
         /// Atomic Requests (RFC 7306 §5).
@@ -42,7 +42,7 @@ bitflags::bitflags! {
         const SEES_INFINIBAND = 1 << 5;
         /// Wants to be told how much was received when this side leaves.
         const FAREWELL = 1 << 6;
-        /// What RFC 7306 adds.
+        /// The operations that RFC 7306 adds.
         const RFC_7306 = Self::ATOMICS.bits() | Self::IMMEDIATE.bits();
         /// Everything this implementation does.
         const OURS = Self::RFC_7306.bits() | Self::SEND_IMMEDIATE.bits() | Self::WRITE_IMMEDIATE.bits();
@@ -56,8 +56,8 @@ pub enum OwnFrame {
     Hello(Capabilities),
     /// The last FPDU: how many messages its sender has received.
     Farewell(u64),
-    /// How often its sender would send a message again that finds no receive: 0 to 6, or 7 for
-    /// without end, as InfiniBand counts it.
+    /// The number of times that its sender would send a message again that finds no receive: 0 to
+    /// 6, or 7 for without end, as InfiniBand counts it.
     RnrRetry(u8),
 }
 
@@ -97,7 +97,7 @@ impl From<Extension> for Capabilities {
     }
 }
 
-/// What is known of the peer.
+/// The kind of the peer, as far as it is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PeerKind {
     /// Nothing yet.
@@ -152,7 +152,7 @@ pub(crate) const fn encode_farewell(received: u64) -> (Stag, TaggedOffset) {
     (FAREWELL_STAG, TaggedOffset(received))
 }
 
-/// How many messages the peer has received, where this is its last FPDU.
+/// The number of messages that the peer has received, where this is its last FPDU.
 pub(crate) const fn decode_farewell(stag: Stag, to: TaggedOffset) -> Option<u64> {
     if stag.0 == FAREWELL_STAG.0 { Some(to.0) } else { None }
 }
@@ -162,7 +162,7 @@ pub(crate) const fn encode_rnr_retry(count: u8) -> (Stag, TaggedOffset) {
     (RNR_RETRY_STAG, TaggedOffset(count as u64))
 }
 
-/// How often the peer would send a message again, where this FPDU says so.
+/// The number of times that the peer would send a message again, where this FPDU says so.
 pub(crate) const fn decode_rnr_retry(stag: Stag, to: TaggedOffset) -> Option<u8> {
     if stag.0 == RNR_RETRY_STAG.0 && to.0 <= RNR_WITHOUT_END as u64 {
         Some(to.0 as u8)

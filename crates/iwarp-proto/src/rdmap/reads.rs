@@ -20,7 +20,7 @@ pub(crate) struct Outstanding {
     pub(crate) awaits: Awaits,
 }
 
-/// What a request is for.
+/// The purpose of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
     /// This work request.

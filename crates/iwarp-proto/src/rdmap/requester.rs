@@ -67,7 +67,8 @@ pub(crate) const fn atomic(
     }
 }
 
-/// What the peer asks for by an Atomic Request; `None` where the operation is not known.
+/// The operation for which the peer asks by an Atomic Request; `None` where the operation is not
+/// known.
 pub(crate) const fn atomic_op(request: &AtomicRequest) -> Option<AtomicOp> {
     match request.operation {
         AOP_FETCH_ADD => {

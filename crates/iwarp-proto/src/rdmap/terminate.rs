@@ -25,7 +25,7 @@ pub enum Fault {
     /// A received message.
     #[error(transparent)]
     Rdmap(#[from] RdmapError),
-    /// What enhanced start-up agreed on cannot be kept.
+    /// Terms on which enhanced start-up agreed cannot be kept.
     #[error("start-up: {0}")]
     Startup(StartupFault),
     /// An error of this side, not tied to anything received (RFC 5040 §7.1(1)).
@@ -78,7 +78,7 @@ impl Fault {
         }
     }
 
-    /// What goes into the Terminate header.
+    /// The code for the Terminate header.
     pub const fn code(&self) -> TerminateCode {
         let (layer, etype, code) = match self {
             Self::Local(_) | Self::BadAddress { .. } => (0, 0, 0x00),
@@ -155,7 +155,8 @@ const fn ddp(error: DdpError) -> (u8, u8, u8) {
     }
 }
 
-/// How the work request ends that the peer's Terminate names; `sent`: it is a one-way request.
+/// The status with which the work request ends that the peer's Terminate names; `sent`: it is a
+/// one-way request.
 pub(crate) const fn status_of_terminate(code: TerminateCode, sent: bool) -> WcStatus {
     match (code.layer, code.etype) {
         (1, 2) if code.code == 0x02 && sent => WcStatus::RnrRetryExceeded,

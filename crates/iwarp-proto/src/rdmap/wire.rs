@@ -256,7 +256,7 @@ impl AtomicRequest {
 pub struct AtomicResponse {
     /// Request Identifier of the request.
     pub request_id: u32,
-    /// What was there before the operation.
+    /// The value before the operation.
     pub original: u64,
 }
 
@@ -290,7 +290,8 @@ pub struct TerminateCode {
 }
 
 impl TerminateCode {
-    /// What the RFCs call it (RFC 5040 §4.8, RFC 5041 §7.2, RFC 5044 §8, RFC 6581 §8, RFC 7306 §8).
+    /// The name that the RFCs give it (RFC 5040 §4.8, RFC 5041 §7.2, RFC 5044 §8, RFC 6581 §8, RFC
+    /// 7306 §8).
     pub const fn name(&self) -> &'static str {
         match (self.layer, self.etype, self.code) {
             (0, 0, _) => "RDMAP: local catastrophic error",
@@ -374,7 +375,7 @@ const HAS_RDMA_HEADER: u8 = 0x20;
 /// Terminate header (RFC 5040 §4.8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terminate {
-    /// What was wrong.
+    /// The error.
     pub code: TerminateCode,
     /// The segment that was at fault, where there is one.
     pub segment: Option<TerminatedSegment>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Whom a datagram is for, where several processes share queue pair 1.
+//! The destination of a datagram, where several processes share queue pair 1.
 
 use super::mad::Mad;
 use super::message::Message;
@@ -22,7 +22,7 @@ pub enum Addressee {
 }
 
 impl Addressee {
-    /// Whom a datagram is for; `None` where it is no message of the connection manager.
+    /// The destination of a datagram; `None` where it is no message of the connection manager.
     ///
     /// A repeated REQ goes to its listener again, which knows what became of it.
     pub fn of(octets: &[u8]) -> Option<Self> {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a program asks of the connection manager.
+//! The calls that a program makes to the connection manager.
 
 use core::net::IpAddr;
 
@@ -11,7 +11,7 @@ use super::message::TooLong;
 use super::service::ServiceId;
 use crate::wire::{Mtu, Path, Transport};
 
-/// Whom a program wants requests from.
+/// The peers from which a program wants requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Listen {
     /// The service.
@@ -29,7 +29,7 @@ pub struct Listen {
     pub backlog: usize,
 }
 
-/// What the ends of a connection ask of each other: `rdma_conn_param`.
+/// The parameters that the ends of a connection ask of each other: `rdma_conn_param`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Parameters {
     /// Reads and Atomics of the peer's that are served at a time.
@@ -60,7 +60,7 @@ impl Default for Parameters {
     }
 }
 
-/// Whom a program wants to connect to.
+/// The peer to which a program wants to connect.
 #[derive(Clone, Copy, Debug)]
 pub struct Connect<'a> {
     /// The way to the peer's connection manager, and to its queue pair.
@@ -75,18 +75,18 @@ pub struct Connect<'a> {
     pub transport: Transport,
     /// Path MTU.
     pub mtu: Mtu,
-    /// What is asked of the peer.
+    /// The parameters that are asked of the peer.
     pub parameters: Parameters,
     /// 56 octets at most, 92 without the header.
     pub private_data: &'a [u8],
 }
 
-/// How a program accepts a connection.
+/// The terms on which a program accepts a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Accept<'a> {
     /// The program's queue pair.
     pub qp: QpId,
-    /// What is asked of the peer.
+    /// The parameters that are asked of the peer.
     pub parameters: Parameters,
     /// 196 octets at most.
     pub private_data: &'a [u8],

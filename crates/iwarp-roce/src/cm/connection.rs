@@ -62,7 +62,7 @@ pub(super) struct Patience {
     pub(super) gone: Time,
 }
 
-/// How the queue pair is to be set up, as far as it is known.
+/// The facts by which the queue pair is to be set up, as far as they are known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setup {
     pub(super) address: AddressVector,
@@ -101,7 +101,7 @@ pub(super) struct Connection {
     /// A message is sent again after that time.
     pub(super) interval: Duration,
     pub(super) retries: u8,
-    /// What the peer waits for this end's answers.
+    /// The time that the peer waits for this end's answers.
     pub(super) peer_waits: Duration,
     /// The message that is sent again.
     pub(super) stored: Option<Box<[u8; MAD_LEN]>>,
@@ -197,7 +197,8 @@ impl Connection {
         self.setup.ack_timeout.min(LONGEST_TIMEWAIT).duration()
     }
 
-    /// How the queue pair is to be set up; as Linux's connection manager does.
+    /// The attributes with which the queue pair is to be set up; as Linux's connection manager
+    /// does.
     pub(super) fn attributes(&self) -> Attributes {
         let setup = &self.setup;
         let own = self.qp.map_or(0, |QpId(qp)| qp);
@@ -225,7 +226,7 @@ impl Connection {
     }
 }
 
-/// What the peer may do, with so many Reads and Atomics at a time.
+/// The rights of the peer, with so many Reads and Atomics at a time.
 pub(super) fn access(resources: u8) -> Access {
     if resources > 0 { Access::REMOTE } else { Access::REMOTE_WRITE }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a program is told, in the words of `rdma_cm`.
+//! The events that a program is told, in the words of `rdma_cm`.
 
 use alloc::boxed::Box;
 use core::net::IpAddr;
@@ -27,11 +27,11 @@ pub struct ListenerId(pub u32);
 pub struct Event {
     /// To which.
     pub id: CommId,
-    /// What.
+    /// The event itself.
     pub kind: EventKind,
 }
 
-/// What happened.
+/// The kind of event.
 #[derive(Clone, Debug)]
 pub enum EventKind {
     /// A peer asks for a connection, or for the queue pair of a datagram service. The program
@@ -93,7 +93,7 @@ pub struct Ece {
     pub options: u32,
 }
 
-/// What a peer asks for.
+/// The request of a peer.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The listener that it came to.
@@ -128,10 +128,10 @@ pub struct Request {
     pub private_data: PrivateData,
 }
 
-/// What a peer accepts.
+/// The response of a peer that accepts.
 #[derive(Clone, Debug)]
 pub struct Response {
-    /// How the queue pair is to be set up.
+    /// The attributes with which the queue pair is to be set up.
     pub attributes: Attributes,
     /// Reads and Atomics of the peer's that are served at a time.
     pub responder_resources: u8,

@@ -29,7 +29,7 @@ impl Field {
         Self { at, octets, shift: octets as u32 * 8 - bit - bits, mask: u64::MAX >> (64 - bits) }
     }
 
-    /// The same field of a part that lies `octets` further on.
+    /// This field of a part that lies `octets` further on.
     pub(super) const fn moved(self, octets: usize) -> Self {
         Self { at: self.at + octets, ..self }
     }
@@ -112,7 +112,7 @@ mod tests {
             let mut body: Body = [filler; BODY_LEN];
             field.put(&mut body, value);
             prop_assert_eq!(field.get(&body), value & (u64::MAX >> (64 - bits)));
-            // What was there before comes back when the field does.
+            // Octets that were there before come back when the field does.
             let mut other: Body = [filler; BODY_LEN];
             let before = field.get(&other);
             field.put(&mut other, value);

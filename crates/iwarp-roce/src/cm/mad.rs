@@ -31,7 +31,7 @@ pub struct Mad {
     pub tid: u64,
     /// Attribute modifier: options of a vendor in a REQ and a REP, 0 elsewhere.
     pub modifier: u32,
-    /// What it says.
+    /// The message that it carries.
     pub message: Message,
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! How two ends of this project know each other, without a trace in programs' private data.
+//! The way in which two ends of this project know each other, without a trace in programs' private
+//! data.
 //!
 //! REQ and REP name a vendor, whose options are the modifier of the management datagram (ECE,
 //! enhanced connection establishment). Ours are:
@@ -36,7 +37,7 @@ const ROLE: u32 = 0b11;
 const FLAGS_SHIFT: u32 = 16;
 const NO_ICRC: u32 = 1;
 
-/// What an end of our own kind tells of itself.
+/// The facts that an end of our own kind tells of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct OwnKind {
     /// UDP port on which it takes packets of its own kind besides 4791.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! How a connection manager is made, and where it has its random numbers from.
+//! The settings of a connection manager, and the source of its random numbers.
 
 use core::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::wire::Mtu;
 pub struct CommIds {
     /// The first of them.
     pub first: u32,
-    /// How many lower bits are free.
+    /// The number of lower bits that are free.
     pub free_bits: u32,
 }
 
@@ -31,14 +31,14 @@ impl CommIds {
         self.first | (random as u64 & (self.count() - 1)) as u32
     }
 
-    /// How many there are.
+    /// The number of them.
     pub(super) const fn count(self) -> u64 {
         // `free_bits` may be all.
         1 << self.free_bits
     }
 }
 
-/// How a connection manager is made.
+/// The settings with which a connection manager is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// GUID of the device, one for all processes that share it.
@@ -47,17 +47,17 @@ pub struct Settings {
     pub comm_ids: CommIds,
     /// The largest path MTU that the device can have.
     pub mtu: Mtu,
-    /// How long either end takes to answer: told to the peer, and waited for.
+    /// The time that either end takes to answer: told to the peer, and waited for.
     pub response_timeout: TimeCode,
-    /// How long a packet lives on its way.
+    /// The time that a packet lives on its way.
     pub packet_lifetime: TimeCode,
-    /// How long this end takes to acknowledge a packet.
+    /// The time that this end takes to acknowledge a packet.
     pub ack_delay: TimeCode,
     /// Times that a message is sent again for want of an answer; at most 15.
     pub max_retries: u8,
     /// The time that an MRA asks for.
     pub service_timeout: TimeCode,
-    /// What ends of our own kind are told. `None` tells nobody.
+    /// The facts that ends of our own kind are told. `None` tells nobody.
     pub own_kind: Option<OwnKind>,
     /// Refusals and answers to datagram requests that are kept for repeated requests.
     pub stored_answers: usize,

@@ -26,7 +26,7 @@ pub(super) struct Table {
     by_request: BTreeMap<(IpAddr, u32), u32>,
     deadlines: BTreeMap<u32, Time>,
     timers: BTreeSet<(Time, u32)>,
-    /// What is kept for repeated messages only, by age.
+    /// Connections that are kept for repeated messages only, by age.
     answers: VecDeque<u32>,
 }
 

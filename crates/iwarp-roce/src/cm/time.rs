@@ -54,7 +54,7 @@ mod tests {
         assert_eq!(TimeCode::new(32).code(), 0);
     }
 
-    /// What Linux 6.1 and 7.3 ask for: packet lives of 18 and 16, and a delay of 15.
+    /// The times for which Linux 6.1 and 7.3 ask: packet lives of 18 and 16, and a delay of 15.
     #[test]
     fn the_ack_timeout_is_more_than_the_way() {
         let of =

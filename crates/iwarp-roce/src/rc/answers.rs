@@ -18,7 +18,7 @@ impl Rc {
         now: Time,
         memory: &M,
     ) {
-        // What was never sent, or is acknowledged, has no answer that says anything.
+        // A packet that was never sent, or is acknowledged, has no answer that says anything.
         let Some(number) = self.requester.find(packet.header.bth.psn) else { return };
         match packet.header.message {
             Message::Acknowledge(aeth) => self.take_acknowledgement(number, aeth, now),
@@ -98,7 +98,7 @@ impl Rc {
         requester.acknowledged = weight;
         requester.cursor = requester.cursor.max(sq.head());
         if requester.next < oldest {
-            // What would be sent again has arrived after all.
+            // Packets that would be sent again have arrived after all.
             requester.next = oldest;
             requester.sent = weight;
             requester.cursor = sq.find(oldest, requester.cursor);

@@ -90,7 +90,7 @@ impl Core for Rc {
     }
 
     fn disconnect(&mut self) {
-        // What is owed still goes out: the peer learns what was executed.
+        // An acknowledgement that is owed still goes out: the peer learns what was executed.
         if self.is_alive() && self.responder.msn > 0 {
             self.replies.acknowledge_at_last(self.responder.last);
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! How a queue pair ends, and what becomes of the work requests.
+//! The end of a queue pair, and the fate of the work requests.
 
 use iwarp_types::{Event, QpState, Reason, WcStatus};
 

@@ -77,7 +77,7 @@ pub struct Rc {
     config: Config,
     state: QpState,
     attributes: Attributes,
-    /// What the peer may do, where the owner has said it: instead of what the attributes say.
+    /// The rights of the peer, where the owner has said them: instead of those in the attributes.
     remote_access: Option<Access>,
     sq: SendQueue,
     rq: ReceiveQueue,
@@ -101,7 +101,7 @@ pub struct Rc {
 }
 
 impl Rc {
-    /// How it is set up.
+    /// The attributes with which it is set up.
     pub const fn attributes(&self) -> &Attributes {
         &self.attributes
     }
@@ -130,12 +130,12 @@ impl Rc {
         }
     }
 
-    /// How it was made.
+    /// The attributes with which it was made.
     pub const fn config(&self) -> &Config {
         &self.config
     }
 
-    /// What went wrong so far, since the last Reset.
+    /// The faults so far, since the last Reset.
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }

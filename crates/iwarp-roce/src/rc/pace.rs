@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! How much may be under way: a window that grows on clean acknowledgements and is halved on loss.
+//! The amount that may be under way: a window that grows on clean acknowledgements and is halved on
+//! loss.
 //!
 //! The peer's socket holds 212,992 octets by default, counted with what the kernel adds to each
 //! packet. So a packet weighs its payload and a fixed overhead, and the window is in that weight.
@@ -9,7 +10,7 @@ use core::time::Duration;
 
 use iwarp_types::Time;
 
-/// What a packet weighs beside its payload.
+/// The weight of a packet beside its payload.
 pub(super) const OVERHEAD: u64 = 512;
 
 /// The window in the beginning.
@@ -27,7 +28,7 @@ const CALM: Duration = Duration::from_micros(50);
 
 /// Weight of the answers that one Read Request asks for, where several may be under way.
 const SEGMENT: u64 = 32 << 10;
-/// The same where only one may be.
+/// The amount where only one may be.
 const ONLY_SEGMENT: u64 = 64 << 10;
 
 /// The window.
@@ -39,8 +40,8 @@ pub(super) struct Pace {
     credit: u64,
     /// When congestion last lowered it.
     lowered: Option<Time>,
-    /// What was under way then: all before this weight. Notifications that come before it is
-    /// acknowledged are of the same congestion.
+    /// The packets that were under way then: all before this weight. Notifications that come before
+    /// it is acknowledged are of the same congestion.
     known: u64,
 }
 

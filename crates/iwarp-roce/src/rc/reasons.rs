@@ -65,7 +65,7 @@ pub(super) const fn response_of_mtu(own: usize, peers: usize) -> Reason {
     roce(BAD_RESPONSE.code(), name)
 }
 
-/// What a NAK says.
+/// The reason that a NAK says.
 pub(super) const fn of_nak(code: NakCode) -> Reason {
     match code {
         NakCode::RemoteAccess => REMOTE_ACCESS,

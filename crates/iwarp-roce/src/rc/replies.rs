@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the responder owes the peer: acknowledgements, answers, a NAK.
+//! The debts of the responder to the peer: acknowledgements, answers, a NAK.
 //!
 //! Answers go out in the order of their requests. The Reads and Atomics of late are remembered with
 //! what is owed of each; one acknowledgement, for the last request that wants one, stands for all
@@ -66,7 +66,7 @@ pub(super) struct Replies {
     owing: u64,
     /// An acknowledgement of all up to this PSN.
     ack: Option<Psn>,
-    /// How often it is repeated.
+    /// The number of times that it is repeated.
     repeats: u8,
     /// A NAK: of what it says, and of which PSN.
     nak: Option<(Psn, Syndrome)>,
@@ -206,7 +206,7 @@ impl Replies {
     ///
     /// # Errors
     ///
-    /// What is wrong with memory that the peer may not read any more. Nothing is owed then but the
+    /// The fault of memory that the peer may not read any more. Nothing is owed then but the
     /// NAK that says so.
     pub(super) fn send<M: Memory + ?Sized>(
         &mut self,

@@ -20,7 +20,7 @@ const ASKS: u64 = 4;
 const APART: RangeInclusive<u64> = 16..=64;
 const LEAST_ASKS: u64 = 2;
 
-/// How far requests were sent and acknowledged.
+/// The progress of requests that were sent and acknowledged.
 #[derive(Debug, Default)]
 pub(super) struct Requester {
     /// PSN of packet 0.
@@ -53,7 +53,7 @@ pub(super) struct Requester {
     pub(super) timer: Timer,
 }
 
-/// What is to be done next.
+/// The next thing to be done.
 enum Step {
     /// A local operation.
     Local,
@@ -84,7 +84,7 @@ impl Requester {
         Some(self.oldest + ahead).filter(|packet| *packet < self.end)
     }
 
-    /// What is under way met congestion.
+    /// Packets under way met congestion.
     pub(super) fn slow_down(&mut self, now: Time) {
         self.pace.congested(now, self.acknowledged, self.end_weight.max(self.sent));
     }
@@ -150,7 +150,7 @@ impl Rc {
         true
     }
 
-    /// What is to be done next, and may be done now.
+    /// The next thing to be done, if it may be done now.
     #[inline]
     fn upcoming(&mut self) -> Option<Step> {
         let Self { requester, sq, state, attributes, .. } = self;
@@ -169,7 +169,7 @@ impl Rc {
                     return None;
                 }
                 match wqe.op {
-                    // What was sent before may have to be read from memory again.
+                    // Octets that were sent before may have to be read from memory again.
                     SendOp::LocalInvalidate(_) if has_started => return None,
                     SendOp::LocalInvalidate(_) | SendOp::Bind(_) => return Some(Step::Local),
                     op if !op.may_have(wqe.length) => return Some(Step::Local),
@@ -303,8 +303,8 @@ impl Rc {
     }
 }
 
-/// What a packet says. `offset` are the octets of its request before it, `asked` those that a Read
-/// Request asks for.
+/// The message of a packet. `offset` are the octets of its request before it, `asked` those that a
+/// Read Request asks for.
 #[inline]
 fn message(op: &SendOp, length: u32, position: Position, offset: u64, asked: u32) -> Message {
     let ends = position.ends();
@@ -323,7 +323,7 @@ fn message(op: &SendOp, length: u32, position: Position, offset: u64, asked: u32
         SendOp::Send { invalidate: Some(stag), .. } if ends => {
             Message::Send { position, tail: SendTail::Invalidate(stag) }
         }
-        // What RoCE has not was refused when it was posted.
+        // An operation that RoCE lacks was refused when it was posted.
         _ => Message::Send { position, tail: SendTail::Plain },
     }
 }

@@ -14,7 +14,7 @@ use crate::wire::{
     AtomicEth, AtomicKind, Message, NakCode, Packet, Position, Psn, Reth, SendTail, Syndrome,
 };
 
-/// What the requests have come to.
+/// The progress of the requests.
 #[derive(Debug, Default)]
 pub(super) struct Responder {
     /// The PSN that is expected.
@@ -46,14 +46,14 @@ pub(super) enum Inside {
     Write(Reth, u32),
 }
 
-/// What is wrong with a request, and how the receive that it hits ends.
+/// The fault of a request, and the end of the receive that it hits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refusal {
     code: NakCode,
     receive: WcStatus,
     /// The peer learns of it by a NAK.
     is_told: bool,
-    /// What this end calls it.
+    /// The reason that this end gives.
     reason: Reason,
     /// An access to memory was refused, by whom.
     pub(super) access: Option<RefusedBy>,
@@ -63,7 +63,8 @@ impl Refusal {
     const INVALID: Self = Self::new(NakCode::InvalidRequest, WcStatus::RemoteInvalidRequest);
     const TOO_LONG: Self = Self::new(NakCode::InvalidRequest, WcStatus::LocalLength);
     const FORBIDDEN: Self = Self { access: Some(RefusedBy::QueuePair), ..Self::INVALID };
-    /// What a Send should invalidate cannot be: an error of class J, which has no NAK (IBA vol. 1,
+    /// An STag that a Send should invalidate cannot be: an error of class J, which has no NAK (IBA
+    /// vol. 1,
     /// 9.9.6.3).
     const INVALIDATE: Self = Self { is_told: false, ..Self::INVALID };
 
@@ -367,7 +368,7 @@ impl Rc {
         let who = self.accessor();
         if reth.length > 0 {
             let whole = u64::from(reth.length);
-            // What is a single packet is checked where it is placed.
+            // A single packet is checked where it is placed.
             if !only {
                 memory
                     .check_remote(who, reth.rkey, reth.va, whole, RemoteAccess::Write)

@@ -15,10 +15,10 @@ const SHORTEST: u8 = 10;
 /// The first wait is the timeout, later ones are twice and four times as long, as the verbs allow.
 const LONGEST_SHIFT: u8 = 2;
 
-/// What is to be done when a deadline has come.
+/// The work that is due when a deadline has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Due {
-    /// What a NAK had sent again is sent once more; that is no further try.
+    /// The packets that a NAK had sent again are sent once more; that is no further try.
     Repeat,
     /// An answer is overdue.
     Overdue,
@@ -64,7 +64,7 @@ impl Timer {
         }
     }
 
-    /// What an answer is waited for has left so much later than was said.
+    /// The packet whose answer is waited for has left so much later than was said.
     pub(super) fn postpone(&mut self, by: Duration) {
         if let Some(deadline) = &mut self.deadline {
             *deadline = deadline.plus(by);
@@ -144,7 +144,7 @@ impl Timer {
         if core::mem::take(&mut self.repeats) {
             return Some(Due::Repeat);
         }
-        // What comes after this is no echo of what was sent before.
+        // A NAK that comes after this is no echo of what was sent before.
         self.gone_back = None;
         Some(Due::Overdue)
     }
@@ -165,7 +165,7 @@ mod tests {
             }
         }
         assert_eq!(wait(14, 7), wait(16, 0));
-        // What `docs/roce.md` says of short timeouts.
+        // `docs/roce.md` says this of short timeouts.
         assert_eq!(wait(1, 0), wait(SHORTEST, 0));
         assert_eq!(wait(SHORTEST, 0), Some(Duration::from_nanos(4_194_304)));
         assert_eq!(wait(0, 0), None);

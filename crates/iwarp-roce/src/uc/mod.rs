@@ -29,17 +29,17 @@ impl Uc {
         Self { work: Work::new(config), inbound: Inbound::default() }
     }
 
-    /// How it was made.
+    /// The attributes with which it was made.
     pub const fn config(&self) -> &Config {
         &self.work.config
     }
 
-    /// How it is set up.
+    /// The attributes with which it is set up.
     pub const fn attributes(&self) -> &Attributes {
         &self.work.attributes
     }
 
-    /// How many packets it has dropped, since it was in Reset.
+    /// The numbers of packets that it has dropped, since it was in Reset.
     pub const fn drops(&self) -> &Drops {
         &self.work.drops
     }

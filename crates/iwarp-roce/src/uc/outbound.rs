@@ -34,7 +34,7 @@ pub(super) fn send<M: Memory + ?Sized>(
     turn.push(burst, &attributes.path, &header, len, memory)
 }
 
-/// What a packet at that position says, and whether the message solicits an event.
+/// The message of a packet at that position, and whether it solicits an event.
 fn message(op: &SendOp, position: Position, length: u32) -> Option<(Message, bool)> {
     let at_end = |data: [u8; 4]| position.ends().then_some(data);
     let send = |tail: SendTail| Message::Send { position, tail };

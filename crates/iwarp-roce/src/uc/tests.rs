@@ -130,7 +130,7 @@ fn a_gap_spoils_a_send_whose_receive_the_next_one_gets() {
         let rest = packets.iter().enumerate().filter(|(at, _)| *at != lost);
         assert_eq!(b.told(rest.map(|(_, sent)| sent)), [], "without {lost}");
     }
-    // What follows a gap is dropped to the end of the message: 3, 2, 1 packets, and none.
+    // Packets that follow a gap are dropped to the end of the message: 3, 2, 1 packets, and none.
     assert_eq!(b.core.drops().sequence, 3 + 2 + 1);
     let told = completions(&b.told(&next));
     assert_eq!((told[0].wr_id, told[0].byte_len), (1, 300));

@@ -41,12 +41,12 @@ impl Ud {
         Self { work: Work::new(config), groups: Vec::new() }
     }
 
-    /// How it was made.
+    /// The attributes with which it was made.
     pub const fn config(&self) -> &Config {
         &self.work.config
     }
 
-    /// How many packets it has dropped, since it was in Reset.
+    /// The numbers of packets that it has dropped, since it was in Reset.
     pub const fn drops(&self) -> &Drops {
         &self.work.drops
     }

@@ -331,7 +331,7 @@ fn a_reset_forgets_all_but_the_groups() {
     assert_eq!(b.core.post_recv(&request), Err(PostError::WrongState));
 }
 
-/// What no encoder of ours makes: a part of a message, which UD has not.
+/// Packets that no encoder of ours makes: parts of a message, which UD has not.
 #[test]
 fn parts_of_messages_are_dropped() {
     let mut b = end(2);

@@ -13,8 +13,8 @@ use super::opcode::CNP;
 use super::packet::CNP_LEN;
 use super::{BTH_LEN, Bth, Header, ICRC_LEN, Mtu, Path, Pkey, Psn, padding};
 
-/// What the port does to the identification of IPv4 packets that the kernel cuts from one send
-/// (`UDP_SEGMENT`). Sent from an unconnected socket without fragmentation, the first has 0.
+/// The numbers that the port gives as identification to IPv4 packets that the kernel cuts from one
+/// send (`UDP_SEGMENT`). Sent from an unconnected socket without fragmentation, the first has 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Numbering {
     /// Each next one has one more.
@@ -33,7 +33,7 @@ pub struct Train {
     dest_qp: u32,
     /// Octets of the first of them, behind the UDP header.
     pub segment: usize,
-    /// How many they are.
+    /// The number of packets.
     pub packets: usize,
     range: Range<usize>,
     /// The ICRC's digest before the transport header of the first packet. In those behind it that
@@ -41,7 +41,7 @@ pub struct Train {
     start: Digest,
 }
 
-/// What is to be sent: trains of packets, whole with their ICRCs.
+/// Packets that are to be sent: trains, whole with their ICRCs.
 #[derive(Clone, Debug)]
 pub struct Burst {
     numbering: Numbering,
@@ -50,14 +50,14 @@ pub struct Burst {
     used: usize,
     trains: Vec<Train>,
     budget: usize,
-    /// What its packets weigh, and what they may weigh: see [`Self::limit`].
+    /// The weight of its packets, and its limit: see [`Self::limit`].
     weight: usize,
     most: usize,
     most_trains: usize,
 }
 
 impl Burst {
-    /// What a packet weighs beside what is in it, roughly as systems count it for their buffers.
+    /// The weight of a packet beside its octets, roughly as systems count it for their buffers.
     pub const OVERHEAD: usize = 1280;
 
     /// Packets in one train: the kernel takes no more.
@@ -82,7 +82,7 @@ impl Burst {
         }
     }
 
-    /// What its packets weigh: their octets, and [`Self::OVERHEAD`] each.
+    /// The weight of its packets: their octets, and [`Self::OVERHEAD`] each.
     pub const fn weight(&self) -> usize {
         self.weight
     }
@@ -101,7 +101,7 @@ impl Burst {
         };
     }
 
-    /// What its ICRCs take the port to do to identifications.
+    /// The identifications that its ICRCs take the port to give.
     pub const fn numbering(&self) -> Numbering {
         self.numbering
     }

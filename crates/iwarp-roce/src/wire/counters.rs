@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What is counted, by the names that tools know.
+//! The things that are counted, by the names that tools know.
 
 /// Counters of a device, as `hw_counters` in sysfs and `rdma statistic` show them.
 ///

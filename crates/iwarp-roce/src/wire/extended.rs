@@ -24,7 +24,7 @@ pub struct AtomicEth {
     pub va: TaggedOffset,
     /// The peer's key for them.
     pub rkey: Stag,
-    /// What to do with them.
+    /// The operation on them.
     pub kind: AtomicKind,
 }
 
@@ -57,13 +57,13 @@ pub struct Deth {
 /// Acknowledgement extended header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Aeth {
-    /// What is said.
+    /// The syndrome.
     pub syndrome: Syndrome,
     /// Request messages that the responder has completed; 24 bits.
     pub msn: u32,
 }
 
-/// What an acknowledgement says.
+/// The meaning of an acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Syndrome {
     /// Positive.

@@ -33,8 +33,8 @@ pub enum NoAnswer {
     Multicast,
 }
 
-/// What a packet that has come by `path`, with so many octets behind its UDP header, has ahead of
-/// its payload.
+/// The header that a packet which has come by `path`, with so many octets behind its UDP header,
+/// has ahead of its payload.
 pub fn write(path: &Path, octets: usize) -> [u8; GRH_LEN] {
     let address = &path.address;
     let mut grh = [0; GRH_LEN];
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn the_checksum_decides_where_the_version_does_not() {
         let mut grh = write(&path([10, 0, 0, 1].into(), [10, 0, 0, 2].into()), 100);
-        // What others leave ahead of the header may look like IPv6.
+        // Octets that others leave ahead of the header may look like IPv6.
         grh[0] = 0x60;
         assert_eq!(answer(&grh).unwrap().destination, IpAddr::from([10, 0, 0, 1]));
         grh[30] ^= 1;

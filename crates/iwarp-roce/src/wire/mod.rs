@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the octets of a RoCE v2 packet mean, from the base transport header (BTH) on.
+//! The meaning of the octets of a RoCE v2 packet, from the base transport header (BTH) on.
 //!
 //! ```text
 //!   UDP | BTH 12 | extended headers | payload | pad 0..3 | ICRC 4

@@ -48,7 +48,7 @@ impl Position {
     }
 }
 
-/// What the last packet of a message carries besides.
+/// The fields that the last packet of a message carries besides.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Tail {
     /// Nothing.
@@ -59,7 +59,7 @@ pub enum Tail {
     Invalidate,
 }
 
-/// What a packet does.
+/// The operation of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Operation {
     /// Part of a Send.
@@ -85,7 +85,7 @@ pub enum Operation {
 pub struct Opcode {
     /// For which type of queue pair.
     pub transport: Transport,
-    /// What the packet does.
+    /// The operation of the packet.
     pub operation: Operation,
 }
 

@@ -10,7 +10,7 @@ use super::bth::{BTH_LEN, Bth};
 use super::extended::{Aeth, AtomicEth, AtomicKind, Deth, Extended, Reth};
 use super::opcode::{CNP, Opcode, Operation, Position, Tail, Transport};
 
-/// What the last packet of a Send carries besides its payload.
+/// The field that the last packet of a Send carries besides its payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SendTail {
     /// Nothing, and in all packets but the last.
@@ -21,14 +21,14 @@ pub enum SendTail {
     Invalidate(Stag),
 }
 
-/// What a packet says, with its extended headers.
+/// The message of a packet, with its extended headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Message {
     /// Part of a Send.
     Send {
         /// Which part.
         position: Position,
-        /// What the last one carries besides.
+        /// The field that the last one carries besides.
         tail: SendTail,
     },
     /// Part of an RDMA Write that begins there.
@@ -62,7 +62,7 @@ pub enum Message {
     AtomicAcknowledge {
         /// An acknowledgement.
         aeth: Aeth,
-        /// What stood there before.
+        /// The value that stood there before.
         original: u64,
     },
     /// Atomic operation.
@@ -121,7 +121,7 @@ pub struct Header {
     pub transport: Transport,
     /// Datagram extended header: UD has it, and no other.
     pub deth: Option<Deth>,
-    /// What the packet says.
+    /// The message of the packet.
     pub message: Message,
 }
 
@@ -289,7 +289,7 @@ impl<'a> Packet<'a> {
     ///
     /// # Errors
     ///
-    /// What is no packet of ours is to be dropped without a word.
+    /// A packet that is none of ours is to be dropped without a word.
     pub fn parse(octets: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader(octets);
         let (bth, octet, pad) = Bth::read(&reader.array()?).ok_or(Malformed::Version)?;

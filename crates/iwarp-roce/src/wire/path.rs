@@ -6,7 +6,7 @@ use iwarp_types::AddressVector;
 
 use super::PORT;
 
-/// What the IP and UDP headers of a packet say of its way.
+/// The facts that the IP and UDP headers of a packet say of its way.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Path {
     /// From which address to which, and how.

@@ -32,7 +32,7 @@ impl Psn {
         Self::new(self.0.wrapping_sub(1))
     }
 
-    /// How far `self` is ahead of `other`, in -2^23..2^23.
+    /// The number of steps that `self` is ahead of `other`, in -2^23..2^23.
     pub const fn ahead_of(self, other: Self) -> i32 {
         let distance = self.0.wrapping_sub(other.0);
         // The sign bit of 24 bits moves to that of 32, and back.

@@ -8,7 +8,7 @@ use super::icrc::{self, IdMemory};
 use super::packet::CNP_LEN;
 use super::{Counters, GSI_QP, MULTICAST_QP, Malformed, Packet, Path, Transport};
 
-/// What a datagram is.
+/// The kinds of datagrams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Received<'a> {
     /// A packet for its queue pair, or, to [`MULTICAST_QP`], for all that joined the group.

@@ -10,7 +10,7 @@ use iwarp_types::{
 use super::Work;
 use crate::payload::place;
 
-/// What the completion of a receive tells.
+/// The facts that the completion of a receive tells.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
     pub(crate) op: WcOp,

@@ -2,7 +2,7 @@
 
 //! Why packets were dropped.
 
-/// How many packets a queue pair has dropped, by the reason. Nobody is answered.
+/// The numbers of packets that a queue pair has dropped, by the reason. Nobody is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Drops {
     /// The state, the type of queue pair, its number or the address did not fit.

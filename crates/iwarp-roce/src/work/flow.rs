@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What of the send queue goes out, and how requests end.
+//! The packets of the send queue that go out, and the end of requests.
 
 use alloc::vec::Vec;
 
@@ -21,7 +21,7 @@ pub(crate) struct Turn<'a> {
     pieces: &'a mut Vec<Sge>,
 }
 
-/// How a turn has ended.
+/// The end of a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Done {
     /// A packet is in the burst, and others are left.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What queue pairs of the types UC and UD have in common: states, work queues and events.
+//! The things that queue pairs of the types UC and UD have in common: states, work queues and
+//! events.
 //!
 //! Their requests end in the order of posting as their last packet goes out, so only the oldest one
 //! is ever under way.
@@ -63,7 +64,7 @@ pub(crate) struct Work {
     silent: u32,
     drain_reported: bool,
     last_receive_reported: bool,
-    /// What the peer may do, where the owner has said it: instead of what the attributes say.
+    /// The rights of the peer, where the owner has said them: instead of those in the attributes.
     remote_access: Option<Access>,
     /// Messages that came whole.
     arrived: u64,
@@ -104,7 +105,7 @@ impl Work {
         Accessor { pd: self.config.pd, qp: self.config.qp }
     }
 
-    /// What the peer may do.
+    /// The rights of the peer.
     pub(crate) fn access(&self) -> Access {
         self.remote_access.unwrap_or(self.attributes.access)
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What rxe of two versions of Linux said to itself and to another peer: `data/rxe.pcap`.
+//! The packets that rxe of two versions of Linux sent to itself and to another peer:
+//! `data/rxe.pcap`.
 
 use std::collections::BTreeSet;
 use std::fs::File;

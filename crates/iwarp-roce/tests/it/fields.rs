@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::frame::Frame;
 
-/// What the IP and UDP headers say, but for the checksum, which the ICRC does not cover.
+/// The values of the IP and UDP headers, but for the checksum, which the ICRC does not cover.
 pub(crate) fn of_headers(frame: &Frame) -> Map<String, Value> {
     let address = &frame.path.address;
     let mut ip = json!({
@@ -36,7 +36,7 @@ pub(crate) fn of_headers(frame: &Frame) -> Map<String, Value> {
     object(json!({ "ip": ip, "udp": udp }))
 }
 
-/// What the packet says.
+/// The message of the packet.
 pub(crate) fn of_packet(packet: &Packet<'_>) -> Map<String, Value> {
     let header = &packet.header;
     let mut octets = [0; Header::MAX_LEN];

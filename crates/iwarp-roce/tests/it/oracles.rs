@@ -224,7 +224,7 @@ impl Drop for Capture {
     }
 }
 
-/// What a program prints.
+/// The output of a program.
 fn output(command: &mut Command, install: &str) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{error}; {install}"));
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -135,7 +135,7 @@ impl Couple {
         if received != filled(len, message.seed) {
             return Err(format!("wrong octets of {message:?}"));
         }
-        // What was written before it, unless that has been written over since.
+        // The Write before it, unless that has been written over since.
         if let Some(written) = message.behind
             && let Some(last) = self.ends[1 - which].writes[written.slot]
             && last.number == written.number

@@ -27,7 +27,7 @@ const READABLE: usize = 3 * AREA;
 const COUNTER: usize = 4 * AREA;
 const LEN: usize = COUNTER + 8;
 
-/// What a message has to be at the receiver.
+/// A message as it has to be at the receiver.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Message {
     pub(super) kind: Kind,
@@ -56,7 +56,7 @@ pub(super) enum Kind {
     Write,
 }
 
-/// What a request leaves in local memory.
+/// The octets that a request leaves in local memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fetches {
     Nothing,
@@ -65,7 +65,7 @@ pub(super) enum Fetches {
         from: usize,
         len: usize,
     },
-    /// What the counter was.
+    /// The value that the counter had.
     Count(u64),
 }
 
@@ -102,7 +102,7 @@ pub(super) struct End {
     pub(super) receives: VecDeque<Receive>,
     /// Messages that the peer has not received.
     pub(super) messages: VecDeque<Message>,
-    /// What the peer's written part has to hold in the end, slot by slot.
+    /// The octets that the peer's written part has to hold in the end, slot by slot.
     pub(super) writes: [Option<Written>; SLOTS],
     free: [Vec<usize>; 2],
     serial: u64,
@@ -119,7 +119,7 @@ pub(super) enum What {
     Message,
 }
 
-/// What an end knows of its peer's memory.
+/// The knowledge that an end has of its peer's memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Remote {
     pub(super) stag: iwarp::Stag,
@@ -194,7 +194,7 @@ impl End {
         octets
     }
 
-    /// What was received into a slot, or fetched into one.
+    /// The octets that were received into a slot, or fetched into one.
     pub(super) fn received(&self, slot: usize, len: usize) -> Vec<u8> {
         self.octets(RECV + slot * SLOT, len)
     }
@@ -203,7 +203,7 @@ impl End {
         self.octets(SEND + slot * SLOT, len)
     }
 
-    /// What a Read of that place brings.
+    /// The octets that a Read of that place brings.
     pub(super) fn readable(&self, from: usize, len: usize) -> Vec<u8> {
         readable(self.seed)[from..from + len].to_vec()
     }

@@ -42,7 +42,7 @@ pub(super) struct Host {
     pub(super) has_blocked: bool,
 }
 
-/// What both devices of a run have in common.
+/// The things that both devices of a run have in common.
 pub(super) struct Common {
     network: MemoryNetwork,
     faults: Option<Faults>,

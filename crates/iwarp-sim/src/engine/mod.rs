@@ -37,7 +37,7 @@ mod stage;
 pub use iwarp::flaw::Flaw;
 pub use run::run_seed;
 
-/// How to run.
+/// The options of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Decisions between two times at which everything has to be finished.
@@ -60,7 +60,7 @@ impl Default for Options {
     }
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Summary {
     /// Decisions.

@@ -50,7 +50,7 @@ impl Pool {
         Some(receive)
     }
 
-    /// What was received into a slot.
+    /// The octets that were received into a slot.
     pub(super) fn received(&self, slot: usize, len: usize) -> Vec<u8> {
         let mut octets = vec![0; len];
         self.memory.buffer().expect("the library's own").read_at(slot * SLOT, &mut octets);

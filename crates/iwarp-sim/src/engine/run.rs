@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What happens next: a program does something, a worker takes its turn, time passes.
+//! The next thing to happen: a program does something, a worker takes its turn, time passes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::failure::{Failure, verdict};
 
 /// A connection is up by then.
 const CONNECTED: Duration = Duration::from_secs(20);
-/// What a caller drives, or a worker has to serve without having been called, is there by then.
+/// Work that a caller drives, or a worker has to serve without having been called, is done by then.
 pub(super) const SERVED: Duration = Duration::from_millis(20);
 /// Connections of a run at most.
 const CONNECTIONS: usize = 6;
@@ -167,7 +167,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What the connection manager tells the program of a host.
+    /// Takes the events that the connection manager tells the program of a host.
     pub(super) fn take_connection_events(&mut self, host: usize) -> Result<(), String> {
         for couple in self.couples.iter_mut().filter(|couple| couple.by_number) {
             let is_up = |end: &End| end.qp.as_ref().is_some_and(|qp| qp.is_connected());

@@ -16,7 +16,7 @@ const ROUNDS: usize = 200;
 /// A connection that was ended is over by then, and so is what outlives it.
 const OVER: Duration = Duration::from_secs(30);
 
-/// How programs stand still.
+/// The ways in which programs stand still.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stands {
     /// All queues were armed, and then polled once more: programs sleep on descriptors.
@@ -71,8 +71,8 @@ impl Run<'_> {
         if stands != Stands::Absent {
             while self.arm_all()? {}
         }
-        // Who has armed all queues, and sleeps where only workers can wake it, need not wait for any
-        // time to pass.
+        // A program that has armed all queues, and sleeps where only workers can wake it, need not
+        // wait for any time to pass.
         let at_once = stands == Stands::Armed
             && self
                 .hosts
@@ -168,7 +168,7 @@ impl Run<'_> {
                     continue;
                 }
                 let [sends, receives] = self.due(number, which);
-                // What waits for a receive holds up what is behind it.
+                // A message that waits for a receive holds up those behind it.
                 let parked = couple.ends.each_ref().map(|end| end.messages.len());
                 let sends = if parked == [0, 0] { sends } else { 0 };
                 if sends + receives > 0 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What arrives at an end: every octet has to be placed where it belongs, and every message to
-//! be delivered or answered.
+//! The octets that arrive at an end: every one has to be placed where it belongs, and every message
+//! to be delivered or answered.
 
 use iwarp_types::{AtomicOp, SendOp, Sge, Stag, WcOp};
 
@@ -216,7 +216,7 @@ impl Model {
                     let below = self.sent_messages.get(last).ok_or("received, and never sent")?;
                     self.acknowledged = self.acknowledged.max(*below);
                 }
-                // What moves nothing counts with what stands before it.
+                // A request that moves nothing counts with those before it.
                 let moves = |wqe: &Posted| {
                     let empty_write = matches!(wqe.op, SendOp::Write { .. }) && wqe.length == 0;
                     !(empty_write || wqe.asks() || wqe.is_local())
@@ -300,7 +300,7 @@ impl Model {
     }
 }
 
-/// What the receive of a message reports, of which this is the last segment.
+/// The report of the receive of a message, of which this is the last segment.
 fn delivery_of(segment: &Arriving) -> Option<Delivery> {
     match segment.meaning {
         Meaning::Send { number, opcode, invalidate } => {

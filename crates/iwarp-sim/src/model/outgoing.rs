@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What an end sends: each message for a work request or an answer that is due, in order, with
+//! The messages that an end sends: each for a work request or an answer that is due, in order, with
 //! the right octets.
 
 use iwarp_proto::mpa::startup::Rtr;
@@ -123,7 +123,8 @@ impl Model {
         Ok(arriving)
     }
 
-    /// What this end says it has received was placed, and delivered where it needs a receive.
+    /// Messages that this end says it has received were placed, and delivered where they need a
+    /// receive.
     fn check_farewell(&mut self, received: u64) -> Verdict {
         self.said_farewell = true;
         let received = received as usize;
@@ -201,7 +202,7 @@ impl Model {
         }
     }
 
-    /// What follows the Write directly and belongs to it.
+    /// The message that follows the Write directly and belongs to it.
     fn check_second_half(&self, index: usize, segment: &Segment) -> Verdict {
         let SendOp::WriteImmediate { solicited, data, .. } = self.sends[index].op else {
             return Err("half of a request that has none".into());
@@ -424,7 +425,7 @@ fn is_greeting(segment: &Segment) -> bool {
     segment.payload.is_empty() && matches!(segment.target, Target::Tagged { stag: 0x6957_4152, .. })
 }
 
-/// What the last frame of an end of our kind says: how many messages it has received.
+/// The number that the last frame of an end of our kind says: messages it has received.
 pub(crate) fn farewell_of(segment: &Segment) -> Option<u64> {
     match (segment.opcode, segment.target) {
         (0, Target::Tagged { stag: 0x6957_4642, to }) if segment.payload.is_empty() => Some(to),

@@ -55,7 +55,7 @@ impl<C: Simulated> Run<'_, C> {
         if let Some(due) = due.next() {
             return Err(format!("end {e} does not tell {:?}", due.wc));
         }
-        // What is written down there grows without end.
+        // The record that is kept there grows without end.
         self.ends[e].host.touches();
         Ok(())
     }

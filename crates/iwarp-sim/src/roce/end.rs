@@ -24,7 +24,7 @@ pub(super) const SLOTS: usize = 32;
 pub(super) const STOCK: usize = 64 * 1024;
 /// The 40 octets ahead of a datagram.
 pub(super) const GRH: usize = 40;
-/// What no message wrote.
+/// The octet that no message wrote.
 pub(super) const UNTOUCHED: u8 = 0xcc;
 
 pub(super) const PD: PdId = PdId(3);
@@ -54,7 +54,7 @@ impl Simulated for Qp {
 /// The regions of an end, by their number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Role {
-    /// What is sent comes from here. The peer may read it.
+    /// The source of sent octets. The peer may read it.
     Stock,
     /// The peer writes and reads here.
     Target,
@@ -164,7 +164,7 @@ pub(super) struct End<C> {
     /// Sends of this end's that have arrived (RC).
     pub(super) arrived: usize,
     pub(super) coming: Option<Coming>,
-    /// What the region that the peer writes to has to hold.
+    /// The octets that the region which the peer writes to has to hold.
     pub(super) target: Vec<u8>,
     pub(super) groups: Vec<IpAddr>,
     /// The peer's counters, as this end's Atomics have left them (RC).
@@ -300,7 +300,7 @@ impl Posted {
     }
 }
 
-/// What the type of queue pair needs of its ends: how many there are.
+/// The number of ends that the type of queue pair needs.
 pub(super) const fn ends(kind: Kind) -> usize {
     match kind {
         Kind::Rc | Kind::Uc => 2,

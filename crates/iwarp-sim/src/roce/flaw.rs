@@ -43,7 +43,7 @@ pub(super) struct Flawed<C> {
     who: Accessor,
     flaw: Flaw,
     attributes: Attributes,
-    /// What is to be placed yet.
+    /// The octets that are to be placed yet.
     late: RefCell<Vec<Placement>>,
     stale: Vec<Sge>,
     seen: HashSet<u32>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a packet has to bring about: UC and UD leave nothing to chance but the network.
+//! The effects that a packet has to have: UC and UD leave nothing to chance but the network.
 
 use std::net::IpAddr;
 
@@ -26,7 +26,7 @@ pub(super) struct Due {
 }
 
 impl<C: Simulated> Run<'_, C> {
-    /// What a packet has to bring about at end `e`, before it is handed over.
+    /// The effects that a packet has to have at end `e`, before it is handed over.
     pub(super) fn foresee(&mut self, e: usize, tag: &Tag) -> Result<Vec<Due>, String> {
         let posted = self.ends[tag.from].posted[tag.message].clone();
         if !self.ends[e].hears() {

@@ -72,7 +72,7 @@ impl Kind {
     }
 }
 
-/// How to run.
+/// The options of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Decisions before the network is well again.
@@ -91,7 +91,7 @@ impl Default for Options {
     }
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Summary {
     /// Decisions.

@@ -31,7 +31,7 @@ pub(super) struct Flying {
     pub(super) tag: Option<Tag>,
 }
 
-/// What the network does, once in so many packets; 0 for never.
+/// The mishaps of the network, once in so many packets; 0 for never.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rates {
     drop: u64,
@@ -67,7 +67,7 @@ impl Rates {
 
 /// The mark that a packet met congestion (CE).
 const CONGESTED: u8 = 0b11;
-/// How long a packet takes.
+/// The time that a packet takes.
 const LATENCY: Duration = Duration::from_micros(10);
 
 impl Net {

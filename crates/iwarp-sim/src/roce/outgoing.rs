@@ -69,7 +69,7 @@ impl<C: Simulated> End<C> {
 }
 
 impl Posted {
-    /// What a packet of it has to say.
+    /// The message of a packet of it.
     fn says(&self, begins: bool, ends: bool) -> Message {
         use iwarp_roce::wire::Reth;
         let immediate = self.immediate().filter(|_| ends);

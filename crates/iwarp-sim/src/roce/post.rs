@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What programs post.
+//! The requests that programs post.
 
 use iwarp_roce::wire::MULTICAST_QP;
 use iwarp_types::{
@@ -93,7 +93,8 @@ impl<C: Simulated> Run<'_, C> {
         let result = self.ends[e].core.post_send(&request);
         match result {
             Ok(()) => self.ends[e].posted.push(posted),
-            // What is silent and told yet counts for the queue pair, but not for the oracle.
+            // A request that is silent and told yet counts for the queue pair, but not for the
+            // oracle.
             Err(PostError::QueueFull) => {}
             Err(error) => return Err(format!("send refused: {error}")),
         }
@@ -180,7 +181,7 @@ impl<C: Simulated> Run<'_, C> {
         }
     }
 
-    /// Whom a datagram is for.
+    /// The destination of a datagram.
     fn address(&mut self, e: usize) -> Destination {
         let rng = &mut self.rng;
         let other = &self.ends[rng.below(self.ends.len() as u64) as usize];

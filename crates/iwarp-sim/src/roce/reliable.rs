@@ -47,7 +47,8 @@ impl<C: Simulated> Run<'_, C> {
         Ok(())
     }
 
-    /// What the peer wrote last before its message `number` is there, unless it writes over it.
+    /// Checks that the octets that the peer wrote last before its message `number` are there,
+    /// unless it writes over them.
     fn judge_written_before(&self, e: usize, number: usize) -> Result<(), String> {
         let (end, peer) = (&self.ends[e], &self.ends[1 - e]);
         let Some(last) = peer.posted[..=number].iter().rposition(|posted| posted.is_write()) else {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What happens next.
+//! The next thing to happen.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -127,7 +127,7 @@ impl<'a, C: Simulated> Run<'a, C> {
         }
     }
 
-    /// What happens seldom.
+    /// The things that happen seldom.
     fn meddle(&mut self, e: usize) -> Result<(), String> {
         let may_reset = self.kind != Kind::Rc;
         match self.rng.below(8) {

@@ -65,7 +65,7 @@ fn completions_that_are_lost_or_told_twice_are_found() {
     }
 }
 
-/// What fuzzers try: octets decide, and every other run has a hostile peer.
+/// The runs that fuzzers try: octets decide, and every other run has a hostile peer.
 #[test]
 fn octets_decide_too() {
     let mut state = 1;

@@ -9,7 +9,7 @@ use crate::{
     Stag, TaggedOffset,
 };
 
-/// Who may invalidate a region.
+/// The peers that may invalidate a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Invalidation {
     /// Nobody.
@@ -39,7 +39,7 @@ pub struct Region {
     pub valid: bool,
     /// The program has unmapped its memory, though it is registered.
     pub gone: bool,
-    /// Who may invalidate it.
+    /// The peers that may invalidate it.
     pub invalidation: Invalidation,
     /// Its octets.
     pub octets: Vec<u8>,
@@ -50,7 +50,7 @@ pub struct Region {
 pub struct Window {
     /// Its STag.
     pub stag: Stag,
-    /// What it was bound by, if it is bound.
+    /// The bind by which it was bound, if it is bound.
     pub bound: Option<Bind>,
     /// The queue pair that has bound it.
     pub qp: QpId,
@@ -167,7 +167,7 @@ impl Bank {
         out.copy_from_slice(&self.regions[index].octets[offset..offset + out.len()]);
     }
 
-    /// What comes of an atomic operation: the value before, and the octets to be written.
+    /// The result of an atomic operation: the value before, and the octets to be written.
     pub fn atomic(&self, place: Place, op: AtomicOp) -> (u64, [u8; 8]) {
         let mut octets = [0; 8];
         self.read(place, &mut octets);
@@ -216,7 +216,8 @@ impl Bank {
     }
 }
 
-/// How far `len` octets at `at` begin behind `start`, if they lie within its `size` octets.
+/// The offset behind `start` at which `len` octets at `at` begin, if they lie within its `size`
+/// octets.
 fn within(start: u64, size: u64, at: u64, len: u64) -> Result<u64, AccessError> {
     let end = at.checked_add(len).ok_or(AccessError::Wrap)?;
     if at < start || end > start + size {

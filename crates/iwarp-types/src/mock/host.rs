@@ -13,7 +13,7 @@ use crate::{
     Receive, ReceivePool, RemoteAccess, Sge, Stag, TaggedOffset, Usage, Use,
 };
 
-/// What was done to memory.
+/// An access to memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "their names say it")]
 pub enum Touch {
@@ -86,7 +86,7 @@ impl Host {
         change(bank.regions.iter_mut().find(|region| region.stag.0 == stag).expect("a region"));
     }
 
-    /// What a region holds.
+    /// The octets of a region.
     ///
     /// # Panics
     ///
@@ -105,7 +105,7 @@ impl Host {
         self.change(stag, |region| region.octets[at..at + octets.len()].copy_from_slice(octets));
     }
 
-    /// What was done since this was asked last, in order.
+    /// The accesses since this was asked last, in order.
     pub fn touches(&self) -> Vec<Touch> {
         self.touches.take()
     }

@@ -33,11 +33,11 @@ pub struct Event {
     pub id: Id,
     /// The listening id at which the connection came in.
     pub listener: Option<Id>,
-    /// What happened.
+    /// The kind of event.
     pub kind: EventKind,
 }
 
-/// What happened.
+/// The kind of event.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum EventKind {
@@ -54,8 +54,8 @@ pub enum EventKind {
         ird: Option<u16>,
         /// Reads that the peer will have outstanding, where it says so.
         ord: Option<u16>,
-        /// How often the peer has this end send a message again that finds no receive there, where
-        /// it says so: over RoCE v2.
+        /// The number of times that the peer has this end send a message again that finds no
+        /// receive there, where it says so: over RoCE v2.
         rnr_retry: Option<u8>,
     },
     /// The connection is up.

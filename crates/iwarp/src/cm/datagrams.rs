@@ -121,7 +121,7 @@ impl Question {
     }
 }
 
-/// How often a peer at which nobody listens is asked.
+/// The number of times that a peer at which nobody listens is asked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Knocks {
     began: Time,
@@ -132,7 +132,7 @@ impl Knocks {
         Self { began: id.upgrade().map_or_else(now, |id| id.engine().timers.now()) }
     }
 
-    /// How long it has been asked.
+    /// The time for which it has been asked.
     pub(crate) fn lasted(&self, id: &WeakId) -> Duration {
         let now = id.upgrade().map_or_else(now, |id| id.engine().timers.now());
         now.0.saturating_sub(self.began.0)

@@ -81,7 +81,7 @@ pub(crate) struct IdCore {
     state: Mutex<State>,
 }
 
-/// What an id is for.
+/// The purpose of an id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Kind {
     space: PortSpace,
@@ -138,7 +138,7 @@ struct State {
     phase: Phase,
 }
 
-/// What the program asked of its connections.
+/// The choices of the program for its connections.
 #[derive(Clone, Copy, Debug, Default)]
 struct Choices {
     share_address: bool,
@@ -262,7 +262,7 @@ impl Id {
         Self { core: ProcessOwned::new(core) }
     }
 
-    /// What the library has of it.
+    /// The part of it that the library has.
     ///
     /// # Errors
     ///
@@ -271,7 +271,7 @@ impl Id {
         self.core.check()
     }
 
-    /// How far its connection has come; `Idle` in a forked child.
+    /// The progress of its connection; `Idle` in a forked child.
     pub fn state(&self) -> ConnectionState {
         let Some(core) = self.core.alive() else { return ConnectionState::Idle };
         match core.state.lock().phase {
@@ -761,7 +761,7 @@ impl IdCore {
         &*self.engine.network
     }
 
-    /// What uses its connection, if it has or had one.
+    /// The queue pair that uses its connection, if it has or had one.
     pub(crate) fn endpoint(&self) -> Option<Arc<Endpoint>> {
         if let Some(exchange) = self.exchange() {
             return exchange.endpoint();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What callers that block for the connection manager move meanwhile.
+//! The connections that callers that block for the connection manager move meanwhile.
 
 use std::sync::Arc;
 

@@ -31,17 +31,17 @@ use crate::startup::line::{Calling, Line, Served, operate};
 /// believed, unless the peer has another address to try. On a machine with more to do than CPUs, a server needs a few hundred milliseconds from
 /// the one to the other. Who connects to the same address meanwhile stands in line.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
-/// How soon it is tried again, at first and at last.
+/// The pauses before it is tried again, at first and at last.
 pub(crate) const PAUSES: (Duration, Duration) =
     (Duration::from_millis(4), Duration::from_millis(40));
-/// How long others stand in line behind a connection that the transport has not made yet. Across a
-/// distance all go at once after that.
+/// The time that others stand in line behind a connection that the transport has not made yet.
+/// Across a distance all go at once after that.
 const IN_LINE: Duration = Duration::from_millis(5);
 
 /// A connection being made, served by the worker or by a caller that is blocked.
 pub(crate) struct Outgoing {
     engine: Arc<Engine>,
-    /// What is going to use the connection, where that is known.
+    /// The queue pair that is going to use the connection, where that is known.
     endpoint: Option<Arc<Endpoint>>,
     params: ConnectParams,
     origin: Mutex<Origin>,
@@ -106,7 +106,7 @@ pub(crate) enum By {
     Caller,
 }
 
-/// How an attempt ended.
+/// The end of an attempt.
 enum End {
     Reply(Reply),
     Failed(ConnectError),
@@ -518,7 +518,7 @@ fn is_refusal(error: &ConnectError) -> bool {
         if error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-/// How an attempt ends for which there is no more time.
+/// The end of an attempt for which there is no more time.
 fn too_late(attempt: &Attempt) -> End {
     End::Failed(if attempt.calling.is_connected() {
         ConnectError::Startup(StartupError::Timeout)
@@ -593,7 +593,7 @@ mod tests {
         let (_second_id, second) = connecting();
         assert!(second.attempt.lock().is_none(), "it was faster than the first");
         assert!(listener.accept().is_err());
-        // What waits at a worker that was stopped before is dropped by stopping it again.
+        // A task that waits at a worker that was stopped before is dropped by stopping it again.
         engine.worker.stop();
     }
 

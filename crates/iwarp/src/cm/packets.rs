@@ -30,12 +30,12 @@ use crate::engine::timers::Alarm;
 /// A connection of an id, from the first message on.
 pub(crate) struct Exchange {
     id: WeakId,
-    /// What the peer is asked; `None` of one that asks.
+    /// The question to the peer; `None` of one that asks.
     asks: Option<Asks>,
     state: Mutex<State>,
 }
 
-/// What a peer is asked.
+/// The question to a peer.
 struct Asks {
     manager: Arc<ConnectionManager>,
     ends: Ends,
@@ -48,8 +48,8 @@ struct Asks {
     in_vain: bool,
 }
 
-/// How long a peer that has refused a stream may take to answer: its connection manager answers at
-/// once, if there is one, and a message that is lost comes again twice.
+/// The time that a peer that has refused a stream may take to answer: its connection manager
+/// answers at once, if there is one, and a message that is lost comes again twice.
 const LAST_CHANCE: Duration = Duration::from_millis(3500);
 
 struct State {
@@ -58,7 +58,7 @@ struct State {
     communication: Option<Arc<Communication>>,
     /// Absent where the program sets up a queue pair of its own.
     endpoint: Option<Arc<Endpoint>>,
-    /// How a queue pair is to be set up, once that is known.
+    /// The attributes with which a queue pair is to be set up, once they are known.
     attributes: Option<Attributes>,
     /// Reads and Atomics of the peer's and of this end's.
     depths: (u16, u16),
@@ -68,7 +68,7 @@ struct State {
     next: Option<Alarm>,
 }
 
-/// How far a connection is.
+/// The progress of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
     /// The peer was asked.
@@ -203,7 +203,7 @@ impl Exchange {
         self.state.lock().step
     }
 
-    /// What uses the connection, if that is known.
+    /// The queue pair that uses the connection, if it is known.
     pub(crate) fn endpoint(&self) -> Option<Arc<Endpoint>> {
         self.state.lock().endpoint.clone()
     }
@@ -213,7 +213,7 @@ impl Exchange {
         state.communication.clone().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
-    /// How a queue pair is to be set up by a program that does it itself.
+    /// The attributes for a program that sets up a queue pair itself.
     pub(crate) fn attributes(&self, params: &ConnectParams) -> Option<Attributes> {
         let (step, known) = {
             let state = self.state.lock();
@@ -577,7 +577,7 @@ pub(crate) fn requested(
 ) {
     fate::step(None, Some(local), peer, ROCE, "a peer asks for a connection");
     let communication = Arc::new(communication);
-    // What the peer has under way is served here, and the other way round.
+    // The peer's requests under way are those that are served here, and the other way round.
     let ird = Some(request.initiator_depth.into());
     let ord = Some(request.responder_resources.into());
     let private_data = request.private_data.to_vec();

@@ -83,7 +83,7 @@ mod tests {
         for round in 1..=50 {
             turns.tell(source(1), round);
         }
-        // Who has not asked has lost nothing and saved nothing.
+        // A stranger that has not asked has lost nothing and saved nothing.
         assert_eq!([turns.enter(source(3)), turns.enter(source(3))], [51, 52]);
         assert_eq!(turns.enter(source(1)), 101);
         (0..51).for_each(|_| turns.leave(source(1)));

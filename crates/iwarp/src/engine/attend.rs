@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the worker and callers do for a poll set, as its hand-over says.
+//! The work of the worker and of callers for a poll set, as its hand-over says.
 //!
 //! These are the decisions of the worker's loop and of callers that block or go to sleep, apart from
 //! what they are carried out with: the model checker runs them on an epoll and timers of its own.
@@ -27,7 +27,7 @@ pub(crate) trait Attended {
     fn serve(&self) -> Served;
 }
 
-/// What the worker has done for something.
+/// The results of the worker's service.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Served {
     /// Something was ready and is moved.

@@ -54,7 +54,7 @@ struct Waitlist {
     awake: usize,
     /// Events that the descriptor does not count: at most one for each caller that is awake.
     untold: usize,
-    /// How often a caller woke.
+    /// The number of times that a caller woke.
     wakes: usize,
 }
 
@@ -364,9 +364,9 @@ impl ChannelCore {
     }
 }
 
-/// What a blocked caller needs; kept by its thread for the next time. A thread that is cancelled
-/// while it waits gives it back by its end: the destructors of thread-locals run then, while
-/// nothing on its stack may be waiting for one.
+/// The seat that a blocked caller needs; kept by its thread for the next time. A thread that is
+/// cancelled while it waits gives it back by its end: the destructors of thread-locals run then,
+/// while nothing on its stack may be waiting for one.
 struct Seat {
     ready: Events,
     waiting: Vec<Waiting>,
@@ -424,7 +424,7 @@ impl Seat {
     }
 }
 
-/// What [`CompletionChannel::look`](crate::CompletionChannel::look) found.
+/// The findings of [`CompletionChannel::look`](crate::CompletionChannel::look).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Look {

@@ -17,7 +17,7 @@ use iwarp_types::Time;
 use crate::engine::sync::Mutex;
 use crate::engine::timers::{Alarm, Timers};
 
-/// What the worker tells a connection in line.
+/// The call of the worker to a connection in line.
 pub(crate) enum Call {
     /// It has the turn now.
     Turn(Turn),

@@ -147,7 +147,7 @@ impl CqCore {
         self.asleep.load(Ordering::Relaxed) != AWAKE
     }
 
-    /// How many completions wait.
+    /// The number of completions that wait.
     pub(crate) fn waiting(&self) -> usize {
         self.len.load(Ordering::Acquire) as usize
     }
@@ -171,7 +171,7 @@ impl CqCore {
         Ok((owners.len() - 1) as u32)
     }
 
-    /// What the work queue that has entered as `owner` has here is none of its any more.
+    /// Completions of the work queue that has entered as `owner` are none of its any more.
     pub(crate) fn forget(&self, owner: u32) {
         self.queue.lock().forget(owner);
     }
@@ -353,7 +353,7 @@ impl CqCore {
             return;
         }
         match rest {
-            // What the others wait for would not wake it.
+            // The descriptors that the others wait for would not wake it.
             Rest::Sleep(time) if others.is_none() => {
                 let came = self.group.sleep(time);
                 self.group.has_rested(|backoff| backoff.has_slept(came));
@@ -387,7 +387,7 @@ impl CqCore {
     }
 }
 
-/// What completes raises no event for as long as there is one of these. What is left by its end
+/// A completion raises no event for as long as there is one of these. One that is left by its end
 /// raises the event that is asked for.
 #[derive(Debug)]
 pub(crate) struct Collecting<'a>(&'a CqCore);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! How a connection ended, and who is told.
+//! The end of a connection, and those who are told.
 
 use iwarp_types::Reason;
 
-/// What happens to a connection, for whoever made it. Called with the queue pair locked: take
+/// The observer of a connection, for whoever made it. Called with the queue pair locked: take
 /// a note, nothing more.
 pub(crate) trait Observer: Send + Sync {
     /// The peer's first message unit was validated (only on the accepting side).
@@ -13,7 +13,7 @@ pub(crate) trait Observer: Send + Sync {
     fn disconnected(&self, why: Ended);
 }
 
-/// How a connection ended.
+/// The ways in which a connection ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Ended {

@@ -76,11 +76,11 @@ pub(crate) struct Endpoint {
 #[derive(Clone, Copy)]
 struct Patience(Option<Duration>);
 
-/// What an endpoint is made of: its core, how large its queues are, and whose it is.
+/// The parts of an endpoint: its core, how large its queues are, and whose it is.
 #[derive(Debug)]
 pub(crate) struct Shape {
     pub(crate) core: AnyCore,
-    /// What else it may speak.
+    /// The protocol that it may speak as well.
     pub(crate) alternative: Option<Box<Alternative>>,
     pub(crate) pd: PdId,
     /// Send work requests that may be outstanding.
@@ -91,10 +91,10 @@ pub(crate) struct Shape {
     pub(crate) parks: bool,
 }
 
-/// What an endpoint's lock keeps.
+/// The state that an endpoint's lock keeps.
 struct Locked {
     core: AnyCore,
-    /// What else it may speak.
+    /// The protocol that it may speak as well.
     alternative: Option<Box<Alternative>>,
     /// While it is to be found out what the peer speaks.
     undecided: Option<Undecided>,
@@ -108,7 +108,7 @@ struct Locked {
     link: Option<Arc<Link>>,
     /// Of a core for datagrams, and one that may become such a core: what serves it, from RTR on.
     mux: Option<Arc<Mux>>,
-    /// How long the transport may hear nothing of the peer, where the program has said so.
+    /// The time that the transport may hear nothing of the peer, where the program has said so.
     patience: Option<Patience>,
     /// Number of the connection that `link` is or was; 0 where there was none since the reset.
     connection: u64,
@@ -117,7 +117,7 @@ struct Locked {
     program: Program,
 }
 
-/// What the program still wants to be told.
+/// The parties that the program still wants to be told.
 #[derive(Default)]
 struct Program {
     /// Is told how the connection fares.
@@ -190,7 +190,7 @@ impl Shared for Endpoint {
 }
 
 impl Endpoint {
-    /// What [`Shared`] asks for. Receives that complete may have to wait where the caller is
+    /// Does the work of [`Shared`]. Receives that complete may have to wait where the caller is
     /// `receiving`.
     #[inline]
     fn with_iwarp<R>(&self, f: impl FnOnce(&mut Qp) -> R, receiving: bool) -> R {

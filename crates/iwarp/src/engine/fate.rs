@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What becomes of a connection, as lines of the log: one when it is there, one when it has ended.
+//! The fate of a connection, as lines of the log: one when it is there, one when it has ended.
 //!
 //! A connection has a [`Fate`] only where somebody reads these lines when it begins, so that it costs
 //! others a look at whether it has one.
@@ -303,7 +303,7 @@ pub(crate) fn refused(
 }
 
 fn by(whom: &str, reason: Reason) -> String {
-    /// What no NAK says has a number from here on.
+    /// A reason that no NAK says has a number from here on.
     const NO_NAK: u32 = 0x100;
     match reason.protocol() {
         Protocol::Iwarp => format!("{whom} sent a Terminate: {reason}"),

@@ -60,9 +60,9 @@ pub(crate) struct GidTable {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What was told so far. A place is never given to another address.
+    /// The entries that were told so far. A place is never given to another address.
     places: Vec<(IpAddr, u32)>,
-    /// What was read last, where `watch` notices what changes.
+    /// The entries that were read last, where `watch` notices changes.
     known: Option<Arc<[Gid]>>,
     watch: Option<AddressWatch>,
 }

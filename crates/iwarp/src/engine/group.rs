@@ -43,7 +43,7 @@ struct Members {
     silence: Silence,
 }
 
-/// What belongs to the driver, the thread that moves the streams.
+/// The state of the driver, the thread that moves the streams.
 #[derive(Debug)]
 struct Driver {
     events: Events,
@@ -51,12 +51,12 @@ struct Driver {
     sole: Option<Member>,
     /// It was silenced, and no driver has needed the epoll since: another thread may have.
     silenced: bool,
-    /// How often callers have tried it since the epoll was needed.
+    /// The number of times that callers have tried it since the epoll was needed.
     tries: u32,
     backoff: Backoff,
 }
 
-/// What a poll that moves streams has come to.
+/// The result of a poll that moves streams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Polled {
     /// Something was there.
@@ -82,7 +82,7 @@ pub(crate) struct Group {
     woken: Woken,
     /// A request asks the driver to look again at the members.
     driver: Token<Driver>,
-    /// How often the queue was polled.
+    /// The number of times that the queue was polled.
     pub(crate) polls: Polls,
     without: Behaviours,
     pub(crate) handover: Handover,
@@ -127,8 +127,8 @@ impl Group {
         })
     }
 
-    /// What reports its streams, made if it is not there. The worker looks after the group from then
-    /// on.
+    /// The epoll that reports its streams, made if it is not there. The worker looks after the
+    /// group from then on.
     fn made_epoll(&self) -> io::Result<&Epoll> {
         if let Some(made) = self.epoll.get() {
             return Ok(made);

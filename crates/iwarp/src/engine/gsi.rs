@@ -34,15 +34,15 @@ const PEERS: usize = 64;
 /// Datagrams that wait to be sent. What is more is lost, as on a network.
 const OUTGOING: usize = 1024;
 
-/// What gets management datagrams: the connection manager. It is called without any lock, by a
-/// worker or by a thread that moves packets, and must not wait.
+/// The receiver of management datagrams: the connection manager. It is called without any lock, by
+/// a worker or by a thread that moves packets, and must not wait.
 pub(crate) trait MadHandler: Any + Send + Sync {
     /// A management datagram has come by `path`, whose source is the sender: to queue pair 1 of this
     /// host, with the Q_Key and the ICRC that it should have. `unclaimed`: it names a service or a
     /// communication id that no process of this host has, and is to be refused as such.
     fn received(&self, path: &Path, mad: &[u8; MAD_LEN], unclaimed: bool);
 
-    /// How it has turned out with a service that was [asked for](Gsi::listen): requests for it come
+    /// Tells the outcome for a service that was [asked for](Gsi::listen): requests for it come
     /// to this process, or it is another's. May be told more than once.
     fn listening(&self, service: u64, granted: bool);
 
@@ -65,7 +65,7 @@ pub(crate) struct Gsi {
     carers: Mutex<Vec<Weak<Carer>>>,
 }
 
-/// What is remembered for ICRCs of packets that the broker handed on.
+/// The memory for ICRCs of packets that the broker handed on.
 struct Checks {
     ids: IdMemory,
     counters: Counters,
@@ -125,7 +125,7 @@ impl Gsi {
         Ok(listening)
     }
 
-    /// How far it is with a service; `None` if it was not asked for.
+    /// The progress with a service; `None` if it was not asked for.
     #[cfg(test)]
     pub(crate) fn listening(&self, service: u64) -> Option<Listening> {
         self.share.lock().listening(service)
@@ -305,7 +305,7 @@ impl Care {
             let task: Arc<dyn Task> = Arc::<Carer>::clone(&carer);
             tasks.add(share.descriptors(), Interest::READ, task)?
         };
-        // What had to be done before, too.
+        // Work that was due before is done, too.
         gsi.turn();
         Ok(Self { gsi: Arc::clone(gsi), tasks, task })
     }
@@ -346,7 +346,7 @@ impl Task for Carer {
 
 impl Timed for Carer {
     fn due(self: Arc<Self>) {
-        // The same time may be the next one again.
+        // That time may be the next one again.
         let over = self.alarm.lock().take();
         drop(over);
         self.turn();

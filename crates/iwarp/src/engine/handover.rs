@@ -31,7 +31,7 @@ pub(crate) enum Cause {
     Time,
 }
 
-/// What the worker is to do with a group.
+/// The duty of the worker to a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Duty {
     /// Serve it now, then [`Handover::served`].
@@ -44,7 +44,7 @@ pub(crate) enum Duty {
     Arm,
 }
 
-/// Who looks after the group, and how many callers are blocked on it: one word, which changes by
+/// The keepers of the group, and how many callers are blocked on it: one word, which changes by
 /// one read-modify-write at a time, so that a caller that leaves and the worker that leaves the group
 /// to it agree.
 ///
@@ -62,7 +62,7 @@ pub(crate) struct Handover {
     presence: PresenceWord,
     /// When the callers' lease ends.
     lease: AtomicU64,
-    /// How long the lease of one poll is: the watcher's, for callers to read.
+    /// The length of the lease of one poll: the watcher's, for callers to read.
     span: AtomicU64,
     /// The worker's own.
     watcher: Mutex<Watcher>,
@@ -240,8 +240,8 @@ impl Handover {
         self.span.store(watcher.span, Ordering::Relaxed);
     }
 
-    /// What is ready is left to callers of other groups that have the same streams: this one is
-    /// watched, slowly, as the other is served when they do no more.
+    /// Streams that are ready are left to callers of other groups that have the same streams: this
+    /// one is watched, slowly, as the other is served when they do no more.
     pub(crate) fn watch_beside(&self, now: u64) -> Duty {
         watch(&mut self.watcher.lock(), now + WATCH)
     }

@@ -316,7 +316,7 @@ impl Link {
         let Endpoint { engine, who, .. } = &*self.endpoint;
         let memory: &MemoryTable = &engine.memory;
         match *source {
-            // What is written to is a receive's.
+            // The memory that is written to is a receive's.
             Source::Local(sge) if write => {
                 let pd = self.endpoint.pd_of_receives();
                 memory.guard_local(Accessor { pd, ..*who }, sge, write)
@@ -330,7 +330,7 @@ impl Link {
     }
 }
 
-/// What a system call on `guard` that found its memory gone is to the protocol.
+/// The error for the protocol of a system call on `guard` that found its memory gone.
 fn bad_address(guard: &Guard<'_>) -> AccessError {
     // Should it have come back meanwhile, it was gone nevertheless.
     guard.find().err().unwrap_or(AccessError::BadAddress(guard.as_ptr().addr() as u64))

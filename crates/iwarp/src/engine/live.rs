@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use iwarp_mem::OutOfMemory;
 use iwarp_os::PerProcess;
 
-/// How long an exiting process may take to get out what it was told is sent.
+/// The time that an exiting process may take to get out what it was told is sent.
 const EXIT_BOUND: Duration = Duration::from_secs(2);
 
 static ALL: PerProcess<Mutex<Vec<Weak<Live>>>> = PerProcess::new();
 
-/// What has one.
+/// A connection that has one.
 pub(crate) trait Connection: Send + Sync + fmt::Debug {
     /// Its number, which no other has.
     fn id(&self) -> u32;

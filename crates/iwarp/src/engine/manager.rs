@@ -138,7 +138,7 @@ struct State {
     protocol: Manager<SystemRandom>,
     audience: HashMap<CommId, Audience>,
     hosts: HashMap<ListenerId, Weak<dyn Host>>,
-    /// How many listeners each service has, of those that the carrier was told of.
+    /// The number of listeners of each service, of those that the carrier was told of.
     services: HashMap<u64, usize>,
     /// Of the devices that use it.
     timers: Vec<(u64, Timers)>,
@@ -151,7 +151,7 @@ struct State {
     handing_on: bool,
 }
 
-/// Who hears of a communication.
+/// The party that hears of a communication.
 enum Audience {
     /// Nobody yet: what is to be heard then.
     Expected(Vec<EventKind>),

@@ -114,9 +114,9 @@ use crate::port::{Clock, DatagramNetwork, DatagramSettings, Network, Platform, S
 /// Reads and Atomics of a queue pair that may be under way at a time, in either direction.
 pub(crate) const MAX_READS: u16 = 128;
 
-/// What the objects of one device share. In a forked child it is dead: the threads that held its
-/// locks do not exist, its descriptors are closed, and the rest belongs to the parent. So the
-/// handles that programs have reach it, and all that holds it, through a
+/// The state that the objects of one device share. In a forked child it is dead: the threads that
+/// held its locks do not exist, its descriptors are closed, and the rest belongs to the parent. So
+/// the handles that programs have reach it, and all that holds it, through a
 /// [`ProcessOwned`](iwarp_os::ProcessOwned).
 #[derive(Debug)]
 pub(crate) struct Engine {

@@ -38,11 +38,11 @@ use crate::engine::{Engine, now};
 use crate::port::{Clock, DatagramPort, Descriptors, Shared};
 use crate::report;
 
-/// How long who needs the port waits for another process that has to give a share of it, and who does
-/// without.
+/// The time that a thread which needs the port waits for another process that has to give a share
+/// of it, and does without.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PROMPT: Duration = Duration::from_millis(100);
-/// How long those who do without then do without.
+/// The time that those who do without then do without.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The port has no room.
@@ -56,7 +56,7 @@ const RESTS: u32 = 8;
 /// A worker is going to look whether anybody needs the port.
 const LOOKS: u32 = 16;
 
-/// How long it rests: it stays ready all the time.
+/// The time that it rests: it stays ready all the time.
 const REST: Duration = Duration::from_millis(100);
 
 /// See the [module](self).
@@ -78,9 +78,9 @@ pub(crate) struct Mux {
     /// Of a port without a descriptor.
     waker: Option<Arc<LinkWaker>>,
     memberships: Memberships,
-    /// How many queue pairs have brought it into a group, by the number of the group.
+    /// The number of queue pairs that have brought it into a group, by the number of the group.
     users: Mutex<HashMap<u64, usize>>,
-    /// How many numbers lead here.
+    /// The number of queue pair numbers that lead here.
     lodgers: AtomicU32,
     /// Devices that keep it, and where they do.
     keepers: AtomicU32,
@@ -156,7 +156,8 @@ impl MuxPlace {
         let opened = self.try_open(engine, PROMPT);
         if let Err(error) = &opened {
             let until = match error.kind() {
-                // What is short at this moment need not be next time, and that is soon found out.
+                // Memory that is short at this moment need not be next time, and that is soon found
+                // out.
                 io::ErrorKind::OutOfMemory => 0,
                 // A process that is stopped or busy need not stay so.
                 io::ErrorKind::TimedOut => nanos(now().0 + PAUSE),
@@ -307,7 +308,7 @@ impl Mux {
         self.queue_pairs.lock().get(&number)?.upgrade()
     }
 
-    /// What the port is ready for, of what it is waited for; `None`: nothing.
+    /// The readiness of the port, of that which is waited for; `None`: nothing.
     pub(crate) fn readiness(&self, token: u64) -> Option<Ready> {
         ready_of(self.port.readiness(), self.interest(), token)
     }
@@ -376,7 +377,7 @@ impl Mux {
         }
     }
 
-    /// What has come cannot be received: looks again after a while.
+    /// Packets that have come cannot be received: looks again after a while.
     #[cold]
     fn rest(self: &Arc<Self>, error: &io::Error) {
         report!(

@@ -38,7 +38,7 @@ const LOWEST: u32 = 2;
 const RESERVED: u32 = 0x00ff_ffff;
 /// A number that was given back rests as long as so many others are free.
 const SPARE: usize = 16;
-/// How often a port is asked for that others may take at the same time.
+/// The number of times that a port is asked for that others may take at the same time.
 const TRIES: usize = 16;
 
 /// The numbers of a device.
@@ -76,7 +76,7 @@ struct State {
     serial: u64,
     /// In the order in which they were given back. Those of ports that are gone are among them.
     free: VecDeque<Free>,
-    /// How many of those there are.
+    /// The number of those.
     stale: usize,
     /// A port none of whose numbers is in use.
     idle: Option<u16>,
@@ -171,7 +171,7 @@ impl Drop for Number {
 }
 
 impl State {
-    /// How many numbers can be handed out.
+    /// The number of queue pair numbers that can be handed out.
     fn spare(&self) -> usize {
         self.free.len() - self.stale
     }
@@ -232,7 +232,7 @@ impl State {
     }
 }
 
-/// How many numbers a port has.
+/// The number of queue pair numbers that a port has.
 const fn numbers_of(port: u16) -> usize {
     (1 << INDEX_BITS) - (port == port_of(RESERVED)) as usize
 }

@@ -471,7 +471,8 @@ impl Options {
         Ok(options)
     }
 
-    /// What reliable connected queue pairs speak that are connected without the connection manager.
+    /// The protocol of reliable connected queue pairs that are connected without the connection
+    /// manager.
     pub(crate) fn spoken(&self) -> Wire {
         match self.personality {
             Personality::Iwarp => Wire::Iwarp,
@@ -491,7 +492,7 @@ impl Options {
         vec![NamedDevice { name: name.to_owned(), interface: None }]
     }
 
-    /// What start-up asks of the peer.
+    /// The terms that start-up asks of the peer.
     pub(crate) fn startup(&self, ird: u16, ord: u16) -> Config {
         Config {
             rev: self.revision,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What callers drive while they are there, and the worker otherwise: the poll group of a
+//! The sets that callers drive while they are there, and the worker otherwise: the poll group of a
 //! completion queue, the accept set of a listener.
 
 use std::os::fd::{AsFd, BorrowedFd};

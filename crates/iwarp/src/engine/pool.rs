@@ -86,7 +86,7 @@ impl Pool {
     }
 }
 
-/// What a thread keeps for the next time.
+/// The part that a thread keeps for the next time.
 struct Kept {
     staging: Cell<Vec<u8>>,
     spare: Cell<Option<Transmit>>,

@@ -16,7 +16,7 @@ use iwarp_mem::OutOfMemory;
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
 use crate::flaw::{self, Flaw};
 
-/// What wakes the threads that sleep.
+/// The bell that wakes the threads that sleep.
 pub(crate) trait Bell {
     /// From now on it does.
     fn ring(&self);
@@ -92,7 +92,7 @@ impl<B: Bell> ReadyList<B> {
         }
     }
 
-    /// How many streams are in the list.
+    /// The number of streams in the list.
     pub(crate) fn len(&self) -> usize {
         if self.any.load(Ordering::Relaxed) { self.state.lock().list.len() } else { 0 }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the system may keep for peers that do not read.
+//! The memory that the system may keep for peers that do not read.
 //!
 //! A socket's buffer grows to megabytes, and a peer that reads slowly, or not at all, has it filled.
 //! So a connection borrows the right to have bytes waiting unsent from what the process may spend
@@ -14,18 +14,18 @@ use crate::engine::sync::{AtomicUsize, Ordering};
 
 /// More is of no use.
 const MOST: usize = 1024 * 1024;
-/// What each connection has in any case: about an FPDU of the largest size.
+/// The memory that each connection has in any case: about an FPDU of the largest size.
 pub(crate) const LEAST: usize = 64 * 1024;
 /// The part of what is left that one connection may have.
 const PART: usize = 16;
 
-/// What a process may spend, less what it has lent.
+/// The memory that a process may spend, less what it has lent.
 #[derive(Debug)]
 pub(crate) struct SendMemory {
     left: AtomicUsize,
 }
 
-/// What a connection has borrowed, until this is dropped.
+/// The memory that a connection has borrowed, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Loan {
     octets: usize,

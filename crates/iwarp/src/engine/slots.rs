@@ -69,7 +69,7 @@ impl Returned {
 pub(crate) struct SendSlots {
     capacity: usize,
     taken: u32,
-    /// What will have come back when all completions are polled that there are.
+    /// The places that will have come back when all completions are polled that there are.
     reported: u32,
     /// Requests without a completion that are done and stand behind the last one that has one.
     silent: u32,
@@ -102,7 +102,7 @@ impl SendSlots {
         self.returned.leaves_room(self.taken, self.capacity) || self.forgives()
     }
 
-    /// How many may be posted while so many are not done.
+    /// The number that may be posted while so many are not done.
     pub(crate) fn room(&self, outstanding: usize) -> usize {
         match self.forgives() {
             true => self.capacity.saturating_sub(outstanding),

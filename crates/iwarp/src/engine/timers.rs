@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What is due at some time of the device's clock.
+//! Tasks that are due at some time of the device's clock.
 
 use std::sync::Arc;
 

@@ -87,7 +87,7 @@ mod model {
     use super::Token;
     use crate::engine::sync::{AtomicBool, Ordering};
 
-    /// What was done before a request is seen by some work that follows it, in either thread.
+    /// Work that was done before a request is seen by some work that follows it, in either thread.
     #[test]
     fn no_request_is_lost() {
         loom::model(|| {

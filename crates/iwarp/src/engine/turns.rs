@@ -24,7 +24,7 @@ impl Turns {
         Self { workers: workers.collect() }
     }
 
-    /// How many there are; they are named by numbers from 0 on.
+    /// The number of workers; they are named by numbers from 0 on.
     pub fn workers(&self) -> usize {
         self.workers.len()
     }

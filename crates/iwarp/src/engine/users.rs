@@ -16,9 +16,10 @@ use iwarp_os::thread::{self, Program};
 use iwarp_os::{ForkGeneration, PerProcess};
 use iwarp_types::Time;
 
-/// How often the worker looks while the program's first thread runs and none that it knows.
+/// The interval at which the worker looks while the program's first thread runs and none that it
+/// knows.
 const RARELY: Duration = Duration::from_secs(1);
-/// How often when that one has ended.
+/// The interval when that one has ended.
 const OFTEN: Duration = Duration::from_millis(20);
 
 /// A thread of the library that looks after the end of the process ([`Lookout`]).

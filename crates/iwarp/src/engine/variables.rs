@@ -77,7 +77,7 @@ fn complaint(name: &str) -> String {
 
 /// The known name that `name` may have been meant to be.
 fn nearest(name: &str) -> Option<&'static str> {
-    /// How much alike two words are of which one is misspelt, from 0 to 1.
+    /// The likeness of two words of which one is misspelt, from 0 to 1.
     const ALIKE: f64 = 0.75;
 
     let word = name.strip_prefix(PREFIX)?.to_uppercase();

@@ -9,10 +9,10 @@
 //! anything is outstanding: a peer is gone when it has left questions unanswered for as long as the
 //! connection's patience.
 //!
-//! How often the system asks doubles with each time, and goes on growing while the peer answers that
-//! its window is closed: up to 2 minutes. Where the system can be told to (Linux 6.15), it asks
-//! again after a fifth of the patience; elsewhere a peer that vanishes with its window closed is found
-//! after its next three probes.
+//! The system's interval between questions doubles with each time, and goes on growing while the
+//! peer answers that its window is closed: up to 2 minutes. Where the system can be told to (Linux
+//! 6.15), it asks again after a fifth of the patience; elsewhere a peer that vanishes with its
+//! window closed is found after its next three probes.
 
 use std::time::Duration;
 
@@ -29,12 +29,12 @@ const ASKED: u32 = 5;
 /// Time between looks, and between questions, is not less.
 const SHORTEST: Duration = Duration::from_millis(50);
 
-/// How often a connection of that patience is looked at.
+/// The interval at which a connection of that patience is looked at.
 pub(crate) fn pause(patience: Duration) -> Duration {
     (patience / LOOKS).clamp(SHORTEST, Duration::from_secs(1))
 }
 
-/// How often the peer is to be asked.
+/// The interval at which the peer is to be asked.
 pub(crate) fn question_pause(patience: Duration) -> Duration {
     (patience / ASKED).clamp(SHORTEST, Duration::from_secs(5))
 }
@@ -50,7 +50,7 @@ pub(crate) struct Vigil {
     asked: Option<Time>,
 }
 
-/// What was sent again.
+/// The bytes that were sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Count {
     /// Counts the attempts for one segment, also those that fail on this host.
@@ -70,7 +70,7 @@ impl Count {
     }
 }
 
-/// What a look has shown.
+/// The result of a look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     /// Nothing is outstanding.
@@ -126,7 +126,7 @@ mod tests {
     /// A peer's side of a connection, second by second.
     struct Path {
         now: Time,
-        /// What was last heard.
+        /// The time when something was last heard.
         heard: Time,
         vitals: Vitals,
     }
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(found, None);
     }
 
-    /// What a stopped program's system does for hours.
+    /// The answers that a stopped program's system gives for hours.
     #[test]
     fn a_closed_window_that_is_answered_is_life() {
         for longest in [5, 120] {

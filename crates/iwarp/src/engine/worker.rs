@@ -24,8 +24,8 @@ use crate::engine::users::{self, Keeper, Lookout};
 use crate::flaw::{self, Flaw};
 use crate::port::Clock;
 
-/// How often at most the thread looks whether the program has put a handler of its own in front of
-/// the one that faults of registered memory need.
+/// The shortest interval at which the thread looks whether the program has put a handler of its own
+/// in front of the one that faults of registered memory need.
 const KEEP_HANDLER: Duration = Duration::from_secs(1);
 
 /// See the [module](self).
@@ -41,7 +41,7 @@ pub(crate) struct Worker {
     has_thread: bool,
 }
 
-/// What the one that turns a worker keeps from turn to turn.
+/// The state that the one that turns a worker keeps from turn to turn.
 #[derive(Debug)]
 pub(crate) struct Turner {
     events: Events,
@@ -60,7 +60,7 @@ struct State {
     sleep: Sleep,
 }
 
-/// What the thread does.
+/// The act of the thread.
 #[derive(Default)]
 enum Sleep {
     /// It works, and looks at the timers before it sleeps.
@@ -159,7 +159,7 @@ impl Worker {
         if let Some(thread) = thread.filter(|thread| !thread.is_current()) {
             thread.join();
         }
-        // What waits here for descriptors and times holds the worker that it waits at.
+        // A task that waits here for descriptors and times holds the worker that it waits at.
         self.tasks.clear();
         let timers = std::mem::take(&mut self.state.lock().timers);
         drop(timers);
@@ -170,7 +170,7 @@ impl Worker {
         next_id()
     }
 
-    /// What its thread serves.
+    /// The tasks that its thread serves.
     pub(crate) const fn tasks(&self) -> &Arc<Tasks> {
         &self.tasks
     }

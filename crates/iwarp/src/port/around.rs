@@ -18,7 +18,7 @@ pub(super) trait Wrap: Clone + Send + Sync + Debug + 'static {
     fn wrap(&self, port: Box<dyn Port>) -> io::Result<Box<dyn Port>>;
 }
 
-/// What is made by `inner`, with each connection wrapped.
+/// The object that `inner` makes, with each connection wrapped.
 #[derive(Debug)]
 pub(super) struct Around<I: ?Sized, W> {
     wrap: W,
@@ -171,7 +171,7 @@ macro_rules! pass_on {
     };
 }
 
-/// What no wrapper of ours has anything to do with.
+/// The calls with which no wrapper of ours has anything to do.
 macro_rules! pass_on_rest {
     ($field:ident) => {
         fn reset_on_close(&self) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use iwarp_types::Time;
 
-/// What a device takes for the time where it makes connections: pauses between attempts, how long
+/// The time of a device where it makes connections: pauses between attempts, how long
 /// a start-up frame may take, how long work waits for a peer. Connections that are up go by the
 /// system's clock, unless the device has no threads ([`Device::turned`](crate::Device::turned)):
 /// then all of it goes by this one.
@@ -30,7 +30,7 @@ struct State {
     meanwhile: Option<Meanwhile>,
 }
 
-/// What happens while a caller has given up its CPU, for so long at most.
+/// Things that happen while a caller has given up its CPU, for so long at most.
 type Meanwhile = Arc<dyn Fn(&ManualClock, Duration) + Send + Sync>;
 
 impl From<ManualClock> for Clock {

@@ -40,14 +40,14 @@ impl Wrap for Described {
     }
 }
 
-/// What two descriptors say.
+/// The readiness that two descriptors show.
 #[derive(Debug)]
 struct Shown {
     /// Readable while there is something to receive.
     input: EventFd,
     /// Writable while there is room.
     room: EventFd,
-    /// What they say now.
+    /// The readiness that they show now.
     state: Mutex<Readiness>,
 }
 

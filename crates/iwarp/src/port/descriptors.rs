@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! How a port says that it is ready.
+//! The way in which a port says that it is ready.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::around::{Held, Wrap, around, gathered, pass_on};
 use super::{IoPart, IoPartMut, Network, Port, Readiness};
 
-/// What becomes of the bytes of a connection. The same seed, and the same calls, give the same.
+/// The fate of the bytes of a connection. The same seed, and the same calls, give the same.
 #[derive(Clone, Copy, Debug)]
 pub struct Faults {
-    /// What is drawn from.
+    /// The seed of all that is drawn.
     pub seed: u64,
     /// Of 256 calls so many say `WouldBlock` although something has come or there is room, and up to
     /// seven more of the same kind after each: what is on its way takes so long.
@@ -91,7 +91,7 @@ impl Way {
         put_off
     }
 
-    /// How many bytes this call moves at most.
+    /// The number of bytes that this call moves at most.
     fn piece(&mut self, faults: &Faults) -> usize {
         match faults.longest_piece {
             0 => usize::MAX,
@@ -128,7 +128,7 @@ impl Port for Faulty {
         let wrong = usize::try_from(wrong).ok().filter(|place| *place < octets.len());
         if let Some(place) = wrong {
             octets.truncate(place + 1);
-            // The same bit should the call have to be repeated.
+            // That bit again, should the call have to be repeated.
             octets[place] ^= 1 << (way.wrong % 8);
         }
         let sent = self.port.send(&[IoPart::new(&octets)], more)?;
@@ -141,7 +141,7 @@ impl Port for Faulty {
 
     fn recv(&self, parts: &mut [IoPartMut<'_>]) -> io::Result<usize> {
         let way = &mut *lock(&self.receiving);
-        // What is held nothing else reports.
+        // Bytes that are held nothing else reports.
         if self.held.is_empty() && way.is_put_off(&self.faults) {
             return Err(io::ErrorKind::WouldBlock.into());
         }

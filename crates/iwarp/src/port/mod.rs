@@ -101,14 +101,14 @@ pub trait Port: Send + Sync + Debug {
     /// Between which addresses it is.
     fn ends(&self) -> Ends;
 
-    /// What reports that something has come, and that there is room to send, each for as long as it
-    /// is so (level-triggered). They stay the same until [`Self::begin`], and from then on. A port
-    /// has none if it is polled, or told of its input by other threads of the process; then it has
-    /// [`Self::readiness`] and [`Self::set_waker`].
+    /// The descriptors that report that something has come, and that there is room to send, each
+    /// for as long as it is so (level-triggered). They stay the same until [`Self::begin`], and
+    /// from then on. A port has none if it is polled, or told of its input by other threads of the
+    /// process; then it has [`Self::readiness`] and [`Self::set_waker`].
     fn descriptors(&self) -> Descriptors<'_>;
 
-    /// What can be done now without `WouldBlock`, for as long as it is so. Asked of ports without a
-    /// descriptor, by the thread that moves them.
+    /// The calls that can be made now without `WouldBlock`, for as long as it is so. Asked of ports
+    /// without a descriptor, by the thread that moves them.
     fn readiness(&self) -> Readiness {
         Readiness::empty()
     }
@@ -163,7 +163,7 @@ pub trait Port: Send + Sync + Debug {
     /// Takes nothing more while so many bytes wait to be sent.
     fn limit_unsent(&self, _: usize) {}
 
-    /// How it is between the ends; `None` where that cannot be known.
+    /// The state of affairs between the ends; `None` where it cannot be known.
     ///
     /// # Errors
     ///
@@ -203,7 +203,7 @@ pub trait Acceptor: Send + Sync + Debug {
         self.accept().map(drop)
     }
 
-    /// What reports that a connection is waiting, by its input.
+    /// The descriptors that report that a connection is waiting, by their input.
     fn descriptors(&self) -> Descriptors<'_>;
 
     /// The one that this process, a forked child, has of this one, its parent's, which came of a
@@ -283,7 +283,7 @@ pub trait Reservation: Send + Sync + Debug {
     ) -> io::Result<Box<dyn Port>>;
 }
 
-/// What makes ports: the network as one host sees it.
+/// The maker of ports: the network as one host sees it.
 pub trait Network: Send + Sync + Debug {
     /// Takes an address (port 0: any) without listening yet: peers are refused.
     ///
@@ -370,16 +370,16 @@ pub(crate) fn canonical(addr: SocketAddr) -> SocketAddr {
     }
 }
 
-/// What the device's options say of a connection.
+/// The device's options for a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Settings<'a> {
-    /// How long it is idle before the peer is asked whether it is there; `None`: for ever.
+    /// The time that it is idle before the peer is asked whether it is there; `None`: for ever.
     pub idle: Option<Duration>,
     /// Congestion control within this host; `None`: the system's default.
     pub local_congestion: Option<&'a str>,
 }
 
-/// What a device stands on.
+/// The network and the clock that a device uses.
 #[derive(Clone, Debug)]
 pub struct Platform {
     /// Makes its connections.

@@ -9,8 +9,8 @@ use std::time::Instant;
 use super::around::{Held, Wrap, around, gathered, pass_on};
 use super::{Ends, IoPart, IoPartMut, Network, Port, Readiness};
 
-/// What has passed on the connections of a network, in the order in which it did. Clones are the
-/// same record. It grows without limit.
+/// The bytes that have passed on the connections of a network, in the order in which they did.
+/// Clones are the same record. It grows without limit.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
     all: Arc<Mutex<State>>,

@@ -18,7 +18,7 @@ use super::{
 
 /// Below this nothing sensible has an MSS; used when the system does not say.
 const DEFAULT_EMSS: usize = 536;
-/// How often an idle peer may not answer.
+/// The number of times that an idle peer may not answer.
 const PROBES: u32 = 4;
 
 /// The TCP of this host's system.
@@ -201,7 +201,7 @@ struct TcpPort {
     ends: Ends,
     /// Traffic class from start-up on, where it is another until then.
     class: Option<u8>,
-    /// How it is probed while it is idle.
+    /// The way in which it is probed while it is idle.
     keepalive: Option<Keepalive>,
     /// Bytes of a segment, by which packets are counted.
     segment: usize,

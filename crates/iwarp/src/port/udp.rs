@@ -33,7 +33,7 @@ const INTERFACES: usize = 64;
 const GROUP_HOPS: u8 = 64;
 /// ECN-capable transport, as its senders mark packets (RFC 3168).
 const ECT0: u8 = 2;
-/// How long a test waits for what should come at once.
+/// The time that a test waits for what should come at once.
 const TEST: Duration = Duration::from_millis(200);
 
 /// The UDP of this host's system.
@@ -131,7 +131,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What goes in one message: packets of one train.
+/// The content of one message: packets of one train.
 struct Piece<'a> {
     path: &'a Path,
     octets: &'a [u8],
@@ -303,7 +303,7 @@ impl UdpPort {
         Ok(None)
     }
 
-    /// What follows in the train is as long.
+    /// Packets that follow in the train are as long.
     fn too_long(&self, piece: &Piece<'_>, place: &mut Place) -> Sent {
         count(&self.counts.too_long, piece.packets);
         *place = Place { trains: place.trains + 1, packets: 0 };
@@ -311,7 +311,7 @@ impl UdpPort {
     }
 }
 
-/// How the trains of a burst go.
+/// The way in which the trains of a burst go.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// Each in one message.
@@ -391,7 +391,7 @@ impl DatagramPort for UdpPort {
                 octets += packet.len();
             });
         take(&mut all);
-        // What was not taken is lost.
+        // Packets that were not taken are lost.
         all.for_each(|_| {});
         count(&self.counts.received, packets);
         traffic::received(octets, || packets);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! How a port without a descriptor says that it is ready.
+//! The way in which a port without a descriptor says that it is ready.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bitflags::bitflags;
 
 bitflags! {
-    /// What a port does without saying `WouldBlock`.
+    /// The calls that a port takes without saying `WouldBlock`.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct Readiness: u8 {
         /// It has input, or says that the stream has ended or failed.
@@ -18,7 +18,7 @@ bitflags! {
     }
 }
 
-/// What is told.
+/// The object that is told.
 pub(crate) trait Wake: Send + Sync + Debug {
     /// Something of that began to be so.
     fn wake(&self, what: Readiness);

@@ -18,15 +18,15 @@ use crate::rendezvous::introduction::Secret;
 use crate::rendezvous::proof::{Claim, Key, PROOF, SHARE, Side, TAG};
 use crate::startup::line::{Answering, Line};
 
-/// How many there are at a time.
+/// The number of them at a time.
 const MOST: usize = 8;
-/// How long one that has proven nothing keeps its place where another wants it: longer than most
-/// networks take to bring a proof.
+/// The time that one that has proven nothing keeps its place where another wants it: longer than
+/// most networks take to bring a proof.
 const GRACE: Duration = Duration::from_millis(200);
 /// A request waits so long for a queue pair that is still in RTR to come to RTS, as most do at
 /// once: then both numbers are proven before there is a connection.
 const HOLD: Duration = Duration::from_millis(10);
-/// How long a proof may take.
+/// The time that a proof may take.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Those of one queue pair.
@@ -71,7 +71,7 @@ pub(crate) struct Proving {
     received: Vec<u8>,
 }
 
-/// What became of a guest.
+/// The fate of a guest.
 pub(crate) enum Moved {
     /// Nothing yet.
     No,

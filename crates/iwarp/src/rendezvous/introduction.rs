@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the two ends say of themselves in the private data of MPA's start-up.
+//! The introduction of the two ends to each other in the private data of MPA's start-up.
 //!
 //! The initiator's Request carries an [`Introduction`], the responder's Reply an [`Answer`] or a
 //! refusal. Both are in the clear and say nothing that a stranger could not say as well: the
@@ -80,7 +80,7 @@ impl Introduction {
     }
 }
 
-/// What a responder says who is willing.
+/// The answer of a responder that is willing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Answer {
     pub(crate) share: [u8; SHARE],
@@ -100,7 +100,7 @@ impl Answer {
     /// Bytes before the tag, which are what tag and claim speak for.
     pub(crate) const SAID: usize = MAGIC.len() + 2 + SHARE;
 
-    /// What comes before the tag.
+    /// The part before the tag.
     pub(crate) fn begin(share: &[u8; SHARE], claims: bool) -> Vec<u8> {
         let mut octets = head(Self::OCTETS);
         octets.push(if claims { CLAIMS } else { ANSWERS });

@@ -32,18 +32,19 @@ use crate::report;
 use crate::startup::line::{Answering, Calling, Line, Served, operate};
 use crate::startup::{ConnectError, ConnectParams, closed};
 
-/// How long the higher end leaves it to the lower one to connect.
+/// The time that the higher end leaves it to the lower one to connect.
 const PRECEDENCE: Duration = Duration::from_millis(2);
-/// How long an end waits for its own secret, which programs say as their next step if they do.
+/// The time that an end waits for its own secret, which programs say as their next step if they do.
 const STEP: Duration = Duration::from_millis(2);
-/// How long an attempt that proves the peer's secret goes on when our own is there: a peer that is
-/// in RTR knows the latter only.
+/// The time that an attempt that proves the peer's secret goes on when our own is there: a peer
+/// that is in RTR knows the latter only.
 const OUTDATED: Duration = Duration::from_millis(20);
 /// Pause after the first refusal, doubled after each further one.
 const FIRST_PAUSE: Duration = Duration::from_micros(250);
 /// The longest pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How long an attempt of our own is put off while a guest is about to prove that it is the peer.
+/// The time that an attempt of our own is put off while a guest is about to prove that it is the
+/// peer.
 const DEFERENCE: Duration = Duration::from_millis(200);
 
 /// One queue pair, and how it comes to its connection. All of this happens under one lock, by the
@@ -60,7 +61,7 @@ pub(super) struct State {
     /// Peers find the queue pair.
     listed: bool,
     retry: Retry,
-    /// Whom the program expects, from RTR on.
+    /// The peer that the program expects, from RTR on.
     pub(super) peer: Option<Peer>,
     /// Our own secret, from RTS on.
     psn: Option<u32>,
@@ -82,7 +83,7 @@ pub(super) struct Search {
     /// When to try next, where nothing is under way.
     next: Time,
     pause: Duration,
-    /// How long work has been waiting.
+    /// The time that work has been waiting.
     waited: WaitedTime,
     /// The outcome of the last attempt, or the fault where that is known.
     failure: Option<String>,
@@ -102,7 +103,7 @@ enum Stage {
         calling: Calling,
         /// Until the answer is there.
         opening: Box<Opening>,
-        /// What was said.
+        /// The request that was said.
         request: Vec<u8>,
     },
     /// The peer has proven to be the peer. It is told so unless a connection of its own is due to
@@ -264,12 +265,12 @@ impl Meeting {
         state.guests.send_all_away(self.tasks());
     }
 
-    /// Whom the program expects.
+    /// The peer that the program expects.
     pub(crate) fn peer(&self) -> Option<Peer> {
         self.state.lock().peer
     }
 
-    /// How long work waits for the connection.
+    /// Sets how long work waits for the connection.
     pub(crate) fn set_retry(&self, retry: Retry) {
         let mut state = self.state.lock();
         state.retry = retry;
@@ -457,7 +458,7 @@ impl Meeting {
     fn tick(&self) {
         let mut state = self.state.lock();
         self.go_on(&mut state);
-        // What was kept for the case that our own attempt fails.
+        // The connection that was kept for the case that our own attempt fails.
         self.serve(&mut state);
     }
 

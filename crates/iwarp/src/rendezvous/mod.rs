@@ -140,7 +140,7 @@ impl Rendezvous {
         }
     }
 
-    /// What start-up asks of the peer.
+    /// The terms that start-up asks of the peer.
     fn startup(engine: &Engine, ird: u16, ord: u16) -> Config {
         Config {
             rev: 2,

@@ -119,7 +119,7 @@ impl Retry {
         Duration::from_nanos(4096 << n)
     }
 
-    /// How long work waits for a connection.
+    /// The time that work waits for a connection.
     pub(crate) fn limit(&self) -> Option<Duration> {
         let timeout = self.timeout?;
         Some(timeout.saturating_mul(u32::from(self.count) + 1).max(LEAST))

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! How the two ends prove to each other that they are whom their programs expect.
+//! The proof of the two ends to each other that they are whom their programs expect.
 //!
-//! What both programs have told each other, beside addresses and queue pair numbers, which others
-//! can find out, is where the packets of each end start to count: 24 bits that most programs draw
-//! at random. That is little. A stranger who sees a digest over so few bits finds the bits within a
-//! second, and then has them: a stranger who comes here would only have to ask for our digest
-//! first, one who waits where the peer should be would be given it.
+//! The secret that both programs have told each other, beside addresses and queue pair numbers,
+//! which others can find out, is where the packets of each end start to count: 24 bits that most
+//! programs draw at random. That is little. A stranger who sees a digest over so few bits finds the
+//! bits within a second, and then has them: a stranger who comes here would only have to ask for
+//! our digest first, one who waits where the peer should be would be given it.
 //!
 //! So the ends do not send digests of the secret, they agree on a key by SPAKE2 (RFC 9382): each
 //! sends one share, in which the secret masks a random point. Both come to the same key if they
@@ -96,7 +96,7 @@ impl Opening {
     }
 }
 
-/// What both ends have if they know the same secret.
+/// The key that both ends have if they know the same secret.
 pub(crate) struct Key(Vec<u8>);
 
 impl Key {
@@ -201,8 +201,8 @@ impl RngCore for Random {
 
 impl CryptoRng for Random {}
 
-/// How often a secret may be tried, and how much time proofs cost. A stranger needs eight million
-/// tries of a random secret, on average: 24 days, with the genuine peer away.
+/// The number of times that a secret may be tried, and how much time proofs cost. A stranger needs
+/// eight million tries of a random secret, on average: 24 days, with the genuine peer away.
 pub(crate) struct Tries {
     left: u32,
     /// When the last one was granted.

@@ -3,7 +3,7 @@
 //! Whether the peer speaks RoCE v2: a queue pair that may speak either asks by datagrams, beside its
 //! search for a peer of our own kind over TCP.
 //!
-//! What comes first decides, for good: a stream that has proven to be the peer's, or a packet that
+//! The first proof decides, for good: a stream that has proven to be the peer's, or a packet that
 //! only a peer that speaks RoCE v2 would send ([`iwarp_roce::probe`]). Both ends of our own kind
 //! never send one while they may speak either, so they never decide for different protocols. What
 //! is posted meanwhile waits, and goes to the peer by whatever is chosen.
@@ -53,7 +53,7 @@ impl Ear for Meeting {
 }
 
 impl Meeting {
-    /// What there is to be found out about the peer.
+    /// The question to be asked about the peer.
     pub(super) fn question(&self) -> Option<Question> {
         let either = self.engine().options.spoken() == Wire::Auto;
         let next = self.now().plus(FIRST);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! How long work waits for a peer that does not come.
+//! The time that work waits for a peer that does not come.
 
 use std::time::Duration;
 

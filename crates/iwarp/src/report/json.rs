@@ -21,7 +21,7 @@ pub(super) fn event(
     object(time, level, target, &parts.message, &parts.fields)
 }
 
-/// The same of a message without fields.
+/// As above, of a message without fields.
 pub(super) fn message(time: &str, level: Level, target: &str, message: Arguments<'_>) -> String {
     object(time, level, target, &message.to_string(), "")
 }

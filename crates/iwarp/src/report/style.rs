@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! How a line of the log looks: for people, or one JSON object.
+//! The look of a line of the log: for people, or one JSON object.
 
 use std::fmt::{Arguments, Write as _};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

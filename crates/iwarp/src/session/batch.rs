@@ -23,9 +23,9 @@ use crate::session::{
 /// [`OperationError::NotPosted`]. The same happens to all when the batch is dropped. Blocks come back
 /// with the failures.
 ///
-/// What can only be found later: when the connection has ended, each operation fails as it does
-/// without a batch. When there is no memory to post the rest, those before were posted and go on,
-/// and those from there on fail with the reason.
+/// Other failures can only be found later: when the connection has ended, each operation fails as
+/// it does without a batch. When there is no memory to post the rest, those before were posted and
+/// go on, and those from there on fail with the reason.
 ///
 /// Waiting for an operation of a batch posts what was collected so far, because it would never end
 /// otherwise.

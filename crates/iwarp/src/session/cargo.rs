@@ -12,18 +12,19 @@ use crate::session::block::Lent;
 use crate::session::{Block, Failure, OperationError, Outcome};
 use crate::verbs::pd::PdCore;
 
-/// What Sends, Writes and Reads carry: one [`Block`], or several (`[Block; N]`, `Vec<Block>`), whose
-/// bytes are one message or one range of the peer's memory, in their order. They come back in the
-/// same shape.
+/// The memory that Sends, Writes and Reads carry: one [`Block`], or several (`[Block; N]`,
+/// `Vec<Block>`), whose bytes are one message or one range of the peer's memory, in their order.
+/// They come back in the same shape.
 ///
 /// A session takes as many at a time as [`Config::max_blocks`](crate::session::Config::max_blocks).
 pub trait Blocks: sealed::Blocks + Outcome {}
 
 impl<B: sealed::Blocks + Outcome> Blocks for B {}
 
-/// What receives fill, as [`Blocks`] are what Sends carry: one [`Block`], or several (`[Block; N]`,
-/// `Vec<Block>`), one after the other, each from its first byte to its capacity. When a message has
-/// come they have as many of its bytes each: a message that ends before a block leaves that one empty.
+/// The memory that receives fill, as [`Blocks`] are what Sends carry: one [`Block`], or several
+/// (`[Block; N]`, `Vec<Block>`), one after the other, each from its first byte to its capacity.
+/// When a message has come they have as many of its bytes each: a message that ends before a block
+/// leaves that one empty.
 pub trait Room: Blocks + sealed::Room {}
 
 impl<B: Blocks + sealed::Room> Room for B {}

@@ -33,7 +33,7 @@ use crate::session::{
 /// Receives beyond the window, for what the ends tell each other.
 pub(super) const SPARE: usize = 2;
 
-/// What this end may send.
+/// The number of messages that this end may send.
 #[derive(Debug, Default)]
 pub(super) struct Balance(Mutex<Sheet>);
 
@@ -43,7 +43,8 @@ struct Sheet {
     granted: u64,
     /// Messages that were sent, or are about to be.
     used: u64,
-    /// Who waits to send some: nobody while there are receives for what the first has.
+    /// The line of those that wait to send some: nobody while there are receives for what the first
+    /// has.
     line: Line<Waker, usize>,
     /// There will be no more.
     closed: bool,
@@ -84,7 +85,7 @@ impl Balance {
     /// The peer has said how many messages it takes in all, in 32 bits of the number.
     pub(super) fn grant(&self, total: u32, core: &Core) {
         self.change(core, |sheet| {
-            // What it has said before is behind, and never by half the numbers there are.
+            // A number that it has said before is behind, and never by half the numbers there are.
             #[allow(clippy::cast_possible_truncation, reason = "compared as numbers of 32 bits")]
             let more = total.wrapping_sub(sheet.granted as u32);
             if more <= u32::MAX / 2 {
@@ -332,7 +333,7 @@ impl Credit {
     fn post<T>(self, what: impl FnOnce(Post<'_>) -> Pending<T>) -> Pending<T> {
         let Self { mut claim, permit } = self;
         let pending = what(Post::with(&claim.credits.handle, Some(permit)));
-        // What was refused needs no receive.
+        // A message that was refused needs no receive.
         if pending.id().is_some() {
             claim.spend();
         }
@@ -523,7 +524,7 @@ impl<C: sealed::Credits> Future for Crediting<C> {
             this.claim = this.advance(core, Some(context.waker()))?;
             if this.claim.is_none() {
                 ensure_driven(core)?;
-                // What came before there was a driver.
+                // Completions that came before there was a driver.
                 core.progress();
                 this.claim = this.advance(core, Some(context.waker()))?;
             }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! How the connection of a session ended, and who wants to know.
+//! The end of a session's connection, and those who want to know.
 
 use std::fmt;
 #[cfg(feature = "tokio")]
@@ -191,7 +191,7 @@ impl Session {
         }
     }
 
-    /// How the connection ended; `None` while it is up.
+    /// The end of the connection; `None` while it is up.
     pub fn ended(&self) -> Option<Ended> {
         self.handle.ended()
     }

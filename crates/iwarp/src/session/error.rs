@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! How operations fail.
+//! The ways in which operations fail.
 
 use std::error::Error;
 use std::fmt;

@@ -48,13 +48,13 @@ impl Exposed {
         Ok(Self { region, buffer })
     }
 
-    /// What to tell a peer that is to reach all of it.
+    /// The grant to tell a peer that is to reach all of it.
     pub fn grant(&self) -> Grant {
         self.grant_of(0, self.len())
     }
 
-    /// What to tell a peer that is to reach a part. The peer is trusted with the rest: its rights
-    /// are those of the whole.
+    /// The grant to tell a peer that is to reach a part. The peer is trusted with the rest: its
+    /// rights are those of the whole.
     ///
     /// # Panics
     ///
@@ -154,8 +154,8 @@ impl Place {
     }
 }
 
-/// What this side lets a peer reach: to be sent to it. The peer makes a [`RemoteGrant`] of the
-/// bytes; a grant of one's own cannot be used as a target by mistake.
+/// The memory that this side lets a peer reach: to be sent to it. The peer makes a [`RemoteGrant`]
+/// of the bytes; a grant of one's own cannot be used as a target by mistake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grant(Place);
 
@@ -171,7 +171,7 @@ impl Grant {
     }
 }
 
-/// What a peer lets this side reach.
+/// The memory that a peer lets this side reach.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RemoteGrant(Place);
 

@@ -19,7 +19,7 @@ use crate::session::{Block, BlockPool, OperationError};
 pub(super) struct Feed {
     core: Weak<Core>,
     stock: Stock,
-    /// What the peer says of its own receives, where the ends tell each other.
+    /// The peer's word about its own receives, where the ends tell each other.
     balance: Option<Arc<Balance>>,
     state: Mutex<State>,
     /// Told when a receive was posted, or none will be.
@@ -53,18 +53,19 @@ struct State {
     waker: Option<Waker>,
 }
 
-/// What the peer is to know, counted from the beginning.
+/// The receives that the peer is to know, counted from the beginning.
 #[derive(Default)]
 struct Account {
     /// Receives that were posted.
     posted: u64,
     /// Messages that came.
     messages: u64,
-    /// What the peer has said came so often.
+    /// The number of times that the peer has said something.
     words: u64,
     /// Receives of those that are about to be posted again.
     again: usize,
-    /// What it has said last, not acted upon before those are posted: the peer counts on them.
+    /// The number that it has said last, not acted upon before those are posted: the peer counts on
+    /// them.
     heard: Option<u32>,
     /// Messages that the peer was told it may send.
     told: u64,
@@ -105,7 +106,7 @@ impl State {
         words
     }
 
-    /// What the peer is to be told now, if anything.
+    /// The number that the peer is to be told now, if any.
     fn grant(&mut self) -> Option<u64> {
         let Account { posted, messages, words, told, .. } = self.account;
         let total = posted.saturating_sub(words + SPARE as u64);
@@ -415,7 +416,7 @@ impl Feed {
         self.lock().posted.front().copied()
     }
 
-    /// What the first receive ended with that brought the program something.
+    /// The end of the first receive that brought the program something.
     pub(super) fn next(self: &Arc<Self>, core: &Core) -> Option<(WorkCompletion, Cargo<Block>)> {
         if self.balance.is_some() {
             self.settle();
@@ -458,13 +459,13 @@ impl Feed {
         let gathered = std::mem::take(&mut state.gathered);
         drop(state);
         if let Some((pool, ticket)) = ticket {
-            // Who waits behind it may need less than it did.
+            // A waiter behind it may need less than it did.
             pool.leave_line(ticket);
         }
         // Not while it is locked: their blocks go back to the pool.
         drop((messages, gathered));
         if let (Some(balance), Some(core)) = (&self.balance, self.core.upgrade()) {
-            // What the peer says is heard no more.
+            // The peer's words are heard no more.
             balance.close(&core);
         }
         posted

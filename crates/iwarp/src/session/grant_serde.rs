@@ -46,8 +46,8 @@ impl Serialize for RemoteGrant {
     }
 }
 
-/// What is no grant is an error: another length, other digits, and memory beyond 2^64 bytes. Whether
-/// the peer's memory exists shows in its use.
+/// Anything but a grant is an error: another length, other digits, and memory beyond 2^64 bytes.
+/// Whether the peer's memory exists shows in its use.
 impl<'de> Deserialize<'de> for RemoteGrant {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match deserializer.is_human_readable() {

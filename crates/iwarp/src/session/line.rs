@@ -2,10 +2,10 @@
 
 //! Waiting for something of which there is not enough: first come, first served.
 //!
-//! What becomes free is handed to the waiter that has waited longest, and belongs to it even before
-//! it looks. So nobody that comes later can snatch it, and a waiter that gives up hands it on. A
-//! waiter may need several at once: the first in the line gets them when there are so many, and
-//! nobody overtakes it meanwhile.
+//! A thing that becomes free is handed to the waiter that has waited longest, and belongs to it
+//! even before it looks. So nobody that comes later can snatch it, and a waiter that gives up hands
+//! it on. A waiter may need several at once: the first in the line gets them when there are so
+//! many, and nobody overtakes it meanwhile.
 
 use std::collections::VecDeque;
 
@@ -40,7 +40,7 @@ impl<W, G> Line<W, G> {
         ticket
     }
 
-    /// How many the first needs, if anybody waits.
+    /// The number that the first needs, if anybody waits.
     pub(super) fn need(&self) -> Option<usize> {
         self.waiting.front().map(|waiter| waiter.need)
     }
@@ -89,7 +89,7 @@ impl<W, G> Line<W, G> {
         }
     }
 
-    /// How those are told that wait.
+    /// The wakers of those that wait.
     pub(super) fn waiting(&self) -> impl Iterator<Item = &W> {
         self.waiting.iter().filter_map(|waiter| waiter.told.as_ref())
     }

@@ -28,7 +28,7 @@ struct Collected {
     closed: bool,
 }
 
-/// What the program has put aside for the operations of a list.
+/// The rights that the program has put aside for the operations of a list.
 #[derive(Default)]
 pub(super) struct Rights {
     permits: Vec<Permit>,

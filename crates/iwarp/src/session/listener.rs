@@ -12,7 +12,7 @@ use crate::session::setup::wait_readable;
 use crate::setters::setters;
 use crate::verbs::ProtectionDomain;
 
-/// How a [`Listener`] listens: the defaults, and by chained setters what differs from them.
+/// The settings of a [`Listener`]: the defaults, and by chained setters what differs from them.
 ///
 /// ```
 /// use iwarp::session::ListenConfig;
@@ -190,7 +190,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// What the peer says.
+    /// The private data of the peer.
     pub fn private_data(&self) -> &[u8] {
         &self.private_data
     }

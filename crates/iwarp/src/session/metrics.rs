@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a session has done, in numbers.
+//! The numbers of a session.
 //!
 //! The operations are counted under the lock of the table that they are entered in and taken from
 //! anyway. The numbers of the connection are the system's, which is asked when the program asks.
@@ -12,7 +12,7 @@ use iwarp_types::{SendOp, WcStatus, WorkCompletion};
 use crate::port::Vitals;
 use crate::session::Session;
 
-/// What a session has done so far, and how its connection does.
+/// The numbers of a session so far, and the state of its connection.
 ///
 /// ```
 /// # use iwarp::session::{Listener, Session};
@@ -199,7 +199,7 @@ impl Counted {
     /// As the completion has it.
     pub(super) fn ended(mut self, completion: &WorkCompletion) -> CountedEnd {
         if self.kind == Kind::Receive {
-            // What the peer wrote with immediate data is no message.
+            // A Write with immediate data of the peer is no message.
             let has_message = completion.immediate.is_none();
             self.bytes = if has_message { completion.byte_len.into() } else { 0 };
         }
@@ -215,8 +215,8 @@ pub(super) struct CountedEnd {
 }
 
 impl Session {
-    /// What the session has done so far, and how its connection does. The numbers of the operations
-    /// stay when the connection ends. In a forked child there are none.
+    /// The numbers of the session so far, and the state of its connection. The numbers of the
+    /// operations stay when the connection ends. In a forked child there are none.
     ///
     /// This asks the system, and takes some microseconds.
     pub fn metrics(&self) -> Metrics {

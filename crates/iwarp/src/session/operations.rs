@@ -34,7 +34,7 @@ pub struct Session {
     private_data: Vec<u8>,
 }
 
-/// What a Send does beside carrying its message.
+/// The effects of a Send beside carrying its message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct SendFlags {
@@ -231,7 +231,7 @@ impl Session {
         self.handle.alive().is_some_and(|core| core.qp.is_connected())
     }
 
-    /// What the peer said when connecting.
+    /// The private data of the peer when connecting.
     pub fn private_data(&self) -> &[u8] {
         &self.private_data
     }

@@ -33,8 +33,8 @@ pub struct Received<B = Block> {
     pub solicited: bool,
 }
 
-/// What operations end with: their [`Blocks`](crate::session::Blocks), a [`Received`] message, the old
-/// value of an atomic operation (`u64`), a length (`usize`), or nothing.
+/// The results of operations: their [`Blocks`](crate::session::Blocks), a [`Received`] message, the
+/// old value of an atomic operation (`u64`), a length (`usize`), or nothing.
 pub trait Outcome: sealed::Outcome {}
 
 impl<T: sealed::Outcome> Outcome for T {}
@@ -128,7 +128,7 @@ impl<T: Outcome> Pending<T> {
             && let Some(core) = handle.alive()
             && let Some(list) = list.take()
         {
-            // What was not posted is told by its own wait.
+            // An operation that was not posted is told by its own wait.
             let _ = list.post(core);
         }
     }

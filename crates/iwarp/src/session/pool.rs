@@ -86,8 +86,8 @@ enum Claim {
     Feed(Weak<Feed>),
 }
 
-/// How often a blocked thread looks after the operations that nobody waits for and that have blocks
-/// it could have: at first, and at most.
+/// The interval at which a blocked thread looks after the operations that nobody waits for and that
+/// have blocks it could have: at first, and at most.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 const LAST_LOOK: Duration = Duration::from_millis(20);
 
@@ -317,7 +317,7 @@ impl BlockPool {
         pool.has_left().then(|| before.map_or(FIRST_LOOK, |before| (before * 2).min(LAST_LOOK)))
     }
 
-    /// The same, by tasks.
+    /// As above, by tasks.
     #[cfg(feature = "tokio")]
     pub(super) fn drive_left(&self) -> Result<(), OperationError> {
         self.pool.alive().map_or(Ok(()), |pool| pool.drive_left())

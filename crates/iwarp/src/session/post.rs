@@ -37,8 +37,8 @@ impl<'a> Work<'a> {
     }
 }
 
-/// What posts operations: a [`Session`](crate::session::Session) by reference, a [`Permit`], and a
-/// [`Batch`](crate::session::Batch) by mutable reference.
+/// The poster of operations: a [`Session`](crate::session::Session) by reference, a [`Permit`], and
+/// a [`Batch`](crate::session::Batch) by mutable reference.
 pub trait Posts: sealed::Posts {}
 
 impl<P: sealed::Posts> Posts for P {}
@@ -141,7 +141,7 @@ macro_rules! operations {
 
 pub(super) use operations;
 
-/// What posts one operation.
+/// The poster of one operation.
 pub struct Post<'a> {
     pub(super) handle: &'a Arc<Handle>,
     permit: Option<Permit>,

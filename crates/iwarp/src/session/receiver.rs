@@ -78,7 +78,7 @@ pub struct Receiver<B = Block> {
     blocks: PhantomData<fn() -> B>,
 }
 
-/// What a receiver ends up with: a message, or `None` when the connection ended in good order.
+/// The result of a receiver: a message, or `None` when the connection ended in good order.
 type Next<B> = Result<Option<Received<B>>, OperationError>;
 
 /// Where the blocks of a [`Receiver`] come from: one [`BlockPool`] by reference, or several
@@ -168,7 +168,7 @@ impl<B: Room> Receiver<B> {
         &self.feed
     }
 
-    /// What there is by now.
+    /// The result, if there is one by now.
     fn advance(&mut self, core: &Arc<Core>) -> Option<Next<B>> {
         if self.over {
             return Some(self.end());
@@ -294,7 +294,7 @@ fn message<B: Room>(
 
 impl<B> Drop for Receiver<B> {
     fn drop(&mut self) {
-        // What a forked child has is the parent's.
+        // The operations of a forked child are the parent's.
         if let Some(core) = self.handle.alive() {
             for id in self.feed.stop() {
                 core.leave(id);

@@ -188,7 +188,7 @@ impl<'scope> Scope<'scope, '_> {
         parts: impl IntoIterator<Item = P>,
         register: impl Fn(P) -> (usize, Result<Stag, RegisterError>),
     ) -> Result<Vec<Sge>, Failure> {
-        // What is too much is not registered.
+        // More parts than a request may have are not registered.
         let most =
             self.handle.alive().map_or(usize::MAX, |core| core.qp.capabilities().max_send_sge);
         let mut sges = Vec::new();

@@ -78,13 +78,13 @@ pub struct Sender<B = Block> {
     credits: Option<Credits>,
     waiting: Option<Waiting>,
     ready: Option<Right>,
-    /// What was sent, as far as nobody knows what became of it.
+    /// The messages that were sent, as far as nobody knows their fate.
     sent: VecDeque<Pending<B>>,
     closing: Option<ClosingFuture>,
     closed: Closed,
 }
 
-/// How closing went.
+/// The result of closing.
 enum Closed {
     NotYet,
     /// A message failed before, which is to be told at the end.
@@ -97,7 +97,7 @@ enum Waiting {
     Credit(Crediting),
 }
 
-/// What the next message is sent by.
+/// The right by which the next message is sent.
 enum Right {
     Place(Permit),
     Credit(Credit),
@@ -215,7 +215,7 @@ impl<B: Blocks> Sink<B> for Sender<B> {
                     this.closed = Closed::Failed(error);
                 }
             }
-            // What has no timers cannot wait for the end.
+            // A runtime without timers cannot wait for the end.
             Runtime::try_current().map_err(io::Error::other).map_err(OperationError::Wait)?;
             (this.waiting, this.ready) = (None, None);
             let deadline = match this.handle.alive() {

@@ -16,7 +16,7 @@ use crate::session::{Exposed, OperationError, Pending, Received, Request, Room, 
 use crate::setters::setters;
 use crate::verbs::ProtectionDomain;
 
-/// How a session is made: the defaults, and by chained setters what differs from them.
+/// The settings of a session: the defaults, and by chained setters what differs from them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {

@@ -50,7 +50,7 @@ const WORDS: usize = 4;
 /// A queue pair and its operations.
 pub(super) struct Core {
     pub(super) qp: QueuePair,
-    /// What `qp` is inside: this is reached through a check already.
+    /// The endpoint that is inside `qp`: this is reached through a check already.
     endpoint: Arc<Endpoint>,
     cq: Arc<CqCore>,
     channel: Arc<ChannelCore>,
@@ -66,7 +66,7 @@ pub(super) struct Core {
     driven: AtomicBool,
 }
 
-/// What the task that drives is to do after its turn.
+/// The next act of the task that drives after its turn.
 #[cfg(feature = "tokio")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Turn {
@@ -332,7 +332,7 @@ impl Core {
         if done > 1 && stream.is_some_and(|stream| stream.gather()) {
             return Turn::AfterOthers;
         }
-        // What others complete from now on raises an event.
+        // A completion by others from now on raises an event.
         let left = collecting.end_armed();
         let is_told = stream.is_some_and(|stream| stream.is_told_by_reactor());
         match polled {
@@ -366,7 +366,7 @@ impl Core {
         let mut idle = Vec::new();
         let mut left = None;
         let ended;
-        // What was not posted counts nowhere.
+        // An operation that was not posted counts nowhere.
         let ended_as = |counted: Option<Counted>| Some(counted?.ended(end.as_ref().ok()?));
         let leader = {
             let mut state = self.lock();
@@ -518,7 +518,7 @@ impl Core {
         self.wait_until(deadline, |_| end.why().is_some())
     }
 
-    /// What a finished operation ends with; `None` while it is under way.
+    /// The result of a finished operation; `None` while it is under way.
     pub(super) fn take(
         &self,
         id: u64,
@@ -658,12 +658,12 @@ impl Core {
         &self.channel
     }
 
-    /// What its operations have come to.
+    /// The numbers of its operations.
     pub(super) fn metrics(&self) -> Metrics {
         self.lock().metrics
     }
 
-    /// How it is between the ends, where that is known.
+    /// The state of affairs between the ends, where it is known.
     pub(super) fn vitals(&self) -> Option<Vitals> {
         let link = self.endpoint.link().filter(|link| !link.is_closed())?;
         link.stream().vitals().ok()?
@@ -679,7 +679,7 @@ impl Core {
         self.endpoint.abort();
     }
 
-    /// How long the peer has to take what was accepted before the connection ended.
+    /// The time that the peer has to take what was accepted before the connection ended.
     pub(super) fn linger(&self) -> Duration {
         self.pd.engine.options.linger
     }

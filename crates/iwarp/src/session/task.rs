@@ -85,7 +85,7 @@ struct Driver {
     channel: Arc<ChannelCore>,
     /// The connection's, once it is in the reactor of this runtime.
     stream: Weak<Link>,
-    /// What the channel's readiness wakes.
+    /// The bell that the channel's readiness wakes.
     bell: Option<Arc<Bell>>,
     /// It has nothing to do until the channel or the stream is ready.
     sleeps: bool,

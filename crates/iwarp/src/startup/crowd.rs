@@ -53,7 +53,7 @@ struct State {
     order: BTreeMap<(usize, Reverse<u64>), Source>,
 }
 
-/// What one source has.
+/// The share of one source.
 #[derive(Default)]
 struct Share {
     /// By age.

@@ -2,7 +2,7 @@
 
 //! Both sides of MPA start-up on their ports, up to the frame that the other end sends.
 //!
-//! Who uses them serves them from a [`Task`] and decides what comes of it.
+//! The user of a side serves it from a [`Task`] and decides what comes of it.
 
 use std::io;
 use std::net::IpAddr;
@@ -57,7 +57,7 @@ impl Line {
         self.port.descriptors()
     }
 
-    /// What fits into the buffer of a connection on which next to nothing was sent yet.
+    /// A frame that fits into the buffer of a connection on which next to nothing was sent yet.
     pub(crate) fn send(&self, octets: &[u8]) -> io::Result<()> {
         let sent = self.port.send(&[IoPart::new(octets)], false)?;
         if sent < octets.len() { Err(io::ErrorKind::WriteZero.into()) } else { Ok(()) }
@@ -69,13 +69,13 @@ impl Line {
         self.receive(&mut [0]).is_err_and(quiet)
     }
 
-    /// What has come, but no more than there is room for; 0 is the end.
+    /// Takes the bytes that have come, but no more than there is room for; 0 is the end.
     pub(crate) fn receive(&self, room: &mut [u8]) -> io::Result<usize> {
         let mut came = self.port.recv(&mut [IoPartMut::new(room)])?;
         while self.port.may_hold() && came > 0 && came < room.len() {
             match self.port.recv(&mut [IoPartMut::new(&mut room[came..])]) {
                 Ok(more) if more > 0 => came += more,
-                // What has come before comes first; the next look finds this again.
+                // Bytes that have come before come first; the next look finds this again.
                 _ => break,
             }
         }
@@ -124,7 +124,7 @@ impl Calling {
         &self.line
     }
 
-    /// What its port is waited for.
+    /// The readiness that its port is waited for.
     pub(crate) fn interest(&self) -> Interest {
         if self.has_asked() { Interest::READ } else { Interest::WRITE }
     }
@@ -134,7 +134,7 @@ impl Calling {
         self.connected
     }
 
-    /// What the peer has said.
+    /// The bytes that the peer has said.
     pub(crate) fn heard(&self) -> &[u8] {
         &self.received
     }

@@ -22,7 +22,7 @@ use thiserror::Error;
 
 use crate::setters::setters;
 
-/// What each side says when connecting.
+/// The parameters that each side gives when connecting.
 ///
 /// ```
 /// use iwarp::cm::ConnectParams;
@@ -39,9 +39,10 @@ pub struct ConnectParams {
     pub ird: u16,
     /// Reads and Atomics of our own that are outstanding at a time (ORD, `initiator_depth`).
     pub ord: u16,
-    /// How often the peer sends a message again that finds no receive here: 0 to 6, or 7 for
-    /// without end (`rnr_retry_count`). Over iWARP nothing is sent again: a device like InfiniBand's keeps
-    /// the message for so many of its RNR times, and one that is like an RNIC ignores this.
+    /// The number of times that the peer sends a message again that finds no receive here: 0 to 6,
+    /// or 7 for without end (`rnr_retry_count`). Over iWARP nothing is sent again: a device like
+    /// InfiniBand's keeps the message for so many of its RNR times, and one that is like an RNIC
+    /// ignores this.
     pub rnr_retry: u8,
 }
 
@@ -105,7 +106,7 @@ impl ConnectError {
         matches!(self, Self::Unreachable(_) | Self::Startup(_) | Self::Io(_))
     }
 
-    /// The same, for who does not know which address was tried.
+    /// The error itself, for a caller that does not know which address was tried.
     pub(crate) fn at(self, addr: Option<SocketAddr>) -> Self {
         match (self, addr) {
             (Self::Unreachable(error), Some(addr)) => {

@@ -2,10 +2,10 @@
 
 //! Connections that an acceptor takes, up to their Request.
 //!
-//! Who may be here at a time is the [`crowd`](crate::startup::crowd)'s matter. Descriptors are the
-//! other thing that runs out: then connections without a Request give theirs up, the oldest first.
-//! Where there are none, the listener rests; what still waits after that is refused with a
-//! descriptor that was kept for it, so that peers learn what is the matter.
+//! The number of connections that may be here at a time is the [`crowd`](crate::startup::crowd)'s
+//! matter. Descriptors are the other thing that runs out: then connections without a Request give
+//! theirs up, the oldest first. Where there are none, the listener rests; what still waits after
+//! that is refused with a descriptor that was kept for it, so that peers learn what is the matter.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -35,10 +35,10 @@ const RUSH: usize = 8;
 const REFUSED: usize = 64;
 /// `EINVAL`: the socket listens no more.
 const STOPPED: i32 = 22;
-/// How long a listener rests that finds no descriptor for a connection.
+/// The time that a listener rests that finds no descriptor for a connection.
 const REST: Duration = Duration::from_millis(100);
 
-/// Whom the connections are for.
+/// The host that the connections are for.
 pub(crate) trait Host: Send + Sync {
     /// A Request has come: it waits for an answer as long as `answering` exists.
     fn requested(&self, request: Request, answering: Answering);
@@ -55,7 +55,7 @@ pub(crate) struct Reception {
     entrance: Mutex<Option<Entrance>>,
 }
 
-/// What is served when a connection waits.
+/// The entrance that is served when a connection waits.
 struct Entrance {
     task: u64,
     itself: Weak<dyn Task>,

@@ -17,7 +17,7 @@ use crate::setters::setters;
 use crate::verbs::pd::PdCore;
 use crate::verbs::qp::{Inner, ModifyError, QueuePair};
 
-/// What an RC queue pair was told before the program has told it anything.
+/// The attributes of an RC queue pair before the program has told it anything.
 pub(super) fn untold() -> DatagramAttributes {
     DatagramAttributes::default().access(Access::REMOTE)
 }
@@ -218,7 +218,7 @@ impl DatagramAttributes {
         Some(peer)
     }
 
-    /// How long an answer may take, and how often.
+    /// The time that an answer may take, and the number of tries.
     fn retry(&self) -> Retry {
         let timeout = (self.timeout != 0).then(|| Retry::local_ack_timeout(self.timeout));
         Retry::new(timeout, self.retry_count)

@@ -134,7 +134,7 @@ pub struct Device {
     async_fd: Arc<EventFd>,
 }
 
-/// What does not change, and is true in a forked child too.
+/// The facts that do not change, and are true in a forked child too.
 #[derive(Debug)]
 struct Facts {
     options: Options,
@@ -151,7 +151,7 @@ pub(crate) struct DeviceCore {
     place: usize,
 }
 
-/// What siblings have in common beside the engine.
+/// The state that siblings have in common beside the engine.
 #[derive(Debug)]
 struct Shared {
     rendezvous: Arc<Rendezvous>,
@@ -402,7 +402,7 @@ impl Device {
         ATTRIBUTES
     }
 
-    /// How it behaves.
+    /// Its options.
     pub fn options(&self) -> &Options {
         &self.facts.options
     }
@@ -489,7 +489,7 @@ impl Device {
         self.async_fd.as_fd()
     }
 
-    /// What moves its datagrams.
+    /// The port that moves its datagrams.
     ///
     /// # Errors
     ///
@@ -508,7 +508,7 @@ impl Device {
         &self.async_fd
     }
 
-    /// What drives it.
+    /// The engine that drives it.
     ///
     /// # Errors
     ///

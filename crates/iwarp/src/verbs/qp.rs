@@ -39,11 +39,11 @@ const NUDGE: Duration = Duration::from_millis(200);
 /// Silence of an initiator after which the user of a responder is told what its work waits for.
 const HELD_BACK: Duration = Duration::from_secs(2);
 
-/// What waits for receives at most, where it may wait (InfiniBand's RNR NAK leaves it with the
-/// sender). What is beyond that waits on the way, as long as the program says.
+/// The bounds of messages that wait for receives, where they may wait (InfiniBand's RNR NAK leaves
+/// them with the sender). What is beyond that waits on the way, as long as the program says.
 const PARK: Park = Park { octets: 256 * 1024, messages: 1024, timer: RnrTimer::new(0).duration() };
 
-/// How long a message waits for its receive before the receiver's user is told.
+/// The time that a message waits for its receive before the receiver's user is told.
 const NO_RECEIVE: Duration = Duration::from_secs(3);
 
 /// For how long what was posted outlives a peer that has left in good order. A program for
@@ -51,8 +51,8 @@ const NO_RECEIVE: Duration = Duration::from_secs(3);
 /// before for a failure; one whose peer has gone for good is told when its retries are over.
 const OUTLIVE: Duration = Duration::from_secs(1);
 
-/// How a queue pair is made: the two completion queues, and by chained setters what differs from
-/// [`Self::new`].
+/// The settings of a queue pair: the two completion queues, and by chained setters what differs
+/// from [`Self::new`].
 ///
 /// ```
 /// use iwarp::{Device, QueuePairAttributes};
@@ -123,7 +123,7 @@ impl<'a> QueuePairAttributes<'a> {
     }
 }
 
-/// What a queue pair was made for, under the names of `struct ibv_qp_cap`.
+/// The capabilities for which a queue pair was made, under the names of `struct ibv_qp_cap`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Capabilities {
@@ -179,15 +179,15 @@ pub struct QueuePair {
     capabilities: Capabilities,
 }
 
-/// What is behind it.
+/// The state behind it.
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) endpoint: Arc<Endpoint>,
-    /// How it meets its peer, if that can be done without the connection manager.
+    /// The meeting with its peer, if that can be done without the connection manager.
     pub(super) meeting: Option<Arc<Meeting>>,
     pub(super) retry: Mutex<Retry>,
     pub(super) psn: AtomicU32,
-    /// What the program has told of packets, where it may speak RoCE v2.
+    /// The attributes that the program has told for packets, where it may speak RoCE v2.
     pub(super) told: Mutex<DatagramAttributes>,
     _srq: Option<SharedReceiveQueue>,
 }
@@ -211,7 +211,7 @@ impl Inner {
             max_inline: attributes.max_inline,
             shared_receive: attributes.srq.is_some(),
             extensions: engine.options.extensions,
-            // What kind it is, is part of what a peer has to say at the start.
+            // The kind that it is, is part of what a peer has to say at the start.
             extension_wait: engine.options.startup_timeout,
             nudge: Some(NUDGE),
             tell_held_back: Some(HELD_BACK),
@@ -367,7 +367,7 @@ impl QueuePair {
         }
     }
 
-    /// What the library has of it.
+    /// The part of it that the library has.
     ///
     /// # Errors
     ///
@@ -376,12 +376,12 @@ impl QueuePair {
         Ok(&self.inner.check()?.endpoint)
     }
 
-    /// What is behind it; `ENODEV` in a forked child.
+    /// The state behind it; `ENODEV` in a forked child.
     pub(super) fn inner(&self) -> io::Result<&Inner> {
         self.inner.check()
     }
 
-    /// What the program asks about it; `None` in a forked child.
+    /// The answer to the program's question about it; `None` in a forked child.
     fn ask<R>(&self, question: impl FnOnce(&AnyCore) -> R) -> Option<R> {
         Some(self.inner.alive()?.endpoint.with(|core| question(core)))
     }
@@ -469,7 +469,7 @@ impl QueuePair {
         if self.speaks_roce_to(peer)? {
             return Ok(());
         }
-        // What is wrong is said before anything has happened.
+        // A fault is said before anything has happened.
         if self.state().may_become(QpState::Rtr) {
             meeting.list(peer)?;
         }
@@ -477,7 +477,7 @@ impl QueuePair {
         Ok(meeting.seek(peer)?)
     }
 
-    /// What its packets are numbered from (`sq_psn`, 24 bits): a random number, unless
+    /// The number from which its packets are numbered (`sq_psn`, 24 bits): a random one, unless
     /// [`Self::set_psn`] says another. The program tells it the peer's, along with address and
     /// queue pair number, which sets it as [`Peer::psn`]: by that the two ends know each other from
     /// others who come.
@@ -537,7 +537,7 @@ impl QueuePair {
         }
     }
 
-    /// How long a peer may be silent before work fails.
+    /// The time that a peer may be silent before work fails.
     pub fn retry(&self) -> Retry {
         self.inner.alive().map_or_else(Retry::default, |inner| *inner.retry.lock())
     }
@@ -636,7 +636,7 @@ fn iwarp(config: Config) -> AnyCore {
     AnyCore::Iwarp(Qp::new(config))
 }
 
-/// How a core that speaks RoCE v2 is made.
+/// The core that speaks RoCE v2.
 fn of_roce(
     qp_type: QpType,
     config: &Config,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What this process has and does, in the system's eyes.
+//! The state and the acts of this process, in the system's eyes.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;

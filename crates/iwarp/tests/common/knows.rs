@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the two ends of queue pairs say and prove to each other, written down a second time.
+//! The words and proofs of the two ends of queue pairs to each other, written down a second time.
 
 use std::net::IpAddr;
 

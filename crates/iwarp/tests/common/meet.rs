@@ -105,7 +105,7 @@ impl Side {
         assert_eq!(self.qp.state(), QpState::Init);
     }
 
-    /// How to meet it.
+    /// Itself as a peer, for an end with the GID `own`.
     pub fn as_peer_of(&self, own: &Gid) -> Peer {
         Peer::new(own, self.gid.addr, self.qp.number(), self.qp.psn())
     }
@@ -143,7 +143,7 @@ impl Side {
         succeeded(next(&self.send_cq))
     }
 
-    /// What a receive brought.
+    /// The bytes that a receive brought.
     pub fn received(&self) -> Vec<u8> {
         let completion = succeeded(next(&self.recv_cq));
         let mut octets = vec![0; completion.byte_len as usize];

@@ -49,7 +49,7 @@ pub struct End<C = Connection> {
     pub connection: C,
 }
 
-/// How a pair is made.
+/// The settings with which a pair is made.
 #[derive(Clone)]
 pub struct Setup {
     pub client: Options,
@@ -98,7 +98,7 @@ impl Setup {
     }
 }
 
-/// What a connection needs.
+/// The parts that a connection needs.
 pub fn parts(
     device: &Device,
     depth: usize,

@@ -41,7 +41,7 @@ impl Page {
         unsafe { AtomicU8::from_ptr(self.start().wrapping_add(at)) }
     }
 
-    /// What it holds.
+    /// The octets that it holds.
     pub fn octets(&self) -> Vec<u8> {
         (0..PAGE).map(|at| self.cell(at).load(Ordering::Relaxed)).collect()
     }

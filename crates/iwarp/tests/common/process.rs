@@ -42,7 +42,7 @@ pub fn role() -> Option<String> {
     env::var(ROLE).ok()
 }
 
-/// What the parent has set.
+/// The setting that the parent has made.
 pub fn setting(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("{name} is not set"))
 }
@@ -122,12 +122,12 @@ impl Child {
         self.child.id()
     }
 
-    /// What the child says about `key`.
+    /// The child's word about `key`.
     pub fn hear(&self, key: &str, patience: Duration) -> String {
         self.next_line(key, patience, |line| line.strip_prefix('@')?.strip_prefix(key))
     }
 
-    /// What `pick` makes of the next line that it picks.
+    /// The result of `pick` for the next line that it picks.
     fn next_line(
         &self,
         what: &str,

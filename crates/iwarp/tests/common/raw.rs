@@ -102,7 +102,7 @@ impl Startup {
     }
 }
 
-/// What comes next on the stream.
+/// The next thing to come on the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
     /// An FPDU's ULPDU.

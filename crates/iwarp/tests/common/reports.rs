@@ -20,7 +20,7 @@ impl Reports {
         reports
     }
 
-    /// What was reported so far and not taken out.
+    /// The lines that were reported so far and not taken out.
     pub fn lines(&self) -> MutexGuard<'_, Vec<String>> {
         self.0.lock().unwrap()
     }

@@ -17,7 +17,7 @@ use iwarp::{CompletionChannel, Device, Options, QueuePairAttributes, Turns, Work
 use crate::common::meet::{LOOPBACK, Place};
 use crate::common::{End, succeeded};
 
-/// What the clock goes on by when a program pauses: about as long as a poll takes.
+/// The time by which the clock goes on when a program pauses: about as long as a poll takes.
 pub const STEP: Duration = Duration::from_nanos(500);
 /// Nothing takes longer, in virtual time.
 const DEADLINE: Duration = Duration::from_secs(5);

@@ -69,7 +69,7 @@ pub fn block_of(pd: &ProtectionDomain, octets: &[u8]) -> Block {
     block
 }
 
-/// What the peer makes of a grant.
+/// The grant as the peer makes it.
 pub fn remote(exposed: &Exposed) -> RemoteGrant {
     RemoteGrant::from_octets(&exposed.grant().to_octets())
 }

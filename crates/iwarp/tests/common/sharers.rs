@@ -47,7 +47,7 @@ pub fn mad(attribute: u16, key: u64) -> [u8; PACKET] {
     packet
 }
 
-/// What [`mad`] was made of.
+/// The values of which [`mad`] was made.
 pub fn of_mad(mad: &Mad) -> (bool, u16, u64) {
     let attribute = u16::from_be_bytes([mad.octets[36], mad.octets[37]]);
     let key = match attribute {

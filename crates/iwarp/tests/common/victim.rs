@@ -11,7 +11,7 @@ use super::raw::{Raw, Startup, request};
 use super::station::Station;
 use super::{End, all_access};
 
-/// What the page holds at first.
+/// The octet that the page holds at first.
 pub const FILL: u8 = 0xa5;
 /// Where the grant in the middle of the page is.
 pub const PART: std::ops::Range<usize> = 1024..3072;
@@ -31,7 +31,7 @@ pub struct Victim {
     pub sink: MemoryRegion,
 }
 
-/// What the peer may reach, and what it may not. The regions go before the page.
+/// The regions that the peer may reach, and those that it may not. The regions go before the page.
 pub struct Grants {
     pub whole: MemoryRegion,
     pub part: MemoryRegion,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a queue pair speaks that may speak iWARP or RoCE v2 with its peer.
+//! The protocol of a queue pair that may speak iWARP or RoCE v2 with its peer.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use crate::rc::{HOSTS, Hosts, RoceEnd, end, exchange, options};
 
 const ALL: [Wire; 3] = [Wire::Auto, Wire::Iwarp, Wire::Roce];
 
-/// What two ends of our own kind speak; `None`: nothing.
+/// The protocol that two ends of our own kind speak; `None`: nothing.
 fn expected(wires: [Wire; 2]) -> Option<Wire> {
     match wires {
         [Wire::Roce, Wire::Iwarp] | [Wire::Iwarp, Wire::Roce] => None,

@@ -51,7 +51,7 @@ fn a_caller_that_connects_serves_its_other_connections() {
             reads(&server, &client, seed.into());
         }
         assert!(!connecting.is_finished());
-        // How it fails depends on whether the second attempt, in an older dialect, still gets there.
+        // The error depends on whether the second attempt, in an older dialect, still gets there.
         drop((taken, mute));
         let failed = connecting.join().unwrap();
         assert!(!matches!(failed, Ok(_) | Err(ConnectError::Timeout)), "{failed:?}");

@@ -20,7 +20,7 @@ unsafe extern "C-unwind" {
     ) -> c_int;
 }
 
-/// What a waiting thread works on, and what it has done.
+/// The work of a waiting thread, and its results.
 struct Waiter<'a> {
     channel: &'a CompletionChannel,
     cq: &'a CompletionQueue,

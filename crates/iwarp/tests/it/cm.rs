@@ -223,7 +223,7 @@ fn nobody_listens() {
         }
         assert_eq!(qp.state(), QpState::Init);
     }
-    // The same queue pair can be connected to somebody else.
+    // That queue pair can be connected to somebody else.
     let listener = Listener::bind(&device, any_port()).unwrap();
     let addr = listener.local_addr().unwrap();
     let (_server_pd, _s1, _s2, server_qp) = parts(&device, 16);

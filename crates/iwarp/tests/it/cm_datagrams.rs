@@ -172,7 +172,7 @@ fn an_id_for_connections_knows_no_services() {
     assert_eq!(id.join(group).unwrap_err().kind(), ErrorKind::InvalidInput);
 }
 
-/// What the program does not answer any more is refused when its id goes.
+/// A request that the program does not answer any more is refused when its id goes.
 #[test]
 fn an_id_that_goes_says_no() {
     let device = device();

@@ -386,7 +386,7 @@ fn an_id_says_how_far_its_connection_has_come() {
     }
     client.disconnect();
     for _ in 0..2 {
-        // What waits to be taken the program does not know.
+        // Completions that wait to be taken the program does not know.
         let ended = || (theirs.3.state() == QpState::Err).then_some(());
         until("the end", ended);
         let waiting = [&client, &server].map(|id| id.state() == ConnectionState::Connected);

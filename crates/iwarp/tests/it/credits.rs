@@ -71,7 +71,8 @@ fn a_sender_waits_for_receives_whatever_the_window() {
                 assert_eq!(next(&mut server.receiver), Some(n), "window {depth}");
             }
         });
-        // What the ends tell each other of their receives is none of the program's Sends.
+        // Messages by which the ends tell each other of their receives are none of the program's
+        // Sends.
         let sends = [&client, &server].map(|end| end.session.metrics().sends.posted);
         assert_eq!(sends, [2000, 0]);
         client.session.close().wait().unwrap();
@@ -138,7 +139,7 @@ fn nothing_is_sent_while_the_peer_keeps_what_came() {
     });
     // The last of them is not worth a word.
     until("most of the window", || (client.credits.available() == 3).then_some(()));
-    // What is refused uses none up.
+    // A message that is refused uses none up.
     let credit = client.credits.try_reserve().unwrap();
     assert!(credit.send_inline(&[0; 10_000]).wait().is_err());
     assert_eq!(client.credits.available(), 3);
@@ -273,7 +274,7 @@ fn a_batch_that_is_not_posted_gives_its_credits_back() {
         }
         assert_eq!(credits.available(), 4);
     }
-    // What was not used up is given back as well.
+    // Credits that were not used up are given back as well.
     let mut batch = client.session.batch();
     for credit in credits.reserve_many(3).wait_timeout(DEADLINE).unwrap() {
         batch.add_credit(credit).unwrap();

@@ -141,7 +141,7 @@ fn without_a_hop_limit_packets_have_the_systems() {
     }
 }
 
-/// What counts on being cut from one send is not sent one by one where its ICRCs have the
+/// A packet that counts on being cut from one send is not sent by itself where its ICRC has the
 /// identification in them; the first of each train is right all the same.
 ///
 /// Covers: ROCE-027, ROCE-028
@@ -216,8 +216,8 @@ fn checksums_hold_for_what_is_on_the_cable() {
     }
 }
 
-/// What is too long for the interface is told with its way, once for each train, and what is behind
-/// it goes.
+/// A packet that is too long for the interface is told with its way, once for each train, and the
+/// rest behind it goes.
 ///
 /// Covers: ROCE-041
 #[test]
@@ -429,7 +429,7 @@ fn the_weather_of_a_seed_is_always_the_same() {
     assert!(numbers.windows(2).filter(|two| two[0] > two[1]).count() > 50, "all in order");
     // A buffer holds what it holds.
     assert_eq!(through(1, Weather { buffer: 290, ..calm }).len(), 10);
-    // What is damaged is so by one bit.
+    // A damaged packet is so by one bit.
     let network = MemoryDatagrams::new(1);
     network.set_weather(Weather { damaged: u16::MAX, ..calm });
     let port = network.host(V4).open(SocketAddr::new(V4, 0), &Default::default()).unwrap();
@@ -440,7 +440,7 @@ fn the_weather_of_a_seed_is_always_the_same() {
     let (_, got) = &receive(&*port, 1)[0];
     let bits: u32 = sent.iter().zip(got).map(|(one, other)| (one ^ other).count_ones()).sum();
     assert_eq!(bits, 1);
-    // What is too long is told.
+    // A packet that is too long is told.
     network.set_weather(Weather { mtu: 100, ..calm });
     let mut place = Place::default();
     let path = way(&*port, port.local_addr());

@@ -12,7 +12,7 @@ use crate::common::channels;
 use crate::common::scene::{Actor, STEP, Scene};
 use crate::common::succeeded;
 
-/// What a program does that was told: it takes the event, arms the queue, and polls until that is
+/// The acts of a program that was told: it takes the event, arms the queue, and polls until that is
 /// empty. How many messages there were.
 fn receive(end: &Actor) -> usize {
     assert_eq!(end.recv_channel.try_next(), Some(end.recv_cq.number()), "it was not told");

@@ -16,7 +16,7 @@ use crate::common::process::{goes_on, passed_apart, this_test};
 use crate::common::raw::Raw;
 use crate::common::{DEADLINE, EVENTUALLY, all_access, parts, until, within};
 
-/// What the process has: descriptors with what they stand for, and threads.
+/// The objects of the process: descriptors with what they stand for, and threads.
 fn held(what: &str, about: impl Fn(&Path) -> String) -> Vec<String> {
     let entries = fs::read_dir(format!("/proc/self/{what}")).unwrap();
     let names = entries
@@ -155,7 +155,8 @@ fn handles_go_in_any_order_and_leave_nothing() {
     let first: Vec<_> = (0..6).collect();
     connected_handles_go(&peer, &first);
     until("connections to go", || (peer.device.connections() == 0).then_some(()));
-    // What this thread sleeps on stays with it, once it has slept; a connection may come too fast.
+    // The descriptor on which this thread sleeps stays with it, once it has slept; a connection may
+    // come too fast.
     let nobody = peer.listener.accept(Some(Duration::from_millis(10))).unwrap();
     assert!(nobody.is_none());
     let known = until("a quiet start", || {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! How connections end: what was completed has arrived, and nobody waits for ever.
+//! The end of connections: what was completed has arrived, and nobody waits for ever.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::common::{DEADLINE, End, Setup, pattern, until};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How the process that has sent ends.
+/// The end of the process that has sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Leave {
     /// Disconnects, then `exit`.
@@ -33,7 +33,7 @@ const WAYS: [Leave; 4] =
 
 /// Lengths of what the child sends: some in one segment, some in many.
 const LENGTHS: [usize; 4] = [1, 1000, 70_001, 300_000];
-/// What the parent writes meanwhile, and the child does not read.
+/// The bytes that the parent writes meanwhile, and the child does not read.
 const UNREAD: usize = 1 << 20;
 
 fn options(number: usize) -> Options {
@@ -320,7 +320,7 @@ fn both_ends_may_leave_at_the_same_time() {
     }
 }
 
-/// What was reset and forgotten does not stay behind.
+/// A connection that was reset and forgotten does not stay behind.
 #[test]
 fn a_queue_pair_that_is_reset_leaves_its_connection() {
     let (client, server) = Setup::default().connect();

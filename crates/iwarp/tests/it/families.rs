@@ -11,7 +11,7 @@ use iwarp::{Device, Options, Personality, QueuePairAttributes, Wire};
 use crate::common::station::hasty;
 use crate::common::{DEADLINE, until};
 
-/// How clients ask.
+/// The ways in which clients ask.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     /// For a datagram service.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the log says of connections: that they are there, and what became of them.
+//! The lines of the log about connections: that they are there, and what became of them.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -213,7 +213,7 @@ fn of_servers_that_are_not_there_at_the_default_level() {
         scope.spawn(|| {
             let (mut client, _) = web.accept().unwrap();
             client.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n").unwrap();
-            // What is closed with something unread takes its answer back.
+            // A socket that is closed with something unread takes its answer back.
             let _ = client.read_to_end(&mut Vec::new());
         });
         connect(addr).unwrap_err();

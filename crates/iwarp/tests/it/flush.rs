@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What was reported flushed is the program's again.
+//! Memory of requests that were reported flushed is the program's again.
 
 use std::sync::OnceLock;
 use std::thread;

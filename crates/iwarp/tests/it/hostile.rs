@@ -31,9 +31,9 @@ struct Case {
     ulpdu: Vec<u8>,
     code: (u8, u8, u8),
     quotes: Quotes,
-    /// How the first receive ends.
+    /// The status of the first receive.
     first_receive: WcStatus,
-    /// How the Read ends.
+    /// The status of the Read.
     read: WcStatus,
     /// Found only when it is carried out: nothing follows it here.
     alone: bool,
@@ -93,7 +93,7 @@ fn each_on(station: &Station, cases: impl Fn(&Victim) -> Vec<Case>) {
         let mut victim = Victim::new(station);
         let Some(case) = cases(&victim).into_iter().nth(number) else { break };
         station.others_do_not_notice();
-        // What follows a segment in error is dropped, right or wrong: the first error is told.
+        // A segment that follows one in error is dropped, right or wrong: the first error is told.
         let mut octets = victim.raw.frame(&case.ulpdu);
         if !case.alone {
             let whole = &victim.grants.whole;

@@ -404,7 +404,7 @@ fn corner_49_more_reads_than_agreed_end_the_stream() {
     raw.send(&octets);
     let why = end.connection.wait_disconnected(Some(DEADLINE));
     assert_eq!(why, Some(Ended::Fault(code(1, 2, 0x02).into())));
-    // What was on its way still comes, whole segments of it, and the Terminate behind.
+    // Segments that were on their way still come, whole, and the Terminate behind.
     let payload = raw.expect_terminate();
     assert_eq!(payload[..6], [0x12, 0x02, 0xc0, 0, 0, 46]);
     station.others_do_not_notice();
@@ -458,7 +458,7 @@ fn a_response_completes_the_read_it_answers() {
     victim.raw.send_ulpdu(&read_response(stag, to, &[7; READ]));
     assert_eq!(victim.end.sent().wr_id, 3);
     assert_eq!(victim.sink.buffer().unwrap().to_vec(), [7; READ]);
-    // The same again answers nothing.
+    // A second response answers nothing.
     let again = read_response(stag, to, &[8; READ]);
     victim.raw.send_ulpdu(&again);
     assert_eq!(victim.raw.expect_terminate()[..2], [0x11, 0x00]);

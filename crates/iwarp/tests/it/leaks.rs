@@ -82,7 +82,7 @@ fn resident() -> usize {
     pages * rustix::param::page_size()
 }
 
-/// How a pair is taken down: by either end, in good order or by dropping handles.
+/// The ways in which a pair is taken down: by either end, in good order or by dropping handles.
 fn take_down(pair: Pair, number: usize) {
     let Pair { ours, theirs, connections: (near, far) } = pair;
     match number % 5 {
@@ -102,7 +102,7 @@ fn take_down(pair: Pair, number: usize) {
 
 fn rounds(rounds: usize) {
     let place = Place::new();
-    // What is made once and kept.
+    // Things that are made once and kept.
     let round = || {
         let step = |number: usize| {
             if number.is_multiple_of(100) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the device allots, and refuses to allot.
+//! The objects that the device allots, and refuses to allot.
 
 use iwarp::{AsyncEvent, Device, Options, WcStatus};
 

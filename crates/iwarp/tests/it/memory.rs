@@ -87,7 +87,7 @@ fn deregister_amid(
     let crc = end.device.options().crc;
     peer.send(first);
     if crc {
-        // What was sent over loopback is there to be read; and none of it may be placed.
+        // Bytes that were sent over loopback are there to be read; and none of them may be placed.
         assert_eq!(end.recv_cq.poll_one(), None);
     } else {
         until("the first half", || {
@@ -595,7 +595,7 @@ fn a_fenced_send_waits_for_the_read_before_it() {
         client.qp.post_send(&wr).unwrap();
         assert_eq!((client.sent().wr_id, client.sent().wr_id), (1, 2));
         server.received();
-        // What came back is what the Read brought.
+        // The bytes that came back are those that the Read brought.
         assert!(sink.buffer().unwrap().to_vec() == pattern(LEN, round));
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What sessions count.
+//! The counts of sessions.
 
 use iwarp::port::MemoryNetwork;
 use iwarp::session::{
@@ -51,7 +51,7 @@ fn work() -> (SessionEnd, SessionEnd) {
     (client, server)
 }
 
-/// What [`work`] comes to, at both ends.
+/// Checks the counts of [`work`], at both ends.
 fn check(client: &Metrics, server: &Metrics) {
     assert_eq!(counts(client.sends), (3, 3, 0, 112));
     assert_eq!(counts(client.writes), (3, 3, 0, 4004));

@@ -234,14 +234,14 @@ fn a_send_completes_at_both_ends_or_not_at_its_own() {
             // The rest is on its way then, or waits for receives that never come.
             (0..receives).for_each(|id| assert_eq!(server.received().wr_id, id));
             end.connection.disconnect();
-            // What the peer has not received outlives it, until the program moves.
+            // A message that the peer has not received outlives it, until the program moves.
             assert!(client.connection.wait_disconnected(Some(common::DEADLINE)).is_some());
             client.connection.disconnect();
         });
         let sent: Vec<_> = (0..SENDS).map(|_| common::next(&client.send_cq).status).collect();
         let completed = sent.iter().take_while(|status| **status == WcStatus::Success).count();
         assert!(completed as u64 <= receives, "round {round}: {sent:?}, {receives} were received");
-        // Who leaves says what it has received.
+        // An end that leaves says what it has received.
         let is_told = std::ptr::eq(end, &server);
         assert!(!is_told || completed as u64 == receives, "round {round}: {sent:?}");
         assert!(sent[completed..].iter().all(|status| *status == WcStatus::Flushed), "{sent:?}");
@@ -294,7 +294,7 @@ fn a_stranger_that_closes_has_received_what_its_system_has_acknowledged() {
     let done = common::next(&end.send_cq);
     assert_eq!((done.wr_id, done.status), (1, WcStatus::Success));
     assert_eq!(end.connection.wait_disconnected(Some(common::DEADLINE)), Some(Ended::Closed));
-    // What is posted now has nobody left to go to.
+    // A request that is posted now has nobody left to go to.
     end.send(2, &[]);
     assert_eq!(common::next(&end.send_cq).status, WcStatus::RetryExceeded);
 }

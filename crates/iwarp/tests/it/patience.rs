@@ -20,7 +20,7 @@ use crate::common::raw::{Raw, reply, request};
 use crate::common::station::Station;
 use crate::common::{DEADLINE, End, Setup, all_access, next, pattern};
 
-/// How long the peers here may be silent.
+/// The time that the peers here may be silent.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Much longer: they would long be taken for dead.
 const LONG: Duration = Duration::from_secs(5);
@@ -99,8 +99,8 @@ fn a_queue_pair_may_be_less_patient() {
     assert!(passed >= Duration::from_secs(3) && passed < DEADLINE / 2, "{passed:?}");
 }
 
-/// What waits to learn of which kind the peer is has as long as start-up has: a process may be stopped
-/// for some seconds right after it.
+/// Work that waits to learn of which kind the peer is has as long as start-up has: a process may be
+/// stopped for some seconds right after it.
 #[test]
 fn the_start_up_timeout_is_for_the_word_of_which_kind_a_peer_is_too() {
     const STARTUP: Duration = Duration::from_millis(500);
@@ -235,7 +235,7 @@ fn a_stopped_process_is_waited_for_a_minute() {
 fn messages_wait_for_receives(time: Duration) {
     let roce = Options::new().personality(Personality::Roce);
     let (client, server) = Setup::both(&roce).connect();
-    // What programs say commonly: 0.5 s, taken for 3 s.
+    // The setting that programs commonly use: 0.5 s, taken for 3 s.
     for end in [&client, &server] {
         end.qp.set_retry(Retry::default());
     }

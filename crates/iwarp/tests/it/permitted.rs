@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the RFCs recommend or permit, and the library does.
+//! The things that the RFCs recommend or permit, and the library does.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -248,7 +248,7 @@ fn mpa_begins_at_once_or_behind_a_streaming_mode() {
         let server = device(host(addr));
         let client = device(recording.around(host(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)))));
         let (client, server) = client_and_server(&client, &server, SocketAddr::new(addr, 0));
-        // What was said before is no business of the library's.
+        // Messages that were said before are no business of the library's.
         let first = &recording.passed()[0];
         assert!(first.direction == Sent && first.octets.starts_with(b"MPA ID Req Frame"));
         let (source, sink) = (client.region_of(b"octets"), server.region(6));
@@ -350,8 +350,8 @@ fn an_fpdu_of_every_length_finds_room_in_pieces() {
     }
 }
 
-/// What one queue pair asks for beyond the most that the device gives to each it does not get, and the
-/// next one still gets its own.
+/// A size for which one queue pair asks beyond the most that the device gives to each it does not
+/// get, and the next one still gets its own.
 ///
 /// Covers: DDP-5041-8.3.2-05, RDMAP-5040-8.1.2-06, SEC-5042-7.2-02,
 /// SEC-5042-7.2-01

@@ -58,7 +58,7 @@ fn an_acknowledgement_goes_out_with_the_answer_and_alone_where_there_is_none() {
     let (client, server) = until("a stretch of one segment for each message", || {
         let (client, server) = Setup::both(&roce).connect();
         message(&client, &server);
-        // What the program does is learned first.
+        // The habit of the program is learned first.
         answer_each_other(&client, &server, STRETCH);
         let before = segments(&client);
         answer_each_other(&client, &server, STRETCH);

@@ -63,7 +63,7 @@ fn several_places_come_at_once_or_not_at_all() {
     assert_eq!(session.reserve_many(4).wait().unwrap().len(), 4);
 }
 
-/// What comes free is for the first that waits, though it needs more than that.
+/// A place that comes free is for the first that waits, though it needs more than that.
 #[test]
 fn nobody_overtakes_the_one_that_waits_for_several_places() {
     let (client, _server) = pair(&Config::new().max_sends(2));

@@ -121,7 +121,7 @@ fn verbs_need_no_socket() {
     }
 }
 
-/// What does not fit waits for room, and both directions fill up at once.
+/// Bytes that do not fit wait for room, and both directions fill up at once.
 #[test]
 fn a_narrow_pipe_carries_all() {
     for options in ways() {
@@ -305,8 +305,8 @@ fn opcodes(kind: FrameKind, mut stream: &[u8]) -> Vec<Opcode> {
     found
 }
 
-/// What was recorded is what the RFCs want, in the order in which it passed; and what one end sent
-/// the other received.
+/// The recorded messages are those that the RFCs want, in the order in which they passed; and what
+/// one end sent the other received.
 #[test]
 fn a_recording_holds_all_that_passed() {
     let (network, recording) = (MemoryNetwork::new(), Recording::default());
@@ -360,7 +360,7 @@ fn pieces_and_delays_change_nothing() {
     }
 }
 
-/// What became of a connection that sends messages while bits are changed on their way.
+/// The fate of a connection that sends messages while bits are changed on their way.
 fn send_until_it_ends(seed: u64) -> (usize, Option<Ended>) {
     const MESSAGES: usize = 60;
     let faults =

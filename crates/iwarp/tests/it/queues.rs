@@ -88,7 +88,7 @@ fn an_overflow_hurts_only_who_uses_the_queue() {
     events(&ends.server, AsyncEvent::QpFatal { qp: victim.theirs.number() });
     until("the end of the stream", || (!victim.ours.is_connected()).then_some(()));
     assert_eq!(victim.theirs.state(), iwarp::QpState::Err);
-    // What was in the queue is still there, in order.
+    // Completions that were in the queue are still there, in order.
     for id in 0..4 {
         let completion = next(&small);
         assert_eq!((completion.wr_id, completion.status), (id, WcStatus::Success));
@@ -168,7 +168,7 @@ fn queue_pairs_share_receives() {
     assert!(matches!(until_quiet(&ends.server), Some(AsyncEvent::SrqLimitReached { .. })));
 }
 
-/// What has happened by now.
+/// The last event so far.
 fn until_quiet(device: &Device) -> Option<AsyncEvent> {
     let event = device.poll_async_event().unwrap();
     assert!(event.is_none() || device.poll_async_event().unwrap().is_none(), "two events");
@@ -222,7 +222,7 @@ fn tight<'a>(sends: &'a CompletionQueue, receives: &'a CompletionQueue) -> Queue
     QueuePairAttributes::new(sends, receives).max_send_wr(DEPTH).max_recv_wr(DEPTH)
 }
 
-/// What needs no receive and no memory of the peer's.
+/// A request that needs no receive and no memory of the peer's.
 fn nothing(wr_id: u64, signaled: bool) -> SendRequest<'static> {
     let (stag, to) = (iwarp::Stag(0), iwarp::TaggedOffset(0));
     let mut request = SendRequest::write(wr_id, Payload::NONE, stag, to);
@@ -346,7 +346,7 @@ fn a_receive_has_its_slot_until_its_completion_was_polled() {
     assert!(peer.is_connected() && ends.server.poll_async_event().unwrap().is_none());
 }
 
-/// What is flushed completes, too. A Reset forgets it with all that was in the completion queues.
+/// A flushed request completes, too. A Reset forgets it with all that was in the completion queues.
 #[test]
 fn slots_of_flushed_requests_are_free_when_they_were_polled() {
     let ends = Ends::new();
@@ -368,7 +368,7 @@ fn slots_of_flushed_requests_are_free_when_they_were_polled() {
     assert_eq!(post_nothing(&qp, true, 200), DEPTH);
     qp.modify(iwarp::QpState::Reset).unwrap();
     assert_eq!(qp.room(), (DEPTH, DEPTH));
-    // What is polled now is nobody's.
+    // A completion that is polled now is nobody's.
     for _ in 0..DEPTH {
         assert_eq!(sends.poll_one().unwrap().status, WcStatus::Flushed);
     }

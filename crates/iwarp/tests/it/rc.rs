@@ -108,7 +108,8 @@ fn end_of(
     End { device: device.clone(), pd, send_cq, recv_cq, qp, connection: ip }
 }
 
-/// What `one` has to be told to reach `other`. An end that the system keeps waiting for a CPU, for
+/// The way that `one` has to be told to reach `other`. An end that the system keeps waiting for a
+/// CPU, for
 /// 1.8 s, has not gone.
 pub(crate) fn way(one: &RoceEnd, other: &RoceEnd) -> DatagramAttributes {
     DatagramAttributes::default()
@@ -448,7 +449,7 @@ fn a_queue_that_is_armed_for_solicited_completions_wakes_for_them_and_for_errors
     assert_eq!(next(&other.recv_cq).status, WcStatus::Flushed);
 }
 
-/// What a host's addresses are is asked anew; a queue pair that has one goes on as if it were there.
+/// The addresses of a host are asked anew; a queue pair that has one goes on as if it were there.
 ///
 /// Covers: ROCE-137
 #[test]

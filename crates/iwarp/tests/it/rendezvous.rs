@@ -830,7 +830,7 @@ fn a_queue_pair_that_is_its_own_peer_has_one_psn() {
     assert_eq!(next(&end.recv_cq).status, WcStatus::Flushed);
 }
 
-/// What two processes tell each other: address and numbers.
+/// The words that a process tells the other: address and numbers.
 fn tell(side: &Side) -> String {
     format!("{} {} {}", side.gid.addr, side.qp.number(), side.qp.psn())
 }

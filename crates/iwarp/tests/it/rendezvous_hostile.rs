@@ -307,7 +307,7 @@ fn who_knows_one_of_the_two_numbers_is_found_out_in_rts() {
     }
 }
 
-/// What somebody has recorded of the genuine peer is worth nothing.
+/// The recorded words of the genuine peer are worth nothing.
 #[test]
 fn what_was_said_before_proves_nothing() {
     let place = Place::new();
@@ -426,7 +426,7 @@ struct Lower {
     number: u32,
 }
 
-/// What the lower end's program has told its peer.
+/// The number that the lower end's program has told its peer.
 const LOWER_PSN: u32 = 0x00ab_cdef;
 
 impl Lower {
@@ -459,8 +459,8 @@ impl Lower {
         }
     }
 
-    /// What one says to a request of `side`'s who knows the secret but for the bits `wrong`; and
-    /// what it expects to be proven.
+    /// The words to a request of `side`'s of an end that knows the secret but for the bits `wrong`;
+    /// and what it expects to be proven.
     fn words(
         &self,
         request: &Request,
@@ -584,7 +584,7 @@ fn whatever_answers_there_is_not_taken_for_the_peer() {
             1 => Vec::new(),
             2 => responder.reject(b"no").unwrap(),
             3 => accept(b"somebody else's"),
-            // Who does not know it, by one bit, and by all of them.
+            // An end that does not know it, by one bit, and by all of them.
             4 => accept(&lower.words(request, &side, [1, 0]).0),
             5 => accept(&lower.words(request, &side, [0x00ff_ffff, 0]).0),
             // The right one, cut off; with a wrong share; no share at all.
@@ -594,7 +594,7 @@ fn whatever_answers_there_is_not_taken_for_the_peer() {
             9 => accept(&[&right[..10], &request.private_data[16..49], &right[43..]].concat()),
             // Speaks before it is spoken to (RFC 5044 §7.1.2(4)).
             10 => [&accept(&right)[..], &[0; 16]].concat(),
-            // Who knows one of the two numbers.
+            // An end that knows one of the two numbers.
             _ => accept(&lower.words(request, &side, [0, 1]).0),
         }
     };

@@ -37,7 +37,7 @@ struct Victim {
     granted: Reth,
 }
 
-/// What is wrong with a packet.
+/// The fault of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Wrong {
     Checksum,
@@ -136,7 +136,7 @@ fn flood(wrong: Wrong, victim: &Victim, stop: &AtomicBool, sent: &AtomicU64) {
                 }
                 _ => {}
             }
-            // What does not fit is lost.
+            // A packet that does not fit is lost.
             let _ = socket.send_to(&octets, (IP, PORT));
         }
         sent.fetch_add(PER_BURST.into(), Ordering::Relaxed);

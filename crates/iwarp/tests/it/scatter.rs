@@ -206,7 +206,7 @@ fn receivers_that_share_scarce_pools_all_come_on() {
                     let [a, b, c] = &*received.block else { panic!("three blocks") };
                     assert!([a, b, c].iter().all(|block| ***block == (n as u64).to_be_bytes()));
                 }
-                // What it has posted is for the others.
+                // Receives that it has posted are for the others.
                 receiving.abort();
                 while receiver.recv().wait_timeout(DEADLINE).is_ok_and(|next| next.is_some()) {}
             });

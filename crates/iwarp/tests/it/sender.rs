@@ -118,7 +118,7 @@ fn a_sink_with_credits_waits_for_the_peers_receives() {
     });
 }
 
-/// What `StreamExt::forward` and its friends need: one error, and nothing but polls.
+/// The traits that `StreamExt::forward` and its friends need: one error, and nothing but polls.
 #[test]
 fn a_receiver_is_forwarded_into_a_sender() {
     use futures_util::StreamExt;

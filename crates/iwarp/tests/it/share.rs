@@ -28,7 +28,7 @@ struct Sender {
     number: u32,
 }
 
-/// How soon who asks a stopped process for a share has one, or knows why not.
+/// The time within which a process that asks a stopped one for a share has one, or knows why not.
 const PROMPT: Duration = Duration::from_millis(700);
 
 /// Packets to one process that are under way at a time.
@@ -122,7 +122,7 @@ fn a_member_that_is_killed_takes_no_packet_of_others_with_it() {
     }
 }
 
-/// What has come for QP 1 and was not read waits for the next broker.
+/// A request that has come for QP 1 and was not read waits for the next broker.
 ///
 /// Covers: ROCE-177
 #[test]
@@ -174,7 +174,7 @@ fn messages_go_to_whom_they_concern() {
             assert_eq!(sharers[own].mads(1), [(false, attribute, key)]);
         }
         sharers[own].ask("unlisten 7");
-        // What the broker has answered it read behind that.
+        // A request that the broker has answered it read behind that.
         let next = 20 + own;
         assert_eq!(sharers[own].ask(&format!("listen {next}")), "Granted");
         peer.send_to(&mad(REQ, 7), addr).unwrap();
@@ -326,8 +326,9 @@ fn may_debug(process: u32) -> bool {
     Debuggee::of_user(process, user).and_then(|other| other.descriptor(0)).is_ok()
 }
 
-/// Who finds none but a stopped process takes part without its help, or is told soon which it is, where
-/// the system does not allow that. The stopped one goes on as a member and has lost nothing.
+/// A process that finds none but a stopped one takes part without its help, or is told soon which
+/// it is, where the system does not allow that. The stopped one goes on as a member and has lost
+/// nothing.
 ///
 /// Covers: ROCE-177
 #[test]
@@ -380,7 +381,7 @@ fn goes_around(test: &str, hangs: bool) {
     let Some(member) = join() else { return };
     drop(member);
     let Some(mut member) = join() else { return };
-    // What comes for it waits until it goes on.
+    // Packets that come for it wait until it goes on.
     let mut sender = Sender::new(addr);
     sender.add(&stopped);
     let peer = UdpSocket::bind((addr.ip(), 0)).unwrap();

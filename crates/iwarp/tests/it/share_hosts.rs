@@ -45,7 +45,7 @@ fn in_namespace<T: Send>(f: impl FnOnce() -> T + Send) -> Option<T> {
     std::thread::scope(|scope| scope.spawn(apart).join().unwrap())
 }
 
-/// What `ip` does, in the namespace of this thread.
+/// The output of `ip`, in the namespace of this thread.
 fn ip(words: &str) -> Option<()> {
     Command::new("ip").args(words.split(' ')).status().ok()?.success().then_some(())
 }
@@ -242,7 +242,7 @@ fn another_users_process_is_sent_away() {
                 said.push(len);
                 len == 0
             }
-            // What it has said is lost with the connection.
+            // The words that it has said are lost with the connection.
             Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
         });
         assert!(sent_away.unwrap());

@@ -457,7 +457,7 @@ fn corner_26_a_refusal_reaches_the_program() {
 fn corner_24_a_responder_agrees_on_depths() {
     let station = Station::new(hasty());
     let no = ULP_NEGOTIATES;
-    // What the peer offers, what the program wants; what is answered, ORD and IRD in use.
+    // The depths that the peer offers and the program wants; those answered, ORD and IRD in use.
     for (asked, own, answered, used) in [
         ((4, 8), (16, 16), (16, 4), (4, 16)),
         ((32, 2), (16, 16), (16, 16), (16, 16)),
@@ -486,7 +486,7 @@ fn corner_24_a_responder_agrees_on_depths() {
 fn corner_24_an_initiator_agrees_on_depths() {
     let station = Station::new(hasty());
     let no = ULP_NEGOTIATES;
-    // What the program wants, what the peer answers; ORD and IRD in use.
+    // The depths that the program wants and the peer answers; ORD and IRD in use.
     for (own, answered, used) in [
         ((16, 16), (4, 8), (4, 16)),
         ((16, 2), (32, 16), (2, 16)),

@@ -209,7 +209,7 @@ fn a_storm_of_cancellations_loses_no_block_and_mixes_up_nothing() {
                 }
             }
             assert!(kept > 100, "something was waited for: {kept}");
-            // What is posted now completes behind all the rest.
+            // An operation that is posted now completes behind all the rest.
             assert_eq!(client.session.fetch_add(&counter, 0, 0).await.unwrap(), added);
             eventually("the blocks", || pool.available() == 64 && echoes.available() == 64).await;
         });

@@ -71,7 +71,7 @@ impl Port for ToyPort {
     }
 
     fn recv(&self, parts: &mut [IoPartMut<'_>]) -> io::Result<usize> {
-        // What does not find its place again would be lost, so one part at a time.
+        // Bytes that do not find their place again would be lost, so one part at a time.
         let part =
             parts.iter_mut().find(|part| !part.is_empty()).ok_or(io::ErrorKind::InvalidInput)?;
         let mut octets = vec![0; part.len()];

@@ -53,7 +53,7 @@ fn elements_are_read_and_written() {
     let block = done(rows.write(session, 20, block)).unwrap();
     assert_eq!(block[1], row(8));
     done(rows.write_inline(session, 99, &[row(2000)])).unwrap();
-    // What was written before a Read is in place when it is answered.
+    // A row that was written before a Read is in place when it is answered.
     assert_eq!(done(rows.read(session, 99)).unwrap(), [row(2000)]);
     assert_eq!(table.read(19..23).unwrap(), [19, 1000, 8, 22].map(row));
     // Network order, as the type says.

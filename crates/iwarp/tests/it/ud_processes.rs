@@ -35,7 +35,7 @@ struct Station {
     _pd: ProtectionDomain,
 }
 
-/// What has come, and from where.
+/// The packet that has come, and its source.
 struct Got {
     number: u32,
     process: u32,
@@ -280,8 +280,8 @@ fn far() {
     }
 }
 
-/// What is sent to a group comes to all queue pairs with its Q_Key that are attached, those of the
-/// sender's own process and host among them, and to no others.
+/// A datagram that is sent to a group comes to all queue pairs with its Q_Key that are attached,
+/// those of the sender's own process and host among them, and to no others.
 ///
 /// Covers: ROCE-012, ROCE-127
 #[test]

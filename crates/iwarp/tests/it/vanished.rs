@@ -32,7 +32,7 @@ fn free_place() -> *mut c_void {
     std::ptr::with_exposed_provenance_mut(NEXT.fetch_add(16 << 20, Ordering::Relaxed))
 }
 
-/// How memory goes away.
+/// The way in which memory goes away.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Way {
     Unmap,
@@ -93,7 +93,7 @@ impl Drop for Area {
     }
 }
 
-/// What comes upon the memory.
+/// The access that comes upon the memory.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Mode {
     /// By the peer.

@@ -21,7 +21,7 @@ enum {
 	PARTS = 8,
 	DEPTH = 32,
 
-	/* What is where in an end's memory. */
+	/* The layout of an end's memory. */
 	INBOX = 0,
 	OUTBOX = INBOX + SLOTS * MESSAGE,
 	/* The peer writes here, */
@@ -31,14 +31,14 @@ enum {
 	/* and counts here. */
 	COUNTER = SOURCE + BULK,
 	RESULTS = COUNTER + 64,
-	/* What was read. */
+	/* The results of Reads. */
 	SCRATCH = RESULTS + 64 * PARTS,
 	SIZE = SCRATCH + BULK,
 };
 
 enum kind { MESSAGES, FLOOD, WRITES, READS, ATOMICS, IMMEDIATE, KINDS };
 
-/* What happens in a round. */
+/* The events of a round. */
 struct round {
 	enum kind kind;
 	unsigned parts;
@@ -181,7 +181,7 @@ static void pump(struct end *end)
 	}
 	if (ibv_req_notify_cq(end->cq, 0))
 		give_up(end, ENDED, "ibv_req_notify_cq");
-	/* What came before it was armed makes no event. */
+	/* Completions that came before it was armed make no event. */
 	if (!collect(end))
 		sleep_for_completions(end);
 }

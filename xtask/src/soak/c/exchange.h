@@ -9,7 +9,7 @@
 
 #include <rdma/rdma_cma.h>
 
-/* How a connection came to its end, what is worse below; also exit statuses. */
+/* The end of a connection, the worse the further below; also exit statuses. */
 enum outcome {
 	DONE,
 	/* A completion or an event says that the connection is gone. */

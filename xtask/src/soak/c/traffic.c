@@ -24,7 +24,7 @@
 
 #include "exchange.h"
 
-/* What a request to connect carries. */
+/* The private data of a request to connect. */
 struct hello {
 	uint64_t magic;
 	struct agreed agreed;
@@ -120,7 +120,7 @@ static void *asking(void *argument)
 	struct task *task = argument;
 
 	do {
-		/* What is set between setjmp and longjmp is kept on the heap. */
+		/* A variable that is set between setjmp and longjmp is kept on the heap. */
 		struct end *end = calloc(1, sizeof *end);
 
 		end->agreed = task->agreed;

@@ -46,7 +46,7 @@ pub(super) struct Point {
     pub(super) high: f64,
 }
 
-/// How the horizontal axis of [`lines`] is divided.
+/// The division of the horizontal axis of [`lines`].
 pub(super) enum Across {
     /// Sizes in bytes.
     Sizes,
@@ -229,7 +229,8 @@ impl Axis {
         self.low - margin..self.high + margin
     }
 
-    /// How many ticks there may be. More than one for each power or place would lie between them.
+    /// The number of ticks that there may be. More than one for each power or place would lie
+    /// between them.
     fn ticks(&self) -> usize {
         if self.base.is_none() && self.low == 0.0 { 7 } else { (self.high - self.low) as usize + 1 }
     }
@@ -245,7 +246,7 @@ fn draw(height: i32, draw: impl FnOnce(&Picture) -> Drawn) -> String {
     svg
 }
 
-/// What all plots have around them; `left` and `right` are free there.
+/// The frame that all plots have around them; `left` and `right` are free there.
 fn frame<'a, 'b>(
     picture: &'a Picture<'b>,
     title: &str,

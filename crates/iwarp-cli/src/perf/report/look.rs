@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! How a line looks: the same in every picture, whatever else is in it.
+//! The look of a line: alike in every picture, whatever else is in it.
 
 use plotters::style::RGBColor;
 

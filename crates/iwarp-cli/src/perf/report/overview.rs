@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a run comes to: a sentence, a table, and whether it can be trusted.
+//! The result of a run: a sentence, a table, and whether it can be trusted.
 
 use super::{CaseReport, Report, SubjectReport, Versus};
 use crate::perf::plan::Measure;
@@ -11,7 +11,7 @@ use crate::size;
 /// Half of the 95 % intervals span no more than this factor on a machine where nothing else runs.
 const USUAL_SPAN: f64 = 1.3;
 
-/// How a line compares with raw TCP, as far as its 95 % interval tells.
+/// The comparison of a line with raw TCP, as far as its 95 % interval tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
     Better,

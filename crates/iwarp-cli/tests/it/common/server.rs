@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{command, within};
 
-/// How long a server may take to end after its client.
+/// The time that a server may take to end after its client.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A running `iwarp rping -s`; killed when it is dropped.

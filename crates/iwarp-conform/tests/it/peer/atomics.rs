@@ -8,7 +8,7 @@ use iwarp_conform::wire::segment::{AtomicRequest, COMPARE_SWAP, FETCH_ADD, Kind,
 use super::orders::{SINK, is_atomic};
 use super::{Fault, Peer, ddp, rdmap};
 
-/// What the identifiers of requests count from.
+/// The number from which the identifiers of requests count.
 const ID: u32 = 0x0a70_0000;
 
 impl Peer {

@@ -36,7 +36,7 @@ fn call_one(mut stream: TcpStream, wrong: &'static str) {
     let mut came = Vec::new();
     let Some(reply) = reply(&mut stream, &mut came, wrong) else {
         if wrong == "resets on revision 0" {
-            // What the tester then gets is a reset, in place of a FIN.
+            // The tester then gets a reset, in place of a FIN.
             let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
         }
         return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the peer does by itself, on orders: it reads, writes and sends.
+//! The acts of the peer by itself, on orders: it reads, writes and sends.
 
 use std::collections::VecDeque;
 

@@ -7,7 +7,7 @@ use super::numbers::*;
 use super::read::Message;
 use super::write::Datagram;
 
-/// What there is to tell.
+/// The facts that there are to tell.
 pub trait Facts {
     /// The device with this index; they are numbered from 0 on without gaps.
     fn device(&self, index: u32) -> Option<Device<'_>>;

@@ -23,7 +23,7 @@ pub const NLMSG_DONE: u16 = 3;
 pub const NLMSG_MIN_TYPE: u16 = 0x10;
 
 pub const NLA_F_NESTED: u16 = 1 << 15;
-/// What is not a flag.
+/// The bits that are no flags.
 pub const NLA_TYPE_MASK: u16 = 0x3fff;
 
 /// The client whose commands these are; a message's type is it and a command of ten bits.

@@ -15,7 +15,7 @@ pub struct Message<'a> {
     pub sequence: u32,
     /// All of it, as it came.
     pub header: &'a [u8; NLMSG_HDRLEN],
-    /// What is behind the header: attributes.
+    /// The attributes behind the header.
     pub body: &'a [u8],
 }
 

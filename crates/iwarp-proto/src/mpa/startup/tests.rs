@@ -54,7 +54,7 @@ fn reply_to(config: Config, reply: &[u8]) -> Result<Option<(Reply, usize)>, Star
     initiator(config).receive(reply)
 }
 
-/// What an Initiator makes of an accepting enhanced Reply with this word.
+/// The terms that an Initiator takes from an accepting enhanced Reply with this word.
 fn accepted(config: Config, word: [u8; 4]) -> Negotiated {
     let (reply, _) = reply_to(config, &raw(REPLY, C | S, 2, &word)).unwrap().unwrap();
     assert!(reply.accepted);
@@ -227,7 +227,7 @@ fn corner_15_octets_behind_a_reply_are_not_start_ups() {
     }
 }
 
-/// Who reads as much as is missing gets the frame, and nothing of what follows.
+/// A reader of as much as is missing gets the frame, and nothing of what follows.
 #[test]
 fn frames_say_how_much_of_them_is_missing() {
     for len in [0, 1, 4, 511, MAX_PRIVATE_DATA] {
@@ -673,7 +673,7 @@ fn a_peer_is_known_by_the_depths_of_its_program() {
     let responder = responder(config, &request);
     let reject = responder.reject(b"").unwrap();
     assert_eq!(reject.last_chunk(), Some(&word("", 5, 3)));
-    // What is no number stays as it is, and the largest number too.
+    // A value that is no number stays as it is, and the largest number too.
     let ends = Config { ird: 0x3fff, ord: 0x3ffe, ..config };
     assert_eq!(initiator(ends).request().last_chunk(), Some(&word("", 0x3fff, 0x3ffe)));
     let terms = accepted(config, word("", 0x3fff, 0x3fff));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What comes in answer to requests of this side's own.
+//! Messages that come in answer to requests of this side's own.
 
 use alloc::vec::Vec;
 

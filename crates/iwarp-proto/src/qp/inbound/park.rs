@@ -20,14 +20,14 @@ use crate::rdmap::wire::Opcode;
 use crate::types::Mo;
 use iwarp_types::list::sub_list;
 
-/// How many messages may wait for a receive.
+/// The bounds of messages that may wait for a receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Park {
     /// Octets of their payloads. A message that is longer waits on the way.
     pub octets: usize,
-    /// How many messages.
+    /// The number of messages.
     pub messages: usize,
-    /// How long the oldest one waits for each repetition that the peer would make
+    /// The time that the oldest one waits for each repetition that the peer would make
     /// ([`OwnFrame::RnrRetry`](crate::rdmap::hello::OwnFrame::RnrRetry)); then the stream is terminated as it would be at once without a
     /// park. A peer for which neither end has said anything waits for ever.
     pub timer: Duration,
@@ -87,14 +87,15 @@ impl Inbound {
 }
 
 impl Qp {
-    /// How long this end has a peer wait before each repetition of a message without a receive.
+    /// Sets how long this end has a peer wait before each repetition of a message without a
+    /// receive.
     pub fn set_rnr_timer(&mut self, timer: Duration) {
         if let Some(park) = &mut self.config.park {
             park.timer = timer;
         }
     }
 
-    /// How often this end would send a message again that finds no receive: 0 to 6, or 7 for
+    /// Sets how often this end would send a message again that finds no receive: 0 to 6, or 7 for
     /// without end. The peer is told, which is the one to count.
     pub fn set_rnr_retry(&mut self, count: u8) {
         let count = count.min(hello::RNR_WITHOUT_END);
@@ -103,8 +104,8 @@ impl Qp {
         }
     }
 
-    /// How often the peer is to send a message again that finds no receive, unless it says another
-    /// number: as [`Self::set_rnr_retry`] has it.
+    /// Sets how often the peer is to send a message again that finds no receive, unless it says
+    /// another number: as [`Self::set_rnr_retry`] has it.
     pub fn set_peer_rnr_retry(&mut self, count: u8) {
         self.peer_rnr_retry = Some(count);
     }
@@ -116,7 +117,7 @@ impl Qp {
         }
     }
 
-    /// How long a message may wait for its receive. `None`: for ever.
+    /// The time that a message may wait for its receive. `None`: for ever.
     fn rnr_limit(&self) -> Option<Duration> {
         let count = self.peer_rnr_retry.filter(|count| *count < hello::RNR_WITHOUT_END)?;
         Some(self.config.park?.timer * u32::from(count))
@@ -283,7 +284,7 @@ impl Qp {
         self.inbound.wait = if self.inbound.parked > 0 { Wait::New } else { Wait::No };
         self.inbound.oldest = next.map(|next| (next.header, next.octets.len()));
         if !whole {
-            // What is still to come goes to the receive like that of any message.
+            // The octets that are still to come go to the receive like those of any message.
             self.inbound.parking = None;
         }
         if matches!(opcode, Opcode::Immediate | Opcode::ImmediateSolicited) {

@@ -6,7 +6,7 @@ use super::{Follow, Pending};
 use crate::ddp::wire::Header;
 use crate::qp::Qp;
 
-/// What may follow a segment in the same element of a list.
+/// The octets that may follow a segment in the same element of a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Beyond {
     /// Octets that there is room for.
@@ -19,7 +19,7 @@ impl Beyond {
     /// Nothing.
     pub(crate) const NOTHING: Self = Self { room: 0, due: None };
 
-    /// What may follow `len` octets more, which fit.
+    /// The part that may follow `len` octets more, which fit.
     pub(crate) fn behind(self, len: u32) -> Self {
         Self { room: self.room - len, due: self.due.map(|due| due - len) }
     }

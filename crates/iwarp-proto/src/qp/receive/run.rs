@@ -18,7 +18,7 @@ pub(super) struct Run<U> {
     next: Continuation,
     /// The place of the next octet.
     at: u64,
-    /// What may follow the octets that were placed.
+    /// The octets that may follow those that were placed.
     beyond: Beyond,
     /// Payload octets of the segment that was placed last, and whether it ended the message.
     len: u32,

@@ -58,7 +58,7 @@ impl Receiver {
     }
 }
 
-/// What the queue pair wants done with a segment, when it was given a receive if it needs one.
+/// The decision of the queue pair on a segment, when it was given a receive if it needs one.
 #[inline]
 pub(super) fn judge<P: ReceivePool>(
     qp: &mut Qp,

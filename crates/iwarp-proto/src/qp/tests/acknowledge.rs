@@ -70,7 +70,7 @@ fn octets_in_the_answer_to_a_read_of_nothing_are_dropped() {
             raw.send(&tagged(octets::READ_RESPONSE, part == parts, stag, to, &octets));
         }
         assert_eq!(outcomes(&raw.end.completions()), [success(1, WcOp::Send)]);
-        // What follows is taken as ever.
+        // Later messages are taken as ever.
         raw.end.receive(2, &[local(0, 8)]);
         raw.send(&send(1, b"next"));
         assert_eq!(outcomes(&raw.end.completions()), [success(2, WcOp::Recv)]);

@@ -46,7 +46,8 @@ fn what_was_accepted_still_goes_out_when_the_program_disconnects() {
     assert_eq!(raw.end.events(), []);
 }
 
-/// What was built is taken at once, so that only the message itself says that more is to come.
+/// Octets that were built are taken at once, so that only the message itself says that more is to
+/// come.
 #[test]
 fn a_message_that_is_half_sent_and_taken_is_finished_behind_a_disconnect() {
     let mut raw = Raw::initiator(config(), |_| {});

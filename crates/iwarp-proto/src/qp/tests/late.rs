@@ -73,7 +73,7 @@ fn every_answer_waits_for_the_messages_before_it_and_for_no_later_one() {
     }
 }
 
-/// What this end sends of its own does not wait with them, nor does it let them pass.
+/// Messages that this end sends of its own do not wait with them, nor do they let them pass.
 #[test]
 fn requests_go_on_while_answers_wait() {
     let mut raw = raw(parking());

@@ -417,7 +417,7 @@ impl Raw {
         self.terminate()
     }
 
-    /// What follows the DDP header of the Terminate that is all that comes back.
+    /// The octets behind the DDP header of the Terminate that is all that comes back.
     fn terminate(&mut self) -> Vec<u8> {
         let back = self.back();
         assert_eq!(back.len(), 1, "one Terminate and nothing else: {back:02x?}");

@@ -135,7 +135,7 @@ fn an_end_that_has_not_told_of_sends_with_immediate_takes_them_for_unknown_opcod
     assert_eq!(raw.refuse(&ulpdu), quoting([0x02, 0x06], 18, &ulpdu[..18], &[]));
 }
 
-/// What the other end says in between does not unsay it.
+/// Words of the other end in between do not unsay it.
 #[test]
 fn what_a_peer_has_told_of_holds_for_the_whole_stream() {
     let mut raw = known(4);

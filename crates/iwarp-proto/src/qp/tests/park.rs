@@ -209,7 +209,7 @@ fn a_full_park_holds_the_stream_up_until_there_is_a_receive() {
         assert_eq!(raw.end.parked(), (true, false));
         raw.send(&send(5, &[5]));
         assert_eq!(raw.end.parked(), (true, true));
-        // What follows stays where it is, whatever it is.
+        // The octets behind it stay where they are, whatever they are.
         let write = raw.fpdu(&tagged(octets::WRITE, true, OPEN, OPEN_BASE, b"later"));
         raw.end.arrive(&write);
         assert_eq!(raw.end.inbox.len(), write.len());
@@ -305,7 +305,7 @@ fn each_message_has_a_wait_of_its_own() {
     assert!(!raw.end.qp.borrow().has_parked());
 }
 
-/// What the peer says itself comes after it.
+/// The peer's own word comes after it.
 #[test]
 fn this_end_sets_the_limit_of_a_peer_that_says_none() {
     let mut raw = raw(parking());
@@ -628,7 +628,7 @@ proptest! {
     }
 }
 
-/// What stands for the octets of a message that was delivered.
+/// The mark in place of the octets of a message that was delivered.
 const DONE: &[u8] = b"delivered";
 
 /// Every receive that completed got the message of its number, and every message that the sender

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What either end knows of the access by which the stream ended.
+//! The facts that either end knows about the access by which the stream ended.
 
 use iwarp_types::{Refusal, RefusedBy, RemoteAccess};
 

@@ -13,7 +13,7 @@ use super::*;
 use crate::qp::Shared;
 use crate::rdmap::error::RdmapError;
 
-/// What happens to segments on their way, or to the memory that they go to.
+/// A mishap to segments on their way, or to the memory that they go to.
 #[derive(Clone, Debug)]
 enum Mishap {
     None,
@@ -151,7 +151,7 @@ proptest! {
                     break;
                 }
             }
-            // What lies in memory is read again when the stream takes it.
+            // Octets in memory are read again when the stream takes them.
             raw.end.host.revoke_after.set(None);
             let touches = raw.end.host.touches();
             (touches, raw.back(), raw.end.events(), raw.end.state())
@@ -243,7 +243,8 @@ fn the_use_of_a_buffer_ends_before_the_message_invalidates_it() {
     assert_eq!((completions[0].byte_len, completions[0].invalidated), (8400, Some(Stag(OPEN))));
 }
 
-/// What a message asks for fails behind its last segment, which is the one to be quoted.
+/// An operation for which a message asks fails behind its last segment, which is the one to be
+/// quoted.
 #[test]
 fn a_message_whose_end_fails_is_quoted_by_its_last_segment() {
     let mut raw = Raw::new();

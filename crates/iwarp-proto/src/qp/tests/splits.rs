@@ -87,7 +87,7 @@ impl Script {
                 }
                 self.answered += len;
             }
-            // What must not come, large and small.
+            // Frames that must not come, large and small.
             14 => {
                 let octets = pattern((b % 30_000) as usize, 1);
                 self.ulpdus.push(match a % 6 {
@@ -152,7 +152,7 @@ fn arrive_directly(end: &mut End, mut octets: &[u8]) -> usize {
     direct
 }
 
-/// What can be seen when a stream was received.
+/// The visible outcome of a stream that was received.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Outcome {
     events: Vec<Event>,

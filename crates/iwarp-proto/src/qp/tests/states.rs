@@ -248,7 +248,7 @@ fn a_program_that_connects_by_itself_keeps_its_state() {
         assert!(qp.is_connected());
         let mut end = End::around(qp, &terms);
         assert_eq!(end.state(), state);
-        // What it had posted goes out as soon as its state allows it.
+        // Requests that it had posted go out as soon as its state allows it.
         let sent = !end.take_all().is_empty();
         assert_eq!(sent, state == QpState::Rts, "{state:?}");
         if state == QpState::Rtr {
@@ -312,7 +312,7 @@ fn what_waits_for_a_stream_can_be_handed_over() {
     requests(&sges).iter().for_each(|request| same.post_send(request).unwrap());
     assert_eq!(std::format!("{:?}", other.sq), std::format!("{:?}", same.sq));
     assert_eq!(std::format!("{:?}", other.rq), std::format!("{:?}", same.rq));
-    // What a stream has begun with stays.
+    // The protocol with which a stream has begun stays.
     post_to(&mut qp).unwrap();
     qp.establish_in_place(&terms(Role::Initiator), Time::default());
     assert!(!qp.hand_over(&mut other));
@@ -328,7 +328,7 @@ fn requests(sges: &[Sge]) -> [SendRequest<'_>; 3] {
     ]
 }
 
-/// What another core does not take ends in order, too.
+/// A request that another core does not take ends in order, too.
 #[test]
 fn what_cannot_be_handed_over_is_flushed() {
     let mut qp = detached(QpState::Rts);

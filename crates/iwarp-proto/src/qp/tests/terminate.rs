@@ -10,7 +10,7 @@ use crate::qp::Fault;
 use crate::rdmap::RdmapError;
 use crate::rdmap::wire::TerminateCode;
 
-/// What a Terminate quotes of the segment at fault.
+/// The part of the segment at fault that a Terminate quotes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Quotes {
     /// M = D = R = 0.

@@ -37,7 +37,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What can be seen of a step.
+/// The visible effects of a step.
 #[derive(PartialEq, Debug)]
 struct Seen {
     octets: Vec<u8>,

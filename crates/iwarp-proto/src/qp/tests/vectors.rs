@@ -37,7 +37,7 @@ fn ends(role: Role, markers: bool, change: impl FnOnce(&mut Negotiated)) -> Raw 
     raw
 }
 
-/// What an end must send first when it has done `start`.
+/// Checks the octets that an end must send first when it has done `start`.
 fn makes(name: &str, start: impl Fn(&mut Raw), change: impl Fn(&mut Negotiated)) {
     for markers in [false, true] {
         let mut raw = ends(Role::Initiator, markers, &change);
@@ -46,7 +46,7 @@ fn makes(name: &str, start: impl Fn(&mut Raw), change: impl Fn(&mut Negotiated))
     }
 }
 
-/// What an end must answer to a recorded message: another one.
+/// Checks the answer that an end must give to a recorded message: another one.
 fn answers(name: &str, answer: &str) {
     for markers in [false, true] {
         let mut raw = ends(Role::Responder, markers, |_| {});

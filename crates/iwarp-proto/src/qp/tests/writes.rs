@@ -287,7 +287,8 @@ fn writes_that_lie_in_memory_are_sent_from_there_only_without_crc_and_markers() 
             })
             .collect();
         assert_eq!(refers, if in_place { &expected[..] } else { &[] });
-        // What the program writes into it until the stream takes it still counts in place only.
+        // Octets that the program writes into it until the stream takes it still count in place
+        // only.
         raw.end.host.fill(LOCAL, 4000, b"late");
         let back = raw.back();
         assert_eq!(&back[0][14 + 2000..14 + 2004] == b"late", in_place);

@@ -19,7 +19,7 @@ pub(super) enum Gather<'a, M: Memory> {
         at: u64,
         left: usize,
         open: Option<M::Use<'a>>,
-        /// What comes behind it.
+        /// The list behind it.
         list: &'a [Sge],
     },
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the program asks for.
+//! The calls of the program.
 
 use core::time::Duration;
 
@@ -150,7 +150,7 @@ impl<R: Random> Manager<R> {
         Ok(CommId(id))
     }
 
-    /// How the queue pair is to be set up before the program accepts with it.
+    /// The attributes with which the queue pair is to be set up before the program accepts with it.
     ///
     /// # Errors
     ///

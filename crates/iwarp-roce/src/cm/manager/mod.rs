@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What happens: messages, calls and time, applied to the connections.
+//! The things that happen: messages, calls and time, applied to the connections.
 
 mod calls;
 mod datagrams;
@@ -32,7 +32,7 @@ const DRAWS: usize = 64;
 /// Ids that were drawn last. Peers remember what was refused or answered under some of them, and would
 /// take a new message for a repeated one.
 const RECENT: u64 = 1024;
-/// What a peer says that it waits for is believed within these bounds: 0.27 to 4.3 s.
+/// A time that a peer says it waits is believed within these bounds: 0.27 to 4.3 s.
 const INTERVALS: (TimeCode, TimeCode) = (TimeCode::new(16), TimeCode::new(20));
 
 /// All connections of one process.
@@ -71,7 +71,7 @@ impl<R: Random> Manager<R> {
         }
     }
 
-    /// How it was made.
+    /// The attributes with which it was made.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What happens when nothing happens.
+//! The steps taken when nothing happens.
 
 use iwarp_types::Time;
 

@@ -33,7 +33,7 @@ pub struct Apr {
     pub remote_comm_id: u32,
     /// Octets of the information that count.
     pub info_len: u8,
-    /// What came of the LAP.
+    /// The outcome of the LAP.
     pub status: u8,
     /// Information and private data.
     pub rest: [u8; 220],

@@ -45,7 +45,7 @@ pub struct Rep {
     pub responder_resources: u8,
     /// Reads and Atomics that the sender has under way at a time.
     pub initiator_depth: u8,
-    /// How long the sender takes to acknowledge.
+    /// The time that the sender takes to acknowledge.
     pub target_ack_delay: TimeCode,
     /// Whether the alternate path was accepted; 2 bits.
     pub failover_accepted: u8,

@@ -58,7 +58,7 @@ pub enum TransportType {
     Uc,
     /// Reliable datagram.
     Rd,
-    /// What the extended transport type says.
+    /// The type that the extended transport type says.
     Extended,
 }
 
@@ -161,7 +161,7 @@ pub struct Req {
     pub initiator_depth: u8,
     /// The receiver's end-to-end context; 24 bits.
     pub remote_eecn: u32,
-    /// How long the sender waits for the receiver's answers.
+    /// The time that the sender waits for the receiver's answers.
     pub remote_response_timeout: TimeCode,
     /// Type of the queue pairs.
     pub transport: TransportType,
@@ -169,7 +169,7 @@ pub struct Req {
     pub flow_control: bool,
     /// PSN that the receiver of this message starts with.
     pub starting_psn: Psn,
-    /// How long the sender takes to answer.
+    /// The time that the sender takes to answer.
     pub local_response_timeout: TimeCode,
     /// Times that the receiver sends a request again for want of an answer; 3 bits.
     pub retry_count: u8,

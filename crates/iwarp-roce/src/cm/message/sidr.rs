@@ -32,7 +32,7 @@ pub struct SidrReq {
     pub private_data: [u8; limits::RAW_SIDR_REQ],
 }
 
-/// What came of a SIDR_REQ.
+/// The outcome of a SIDR_REQ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SidrStatus {
     /// There it is.
@@ -84,7 +84,7 @@ impl SidrStatus {
 pub struct SidrRep {
     /// Of the request.
     pub request_id: u32,
-    /// What came of it.
+    /// The outcome.
     pub status: SidrStatus,
     /// Octets of `info` that count.
     pub info_len: u8,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What answers do to requests.
+//! The effects of answers on requests.
 
 use iwarp_types::{AtomicOp, Reason};
 

@@ -52,7 +52,7 @@ fn the_peer_is_told_of_marks_once_in_a_while() {
     bench.take_marked(3);
     assert_eq!(bench.told(), (std::vec![PEER_QP], 0));
     assert_eq!(bench.rc.counters().sent_cnp, 2);
-    // What is marked counts as well as anything else.
+    // A marked packet counts as well as any other.
     bench.ask(peer(4), send(Position::Only), &[]);
     assert_eq!(bench.told(), (Vec::new(), 1));
 }

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::wire::{AtomicEth, AtomicKind, Pkey, RnrTimer};
 
-/// What happens.
+/// A step of a run.
 #[derive(Clone, Debug)]
 enum Act {
     /// The peer sends a packet: PSN behind the first, of which direction.

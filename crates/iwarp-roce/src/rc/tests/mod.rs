@@ -115,7 +115,8 @@ impl Bench {
         self.sent_within(usize::MAX)
     }
 
-    /// What is sent now by a burst of so many octets. That there was something to send was told.
+    /// The packets that a burst of so many octets sends now. That there was something to send was
+    /// told.
     #[track_caller]
     fn sent_within(&mut self, budget: usize) -> Vec<Sent> {
         let wanted = self.rc.wanted();

@@ -42,7 +42,7 @@ impl Dice {
     }
 }
 
-/// How the network and the ends are.
+/// The network and the ends.
 #[derive(Clone, Debug)]
 struct Scene {
     seed: u64,
@@ -86,13 +86,13 @@ struct End {
     /// Receives that are posted, and that messages of the peer's will take.
     receives: u64,
     due: u64,
-    /// What receives are to report.
+    /// The reports that are expected of receives.
     expected: VecDeque<Expected>,
     counter: u64,
     checks: Vec<Check>,
 }
 
-/// What a receive is to report.
+/// The report that is expected of a receive.
 #[derive(Clone, PartialEq, Debug)]
 struct Expected {
     op: WcOp,
@@ -103,7 +103,7 @@ struct Expected {
     solicited: bool,
 }
 
-/// What is to be found in the memory of an end.
+/// The octets that are to be found in the memory of an end.
 struct Check {
     stag: u32,
     at: u64,
@@ -118,7 +118,7 @@ struct Network {
     /// Packets under way by the time of their arrival.
     air: BTreeMap<(Time, u64), (usize, Vec<u8>)>,
     sent: u64,
-    /// How often packets of a PSN were lost.
+    /// The number of times that packets of a PSN were lost.
     losses: BTreeMap<(usize, u32, bool), u32>,
 }
 

@@ -20,7 +20,7 @@ fn write(bench: &mut Bench, number: u32) {
     bench.ask(peer(number), message, &[1]);
 }
 
-/// What was sent: the PSN, and what it answers.
+/// The packets that were sent: the PSN, and what each answers.
 fn summary(sent: &[Sent]) -> Vec<(Psn, &'static str, usize)> {
     let one = |sent: &Sent| {
         let what = match sent.message {
@@ -90,7 +90,7 @@ fn a_read_is_answered_again_from_any_packet() {
     // Part of the middle.
     read(&mut bench, 1, 100 + MTU as u64, MTU as u32);
     assert_eq!(summary(&bench.sent()), [(peer(1), "only", MTU)]);
-    // What is no part of it is dropped.
+    // A packet that is no part of it is dropped.
     let wrong = [
         (1, 100 + MTU as u64 + 1, MTU as u32),
         (1, 100, MTU as u32),

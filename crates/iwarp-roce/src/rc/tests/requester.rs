@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What goes out for each request, and when.
+//! The packets that go out for each request, and their times.
 
 use iwarp_types::{AtomicOp, Bind, Invalidator, Payload, PostError, SendOp, mock::Touch};
 
@@ -188,7 +188,7 @@ fn local_operations_are_done_in_their_turn() {
     assert_eq!(bench.sent().len(), 2);
     let gathered = Touch::Gathered { stag: LOCAL, len: 8 };
     assert_eq!(bench.host.touches(), [gathered, Touch::Bound]);
-    // What is sent may have to be read again, so its memory stays valid.
+    // Octets that are sent may have to be read again, so their memory stays valid.
     assert!(bench.ended().is_empty());
     bench.answer(1, Syndrome::ACK);
     assert_eq!(bench.ended().len(), 3);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the peer's requests do.
+//! The effects of the peer's requests.
 
 use iwarp_types::mock::Invalidation;
 use iwarp_types::{AccessError, WcOp};
@@ -131,7 +131,7 @@ fn a_gap_is_told_once() {
     bench.ask(peer(2), write(true, reth(0, 1)), &[1]);
     let again: Vec<_> = bench.sent().iter().map(|sent| sent.psn).collect();
     assert_eq!((again, bench.events()), (Vec::from([peer(0), peer(1)]), Vec::new()));
-    // What came before the gap is acknowledged ahead of the NAK: rxe needs that.
+    // Packets before the gap are acknowledged ahead of the NAK: rxe needs that.
     bench.ask(peer(1), write(true, reth(0, 1)), &[1]);
     bench.ask(peer(3), write(true, reth(0, 1)), &[1]);
     let sent: Vec<_> = bench.sent().iter().map(|sent| (sent.psn, sent.message)).collect();
@@ -318,7 +318,7 @@ fn what_the_queue_pair_does_not_allow_is_an_invalid_request() {
     }
 }
 
-/// What the owner says in RTS counts instead of the attributes, whichever of them grants more.
+/// The owner's word in RTS counts instead of the attributes, whichever of them grants more.
 ///
 /// Covers: ROCE-091
 #[test]
@@ -548,7 +548,7 @@ fn what_goes_wrong_is_counted() {
     bench.sent();
     bench.nak(0, NakCode::SequenceError);
     bench.sent();
-    // What the NAK asked for goes once more, and then an answer is overdue.
+    // The packets for which the NAK asked go once more, and then an answer is overdue.
     bench.wait_for_timeout();
     bench.sent();
     bench.wait_for_timeout();

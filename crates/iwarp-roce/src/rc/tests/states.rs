@@ -77,7 +77,7 @@ fn a_drained_send_queue_is_told() {
     bench.post(SendRequest::send(1, &[]));
     assert_eq!(bench.sent_within(1).len(), 1);
     bench.rc.modify(QpState::Sqd).unwrap();
-    // What was begun is finished, and nothing else is begun.
+    // A message that was begun is finished, and no other is begun.
     assert_eq!(bench.sent().len(), 1);
     assert_eq!(bench.events(), []);
     bench.answer(1, Syndrome::ACK);
@@ -128,7 +128,7 @@ fn an_end_flushes_once_and_says_why() {
         assert_eq!(states(&bench), (QpState::Err, false));
         assert_eq!((bench.rc.poll_timeout(), bench.sent()), (None, Vec::new()));
         assert_eq!(bench.rc.disposition(), Disposition::Finish);
-        // What is posted later is flushed as well.
+        // A request that is posted later is flushed as well.
         bench.post(SendRequest::send(3, &[]));
         assert_eq!(bench.ended(), [(3, flushed)]);
         bench.post_recv(4, 0, 8);

@@ -14,14 +14,15 @@ const ONE: u32 = 1 << 31;
 static NEAR: [u32; 256] = powers(inverse_of_octets(1));
 static FAR: [u32; 256] = powers(inverse_of_octets(256));
 
-/// What `register` was so many octets of zeros before; at most 65,535.
+/// The value of `register` so many octets of zeros before; at most 65,535.
 pub(super) fn back(register: u32, octets: usize) -> u32 {
     let [.., far, near] = octets.to_be_bytes();
     // The first factor is 1, and no work, for short packets.
     times(FAR[usize::from(far)], times(register, NEAR[usize::from(near)]))
 }
 
-/// What octets of the values 0, 1, .. are in the register once so many octets have followed.
+/// The change that octets of the values 0, 1, .. make in the register once so many octets have
+/// followed.
 pub(super) const fn changes<const N: usize>(behind: usize) -> [u32; N] {
     let mut changes = [0; N];
     let mut value = 0;

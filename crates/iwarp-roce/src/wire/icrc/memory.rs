@@ -10,8 +10,8 @@ use iwarp_types::Time;
 
 use super::Identification;
 
-/// How the identifications of a peer's packets are made, from the narrowest to the widest: how many
-/// of the ICRC's bits still guard a packet.
+/// The ways in which identifications of a peer's packets are made, from the narrowest to the
+/// widest: how many of the ICRC's bits still guard a packet.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Form {
     /// Always 0, until the kernel cuts packets from a send for the first time: 31 bits.
@@ -24,7 +24,7 @@ pub(super) enum Form {
     Any,
 }
 
-/// What is remembered of the identifications of peers: a fixed number of pairs of addresses, of
+/// The memory of the identifications of peers: a fixed number of pairs of addresses, of
 /// which those not heard of for the longest are forgotten first.
 ///
 /// A peer of whom nothing is known may have any. Once all packets of a run had a narrower form, no
@@ -40,9 +40,9 @@ pub struct IdMemory {
 
 /// Places for one value of the hash.
 const WAYS: usize = 4;
-/// How far a counter may be ahead of the last packet accepted.
+/// The number of steps that a counter may be ahead of the last packet accepted.
 const AHEAD: u16 = 4096;
-/// How far behind a packet may be that others have overtaken.
+/// The number of steps that a packet may be behind which others have overtaken.
 const BEHIND: u16 = 256;
 /// Packets that the kernel cuts from one send at most.
 const SMALL: u16 = 128;
@@ -57,7 +57,7 @@ struct Peer {
     pair: Pair,
     /// The turn of its last packet; 0 where there is no peer.
     used: u64,
-    /// What the counter was last, and when.
+    /// The last value of the counter, and its time.
     last: Option<(Identification, Time)>,
     /// The last one that was refused: the next near it proves that the counter is there.
     refused: Option<Identification>,
@@ -133,7 +133,7 @@ impl IdMemory {
         self.peer(pair).admitted
     }
 
-    /// What is known of a pair: nothing, where it is new.
+    /// The memory of a pair: empty, where it is new.
     fn peer(&mut self, pair: Pair) -> &mut Peer {
         self.turn += 1;
         let (source, destination) = pair;

@@ -21,15 +21,15 @@ pub use memory::IdMemory;
 const UDP_LEN: usize = 8;
 const IPV4_LEN: usize = 20;
 const UDP: u8 = 17;
-/// What stands in place of the local route header of InfiniBand.
+/// The octets in place of the local route header of InfiniBand.
 const NO_LRH: [u8; 8] = [0xff; 8];
 /// The most octets behind the UDP header of an IPv4 packet.
 pub(super) const MAX_LEN: usize = 65_535 - IPV4_LEN - UDP_LEN;
 /// The fewest: a base transport header and an ICRC.
 pub(super) const MIN_LEN: usize = BTH_LEN + ICRC_LEN;
 
-/// What the ICRC covers of an IPv4 header, and a socket does not tell. IPv6 has nothing of the
-/// kind.
+/// The part of an IPv4 header that the ICRC covers and a socket does not tell. IPv6 has nothing of
+/// the kind.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Identification {
     /// Identification.
@@ -155,7 +155,8 @@ pub(super) fn start(path: &Path, id: Identification, octets: usize) -> Digest {
     digest
 }
 
-/// What [`start`] makes of another identification below [`NUMBERS`], from what it made of 0.
+/// The digest that [`start`] makes of another identification below [`NUMBERS`], from the one it
+/// made of 0.
 pub(super) fn renumbered(start: Digest, path: &Path, number: usize) -> Digest {
     let difference = match addresses(path) {
         (IpAddr::V4(_), IpAddr::V4(_)) => CHANGES[number],
@@ -164,11 +165,11 @@ pub(super) fn renumbered(start: Digest, path: &Path, number: usize) -> Digest {
     Digest::from_register(start.polynomial(), start.register() ^ difference)
 }
 
-/// How many identifications [`renumbered`] knows.
+/// The number of identifications that [`renumbered`] knows.
 pub(super) const NUMBERS: usize = 64;
 
-/// What each identification changes in the register at the end of the UDP header: it has one octet
-/// that is not 0, and so many octets behind it.
+/// The change that each identification makes in the register at the end of the UDP header: it has
+/// one octet that is not 0, and so many octets behind it.
 static CHANGES: [u32; NUMBERS] = algebra::changes(IPV4_LEN - ID_AT - 2 + UDP_LEN);
 
 /// Feeds the headers of a packet to a digest, the congestion octet of the first, the BTH, masked.

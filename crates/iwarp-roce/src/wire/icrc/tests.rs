@@ -131,7 +131,7 @@ fn two_that_agree_move_the_counter() {
     let mut peer = Peer::new();
     assert_eq!(peer.sends_all(1000..1064), 64);
     assert_eq!(peer.sends_all([40_000]), 0);
-    // What others send in between does not matter.
+    // Packets that others send in between do not matter.
     assert_eq!(peer.sends_all([1064, 40_003, 40_004]), 3);
     assert_eq!(peer.admitted(), Form::Any);
     assert_eq!(peer.sends_all((0..126).map(|n| 40_005 + n)), 126);

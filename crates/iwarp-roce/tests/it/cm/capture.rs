@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What Linux's connection manager really sent, given to ours.
+//! The messages that Linux's connection manager really sent, given to ours.
 
 use iwarp_roce::cm::message::{Message, Rtu};
 use iwarp_roce::cm::{

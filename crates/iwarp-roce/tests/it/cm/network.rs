@@ -43,7 +43,7 @@ enum Due {
     Deed(usize, Deed),
 }
 
-/// What an end's program knows of one of its connections.
+/// The facts that an end's program knows about one of its connections.
 #[derive(Default, Debug)]
 struct Known {
     told: BTreeSet<&'static str>,

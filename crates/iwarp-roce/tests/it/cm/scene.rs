@@ -230,7 +230,7 @@ impl Scene {
         (a, b)
     }
 
-    /// What was sent since it was looked at last, in short.
+    /// The messages that were sent since it was looked at last, in short.
     pub(crate) fn sent(&mut self) -> String {
         let told = self.sent.drain(..).map(|(end, mad)| {
             let name = match mad.message {

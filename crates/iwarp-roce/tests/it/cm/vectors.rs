@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What rxe and Linux's connection manager sent, message by message.
+//! The messages that rxe and Linux's connection manager sent, one by one.
 
 use std::net::IpAddr;
 
@@ -25,7 +25,7 @@ fn datagram(frame: &[u8]) -> &[u8] {
     &frame[frame.len() - 4 - MAD_LEN..frame.len() - 4]
 }
 
-/// What a message says, in the words of the vectors.
+/// A message, in the words of the vectors.
 fn described(mad: &Mad) -> Value {
     let id = |id: u32| json!(format!("{id:08x}"));
     let mut told = Map::new();

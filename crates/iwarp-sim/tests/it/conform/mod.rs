@@ -4,7 +4,7 @@
 //! and delayed as a seed has it. The tester has an encoder and a decoder of its own, so this is a second
 //! hostile peer beside [`iwarp_sim::hostile`], and one whose cases say which requirement they are about.
 
-// What an order asks for is the same wherever our stack carries it out.
+// An order has the same meaning wherever our stack carries it out.
 #[path = "../../../../iwarp-cli/src/conform/orders.rs"]
 mod orders;
 mod target;

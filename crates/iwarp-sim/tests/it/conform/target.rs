@@ -30,11 +30,11 @@ const DEPTH: u16 = 4;
 
 const PD: PdId = PdId(7);
 const OTHER: PdId = PdId(8);
-/// What orders read into and write from.
+/// The memory that orders read into and write from.
 const RW: u32 = 0x0000_1100;
 const INBOX: u32 = 0x0000_9100;
 const BASE: u64 = 0x40_0000;
-/// How long the program takes to accept: what comes behind a Request comes before its Reply.
+/// The time that the program takes to accept: bytes behind a Request come before its Reply.
 const THOUGHT: Duration = Duration::from_millis(20);
 /// As in the library: silence after which an initiator sends a Write of nothing, for peers that wait for its
 /// first FPDU.
@@ -42,7 +42,7 @@ const NUDGE: Duration = Duration::from_millis(200);
 /// The work requests of an order, among the numbers of Sends.
 const ORDERED: u64 = 2 << 32;
 
-/// What goes to the tester.
+/// The bytes that go to the tester.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Chunk {
     Bytes(Vec<u8>),
@@ -61,10 +61,10 @@ pub(super) struct Manner {
     pub(super) defect: Option<Defect>,
 }
 
-/// What a program may do wrong.
+/// The errors that a program may make.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Defect {
-    /// What is lent for reading may be written too.
+    /// Memory that is lent for reading may be written too.
     Generous,
     /// An order is done when its work requests are posted.
     Hasty,
@@ -105,7 +105,7 @@ pub(super) struct Target {
     /// Work requests of an order that have not completed.
     ordered: usize,
     more: bool,
-    /// What it did that no program may see.
+    /// Its acts that no program may see.
     pub(super) wrong: Vec<String>,
 }
 

@@ -18,7 +18,7 @@ use iwarp_types::Time;
 
 use super::target::{Chunk, Manner, Target};
 
-/// How a seed cuts the stream and holds it up.
+/// The ways in which a seed cuts the stream and holds it up.
 #[derive(Clone, Copy, Debug)]
 struct Weather {
     /// The longest piece in bytes; the first of each write are shorter.
@@ -45,7 +45,7 @@ pub(super) struct World {
     to_target: Way,
     to_tester: Way,
     pub(super) target: Target,
-    /// What everything that passed and when adds up to.
+    /// The sum of everything that passed, and when.
     pub(super) digest: u64,
 }
 
@@ -166,7 +166,7 @@ impl World {
         loop {
             let came = self.to_tester.flying.front().map(|(at, _)| (*at).max(self.now));
             let first = self.next();
-            // What comes at the same moment comes after what the program does then.
+            // Bytes that come at the same moment come after what the program does then.
             let reads = came.is_some_and(|came| first.is_none_or(|first| came < first));
             if let Some(at) = came.filter(|at| reads && *at <= until) {
                 self.now = at;

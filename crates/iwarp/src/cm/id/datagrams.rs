@@ -107,7 +107,7 @@ impl Id {
     }
 }
 
-/// How far datagrams to a group go, as Linux has it.
+/// The hop limit of datagrams to a group, as Linux has it.
 const GROUP_HOPS: u8 = 64;
 
 impl IdCore {

@@ -19,7 +19,7 @@ const SPINNING: u32 = 12 + 16;
 /// The only stream.
 const STREAM: u64 = 7;
 
-/// What the kernel and the worker's timers hold.
+/// The state that the kernel and the worker's timers hold.
 #[derive(Default)]
 struct Outside {
     armed: bool,

@@ -144,7 +144,7 @@ impl Endpoint {
             return Err(error);
         }
         if link.may_hold() {
-            // What it took in with the start-up frame nothing else reports.
+            // Bytes that it took in with the start-up frame nothing else reports.
             link.deliver();
         }
         link.transmit();

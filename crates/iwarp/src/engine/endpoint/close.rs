@@ -85,7 +85,7 @@ impl Endpoint {
         self.end_by(|_| true, DISCONNECTED, AnyCore::disconnect);
     }
 
-    /// The same, unless the queue pair has another connection by now.
+    /// As above, unless the queue pair has another connection by now.
     pub(crate) fn disconnect_if(self: &Arc<Self>, connection: u64) {
         self.hold_back_no_more();
         self.hear_out();

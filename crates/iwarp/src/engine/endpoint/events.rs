@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the events of a core turn into: completions, asynchronous events, calls of the observer.
+//! The results of a core's events: completions, asynchronous events, calls of the observer.
 
 use std::sync::Arc;
 

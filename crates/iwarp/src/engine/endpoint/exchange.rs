@@ -17,7 +17,7 @@ use crate::engine::ended::Observer;
 use crate::engine::fate::Fate;
 use crate::engine::options::Wire;
 
-/// What a queue pair needs that may speak iWARP or RoCE v2.
+/// The parts that a queue pair needs that may speak iWARP or RoCE v2.
 #[derive(Debug)]
 pub(crate) struct Alternative {
     iwarp: Config,
@@ -50,7 +50,7 @@ impl Alternative {
         core.into()
     }
 
-    /// What finds out whether the peer speaks RoCE v2.
+    /// The probe that finds out whether the peer speaks RoCE v2.
     pub(super) const fn probe(&self, state: QpState) -> Probe {
         // Before, the program has not said which packet is the first.
         let may_ask = matches!(state, QpState::Rts | QpState::Sqd);
@@ -131,7 +131,7 @@ impl Endpoint {
         true
     }
 
-    /// What it speaks, once that is known.
+    /// The protocol that it speaks, once that is known.
     pub(crate) fn wire(&self) -> Option<Wire> {
         let locked = self.core.lock();
         match &locked.core {

@@ -148,7 +148,7 @@ impl Endpoint {
         });
     }
 
-    /// What its core has counted since the last call, if it is one over datagrams.
+    /// The counts of its core since the last call, if it is one over datagrams.
     pub(crate) fn take_counters(&self) -> Counters {
         self.with(|core| match core {
             AnyCore::Datagram(core) => core.take_counters(),
@@ -188,7 +188,7 @@ impl Endpoint {
         })
     }
 
-    /// Who is to be told of what the packet proves.
+    /// The ear that is to be told of what the packet proves.
     #[cold]
     fn ear_for(&self, packet: &Packet<'_>, path: &Path) -> Option<Arc<dyn Ear>> {
         let locked = self.core.lock();

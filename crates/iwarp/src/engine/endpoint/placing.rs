@@ -49,7 +49,7 @@ mod model {
     use super::Placing;
     use crate::engine::sync::Mutex;
 
-    /// What the endpoint's lock keeps of it.
+    /// The part of it that the endpoint's lock keeps.
     #[derive(Default)]
     struct Core {
         ended: bool,

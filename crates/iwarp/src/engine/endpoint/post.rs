@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What programs post, and the calls that post and then await an answer or deliver what waits.
+//! The requests that programs post, and the calls that post and then await an answer or deliver
+//! what waits.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::engine::policy::table::{FEW, PAUSE};
 use crate::engine::poll_set::By;
 use crate::report;
 
-/// How a list of requests was posted: up to the one that was refused.
+/// The result of posting a list of requests: up to the one that was refused.
 pub(crate) type Posted = Result<(), (usize, PostError)>;
 
 impl Locked {

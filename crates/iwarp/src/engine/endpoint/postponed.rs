@@ -2,7 +2,7 @@
 
 //! Receives that are reported a moment after they have completed.
 //!
-//! What a program has sent completes before its peer's answer comes, as far as a program with a card
+//! A program's Send completes before its peer's answer comes, as far as a program with a card
 //! can tell: the card has the acknowledgement first. Here the thread that sends may still be on its
 //! way back from the system call when the answer is there, and then another thread receives it. That
 //! thread leaves the receive to the one that sends. Nor does a program that sleeps wake up and answer

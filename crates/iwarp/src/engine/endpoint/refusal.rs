@@ -201,7 +201,7 @@ fn names_of(access: Access) -> String {
 fn find(error: AccessError, key: &Key, who: Accessor, refusal: &Refusal) -> Option<Found> {
     Some(match error {
         AccessError::InvalidStag => match *key {
-            // What changes at this moment is most likely going.
+            // Memory that changes at this moment is most likely going.
             Key::Deregistered | Key::Changing => Found::Deregistered,
             Key::Present(found) if found.is_window && refusal.is_local() => Found::Window,
             Key::Present(found) if found.is_window && !found.is_valid => Found::Unbound,

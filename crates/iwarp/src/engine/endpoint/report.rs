@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What programs and their users are told of a connection that ended before its time.
+//! The messages to programs and their users about a connection that ended before its time.
 
 use iwarp_types::{Cause, Protocol, Reason, Refusal};
 
@@ -101,7 +101,7 @@ impl Endpoint {
         );
     }
 
-    /// What to try when a Send found no receive, which over InfiniBand would have waited.
+    /// The advice when a Send found no receive, which over InfiniBand would have waited.
     fn hint_on_receives(&self, here: bool) -> Option<&'static str> {
         match (here, self.engine.options.personality) {
             (true, Personality::Iwarp) => Some(
@@ -151,8 +151,8 @@ impl Endpoint {
         }
     }
 
-    /// The same where the peer has ended it. Over RoCE v2 a work request always says why; over iWARP
-    /// one may be done by then.
+    /// As above, where the peer has ended it. Over RoCE v2 a work request always says why; over
+    /// iWARP one may be done by then.
     #[cold]
     pub(super) fn judge_terminated(&self, reason: Reason, program: &mut Program) {
         let fatal = AsyncEvent::QpFatal { qp: self.id() };
@@ -181,7 +181,7 @@ impl Endpoint {
     }
 }
 
-/// What to look at when memory was reached for that had not been lent.
+/// The advice when memory was reached for that had not been lent.
 const fn hint_on_access(here: bool) -> &'static str {
     match here {
         true => {

@@ -41,8 +41,8 @@ impl Endpoint {
         );
     }
 
-    /// What has come to the port by now counts first: a thread that got no CPU for a while finds
-    /// both an answer and its deadline.
+    /// Packets that have come to the port by now count first: a thread that got no CPU for a while
+    /// finds both an answer and its deadline.
     fn tell_time(self: &Arc<Self>) {
         let now = self.now();
         let mux = {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a poll group moves, and the poll groups that it is in.
+//! The members that a poll group moves, and the poll groups that it is in.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -14,13 +14,13 @@ use crate::engine::poll_set::By;
 use crate::engine::sync::Mutex;
 use crate::port::Descriptors;
 
-/// What a poll group waits for.
+/// A member that a poll group waits for.
 pub(crate) trait Awaited {
-    /// What reports that it is ready.
+    /// The descriptors that report it ready.
     fn descriptors(&self) -> Descriptors<'_>;
-    /// What wakes the groups, where it has no descriptor.
+    /// The waker of the groups, where it has no descriptor.
     fn waker(&self) -> Option<&LinkWaker>;
-    /// What is of interest now.
+    /// The readiness that is of interest now.
     fn interest(&self) -> Interest;
     /// Whether a task may be asleep that is told of input by other means than poll groups.
     fn has_other_sleeper(&self) -> bool {
@@ -77,7 +77,7 @@ impl Member {
         each!(self, it => it.ready(ready, by));
     }
 
-    /// What is ready of what is of interest, where it has no descriptor; `None`: nothing.
+    /// The readiness that is of interest and there, where it has no descriptor; `None`: nothing.
     pub(super) fn readiness(&self, token: u64) -> Option<Ready> {
         match self {
             Self::Stream(link) => link.readiness(token),

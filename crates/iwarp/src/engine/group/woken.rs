@@ -21,7 +21,7 @@ pub(crate) type GroupList = ReadyList<EpollBell>;
 #[derive(Debug)]
 pub(super) struct Woken {
     list: Arc<GroupList>,
-    /// How many there are.
+    /// The number of them.
     count: AtomicUsize,
 }
 

@@ -142,7 +142,7 @@ fn numbers_are_in_the_slot() {
     let port = both.port().unwrap();
     assert_eq!(port_of(both.value()), port.number());
     assert!(one.mux.gsi().ports().unwrap().contains(&port.number()));
-    // What the user says wins, and then it is found by TCP alone.
+    // The user's word wins, and then it is found by TCP alone.
     let options = Options { ports: Some(20_000..=20_400), ..Options::default() };
     let other = host(options, Platform::default());
     let number = other.engine.numbers.addressable_by_both(&other.mux).unwrap();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the callers of a poll group are doing, as far as is known.
+//! The acts of the callers of a poll group, as far as they are known.
 
 use crate::engine::sync::{AtomicU32, Ordering};
 
-/// What the caller that came last does.
+/// The act of the caller that came last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(crate) enum Presence {
@@ -113,7 +113,7 @@ const fn kind(word: u32) -> Presence {
 #[derive(Debug)]
 pub(crate) struct Call<'a> {
     word: &'a PresenceWord,
-    /// What the word says meanwhile, and what it is to say afterwards.
+    /// The word's value meanwhile, and the one that it is to have afterwards.
     inside: u32,
     after: u32,
 }

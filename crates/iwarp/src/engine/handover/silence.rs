@@ -8,7 +8,8 @@
 use super::Handover;
 use crate::flaw::{self, Flaw};
 
-/// What a group keeps of that under the lock of its members, under which its epoll changes too.
+/// The part of that which a group keeps under the lock of its members, under which its epoll
+/// changes too.
 ///
 /// A thread that will need the epoll first says so to the hand-over or here, then takes the lock for
 /// [`Self::end`]; a thread that silences takes the lock, then looks at both. Whichever has the lock

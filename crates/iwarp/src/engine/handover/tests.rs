@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the worker does, look by look.
+//! The acts of the worker, look by look.
 
 use super::watcher::{GRACE, WATCH};
 use super::{Cause, Duty, Handover};

@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the worker makes of what it sees of a poll group: policy, which the worker alone keeps.
+//! The conclusions of the worker from what it sees of a poll group: policy, which the worker alone
+//! keeps.
 
 use super::Cause;
 use super::presence::Presence;
 use crate::engine::policy::table::{FEW, LEASE, LOOP, SHORT_LEASE};
 
-/// How long the worker stays away from a group whose callers poll all the time: each look disturbs
-/// them for a few messages.
+/// The time that the worker stays away from a group whose callers poll all the time: each look
+/// disturbs them for a few messages.
 pub(super) const WATCH: u64 = 8 * LEASE;
-/// How long at most, from one whose task has always come in time.
+/// The most of that time, for one whose task has always come in time.
 const LONG_WATCH: u64 = 8 * WATCH;
-/// How long it waits for a caller that is blocked, or has stopped in the middle of a loop of polls.
+/// The time that it waits for a caller that is blocked, or has stopped in the middle of a loop of
+/// polls.
 pub(super) const GRACE: u64 = 4 * LEASE;
 
-/// What there is to be seen of a group.
+/// The visible state of a group.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub(super) cause: Cause,
@@ -28,7 +30,7 @@ pub(super) struct Seen {
     pub(super) epoch: u32,
 }
 
-/// What is to be done about it.
+/// The advice on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Advice {
     Serve,
@@ -42,11 +44,11 @@ pub(super) enum Advice {
 
 #[derive(Debug)]
 pub(super) struct Watcher {
-    /// How long the lease of one poll is.
+    /// The length of the lease of one poll.
     pub(super) span: u64,
     /// A look is due at some time.
     pub(super) has_timer: bool,
-    /// What the last look saw.
+    /// The epoch that the last look saw.
     epoch: u32,
     /// Looks in a row that found the caller in the same call.
     in_same_call: u32,
@@ -56,7 +58,8 @@ pub(super) struct Watcher {
     late: u32,
     /// Something has come, and the task that moves it has been waited for since.
     waits_for_task: bool,
-    /// How long the next look is put off at a group whose task has come in time every time.
+    /// The time by which the next look is put off at a group whose task has come in time every
+    /// time.
     watch: u64,
 }
 

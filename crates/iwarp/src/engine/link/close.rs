@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! How a stream ends, and when it is closed.
+//! The end of a stream, and the time of its closing.
 
 use std::io;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::flags::{CLOSED, READ_ENDED, WRITE_ENDED};
 use crate::engine::any_core::AnyCore;
 use crate::report;
 
-/// What a queue pair wants done with its stream.
+/// The wishes of a queue pair for its stream.
 #[derive(Clone, Copy)]
 pub(super) struct Intent {
     disposition: Disposition,
@@ -32,7 +32,7 @@ impl Link {
         self.flags.set(READ_ENDED | WRITE_ENDED);
         let silent = matches!(
             error.kind(),
-            // What the network said last, when the time for an answer had passed.
+            // The last word of the network, when the time for an answer had passed.
             io::ErrorKind::TimedOut
                 | io::ErrorKind::HostUnreachable
                 | io::ErrorKind::NetworkUnreachable

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the directions of a link have come to: one word, of which several bits change at once.
+//! The state of the directions of a link: one word, of which several bits change at once.
 
 use crate::engine::sync::{AtomicU32, Ordering};
 

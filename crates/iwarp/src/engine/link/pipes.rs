@@ -13,7 +13,7 @@ use iwarp_types::{AccessError, Accessor, PdId, Wanted};
 
 use crate::engine::endpoint::{Endpoint, Receiving};
 
-/// What takes bytes apart that have come.
+/// The part that takes bytes apart that have come.
 #[derive(Debug)]
 pub(super) enum Incoming {
     Iwarp(Receiver),
@@ -23,7 +23,7 @@ pub(super) enum Incoming {
     },
 }
 
-/// What builds bytes that go out.
+/// The part that builds bytes that go out.
 #[derive(Debug)]
 pub(super) enum Outgoing {
     Iwarp(Transmitter),

@@ -28,7 +28,7 @@ pub(super) struct Reactor {
     is_in: AtomicBool,
     /// The last read took all there was.
     drained: AtomicBool,
-    /// What is posted goes out with the next turn of the task that drives, which is due.
+    /// A posted request goes out with the next turn of the task that drives, which is due.
     gathers: AtomicBool,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What arrives on a stream: read, taken apart, placed.
+//! Bytes that arrive on a stream: read, taken apart, placed.
 
 use std::io;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::{Link, bad_address};
 
 /// Bytes read in one go before others get their turn.
 const RECEIVE_BUDGET: usize = 4 * 1024 * 1024;
-/// How long messages that came before the end of the stream wait for receives.
+/// The time that messages that came before the end of the stream wait for receives.
 const LATE: Duration = Duration::from_millis(300);
 
 /// Bytes that came into registered memory and into staging, and the room there was.
@@ -44,7 +44,7 @@ fn some_octets(n: io::Result<usize>, of: impl FnOnce(usize) -> Read) -> io::Resu
     }
 }
 
-/// What belongs to the holder of the receive token.
+/// The state that belongs to the holder of the receive token.
 #[derive(Debug)]
 pub(super) struct Rx {
     incoming: Incoming,
@@ -150,7 +150,7 @@ impl Link {
             }
         }
         let mut budget = RECEIVE_BUDGET;
-        // What a port holds is reported by nothing else.
+        // Bytes that a port holds are reported by nothing else.
         while (budget > 0 || self.may_hold) && !self.flags.has(READ_STALLED) {
             let read = first.take().unwrap_or_else(|| self.read(&mut rx.incoming, staging, have));
             let Read { direct, staged, room } = match read {
@@ -168,9 +168,9 @@ impl Link {
             moved = true;
             self.has_read(direct + staged < room);
             if direct + staged == 0 {
-                // What was posted before is sent still: it may be held back, or its thread is on the
-                // way. Nor has the peer closed in the middle of what another thread is sending:
-                // what the stream took completes, and only the rest is flushed.
+                // Requests that were posted before are sent still: they may be held back, or their
+                // thread is on the way. Nor has the peer closed in the middle of what another
+                // thread is sending: what the stream took completes, and only the rest is flushed.
                 self.transmit();
                 self.tx.quiesce();
                 if have > 0 || !self.hold_end(rx) {
@@ -237,7 +237,7 @@ impl Link {
         rx.incoming.eof(&self.endpoint, unused, || self.acknowledged());
     }
 
-    /// How many bytes of what was sent the peer's transport has acknowledged, if that is known.
+    /// The number of the sent bytes that the peer's transport has acknowledged, if it is known.
     fn acknowledged(&self) -> Option<u64> {
         // First what was sent: what another thread sends meanwhile then counts as outstanding.
         let sent = self.tx.look(Tx::sent);
@@ -294,7 +294,7 @@ impl Link {
     ) -> io::Result<Option<Read>> {
         let spare = &mut staging[have..];
         let direct = if have == 0 { incoming.direct() } else { None };
-        // What a stream that has ended still brings is dropped.
+        // Bytes that a stream that has ended still brings are dropped.
         let Some(direct) = direct.filter(|_| self.endpoint.is_connected()) else {
             return read_staged(self, spare);
         };

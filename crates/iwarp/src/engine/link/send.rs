@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What goes out on a stream: built, and given to the system.
+//! Bytes that go out on a stream: built, and given to the system.
 
 use std::io;
 use std::sync::Arc;
@@ -29,10 +29,10 @@ const PARTS: usize = 64;
 /// connection learns its real one (and the path may change) only as it goes.
 const FIRST_MSS_CHECK: u64 = 64 * 1024;
 const MSS_CHECK: u64 = 64 * 1024 * 1024;
-/// How long what is to be sent waits for memory before it is tried again.
+/// The time that bytes to be sent wait for memory before they are tried again.
 const MEMORY_WAIT: Duration = Duration::from_millis(10);
 
-/// What belongs to the holder of the transmit token.
+/// The state that belongs to the holder of the transmit token.
 #[derive(Debug)]
 pub(super) struct Tx {
     outgoing: Outgoing,

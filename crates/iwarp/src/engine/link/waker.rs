@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What wakes the poll groups of a stream without a descriptor.
+//! The waker of the poll groups of a stream without a descriptor.
 
 use std::sync::{Arc, Weak};
 
@@ -65,13 +65,13 @@ impl Wake for LinkWaker {
 }
 
 impl Link {
-    /// What the stream is ready for, of what it is waited for; `None`: nothing.
+    /// The readiness of the stream, of that which is waited for; `None`: nothing.
     pub(crate) fn readiness(&self, token: u64) -> Option<Ready> {
         ready_of(self.stream.readiness(), self.interest(), token)
     }
 }
 
-/// What a member with that token is ready for, of what is of interest.
+/// The readiness of a member with that token, of that which is of interest.
 pub(crate) fn ready_of(ready: Readiness, interest: Interest, token: u64) -> Option<Ready> {
     let readable = ready.contains(Readiness::INPUT) && interest.contains(Interest::READ);
     let writable = ready.contains(Readiness::ROOM) && interest.contains(Interest::WRITE);

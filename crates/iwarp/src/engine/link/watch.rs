@@ -13,13 +13,13 @@ use crate::engine::sync::Mutex;
 use crate::engine::vigil::{Verdict, Vigil, pause, question_pause};
 use crate::engine::worker::{Deadline, Timed};
 
-/// What is known of a link's peer. That a look is going to be taken says [`PEER_WATCHED`].
+/// The knowledge of a link's peer. That a look is going to be taken says [`PEER_WATCHED`].
 #[derive(Debug)]
 pub(super) struct Watch(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// How long the peer may be silent; `None`: for ever.
+    /// The time that the peer may be silent; `None`: for ever.
     patience: Option<Duration>,
     vigil: Option<Vigil>,
     timer: Option<Deadline>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What carries management datagrams.
+//! The carrier of management datagrams.
 
 use std::io;
 

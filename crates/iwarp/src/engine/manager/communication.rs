@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What those who use the connection manager hold of it.
+//! The handles of those who use the connection manager.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -75,7 +75,7 @@ impl Communication {
             .map_err(error_of)
     }
 
-    /// How the queue pair is to be set up before [`Self::accept`].
+    /// The attributes with which the queue pair is to be set up before [`Self::accept`].
     ///
     /// # Errors
     ///

@@ -10,8 +10,8 @@ use std::time::Duration;
 use super::carrier::Carrier;
 use crate::port::share::Listening;
 
-/// How long the process that gives out services may take. It answers within a millisecond, or is
-/// being replaced; a service that it has not given yet is asked for again by the carrier.
+/// The time that the process that gives out services may take. It answers within a millisecond, or
+/// is being replaced; a service that it has not given yet is asked for again by the carrier.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Those that were asked for, and what is known of them.

@@ -140,8 +140,8 @@ impl Scene {
         until("all to be gone", || self.managers.iter().all(|manager| manager.is_clean()));
     }
 
-    /// What `party` has been told. Some of it is told by the worker, which hands on what comes of a
-    /// communication that is dropped, and whatever comes up meanwhile.
+    /// The news that `party` has been told. Some of them are told by the worker, which hands on
+    /// what comes of a communication that is dropped, and whatever comes up meanwhile.
     fn news(&self, party: &Recorder) -> Vec<EventKind> {
         until("news that stay with the manager", || {
             ConnectionManager::all_is_handed_on(&self.managers)
@@ -151,7 +151,7 @@ impl Scene {
 
     /// Lets all deadlines pass.
     fn settle(&self) {
-        // What is left to the worker comes before what is due later.
+        // Work that is left to the worker comes before what is due later.
         while self.managers.iter().any(|manager| manager.next_timeout().is_some()) {
             self.clock.advance(Duration::from_millis(500));
         }
@@ -298,7 +298,7 @@ fn a_service_of_another_process_cannot_be_had() {
     assert!(scene.managers[1].is_clean());
 }
 
-/// What happened before anybody listened to it is told first.
+/// Events that happened before anybody listened to it are told first.
 #[test]
 fn news_wait_for_who_is_to_hear_them() {
     let scene = Scene::new();

@@ -39,7 +39,7 @@ impl Mux {
         let mut groups = self.groups.0.lock();
         groups.retain(|ip, attached| {
             if group.is_none_or(|group| group == *ip) {
-                // What cannot be reached any more is about to be detached as well.
+                // An endpoint that cannot be reached any more is about to be detached as well.
                 attached.retain(|other| {
                     !std::ptr::eq(other.as_ptr(), endpoint) && other.strong_count() > 0
                 });

@@ -10,7 +10,7 @@ use super::Mux;
 use crate::engine::numbers::{Lodging, Number, Numbers};
 use crate::engine::sync::Ordering;
 
-/// What a number keeps of the port to which it leads.
+/// The part that a number keeps of the port to which it leads.
 #[derive(Debug)]
 struct Lodger(Arc<Mux>);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What arrives at a datagram port: checked, and handed to the queue pairs that it is for.
+//! Packets that arrive at a datagram port: checked, and handed to the queue pairs that they are
+//! for.
 
 use std::io;
 use std::mem;
@@ -24,7 +25,7 @@ const RUN: usize = 32;
 /// Peers whose way of numbering packets is remembered.
 const PEERS: usize = 256;
 
-/// What belongs to the holder of the receive token.
+/// The state that belongs to the holder of the receive token.
 #[derive(Debug)]
 pub(super) struct Rx {
     touched: Touched,
@@ -38,7 +39,7 @@ struct Touched(Vec<(Arc<Endpoint>, bool)>);
 /// Finds out which packets are to be handed to anybody.
 #[derive(Debug)]
 struct Checks {
-    /// How peers number their packets.
+    /// The numbers that peers give to their packets.
     ids: IdMemory,
     counters: Counters,
     /// Queue pairs of whose packets the network tells that they met congestion.

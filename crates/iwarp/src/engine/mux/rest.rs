@@ -14,9 +14,10 @@ use std::time::Duration;
 use super::{LOOKS, Mux, Used};
 use crate::engine::sync::{Mutex, Ordering};
 
-/// How long a port is kept that nobody needs.
+/// The time that a port is kept that nobody needs.
 const LINGER: Duration = Duration::from_millis(200);
-/// How often it is looked at again, later each time, where a thread had it in hand just then.
+/// The number of times that it is looked at again, later each time, where a thread had it in hand
+/// just then.
 const TRIES: u32 = 6;
 
 /// Gives a port back if nobody needs it, at last when the worker that was to look ends.

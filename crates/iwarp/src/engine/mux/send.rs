@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What goes out by a datagram port: built by queue pairs in turn, and given to the system.
+//! Packets that go out by a datagram port: built by queue pairs in turn, and given to the system.
 //!
 //! A socket that is full drops what comes. RC finds out how much its peer takes by what is
 //! acknowledged; UC and UD hear nothing, so what they send at once half fills a receive buffer of
@@ -30,13 +30,15 @@ const BUDGET: usize = 256 * 1024;
 /// Trains that are built in one go, and turns of queue pairs that build them.
 const TRAINS: usize = 1024;
 
-/// What the system's receive buffer holds unless somebody has changed that (`net.core.rmem_default`).
+/// The size of the system's receive buffer unless somebody has changed that
+/// (`net.core.rmem_default`).
 const BUFFER: usize = 212_992;
 
-/// How fast a peer takes packets out of it, in bytes a second and with the overhead of each.
+/// The rate at which a peer takes packets out of it, in bytes a second and with the overhead of
+/// each.
 const RATE: u64 = 2_000_000_000;
 
-/// What is waited for before a queue pair goes on.
+/// The room that is waited for before a queue pair goes on.
 const LEAST: u64 = BUFFER as u64 / 4;
 
 /// Packets that the port has taken so much later than they were built left late.
@@ -45,7 +47,7 @@ const LATE: Duration = Duration::from_millis(1);
 /// A caller that polls goes on by itself, so the worker takes a little longer.
 const LAZE: Duration = Duration::from_micros(20);
 
-/// What belongs to the holder of the transmit token.
+/// The state that belongs to the holder of the transmit token.
 #[derive(Debug)]
 pub(super) struct Tx {
     outbox: Outbox,
@@ -79,7 +81,7 @@ impl Tx {
         })
     }
 
-    /// What happened since the last time.
+    /// Counts what happened since the last time.
     fn count(&mut self, port: &dyn DatagramPort) -> Counters {
         let DatagramCounters { sent, lost, too_long, .. } = port.counters();
         let now = (sent, lost.wrapping_add(too_long));
@@ -110,7 +112,7 @@ impl Waiting {
     }
 }
 
-/// How a queue pair's turn has ended.
+/// The end of a queue pair's turn.
 enum Turn {
     /// It has nothing more to send.
     Done,

@@ -10,10 +10,11 @@
 
 use super::table::{HABIT, LEASE, PAUSE, PENALTY};
 
-/// How late an answer may come. Until a caller's lease is over the worker is late itself.
+/// The delay with which an answer may come. Until a caller's lease is over the worker is late
+/// itself.
 const LATE: u64 = LEASE + 2 * PAUSE;
 
-/// What was learned of one queue pair.
+/// The knowledge about one queue pair.
 #[derive(Debug)]
 pub(super) struct Awaiting {
     /// Posts since the last message of the peer's.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! How long a program that polls an empty queue keeps its CPU.
+//! The time that a program that polls an empty queue keeps its CPU.
 //!
 //! Its peer may need that CPU: then every poll that finds nothing is better a yield. How long a
 //! yield takes tells whether another thread wanted the CPU. Where several yields in a row were
@@ -19,11 +19,11 @@ use super::table::{HABIT, LEASE, LOOP, PAUSE, PENALTY, TAKEN};
 const UNTAKEN: u64 = LEASE / 250;
 /// A yield that takes more was taken up by a thread that is not answering.
 const LONG: u64 = LEASE;
-/// How often the time of a sleep doubles, where completions come in another way than from what it
-/// waits for.
+/// The number of times that the length of a sleep doubles, where completions come in another way
+/// than from what it waits for.
 const DOUBLINGS: u32 = HABIT;
 
-/// What a caller does whose poll has found nothing.
+/// The next act of a caller whose poll has found nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rest {
     /// It polls again.
@@ -43,7 +43,7 @@ pub(crate) struct Backoff {
     empty: u32,
     /// Polls that have found something, as of the last that did not.
     found: u32,
-    /// How many are enough.
+    /// The number that is enough.
     polls: u32,
     /// Likewise, since a yield that no other thread took up.
     until: u32,
@@ -141,7 +141,7 @@ impl Backoff {
                 return self.untaken >= LOOP;
             }
             self.polls = (self.polls + 1).min(LOOP);
-            // What comes in the time that a yield takes is noticed late.
+            // A completion that comes in the time that a yield takes is noticed late.
             self.until = self.empty.saturating_add(self.polls);
             return false;
         }

@@ -5,9 +5,9 @@
 use bitflags::bitflags;
 
 bitflags! {
-    /// What the engine does because of what it has learned of a program. None of it is needed for
-    /// bytes to arrive: it can be switched off, to measure what it earns, or to see whether it has
-    /// a part in some trouble.
+    /// The part of the engine's behaviour that follows from what it has learned of a program. None
+    /// of it is needed for bytes to arrive: it can be switched off, to measure what it earns, or to
+    /// see whether it has a part in some trouble.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct Behaviours: u8 {
         /// Posts in quick succession between two polls go out together.

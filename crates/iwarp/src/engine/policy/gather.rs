@@ -14,7 +14,7 @@ use super::table::{BATCH, HABIT, QUICK};
 /// As fast as a CPU writes at least, in most cases.
 const OCTETS_PER_NANOSECOND: u64 = 4;
 
-/// What was learned of one stream.
+/// The knowledge about one stream.
 #[derive(Debug)]
 pub(super) struct Gather {
     /// The poll after which these were posted and wait.
@@ -90,7 +90,8 @@ impl Gather {
         self.octets = 0;
     }
 
-    /// What waited has gone out by the program's own doing, or the worker had to see to it.
+    /// A message that waited has gone out by the program's own doing, or the worker had to see to
+    /// it.
     fn released(&mut self, by_worker: bool) {
         self.penalty.judge(by_worker);
         self.begin();

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a program does with one queue pair, and what its posts and acknowledgements had better do.
-//! Kept under the lock of the queue pair's core, which posts and receivers take anyway.
+//! The habits of a program with one queue pair, and what its posts and acknowledgements had better
+//! do. Kept under the lock of the queue pair's core, which posts and receivers take anyway.
 
 use super::Behaviours;
 use super::awaiting::Awaiting;
 use super::gather::Gather;
 use super::piggyback::Piggyback;
 
-/// What there is to be seen of a program when it posts. Asked only for what matters.
+/// The visible state of a program when it posts. Asked only for what matters.
 pub(crate) trait Post {
     /// The time, in nanoseconds.
     fn now(&self) -> u64;
@@ -22,7 +22,7 @@ pub(crate) trait Post {
     fn polls_in_vain(&self) -> u32;
 }
 
-/// What becomes of what was posted.
+/// The fate of a posted request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Advice {
     /// It goes out.
@@ -33,7 +33,7 @@ pub(crate) enum Advice {
     Hold(u64),
 }
 
-/// How the peer's messages came in.
+/// The way in which the peer's messages came in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Arrival {
     /// A caller received them, or the worker while the program sleeps until it does.

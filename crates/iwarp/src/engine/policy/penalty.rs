@@ -4,12 +4,12 @@
 
 use super::table::PENALTY;
 
-/// What was learned of one thing that is tried now and then.
+/// The knowledge about one thing that is tried now and then.
 #[derive(Debug)]
 pub(super) struct Penalty {
     /// Times to come that it is left out.
     left: u32,
-    /// How many it will be when it turns out badly again.
+    /// The number that it will be when it turns out badly again.
     next: u32,
 }
 

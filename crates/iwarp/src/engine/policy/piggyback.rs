@@ -12,7 +12,7 @@
 use super::penalty::Penalty;
 use super::table::HABIT;
 
-/// What was learned of one stream.
+/// The knowledge about one stream.
 #[derive(Debug)]
 pub(super) struct Piggyback {
     /// An acknowledgement has been due since so many polls in vain, whether it waits or went out.
@@ -53,7 +53,8 @@ impl Piggyback {
         self.score = if soon { self.score.saturating_add(1) } else { 0 };
     }
 
-    /// What waited before has gone out by the program's own doing, or it would have been said.
+    /// A message that waited before has gone out by the program's own doing, or it would have been
+    /// said.
     fn settle(&mut self) {
         if std::mem::replace(&mut self.waits, false) {
             self.penalty.judge(false);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! How often the callers of a completion queue have polled it.
+//! The number of times that the callers of a completion queue have polled it.
 //!
 //! One word, and the only atomic of the policies: threads that post read what threads that poll
 //! write, and neither may take a lock of the other's for it. A poll stores the word without asking

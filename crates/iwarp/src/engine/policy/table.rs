@@ -29,11 +29,11 @@ pub(crate) const QUICK: u64 = 50_000;
 /// A yield that takes more than so many times the shortest was taken up by another thread.
 pub(crate) const TAKEN: u64 = 4;
 
-/// How long a caller thread stays away from its program without something having come: in a post
-/// that awaits an answer, or asleep in a poll.
+/// The time that a caller thread stays away from its program without something having come: in a
+/// post that awaits an answer, or asleep in a poll.
 pub(crate) const PAUSE: u64 = 100_000;
 
-/// How long one poll keeps the worker away at most.
+/// The longest time that one poll keeps the worker away.
 pub(crate) const LEASE: u64 = 500_000;
 
 /// The shortest lease, for programs that stop polling and wait for something by other means.

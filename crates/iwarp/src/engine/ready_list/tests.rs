@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a ready list says, and when its bell rings.
+//! The state of a ready list, and the times when its bell rings.
 
 use std::cell::Cell;
 

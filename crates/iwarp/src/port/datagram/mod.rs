@@ -35,7 +35,7 @@ pub use pace::Pace;
 pub use share::{DatagramShare, Shared};
 pub use whole::WholePort;
 
-/// How a port is made.
+/// The settings with which a port is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DatagramSettings {
     /// The system may cut packets from one send of many, where it can.
@@ -46,7 +46,7 @@ pub struct DatagramSettings {
     pub checksums: bool,
     /// Bytes of buffers to ask the system for.
     pub buffer: usize,
-    /// How long a share waits at most for the process that gives shares.
+    /// The longest time that a share waits for the process that gives shares.
     pub patience: Duration,
 }
 
@@ -60,7 +60,7 @@ impl Default for DatagramSettings {
 /// Packets that have come, each with the way that it has come.
 pub type Packets<'a> = dyn Iterator<Item = (Path, &'a [u8])> + 'a;
 
-/// How far the trains of a burst were taken.
+/// The point up to which the trains of a burst were taken.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Place {
     /// Trains that were taken whole.
@@ -69,7 +69,7 @@ pub struct Place {
     pub packets: usize,
 }
 
-/// What became of a burst.
+/// The fate of a burst.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sent {
     /// All of it was taken.
@@ -81,7 +81,7 @@ pub enum Sent {
     TooLong(Path),
 }
 
-/// What a port has seen, since it was made.
+/// The counts of a port, since it was made.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct DatagramCounters {
     /// Packets that were taken.
@@ -92,20 +92,20 @@ pub struct DatagramCounters {
     pub too_long: u64,
     /// Packets that were handed out.
     pub received: u64,
-    /// What came damaged or without saying where it was sent.
+    /// The packets that came damaged or without saying where they were sent.
     pub damaged: u64,
 }
 
-/// What one call of [`DatagramPort::receive_all`] brought.
+/// The packets of one call of [`DatagramPort::receive_all`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Intake {
-    /// How many packets.
+    /// The number of packets.
     pub packets: usize,
     /// There may have been more than the call takes. If not, none was left at its end.
     pub more: bool,
 }
 
-/// What a port has found out about the system below it.
+/// The facts that a port has found out about the system below it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Findings {
     /// The system cuts packets from one send, and they arrive as they were.
@@ -130,8 +130,8 @@ pub trait DatagramPort: Send + Sync + Debug {
     /// Its address and port.
     fn local_addr(&self) -> SocketAddr;
 
-    /// What it does to the identifications of packets, which the ICRCs of a burst have to follow. It
-    /// may change to [`Numbering::Zero`], and then never changes back.
+    /// The numbers that it gives as identifications to packets, which the ICRCs of a burst have to
+    /// follow. It may change to [`Numbering::Zero`], and then never changes back.
     fn numbering(&self) -> Numbering;
 
     /// Takes trains of `burst` from `place` to the one with the number `end`, and moves `place` on.
@@ -191,19 +191,19 @@ pub trait DatagramPort: Send + Sync + Debug {
     /// Where the port is gone.
     fn has_input(&self) -> io::Result<bool>;
 
-    /// What reports that something has come, and that there is room, as with
+    /// The descriptors that report that something has come, and that there is room, as with
     /// [`Port`](super::Port::descriptors).
     fn descriptors(&self) -> Descriptors<'_>;
 
-    /// What can be done now, of a port without a descriptor.
+    /// The readiness of a port without a descriptor.
     fn readiness(&self) -> Readiness {
         Readiness::empty()
     }
 
-    /// How a port without a descriptor wakes.
+    /// Sets the waker of a port without a descriptor.
     fn set_waker(&self, _: Waker) {}
 
-    /// What it has seen.
+    /// Its counts.
     fn counters(&self) -> DatagramCounters;
 
     /// Packets that came since it was made, and were dropped as nobody took them out of the buffer in
@@ -229,7 +229,7 @@ pub trait DatagramPort: Send + Sync + Debug {
     }
 }
 
-/// What makes such ports: the network as one host sees it.
+/// The maker of such ports: the network as one host sees it.
 pub trait DatagramNetwork: Send + Sync + Debug {
     /// A port at one address of this host, or at all those of a family (port 0: any).
     ///

@@ -49,7 +49,7 @@ impl Outbox {
         self.burst.is_empty()
     }
 
-    /// How many trains the port has taken or lost of those in it.
+    /// The number of trains that the port has taken or lost of those in it.
     pub const fn trains_taken(&self) -> usize {
         self.place.trains
     }

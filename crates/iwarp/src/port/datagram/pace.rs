@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! How fast packets go to a peer.
+//! The speed at which packets go to a peer.
 //!
 //! A socket drops what its buffer does not hold, and RC goes back to the first packet that was
 //! dropped, after a timeout perhaps. So no more should go at once than the peer's buffer takes, and

@@ -13,13 +13,14 @@ use super::DatagramPort;
 use crate::port::Descriptors;
 use crate::port::share::{Listening, Mad};
 
-/// What a process has of the RoCE port of its host: queue pair numbers, whose packets come to its
-/// [`DatagramPort`], and messages of the connection manager. The share lasts until this is dropped.
+/// The share that a process has of the RoCE port of its host: queue pair numbers, whose packets
+/// come to its [`DatagramPort`], and messages of the connection manager. The share lasts until this
+/// is dropped.
 ///
 /// Whoever has it calls [`Self::turn`] when the descriptor is readable or [`Self::next_timeout`] has
 /// passed. No call waits.
 pub trait DatagramShare: Send + Sync + Debug {
-    /// What becomes readable when there is something to do, as an input.
+    /// The descriptors that become readable when there is something to do, as an input.
     fn descriptors(&self) -> Descriptors<'_>;
 
     /// Does what there is to do by the time of the system's clock.
@@ -62,7 +63,7 @@ pub trait DatagramShare: Send + Sync + Debug {
     /// `ENODEV` in a forked child.
     fn listen(&mut self, service: u64) -> io::Result<Listening>;
 
-    /// How far it is with a service; `None` if it was not asked for.
+    /// The progress with a service; `None` if it was not asked for.
     fn listening(&self, service: u64) -> Option<Listening>;
 
     /// Gives a service back.

@@ -17,7 +17,7 @@ use crate::port::{
     Intake, Packets, Place, Readiness, Sent, Waker, WakerSlot,
 };
 
-/// What becomes of packets. The same seed, and the same calls, give the same.
+/// The fate of packets. The same seed, and the same calls, give the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Weather {
     /// Of 65,536 packets so many are lost.
@@ -161,7 +161,7 @@ impl Host {
     }
 }
 
-/// What has come to a port.
+/// The packets that have come to a port.
 #[derive(Debug)]
 struct Inbox {
     addr: SocketAddr,
@@ -315,7 +315,7 @@ impl DatagramPort for MemoryPort {
     }
 
     fn receive_all(&self, take: &mut dyn FnMut(&mut Packets<'_>)) -> io::Result<Intake> {
-        // What is sent meanwhile is for the next call.
+        // Packets that are sent meanwhile are for the next call.
         let mut all = mem::take(&mut *lock(&self.inbox.taken));
         all.extend(std::iter::from_fn(|| self.inbox.take()));
         if all.is_empty() {

@@ -68,8 +68,8 @@ impl MemoryNetwork {
         Self { capacity: octets.max(1), ..self }
     }
 
-    /// The same whose ports have two descriptors each, which cost system calls: for tests of what
-    /// does with descriptors.
+    /// As above, with ports that have two descriptors each, which cost system calls: for tests of
+    /// paths that use descriptors.
     #[must_use]
     pub fn with_descriptors(self) -> Self {
         Self { described: true, ..self }
@@ -82,7 +82,7 @@ impl MemoryNetwork {
         if self.described { described(host, true) } else { host }
     }
 
-    /// What a device on that host stands on.
+    /// The platform of a device on that host.
     pub fn platform(&self, ip: IpAddr) -> Platform {
         Platform { network: self.host(ip), clock: Clock::system(), datagrams: None }
     }

@@ -113,7 +113,7 @@ impl Switch {
         Ok(Claim { switch: Arc::clone(self), host, addr, serial, owner: serial })
     }
 
-    /// What listens at that address of a host: there rather than everywhere.
+    /// The listener at that address of a host: there rather than everywhere.
     pub(super) fn listener(&self, host: IpAddr, to: SocketAddr) -> Option<Arc<Queue>> {
         let hosts = self.lock();
         let entries = &hosts.get(&host)?.entries;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What one of the members does for all: it hands out slots, and reads what comes for QP 1.
+//! The services that one of the members does for all: it hands out slots, and reads what comes for
+//! QP 1.
 //!
 //! Whoever connects may be broken: messages are bounded, no connection is waited for, one that does
 //! not read is not read either, and strangers have a second to say what they want. What a broker
@@ -29,7 +30,7 @@ use super::route::{PACKET, Route, route, slot_of};
 pub(super) const LISTENER: u64 = 0;
 pub(super) const GSI: u64 = 1;
 
-/// What is done in one turn at most, so that the thread that gives it has others' work to do too.
+/// The most that is done in one turn, so that the thread that gives it has others' work to do too.
 const ACCEPTS: usize = 16;
 const MESSAGES: usize = 16;
 const CALLS: usize = 8;
@@ -53,9 +54,9 @@ pub(super) const INBOX: usize = 256;
 /// Time that members of an earlier broker have to come back before what they serve counts as
 /// nobody's.
 const GRACE: Duration = Duration::from_millis(500);
-/// How long no connection is accepted when descriptors are short.
+/// The time that no connection is accepted when descriptors are short.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How often who leaves something waiting says that it lives.
+/// The interval at which a broker that leaves something waiting says that it lives.
 const BEAT: Duration = Duration::from_millis(20);
 
 /// The broker's work.
@@ -83,7 +84,7 @@ pub(super) struct Broker {
     user: u32,
 }
 
-/// How far it is with a service id.
+/// The progress with a service id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Listening {
     /// The broker has not answered yet.
@@ -106,8 +107,8 @@ struct Connection {
     slot: Option<u16>,
     since: Duration,
     services: usize,
-    /// What it said and has to wait for, and an answer that it has not taken. Nothing more is read
-    /// of it meanwhile.
+    /// A request that it made and has to wait for, and an answer that it has not taken. Nothing
+    /// more is read of it meanwhile.
     held: Option<Request>,
     unsent: Option<Vec<u8>>,
 }

@@ -57,7 +57,7 @@ pub enum ShareError {
     Shortage {
         /// Address and port.
         addr: SocketAddr,
-        /// What the system said, if it was this process's.
+        /// The error of the system, if it was this process's.
         source: Option<io::Error>,
     },
     /// The system refuses: the address does not exist, or a sandbox forbids a call.
@@ -65,7 +65,7 @@ pub enum ShareError {
     System {
         /// Address and port.
         addr: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a process holds of a shared port.
+//! The part of a shared port that a process holds.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -56,7 +56,7 @@ pub(super) struct Home {
     pub(super) bell: EventFd,
 }
 
-/// How it stands with a broker.
+/// The state of a broker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Office {
     /// Its process has ended, or has given it back.
@@ -66,7 +66,7 @@ pub(super) enum Office {
     Held,
 }
 
-/// What whoever becomes the broker finds.
+/// The things that a new broker finds.
 #[derive(Debug)]
 pub(super) struct Inheritance {
     pub(super) generation: u64,
@@ -111,8 +111,8 @@ impl Home {
         good.then(|| Self { data: Some(data), ..home })
     }
 
-    /// What a member in another process has, without its help, as a debugger would, and without a slot
-    /// yet.
+    /// The home that a member in another process has, without its help, as a debugger would, and
+    /// without a slot yet.
     ///
     /// # Errors
     ///
@@ -244,7 +244,8 @@ impl Home {
         self.register.word(GENERATION).unwrap_or(0)
     }
 
-    /// How often the broker has had its turn. It changes as long as a broker works that has work to do.
+    /// The number of turns that the broker has had. It changes as long as a broker works that has
+    /// work to do.
     pub(super) fn beat(&self) -> u64 {
         self.register.word(BEAT).unwrap_or(0)
     }
@@ -254,7 +255,7 @@ impl Home {
         let _ = self.register.set_word(BEAT, self.beat().wrapping_add(1));
     }
 
-    /// How it stands with the broker of that generation.
+    /// The state of the broker of that generation.
     ///
     /// # Errors
     ///

@@ -36,14 +36,14 @@ pub struct Member {
 
 /// In a member's poll set.
 const LINK: u64 = 0;
-/// What is done in one turn at most.
+/// The most that is done in one turn.
 const MESSAGES: usize = 64;
 const EVENTS: usize = 32;
 /// Requests that the broker has not taken yet.
 const UNSENT: usize = 4096;
-/// How long joining takes at most.
+/// The longest time that joining takes.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long the port may be in use without a sign of a group: processes that end, or begin, at
+/// The time that the port may be in use without a sign of a group: processes that end, or begin, at
 /// this moment.
 const DOUBT: Duration = Duration::from_millis(300);
 /// Between tries to find the broker: at first, at most, and where something is amiss.
@@ -70,7 +70,7 @@ pub(super) struct Inner {
     pub(super) doubt: Option<Duration>,
     /// Of a broker that did not answer: its generation and its turn then.
     pub(super) seen: Option<(u64, u64)>,
-    /// What stands in the way of finding the broker was told.
+    /// The obstacle to finding the broker was told.
     pub(super) told: bool,
 }
 
@@ -141,7 +141,7 @@ impl Member {
         }
     }
 
-    /// What becomes readable when there is something to do.
+    /// The descriptor that becomes readable when there is something to do.
     ///
     /// # Errors
     ///
@@ -156,7 +156,7 @@ impl Member {
     ///
     /// `ENODEV`.
     pub fn turn(&mut self, now: Duration) -> io::Result<()> {
-        // What is amiss after joining is told where it is found.
+        // A fault after joining is told where it is found.
         let _ = self.alive()?.turn(now);
         Ok(())
     }
@@ -246,7 +246,7 @@ impl Member {
         self.alive().map(|inner| inner.listen(service))
     }
 
-    /// How far it is with a service; `None` if it was not asked for.
+    /// The progress with a service; `None` if it was not asked for.
     pub fn listening(&self, service: u64) -> Option<Listening> {
         self.inner.alive()?.services.get(&service).copied()
     }
@@ -415,7 +415,7 @@ impl Inner {
         }
     }
 
-    /// What is wrong ends joining. Later it is told, once, and the share lives on without a broker.
+    /// A fault ends joining. Later it is told, once, and the share lives on without a broker.
     pub(super) fn settle(
         &mut self,
         result: Result<(), ShareError>,

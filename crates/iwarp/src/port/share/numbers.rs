@@ -13,7 +13,7 @@ use std::ops::RangeInclusive;
 use iwarp_mem::{OutOfMemory, filled};
 use iwarp_os::slots::Layout;
 
-/// How often a number is drawn before the next one that is free will do.
+/// The number of times that a number is drawn before the next one that is free will do.
 const TRIES: usize = 16;
 
 /// Numbers of a slot: its own bits above, an index below. They are drawn at random; those that
@@ -22,7 +22,7 @@ const TRIES: usize = 16;
 pub(super) struct Numbers {
     /// The slot, where it stands in a number.
     base: u32,
-    /// How many indices there are.
+    /// The number of indices.
     count: u32,
     /// A bit for each index that is in use or rests.
     touched: Box<[u64]>,

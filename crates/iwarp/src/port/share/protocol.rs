@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What members and their broker say to each other: one message a packet of a SEQPACKET connection,
+//! The messages between members and their broker: one message a packet of a SEQPACKET connection,
 //! a kind and then fields of fixed length, big-endian.
 //!
 //! | Kind | Message | Fields (bytes) |

@@ -31,16 +31,16 @@ pub(super) const GSI: u64 = 3;
 /// There is another broker.
 pub(super) const BELL: u64 = 4;
 
-/// How long a broker may leave something waiting and do nothing.
+/// The time that a broker may leave something waiting and do nothing.
 pub(super) const MUTE: Duration = Duration::from_millis(70);
-/// How long those look away that are only needed where no others are left.
+/// The time that those look away that are only needed where no others are left.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long it has then: what waits may have come at this moment.
+/// The time that it has then: what waits may have come at this moment.
 const LAST: Duration = Duration::from_millis(20);
 /// Whoever looks so much later than it wanted to has no time on this host: nor may the broker have had any.
 const LATE: Duration = Duration::from_millis(30);
-/// How long who has no share yet leaves it to those that have one to take a stopped broker's place. Then
-/// it looks how far a broker is that is not stopped.
+/// The time for which a process without a share leaves it to those that have one to take a stopped
+/// broker's place. Then it looks how far a broker is that is not stopped.
 pub(super) const GENTLE: Duration = Duration::from_millis(20);
 
 /// Processes besides the broker that are looked at.
@@ -223,8 +223,8 @@ impl Inner {
         Ok(())
     }
 
-    /// What a process of the group has: the broker's, or another one's where that has ended. Else a
-    /// member that is stopped.
+    /// The home of a process of the group: the broker's, or another one's where that has ended.
+    /// Else a member that is stopped.
     fn look_in(&self) -> Result<Home, Option<u32>> {
         let Role::Linked(Link { process: broker, socket, .. }) = &self.role else {
             return Err(None);

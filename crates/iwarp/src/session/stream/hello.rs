@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What the two ends of a byte stream say to each other when they connect.
+//! The greetings of the two ends of a byte stream when they connect.
 
 use std::io;
 
@@ -34,7 +34,7 @@ impl From<HelloError> for io::Error {
     }
 }
 
-/// What an end takes.
+/// The messages that an end takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Hello {
     /// Bytes of a message.

@@ -38,7 +38,7 @@
 //! # }
 //! ```
 //!
-//! The same in tasks:
+//! An example in tasks:
 //!
 #![cfg_attr(feature = "tokio", doc = "```")]
 #![cfg_attr(not(feature = "tokio"), doc = "```ignore")]
@@ -71,7 +71,7 @@
 //!
 //! # Writing and flushing
 //!
-//! What was written is on its way when the call returns, however little it is. So
+//! Bytes that were written are on their way when the call returns, however few they are. So
 //! flushing has nothing to do, and nothing waits for more bytes to come (as Nagle's algorithm does).
 //! A write waits for what one message takes, and takes more bytes if there are blocks for them at once:
 //! they are posted together, in messages of a block ([`Config::block_len`]), half of the blocks at
@@ -148,7 +148,7 @@ pub struct ByteStream {
     write: WriteHalf,
 }
 
-/// What the halves have in common.
+/// The state that the halves have in common.
 struct Shared {
     session: Session,
     /// The reading half's, but it also hears what the peer says to the writing half.

@@ -35,8 +35,8 @@ impl ReadHalf {
         &self.shared
     }
 
-    /// How long a read in a thread may wait; `None`, the default, is for ever. It then fails with
-    /// `TimedOut`, and nothing is lost.
+    /// Sets how long a read in a thread may wait; `None`, the default, is for ever. It then fails
+    /// with `TimedOut`, and nothing is lost.
     pub fn set_read_timeout(&mut self, timeout: Option<Duration>) {
         self.timeout = timeout;
     }
@@ -50,7 +50,7 @@ impl ReadHalf {
         self.message.is_none() && !self.over
     }
 
-    /// What is left of the message; nothing at the end of the stream.
+    /// The rest of the message; nothing at the end of the stream.
     fn rest(&self) -> &[u8] {
         self.message.as_ref().map_or(&[], |(block, at)| &block[*at..])
     }

@@ -20,8 +20,8 @@ use crate::session::{
 use crate::setters::setters;
 use crate::verbs::ProtectionDomain;
 
-/// How a byte stream is made: the defaults, and by chained setters what differs from them. The two
-/// ends may differ.
+/// The settings of a byte stream: the defaults, and by chained setters what differs from them. The
+/// two ends may differ.
 ///
 /// A stream has `blocks` blocks for what it sends and as many for what it receives, and three more
 /// for what the ends tell each other: 35 blocks of 32 KiB by default, and never more.
@@ -102,9 +102,9 @@ impl Config {
     }
 }
 
-/// What becomes a byte stream when there is a connection.
+/// The parts that become a byte stream when there is a connection.
 pub(super) struct Parts {
-    /// What this end has said.
+    /// The greeting of this end.
     hello: Hello,
     pub(super) credits: Credits,
     pub(super) receiver: Receiver,

@@ -22,7 +22,8 @@ use crate::session::{Block, BlockPool, Credit, Credits, Failure, OperationError,
 #[cfg(feature = "tokio")]
 use crate::session::{Crediting, Taking};
 
-/// How long the last message of a stream that was dropped goes without a look, at first and at most.
+/// The time that the last message of a stream that was dropped goes without a look, at first and at
+/// most.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 const LAST_LOOK: Duration = Duration::from_millis(100);
 
@@ -69,8 +70,8 @@ impl WriteHalf {
         &self.shared
     }
 
-    /// How long a write, or [`finish`](Self::finish), may wait in a thread; `None`, the default, is
-    /// for ever. It then fails with `TimedOut`, and nothing of that write was sent.
+    /// Sets how long a write, or [`finish`](Self::finish), may wait in a thread; `None`, the
+    /// default, is for ever. It then fails with `TimedOut`, and nothing of that write was sent.
     pub fn set_write_timeout(&mut self, timeout: Option<Duration>) {
         self.timeout = timeout;
     }
@@ -265,8 +266,8 @@ impl fmt::Debug for WriteHalf {
     }
 }
 
-/// What a message needs: a receive of the peer with a place in the send queue, and a block. A write
-/// that is given up leaves here what it has, for the next one.
+/// The needs of a message: a receive of the peer with a place in the send queue, and a block. A
+/// write that is given up leaves here what it has, for the next one.
 struct Needs {
     credits: Credits,
     pool: BlockPool,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What keeps a session up, and what becomes of its operations when nobody does.
+//! The core that keeps a session up, and the fate of its operations when nobody does.
 
 use std::io;
 use std::sync::{Arc, OnceLock, Weak};
@@ -21,7 +21,7 @@ use crate::session::post::Work;
 use crate::session::{Block, Config, Exposed, Failure, OperationError, Permit};
 use crate::verbs::ProtectionDomain;
 
-/// How long what was left behind by a dropped session goes without a look, at first and at most.
+/// The time that the leavings of a dropped session go without a look, at first and at most.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 const LAST_LOOK: Duration = Duration::from_millis(100);
 
@@ -57,13 +57,13 @@ impl Handle {
         }
     }
 
-    /// How the connection ended, if it did.
+    /// The end of the connection, if it did.
     pub(in crate::session) fn ended(&self) -> Option<Ended> {
         self.alive()?;
         self.end.why()
     }
 
-    /// What is behind it; `None` in a forked child.
+    /// The core behind it; `None` in a forked child.
     pub(in crate::session) fn alive(&self) -> Option<&Arc<Core>> {
         self.core.alive()
     }
@@ -133,8 +133,8 @@ impl Drop for Handle {
         // A task that sleeps on the channel finds that there is nothing left to do.
         core.kick();
         if !core.lock().is_idle() {
-            // What was accepted goes out still: its memory waits for that. The engine bounds how
-            // long a connection that ends may take; this is for when that fails.
+            // Sends that were accepted go out still: their memory waits for that. The engine bounds
+            // how long a connection that ends may take; this is for when that fails.
             let deadline = now().plus(core.linger() * 2);
             look_after(Arc::clone(core), FIRST_LOOK, deadline);
         }

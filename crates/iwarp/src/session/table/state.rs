@@ -31,7 +31,7 @@ pub(in crate::session) struct State {
     pub(super) under_way: [usize; 3],
     /// Places in the send queue that are kept for permits.
     pub(super) reserved: usize,
-    /// Who waits for some: nobody while there are as many as the first needs.
+    /// The line of those that wait for some: nobody while there are as many as the first needs.
     pub(super) line: Line<Waker, usize>,
     /// Operations whose [`Pending`](crate::session::Pending) was dropped before they were done.
     pub(super) left_behind: usize,
@@ -45,8 +45,8 @@ pub(in crate::session) struct State {
 pub(in crate::session) enum Stage {
     UnderWay {
         queue: Queue,
-        /// What is counted of it: nothing before its list is posted, or where the session itself has
-        /// something to say.
+        /// The part of it that is counted: nothing before its list is posted, or where the session
+        /// itself has something to say.
         counted: Option<Counted>,
         cargo: Cargo<Lent>,
         waker: Option<Waker>,

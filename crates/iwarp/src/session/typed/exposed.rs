@@ -53,13 +53,13 @@ impl<T: Element> ExposedSlice<T> {
         Ok(Self { exposed, elements: PhantomData })
     }
 
-    /// What to tell a peer that is to reach all of it: for
+    /// The grant to tell a peer that is to reach all of it: for
     /// [`RemoteGrant::typed`](crate::session::RemoteGrant::typed).
     pub fn grant(&self) -> Grant {
         self.exposed.grant()
     }
 
-    /// What to tell a peer that is to reach a part, as [`Exposed::grant_of`].
+    /// The grant to tell a peer that is to reach a part, as [`Exposed::grant_of`].
     ///
     /// # Errors
     ///

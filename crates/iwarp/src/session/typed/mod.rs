@@ -84,7 +84,7 @@ const fn size<T>() -> usize {
 #[error("{len} bytes at {start} are no elements of {size} bytes, aligned to {align}")]
 #[non_exhaustive]
 pub struct LayoutError<B> {
-    /// What was given.
+    /// The value that was given.
     pub given: B,
     start: u64,
     len: u64,
@@ -105,13 +105,13 @@ impl<B> LayoutError<B> {
 pub struct OutOfBounds {
     /// The first of them.
     pub first: usize,
-    /// How many they would be.
+    /// The number that they would be.
     pub count: usize,
-    /// How many elements there are.
+    /// The number of elements.
     pub len: usize,
 }
 
-/// What a Read of elements brought.
+/// The elements that a Read brought.
 impl<T: Element> Outcome for Vec<T> {
     fn new(_: &WorkCompletion, cargo: Cargo<Block>) -> Option<Self> {
         let block = cargo.one()?;
@@ -119,7 +119,7 @@ impl<T: Element> Outcome for Vec<T> {
     }
 }
 
-/// What a Read of elements brought.
+/// The elements that a Read brought.
 impl<T: Element, const N: usize> Outcome for [T; N] {
     fn new(_: &WorkCompletion, cargo: Cargo<Block>) -> Option<Self> {
         Self::read_from_bytes(&cargo.one()?).ok()

@@ -14,7 +14,7 @@ use crate::session::cargo::Cargo;
 use crate::session::{Block, Failure, OperationError, Outcome, Pending, Posts, RemoteGrant};
 use crate::session::{pending, post};
 
-/// What a peer lets this side reach, as values.
+/// The values that a peer lets this side reach.
 ///
 /// Its operations are posted by a [`Session`](crate::session::Session), a
 /// [`Permit`](crate::session::Permit) or a [`Batch`](crate::session::Batch) (`samples.read(&mut batch,
@@ -40,7 +40,7 @@ impl RemoteGrant {
 }
 
 impl<T: Element> RemoteSlice<T> {
-    /// The same memory as bytes.
+    /// This memory as bytes.
     pub const fn grant(&self) -> &RemoteGrant {
         &self.grant
     }
