@@ -74,7 +74,7 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
     Ok(found)
 }
 
-/// Whether this host has an interface of that name.
+/// True if this host has an interface of that name.
 pub fn is_interface(name: &str) -> bool {
     let probe = udp_socket(AddressFamily::INET).or_else(|_| udp_socket(AddressFamily::INET6));
     probe.is_ok_and(|probe| rustix::net::netdevice::name_to_index(probe, name).is_ok())
@@ -150,7 +150,7 @@ fn order(
     found
 }
 
-/// Whether an address means something on its own link only.
+/// True if an address means something on its own link only.
 pub const fn is_link_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_link_local(),

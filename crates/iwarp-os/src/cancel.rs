@@ -85,7 +85,7 @@ pub fn wait_cancellable(fd: RawFd, timeout: Option<Duration>) -> io::Result<bool
     }
 }
 
-/// Whether every handler that may have run asks for interrupted calls to be restarted. The system
+/// True if every handler that may have run asks for interrupted calls to be restarted. The system
 /// restarts a read, but never a `poll`.
 fn handlers_restart() -> bool {
     // Raised by an instruction, not while waiting.
@@ -142,7 +142,7 @@ mod tests {
         null_mut()
     }
 
-    /// Whether a thread of this process sleeps in a system call.
+    /// True if a thread of this process sleeps in a system call.
     fn sleeps(tid: i32) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat"));
         stat.is_ok_and(|stat| stat.rsplit(')').next().unwrap().starts_with(" S"))

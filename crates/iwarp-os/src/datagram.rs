@@ -119,12 +119,12 @@ impl DatagramSocket {
         self.local
     }
 
-    /// Whether packets of IPv4 go by it.
+    /// True if packets of IPv4 go by it.
     pub const fn has_ipv4(&self) -> bool {
         self.local.is_ipv4() || self.dual
     }
 
-    /// Whether packets of IPv6 go by it.
+    /// True if packets of IPv6 go by it.
     pub const fn has_ipv6(&self) -> bool {
         self.local.is_ipv6()
     }

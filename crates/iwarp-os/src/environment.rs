@@ -14,7 +14,7 @@ pub fn names(prefix: &str) -> Vec<String> {
     names_of(is_foreign(), prefix)
 }
 
-/// Whether the process has rights that the user who started it may not have (set-user-ID,
+/// True if the process has rights that the user who started it may not have (set-user-ID,
 /// set-group-ID, file capabilities): the environment is that user's, and must not say what is done
 /// with the rights. As `secure_getenv`, and the dynamic linker with variables of its own.
 pub fn is_foreign() -> bool {
@@ -22,7 +22,7 @@ pub fn is_foreign() -> bool {
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// Whether valgrind runs the process: it preloads a library of its own.
+/// True if valgrind runs the process: it preloads a library of its own.
 pub fn is_valgrinds() -> bool {
     std::env::var_os("LD_PRELOAD").is_some_and(|list| names_valgrind(list.as_encoded_bytes()))
 }

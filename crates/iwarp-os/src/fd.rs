@@ -138,7 +138,7 @@ fn forget(fd: RawFd) {
     }
 }
 
-/// Whether a descriptor is recorded as ours alone.
+/// True if a descriptor is recorded as ours alone.
 pub(crate) fn is_internal(fd: RawFd) -> bool {
     slot(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
 }

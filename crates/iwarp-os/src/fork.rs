@@ -35,7 +35,7 @@ impl ForkGeneration {
         self.0.get()
     }
 
-    /// Whether this is a child, of any depth, of that process. Two loads.
+    /// True if this is a child, of any depth, of that process. Two loads.
     #[inline]
     pub fn forked(self) -> bool {
         self.0.get() != generation()

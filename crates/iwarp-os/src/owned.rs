@@ -72,7 +72,7 @@ impl<T> ProcessOwned<T> {
         if self.process.forked() { self.object.as_ref() } else { None }
     }
 
-    /// Whether this is a child of the process that made it.
+    /// True if this is a child of the process that made it.
     #[inline]
     pub fn is_inherited(&self) -> bool {
         self.alive().is_none()
@@ -86,7 +86,7 @@ impl<T> ProcessOwned<T> {
 }
 
 impl<T> ProcessOwned<Arc<T>> {
-    /// Whether both are the same object, in a child too.
+    /// True if both are the same object, in a child too.
     pub fn is(&self, other: &Self) -> bool {
         let address = |owned: &Self| owned.object.as_ref().map(Arc::as_ptr);
         address(self) == address(other)

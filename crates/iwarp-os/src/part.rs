@@ -60,7 +60,7 @@ impl<'a> IoPart<'a> {
         self.iov.iov_len
     }
 
-    /// Whether there is nothing in it.
+    /// True if there is nothing in it.
     pub const fn is_empty(&self) -> bool {
         self.iov.iov_len == 0
     }
@@ -179,7 +179,7 @@ impl<'a> IoPartMut<'a> {
         self.iov.iov_len
     }
 
-    /// Whether there is no room in it.
+    /// True if there is no room in it.
     pub const fn is_empty(&self) -> bool {
         self.iov.iov_len == 0
     }

@@ -165,14 +165,14 @@ impl Epoll {
     }
 }
 
-/// Whether `epoll_pwait2` is not to be called: the system refuses it, or there is valgrind, which
+/// True if `epoll_pwait2` is not to be called: the system refuses it, or there is valgrind, which
 /// prints five lines where it does not know a call (3.19 does not).
 fn inexact() -> &'static AtomicBool {
     static INEXACT: OnceLock<AtomicBool> = OnceLock::new();
     INEXACT.get_or_init(|| AtomicBool::new(environment::is_valgrinds()))
 }
 
-/// Whether the system does not have a call, or a sandbox refuses it.
+/// True if the system does not have a call, or a sandbox refuses it.
 fn is_refused(result: &io::Result<()>) -> bool {
     let error = result.as_ref().err().and_then(Errno::from_io_error);
     matches!(error, Some(Errno::NOSYS | Errno::PERM))
@@ -206,7 +206,7 @@ impl Interest {
         Interest(self.0.difference(other.0))
     }
 
-    /// Whether all of `other` is in it.
+    /// True if all of `other` is in it.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0.contains(other.0)
@@ -246,7 +246,7 @@ impl Events {
         self.list.len()
     }
 
-    /// Whether the last wait found none.
+    /// True if the last wait found none.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }

@@ -72,7 +72,7 @@ impl Debuggee {
     }
 }
 
-/// Whether a process is stopped, by a signal or a debugger. False where the system does not tell.
+/// True if a process is stopped, by a signal or a debugger. False where the system does not tell.
 pub fn is_stopped(process: u32) -> bool {
     fs::read(format!("/proc/{process}/stat")).is_ok_and(|stat| state(&stat) == Some(true))
 }

@@ -60,7 +60,7 @@ impl Register {
         set(self.as_fd(), libc::F_SETLK, libc::F_UNLCK, place).map(drop)
     }
 
-    /// Whether another process has the place.
+    /// True if another process has the place.
     ///
     /// # Errors
     ///

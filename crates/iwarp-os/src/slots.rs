@@ -330,7 +330,7 @@ impl SlotSocket {
         Ok(Self { fd: FdPlace::Internal.put(fd) })
     }
 
-    /// Whether no socket has the port.
+    /// True if no socket has the port.
     ///
     /// # Errors
     ///

@@ -313,7 +313,7 @@ impl TcpSocket {
         self.octets::<SIOCOUTQNSD>()
     }
 
-    /// Whether bytes were received and not yet read. Works where a sandbox refuses `ioctl`.
+    /// True if bytes were received and not yet read. Works where a sandbox refuses `ioctl`.
     ///
     /// # Errors
     ///

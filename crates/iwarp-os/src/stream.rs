@@ -108,7 +108,7 @@ mod order {
     }
 }
 
-/// Whether a call found the memory of its parts gone, of which nothing was taken or filled then.
+/// True if a call found the memory of its parts gone, of which nothing was taken or filled then.
 pub fn is_bad_address(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EFAULT)
 }

@@ -70,7 +70,7 @@ where
     start(Start { name, before: restored.before, f }, run::<F>)
 }
 
-/// Whether the calling thread is one that [`spawn_blocked`] has started.
+/// True if the calling thread is one that [`spawn_blocked`] has started.
 pub fn is_ours() -> bool {
     PROGRAMS.get().is_some()
 }
@@ -115,7 +115,7 @@ pub fn program() -> Program {
     }
 }
 
-/// Whether the first thread has ended, and how many there are, that one included.
+/// True if the first thread has ended; and the number of threads, that one included.
 fn first_and_all() -> Option<(bool, u32)> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let file = rustix::fs::open(c"/proc/self/stat", flags, Mode::empty()).ok()?;
@@ -190,7 +190,7 @@ fn exit_with(blocked: Option<libc::sigset_t>) -> ! {
 }
 
 impl Thread {
-    /// Whether this is the calling thread.
+    /// True if this is the calling thread.
     pub fn is_current(&self) -> bool {
         // SAFETY: compares two numbers.
         unsafe { libc::pthread_equal(self.id, libc::pthread_self()) != 0 }

@@ -56,7 +56,7 @@ impl SeqListener {
         Ok(rustix::net::listen(self, backlog.into())?)
     }
 
-    /// Whether it is a socket of this kind that others can connect to.
+    /// True if it is a socket of this kind that others can connect to.
     ///
     /// # Errors
     ///

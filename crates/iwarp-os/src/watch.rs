@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Whether the addresses of this host have changed.
+//! Changes of the addresses of this host.
 
 use std::io;
 
@@ -43,7 +43,7 @@ impl AddressWatch {
         Ok(Self { fd: FdPlace::Internal.put(fd) })
     }
 
-    /// Whether anything has changed since this was asked last. One system call where nothing has.
+    /// Tells if anything has changed since this was asked last. One system call where nothing has.
     pub fn take_changes(&self) -> bool {
         if self.receive(RecvFlags::PEEK) == Err(Errno::AGAIN) {
             return false;

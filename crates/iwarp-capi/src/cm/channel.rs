@@ -55,7 +55,7 @@ impl CmChannel {
 
         let channel = EventChannel::new(device::device()?)?;
         let fd = channel.as_fd().as_raw_fd();
-        // Whether a wait on it blocks is for the program to say. (It is never read without an
+        // The program says whether a wait on it blocks. (It is never read without an
         // event being there.)
         // SAFETY: changes flags of a descriptor of ours.
         if unsafe { libc::fcntl(fd, libc::F_SETFL, 0) } < 0 {
@@ -179,7 +179,7 @@ impl CmChannel {
         Ok((live.channel.clone(), live.serial))
     }
 
-    /// Whether another thread has destroyed it. Then a thread that comes to wait is a moment too
+    /// True if another thread has destroyed it. Then a thread that comes to wait is a moment too
     /// late for what it was about to do: rping's thread for events is back from the last one while
     /// its main thread ends the program, and would end it with an error of its own (`cm_thread`).
     ///

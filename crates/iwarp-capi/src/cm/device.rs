@@ -40,12 +40,12 @@ pub(super) fn gid_index(id: &CmId, gid: &[u8; 16]) -> Option<u8> {
     unsafe { Context::of(verbs) }.gid_index(gid)
 }
 
-/// Whether the device looks like InfiniBand, and events come as they do there.
+/// True if the device looks like InfiniBand, and events come as they do there.
 pub(super) fn is_infiniband() -> bool {
     device().is_ok_and(|device| device.options().personality == Personality::Roce)
 }
 
-/// Whether the user asks for the limits of a card where this device could do without.
+/// True if the user asks for the limits of a card where this device could do without.
 pub(super) fn is_strict() -> bool {
     device().is_ok_and(|device| device.options().strict)
 }

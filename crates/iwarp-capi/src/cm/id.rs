@@ -304,7 +304,7 @@ impl CmId {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is for datagrams, not for connections.
+    /// True if it is for datagrams, not for connections.
     pub(super) fn has_datagrams(&self) -> bool {
         self.qp_type == IBV_QPT_UD
     }

@@ -97,13 +97,14 @@ impl DatagramSocket {
         Ok(())
     }
 
-    /// Whether the system can cut packets from one send (`UDP_SEGMENT`, Linux 4.18). A device or a
+    /// True if the system can cut packets from one send (`UDP_SEGMENT`, Linux 4.18). A device or a
     /// route may refuse it all the same.
     pub fn can_segment(&self) -> bool {
         sockopt::int(self.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT).is_ok()
     }
 
-    /// Whether packets that came as a train may arrive in one piece (`UDP_GRO`); at first they may.
+    /// Sets whether packets that came as a train may arrive in one piece (`UDP_GRO`); at first they
+    /// may.
     ///
     /// # Errors
     ///
@@ -112,13 +113,13 @@ impl DatagramSocket {
         sockopt::set_int(self.as_fd(), libc::SOL_UDP, libc::UDP_GRO, merging.into())
     }
 
-    /// Whether packets that came as a train may arrive in one piece.
+    /// True if packets that came as a train may arrive in one piece.
     pub fn merges(&self) -> bool {
         sockopt::int(self.as_fd(), libc::SOL_UDP, libc::UDP_GRO).is_ok_and(|value| value != 0)
     }
 
-    /// Whether packets go out with a UDP checksum; at first they do. Without one the system cuts no
-    /// packets from a send.
+    /// Sets whether packets go out with a UDP checksum; at first they do. Without one the system
+    /// cuts no packets from a send.
     ///
     /// # Errors
     ///

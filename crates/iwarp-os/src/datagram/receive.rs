@@ -238,7 +238,7 @@ impl DatagramSocket {
         }
     }
 
-    /// Whether something has come that was not received yet.
+    /// True if something has come that was not received yet.
     ///
     /// # Errors
     ///

@@ -38,7 +38,7 @@ pub struct Outgoing<'a> {
 }
 
 impl Outgoing<'_> {
-    /// Whether it is more than one packet.
+    /// True if it is more than one packet.
     pub const fn is_train(&self) -> bool {
         self.segment < self.octets.len()
     }

@@ -47,8 +47,8 @@ fn vault(ip: IpAddr, layout: Layout) -> Option<(Vault, SocketAddr)> {
     panic!("no vault at any port: {last:?}");
 }
 
-/// Whether the port is nobody's soon: since Linux 6.10 a thread of the system closes what lies in a queue
-/// that is in itself.
+/// Tells if the port is nobody's soon: since Linux 6.10 a thread of the system closes what lies in
+/// a queue that is in itself.
 fn becomes_free(addr: SocketAddr) -> bool {
     let pause = || std::thread::sleep(std::time::Duration::from_millis(1));
     (0..5000).any(|_| SlotSocket::is_free(addr).unwrap() || (pause(), false).1)

@@ -195,7 +195,7 @@ impl<F: AsFd> Drop for Opened<F> {
     }
 }
 
-/// Whether a listener of ours has the port at that address.
+/// True if a listener of ours has the port at that address.
 fn is_ours(addr: SocketAddr) -> bool {
     admitting().iter().any(|own| {
         // SAFETY: as above.

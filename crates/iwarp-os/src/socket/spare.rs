@@ -27,8 +27,8 @@ impl Spare {
     }
 }
 
-/// Whether a connection could not be taken for a reason of its own: it waits no more, the next one may be
-/// taken at once.
+/// True if a connection could not be taken for a reason of its own: it waits no more, the next one
+/// may be taken at once.
 pub fn is_of_connection(error: &io::Error) -> bool {
     let of_network = [
         libc::ECONNABORTED,
@@ -45,7 +45,7 @@ pub fn is_of_connection(error: &io::Error) -> bool {
     error.raw_os_error().is_none_or(|number| of_network.contains(&number))
 }
 
-/// Whether a call failed for want of something that may come back: descriptors, memory.
+/// True if a call failed for want of something that may come back: descriptors, memory.
 pub fn is_shortage(error: &io::Error) -> bool {
     const SHORTAGES: [Errno; 4] = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
     Errno::from_io_error(error).is_some_and(|error| SHORTAGES.contains(&error))

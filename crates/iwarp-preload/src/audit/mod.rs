@@ -29,7 +29,7 @@ struct Place {
     path: UnsafeCell<[u8; MAX]>,
     /// Null until it is known.
     known: AtomicPtr<c_char>,
-    /// Whether it was an answer, so that it may be loaded.
+    /// True if it was an answer, so that it may be loaded.
     answered: AtomicBool,
 }
 

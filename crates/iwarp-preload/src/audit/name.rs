@@ -28,7 +28,7 @@ impl Library {
     }
 }
 
-/// Whether this follows the name of a library: a digest or nothing, `.so`, and a version or
+/// True if this follows the name of a library: a digest or nothing, `.so`, and a version or
 /// nothing.
 fn is_copy(mut rest: &[u8]) -> bool {
     if let Some(digest) = strip(rest, b"-") {

@@ -131,7 +131,7 @@ pub(crate) unsafe fn redirect<T>(
     }
 }
 
-/// Whether a path is below one of those that are shown.
+/// True if a path is below one of those that are shown.
 ///
 /// # Safety
 ///

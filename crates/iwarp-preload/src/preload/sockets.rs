@@ -21,7 +21,7 @@ use super::redirect::tree;
 /// stay in it.
 static OPENED: [AtomicI32; 16] = [const { AtomicI32::new(0) }; 16];
 
-/// Whether there was one; what all other programs are asked.
+/// True if there was one: all other programs have only this to look at.
 static ANY: AtomicBool = AtomicBool::new(false);
 
 /// Bytes of the longest request that is sent in pieces.

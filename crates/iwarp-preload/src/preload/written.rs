@@ -8,7 +8,7 @@ use super::c;
 use super::counters::begins_with;
 use super::redirect::tree;
 
-/// Whether a file that is opened with these flags is written to or made.
+/// True if a file that is opened with these flags is written to or made.
 pub(super) const fn by_flags(flags: c_int) -> bool {
     flags & c::O_ACCMODE != c::O_RDONLY || flags & (c::O_CREAT | c::O_TRUNC) != 0
 }
@@ -35,7 +35,7 @@ pub(super) unsafe fn by_mode(mode: *const c_char) -> bool {
     }
 }
 
-/// Whether the file stays as it is; `errno` says so then. A device is opened for writing.
+/// Tells if the file stays as it is; `errno` says so then. A device is opened for writing.
 ///
 /// # Safety
 ///

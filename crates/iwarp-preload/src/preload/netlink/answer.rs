@@ -275,7 +275,7 @@ const fn command(kind: u16) -> Option<u16> {
     if kind >> 10 == RDMA_NL_NLDEV { Some(kind & 0x3ff) } else { None }
 }
 
-/// Whether all there is can be asked for by such a request.
+/// True if all there is can be asked for by such a request.
 fn can_dump(kind: u16) -> bool {
     command(kind).is_some_and(|command| {
         matches!(command, CMD_GET | CMD_PORT_GET | CMD_RES_GET | CMD_STAT_GET)

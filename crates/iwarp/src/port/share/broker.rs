@@ -184,7 +184,7 @@ impl Broker {
         }
     }
 
-    /// Whether members of an earlier broker may still come back with what they have.
+    /// True if members of an earlier broker may still come back with what they have.
     pub(super) fn awaits(&self) -> bool {
         self.awaited.is_some()
     }
@@ -378,7 +378,7 @@ impl Broker {
         }
     }
 
-    /// Whether a message may be a member's that has not come back, or not come yet.
+    /// True if a message may be a member's that has not come back, or not come yet.
     fn may_be_of_absent(&self, route: Route, home: &Home) -> bool {
         match route {
             Route::Service(service) => {

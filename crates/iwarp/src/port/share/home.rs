@@ -205,7 +205,7 @@ impl Home {
         grown.map(|()| before..self.vault.slots())
     }
 
-    /// Whether a member can have the slot.
+    /// True if a member can have the slot.
     fn has(&self, slot: u16) -> bool {
         (1..self.layout().slots()).contains(&slot)
     }
@@ -214,7 +214,7 @@ impl Home {
         self.vault.layout()
     }
 
-    /// Whether a new broker has to know this member, and waits for it to come.
+    /// True if a new broker has to know this member, and waits for it to come.
     pub(super) fn is_to_be_known(&self, known: bool) {
         let place = KNOWN + u32::from(self.slot);
         // Fails where a program has closed our descriptors, and then nothing matters.
@@ -228,13 +228,13 @@ impl Home {
         let _ = self.register.set_word(SERVICES + u32::from(self.slot), bits);
     }
 
-    /// Whether another process has the slot and may have the service.
+    /// True if another process has the slot and may have the service.
     pub(super) fn may_serve(&self, slot: u16, service: u64) -> io::Result<bool> {
         let bits = self.register.word(SERVICES + u32::from(slot))?;
         Ok(bits & bit_of(service) != 0 && self.has_member(slot)?)
     }
 
-    /// Whether the slot is another process's.
+    /// True if the slot is another process's.
     pub(super) fn has_member(&self, slot: u16) -> io::Result<bool> {
         self.register.is_held(slot.into())
     }

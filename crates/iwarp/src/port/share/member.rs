@@ -263,12 +263,12 @@ impl Member {
         self.inner.alive_mut()?.inbox.pop_front()
     }
 
-    /// Whether this process does the broker's work now.
+    /// True if this process does the broker's work now.
     pub fn is_broker(&self) -> bool {
         self.inner.alive().is_some_and(Inner::is_broker)
     }
 
-    /// Whether there is a broker that knows of this member.
+    /// True if there is a broker that knows of this member.
     pub fn has_broker(&self) -> bool {
         self.inner.alive().is_some_and(|inner| match &inner.role {
             Role::Broker(_) | Role::Apart => true,

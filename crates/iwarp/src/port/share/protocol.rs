@@ -60,7 +60,7 @@ pub(super) enum Answer {
     Welcome { slot: Slot, generation: u64, stays: bool },
     /// It gets none, from a broker of this version.
     Refused { reason: Refusal, version: u8 },
-    /// Whether the service is the member's.
+    /// True if the service is the member's.
     Listening { service: u64, granted: bool },
     /// A packet for QP 1.
     Mad(Mad),

@@ -68,7 +68,7 @@ impl Suspicion {
 }
 
 impl Inner {
-    /// Whether the other end of the link is not the broker.
+    /// True if the other end of the link is not the broker.
     pub(super) fn link_is_old(&self) -> bool {
         match (&self.role, &self.share) {
             (Role::Linked(link), Some(Share { home, .. })) => {
@@ -256,7 +256,7 @@ impl Inner {
         Err(stopped)
     }
 
-    /// Whether the broker has ended, or is stopped, or has done nothing between two looks.
+    /// True if the broker has ended, or is stopped, or has done nothing between two looks.
     fn is_idle(&mut self, home: &Home, mute: bool) -> bool {
         let seen = (home.generation(), home.beat());
         let hangs = self.seen.replace(seen) == Some(seen) && mute;
@@ -288,7 +288,7 @@ fn watch_work(epoll: &Epoll, home: &Home) {
     let _ = epoll.add(&home.gsi, GSI, read);
 }
 
-/// Whether anything waits for the broker.
+/// True if anything waits for the broker.
 fn has_input(home: &Home) -> bool {
     let waits = wait_readable([home.listener.as_fd(), home.gsi.as_fd()], Some(Duration::ZERO));
     waits.is_ok_and(|waits| waits.contains(&true))
