@@ -49,9 +49,8 @@
 //! [`AccessError::BadAddress`](iwarp_types::AccessError::BadAddress), and system calls on guards
 //! with `EFAULT`. To this end the first region of a program's own memory installs a handler of
 //! SIGSEGV and SIGBUS (on Linux; [`Buffer`]s need none). The handler passes all other faults to the
-//! program's own handler, and reinstalls itself if the program has installed one later
-//! ([`keep_fault_handler`]). Threads that access regions without having registered one first
-//! unblock the two signals ([`admit_faults`]).
+//! program's own handler, and reinstalls itself if the program has installed one later: each thread
+//! looks before it accesses regions, and unblocks the two signals ([`admit_faults`]).
 //!
 //! For a region registered [`ON_DEMAND`](iwarp_types::Access::ON_DEMAND) it is no mistake: its
 //! memory may be mapped later, unmapped, and mapped again.

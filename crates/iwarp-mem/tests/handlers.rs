@@ -190,7 +190,15 @@ fn a_programs_handler_from_afterwards_does_so_too() {
             both_work(&gone)
         });
         assert_eq!(end, End::Exit(7), "{flags:#x}");
-        // The next registration notices by itself.
+        // The next access notices by itself.
+        let end = in_child(|| {
+            let gone = Gone::new();
+            install(handler, flags);
+            admit_faults();
+            both_work(&gone)
+        });
+        assert_eq!(end, End::Exit(7), "{flags:#x}");
+        // So does the next registration.
         let end = in_child(|| {
             drop(Gone::new());
             install(handler, flags);

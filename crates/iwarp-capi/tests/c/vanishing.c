@@ -27,6 +27,9 @@ static void take_faults(void)
 	CHECK(sigaction(SIGBUS, &action, NULL) == 0);
 }
 
+/* The program installs another handler when its memory is registered and connected. */
+static int late;
+
 /* The program's handler gets the program's fault, and jumps out of it. */
 static void own_fault(void)
 {
@@ -90,6 +93,11 @@ static void befall(int way, enum ibv_wr_opcode opcode, int own, uint32_t length)
 	join();
 	if (opcode == IBV_WR_SEND)
 		receive(own ? &a : &b, 5, 0, length);
+	if (late) {
+		/* A look at the handler holds for some milliseconds at most. */
+		take_faults();
+		usleep(20000);
+	}
 	take_away(&b, file, way);
 
 	struct side *from = own ? &b : &a, *to = own ? &a : &b;
@@ -163,9 +171,12 @@ int main(int argc, char **argv)
 				befall(way, IBV_WR_RDMA_READ, own, length);
 				befall(way, IBV_WR_SEND, own, length);
 			}
-	/* Another handler of the program's, while regions are there. */
-	take_faults();
-	befall(0, IBV_WR_RDMA_WRITE, 0, 64);
+	late = 1;
+	for (int own = 0; own < 2; own++) {
+		befall(0, IBV_WR_RDMA_WRITE, own, 64);
+		befall(1, IBV_WR_RDMA_READ, own, LEN);
+		befall(2, IBV_WR_SEND, own, 64);
+	}
 	close_context();
 	puts("vanished");
 	return 0;

@@ -10,5 +10,5 @@ pub(crate) fn protect() -> bool {
 /// Puts the fault handler back where another has replaced it; there is none here.
 pub fn keep() {}
 
-/// Lets the signals of faults in; none are awaited here.
+/// Sees to it that faults are errors; no signals are awaited here.
 pub fn admit_thread() {}

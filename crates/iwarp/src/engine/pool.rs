@@ -106,8 +106,6 @@ thread_local! {
 #[inline]
 fn kept<R>(f: impl FnOnce(&Kept) -> R) -> Option<R> {
     if !HAS_MINE.get() {
-        // It is about to touch registered memory.
-        iwarp_mem::admit_faults();
         afford().ok()?;
         users::enter();
         HAS_MINE.set(true);

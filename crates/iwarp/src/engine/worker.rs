@@ -24,10 +24,6 @@ use crate::engine::users::{self, Keeper, Lookout};
 use crate::flaw::{self, Flaw};
 use crate::port::Clock;
 
-/// The shortest interval at which the thread looks whether the program has put a handler of its own
-/// in front of the one that faults of registered memory need.
-const KEEP_HANDLER: Duration = Duration::from_secs(1);
-
 /// See the [module](self).
 pub(crate) struct Worker {
     /// By which everything goes that it looks after.
@@ -45,7 +41,6 @@ pub(crate) struct Worker {
 #[derive(Debug)]
 pub(crate) struct Turner {
     events: Events,
-    handler_kept: Time,
 }
 
 #[derive(Default)]
@@ -294,7 +289,7 @@ impl Worker {
 
     /// For [`Self::turn`].
     pub(crate) fn turner(&self) -> Turner {
-        Turner { events: Events::with_capacity(64), handler_kept: self.clock.now() }
+        Turner { events: Events::with_capacity(64) }
     }
 
     /// One turn: sleeps until something is ready, for `timeout` at most, and does what is ready and
@@ -302,11 +297,6 @@ impl Worker {
     pub(crate) fn turn(&self, turner: &mut Turner, timeout: Option<Duration>) -> io::Result<()> {
         let waited = self.tasks.epoll().wait(&mut turner.events, timeout);
         self.state.lock().sleep = Sleep::Awake;
-        let now = self.clock.now();
-        if now > turner.handler_kept.plus(KEEP_HANDLER) {
-            iwarp_mem::keep_fault_handler();
-            turner.handler_kept = now;
-        }
         match waited {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
             _ => {}

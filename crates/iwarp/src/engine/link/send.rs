@@ -93,6 +93,7 @@ impl Link {
                 tx.out = endpoint.engine.pool.transmit();
             }
             let Some(out) = &mut tx.out else { return self.transmit_later(tx) };
+            iwarp_mem::admit_faults();
             let more = tx.outgoing.transmit(endpoint, memory, out, self.budget);
             if out.is_empty() {
                 break;
