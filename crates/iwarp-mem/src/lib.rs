@@ -50,7 +50,8 @@
 //! with `EFAULT`. To this end the first region of a program's own memory installs a handler of
 //! SIGSEGV and SIGBUS (on Linux; [`Buffer`]s need none). The handler passes all other faults to the
 //! program's own handler, and reinstalls itself if the program has installed one later: each thread
-//! looks before it accesses regions, and unblocks the two signals ([`admit_faults`]).
+//! looks before it accesses regions. Meanwhile it has the two signals unblocked, and afterwards as
+//! they were ([`admit_faults`]).
 //!
 //! For a region registered [`ON_DEMAND`](iwarp_types::Access::ON_DEMAND) it is no mistake: its
 //! memory may be mapped later, unmapped, and mapped again.
@@ -122,7 +123,7 @@ pub use borrow::Borrowed;
 pub use buffer::Buffer;
 pub use copy::{copy_in, copy_out};
 pub use describe::{Described, Key};
-pub use fault::{admit_thread as admit_faults, keep as keep_fault_handler};
+pub use fault::{Admitted, admit as admit_faults, keep as keep_fault_handler};
 pub use guard::Guard;
 pub use lend::{LentRegion, OwnedRegion};
 pub use prefetch::{Prefetch, PrefetchError};

@@ -27,10 +27,10 @@ pub(crate) fn check(addr: *mut u8, len: usize, write: bool) -> Result<(), Regist
     if addr.is_null() {
         return Err(RegisterError::NotMapped);
     }
-    if !fault::protect() {
+    let Some(_admitted) = fault::protect() else {
         // A try might end the process: the program's word has to do.
         return Ok(());
-    }
+    };
     let page = rustix::param::page_size();
     let first = addr.addr() / page;
     let pages = (addr.addr() + len - 1) / page - first + 1;

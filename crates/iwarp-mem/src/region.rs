@@ -440,7 +440,7 @@ pub(crate) fn check_memory(grant: &Grant) -> Result<(), RegisterError> {
     }
     if grant.access.contains(Access::ON_DEMAND) {
         // Where the system does not let us catch faults, the program's word has to do.
-        let _ = fault::protect();
+        let _admitted = fault::protect();
         return Ok(());
     }
     #[cfg(all(target_os = "linux", not(miri)))]

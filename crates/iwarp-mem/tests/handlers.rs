@@ -194,7 +194,7 @@ fn a_programs_handler_from_afterwards_does_so_too() {
         let end = in_child(|| {
             let gone = Gone::new();
             install(handler, flags);
-            admit_faults();
+            let _admitted = admit_faults();
             both_work(&gone)
         });
         assert_eq!(end, End::Exit(7), "{flags:#x}");
@@ -332,10 +332,83 @@ fn a_thread_that_blocked_all_signals_survives() {
                 libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), null_mut());
                 &*(shared as *const Gone)
             };
-            admit_faults();
+            let _admitted = admit_faults();
             gone.survives()
         });
         i32::from(inside.join().unwrap())
+    });
+    assert_eq!(end, End::Exit(1));
+}
+
+/// Both signals, blocked in this thread and those that it makes.
+fn block_both() -> libc::sigset_t {
+    let mut both = MaybeUninit::uninit();
+    // SAFETY: a set of two signals.
+    unsafe {
+        libc::sigemptyset(both.as_mut_ptr());
+        libc::sigaddset(both.as_mut_ptr(), libc::SIGSEGV);
+        libc::sigaddset(both.as_mut_ptr(), libc::SIGBUS);
+        libc::pthread_sigmask(libc::SIG_BLOCK, both.as_ptr(), null_mut());
+        both.assume_init()
+    }
+}
+
+/// As a program that takes its signals by `sigwait` or a signalfd.
+#[test]
+fn signals_that_a_program_blocks_stay_blocked_and_wait() {
+    let accesses = |gone: &Gone, both: &libc::sigset_t| {
+        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: looks for signals that wait.
+        let waits = || unsafe { libc::sigtimedwait(both, null_mut(), &now) };
+        (0..100).all(|_| {
+            let admitted = admit_faults();
+            let survives = gone.survives();
+            // SAFETY: sends signals to this process and thread.
+            unsafe {
+                libc::kill(libc::getpid(), libc::SIGSEGV);
+                libc::pthread_kill(libc::pthread_self(), libc::SIGBUS);
+            }
+            drop(admitted);
+            survives && waits() == libc::SIGBUS && waits() == libc::SIGSEGV && waits() == -1
+        })
+    };
+    let end = in_child(|| i32::from(accesses(&Gone::new(), &block_both())));
+    assert_eq!(end, End::Exit(1));
+    // The kernel does not take every signal back from a thread that is not the first.
+    let end = in_child(|| {
+        let both = block_both();
+        i32::from(thread::spawn(move || accesses(&Gone::new(), &both)).join().unwrap())
+    });
+    assert_eq!(end, End::Exit(1));
+}
+
+/// One that waits gets each, though other threads have them unblocked again and again.
+#[test]
+fn signals_that_a_program_waits_for_arrive_beside_accesses() {
+    let end = in_child(|| {
+        let both = block_both();
+        let stop = AtomicUsize::new(0);
+        let right = thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let gone = Gone::new();
+                    while stop.load(Ordering::SeqCst) == 0 {
+                        let _admitted = admit_faults();
+                        assert!(gone.survives());
+                    }
+                });
+            }
+            let right = (0..1000).all(|turn| {
+                let (sent, mut taken) = ([libc::SIGSEGV, libc::SIGBUS][turn % 2], 0);
+                // SAFETY: sends a signal to this process, and writes to `taken`.
+                let done =
+                    unsafe { libc::kill(libc::getpid(), sent) + libc::sigwait(&both, &mut taken) };
+                done == 0 && taken == sent
+            });
+            stop.store(1, Ordering::SeqCst);
+            right
+        });
+        i32::from(right)
     });
     assert_eq!(end, End::Exit(1));
 }

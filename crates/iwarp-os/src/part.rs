@@ -117,7 +117,7 @@ impl<'a> IoPart<'a> {
     ///
     /// `EFAULT` where that is the first one with bytes; `OutOfMemory`.
     pub fn gather(parts: &[IoPart<'a>], to: &mut Vec<u8>, most: usize) -> io::Result<usize> {
-        iwarp_mem::admit_faults();
+        let _admitted = iwarp_mem::admit_faults();
         let before = to.len();
         for part in parts {
             let (end, part) = (to.len(), part.take(part.len().min(most - (to.len() - before))));
@@ -216,7 +216,7 @@ impl<'a> IoPartMut<'a> {
     ///
     /// `EFAULT` where that is the first one with room.
     pub fn scatter(parts: &mut [IoPartMut<'a>], from: &[u8]) -> io::Result<usize> {
-        iwarp_mem::admit_faults();
+        let _admitted = iwarp_mem::admit_faults();
         let mut rest = from;
         for part in parts {
             let (now, later) = rest.split_at(part.len().min(rest.len()));

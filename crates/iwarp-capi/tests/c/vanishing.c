@@ -27,8 +27,40 @@ static void take_faults(void)
 	CHECK(sigaction(SIGBUS, &action, NULL) == 0);
 }
 
-/* The program installs another handler when its memory is registered and connected. */
-static int late;
+/* What the program does with its signals when its memory is registered and connected. */
+static enum { NOTHING, INSTALLS, BLOCKS } late;
+
+static void be_late(sigset_t *faults)
+{
+	sigemptyset(faults);
+	sigaddset(faults, SIGSEGV);
+	sigaddset(faults, SIGBUS);
+	if (late == NOTHING)
+		return;
+	if (late == INSTALLS)
+		take_faults();
+	else
+		CHECK(pthread_sigmask(SIG_BLOCK, faults, NULL) == 0);
+	/* A look at them holds for some milliseconds at most. */
+	usleep(20000);
+}
+
+/* What it has blocked is blocked still, in all threads: it takes what it is sent itself. */
+static void take_own_signals(const sigset_t *faults)
+{
+	sigset_t blocked;
+	int signal;
+
+	if (late != BLOCKS)
+		return;
+	CHECK(pthread_sigmask(SIG_BLOCK, NULL, &blocked) == 0);
+	CHECK(sigismember(&blocked, SIGSEGV) && sigismember(&blocked, SIGBUS));
+	for (int i = 0; i < 100; i++) {
+		CHECK(kill(getpid(), i % 2 ? SIGSEGV : SIGBUS) == 0);
+		CHECK(sigwait(faults, &signal) == 0 && signal == (i % 2 ? SIGSEGV : SIGBUS));
+	}
+	CHECK(pthread_sigmask(SIG_UNBLOCK, faults, NULL) == 0);
+}
 
 /* The program's handler gets the program's fault, and jumps out of it. */
 static void own_fault(void)
@@ -93,11 +125,8 @@ static void befall(int way, enum ibv_wr_opcode opcode, int own, uint32_t length)
 	join();
 	if (opcode == IBV_WR_SEND)
 		receive(own ? &a : &b, 5, 0, length);
-	if (late) {
-		/* A look at the handler holds for some milliseconds at most. */
-		take_faults();
-		usleep(20000);
-	}
+	sigset_t faults;
+	be_late(&faults);
 	take_away(&b, file, way);
 
 	struct side *from = own ? &b : &a, *to = own ? &a : &b;
@@ -126,6 +155,7 @@ static void befall(int way, enum ibv_wr_opcode opcode, int own, uint32_t length)
 		CHECK(event.event_type == (victim ? expected : IBV_EVENT_QP_FATAL));
 		seen |= victim ? 1 : 2;
 	}
+	take_own_signals(&faults);
 	own_fault();
 	CHECK(ibv_destroy_qp(a.qp) == 0 && ibv_destroy_qp(b.qp) == 0);
 	CHECK(ibv_destroy_cq(a.cq) == 0 && ibv_destroy_cq(b.cq) == 0);
@@ -171,12 +201,12 @@ int main(int argc, char **argv)
 				befall(way, IBV_WR_RDMA_READ, own, length);
 				befall(way, IBV_WR_SEND, own, length);
 			}
-	late = 1;
-	for (int own = 0; own < 2; own++) {
-		befall(0, IBV_WR_RDMA_WRITE, own, 64);
-		befall(1, IBV_WR_RDMA_READ, own, LEN);
-		befall(2, IBV_WR_SEND, own, 64);
-	}
+	for (late = INSTALLS; late <= BLOCKS; late++)
+		for (int own = 0; own < 2; own++) {
+			befall(0, IBV_WR_RDMA_WRITE, own, 64);
+			befall(1, IBV_WR_RDMA_READ, own, LEN);
+			befall(2, IBV_WR_SEND, own, 64);
+		}
 	close_context();
 	puts("vanished");
 	return 0;

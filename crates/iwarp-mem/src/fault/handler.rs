@@ -8,9 +8,10 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use super::chain::{self, Chain};
+use super::mask;
 use super::table::end_of_block;
 
-const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
+pub(super) const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 /// The handlers before ours, for each signal.
 static BEFORE: [Chain; 2] = [Chain::new(), Chain::new()];
 static WANTED: AtomicBool = AtomicBool::new(false);
@@ -109,6 +110,10 @@ unsafe extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context:
     let by_fault = unsafe { (*info).si_code } > 0;
     // SAFETY: likewise.
     if by_fault && unsafe { resume(context.cast(), (*info).si_addr().addr()) } {
+        return;
+    }
+    // SAFETY: likewise.
+    if !by_fault && unsafe { mask::keep(signal, info) } {
         return;
     }
     let here = (&raw const by_fault).addr();

@@ -3,12 +3,19 @@
 //! No handler: on systems where system calls find what is gone, or none is to be had.
 
 /// Nothing to be done; accesses see to it themselves, where they can.
-pub(crate) fn protect() -> bool {
-    true
+pub(crate) fn protect() -> Option<Admitted> {
+    Some(admit())
 }
 
 /// Puts the fault handler back where another has replaced it; there is none here.
 pub fn keep() {}
 
+/// Faults are errors until this is dropped; nothing needs to be done for it here.
+#[derive(Debug)]
+#[must_use = "faults are errors until it is dropped"]
+pub struct Admitted(());
+
 /// Sees to it that faults are errors; no signals are awaited here.
-pub fn admit_thread() {}
+pub fn admit() -> Admitted {
+    Admitted(())
+}

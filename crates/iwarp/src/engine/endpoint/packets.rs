@@ -99,7 +99,7 @@ impl Endpoint {
         let Locked { core, undecided, alternative, program, .. } = &mut *locked;
         match core {
             AnyCore::Datagram(core) => {
-                iwarp_mem::admit_faults();
+                let _admitted = iwarp_mem::admit_faults();
                 let before = burst.octets();
                 core.transmit(burst, now, &*self.engine.memory);
                 if let Some(fate) = &program.fate {
@@ -176,7 +176,7 @@ impl Endpoint {
         self.with_program(|core, program| {
             let AnyCore::Datagram(core) = core else { return None };
             let now = self.now();
-            iwarp_mem::admit_faults();
+            let _admitted = iwarp_mem::admit_faults();
             loop {
                 if let Some(fate) = &program.fate {
                     fate.received_packet(&packet);

@@ -249,8 +249,9 @@ impl Link {
     /// front.
     fn take_apart(self: &Arc<Self>, rx: &mut Rx, staging: &mut [u8], have: &mut usize) {
         let memory = &*self.endpoint.engine.memory;
-        iwarp_mem::admit_faults();
+        let admitted = iwarp_mem::admit_faults();
         let used = rx.incoming.receive(&self.endpoint, memory, &mut staging[..*have]);
+        drop(admitted);
         self.hand_on_postponed();
         staging.copy_within(used..*have, 0);
         *have -= used;

@@ -93,8 +93,9 @@ impl Link {
                 tx.out = endpoint.engine.pool.transmit();
             }
             let Some(out) = &mut tx.out else { return self.transmit_later(tx) };
-            iwarp_mem::admit_faults();
+            let admitted = iwarp_mem::admit_faults();
             let more = tx.outgoing.transmit(endpoint, memory, out, self.budget);
+            drop(admitted);
             if out.is_empty() {
                 break;
             }
