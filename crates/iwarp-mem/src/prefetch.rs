@@ -29,9 +29,9 @@ pub enum PrefetchError {
     /// No such STag (`ENOENT`).
     #[error("no such STag")]
     UnknownStag,
-    /// Not a region, or not one that was registered [`Access::ON_DEMAND`] (`EINVAL`).
-    #[error("not a region on demand")]
-    NotOnDemand,
+    /// The STag is a window's (`EINVAL`).
+    #[error("not a region")]
+    NotARegion,
     /// The region is of another protection domain, or does not let itself be written (`EPERM`).
     #[error("not permitted")]
     NotPermitted,
@@ -52,15 +52,12 @@ impl MemoryTable {
     pub fn check_advice(&self, pd: PdId, sge: Sge, what: Prefetch) -> Result<(), PrefetchError> {
         let slot = self.stags.lookup(sge.lkey).ok_or(PrefetchError::UnknownStag)?;
         if slot.kind() != Kind::Region {
-            return Err(PrefetchError::NotOnDemand);
+            return Err(PrefetchError::NotARegion);
         }
         let in_use = slot.enter(sge.lkey).ok_or(PrefetchError::UnknownStag)?;
         let grant = in_use.grant();
         if grant.pd.is_some_and(|of| of != pd) {
             return Err(PrefetchError::NotPermitted);
-        }
-        if !grant.access.contains(Access::ON_DEMAND) {
-            return Err(PrefetchError::NotOnDemand);
         }
         if what == Prefetch::Write && !grant.access.contains(Access::LOCAL_WRITE) {
             return Err(PrefetchError::NotPermitted);

@@ -82,8 +82,7 @@ fn advice_is_checked_and_followed() {
         assert_eq!(table.prefetch(PD, whole(on_demand), what), Ok(()));
         let denied = if what == Write { Err(PrefetchError::NotPermitted) } else { Ok(()) };
         assert_eq!(table.prefetch(PD, whole(read_only), what), denied);
-        let not = Err(PrefetchError::NotOnDemand);
-        assert_eq!(table.prefetch(PD, whole(plain), what), not);
+        assert_eq!(table.prefetch(PD, whole(plain), what), Ok(()));
         let unknown = Err(PrefetchError::UnknownStag);
         assert_eq!(table.prefetch(PD, whole(Stag(on_demand.0 ^ 1)), what), unknown);
         let other = table.prefetch(OTHER_PD.pd, whole(on_demand), what);
@@ -98,7 +97,7 @@ fn advice_is_checked_and_followed() {
     assert_eq!(table.prefetch(PD, whole(on_demand), NoFault), Ok(()));
     let window = table.allocate_window(PD, iwarp_mem::WindowType::One).unwrap();
     let of_window = table.prefetch(PD, whole(window), Read);
-    assert_eq!(of_window, Err(PrefetchError::NotOnDemand));
+    assert_eq!(of_window, Err(PrefetchError::NotARegion));
 }
 
 #[test]
