@@ -123,7 +123,10 @@ pub use borrow::Borrowed;
 pub use buffer::Buffer;
 pub use copy::{copy_in, copy_out};
 pub use describe::{Described, Key};
-pub use fault::{Admitted, admit as admit_faults, keep as keep_fault_handler};
+pub use fault::{
+    Admitted, Staying, admit as admit_faults, keep as keep_fault_handler,
+    stay_admitted as stay_admitted_to_faults,
+};
 pub use guard::Guard;
 pub use lend::{LentRegion, OwnedRegion};
 pub use prefetch::{Prefetch, PrefetchError};

@@ -15,7 +15,9 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use iwarp_mem::{MemoryTable, RegionSpec, admit_faults, keep_fault_handler};
+use iwarp_mem::{
+    MemoryTable, RegionSpec, admit_faults, keep_fault_handler, stay_admitted_to_faults,
+};
 use iwarp_types::{Access, AccessError, Accessor, Memory, PdId, QpId, Stag, TaggedOffset};
 
 const WHO: Accessor = Accessor { pd: PdId(1), qp: QpId(1) };
@@ -382,6 +384,16 @@ fn signals_that_a_program_blocks_stay_blocked_and_wait() {
     assert_eq!(end, End::Exit(1));
 }
 
+/// Sends this process each of the signals again and again, and waits for it.
+fn takes_what_it_sends(both: &libc::sigset_t) -> bool {
+    (0..1000).all(|turn| {
+        let (sent, mut taken) = ([libc::SIGSEGV, libc::SIGBUS][turn % 2], 0);
+        // SAFETY: sends a signal to this process, and writes to `taken`.
+        let done = unsafe { libc::kill(libc::getpid(), sent) + libc::sigwait(both, &mut taken) };
+        done == 0 && taken == sent
+    })
+}
+
 /// One that waits gets each, though other threads have them unblocked again and again.
 #[test]
 fn signals_that_a_program_waits_for_arrive_beside_accesses() {
@@ -398,19 +410,83 @@ fn signals_that_a_program_waits_for_arrive_beside_accesses() {
                     }
                 });
             }
-            let right = (0..1000).all(|turn| {
-                let (sent, mut taken) = ([libc::SIGSEGV, libc::SIGBUS][turn % 2], 0);
-                // SAFETY: sends a signal to this process, and writes to `taken`.
-                let done =
-                    unsafe { libc::kill(libc::getpid(), sent) + libc::sigwait(&both, &mut taken) };
-                done == 0 && taken == sent
-            });
+            let right = takes_what_it_sends(&both);
             stop.store(1, Ordering::SeqCst);
             right
         });
         i32::from(right)
     });
     assert_eq!(end, End::Exit(1));
+}
+
+/// A thread of the library's has them unblocked between its accesses, and keeps none for itself.
+#[test]
+fn a_thread_that_stays_admitted_passes_signals_on() {
+    let end = in_child(|| {
+        let both = block_both();
+        let gone = Gone::new();
+        let shared = (&raw const gone).addr();
+        let (ready, started) = std::sync::mpsc::channel();
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let other = thread::spawn(move || {
+            // SAFETY: it is joined before `gone` ends.
+            let gone = unsafe { &*(shared as *const Gone) };
+            let staying = stay_admitted_to_faults();
+            let survives = || {
+                let _admitted = admit_faults();
+                gone.survives()
+            };
+            let before = survives() && !blocks(libc::SIGSEGV) && !blocks(libc::SIGBUS);
+            ready.send(()).unwrap();
+            // Between accesses until the other end is dropped.
+            let _ = stopped.recv();
+            // The two that came were passed on, and are blocked from then on.
+            let after = blocks(libc::SIGSEGV) && survives() && blocks(libc::SIGSEGV);
+            drop(staying);
+            before && after && blocks(libc::SIGBUS)
+        });
+        started.recv().unwrap();
+        let right = takes_what_it_sends(&both);
+        drop(stop);
+        i32::from(other.join().unwrap() && right)
+    });
+    assert_eq!(end, End::Exit(1));
+}
+
+/// Nor does it in the midst of accesses, where a fault must find them unblocked.
+#[test]
+fn a_thread_that_stays_admitted_passes_signals_on_beside_accesses() {
+    let end = in_child(|| {
+        let both = block_both();
+        let stop = AtomicUsize::new(0);
+        let right = thread::scope(|scope| {
+            scope.spawn(|| {
+                let gone = Gone::new();
+                while stop.load(Ordering::SeqCst) == 0 {
+                    // Each turn is a new thread of the library's, with its first access and signal.
+                    let _staying = stay_admitted_to_faults();
+                    for _ in 0..10 {
+                        let _admitted = admit_faults();
+                        assert!(gone.survives());
+                    }
+                }
+            });
+            let right = takes_what_it_sends(&both);
+            stop.store(1, Ordering::SeqCst);
+            right
+        });
+        i32::from(right)
+    });
+    assert_eq!(end, End::Exit(1));
+}
+
+fn blocks(signal: libc::c_int) -> bool {
+    let mut mask = MaybeUninit::uninit();
+    // SAFETY: without a new mask, `pthread_sigmask` writes the one in force to `mask`.
+    unsafe {
+        libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), mask.as_mut_ptr());
+        libc::sigismember(mask.as_ptr(), signal) == 1
+    }
 }
 
 #[test]

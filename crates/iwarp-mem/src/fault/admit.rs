@@ -5,12 +5,17 @@
 //! The handler has to be in its place then, and the thread must not block the two signals: the kernel
 //! ends a process by a fault that is blocked. A program may change both at any time without our
 //! knowledge, so a thread looks as an access begins, unless it has just done so. A thread that blocks
-//! the signals, as the library's own do, gets them back blocked: its program may take them by
-//! `sigwait` or a signalfd.
+//! the signals gets them back blocked: its program may take them by `sigwait` or a signalfd.
+//!
+//! The library's own threads block every signal, and most programs send themselves neither of these
+//! two. So such a thread keeps them unblocked between accesses until the first one comes, which it
+//! passes on ([`mask`](super::mask)), and blocks them between accesses from then on.
 
 use std::arch::x86_64::_rdtsc;
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::ptr;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering, compiler_fence};
 
 use super::handler;
 use super::mask::{self, Blocked, NONE};
@@ -23,25 +28,28 @@ const HOLDS: u64 = 128;
 const LEAST: u64 = 1 << 15;
 const MOST: u64 = 1 << 22;
 
-/// A thread's accesses, and when it has looked last.
-struct State {
+/// A thread's accesses, and when it has looked last. The handler interrupts the thread at any place.
+pub(super) struct State {
     /// How many accesses it is in.
-    depth: Cell<u32>,
+    depth: AtomicU32,
     /// The signals that it blocks between accesses, when it looked last.
-    blocked: Cell<Blocked>,
+    blocked: AtomicU8,
     at: Cell<u64>,
     /// For how long the look holds; 0: it never has looked.
     holds: Cell<u64>,
+    /// It is to keep the signals unblocked when it has unblocked them for the first time.
+    stays: Cell<bool>,
 }
 
 // Has no destructor, so a thread has it to its very end.
 thread_local! {
     static STATE: State = const {
         State {
-            depth: Cell::new(0),
-            blocked: Cell::new(NONE),
+            depth: AtomicU32::new(0),
+            blocked: AtomicU8::new(NONE),
             at: Cell::new(0),
             holds: Cell::new(0),
+            stays: Cell::new(false),
         }
     };
 }
@@ -50,29 +58,31 @@ thread_local! {
 #[derive(Debug)]
 #[must_use = "faults are errors until it is dropped"]
 pub struct Admitted {
-    /// It belongs to its thread.
-    _thread: PhantomData<*const ()>,
+    /// The thread's, which it belongs to: a pointer stays in its thread.
+    state: *const State,
 }
 
 /// Sees to it that a fault in registered memory is an error of the access, until the result is
 /// dropped: that the handler is there, which the program may have replaced, and that the thread does
 /// not block the signals. To be held by each thread while it accesses registered memory. Costs a few
-/// instructions where the last look was just now, else some system calls; two more in a thread that
+/// instructions where the last look was just now, else some system calls; three more in a thread that
 /// blocks the signals.
 #[inline]
 pub fn admit() -> Admitted {
     STATE.with(|state| {
-        let depth = state.depth.get();
+        let depth = state.depth.load(Ordering::Relaxed);
+        state.depth.store(depth + 1, Ordering::Relaxed);
+        // Before it looks at what the handler may change.
+        compiler_fence(Ordering::SeqCst);
         if depth == 0 && handler::is_wanted() {
             // Another processor's count may be behind.
             let old = ticks().wrapping_sub(state.at.get()) >= state.holds.get();
-            if old || state.blocked.get() != NONE {
+            if old || state.blocked.load(Ordering::Relaxed) != NONE {
                 look(state, old);
             }
         }
-        state.depth.set(depth + 1);
-    });
-    Admitted { _thread: PhantomData }
+        Admitted { state: ptr::from_ref(state) }
+    })
 }
 
 /// As [`admit`], but looks in any case, and so does the next access.
@@ -83,16 +93,54 @@ pub(super) fn admit_anew() -> Admitted {
     admitted
 }
 
+/// The calling thread, which is none of the program's, keeps the two signals unblocked between accesses
+/// until this is dropped, or until it gets one: it passes that on, and blocks them from then on.
+#[derive(Debug)]
+#[must_use = "the thread passes signals on until it is dropped"]
+pub struct Staying {
+    /// It belongs to its thread.
+    _thread: PhantomData<*const ()>,
+}
+
+/// Lets the calling thread keep the two signals unblocked between accesses, from the first one on, so
+/// that they cost no changes of its mask.
+pub fn stay_admitted() -> Staying {
+    STATE.with(|state| state.stays.set(true));
+    Staying { _thread: PhantomData }
+}
+
+impl Drop for Staying {
+    fn drop(&mut self) {
+        STATE.with(|state| {
+            state.stays.set(false);
+            mask::end_stay(state);
+        });
+    }
+}
+
 impl Drop for Admitted {
     #[inline]
     fn drop(&mut self) {
-        STATE.with(|state| {
-            let depth = state.depth.get() - 1;
-            state.depth.set(depth);
-            if depth == 0 && state.blocked.get() != NONE {
-                mask::block_again(state.blocked.get());
-            }
-        });
+        // SAFETY: the thread's own, which it has to its end.
+        let state = unsafe { &*self.state };
+        let depth = state.depth.load(Ordering::Relaxed) - 1;
+        state.depth.store(depth, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        if depth == 0 && state.blocked.load(Ordering::Relaxed) != NONE {
+            mask::block_again(state.blocked.load(Ordering::Relaxed));
+        }
+    }
+}
+
+impl State {
+    /// Whether the thread is in an access.
+    pub(super) fn is_inside(&self) -> bool {
+        self.depth.load(Ordering::Relaxed) != 0
+    }
+
+    /// From now on the thread blocks these between accesses.
+    pub(super) fn block(&self, which: Blocked) {
+        self.blocked.store(which, Ordering::Relaxed);
     }
 }
 
@@ -106,7 +154,7 @@ fn look(state: &State, old: bool) {
         state.at.set(end);
         state.holds.set(end.wrapping_sub(begin).saturating_mul(HOLDS).clamp(LEAST, MOST));
     }
-    state.blocked.set(mask::unblock());
+    mask::unblock(state, state.stays.replace(false));
 }
 
 #[inline]

@@ -113,7 +113,7 @@ unsafe extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context:
         return;
     }
     // SAFETY: likewise.
-    if !by_fault && unsafe { mask::keep(signal, info) } {
+    if !by_fault && unsafe { mask::keep(signal, info, context.cast()) } {
         return;
     }
     let here = (&raw const by_fault).addr();

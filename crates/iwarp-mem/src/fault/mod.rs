@@ -20,7 +20,7 @@ mod handler;
 mod mask;
 mod table;
 
-pub use admit::{Admitted, admit};
+pub use admit::{Admitted, Staying, admit, stay_admitted};
 
 /// Sees to it that faults find their way here, in the calling thread too while it has the result.
 /// `None` where the system does not let us.

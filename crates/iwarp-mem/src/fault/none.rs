@@ -19,3 +19,13 @@ pub struct Admitted(());
 pub fn admit() -> Admitted {
     Admitted(())
 }
+
+/// The signals stay unblocked until this is dropped; they are not awaited here.
+#[derive(Debug)]
+#[must_use = "the thread passes signals on until it is dropped"]
+pub struct Staying(());
+
+/// Lets the calling thread keep the signals unblocked; nothing needs to be done for it here.
+pub fn stay_admitted() -> Staying {
+    Staying(())
+}

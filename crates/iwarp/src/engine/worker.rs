@@ -276,6 +276,7 @@ impl Worker {
         let mut turner = self.turner();
         // Now rather than in the midst of traffic.
         prepare_thread();
+        let _staying = iwarp_mem::stay_admitted_to_faults();
         let mut lookout = Lookout::default();
         while !self.stop.load(Ordering::SeqCst) {
             let own = lookout.look(|| self.clock.now());
