@@ -5,11 +5,13 @@
 
 use std::fmt::Write as _;
 use std::fs::Permissions;
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// The folder where cargo puts the libraries: that of this test.
@@ -115,16 +117,38 @@ pub(crate) fn run_program(
         .stderr(Stdio::piped())
         .spawn()
         .unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+    // Read meanwhile: a pipe that is full would halt the program.
+    let reads = [read(child.stdout.take()), read(child.stderr.take())];
     let end = Instant::now() + limit;
-    while child.try_wait().unwrap().is_none() {
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break Some(status);
+        }
         if Instant::now() > end {
             child.kill().unwrap();
-            let output = child.wait_with_output().unwrap();
-            panic!("{} takes longer than {limit:?}:\n{}", program.display(), both(&output));
+            child.wait().unwrap();
+            break None;
         }
         std::thread::sleep(Duration::from_millis(5));
+    };
+    let [stdout, stderr] = reads.map(|read| read.join().unwrap());
+    let text = |status| Output { status, stdout, stderr };
+    match status {
+        Some(status) => text(status),
+        None => {
+            let said = both(&text(<_>::default()));
+            panic!("{} takes longer than {limit:?}:\n{said}", program.display())
+        }
     }
-    child.wait_with_output().unwrap()
+}
+
+/// All that comes, in the background.
+fn read(from: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut all = Vec::new();
+        from.expect("piped").read_to_end(&mut all).unwrap();
+        all
+    })
 }
 
 fn both(output: &Output) -> String {
