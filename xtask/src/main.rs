@@ -3,6 +3,7 @@
 //! The chores of the project: `cargo xtask <command>`.
 
 mod ahead;
+mod allocators;
 mod apart;
 mod conformance;
 mod deadline;

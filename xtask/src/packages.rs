@@ -5,6 +5,7 @@
 use anyhow::{Result, bail};
 use rustix::process::geteuid;
 
+use crate::allocators;
 use crate::shell;
 
 /// A program, the Debian package that brings it, and what asks for it.
@@ -37,6 +38,7 @@ pub(crate) const TOOLS: &[Tool] = &[
             "e2e",
             "programs",
             "programs-more",
+            "allocators",
         ],
     },
     Tool { program: "git", package: "git", steps: &["test", "dist", "recipe", "interop"] },
@@ -65,7 +67,12 @@ pub(crate) const TOOLS: &[Tool] = &[
     },
     Tool { program: "qemu-s390x-static", package: "qemu-user-static", steps: &["emulated"] },
     Tool { program: "groff", package: "groff-base", steps: &["test"] },
-    Tool { program: "valgrind", package: "valgrind", steps: &["test", "recipe", "instructions"] },
+    Tool {
+        program: "valgrind",
+        package: "valgrind",
+        steps: &["test", "recipe", "instructions", "allocators"],
+    },
+    Tool { program: allocators::JEMALLOC, package: "libjemalloc2", steps: &["allocators"] },
     Tool { program: "rpm", package: "rpm", steps: &["dist"] },
     Tool { program: "rpm2cpio", package: "rpm2cpio", steps: &["dist"] },
     Tool { program: "cpio", package: "cpio", steps: &["dist"] },
@@ -87,12 +94,23 @@ pub(crate) const TOOLS: &[Tool] = &[
             "asan",
             "asan-library",
             "tsan",
+            "allocators",
         ],
     },
     Tool {
         program: "unshare",
         package: "util-linux",
-        steps: &["test", "musl", "e2e", "learn", "recipe", "asan", "asan-library", "tsan"],
+        steps: &[
+            "test",
+            "musl",
+            "e2e",
+            "learn",
+            "recipe",
+            "asan",
+            "asan-library",
+            "tsan",
+            "allocators",
+        ],
     },
     Tool {
         program: "ip",
@@ -111,6 +129,7 @@ pub(crate) const TOOLS: &[Tool] = &[
             "asan",
             "asan-library",
             "tsan",
+            "allocators",
         ],
     },
     Tool {
@@ -121,14 +140,14 @@ pub(crate) const TOOLS: &[Tool] = &[
     Tool {
         program: "rping",
         package: "rdmacm-utils",
-        steps: &["test", "e2e", "programs", "recipe", "soak", "soak-long"],
+        steps: &["test", "e2e", "programs", "recipe", "soak", "soak-long", "allocators"],
     },
     Tool {
         program: "ib_write_bw",
         package: "perftest",
-        steps: &["test", "e2e", "programs", "recipe", "soak", "soak-long"],
+        steps: &["test", "e2e", "programs", "recipe", "soak", "soak-long", "allocators"],
     },
-    Tool { program: "qperf", package: "qperf", steps: &["test", "programs"] },
+    Tool { program: "qperf", package: "qperf", steps: &["test", "programs", "allocators"] },
     Tool { program: "fio", package: "fio", steps: &["programs", "soak", "soak-long"] },
     Tool { program: "fi_pingpong", package: "libfabric-bin", steps: &["programs"] },
     Tool { program: "mpirun", package: "openmpi-bin", steps: &["programs"] },
@@ -151,6 +170,7 @@ pub(crate) const TOOLS: &[Tool] = &[
             "soak",
             "soak-long",
             "e2e",
+            "allocators",
         ],
     },
     Tool {
@@ -167,6 +187,7 @@ pub(crate) const TOOLS: &[Tool] = &[
             "soak-long",
             "e2e",
             "programs-more",
+            "allocators",
         ],
     },
     Tool {

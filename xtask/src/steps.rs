@@ -10,6 +10,7 @@ use std::thread;
 
 use anyhow::{Result, bail};
 
+use crate::allocators;
 use crate::apart;
 use crate::conformance;
 use crate::dist::{self, Build, Product};
@@ -441,6 +442,22 @@ pub(crate) const ALL: &[Step] = &[
             false => None,
         },
         run: loom,
+    },
+    Step {
+        name: "allocators",
+        about: "the C programs with jemalloc and under valgrind",
+        due: Due::InTurn(&[
+            LIBRARY,
+            DROP_IN,
+            &[
+                "crates/iwarp-capi/tests",
+                "crates/iwarp-preload",
+                "xtask/src/allocators",
+                "xtask/src/apart",
+            ],
+        ]),
+        absent: || absent_file(path("crates/iwarp-capi")),
+        run: |_| allocators::check(),
     },
     Step {
         name: "asan-library",
