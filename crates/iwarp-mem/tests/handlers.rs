@@ -437,16 +437,25 @@ fn a_thread_that_stays_admitted_passes_signals_on() {
                 gone.survives()
             };
             let before = survives() && !blocks(libc::SIGSEGV) && !blocks(libc::SIGBUS);
-            ready.send(()).unwrap();
+            // SAFETY: asks for a number.
+            ready.send(unsafe { libc::gettid() }).unwrap();
             // Between accesses until the other end is dropped.
             let _ = stopped.recv();
-            // The two that came were passed on, and are blocked from then on.
+            // The one that came was passed on, and both are blocked from then on.
             let after = blocks(libc::SIGSEGV) && survives() && blocks(libc::SIGSEGV);
             drop(staying);
             before && after && blocks(libc::SIGBUS)
         });
-        started.recv().unwrap();
-        let right = takes_what_it_sends(&both);
+        let thread = started.recv().unwrap();
+        // SAFETY: sends a signal to this process.
+        unsafe { libc::kill(libc::getpid(), libc::SIGSEGV) };
+        while !blocks_in(thread, libc::SIGSEGV) {
+            thread::yield_now();
+        }
+        let mut taken = 0;
+        // SAFETY: writes to `taken`.
+        let first = unsafe { libc::sigwait(&both, &mut taken) } == 0 && taken == libc::SIGSEGV;
+        let right = first && takes_what_it_sends(&both);
         drop(stop);
         i32::from(other.join().unwrap() && right)
     });
@@ -478,6 +487,13 @@ fn a_thread_that_stays_admitted_passes_signals_on_beside_accesses() {
         i32::from(right)
     });
     assert_eq!(end, End::Exit(1));
+}
+
+/// True if another thread of this process blocks the signal.
+fn blocks_in(thread: i32, signal: libc::c_int) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+    u64::from_str_radix(mask.trim(), 16).unwrap() >> (signal - 1) & 1 == 1
 }
 
 fn blocks(signal: libc::c_int) -> bool {
