@@ -575,10 +575,14 @@ fn test(_: &Settings) -> Result<Outcome> {
         shell::cargo(["test", "--workspace", "--all-features", "--all-targets"])
     };
     let mut tests = apart::built(&command)?;
-    // A test waits for half of its time.
-    let processors = thread::available_parallelism().map_or(2, NonZero::get);
-    tests.env("NEXTEST_TEST_THREADS", (processors + processors / 2).to_string());
+    tests.env("NEXTEST_TEST_THREADS", at_once().to_string());
     counted(shell::run_counted(&mut tests)?)
+}
+
+/// So many tests are run at once: each waits for half of its time.
+pub(crate) fn at_once() -> usize {
+    let processors = thread::available_parallelism().map_or(2, NonZero::get);
+    processors + processors / 2
 }
 
 fn doctest(_: &Settings) -> Result<Outcome> {

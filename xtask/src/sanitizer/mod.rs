@@ -15,6 +15,7 @@ use anyhow::{Context, Result};
 
 use crate::apart;
 use crate::shell::{self, Tally};
+use crate::steps;
 
 /// The crates that are run so.
 pub(crate) const CRATES: &[&str] = &["iwarp-mem", "iwarp-os", LIBRARY, C_API];
@@ -133,6 +134,7 @@ impl Part {
             for (variable, flags) in c::flags(sanitizer)? {
                 command.env(variable, flags);
             }
+            command.env("RUST_TEST_THREADS", steps::at_once().to_string());
         }
         command.arg("--");
         for test in left_out::skipped(sanitizer) {
