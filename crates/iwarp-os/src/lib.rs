@@ -44,6 +44,7 @@
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
 pub mod addr;
+pub mod bell;
 pub mod board;
 mod bpf;
 pub mod cancel;

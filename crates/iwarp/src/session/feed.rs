@@ -3,10 +3,11 @@
 //! Receives that are posted anew as their blocks come back.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
+use iwarp_os::bell::Bell;
 use iwarp_types::{WcOp, WcStatus, WorkCompletion};
 
 use crate::session::cargo::Cargo;
@@ -23,7 +24,7 @@ pub(super) struct Feed {
     balance: Option<Arc<Balance>>,
     state: Mutex<State>,
     /// Told when a receive was posted, or none will be.
-    changed: Condvar,
+    changed: Bell,
 }
 
 #[derive(Default)]
@@ -191,7 +192,7 @@ impl Feed {
             stock,
             balance,
             state: Mutex::new(State { depth, ..State::default() }),
-            changed: Condvar::new(),
+            changed: Bell::new(),
         });
         feed.fill();
         feed
@@ -406,7 +407,7 @@ impl Feed {
         #[cfg(feature = "tokio")]
         let waker = state.waker.take();
         drop(state);
-        self.changed.notify_all();
+        self.changed.ring();
         #[cfg(feature = "tokio")]
         waker.into_iter().for_each(Waker::wake);
     }
@@ -513,11 +514,8 @@ impl Feed {
         }
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         drop(match [left, pause].into_iter().flatten().min() {
-            Some(time) => {
-                let waited = self.changed.wait_timeout(state, time);
-                waited.unwrap_or_else(PoisonError::into_inner).0
-            }
-            None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            Some(time) => self.changed.wait_timeout(state, time),
+            None => self.changed.wait(state),
         });
     }
 }

@@ -5,13 +5,14 @@
 use std::fmt;
 #[cfg(feature = "tokio")]
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 #[cfg(feature = "tokio")]
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use iwarp_mem::{OwnedRegion, RegisterError};
 use iwarp_os::ProcessOwned;
+use iwarp_os::bell::Bell;
 
 use crate::session::block::allocate;
 use crate::session::cargo::Cargo;
@@ -37,7 +38,7 @@ pub(super) struct Pool {
     pd: Arc<PdCore>,
     shelf: Mutex<Shelf>,
     /// Told when a blocked thread is to look again.
-    changed: Condvar,
+    changed: Bell,
     /// Sessions that have blocks of this pool in operations whose result was dropped.
     left: Mutex<Vec<Weak<Core>>>,
 }
@@ -108,7 +109,7 @@ impl Pool {
             match claim {
                 None => {
                     drop(shelf);
-                    self.changed.notify_all();
+                    self.changed.ring();
                     shelf = self.shelf();
                 }
                 #[cfg(feature = "tokio")]
@@ -158,8 +159,8 @@ impl Pool {
     /// An operation that has a block is looked after by nobody from now on: whoever waits for one
     /// has to.
     pub(super) fn look_again(&self) {
-        self.changed.notify_all();
         let told = self.shelf().line.waiting().cloned().collect::<Vec<_>>();
+        self.changed.ring();
         for again in told {
             match again {
                 #[cfg(feature = "tokio")]
@@ -244,7 +245,7 @@ impl BlockPool {
         let pool = Arc::new(Pool {
             pd: Arc::clone(pd),
             shelf: Mutex::new(Shelf { free, line: Line::default() }),
-            changed: Condvar::new(),
+            changed: Bell::new(),
             left: Mutex::default(),
         });
         Ok(Self { pool: ProcessOwned::new(pool), block_len, count })
@@ -418,11 +419,8 @@ impl Taking {
             }
             // A block that comes back until here is seen above; one that comes now wakes.
             drop(match [left, pause].into_iter().flatten().min() {
-                Some(time) => {
-                    let waited = pool.changed.wait_timeout(shelf, time);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
-                }
-                None => pool.changed.wait(shelf).unwrap_or_else(PoisonError::into_inner),
+                Some(time) => pool.changed.wait_timeout(shelf, time),
+                None => pool.changed.wait(shelf),
             });
         }
     }

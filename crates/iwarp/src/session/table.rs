@@ -13,12 +13,13 @@ mod places;
 mod state;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use iwarp_mem::{RegisterError, Scope};
+use iwarp_os::bell::Bell;
 use iwarp_types::{
     Access, Payload, PostError, RecvRequest, SendOp, SendRequest, Sge, WorkCompletion,
 };
@@ -61,7 +62,7 @@ pub(super) struct Core {
     pub(super) meters: Meters,
     state: Mutex<State>,
     /// Told whenever something completes.
-    changed: Condvar,
+    changed: Bell,
     /// A task sleeps on the descriptor of the channel and relies on being told.
     driven: AtomicBool,
 }
@@ -108,7 +109,7 @@ impl Core {
             limits: [config.max_sends, config.max_recvs, WORDS],
             meters: Meters::new(),
             state: Mutex::default(),
-            changed: Condvar::new(),
+            changed: Bell::new(),
             driven: AtomicBool::new(false),
         })
     }
@@ -394,9 +395,7 @@ impl Core {
                 idle.append(&mut state.idle);
             }
             state.serve(self.limits[Queue::Send as usize], &mut idle);
-            if state.followers > 0 {
-                self.changed.notify_all();
-            }
+            self.changed.ring();
             state.leader
         };
         if leader.is_some_and(|leader| leader != thread::current().id()) {
@@ -430,15 +429,10 @@ impl Core {
                 return Ok(false);
             }
             if state.leader.is_some() {
-                state.followers += 1;
-                state = match left {
-                    Some(left) => {
-                        let waited = self.changed.wait_timeout(state, left);
-                        waited.unwrap_or_else(PoisonError::into_inner).0
-                    }
-                    None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-                };
-                state.followers -= 1;
+                drop(match left {
+                    Some(left) => self.changed.wait_timeout(state, left),
+                    None => self.changed.wait(state),
+                });
                 continue;
             }
             state.leader = Some(thread::current().id());
@@ -450,9 +444,7 @@ impl Core {
             };
             let mut state = self.lock();
             state.leader = None;
-            if state.followers > 0 {
-                self.changed.notify_all();
-            }
+            self.changed.ring();
             drop(state);
             waited.map_err(OperationError::Wait)?;
         }
@@ -499,9 +491,7 @@ impl Core {
     /// Has the threads that are blocked here look again.
     pub(super) fn nudge(&self) {
         let state = self.lock();
-        if state.followers > 0 {
-            self.changed.notify_all();
-        }
+        self.changed.ring();
         let leader = state.leader;
         drop(state);
         if leader.is_some() {

@@ -37,7 +37,6 @@ pub(in crate::session) struct State {
     pub(super) left_behind: usize,
     /// The thread that is blocked on the channel.
     pub(super) leader: Option<ThreadId>,
-    pub(super) followers: usize,
     /// Tasks that wait until nothing is under way.
     pub(super) idle: Vec<Waker>,
 }
