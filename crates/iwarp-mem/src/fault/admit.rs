@@ -15,13 +15,13 @@ use std::arch::x86_64::_rdtsc;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering, compiler_fence};
 
 use super::handler;
-use super::mask::{self, Blocked, NONE};
+use super::mask::{self, Blocked, NONE, Slot};
 
-/// How many times as long as it took a look holds: looks cost a hundredth of the time at most, on
-/// systems where system calls are slow too.
+/// A look holds so many times as long as it took to look at the handler: that costs a hundredth of the
+/// time at most, on systems where system calls are slow too.
 const HOLDS: u64 = 128;
 /// For how long it holds at least and at most, in ticks of the processor: some 10 microseconds, and
 /// some milliseconds, as a look may have been interrupted.
@@ -30,10 +30,12 @@ const MOST: u64 = 1 << 22;
 
 /// A thread's accesses, and when it has looked last. The handler interrupts the thread at any place.
 pub(super) struct State {
-    /// How many accesses it is in.
+    /// Accesses that it is in.
     depth: AtomicU32,
     /// The signals that it blocks between accesses, when it looked last.
     blocked: AtomicU8,
+    /// Its slot, while it has the signals unblocked and blocks them otherwise; else null.
+    pub(super) slot: AtomicPtr<Slot>,
     at: Cell<u64>,
     /// For how long the look holds; 0: it never has looked.
     holds: Cell<u64>,
@@ -47,6 +49,7 @@ thread_local! {
         State {
             depth: AtomicU32::new(0),
             blocked: AtomicU8::new(NONE),
+            slot: AtomicPtr::new(ptr::null_mut()),
             at: Cell::new(0),
             holds: Cell::new(0),
             stays: Cell::new(false),
@@ -65,16 +68,12 @@ pub struct Admitted {
 /// Sees to it that a fault in registered memory is an error of the access, until the result is
 /// dropped: that the handler is there, which the program may have replaced, and that the thread does
 /// not block the signals. To be held by each thread while it accesses registered memory. Costs a few
-/// instructions where the last look was just now, else some system calls; three more in a thread that
-/// blocks the signals.
+/// instructions where the last look was just now, else some system calls; those of the mask each time
+/// in a thread that blocks the signals.
 #[inline]
 pub fn admit() -> Admitted {
     STATE.with(|state| {
-        let depth = state.depth.load(Ordering::Relaxed);
-        state.depth.store(depth + 1, Ordering::Relaxed);
-        // Before it looks at what the handler may change.
-        compiler_fence(Ordering::SeqCst);
-        if depth == 0 && handler::is_wanted() {
+        if state.enter() && handler::is_wanted() {
             // Another processor's count may be behind.
             let old = ticks().wrapping_sub(state.at.get()) >= state.holds.get();
             if old || state.blocked.load(Ordering::Relaxed) != NONE {
@@ -85,12 +84,19 @@ pub fn admit() -> Admitted {
     })
 }
 
-/// As [`admit`], but looks in any case, and so does the next access.
-pub(super) fn admit_anew() -> Admitted {
-    STATE.with(|state| state.holds.set(0));
-    let admitted = admit();
-    STATE.with(|state| state.holds.set(0));
-    admitted
+/// As [`admit`], but installs the handler in any case, and has the next access look again. `None` where
+/// the system does not let us.
+pub(super) fn admit_anew() -> Option<Admitted> {
+    STATE.with(|state| {
+        let outermost = state.enter();
+        let admitted = Admitted { state: ptr::from_ref(state) };
+        let kept = handler::keep();
+        if outermost {
+            mask::unblock(state, state.stays.replace(false));
+        }
+        state.holds.set(0);
+        kept.then_some(admitted)
+    })
 }
 
 /// The calling thread, which is none of the program's, keeps the two signals unblocked between accesses
@@ -127,13 +133,23 @@ impl Drop for Admitted {
         state.depth.store(depth, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
         if depth == 0 && state.blocked.load(Ordering::Relaxed) != NONE {
-            mask::block_again(state.blocked.load(Ordering::Relaxed));
+            mask::block_again(state, state.blocked.load(Ordering::Relaxed));
         }
     }
 }
 
 impl State {
-    /// Whether the thread is in an access.
+    /// An access begins. True unless the thread is in one already.
+    #[inline]
+    fn enter(&self) -> bool {
+        let depth = self.depth.load(Ordering::Relaxed);
+        self.depth.store(depth + 1, Ordering::Relaxed);
+        // Before the thread looks at what the handler may change.
+        compiler_fence(Ordering::SeqCst);
+        depth == 0
+    }
+
+    /// True while the thread is in an access.
     pub(super) fn is_inside(&self) -> bool {
         self.depth.load(Ordering::Relaxed) != 0
     }

@@ -30,7 +30,7 @@ pub(super) fn unblock(state: &State, stays: bool) {
     let blocked = change(libc::SIG_BLOCK, NONE);
     if blocked == NONE {
         // With a slot it is a thread that stays, and the handler may have noted something just now.
-        if Slot::of_this_thread().is_none() {
+        if state.slot.load(Ordering::Relaxed).is_null() {
             state.block(NONE);
         }
         return;
@@ -42,9 +42,11 @@ pub(super) fn unblock(state: &State, stays: bool) {
 }
 
 #[cold]
-pub(super) fn block_again(blocked: Blocked) {
+pub(super) fn block_again(state: &State, blocked: Blocked) {
     change(libc::SIG_BLOCK, blocked);
-    if let Some(slot) = Slot::of_this_thread() {
+    let slot = state.slot.swap(ptr::null_mut(), Ordering::Relaxed);
+    // SAFETY: null, or one of `SLOTS`.
+    if let Some(slot) = unsafe { slot.as_ref() } {
         slot.send_kept();
         slot.give_back();
     }
@@ -52,10 +54,11 @@ pub(super) fn block_again(blocked: Blocked) {
 
 /// For a thread that stays, as it ends: another may have its number then.
 pub(super) fn end_stay(state: &State) {
-    if let Some(slot) = Slot::of_this_thread() {
+    // SAFETY: null, or one of `SLOTS`.
+    if let Some(slot) = unsafe { state.slot.load(Ordering::Relaxed).as_ref() } {
         let blocked = slot.blocked.load(Ordering::Relaxed);
         state.block(blocked);
-        block_again(blocked);
+        block_again(state, blocked);
     }
 }
 
@@ -96,7 +99,7 @@ static SLOTS: [Slot; 64] = [const { Slot::new() }; 64];
 /// No thread's number: the slot is about to become one's.
 const TAKING: i32 = -1;
 
-struct Slot {
+pub(super) struct Slot {
     /// 0: none.
     thread: AtomicI32,
     /// Whose thread it is: a forked child has its parent's slots, and none of the threads.
@@ -142,6 +145,7 @@ impl Slot {
         }
     }
 
+    /// For the handler.
     fn of_this_thread() -> Option<&'static Self> {
         let (thread, process) = this();
         SLOTS.iter().find(|slot| {
@@ -169,6 +173,7 @@ impl Slot {
         slot.state.store(ptr::from_ref(state).cast_mut(), Ordering::Relaxed);
         slot.kept.iter().flatten().for_each(|kept| kept.there.store(false, Ordering::Relaxed));
         slot.thread.store(thread, Ordering::Release);
+        state.slot.store(ptr::from_ref(slot).cast_mut(), Ordering::Relaxed);
         true
     }
 
@@ -254,7 +259,7 @@ pub(super) unsafe fn keep(
         // SAFETY: the thread's own; the code that was interrupted may be about to read it.
         let errno = unsafe { &mut *libc::__errno_location() };
         let before = *errno;
-        block_again(blocked);
+        block_again(state, blocked);
         *errno = before;
     }
     true

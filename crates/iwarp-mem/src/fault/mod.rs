@@ -25,7 +25,7 @@ pub use admit::{Admitted, Staying, admit, stay_admitted};
 /// Sees to it that faults find their way here, in the calling thread too while it has the result.
 /// `None` where the system does not let us.
 pub(crate) fn protect() -> Option<Admitted> {
-    handler::keep().then(admit::admit_anew)
+    admit::admit_anew()
 }
 
 /// Puts the handler back where another has replaced it, if it was ever needed.
