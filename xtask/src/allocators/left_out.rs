@@ -4,7 +4,7 @@
 
 use super::Memory;
 
-/// What valgrind runs of them, by a part of the names: all would take it ten minutes. Those are about
+/// Tests that valgrind runs, by a part of their names: all would take it ten minutes. These are about
 /// the ends of objects, where memory is used that has been freed.
 const VALGRIND: &[&str] = &[
     "cm_events::lifetimes::",

@@ -296,7 +296,7 @@ fn what_a_target_cannot_do_is_not_seen() {
     }
 }
 
-/// Whether the case finds what is wrong with that peer.
+/// True if the case finds the deviation of that peer.
 fn is_found((wrong, case, role): &(&'static str, &Case, Role)) -> bool {
     matches!(run(wrong, case, *role).verdict, Verdict::Deviates(_))
 }

@@ -150,7 +150,7 @@ fn beside(
     Ok(())
 }
 
-/// Where a socket is bound.
+/// The address at which a socket is bound.
 #[derive(PartialEq, Eq)]
 struct Place {
     addr: SocketAddr,

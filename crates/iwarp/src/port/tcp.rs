@@ -82,7 +82,7 @@ impl Network for Tcp {
 /// Has a socket connect to `peer`. Its own traffic class, `class`, follows when the connection is
 /// made.
 fn start(socket: TcpSocket, peer: SocketAddr, class: Option<u8>) -> io::Result<Box<dyn Port>> {
-    // Where the system reserves the class, a number cannot be shared, and no more.
+    // A system that reserves the class refuses it; a number cannot be shared then, and no more.
     let marked = socket.set_traffic_class(RDMA_CLASS).is_ok();
     socket.start_connecting(peer)?;
     let local = socket.local_addr()?;

@@ -47,7 +47,7 @@ impl Serialize for RemoteGrant {
 }
 
 /// Anything but a grant is an error: another length, other digits, and memory beyond 2^64 bytes.
-/// Whether the peer's memory exists shows in its use.
+/// Use of the grant shows if the peer's memory exists.
 impl<'de> Deserialize<'de> for RemoteGrant {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match deserializer.is_human_readable() {
