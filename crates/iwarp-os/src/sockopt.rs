@@ -2,8 +2,9 @@
 
 //! Socket options that rustix does not have, by raw system call.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_ushort};
 use std::io;
+use std::mem::offset_of;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Reads an option whose value is one `int`.
@@ -63,16 +64,29 @@ pub(crate) fn set_int(
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// `sock_fprog`, whose padding has a value: valgrind reports bytes that the kernel reads and nobody
+/// has set, and the compiler drops those that no field holds.
+#[repr(C)]
+struct Program {
+    len: c_ushort,
+    padding: [u8; PADDING],
+    filter: *mut libc::sock_filter,
+}
+
+const PADDING: usize = offset_of!(libc::sock_fprog, filter) - size_of::<c_ushort>();
+
+const _: () = assert!(
+    size_of::<Program>() == size_of::<libc::sock_fprog>()
+        && offset_of!(Program, filter) == offset_of!(libc::sock_fprog, filter),
+);
+
 /// Has a program of classic BPF choose among the sockets of this one's group (`SO_REUSEPORT`).
 pub(crate) fn attach_reuseport(
     fd: BorrowedFd<'_>,
     steps: &mut [libc::sock_filter],
 ) -> io::Result<()> {
-    // valgrind reports bytes of it that are not set, be they between its fields.
-    // SAFETY: a number and a pointer may be zero.
-    let mut program: libc::sock_fprog = unsafe { std::mem::zeroed() };
-    program.len = steps.len() as u16;
-    program.filter = steps.as_mut_ptr();
+    let program =
+        Program { len: steps.len() as c_ushort, padding: [0; PADDING], filter: steps.as_mut_ptr() };
     // SAFETY: the kernel reads the structure and the steps that it points to, which outlive the
     // call.
     let result = unsafe {
@@ -82,7 +96,7 @@ pub(crate) fn attach_reuseport(
             libc::SOL_SOCKET,
             libc::SO_ATTACH_REUSEPORT_CBPF as c_int,
             &raw const program,
-            size_of::<libc::sock_fprog>() as libc::socklen_t,
+            size_of::<Program>() as libc::socklen_t,
         )
     };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
