@@ -119,6 +119,12 @@ fn flood(addr: SocketAddr, rate: u32, octets: &[u8], stop: &AtomicBool) -> usize
     made
 }
 
+/// A client from the flood's own address that has no CPU between connecting and asking becomes the
+/// oldest of the flood, and goes first; it asks again.
+fn tries(from: Ipv4Addr) -> usize {
+    if from == FLOODED { 5 } else { 1 }
+}
+
 /// Good clients during a flood, one after the other from each address for that time: how many there
 /// were, and the longest time that one had to wait.
 fn during(
@@ -136,9 +142,10 @@ fn during(
                 let mut clients = 0;
                 let mut longest = Duration::ZERO;
                 while began.elapsed() < time {
-                    let waited = ask(*from, addr);
-                    let waited = waited.unwrap_or_else(|| panic!("client {clients} from {from}"));
-                    longest = longest.max(waited);
+                    let asked = Instant::now();
+                    let answer = (0..tries(*from)).find_map(|_| ask(*from, addr));
+                    assert!(answer.is_some(), "client {clients} from {from}");
+                    longest = longest.max(asked.elapsed());
                     clients += 1;
                     // They are no flood.
                     thread::sleep(Duration::from_millis(2));
