@@ -46,6 +46,11 @@ const TESTS: &[(&str, &[Sanitizer], &str)] = &[
     ("a_process_ends_with_the_last_thread", BOTH, "the sanitizers rely on the first thread"),
     ("valgrind_knows_all_system_calls", BOTH, "valgrind runs no program with a sanitizer"),
     ("system_calls_may_be_refused", BOTH, "refuses system calls that a sanitizer makes"),
+    (
+        "alone_where_there_is_none",
+        &[Address],
+        "holds an acknowledgement back for less time than an answer takes when slowed down",
+    ),
     ("variables_do_not_count", BOTH, "has more rights than its user, so that no option counts"),
     (
         "memory_on_demand_comes_and_goes",

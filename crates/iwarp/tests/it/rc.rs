@@ -333,7 +333,8 @@ fn packets_leave_from_the_port_that_they_are_sent_to() {
     let ends = host.run(|| [end(&device, here), end(&device, here)]);
     for (number, end) in (1..).zip(&ends) {
         let address = AddressVector { flow_label: number, ..AddressVector::new(here, there) };
-        let way = way(end, end).address(address).dest_qp(7 + number).timeout(10);
+        // Retries go on for two seconds: the hosts may first have to find each other.
+        let way = way(end, end).address(address).dest_qp(7 + number).timeout(16);
         host.run(|| go(end, QpState::Rts, &way));
         end.send(1, &[]);
     }
