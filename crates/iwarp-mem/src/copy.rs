@@ -2,6 +2,8 @@
 
 //! Copies between registered memory and ordinary memory, for transports that no system call serves.
 
+use std::mem::MaybeUninit;
+
 use iwarp_types::AccessError;
 
 use crate::reach::{load, store};
@@ -10,16 +12,17 @@ use crate::reach::{load, store};
 ///
 /// # Errors
 ///
-/// [`AccessError::BadAddress`] if some are not there. The contents of `to` are then unspecified.
+/// [`AccessError::BadAddress`] if some are not there. The contents of `to` are then unspecified;
+/// else all of it is initialised.
 ///
 /// # Safety
 ///
 /// The bytes at `from`, as many as `to` has, are readable or not mapped. Others may write there
 /// meanwhile; no `&mut` to them is in use.
-pub unsafe fn copy_out(to: &mut [u8], from: *const u8) -> Result<(), AccessError> {
+pub unsafe fn copy_out(to: &mut [MaybeUninit<u8>], from: *const u8) -> Result<(), AccessError> {
     // SAFETY: of `from` this function's contract says it; `to` is borrowed mutably, so the two do
     // not overlap.
-    Ok(unsafe { load(to.as_mut_ptr(), from, to.len()) }?)
+    Ok(unsafe { load(to.as_mut_ptr().cast(), from, to.len()) }?)
 }
 
 /// Copies `from` to the place `to`.

@@ -122,16 +122,17 @@ impl<'a> IoPart<'a> {
         for part in parts {
             let (end, part) = (to.len(), part.take(part.len().min(most - (to.len() - before))));
             to.try_reserve(part.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
-            to.resize(end + part.len(), 0);
+            let room = &mut to.spare_capacity_mut()[..part.len()];
             // SAFETY: the caller that made the part promised that its bytes may be read for its
             // lifetime, or are not mapped.
-            if unsafe { iwarp_mem::copy_out(&mut to[end..], part.as_ptr()) }.is_err() {
-                to.truncate(end);
+            if unsafe { iwarp_mem::copy_out(room, part.as_ptr()) }.is_err() {
                 if end == before {
                     return Err(Errno::FAULT.into());
                 }
                 break;
             }
+            // SAFETY: there is room for so many, and all of them have just been copied.
+            unsafe { to.set_len(end + part.len()) };
         }
         Ok(to.len() - before)
     }

@@ -264,9 +264,9 @@ impl Held {
     }
 }
 
-/// Copies what is to be sent, so that what is looked at is what goes out.
-pub(super) fn gathered(parts: &[IoPart<'_>]) -> io::Result<Vec<u8>> {
+/// Copies what is to be sent, `most` bytes of it at most, so that what is looked at is what goes out.
+pub(super) fn gathered(parts: &[IoPart<'_>], most: usize) -> io::Result<Vec<u8>> {
     let mut octets = Vec::new();
-    IoPart::gather(parts, &mut octets, MOST)?;
+    IoPart::gather(parts, &mut octets, most.min(MOST))?;
     Ok(octets)
 }

@@ -117,13 +117,14 @@ fn lock(way: &Mutex<Way>) -> MutexGuard<'_, Way> {
 impl Port for Faulty {
     fn send(&self, parts: &[IoPart<'_>], more: bool) -> io::Result<usize> {
         let way = &mut *lock(&self.sending);
-        let mut octets = gathered(parts)?;
+        let mut most = usize::MAX;
         if way.passed >= self.faults.spared {
             if way.is_put_off(&self.faults) {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            octets.truncate(way.piece(&self.faults));
+            most = way.piece(&self.faults);
         }
+        let mut octets = gathered(parts, most)?;
         let wrong = way.wrong.wrapping_sub(way.passed);
         let wrong = usize::try_from(wrong).ok().filter(|place| *place < octets.len());
         if let Some(place) = wrong {
