@@ -52,6 +52,22 @@ impl Peer {
     }
 }
 
+/// The contents of lent memory until somebody writes there: 1 to 251, over and over.
+pub fn pattern(len: usize) -> Vec<u8> {
+    const PERIOD: [u8; 251] = {
+        let mut period = [0; 251];
+        let mut at = 0;
+        while at < period.len() {
+            period[at] = at as u8 + 1;
+            at += 1;
+        }
+        period
+    };
+    let mut bytes = PERIOD.repeat(len.div_ceil(PERIOD.len()));
+    bytes.truncate(len);
+    bytes
+}
+
 /// Memory that a peer lends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lent {

@@ -15,7 +15,7 @@ use iwarp::{
     SendRequest, Stag, TaggedOffset, WcStatus,
 };
 use iwarp_conform::order::{self, CANNOT, DONE, Request};
-use iwarp_conform::peer::{Lent, Offer};
+use iwarp_conform::peer::{Lent, Offer, pattern};
 
 use super::orders::{has_bytes, operation};
 use crate::completions::{End, QUIET, WaitError};
@@ -94,8 +94,7 @@ impl Lender {
         let all = Access::LOCAL_WRITE | Access::REMOTE;
         let lend = |pd: &ProtectionDomain, access| {
             let buffer = Buffer::new(LENT);
-            let pattern: Vec<u8> = (0..LENT).map(|at| (at % 251 + 1) as u8).collect();
-            buffer.write_at(0, &pattern);
+            buffer.write_at(0, &pattern(LENT));
             pd.register(Arc::new(buffer), access)
         };
         let lent = vec![

@@ -13,7 +13,6 @@ use crate::wire::segment::Kind;
 use crate::wire::startup;
 
 pub use parse::parse;
-pub(crate) use value::fill;
 pub use value::{Bytes, Number, Value};
 
 /// One test.

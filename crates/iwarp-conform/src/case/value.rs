@@ -110,8 +110,3 @@ impl Term {
         number.map(Self::Literal).map_err(|_| format!("{text:?} is no number"))
     }
 }
-
-/// So many bytes of the pattern.
-pub(crate) fn fill(len: usize) -> Vec<u8> {
-    (0..len).map(|at| (at % 251 + 1) as u8).collect()
-}

@@ -266,7 +266,7 @@ impl<'a> Session<'a> {
     pub(super) fn bytes(&self, bytes: &Bytes) -> Result<Vec<u8>, Stop> {
         Ok(match bytes {
             Bytes::Literal(bytes) => bytes.clone(),
-            Bytes::Fill(len) => crate::case::fill(self.compute(len)? as usize),
+            Bytes::Fill(len) => crate::peer::pattern(self.compute(len)? as usize),
             Bytes::Zeros(len) => vec![0; self.compute(len)? as usize],
             Bytes::Sent => self.last_data.clone(),
         })

@@ -11,7 +11,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use iwarp_conform::peer::{Lent, Offer};
+use iwarp_conform::peer::{Lent, Offer, pattern};
 use iwarp_conform::wire::fpdu::{Deframer, Deviations, Framer};
 use iwarp_conform::wire::segment::{
     AtomicRequest, COMPARE_SWAP, FETCH_ADD, Kind, LAST, Place, ReadRequest, Segment, TAGGED,
@@ -216,10 +216,7 @@ fn offer(regions: &BTreeMap<u32, Region>) -> Offer {
 }
 
 fn regions() -> BTreeMap<u32, Region> {
-    let region = |rights, of_others| {
-        let data = (0..LENT).map(|at| (at % 251 + 1) as u8).collect();
-        Region { data, rights, of_others }
-    };
+    let region = |rights, of_others| Region { data: pattern(LENT), rights, of_others };
     let all = WRITE | READ | ATOMIC;
     BTreeMap::from([
         (0x100, region(all, false)),

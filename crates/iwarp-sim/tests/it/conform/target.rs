@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use iwarp_conform::order::{self, CANNOT, DONE, Request};
-use iwarp_conform::peer::{Lent, Offer};
+use iwarp_conform::peer::{self, Lent, Offer};
 use iwarp_proto::mpa::startup::{Config as Terms, Initiator, Negotiated, Responder};
 use iwarp_proto::qp::{
     Config, Disposition, Event, Piece, Qp, Receiver, Source, Transmit, Transmitter,
@@ -123,7 +123,7 @@ impl Target {
             ("wo", 0x0000_3300, PD, Access::LOCAL_WRITE | Access::REMOTE_WRITE),
             ("other", 0x0000_4400, OTHER, all),
         ];
-        let pattern: Vec<u8> = (0..LENT).map(|at| (at % 251 + 1) as u8).collect();
+        let pattern = peer::pattern(LENT);
         let mut offer = Offer { receives: RECEIVES as u32, room: ROOM as u32, ..Offer::default() };
         for (number, (name, stag, pd, access)) in regions.into_iter().enumerate() {
             let base = BASE * (number as u64 + 1);
