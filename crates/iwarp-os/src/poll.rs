@@ -4,8 +4,9 @@
 
 use std::fmt;
 use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::ops::{BitAnd, BitOr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -125,43 +126,68 @@ impl Epoll {
     }
 
     fn wait_millis(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
-        let spare = rustix::buffer::spare_capacity(&mut events.list);
-        epoll::wait(self, spare, timeout.map(to_timespec).as_ref())?;
-        Ok(())
+        // Rounded up, as a wait never ends early.
+        let millis = timeout.map_or(-1, |timeout| {
+            capped_secs(timeout) * 1000 + i64::from(timeout.subsec_nanos().div_ceil(1_000_000))
+        });
+        let millis = i32::try_from(millis).unwrap_or(i32::MAX);
+        // SAFETY: `wait_by` names room that the kernel may fill.
+        self.wait_by(events, |fd, room, most| unsafe {
+            libc::syscall(
+                libc::SYS_epoll_pwait,
+                fd,
+                room,
+                most,
+                millis,
+                std::ptr::null::<libc::sigset_t>(),
+                0usize,
+            )
+        })
     }
 
     fn wait_exact(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
         if inexact().load(Ordering::Relaxed) {
             return Err(Errno::NOSYS.into());
         }
-        let room = events.list.spare_capacity_mut();
         // The kernel's timespec for calls that are younger than the year 2038 problem.
         let kernel =
             timeout.map(|timeout| [capped_secs(timeout), i64::from(timeout.subsec_nanos())]);
         let end = kernel.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: the kernel writes at most `room.len()` events into `room` and reads `kernel`.
-        // No signal mask is given.
-        let found = unsafe {
+        // SAFETY: `wait_by` names room that the kernel may fill; `kernel` is only read.
+        let result = self.wait_by(events, |fd, room, most| unsafe {
             libc::syscall(
                 libc::SYS_epoll_pwait2,
-                self.fd.as_raw_fd(),
-                room.as_mut_ptr(),
-                i32::try_from(room.len()).unwrap_or(i32::MAX),
+                fd,
+                room,
+                most,
                 end,
                 std::ptr::null::<libc::sigset_t>(),
                 0usize,
             )
-        };
-        if let Ok(found) = usize::try_from(found) {
-            // SAFETY: the kernel has filled in that many, no more than there was room for.
-            unsafe { events.list.set_len(found) };
-            return Ok(());
-        }
-        let result = Err(io::Error::last_os_error());
+        });
         if is_refused(&result) {
             inexact().store(true, Ordering::Relaxed);
         }
         result
+    }
+
+    /// Waits by a system call of all six arguments: valgrind looks at the length of the signal mask
+    /// also where there is none, and reports what a call that leaves it out has in the register.
+    ///
+    /// `call` gets the set, the room for events and how many there is room for, and returns how many of
+    /// them the kernel has filled in.
+    fn wait_by(
+        &self,
+        events: &mut Events,
+        call: impl FnOnce(RawFd, *mut MaybeUninit<epoll::Event>, i32) -> libc::c_long,
+    ) -> io::Result<()> {
+        let room = events.list.spare_capacity_mut();
+        let most = i32::try_from(room.len()).unwrap_or(i32::MAX);
+        let found = call(self.fd.as_raw_fd(), room.as_mut_ptr(), most);
+        let Ok(found) = usize::try_from(found) else { return Err(io::Error::last_os_error()) };
+        // SAFETY: the kernel has filled in that many, no more than there was room for.
+        unsafe { events.list.set_len(found) };
+        Ok(())
     }
 }
 
