@@ -276,11 +276,29 @@ mod pretended {
 #[cfg(feature = "pretend")]
 pub use pretended::{Pretence, pretend_child};
 
+/// Taken by tests that fork, shared by those that a child may disturb.
+#[cfg(test)]
+static CHILDREN: std::sync::RwLock<()> = std::sync::RwLock::new(());
+
+/// Keeps tests beside the caller's from forking until it is dropped: a child holds all sockets of the
+/// process until it ends.
+#[cfg(test)]
+pub(crate) fn without_children() -> std::sync::RwLockReadGuard<'static, ()> {
+    CHILDREN.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 /// Runs `f` in a forked child, which then exits with its result; returns that.
 ///
 /// The child has one thread, whatever the parent had: `f` must neither allocate nor lock.
 #[cfg(test)]
 pub(crate) fn in_child_process(f: impl FnOnce() -> i32) -> i32 {
+    let _alone = CHILDREN.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+    in_grandchild(f)
+}
+
+/// As [`in_child_process`], for use inside of its `f`.
+#[cfg(test)]
+pub(crate) fn in_grandchild(f: impl FnOnce() -> i32) -> i32 {
     // SAFETY: the child calls `f`, which keeps to system calls, and leaves by `_exit`.
     let child = unsafe { libc::fork() };
     if child == 0 {
@@ -314,7 +332,7 @@ mod tests {
         let code = in_child_process(|| {
             let child = ForkGeneration::new();
             let noticed = here.forked() && !child.forked();
-            let grandchild = in_child_process(|| i32::from(here.forked() && child.forked()));
+            let grandchild = in_grandchild(|| i32::from(here.forked() && child.forked()));
             i32::from(noticed) + 2 * grandchild
         });
         assert_eq!(code, 3);

@@ -163,7 +163,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::fork::in_child_process;
+    use crate::fork::{in_child_process, in_grandchild};
 
     fn next(value: &u32) -> Result<u32, Infallible> {
         Ok(value + 1)
@@ -176,7 +176,7 @@ mod tests {
             let before = (kept.get().copied(), *kept.nearest());
             let own = kept.get_or_make(next).copied();
             let again = kept.get_or_make(next).copied();
-            let grandchild = in_child_process(|| {
+            let grandchild = in_grandchild(|| {
                 let own = kept.get_or_make(next).copied();
                 i32::from((own, *kept.nearest()) == (Ok(3), 3))
             });

@@ -301,6 +301,7 @@ mod tests {
 
     use super::*;
     use crate::Sharing;
+    use crate::fork::without_children;
 
     const LOCAL: [IpAddr; 4] = [
         IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -358,6 +359,7 @@ mod tests {
 
     #[test]
     fn a_program_gets_the_port_of_a_listener() {
+        let _none = without_children();
         enable();
         for ip in LOCAL {
             for listens_first in [true, false] {
@@ -383,6 +385,7 @@ mod tests {
 
     #[test]
     fn a_listener_gets_the_port_of_the_programs_own() {
+        let _none = without_children();
         enable();
         for ip in LOCAL {
             let theirs = TcpListener::bind((ip, 0)).unwrap();
