@@ -54,16 +54,8 @@ impl Peer {
 
 /// The contents of lent memory until somebody writes there: 1 to 251, over and over.
 pub fn pattern(len: usize) -> Vec<u8> {
-    const PERIOD: [u8; 251] = {
-        let mut period = [0; 251];
-        let mut at = 0;
-        while at < period.len() {
-            period[at] = at as u8 + 1;
-            at += 1;
-        }
-        period
-    };
-    let mut bytes = PERIOD.repeat(len.div_ceil(PERIOD.len()));
+    let period: Vec<u8> = (1..=251).collect();
+    let mut bytes = period.repeat(len.div_ceil(period.len()));
     bytes.truncate(len);
     bytes
 }
