@@ -570,7 +570,7 @@ fn doc(_: &Settings) -> Result<Outcome> {
 
 fn test(_: &Settings) -> Result<Outcome> {
     let command = if shell::exists("cargo-nextest") {
-        shell::cargo(["nextest", "run", "--workspace", "--all-features"])
+        shell::cargo(["nextest", "run", "--profile", "step", "--workspace", "--all-features"])
     } else {
         shell::cargo(["test", "--workspace", "--all-features", "--all-targets"])
     };
