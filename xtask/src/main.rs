@@ -20,6 +20,7 @@ mod packages;
 mod packaging;
 mod portable;
 mod programs;
+mod prose;
 mod purity;
 mod recipe;
 mod sanitizer;

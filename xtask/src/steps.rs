@@ -22,6 +22,7 @@ use crate::learn;
 use crate::packaging;
 use crate::portable;
 use crate::programs;
+use crate::prose;
 use crate::purity;
 use crate::recipe;
 use crate::sanitizer::{self, Sanitizer};
@@ -173,10 +174,13 @@ pub(crate) const ALL: &[Step] = &[
     },
     Step {
         name: "purity",
-        about: "no_std and no unsafe code in the core, one file names the transport, layers",
+        about: "no_std and no unsafe code in the core, one file names the transport, layers, comments",
         due: Due::Always,
         absent: || absent_file(purity::subject()),
-        run: |_| Ok(Outcome::Passed(format!("{}; {}", purity::check()?, layers::check()?))),
+        run: |_| {
+            let notes = [purity::check()?, layers::check()?, prose::check()?];
+            Ok(Outcome::Passed(notes.join("; ")))
+        },
     },
     Step {
         name: "test",

@@ -8,11 +8,10 @@
 //!            shared receive queue, queue pair
 //!   session  connections and memory that cannot be misused, blocking or async: start here
 //!   cm       connection manager: bind, listen, resolve, connect, accept, reject, disconnect
-//!   rendezvous, startup
-//!            how queue pairs meet without the connection manager; MPA start-up (private)
+//!   wire     the interface for other protocols under a queue pair (hidden), and a wing for each wire
+//!            that there is: iWARP over TCP, RoCE v2 over UDP (private)
 //!   engine   who moves the bytes, and when (private)
-//!   port     the streams of bytes under all that, and what makes them (hidden)
-//!   wire     protocols in place of iWARP (hidden)
+//!   port     the streams of bytes and the datagrams under all that, and what makes them (hidden)
 //! ```
 //!
 //! # Safety
@@ -75,12 +74,10 @@ mod engine;
 pub mod flaw;
 #[doc(hidden)]
 pub mod port;
-mod rendezvous;
 #[doc(hidden)]
 pub mod report;
 pub mod session;
 mod setters;
-mod startup;
 pub mod verbs;
 #[doc(hidden)]
 pub mod wire;
@@ -90,8 +87,6 @@ pub mod wire;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-#[doc(hidden)]
-pub use engine::counted::COUNTER_NAMES;
 pub use engine::devices::NamedDevice;
 pub use engine::ended::Ended;
 pub use engine::options::{KeepAlive, Log, OptionError, Options, Personality, Users, Wire};
@@ -105,10 +100,12 @@ pub use iwarp_types::{
     QpState, QpType, Reason, RecvRequest, RtrTypes, SendOp, SendRequest, Sge, SourceQp, Stag,
     TaggedOffset, TransitionError, WcOp, WcStatus, WorkCompletion,
 };
-pub use rendezvous::{Peer, Retry};
 pub use report::{LogFormat, REPORT};
 pub use verbs::{
     AsyncEvent, Capabilities, CompletionChannel, CompletionQueue, DatagramAttributes, Device,
     DeviceAttributes, Gid, Look, MemoryRegion, MemoryWindow, ModifyError, OpenError,
     ProtectionDomain, QueuePair, QueuePairAttributes, RegisterError, SharedReceiveQueue,
 };
+pub use wire::iwarp::rendezvous::{Peer, Retry};
+#[doc(hidden)]
+pub use wire::roce::counted::COUNTER_NAMES;

@@ -12,6 +12,9 @@
 //! The connection manager and [`QueuePair::connect_to`](crate::QueuePair::connect_to) belong to
 //! iWARP and refuse such a queue pair.
 
+pub(crate) mod iwarp;
+pub(crate) mod roce;
+
 pub use iwarp_roce::wire::grh;
 pub use iwarp_types::{
     AccessError, Accessor, BoxedCore, Cause, Core, Disposition, Event, Memory, PdId, QpId, Receive,

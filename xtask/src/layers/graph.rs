@@ -56,6 +56,28 @@ impl Graph {
         problems.into_iter().collect()
     }
 
+    /// One line for each module of one of these that names a module of another.
+    pub(super) fn arrows_between(&self, wings: &[&str]) -> Vec<String> {
+        let wings: Vec<&[&str]> = wings.iter().map(std::slice::from_ref).collect();
+        let wing = |index: usize| {
+            let path = &self.modules[index].path;
+            if path.is_empty() { None } else { place_of(path, &wings) }
+        };
+        let mut problems = BTreeSet::new();
+        for (from, module) in self.modules.iter().enumerate() {
+            let Some(own) = wing(from) else { continue };
+            for Named { path, line, .. } in &module.named {
+                let ends = self.follow(from, path, HOPS).unwrap_or_default();
+                let other = |to: &usize| wing(*to).is_some_and(|other| other != own);
+                if let Some(to) = ends.into_iter().rev().find(other) {
+                    let (from, to) = (&module.file, &self.modules[to].file);
+                    problems.insert(format!("{from}:{line} names {to}, of another wing"));
+                }
+            }
+        }
+        problems.into_iter().collect()
+    }
+
     /// One line for each circle in `layer` that has other modules in it than the known ones.
     pub(super) fn circles_in(&self, layer: &str, known: &[&str]) -> Vec<String> {
         let below = format!("{layer}::");

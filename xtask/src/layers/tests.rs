@@ -125,3 +125,17 @@ fn circles_within_a_layer_are_known_or_told() {
     let open = open.each_ref().map(|(file, text)| (*file, text.as_str()));
     assert_eq!(graph(&open).circles_in("low", &[]), [""; 0]);
 }
+
+#[test]
+fn wings_do_not_name_each_other() {
+    let files = [
+        ("src/lib.rs", "mod wings;\nuse wings::{left::A, right::B};"),
+        ("src/wings/mod.rs", "pub mod left;\npub mod right;"),
+        ("src/wings/left.rs", "pub struct A;"),
+        ("src/wings/right.rs", "pub struct B;\nuse crate::wings::left::A;"),
+    ];
+    let wings = ["wings::left", "wings::right"];
+    let found = "src/wings/right.rs:2 names src/wings/left.rs, of another wing";
+    assert_eq!(graph(&files).arrows_between(&wings), [found]);
+    assert_eq!(graph(&files).arrows_between(&wings[..1]), [""; 0]);
+}

@@ -18,12 +18,12 @@ use crate::cm::id::{IdCore, WeakId};
 use crate::cm::turns::Turns;
 use crate::cm::{ConnectError, Id};
 use crate::engine::ended::{Ended, Observer};
-use crate::engine::mux::MuxPlace;
 use crate::engine::poll_set::{By, Waiting, wait_beside};
 use crate::engine::sync::{Guard, Mutex};
 use crate::engine::wake_fd::WakeFd;
 use crate::engine::{Engine, now};
 use crate::verbs::Device;
+use crate::wire::roce::mux::MuxPlace;
 
 /// Something that happened to an [`Id`].
 #[derive(Debug)]

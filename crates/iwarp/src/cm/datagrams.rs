@@ -18,10 +18,10 @@ use iwarp_types::{AddressVector, QpId, Time};
 use crate::cm::EventKind;
 use crate::cm::id::{IdCore, WeakId};
 use crate::cm::outgoing::{PATIENCE, PAUSES};
-use crate::engine::manager::{Communication, ConnectionManager, Party};
 use crate::engine::now;
 use crate::engine::sync::Mutex;
 use crate::engine::timers::Alarm;
+use crate::wire::roce::manager::{Communication, ConnectionManager, Party};
 
 /// A question of this end's, until it is answered.
 pub(crate) struct Question {

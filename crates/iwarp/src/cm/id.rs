@@ -31,14 +31,15 @@ use crate::cm::watch::{Connected, Watch};
 use crate::cm::{ConnectError, ConnectParams, EventChannel, EventKind};
 use crate::engine::Engine;
 use crate::engine::accept_set::AcceptSet;
-use crate::engine::endpoint::{Agreed, Endpoint};
+use crate::engine::endpoint::Endpoint;
 use crate::engine::fate;
-use crate::engine::mux::MuxPlace;
 use crate::engine::service_ports::ServicePort;
 use crate::engine::sync::{Guard, Mutex};
 use crate::port::{Acceptor, Ipv6Listen, Network, Port, Reservation, Sharing};
 use crate::report;
 use crate::verbs::QueuePair;
+use crate::wire::iwarp::link::{Agreed, Link};
+use crate::wire::roce::mux::MuxPlace;
 
 /// Connections that the system takes before the worker does, whatever fewer the program says: those
 /// are not asked yet what they want. In a flood a good peer's attempt would be dropped, and
@@ -601,13 +602,14 @@ impl Id {
         let connection = core.engine.worker.next_id();
         if let Some(fault) = agreed.terms.fault {
             drop(state);
-            endpoint.attach(stream, &agreed, connection, None, || {})?;
+            Link::attach(&endpoint, stream, &agreed, connection, None, || {})?;
             return Err(io::Error::new(io::ErrorKind::InvalidData, ConnectError::Terms(fault)));
         }
         let watch = Watch::new(core.downgrade(), None);
         state.phase = Phase::Connected(watch.connected(endpoint, connection));
         drop(state);
-        let attached = endpoint.attach(stream, &agreed, connection, Some(Arc::new(watch)), || {});
+        let attached =
+            Link::attach(&endpoint, stream, &agreed, connection, Some(Arc::new(watch)), || {});
         attached.inspect_err(|_| core.failed())
     }
 
@@ -699,11 +701,12 @@ fn accept_with(
     state.phase = Phase::Connected(observer.connected(endpoint, connection));
     drop(state);
     let agreed = Agreed { terms, rnr_retry: params.rnr_retry };
-    let attached = endpoint.attach(stream, &agreed, connection, Some(Arc::new(observer)), || {
-        if !waits {
-            core.push(EventKind::established(&terms, Vec::new()));
-        }
-    });
+    let attached =
+        Link::attach(&endpoint, stream, &agreed, connection, Some(Arc::new(observer)), || {
+            if !waits {
+                core.push(EventKind::established(&terms, Vec::new()));
+            }
+        });
     Ok(attached.inspect_err(|_| core.is_told_of_the_end())?)
 }
 

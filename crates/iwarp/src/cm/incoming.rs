@@ -18,8 +18,8 @@ use crate::engine::sync::Mutex;
 use crate::engine::tasks::Task;
 use crate::port::{Acceptor, Ends, Port, canonical};
 use crate::report;
-use crate::startup::line::Answering;
-use crate::startup::reception::{Host, Reception};
+use crate::wire::iwarp::startup::line::Answering;
+use crate::wire::iwarp::startup::reception::{Host, Reception};
 
 /// A listener at work.
 pub(crate) struct Listening {

@@ -92,8 +92,8 @@ pub use channel::{Event, EventChannel, EventKind};
 pub use id::PacketAttributes;
 pub use id::{ConnectionState, Id, PortSpace};
 
-use crate::startup::closed;
-pub use crate::startup::{ConnectError, ConnectParams};
+use crate::wire::iwarp::startup::closed;
+pub use crate::wire::iwarp::startup::{ConnectError, ConnectParams};
 /// Q_Key of the queue pairs of datagram services of `RDMA_PS_UDP`, and of multicast groups.
 pub use iwarp_roce::cm::UDP_QKEY;
 pub use iwarp_types::{StartupError, StartupFault};

@@ -16,7 +16,7 @@ use crate::cm::meanwhile::Meanwhile;
 use crate::cm::{ConnectError, ConnectParams, EventKind, closed};
 use crate::engine::connect_order::{Call, Turn};
 use crate::engine::ended::Observer;
-use crate::engine::endpoint::{Agreed, Endpoint};
+use crate::engine::endpoint::Endpoint;
 use crate::engine::fate::{self, IWARP};
 use crate::engine::poll_set::wait_beside;
 use crate::engine::sync::{AtomicBool, Mutex, Ordering};
@@ -25,7 +25,8 @@ use crate::engine::timers::Alarm;
 use crate::engine::{Engine, now};
 use crate::port::{Network, Port, Reservation, canonical};
 use crate::report;
-use crate::startup::line::{Calling, Line, Served, operate};
+use crate::wire::iwarp::link::{Agreed, Link};
+use crate::wire::iwarp::startup::line::{Calling, Line, Served, operate};
 
 /// Programs tell their port and only then listen (qperf, perftest): for so long a refusal is not
 /// believed, unless the peer has another address to try. On a machine with more to do than CPUs, a server needs a few hundred milliseconds from
@@ -484,12 +485,12 @@ impl Outgoing {
         };
         let connection = self.engine.worker.next_id();
         if let Some(fault) = terms.fault {
-            endpoint.attach(stream, &agreed, connection, None, || {})?;
+            Link::attach(&endpoint, stream, &agreed, connection, None, || {})?;
             return Err(ConnectError::Terms(fault));
         }
         let watch = id.established(endpoint, connection, local);
         let watch = Some(Arc::new(watch) as Arc<dyn Observer>);
-        endpoint.attach(stream, &agreed, connection, watch, || {
+        Link::attach(&endpoint, stream, &agreed, connection, watch, || {
             id.push(EventKind::established(terms, reply.private_data));
         })?;
         Ok(())

@@ -23,9 +23,9 @@ use crate::engine::ended::{Ended, Observer};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::fate::{self, ROCE};
 use crate::engine::live;
-use crate::engine::manager::{Communication, ConnectionManager, Party};
 use crate::engine::sync::Mutex;
 use crate::engine::timers::Alarm;
+use crate::wire::roce::manager::{Communication, ConnectionManager, Party};
 
 /// A connection of an id, from the first message on.
 pub(crate) struct Exchange {

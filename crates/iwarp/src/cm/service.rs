@@ -12,7 +12,7 @@ use iwarp_roce::cm::{Listen, Request};
 use crate::cm::datagrams::{self, Inquiry};
 use crate::cm::id::WeakId;
 use crate::cm::packets;
-use crate::engine::manager::{Communication, ConnectionManager, Host, Listening};
+use crate::wire::roce::manager::{Communication, ConnectionManager, Host, Listening};
 
 /// A service of an id's, as long as it is offered.
 pub(crate) struct Serving {

@@ -21,7 +21,7 @@ use iwarp_mem::OutOfMemory;
 use iwarp_proto::qp::{Qp, Shared};
 use iwarp_types::{Accessor, PdId, QpId, QpType, Receive, ReceivePool, Time, WorkCompletion};
 
-pub(crate) use self::attach::Agreed;
+pub(crate) use self::attach::Adoption;
 pub(crate) use self::exchange::Alternative;
 pub(crate) use self::packets::Ear;
 use self::packets::Undecided;
@@ -35,8 +35,7 @@ use crate::engine::ended::{Ended, Observer};
 use crate::engine::event::{AsyncEvent, AsyncQueue};
 use crate::engine::fate::Fate;
 use crate::engine::group::Group;
-use crate::engine::link::Link;
-use crate::engine::mux::Mux;
+use crate::engine::mover::{PacketMover, StreamMover};
 use crate::engine::numbers::Number;
 use crate::engine::policy::habits::Habits;
 use crate::engine::slots::{ReceiveSlots, SendSlots};
@@ -68,8 +67,10 @@ pub(crate) struct Endpoint {
     postpones: AtomicBool,
     /// The core has asked for a call at some time.
     wants_timer: AtomicBool,
-    /// Nobody else's as long as anything knows the queue pair by it.
+    /// Not given to another queue pair while anything still refers to it.
     number: Number,
+    /// Brings the packets that come for the number.
+    packets: Option<Arc<dyn PacketMover<Self>>>,
 }
 
 /// See [`Endpoint::set_patience`].
@@ -82,6 +83,8 @@ pub(crate) struct Shape {
     pub(crate) core: AnyCore,
     /// The protocol that it may speak as well.
     pub(crate) alternative: Option<Box<Alternative>>,
+    /// Brings the packets that come for its number, if any may.
+    pub(crate) packets: Option<Arc<dyn PacketMover<Endpoint>>>,
     pub(crate) pd: PdId,
     /// Send work requests that may be outstanding.
     pub(crate) max_send_wr: usize,
@@ -105,9 +108,9 @@ struct Locked {
     shares: bool,
     /// The program allows itself Reads and Atomics.
     reads: bool,
-    link: Option<Arc<Link>>,
-    /// Of a core for datagrams, and one that may become such a core: what serves it, from RTR on.
-    mux: Option<Arc<Mux>>,
+    link: Option<Arc<dyn StreamMover>>,
+    /// Serves a core for datagrams, or one that may become such a core, from RTR on.
+    mux: Option<Arc<dyn PacketMover<Endpoint>>>,
     /// The time that the transport may hear nothing of the peer, where the program has said so.
     patience: Option<Patience>,
     /// Number of the connection that `link` is or was; 0 where there was none since the reset.
@@ -167,7 +170,7 @@ impl Drop for Endpoint {
             mux.forget(self);
         }
         if self.qp_type == QpType::Ud
-            && let Some(mux) = self.number.mux()
+            && let Some(mux) = &self.packets
         {
             mux.detach(None, self);
         }
@@ -199,7 +202,7 @@ impl Endpoint {
         let qp = core.iwarp();
         let result = f(qp);
         if receiving && qp.has_events() {
-            program.postponed.more = self.is_to_postpone(link.as_ref());
+            program.postponed.more = self.is_to_postpone(link.as_deref());
         }
         self.hand_on_of(qp, sends, program, link);
         if receiving {
@@ -283,6 +286,7 @@ impl Endpoint {
             postpones: AtomicBool::new(false),
             wants_timer: AtomicBool::new(false),
             number,
+            packets: shape.packets,
         }))
     }
 
@@ -297,6 +301,11 @@ impl Endpoint {
 
     pub(crate) const fn number(&self) -> &Number {
         &self.number
+    }
+
+    /// True if packets for its number come here.
+    pub(crate) const fn has_packets(&self) -> bool {
+        self.packets.is_some()
     }
 
     /// The protection domain of the memory of its receives.
@@ -384,19 +393,17 @@ impl Endpoint {
         (core.sends.room(core.core.outstanding().0), core.receives.room())
     }
 
-    pub(crate) fn link(&self) -> Option<Arc<Link>> {
+    pub(crate) fn link(&self) -> Option<Arc<dyn StreamMover>> {
         self.core.lock().link.clone()
     }
 
-    fn mux(&self) -> Option<Arc<Mux>> {
+    fn mux(&self) -> Option<Arc<dyn PacketMover<Self>>> {
         self.core.lock().mux.clone()
     }
 
     pub(crate) fn carry_on(self: &Arc<Self>) {
         if let Some(link) = self.link() {
-            link.resume();
-            link.transmit();
-            link.settle();
+            link.carry_on();
         } else if let Some(mux) = self.mux() {
             mux.transmit(self);
         }

@@ -4,6 +4,7 @@
 //! wait for.
 
 mod member;
+mod waker;
 mod woken;
 
 use std::io;
@@ -15,7 +16,8 @@ use iwarp_mem::OutOfMemory;
 use iwarp_os::{Epoll, Events, FdPlace, Interest, poll};
 use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
-pub(crate) use self::member::{Awaited, Member, Memberships};
+pub(crate) use self::member::{Member, Memberships};
+pub(crate) use self::waker::{MemberWaker, ready_of};
 pub(crate) use self::woken::GroupList;
 use self::woken::Woken;
 use crate::engine::attend;
@@ -38,7 +40,7 @@ const EVENTS: usize = 64;
 #[derive(Debug, Default)]
 struct Members {
     /// Their keys are the tokens that the epoll reports.
-    streams: SlotMap<DefaultKey, Member>,
+    streams: SlotMap<DefaultKey, Arc<dyn Member>>,
     /// Of the only stream there is.
     silence: Silence,
 }
@@ -48,7 +50,7 @@ struct Members {
 struct Driver {
     events: Events,
     /// The only stream there is, as long as the members have not changed.
-    sole: Option<Member>,
+    sole: Option<Arc<dyn Member>>,
     /// It was silenced, and no driver has needed the epoll since: another thread may have.
     silenced: bool,
     /// The number of times that callers have tried it since the epoll was needed.
@@ -92,7 +94,7 @@ pub(crate) struct Group {
 impl Members {
     /// The only stream, and its token. Without a descriptor it is in no epoll whose report could be
     /// spared.
-    fn sole(&self) -> Option<(u64, &Member)> {
+    fn sole(&self) -> Option<(u64, &Arc<dyn Member>)> {
         let first = self.streams.iter().next().filter(|_| self.streams.len() == 1);
         let first = first.filter(|(_, member)| member.waker().is_none());
         first.map(|(key, member)| (key.data().as_ffi(), member))
@@ -149,13 +151,13 @@ impl Group {
     }
 
     /// Adds a stream; the token names it from now on. To be followed by [`Self::note_change`].
-    pub(crate) fn add(&self, member: &Member) -> io::Result<u64> {
+    pub(crate) fn add(&self, member: &Arc<dyn Member>) -> io::Result<u64> {
         let epoll = self.made_epoll()?;
         let mut members = self.members.lock();
         members.streams.try_reserve(1).map_err(|_| OutOfMemory)?;
         // It is not the only one any more.
         self.restore(&mut members);
-        let key = members.streams.insert(member.clone());
+        let key = members.streams.insert(Arc::clone(member));
         let token = key.data().as_ffi();
         let added = match member.waker() {
             Some(waker) => self.add_woken(waker, token, epoll),
@@ -168,7 +170,7 @@ impl Group {
     }
 
     /// Tells the epoll what a member waits for now.
-    pub(crate) fn update(&self, member: &impl Awaited, token: u64) {
+    pub(crate) fn update(&self, member: &dyn Member, token: u64) {
         if member.waker().is_some() {
             return self.woken.list().put(token);
         }
@@ -198,7 +200,7 @@ impl Group {
         }
         let (Some((token, sole)), Some(epoll)) = (members.sole(), self.epoll.get()) else { return };
         if let Err(error) = sole.descriptors().add(epoll, token, sole.interest()) {
-            let sole = sole.clone();
+            let sole = Arc::clone(sole);
             // Left to the worker: this thread holds locks that losing a stream needs.
             let lose = move || sole.lose(&error);
             self.worker.soon(Box::new(lose));
@@ -206,7 +208,7 @@ impl Group {
     }
 
     /// Removes a stream.
-    pub(crate) fn remove(&self, member: &impl Awaited, token: u64) {
+    pub(crate) fn remove(&self, member: &dyn Member, token: u64) {
         let removed = {
             let mut members = self.members.lock();
             match member.waker() {
@@ -224,7 +226,7 @@ impl Group {
         }
     }
 
-    fn member(&self, token: u64) -> Option<Member> {
+    fn member(&self, token: u64) -> Option<Arc<dyn Member>> {
         self.members.lock().streams.get(key(token)).cloned()
     }
 
@@ -237,8 +239,8 @@ impl Group {
 
     /// Finds out whether there is but one stream. Returns the one there was, to be dropped without
     /// the token: this may be its last reference.
-    fn look_again(&self, driver: &mut Driver) -> Option<Member> {
-        let sole = self.members.lock().sole().map(|(_, sole)| sole.clone());
+    fn look_again(&self, driver: &mut Driver) -> Option<Arc<dyn Member>> {
+        let sole = self.members.lock().sole().map(|(_, sole)| Arc::clone(sole));
         driver.tries = 0;
         std::mem::replace(&mut driver.sole, sole)
     }
@@ -255,13 +257,11 @@ impl Group {
     }
 
     fn drive_as(&self, driver: &mut Driver, by: By) -> bool {
-        let moved = match &driver.sole {
-            Some(sole) if by != By::Worker && sole.can_be_tried() => self.try_sole(sole, by),
-            _ => {
-                self.need_epoll(driver);
-                self.drive_ready(&mut driver.events, by).moved
-            }
-        };
+        let sole = driver.sole.as_deref().filter(|_| by != By::Worker);
+        let moved = sole.and_then(|sole| self.try_sole(sole, by)).unwrap_or_else(|| {
+            self.need_epoll(driver);
+            self.drive_ready(&mut driver.events, by).moved
+        });
         self.count_try(driver);
         moved
     }
@@ -270,7 +270,7 @@ impl Group {
     /// completions come of that as well. Not where a caller sleeps until the worker has some.
     fn serve_as(&self, driver: &mut Driver) -> Served {
         if let Some(sole) = &driver.sole
-            && self.is_left_to_others(sole)
+            && self.is_left_to_others(&**sole)
         {
             self.silence(driver);
             return Served { moved: false, left: true };
@@ -281,21 +281,21 @@ impl Group {
 
     /// A caller that begins to wait for this group unsilences the stream afterwards, so it may be
     /// silenced while none waits.
-    fn is_left_to_others(&self, member: &Member) -> bool {
-        self.handover.may_be_left() && member.is_leased_beside(self)
+    fn is_left_to_others(&self, member: &dyn Member) -> bool {
+        self.handover.may_be_left() && member.memberships().is_leased_beside(self)
     }
 
-    /// Tries the only stream there is. That costs no more than a look at the epoll, which would come
-    /// on top.
-    fn try_sole(&self, sole: &Member, by: By) -> bool {
+    /// Tries the only stream there is; `None` where it takes a look at the epoll. A try costs no more
+    /// than that look, which would come on top.
+    fn try_sole(&self, sole: &dyn Member, by: By) -> Option<bool> {
         let _call = self.handover.call();
-        let moved = sole.attempt(by);
+        let moved = sole.attempt(by)?;
         if moved {
             self.handover.renew_short_lease(|| self.nanos());
-        } else if sole.awaits_in_vain() && self.handover.has_waiters() {
+        } else if self.handover.has_waiters() && sole.awaits_in_vain() {
             sole.update_interest();
         }
-        moved
+        Some(moved)
     }
 
     fn drive_ready(&self, events: &mut Events, by: By) -> Served {
@@ -314,7 +314,7 @@ impl Group {
         let call = (by != By::Worker).then(|| self.handover.call());
         for ready in events.iter() {
             let Some(member) = self.member(ready.token) else { continue };
-            if by == By::Worker && self.is_left_to_others(&member) {
+            if by == By::Worker && self.is_left_to_others(&*member) {
                 served.left = true;
             } else {
                 member.ready(ready, by);
@@ -359,7 +359,7 @@ impl Group {
         let Some(sole) = &driver.sole else { return };
         let mut members = self.members.lock();
         // There may be others by now, which the driver learns when it is done.
-        let is_sole = members.sole().is_some_and(|(_, member)| member.is_same(sole));
+        let is_sole = members.sole().is_some_and(|(_, member)| Arc::ptr_eq(member, sole));
         if is_sole && members.silence.begin(&self.handover) {
             // Fails only where the stream is not in the epoll, and then it is silent as well.
             let _ = self.epoll.get().map(|epoll| sole.descriptors().delete(epoll));

@@ -11,10 +11,7 @@
 //! ```text
 //!   endpoint   a queue pair's core behind its lock, and where its completions go
 //!   ended      how its connection ended, and who is told
-//!   link       one stream of it: receive half and transmit half, each with a token
-//!   mux        a datagram port that many queue pairs share
-//!   counted    its counters, for other processes
-//!   gsi        queue pair 1, for the connection manager over datagrams
+//!   mover      a stream or a datagram port, as the endpoint sees it
 //!   group      the poll group of a completion queue
 //!   ready_list streams without a descriptor that are ready
 //!   cq         a completion queue: completions, and what a poll does that finds none
@@ -36,8 +33,6 @@
 //!   vigil      whether a silent peer is still there
 //!   send_memory  what the system may keep for peers that do not read
 //!   live       the connections there are, for the end of the process
-//!   manager    the connection manager over management datagrams
-//!   management  that manager at queue pair 1
 //!   service_ports  ports of datagram services
 //!   numbers    queue pair numbers, and the ports that some of them name
 //!   devices    what the devices are called
@@ -50,7 +45,6 @@ pub(crate) mod attend;
 pub(crate) mod channel;
 pub(crate) mod clock;
 pub(crate) mod connect_order;
-pub(crate) mod counted;
 pub(crate) mod cq;
 pub(crate) mod devices;
 pub(crate) mod ended;
@@ -59,13 +53,9 @@ pub(crate) mod event;
 pub(crate) mod fate;
 pub(crate) mod gid;
 pub(crate) mod group;
-pub(crate) mod gsi;
 pub(crate) mod handover;
-pub(crate) mod link;
 pub(crate) mod live;
-pub(crate) mod management;
-pub(crate) mod manager;
-pub(crate) mod mux;
+pub(crate) mod mover;
 pub(crate) mod numbers;
 pub(crate) mod options;
 pub(crate) mod policy;
@@ -127,7 +117,7 @@ pub(crate) struct Engine {
     /// Makes its connections.
     pub(crate) network: Arc<dyn Network>,
     /// Makes its ports for datagrams.
-    datagrams: Option<Arc<dyn DatagramNetwork>>,
+    pub(crate) datagrams: Option<Arc<dyn DatagramNetwork>>,
     /// Say how long that takes.
     pub(crate) timers: Timers,
     pub(crate) pool: Pool,
@@ -140,7 +130,6 @@ pub(crate) struct Engine {
     pub(crate) live: Arc<Live>,
     pub(crate) numbers: Arc<Numbers>,
     pub(crate) service_ports: Arc<ServicePorts>,
-    managers: manager::Place,
     /// Connections that are made in the order in which they were asked for.
     pub(crate) connect_order: Arc<ConnectOrder>,
     /// To refuse connections with when there are no descriptors.
@@ -184,7 +173,6 @@ impl Engine {
             live: Live::new(),
             numbers: Numbers::new(&network, options.ports.clone()),
             service_ports: Arc::default(),
-            managers: manager::Place::default(),
             spare: Mutex::default(),
             options,
             network,

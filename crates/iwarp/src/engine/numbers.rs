@@ -151,7 +151,7 @@ impl Number {
     }
 
     /// Where datagrams for it come, if they do.
-    pub(super) fn lodging(&self) -> Option<&dyn Lodging> {
+    pub(crate) fn lodging(&self) -> Option<&dyn Lodging> {
         self.lodging.as_deref()
     }
 }
@@ -292,13 +292,13 @@ impl Numbers {
     }
 
     /// A number of a lodging's own, which gets it back.
-    pub(super) fn lodged(value: u32, lodging: Box<dyn Lodging>) -> Number {
+    pub(crate) fn lodged(value: u32, lodging: Box<dyn Lodging>) -> Number {
         Number { value, kind: Kind::Lodged, lodging: Some(lodging) }
     }
 
     /// A number that begins with one of these TCP ports, and whose queue pair is found at the lodging
     /// as well. Where the user has said which TCP ports there are it is found by TCP alone.
-    pub(super) fn addressable_within(
+    pub(crate) fn addressable_within(
         &self,
         range: RangeInclusive<u16>,
         lodging: Box<dyn Lodging>,

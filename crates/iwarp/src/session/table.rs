@@ -31,7 +31,7 @@ use crate::engine::cq::{Collecting, CqCore};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::group::Polled;
 #[cfg(feature = "tokio")]
-use crate::engine::link::Link;
+use crate::engine::mover::ReactorStream;
 #[cfg(feature = "tokio")]
 use crate::engine::poll_set::PollSet;
 use crate::port::Vitals;
@@ -319,7 +319,7 @@ impl Core {
     /// The task that drives has its turn: it moves the connection, and completes what is done.
     /// `stream`: the connection's, if its reactor tells the task. `told`: the channel has woken it.
     #[cfg(feature = "tokio")]
-    pub(super) fn turn(&self, stream: Option<&Arc<Link>>, told: bool) -> Turn {
+    pub(super) fn turn(&self, stream: Option<&dyn ReactorStream>, told: bool) -> Turn {
         if let Some(stream) = stream {
             stream.send_gathered();
         }
@@ -353,8 +353,8 @@ impl Core {
 
     /// The connection's stream, once there is one.
     #[cfg(feature = "tokio")]
-    pub(super) fn stream(&self) -> Option<Arc<Link>> {
-        self.endpoint.link()
+    pub(super) fn stream(&self) -> Option<Arc<dyn ReactorStream>> {
+        Some(self.endpoint.link()?.in_reactor())
     }
 
     /// Ends an operation that was not posted.
@@ -656,7 +656,7 @@ impl Core {
     /// The state of affairs between the ends, where it is known.
     pub(super) fn vitals(&self) -> Option<Vitals> {
         let link = self.endpoint.link().filter(|link| !link.is_closed())?;
-        link.stream().vitals().ok()?
+        link.vitals()
     }
 
     /// Ends the connection in good order.

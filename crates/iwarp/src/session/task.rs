@@ -25,7 +25,7 @@ use tokio::time::Sleep;
 
 use crate::cm::ConnectError;
 use crate::engine::channel::ChannelCore;
-use crate::engine::link::Link;
+use crate::engine::mover::ReactorStream;
 use crate::session::table::{Core, Turn};
 use crate::session::{
     Accepting, Closing, Connecting, Failure, OperationError, Outcome, Pending, Request, Session,
@@ -67,7 +67,7 @@ pub(super) fn ensure_driven(core: &Arc<Core>) -> Result<(), OperationError> {
     let driver = Driver {
         core: Arc::downgrade(core),
         channel: Arc::clone(core.channel()),
-        stream: Weak::new(),
+        stream: None,
         bell: None,
         sleeps: false,
         told: true,
@@ -84,7 +84,7 @@ struct Driver {
     /// It tells of the core's end, too.
     channel: Arc<ChannelCore>,
     /// The connection's, once it is in the reactor of this runtime.
-    stream: Weak<Link>,
+    stream: Option<Weak<dyn ReactorStream>>,
     /// The bell that the channel's readiness wakes.
     bell: Option<Arc<Bell>>,
     /// It has nothing to do until the channel or the stream is ready.
@@ -148,7 +148,7 @@ impl Driver {
     fn work(&mut self, channel: &Readiness, context: &mut Context<'_>) -> Poll<io::Result<Break>> {
         // Not held while sleeping: a session that was dropped may end.
         let Some(core) = self.core.upgrade() else { return Poll::Ready(Ok(Break::End)) };
-        let mut stream = self.stream.upgrade();
+        let mut stream = self.stream.as_ref().and_then(Weak::upgrade);
         loop {
             if self.sleeps {
                 ready!(self.poll_any(channel, stream.as_deref(), context))?;
@@ -158,7 +158,7 @@ impl Driver {
             if stream.is_none() {
                 stream = self.find_stream(&core);
             }
-            match core.turn(stream.as_ref(), std::mem::take(&mut self.told)) {
+            match core.turn(stream.as_deref(), std::mem::take(&mut self.told)) {
                 Turn::Next => {
                     self.rounds += 1;
                     if self.rounds.is_multiple_of(ROUNDS) {
@@ -188,13 +188,13 @@ async fn after_others() {
 
 impl Driver {
     /// Has the runtime's reactor tell of what comes on the stream, where there is one.
-    fn find_stream(&mut self, core: &Core) -> Option<Arc<Link>> {
+    fn find_stream(&mut self, core: &Core) -> Option<Arc<dyn ReactorStream>> {
         let stream = core.stream()?;
         // Without a place there, the channel tells.
         if let Err(error) = stream.enter_reactor() {
             tracing::debug!(%error, "a stream has no place in the reactor");
         }
-        self.stream = Arc::downgrade(&stream);
+        self.stream = Some(Arc::downgrade(&stream));
         Some(stream)
     }
 
@@ -202,7 +202,7 @@ impl Driver {
     fn poll_any(
         &mut self,
         channel: &Readiness,
-        stream: Option<&Link>,
+        stream: Option<&dyn ReactorStream>,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         if let Some(stream) = stream
@@ -229,7 +229,7 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        if let Some(stream) = self.stream.upgrade() {
+        if let Some(stream) = self.stream.as_ref().and_then(Weak::upgrade) {
             stream.send_gathered();
             stream.leave_reactor();
         }

@@ -12,10 +12,10 @@ use iwarp_types::{Access, AddressVector, QpState};
 
 use crate::engine::numbers::{Number, Numbers, PSN_BITS};
 use crate::engine::options::Wire;
-use crate::rendezvous::{Peer, Retry};
 use crate::setters::setters;
 use crate::verbs::pd::PdCore;
 use crate::verbs::qp::{Inner, ModifyError, QueuePair};
+use crate::wire::iwarp::rendezvous::{Peer, Retry};
 
 /// The attributes of an RC queue pair before the program has told it anything.
 pub(super) fn untold() -> DatagramAttributes {

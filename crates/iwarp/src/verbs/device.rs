@@ -14,16 +14,16 @@ use crate::engine::cq::CqCore;
 use crate::engine::devices::NamedDevice;
 use crate::engine::event::{AsyncEvent, AsyncQueue};
 use crate::engine::gid::{Gid, GidTable, first_v4};
-use crate::engine::mux::MuxPlace;
 use crate::engine::options::{OptionError, Options, Personality};
 use crate::engine::speed::Speed;
 use crate::engine::turns::Turns;
 use crate::engine::{Engine, MAX_READS};
 use crate::port::Platform;
-use crate::rendezvous::{Peer, Rendezvous};
 use crate::verbs::channel::CompletionChannel;
 use crate::verbs::cq::CompletionQueue;
 use crate::verbs::pd::{PdCore, ProtectionDomain};
+use crate::wire::iwarp::rendezvous::{Peer, Rendezvous};
+use crate::wire::roce::mux::MuxPlace;
 
 /// Limits of the device, under the names of `struct ibv_device_attr`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -12,14 +12,14 @@ use iwarp_types::{Access, PdId, Sge, Stag};
 
 use crate::engine::Engine;
 use crate::engine::event::AsyncQueue;
-use crate::engine::mux::{Mux, MuxPlace};
 use crate::engine::numbers::Number;
 use crate::engine::options::Wire;
 use crate::engine::srq::SrqCore;
-use crate::rendezvous::Rendezvous;
 use crate::verbs::mr::{MemoryRegion, MemoryWindow};
 use crate::verbs::qp::{QueuePair, QueuePairAttributes};
 use crate::verbs::srq::SharedReceiveQueue;
+use crate::wire::iwarp::rendezvous::Rendezvous;
+use crate::wire::roce::mux::{Mux, MuxPlace};
 
 #[derive(Debug)]
 pub(crate) struct PdCore {

@@ -21,17 +21,19 @@ use thiserror::Error;
 use crate::engine::any_core::AnyCore;
 use crate::engine::ended::{Ended, Observer};
 use crate::engine::endpoint::{Alternative, Endpoint, Shape};
+use crate::engine::mover::PacketMover;
 use crate::engine::numbers::{Number, Numbers, PSN_BITS};
 use crate::engine::options::Personality;
 use crate::engine::sync::Mutex;
 use crate::port::Port;
-use crate::rendezvous::{Meeting, Peer, Retry};
 use crate::setters::setters;
 use crate::verbs::cq::CompletionQueue;
 use crate::verbs::datagram::{DatagramAttributes, addressable_number, untold};
 use crate::verbs::device::ATTRIBUTES;
 use crate::verbs::pd::{PdCore, ProtectionDomain};
 use crate::verbs::srq::SharedReceiveQueue;
+use crate::wire::iwarp::link::Link;
+use crate::wire::iwarp::rendezvous::{Meeting, Peer, Retry};
 
 /// Silence after which an initiator repeats itself, for peers that overlooked its first frame.
 const NUDGE: Duration = Duration::from_millis(200);
@@ -228,7 +230,8 @@ impl Inner {
         };
         let srq = attributes.srq.map(|srq| srq.core.check().cloned()).transpose()?;
         // A peer of an RC queue pair that knows its number may speak either.
-        let has_either = attributes.qp_type == QpType::Rc && number.mux().is_some();
+        let packets = number.mux().map(|mux| Arc::clone(mux) as Arc<dyn PacketMover<Endpoint>>);
+        let has_either = attributes.qp_type == QpType::Rc && packets.is_some();
         let alternative =
             has_either.then(|| Alternative::new(config, of_roce(QpType::Rc, &config, attributes)));
         let endpoint = Endpoint::new(
@@ -237,6 +240,7 @@ impl Inner {
             Shape {
                 core: core(config),
                 alternative,
+                packets,
                 pd: config.pd,
                 max_send_wr: config.max_send_wr,
                 max_recv_wr: config.max_recv_wr,
@@ -350,7 +354,7 @@ impl QueuePair {
     /// `InvalidInput` where it has one, or speaks iWARP; others from the system.
     #[doc(hidden)]
     pub fn attach(&self, port: Box<dyn Port>, ended: Sender<Ended>) -> io::Result<()> {
-        self.endpoint()?.attach_other(port, Arc::new(TellEnd(ended)))
+        Link::attach_other(self.endpoint()?, port, Arc::new(TellEnd(ended)))
     }
 
     fn of(inner: Inner, attributes: &QueuePairAttributes<'_>) -> Self {

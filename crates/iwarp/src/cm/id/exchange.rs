@@ -165,7 +165,7 @@ impl IdCore {
         endpoint: Option<&Arc<Endpoint>>,
         params: &ConnectParams,
     ) -> bool {
-        let Some(endpoint) = endpoint.filter(|endpoint| endpoint.number().mux().is_some()) else {
+        let Some(endpoint) = endpoint.filter(|endpoint| endpoint.has_packets()) else {
             return false;
         };
         if self.kind.datagrams || self.engine.options.spoken() != Wire::Auto {

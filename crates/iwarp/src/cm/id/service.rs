@@ -12,9 +12,9 @@ use iwarp_roce::wire::Transport;
 
 use super::{Choices, IdCore, Phase, PortSpace, State};
 use crate::cm::service::Serving;
-use crate::engine::manager::ConnectionManager;
 use crate::engine::options::Wire;
 use crate::engine::sync::Guard;
+use crate::wire::roce::manager::ConnectionManager;
 
 impl IdCore {
     pub(crate) const fn space(&self) -> PortSpace {
@@ -27,7 +27,7 @@ impl IdCore {
     }
 
     pub(super) fn manager(&self) -> io::Result<Arc<ConnectionManager>> {
-        self.engine.connection_manager(&self.mux)
+        self.mux.connection_manager(&self.engine)
     }
 
     /// Whether its ports are those of a port space of the connection manager's, as on a RoCE card,

@@ -1,79 +1,70 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A stream comes to its queue pair.
+//! A stream comes to its queue pair, or a multicast group.
 
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use iwarp_proto::mpa::startup::Negotiated;
 use iwarp_types::PostError;
 
 use super::{Endpoint, Patience};
 use crate::engine::any_core::AnyCore;
 use crate::engine::ended::Observer;
 use crate::engine::fate::Fate;
-use crate::engine::link::Link;
+use crate::engine::mover::StreamMover;
 use crate::engine::policy::habits::Habits;
-use crate::port::Port;
 
-/// The terms of a connection that the connection manager makes.
-pub(crate) struct Agreed {
-    pub(crate) terms: Negotiated,
-    /// Times that the peer sends a message again which finds no receive here; 7: without end.
-    pub(crate) rnr_retry: u8,
+/// A stream that an endpoint is about to have.
+pub(crate) struct Adoption<'a> {
+    pub(crate) link: Arc<dyn StreamMover>,
+    /// Its core has to be iWARP's, or has not to be.
+    pub(crate) is_iwarp: bool,
+    /// The number of the connection, of [`Worker::next_id`](crate::engine::worker::Worker::next_id).
+    pub(crate) connection: u64,
+    /// Octets that are built at most before the stream takes some.
+    pub(crate) budget: usize,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+    pub(crate) fate: Option<Arc<Fate>>,
+    /// Has the core begin.
+    pub(crate) establish: &'a mut dyn FnMut(&mut AnyCore),
 }
 
 impl Endpoint {
-    /// Runs a stream that MPA start-up has agreed on. Whatever happens to it is told to
-    /// `observer`, after `established` was called: from then on work can be posted. `connection`
-    /// is a number of [`Worker::next_id`](crate::engine::worker::Worker::next_id).
-    pub(crate) fn attach(
-        self: &Arc<Self>,
-        stream: Box<dyn Port>,
-        Agreed { terms, rnr_retry }: &Agreed,
-        connection: u64,
-        observer: Option<Arc<dyn Observer>>,
-        established: impl FnOnce(),
-    ) -> io::Result<()> {
-        let establish = |core: &mut AnyCore| {
-            core.set_peer_rnr_retry(*rnr_retry);
-            core.iwarp().establish(terms, self.now());
+    /// Has a stream from now on, which begins to move in the groups of [`Self::groups`].
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` where it has one, or cannot have one; out of memory.
+    pub(crate) fn adopt(self: &Arc<Self>, adoption: Adoption<'_>) -> io::Result<()> {
+        let Adoption { link, is_iwarp, connection, budget, observer, fate, establish } = adoption;
+        let patience = {
+            let mut core = self.core.lock();
+            if core.core.is_iwarp() != is_iwarp || core.link.is_some() || core.core.is_outlived() {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+            self.engine.live.add(self)?;
+            core.program.observer = observer;
+            core.program.fate = fate;
+            establish(&mut core.core);
+            core.link = Some(Arc::clone(&link));
+            core.connection = connection;
+            core.habits = Habits::new(self.depth, 2 * budget, self.engine.options.without);
+            self.hand_on(&mut core);
+            core.patience
         };
-        let how = (connection, None);
-        self.attach_by(establish, stream, Some(terms), how, observer, established)
-    }
-
-    /// As [`Self::attach`], for a queue pair that the program itself takes through its states.
-    pub(crate) fn attach_in_place(
-        self: &Arc<Self>,
-        stream: Box<dyn Port>,
-        terms: &Negotiated,
-        peer_qp: u32,
-    ) -> io::Result<()> {
-        let connection = self.engine.worker.next_id();
-        let establish = |core: &mut AnyCore| core.iwarp().establish_in_place(terms, self.now());
-        let how = (connection, Some(peer_qp));
-        self.attach_by(establish, stream, Some(terms), how, None, || {})
-    }
-
-    /// Runs a connected stream on a core that is not iWARP's, without any start-up.
-    pub(crate) fn attach_other(
-        self: &Arc<Self>,
-        stream: Box<dyn Port>,
-        observer: Arc<dyn Observer>,
-    ) -> io::Result<()> {
-        let connection = self.engine.worker.next_id();
-        let establish = |core: &mut AnyCore| core.other().establish(self.now());
-        self.attach_by(establish, stream, None, (connection, None), Some(observer), || {})
+        if let Some(Patience(patience)) = patience {
+            link.set_patience(patience);
+        }
+        Ok(())
     }
 
     /// Has a queue pair of the type UD get the packets to a multicast group, too. Once more changes
     /// nothing.
     pub(crate) fn attach_multicast(self: &Arc<Self>, group: IpAddr) -> io::Result<()> {
         let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
-        let mux = self.number.mux().ok_or_else(invalid)?;
+        let mux = self.packets.as_ref().ok_or_else(invalid)?;
         let is_new = self.with(|core| {
             let ud = core.ud().ok_or_else(invalid)?;
             let is_new = !ud.is_attached(group);
@@ -93,62 +84,10 @@ impl Endpoint {
     /// Ends that. `InvalidInput` where it was not attached.
     pub(crate) fn detach_multicast(&self, group: IpAddr) -> io::Result<()> {
         let was = self.with(|core| core.ud().is_some_and(|ud| ud.detach(group)));
-        let (true, Some(mux)) = (was, self.number.mux()) else {
+        let (true, Some(mux)) = (was, &self.packets) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         mux.detach(Some(group), self);
-        Ok(())
-    }
-
-    /// `terms`: for iWARP's core, and only for that. The connection has a number, and its peer may
-    /// be known by that of its queue pair.
-    fn attach_by(
-        self: &Arc<Self>,
-        establish: impl FnOnce(&mut AnyCore),
-        stream: Box<dyn Port>,
-        terms: Option<&Negotiated>,
-        (connection, peer_qp): (u64, Option<u32>),
-        observer: Option<Arc<dyn Observer>>,
-        established: impl FnOnce(),
-    ) -> io::Result<()> {
-        iwarp_mem::afford()?;
-        iwarp_mem::keep_fault_handler();
-        let loan = self.engine.send_memory.lend();
-        let fate = Fate::of_stream(self.id(), peer_qp, stream.ends(), terms);
-        let link = Arc::new(Link::new(self, stream, terms, loan, fate.clone()));
-        let patience = {
-            let mut core = self.core.lock();
-            if core.core.is_iwarp() != terms.is_some()
-                || core.link.is_some()
-                || core.core.is_outlived()
-            {
-                return Err(io::ErrorKind::InvalidInput.into());
-            }
-            self.engine.live.add(self)?;
-            core.program.observer = observer;
-            core.program.fate = fate;
-            establish(&mut core.core);
-            core.link = Some(Arc::clone(&link));
-            core.connection = connection;
-            core.habits = Habits::new(self.depth, 2 * link.budget(), self.engine.options.without);
-            self.hand_on(&mut core);
-            core.patience
-        };
-        if let Some(Patience(patience)) = patience {
-            link.set_patience(patience);
-        }
-        established();
-        let joined = link.join(self.recv_cq.group()).and_then(|()| link.join(self.send_cq.group()));
-        if let Err(error) = joined {
-            self.abort();
-            return Err(error);
-        }
-        if link.may_hold() {
-            // Bytes that it took in with the start-up frame nothing else reports.
-            link.deliver();
-        }
-        link.transmit();
-        link.settle();
         Ok(())
     }
 
@@ -167,7 +106,6 @@ impl Endpoint {
         };
         if let Some(link) = link {
             link.set_patience(patience);
-            link.patience_changed();
         }
     }
 }

@@ -9,8 +9,8 @@ use iwarp_types::{QpState, TransitionError};
 use super::{Endpoint, Locked};
 use crate::engine::any_core::AnyCore;
 use crate::engine::ended::Ended;
-use crate::engine::link::Link;
 use crate::engine::live::Connection;
+use crate::engine::mover::StreamMover;
 
 /// Why a connection ends.
 const DISCONNECTED: &str = "this end disconnected";
@@ -70,8 +70,7 @@ impl Endpoint {
             }
         }
         if let Some(link) = dropped {
-            link.stream().reset_on_close();
-            link.detach();
+            link.break_off();
             self.engine.live.remove(self);
         }
         self.carry_on();
@@ -160,9 +159,9 @@ impl Endpoint {
     }
 
     /// The stream is closed.
-    pub(crate) fn link_closed(self: &Arc<Self>, link: &Arc<Link>) {
+    pub(crate) fn link_closed(self: &Arc<Self>, link: &dyn StreamMover) {
         let mut core = self.core.lock();
-        if core.link.as_ref().is_some_and(|mine| Arc::ptr_eq(mine, link)) {
+        if core.link.as_deref().is_some_and(|mine| std::ptr::addr_eq(mine, link)) {
             core.link = None;
             self.engine.live.remove(self);
         }

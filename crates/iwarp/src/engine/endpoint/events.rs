@@ -10,7 +10,7 @@ use super::{Endpoint, Locked, Program};
 use crate::engine::any_core::AnyCore;
 use crate::engine::ended::Ended;
 use crate::engine::event::AsyncEvent;
-use crate::engine::link::Link;
+use crate::engine::mover::StreamMover;
 use crate::engine::slots::SendSlots;
 use crate::engine::sync::Ordering;
 
@@ -43,7 +43,7 @@ impl Endpoint {
         core: &mut (impl Core + ?Sized),
         sends: &mut SendSlots,
         program: &mut Program,
-        link: &Option<Arc<Link>>,
+        link: &Option<Arc<dyn StreamMover>>,
     ) {
         if !core.has_events() {
             return;
@@ -75,7 +75,7 @@ impl Endpoint {
         core: &mut C,
         sends: &mut SendSlots,
         program: &mut Program,
-        link: Option<&Link>,
+        link: Option<&dyn StreamMover>,
     ) -> bool {
         match event {
             Event::SilentSends(count) => sends.pass_over(count),

@@ -78,7 +78,7 @@ impl Endpoint {
         iwarp_mem::afford()?;
         iwarp_mem::keep_fault_handler();
         // One whose number leads nowhere has no peers.
-        let mux = Arc::clone(self.number.mux().ok_or(io::ErrorKind::InvalidInput)?);
+        let mux = Arc::clone(self.packets.as_ref().ok_or(io::ErrorKind::InvalidInput)?);
         mux.serve(self)?;
         // Two threads of a program may do this at once: the one that comes first serves.
         let mut core = self.core.lock();

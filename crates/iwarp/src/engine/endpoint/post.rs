@@ -9,7 +9,7 @@ use iwarp_types::{PostError, QpState, RecvRequest, SendOp, SendRequest};
 
 use super::{Endpoint, Locked};
 use crate::engine::any_core::AnyCore;
-use crate::engine::link::Link;
+use crate::engine::mover::StreamMover;
 use crate::engine::policy::habits::{Advice, Post};
 use crate::engine::policy::table::{FEW, PAUSE};
 use crate::engine::poll_set::By;
@@ -98,7 +98,7 @@ impl Endpoint {
                 }
                 link.transmit();
                 if advice == Advice::SendAndAwait {
-                    self.await_answer(&link);
+                    self.await_answer(&*link);
                 }
             }
             Err(Some(mux)) => mux.transmit(self),
@@ -127,7 +127,7 @@ impl Endpoint {
 
     /// The program spins on memory until the peer answers: receives in its stead. The worker stays
     /// away meanwhile, and until the program has had time to post again.
-    fn await_answer(&self, link: &Link) {
+    fn await_answer(&self, link: &dyn StreamMover) {
         let start = self.nanos();
         let groups = self.groups();
         groups.iter().for_each(|group| group.handover.lease_in_full(start));

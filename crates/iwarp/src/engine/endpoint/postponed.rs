@@ -9,12 +9,11 @@
 //! before all that came together was looked at: behind a message there may be the question whether it
 //! arrived, and the reply to that goes out first.
 
-use std::sync::Arc;
-
 use iwarp_proto::qp::{Qp, Shared};
 use iwarp_types::WorkCompletion;
 
-use super::{Endpoint, Link};
+use super::Endpoint;
+use crate::engine::mover::StreamMover;
 use crate::engine::sync::Ordering;
 
 /// See the [module](self).
@@ -49,7 +48,7 @@ impl Postponed {
 }
 
 /// The endpoint, for the thread that takes apart what has come on a stream. It calls
-/// [`Link::hand_on_postponed`] afterwards.
+/// [`Endpoint::hand_on_postponed`] afterwards.
 pub(crate) struct Receiving<'a>(pub(crate) &'a Endpoint);
 
 impl Shared for Receiving<'_> {
@@ -62,7 +61,7 @@ impl Shared for Receiving<'_> {
 impl Endpoint {
     /// Whether receives that complete now are to wait.
     #[inline]
-    pub(super) fn is_to_postpone(&self, link: Option<&Arc<Link>>) -> bool {
+    pub(super) fn is_to_postpone(&self, link: Option<&dyn StreamMover>) -> bool {
         self.recv_cq.is_asleep() || link.is_some_and(|link| link.is_writing())
     }
 

@@ -15,7 +15,7 @@ use tracing::Value;
 use tracing::field::{debug, display};
 
 use super::Endpoint;
-use crate::engine::link::Link;
+use crate::engine::mover::StreamMover;
 use crate::report;
 
 /// The parts of a line about a refused access, beside its operation.
@@ -54,7 +54,7 @@ impl Endpoint {
     #[cold]
     pub(super) fn report_refusal(
         &self,
-        link: Option<&Link>,
+        link: Option<&dyn StreamMover>,
         reason: Reason,
         is_fault: bool,
         refusal: &Refusal,
@@ -183,8 +183,8 @@ impl Endpoint {
 }
 
 /// The peer's name, as a field of a line.
-pub(super) fn peer_of(link: Option<&Link>) -> Option<impl Value> {
-    link.map(|link| display(link.stream().ends().name()))
+pub(super) fn peer_of(link: Option<&dyn StreamMover>) -> Option<impl Value> {
+    link.map(|link| display(link.peer()))
 }
 
 fn hex_key(element: &Sge) -> String {

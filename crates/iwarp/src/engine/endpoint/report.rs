@@ -7,7 +7,7 @@ use iwarp_types::{Cause, Protocol, Reason, Refusal};
 use super::refusal::{PEERS_OWN, peer_of};
 use super::{Endpoint, Program};
 use crate::engine::event::AsyncEvent;
-use crate::engine::link::Link;
+use crate::engine::mover::StreamMover;
 use crate::engine::options::Personality;
 use crate::report;
 
@@ -16,7 +16,7 @@ impl Endpoint {
     #[cold]
     pub(super) fn report_terminate(
         &self,
-        link: Option<&Link>,
+        link: Option<&dyn StreamMover>,
         reason: Reason,
         fault: Option<&dyn Cause>,
         refusal: Option<&Refusal>,
@@ -58,7 +58,7 @@ impl Endpoint {
     /// perftest's ib_send_bw, for one, has credits where its own end is an RNIC, and waits for ever
     /// for those of a peer that is none.
     #[cold]
-    pub(super) fn report_other_device(&self, link: Option<&Link>) {
+    pub(super) fn report_other_device(&self, link: Option<&dyn StreamMover>) {
         let peer = peer_of(link);
         let (here, there) = match self.engine.options.personality {
             Personality::Iwarp => ("iwarp", "roce"),
@@ -76,7 +76,7 @@ impl Endpoint {
     /// Two programs may wait for each other: siw, for one, lets a responder send at once, and sends no
     /// first frame of its own accord, so what runs between two ends of its kind need not run here.
     #[cold]
-    pub(super) fn report_held_back(&self, link: Option<&Link>) {
+    pub(super) fn report_held_back(&self, link: Option<&dyn StreamMover>) {
         let peer = peer_of(link);
         report!(
             WARN,
@@ -90,7 +90,7 @@ impl Endpoint {
 
     /// The peer's program waits as well, for its Send to complete, and neither hears why.
     #[cold]
-    pub(super) fn report_no_receive(&self, link: Option<&Link>) {
+    pub(super) fn report_no_receive(&self, link: Option<&dyn StreamMover>) {
         let peer = peer_of(link);
         report!(
             WARN,

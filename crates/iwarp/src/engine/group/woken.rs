@@ -8,8 +8,7 @@ use std::sync::{Arc, OnceLock};
 use iwarp_os::{Epoll, EventFd, EventFdKind, FdPlace, Interest};
 use slotmap::{DefaultKey, Key};
 
-use super::{Group, Served};
-use crate::engine::link::LinkWaker;
+use super::{Group, MemberWaker, Served};
 use crate::engine::poll_set::By;
 use crate::engine::ready_list::{Bell, ReadyList};
 use crate::engine::sync::{AtomicUsize, Ordering};
@@ -64,7 +63,12 @@ impl Woken {
 }
 
 impl Group {
-    pub(super) fn add_woken(&self, waker: &LinkWaker, token: u64, epoll: &Epoll) -> io::Result<()> {
+    pub(super) fn add_woken(
+        &self,
+        waker: &MemberWaker,
+        token: u64,
+        epoll: &Epoll,
+    ) -> io::Result<()> {
         self.hang_bell(epoll)?;
         let list = self.woken.list();
         waker.add(list, token)?;
@@ -72,7 +76,7 @@ impl Group {
         list.add(token).inspect_err(|_| self.remove_woken(waker, token))
     }
 
-    pub(super) fn remove_woken(&self, waker: &LinkWaker, token: u64) {
+    pub(super) fn remove_woken(&self, waker: &MemberWaker, token: u64) {
         let list = self.woken.list();
         waker.remove(list);
         list.remove(token);
@@ -106,7 +110,7 @@ impl Group {
             let Some(token) = list.take() else { break };
             let Some(member) = self.member(token) else { continue };
             let Some(ready) = member.readiness(token) else { continue };
-            if by == By::Worker && self.is_left_to_others(&member) {
+            if by == By::Worker && self.is_left_to_others(&*member) {
                 served.left = true;
                 list.put(token);
                 continue;

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Movers as their endpoint sees them: a stream of one queue pair, or a datagram port of many.
+//!
+//! An endpoint calls them and does not know of which wire they are; they name the endpoint, and it
+//! names only these traits. Poll groups see the same objects as [`Member`](super::group::Member)s.
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+#[cfg(feature = "tokio")]
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::port::Vitals;
+
+/// Moves the octets of one stream, for the one endpoint that it belongs to.
+pub(crate) trait StreamMover: fmt::Debug + Send + Sync {
+    /// Sends what can be sent.
+    fn transmit(&self);
+    /// Takes in what has come, and what waits for receives; sends and ends what follows.
+    fn deliver(&self);
+    /// Does what follows from a change of the queue pair's state: goes on reading a stream that stood
+    /// still, sends, and closes the stream once both directions are over.
+    fn carry_on(&self);
+    /// Sends nothing until the next call that drives the stream, or the next [`Self::transmit`].
+    fn hold(&self);
+    /// True if what was posted may be left to a task, which sends it soon. To be asked after the post.
+    fn gathers(&self) -> bool;
+    /// True while octets go out whose work requests have not completed yet.
+    fn is_writing(&self) -> bool;
+    /// True once the stream is not used any more.
+    fn is_closed(&self) -> bool;
+    /// Waits a moment for the thread that is receiving.
+    fn settle_receiving(&self);
+    /// Sets the time that the peer may be silent while something is expected of it; `None`: as long as
+    /// the system likes.
+    fn set_patience(&self, patience: Option<Duration>);
+    /// Lets go of the stream at once, with a reset.
+    fn break_off(&self);
+    /// The peer's name, for the log.
+    fn peer(&self) -> String;
+    /// The state of affairs between the ends, where it is known.
+    fn vitals(&self) -> Option<Vitals>;
+    /// The stream, for a task that drives it in the reactor of an async runtime.
+    #[cfg(feature = "tokio")]
+    fn in_reactor(self: Arc<Self>) -> Arc<dyn ReactorStream>;
+}
+
+/// A stream that the reactor of an async runtime tells a task of.
+#[cfg(feature = "tokio")]
+pub(crate) trait ReactorStream: fmt::Debug + Send + Sync {
+    /// Enters the reactor of the runtime that this task is of, and leaves the one before. Does nothing
+    /// to a stream that is none of the system's, or is over.
+    fn enter_reactor(&self) -> io::Result<()>;
+    /// Gives up the place in the reactor.
+    fn leave_reactor(&self);
+    /// Has requests that several woken tasks are about to post wait for the next turn of the task that
+    /// drives, which ends this by [`Self::send_gathered`]. False where the stream is in no reactor.
+    fn gather(&self) -> bool;
+    /// Ends [`Self::gather`].
+    fn send_gathered(&self);
+    /// True if the reactor tells of all that comes from now on and concerns this stream: nothing else
+    /// is awaited, and the last read left nothing.
+    fn is_told_by_reactor(&self) -> bool;
+    /// Ready when something has come since the last time; never where the poll group tells of it.
+    fn poll_input(&self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
+}
+
+/// Moves the packets of all endpoints `E` that it serves, by one datagram port.
+pub(crate) trait PacketMover<E>: fmt::Debug + Send + Sync {
+    /// Hands packets for the endpoint's number to it from now on.
+    fn serve(&self, endpoint: &Arc<E>) -> io::Result<()>;
+    /// Ends [`Self::serve`].
+    fn forget(&self, endpoint: &E);
+    /// Sends what the endpoint has to send, now or when there is room.
+    fn transmit(&self, endpoint: &Arc<E>);
+    /// Receives what has come, unless a thread is at it.
+    fn catch_up(&self);
+    /// Hands packets to the multicast group to the endpoint from now on.
+    fn attach(&self, group: IpAddr, endpoint: &Arc<E>) -> io::Result<()>;
+    /// Ends that, for this group or all (`None`).
+    fn detach(&self, group: Option<IpAddr>, endpoint: &E);
+}

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! One stream of a queue pair: who reads it ([`receive`]), who writes it ([`send`]), and when it is
+//! over ([`close`]).
+//!
+//! Why an [`Endpoint`] and its links are two types: a queue pair outlives its streams, and gets
+//! another after a reset, while threads may still be moving the one before. They hold that link, which
+//! is closed and does nothing any more; had the endpoint the stream itself, they would take the new
+//! one for theirs.
+
+mod attach;
+mod close;
+mod flags;
+mod pipes;
+#[cfg(feature = "tokio")]
+mod reactor;
+mod receive;
+mod send;
+mod watch;
+
+use std::io;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use iwarp_mem::{Guard, MemoryTable};
+use iwarp_os::{Interest, Ready};
+use iwarp_proto::mpa::startup::Negotiated;
+use iwarp_proto::qp::Source;
+use iwarp_types::{AccessError, Accessor, RemoteAccess, Wanted};
+
+pub(crate) use self::attach::Agreed;
+use self::close::Intent;
+use self::flags::{
+    AWAITS_WRITING, CLOSED, END_HELD, Flags, HELD, READ_ENDED, READ_STALLED, WRITE_BLOCKED,
+};
+#[cfg(feature = "tokio")]
+use self::reactor::Reactor;
+use self::receive::Rx;
+use self::send::{TRANSMIT_BUDGET, Tx};
+use self::watch::Watch;
+use crate::engine::endpoint::Endpoint;
+use crate::engine::fate::Fate;
+use crate::engine::group::{Group, Member, MemberWaker, Memberships, ready_of};
+#[cfg(feature = "tokio")]
+use crate::engine::mover::ReactorStream;
+use crate::engine::mover::StreamMover;
+use crate::engine::policy::habits::Arrival;
+use crate::engine::poll_set::By;
+use crate::engine::send_memory::Loan;
+use crate::engine::sync::{AtomicBool, Mutex, Ordering};
+use crate::engine::token::Token;
+use crate::engine::worker::Deadline;
+use crate::port::{Descriptors, Port, Vitals};
+
+/// A stream bound to a queue pair.
+#[derive(Debug)]
+pub(crate) struct Link {
+    itself: Weak<Self>,
+    endpoint: Arc<Endpoint>,
+    /// See [`Port::may_hold`].
+    may_hold: bool,
+    /// Of a stream without a descriptor.
+    waker: Option<Arc<MemberWaker>>,
+    rx: Token<Rx>,
+    tx: Token<Tx>,
+    flags: Flags,
+    /// Before the stream, which it has the descriptor of.
+    #[cfg(feature = "tokio")]
+    reactor: Reactor,
+    stream: Box<dyn Port>,
+    /// The stream is given bytes whose work requests have not completed yet.
+    writing: AtomicBool,
+    lingering: Mutex<Option<Deadline>>,
+    watch: Watch,
+    /// Bytes that are built and wait.
+    budget: usize,
+    _loan: Loan,
+    /// Where the log tells of it.
+    fate: Option<Arc<Fate>>,
+    memberships: Memberships,
+}
+
+impl Member for Link {
+    fn descriptors(&self) -> Descriptors<'_> {
+        self.stream.descriptors()
+    }
+
+    fn waker(&self) -> Option<&MemberWaker> {
+        self.waker.as_deref()
+    }
+
+    fn interest(&self) -> Interest {
+        let flags = self.flags.load();
+        let mut interest = Interest::NONE;
+        if flags & (READ_ENDED | READ_STALLED) == 0 {
+            interest = interest | Interest::READ;
+        }
+        if flags & AWAITS_WRITING != 0 {
+            interest = interest | Interest::WRITE;
+        }
+        interest
+    }
+
+    #[cfg(feature = "tokio")]
+    fn has_other_sleeper(&self) -> bool {
+        self.reactor.is_in()
+    }
+
+    fn readiness(&self, token: u64) -> Option<Ready> {
+        ready_of(self.stream.readiness(), self.interest(), token)
+    }
+
+    fn ready(&self, ready: Ready, by: By) {
+        let Ready { readable, writable, hangup, error, .. } = ready;
+        if writable {
+            self.end_blocking(by);
+        }
+        if (hangup || error) && self.flags.has(READ_STALLED | END_HELD) {
+            // Nobody will read what would tell.
+            let error = self.stream.take_error().err();
+            self.failed(&error.unwrap_or_else(|| io::ErrorKind::ConnectionReset.into()));
+        } else if readable || hangup || error {
+            self.receive();
+        }
+        if writable {
+            self.send();
+            if self.awaits_in_vain() {
+                self.update_interest();
+            }
+        }
+        self.answer(by);
+    }
+
+    fn attempt(&self, by: By) -> Option<bool> {
+        if !self.can_be_tried() {
+            return None;
+        }
+        let sent = self.end_blocking(by) && self.send();
+        let moved = self.receive() || sent;
+        if moved {
+            self.answer(by);
+        }
+        Some(moved)
+    }
+
+    fn awaits_in_vain(&self) -> bool {
+        self.flags.load() & (AWAITS_WRITING | WRITE_BLOCKED) == AWAITS_WRITING
+    }
+
+    fn update_interest(&self) {
+        // A thread that blocks the stream from now on sees that nobody waits, or is seen.
+        self.memberships.update(self, || self.flags.await_as_blocked());
+    }
+
+    fn memberships(&self) -> &Memberships {
+        &self.memberships
+    }
+
+    fn lose(&self, error: &io::Error) {
+        if !self.is_closed() {
+            self.failed(error);
+            self.settle();
+        }
+    }
+}
+
+impl StreamMover for Link {
+    fn transmit(&self) {
+        self.send();
+    }
+
+    fn deliver(&self) {
+        self.receive();
+        self.answer(By::Post);
+    }
+
+    fn carry_on(&self) {
+        self.resume();
+        self.send();
+        self.settle();
+    }
+
+    /// The poll groups report it as if it could be written again.
+    fn hold(&self) {
+        if let Some(before) = self.flags.set_unless(WRITE_BLOCKED, WRITE_BLOCKED | HELD) {
+            self.awaits_from(before);
+        }
+    }
+
+    fn gathers(&self) -> bool {
+        #[cfg(feature = "tokio")]
+        return self.reactor.gathers();
+        #[cfg(not(feature = "tokio"))]
+        false
+    }
+
+    fn is_writing(&self) -> bool {
+        self.writing.load(Ordering::Acquire)
+    }
+
+    fn is_closed(&self) -> bool {
+        self.flags.has(CLOSED)
+    }
+
+    fn settle_receiving(&self) {
+        self.rx.settle();
+    }
+
+    fn set_patience(&self, patience: Option<Duration>) {
+        self.change_patience(patience);
+    }
+
+    fn break_off(&self) {
+        self.stream.reset_on_close();
+        self.detach();
+    }
+
+    fn peer(&self) -> String {
+        self.stream.ends().name().to_string()
+    }
+
+    fn vitals(&self) -> Option<Vitals> {
+        self.stream.vitals().ok()?
+    }
+
+    #[cfg(feature = "tokio")]
+    fn in_reactor(self: Arc<Self>) -> Arc<dyn ReactorStream> {
+        self
+    }
+}
+
+impl Link {
+    /// `terms`: what MPA start-up has agreed on; none for a core that is not iWARP's.
+    pub(crate) fn new(
+        endpoint: &Arc<Endpoint>,
+        stream: Box<dyn Port>,
+        terms: Option<&Negotiated>,
+        loan: Loan,
+        fate: Option<Arc<Fate>>,
+    ) -> Arc<Self> {
+        let options = &endpoint.engine.options;
+        stream.limit_unsent(loan.octets());
+        Arc::new_cyclic(|itself| Self {
+            itself: Weak::clone(itself),
+            rx: Token::new(Rx::new(terms, endpoint.who, endpoint.pd_of_receives())),
+            tx: Token::new(Tx::new(terms, endpoint.who, options.mulpdu, &*stream)),
+            may_hold: stream.may_hold(),
+            waker: MemberWaker::of(&*stream),
+            flags: Flags::new(),
+            #[cfg(feature = "tokio")]
+            reactor: Reactor::new(),
+            stream,
+            writing: AtomicBool::new(false),
+            lingering: Mutex::new(None),
+            watch: Watch::new(Some(options.user_timeout)),
+            budget: TRANSMIT_BUDGET.min(loan.octets()),
+            _loan: loan,
+            fate,
+            memberships: Memberships::default(),
+            endpoint: Arc::clone(endpoint),
+        })
+    }
+
+    /// Puts the stream into a poll group.
+    pub(crate) fn join(self: &Arc<Self>, group: &Arc<Group>) -> io::Result<()> {
+        let member = Arc::clone(self) as Arc<dyn Member>;
+        self.memberships.join(group, &member, || self.is_closed())
+    }
+
+    /// Ends [`StreamMover::hold`].
+    #[inline]
+    fn release(&self) {
+        if self.flags.has(HELD) {
+            self.flags.clear_if(HELD, HELD | WRITE_BLOCKED);
+        }
+    }
+
+    /// Nothing is sent until the stream can be written again.
+    fn await_writing(&self) {
+        let before = self.flags.set(WRITE_BLOCKED);
+        self.awaits_from(before);
+    }
+
+    /// The stream is blocked from now on; before, its flags were these.
+    fn awaits_from(&self, before: u32) {
+        if before & AWAITS_WRITING == 0 {
+            self.update_interest();
+        }
+    }
+
+    /// The stream can be written, or is to be tried. False when nothing waits for that.
+    #[inline]
+    fn end_blocking(&self, by: By) -> bool {
+        if !self.flags.has(WRITE_BLOCKED) {
+            return false;
+        }
+        let before = self.flags.clear_if(WRITE_BLOCKED, WRITE_BLOCKED | HELD);
+        if by == By::Worker && before.is_some_and(|before| before & HELD != 0) {
+            self.endpoint.with_habits(|_, habits| habits.found_by_worker());
+        }
+        before.is_some()
+    }
+
+    /// Whether reading and writing find out all that the poll groups would report, at no greater
+    /// cost. Not where a full socket waits for room: it would be filled in small pieces.
+    #[inline]
+    fn can_be_tried(&self) -> bool {
+        let flags = self.flags.load();
+        let is_full = flags & (WRITE_BLOCKED | HELD) == WRITE_BLOCKED;
+        !is_full && flags & (READ_STALLED | END_HELD | READ_ENDED) == 0
+    }
+
+    /// Sends and ends what follows from what was received.
+    fn answer(&self, by: By) {
+        let endpoint = &self.endpoint;
+        let how = match by {
+            By::Worker if !endpoint.is_asleep() => Arrival::Unasked,
+            By::Worker | By::Caller => Arrival::Expected,
+            By::Post => Arrival::InPost,
+        };
+        let (wanted, waits, intent) = endpoint.with_habits(|core, habits| {
+            let wanted = core.wanted();
+            habits.arrived(core.arrivals(), how, || endpoint.nanos());
+            let waits = wanted == Wanted::Acknowledgement
+                && by != By::Worker
+                && !endpoint.is_asleep()
+                && habits.may_wait_for_company(endpoint.polls_in_vain());
+            (wanted, waits, Intent::of(core))
+        });
+        match wanted {
+            Wanted::Nothing => self.settle_as(intent),
+            _ if waits => self.wait_for_company(),
+            _ => {
+                self.send();
+                self.settle();
+            }
+        }
+    }
+
+    /// The peer learns what was received by the way, as the program is about to post. The poll groups
+    /// see to it that it is not forgotten where it does not.
+    fn wait_for_company(&self) {
+        let now = self.endpoint.nanos();
+        self.endpoint.groups().iter().for_each(|group| group.handover.lease_in_full(now));
+        self.hold();
+    }
+
+    fn guard<'m>(&'m self, source: &Source, write: bool) -> Result<Guard<'m>, AccessError> {
+        let Endpoint { engine, who, .. } = &*self.endpoint;
+        let memory: &MemoryTable = &engine.memory;
+        match *source {
+            // The memory that is written to is a receive's.
+            Source::Local(sge) if write => {
+                let pd = self.endpoint.pd_of_receives();
+                memory.guard_local(Accessor { pd, ..*who }, sge, write)
+            }
+            Source::Local(sge) => memory.guard_local(*who, sge, write),
+            Source::Remote { stag, to, len } => {
+                let access = if write { RemoteAccess::Write } else { RemoteAccess::Read };
+                memory.guard_remote(*who, stag, to, u64::from(len), access)
+            }
+        }
+    }
+}
+
+/// The error for the protocol of a system call on `guard` that found its memory gone.
+fn bad_address(guard: &Guard<'_>) -> AccessError {
+    // Should it have come back meanwhile, it was gone nevertheless.
+    guard.find().err().unwrap_or(AccessError::BadAddress(guard.as_ptr().addr() as u64))
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A stream comes to its endpoint.
+
+use std::io;
+use std::sync::Arc;
+
+use iwarp_proto::mpa::startup::Negotiated;
+
+use super::Link;
+use crate::engine::any_core::AnyCore;
+use crate::engine::ended::Observer;
+use crate::engine::endpoint::{Adoption, Endpoint};
+use crate::engine::fate::Fate;
+use crate::engine::mover::StreamMover;
+use crate::port::Port;
+
+/// The terms of a connection that the connection manager makes.
+pub(crate) struct Agreed {
+    pub(crate) terms: Negotiated,
+    /// Times that the peer sends a message again which finds no receive here; 7: without end.
+    pub(crate) rnr_retry: u8,
+}
+
+impl Link {
+    /// Runs a stream that MPA start-up has agreed on. Whatever happens to it is told to
+    /// `observer`, after `established` was called: from then on work can be posted. `connection`
+    /// is a number of [`Worker::next_id`](crate::engine::worker::Worker::next_id).
+    pub(crate) fn attach(
+        endpoint: &Arc<Endpoint>,
+        stream: Box<dyn Port>,
+        Agreed { terms, rnr_retry }: &Agreed,
+        connection: u64,
+        observer: Option<Arc<dyn Observer>>,
+        established: impl FnOnce(),
+    ) -> io::Result<()> {
+        let mut establish = |core: &mut AnyCore| {
+            core.set_peer_rnr_retry(*rnr_retry);
+            core.iwarp().establish(terms, endpoint.now());
+        };
+        let how = (connection, None);
+        Self::attach_by(endpoint, &mut establish, stream, Some(terms), how, observer, established)
+    }
+
+    /// As [`Self::attach`], for a queue pair that the program itself takes through its states.
+    pub(crate) fn attach_in_place(
+        endpoint: &Arc<Endpoint>,
+        stream: Box<dyn Port>,
+        terms: &Negotiated,
+        peer_qp: u32,
+    ) -> io::Result<()> {
+        let connection = endpoint.engine.worker.next_id();
+        let mut establish =
+            |core: &mut AnyCore| core.iwarp().establish_in_place(terms, endpoint.now());
+        let how = (connection, Some(peer_qp));
+        Self::attach_by(endpoint, &mut establish, stream, Some(terms), how, None, || {})
+    }
+
+    /// Runs a connected stream on a core that is not iWARP's, without any start-up.
+    pub(crate) fn attach_other(
+        endpoint: &Arc<Endpoint>,
+        stream: Box<dyn Port>,
+        observer: Arc<dyn Observer>,
+    ) -> io::Result<()> {
+        let connection = endpoint.engine.worker.next_id();
+        let mut establish = |core: &mut AnyCore| core.other().establish(endpoint.now());
+        Self::attach_by(
+            endpoint,
+            &mut establish,
+            stream,
+            None,
+            (connection, None),
+            Some(observer),
+            || {},
+        )
+    }
+
+    /// `terms`: for iWARP's core, and only for that. The connection has a number, and its peer may
+    /// be known by that of its queue pair.
+    fn attach_by(
+        endpoint: &Arc<Endpoint>,
+        establish: &mut dyn FnMut(&mut AnyCore),
+        stream: Box<dyn Port>,
+        terms: Option<&Negotiated>,
+        (connection, peer_qp): (u64, Option<u32>),
+        observer: Option<Arc<dyn Observer>>,
+        established: impl FnOnce(),
+    ) -> io::Result<()> {
+        iwarp_mem::afford()?;
+        iwarp_mem::keep_fault_handler();
+        let loan = endpoint.engine.send_memory.lend();
+        let fate = Fate::of_stream(endpoint.id(), peer_qp, stream.ends(), terms);
+        let link = Self::new(endpoint, stream, terms, loan, fate.clone());
+        endpoint.adopt(Adoption {
+            link: Arc::clone(&link) as Arc<dyn StreamMover>,
+            is_iwarp: terms.is_some(),
+            connection,
+            budget: link.budget,
+            observer,
+            fate,
+            establish,
+        })?;
+        established();
+        let mut groups = endpoint.groups().into_iter();
+        if let Err(error) = groups.try_for_each(|group| link.join(group)) {
+            endpoint.abort();
+            return Err(error);
+        }
+        if link.may_hold {
+            // Bytes that it took in with the start-up frame nothing else reports.
+            link.deliver();
+        }
+        link.transmit();
+        link.settle();
+        Ok(())
+    }
+}

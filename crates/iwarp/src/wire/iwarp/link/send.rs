@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Bytes that go out on a stream: built, and given to the system.
+
+use std::io;
+use std::sync::Weak;
+use std::time::Duration;
+
+use iwarp_mem::Guard;
+use iwarp_os::IoPart;
+use iwarp_os::stream::is_bad_address;
+use iwarp_proto::mpa::startup::Negotiated;
+use iwarp_proto::qp::{Piece, Transmit};
+use iwarp_types::{Accessor, Disposition, Time};
+
+use super::flags::{PEER_WATCHED, WRITE_BLOCKED, WRITE_ENDED};
+use super::pipes::Outgoing;
+use super::{Link, bad_address};
+use crate::engine::mover::StreamMover;
+use crate::engine::sync::Ordering;
+use crate::port::Port;
+
+/// Bytes that wait in a transmit queue before nothing more is built.
+pub(super) const TRANSMIT_BUDGET: usize = 256 * 1024;
+/// Elements of one system call when some are registered memory, each with its guard.
+const GUARDED_PARTS: usize = 24;
+/// Elements of one system call when all are staged.
+const PARTS: usize = 64;
+/// The segment size is looked up again after this many bytes, which grow from the first time on: a
+/// connection learns its real one (and the path may change) only as it goes.
+const FIRST_MSS_CHECK: u64 = 64 * 1024;
+const MSS_CHECK: u64 = 64 * 1024 * 1024;
+/// The time that bytes to be sent wait for memory before they are tried again.
+const MEMORY_WAIT: Duration = Duration::from_millis(10);
+
+/// The state that belongs to the holder of the transmit token.
+#[derive(Debug)]
+pub(super) struct Tx {
+    outgoing: Outgoing,
+    out: Option<Transmit>,
+    sent: u64,
+    next_mss_check: u64,
+    /// There was no memory for a transmit queue, and a timer tries again at this time.
+    starved_until: Option<Time>,
+}
+
+impl Tx {
+    /// `unit`: bytes of a message unit at most, if that is fixed.
+    pub(super) fn new(
+        terms: Option<&Negotiated>,
+        who: Accessor,
+        unit: Option<usize>,
+        stream: &dyn Port,
+    ) -> Self {
+        Self {
+            outgoing: Outgoing::new(terms, who, unit, || stream.max_segment()),
+            out: None,
+            sent: 0,
+            next_mss_check: if unit.is_some() { u64::MAX } else { FIRST_MSS_CHECK },
+            starved_until: None,
+        }
+    }
+
+    /// Bytes that the stream has taken.
+    pub(super) const fn sent(&self) -> u64 {
+        self.sent
+    }
+}
+
+impl Link {
+    /// Sends what can be sent. False when this thread has sent nothing.
+    pub(super) fn send(&self) -> bool {
+        self.release();
+        let mut moved = false;
+        self.tx.request(|tx| {
+            let before = tx.sent;
+            self.transmit_some(tx);
+            moved |= tx.sent != before;
+        });
+        if moved && !self.flags.has(PEER_WATCHED) {
+            self.watch_peer();
+        }
+        self.endpoint.watch_time();
+        moved
+    }
+
+    fn transmit_some(&self, tx: &mut Tx) {
+        let endpoint = &*self.endpoint;
+        let memory = &*endpoint.engine.memory;
+        let mut disposition = None;
+        endpoint.hand_on_postponed();
+        while !self.flags.has(WRITE_BLOCKED | WRITE_ENDED) {
+            if tx.out.is_none() {
+                tx.out = endpoint.engine.pool.transmit();
+            }
+            let Some(out) = &mut tx.out else { return self.transmit_later(tx) };
+            let admitted = iwarp_mem::admit_faults();
+            let more = tx.outgoing.transmit(endpoint, memory, out, self.budget);
+            drop(admitted);
+            if out.is_empty() {
+                break;
+            }
+            self.writing.store(true, Ordering::Release);
+            let written = self.write(&tx.outgoing, out);
+            let taken = written.map(|n| {
+                tx.sent += n as u64;
+                if let Some(fate) = &self.fate {
+                    fate.sent(n);
+                }
+                tx.outgoing.taken(endpoint, out, n)
+            });
+            self.writing.store(false, Ordering::Release);
+            endpoint.hand_on_postponed();
+            let taken = match taken {
+                Ok(taken) => taken,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.await_writing();
+                    return;
+                }
+                Err(error) => {
+                    self.failed(&error);
+                    break;
+                }
+            };
+            if tx.sent >= tx.next_mss_check {
+                tx.next_mss_check = tx.sent + MSS_CHECK;
+                tx.outgoing.set_max_segment(self.stream.max_segment());
+            }
+            if out.is_empty() && !more && !taken.more {
+                disposition = Some(taken.disposition);
+                break;
+            }
+        }
+        if tx.out.as_ref().is_some_and(|out| out.is_empty()) {
+            self.give_back(tx);
+            let disposition =
+                disposition.unwrap_or_else(|| endpoint.with(|core| core.disposition()));
+            if disposition == Disposition::Finish && self.flags.set(WRITE_ENDED) & WRITE_ENDED == 0
+            {
+                // Fails where the peer has reset the stream already.
+                let _ = self.stream.shutdown_write();
+            }
+        } else if self.flags.has(WRITE_ENDED) {
+            self.give_back(tx);
+        }
+    }
+
+    /// There is no memory for a transmit queue: what is to be sent waits until there is, or until
+    /// another connection needs its own no more. The worker's thread has one of its own.
+    #[cold]
+    fn transmit_later(&self, tx: &mut Tx) {
+        let now = self.endpoint.now();
+        if tx.starved_until.is_some_and(|until| now < until) {
+            return;
+        }
+        tracing::debug!(qp = self.endpoint.id(), "out of memory: what is to be sent waits");
+        let at = now.plus(MEMORY_WAIT);
+        tx.starved_until = Some(at);
+        let weak = Weak::clone(&self.itself);
+        let again = move || {
+            if let Some(link) = weak.upgrade() {
+                link.send();
+                link.settle();
+            }
+        };
+        self.endpoint.engine.worker.at(at, Box::new(again));
+    }
+
+    /// Reports the receives that have waited, or leaves them to the thread that sends.
+    #[inline]
+    pub(super) fn hand_on_postponed(&self) {
+        if self.endpoint.postpones() && self.is_writing() {
+            // Whoever has the token looks for them once more.
+            self.tx.request(|tx| self.transmit_some(tx));
+        } else {
+            self.endpoint.hand_on_postponed();
+        }
+    }
+
+    pub(super) fn give_back(&self, tx: &mut Tx) {
+        if let Some(out) = tx.out.take() {
+            self.endpoint.engine.pool.give_transmit(out);
+        }
+    }
+
+    /// One system call for as much as goes into it.
+    fn write(&self, outgoing: &Outgoing, out: &Transmit) -> io::Result<usize> {
+        let mut pieces = out.pieces();
+        if let (Some(Piece::Staged(range)), None) = (pieces.next(), pieces.next()) {
+            return self.stream.send(&[IoPart::new(out.octets(range.clone()))], false);
+        }
+        let mut guards: [Option<Guard<'_>>; GUARDED_PARTS] = [const { None }; GUARDED_PARTS];
+        let mut staged_only = true;
+        for (number, (piece, slot)) in out.pieces().zip(&mut guards).enumerate() {
+            if let Piece::Memory(source) = piece {
+                staged_only = false;
+                *slot = Some(self.guard(source, false).map_err(|error| {
+                    outgoing.lost(&self.endpoint, out, number, error);
+                    io::Error::other(error)
+                })?);
+            }
+        }
+        let limit = if staged_only { PARTS } else { GUARDED_PARTS };
+        let mut parts = [IoPart::EMPTY; PARTS];
+        let mut used = 0;
+        let mut total = 0;
+        for (number, piece) in out.pieces().take(limit).enumerate() {
+            let part = match piece {
+                Piece::Staged(range) => IoPart::new(out.octets(range.clone())),
+                Piece::Memory(_) => match guards.get(number).and_then(Option::as_ref) {
+                    Some(guard) => IoPart::from(guard),
+                    None => break,
+                },
+            };
+            total += part.len();
+            parts[used] = part;
+            used += 1;
+        }
+        let sent = self.stream.send(&parts[..used], total < out.len());
+        if sent.as_ref().is_err_and(is_bad_address) {
+            let gone = guards
+                .iter()
+                .enumerate()
+                .find_map(|(number, guard)| Some((number, guard.as_ref()?.find().err()?)));
+            // Should it have come back, the first one was at fault.
+            let gone = gone.or_else(|| {
+                let number = guards.iter().position(Option::is_some)?;
+                Some((number, bad_address(guards[number].as_ref()?)))
+            });
+            if let Some((number, error)) = gone {
+                outgoing.lost(&self.endpoint, out, number, error);
+            }
+        }
+        sent
+    }
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The port number at which queue pairs are found.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::io;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use iwarp_os::Ready;
+use iwarp_proto::mpa::startup::Request;
+
+use crate::engine::Engine;
+use crate::engine::numbers::PortNumber;
+use crate::engine::sync::Mutex;
+use crate::engine::tasks::Task;
+use crate::port::Acceptor;
+use crate::report;
+use crate::wire::iwarp::rendezvous::introduction::{Foreign, Introduction, VERSION, refusal};
+use crate::wire::iwarp::rendezvous::{Meeting, Rendezvous};
+use crate::wire::iwarp::startup::line::Answering;
+use crate::wire::iwarp::startup::reception::{Host, Reception};
+
+/// Peers that the system takes before the worker does: as many as it lets a program say. In a flood
+/// a good peer's attempt would be dropped, and repeated after a second only.
+const BACKLOG: u32 = 4096;
+
+/// An address of this host, and the interface where it is link-local.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Place {
+    pub(crate) ip: IpAddr,
+    pub(crate) scope: u32,
+}
+
+/// A port, which listens at the addresses that its queue pairs use and at no others.
+pub(crate) struct Door {
+    engine: Arc<Engine>,
+    port: Arc<PortNumber>,
+    guests: Arc<Guests>,
+    entrances: Mutex<HashMap<Place, Arc<Entrance>>>,
+}
+
+/// The queue pairs that are found at a door.
+#[derive(Default)]
+struct Guests {
+    all: Mutex<HashMap<u32, Guest>>,
+    /// The user was told of a peer with an earlier release.
+    reported: AtomicBool,
+}
+
+struct Guest {
+    meeting: Weak<Meeting>,
+    place: Place,
+}
+
+/// One of its addresses.
+struct Entrance {
+    acceptor: Box<dyn Acceptor>,
+    reception: Reception,
+}
+
+impl Door {
+    /// One that listens nowhere yet.
+    pub(crate) fn new(engine: &Arc<Engine>, port: &Arc<PortNumber>) -> Self {
+        Self {
+            engine: Arc::clone(engine),
+            port: Arc::clone(port),
+            guests: Arc::default(),
+            entrances: Mutex::default(),
+        }
+    }
+
+    /// The queue pair is found at that address.
+    pub(crate) fn list(&self, number: u32, place: Place, meeting: Weak<Meeting>) -> io::Result<()> {
+        let mut entrances = self.entrances.lock();
+        if let Entry::Vacant(vacant) = entrances.entry(place) {
+            vacant.insert(self.open(place)?);
+        }
+        self.guests.all.lock().insert(number, Guest { meeting, place });
+        Ok(())
+    }
+
+    fn open(&self, place: Place) -> io::Result<Arc<Entrance>> {
+        let acceptor = self.port.reservation().listen_at(place.ip, place.scope, BACKLOG)?;
+        let engine = &self.engine;
+        let config = Rendezvous::startup(engine, 0, 0);
+        let host = Arc::clone(&self.guests) as Arc<dyn Host>;
+        let reception = Reception::new(engine, None, config, engine.options.max_pending, host);
+        let entrance = Arc::new(Entrance { acceptor, reception });
+        entrance.reception.open(&*entrance.acceptor, Arc::clone(&entrance) as Arc<dyn Task>)?;
+        Ok(entrance)
+    }
+
+    /// The queue pair is not found any more. True when none is.
+    pub(crate) fn withdraw(&self, number: u32) -> bool {
+        let mut entrances = self.entrances.lock();
+        let mut guests = self.guests.all.lock();
+        guests.remove(&number);
+        entrances.retain(|place, entrance| {
+            let used = guests.values().any(|guest| guest.place == *place);
+            if !used {
+                entrance.reception.close(&*entrance.acceptor);
+            }
+            used
+        });
+        guests.is_empty()
+    }
+}
+
+impl Task for Entrance {
+    fn ready(&self, _: Ready) {
+        self.reception.take(&*self.acceptor);
+    }
+}
+
+impl Host for Guests {
+    fn requested(&self, request: Request, answering: Answering) {
+        let introduction = match Introduction::parse(&request.private_data) {
+            Ok(introduction) => introduction,
+            Err(Foreign::Version(version)) => {
+                if !self.reported.swap(true, Ordering::Relaxed) {
+                    report!(
+                        WARN,
+                        "the library at {} is of another release (it has {version}, this one \
+                         {VERSION}), so queue pairs do not connect",
+                        answering.peer_ip(),
+                    );
+                }
+                return send_away(answering, "another release");
+            }
+            Err(Foreign::Noise) => {
+                // None of ours: closed without an answer, which might be taken for another's.
+                let peer = answering.peer_ip();
+                report!(INFO, %peer, "a stranger connected to the port of a queue pair");
+                return;
+            }
+        };
+        let meeting =
+            self.all.lock().get(&introduction.to).and_then(|guest| guest.meeting.upgrade());
+        match meeting {
+            Some(meeting) => meeting.called_on(&introduction, request.private_data, answering),
+            None => send_away(answering, "no such queue pair"),
+        }
+    }
+}
+
+/// Refuses a connection. The reason goes to our log alone.
+pub(crate) fn send_away(answering: Answering, why: &str) {
+    tracing::debug!(peer = %answering.peer_ip(), why, "a queue pair is not to be had");
+    // A peer that has gone does not need to know.
+    let _ = answering.reject(&refusal());
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Packets that arrive at a datagram port: checked, and handed to the queue pairs that they are
+//! for.
+
+use std::io;
+use std::mem;
+use std::sync::Arc;
+
+use iwarp_mem::OutOfMemory;
+use iwarp_roce::wire::icrc::IdMemory;
+use iwarp_roce::wire::{Counters, GSI_QP, MULTICAST_QP, Packet, Path, Received, receive};
+use iwarp_types::Time;
+
+use super::Mux;
+use crate::engine::endpoint::Endpoint;
+use crate::port::Packets;
+
+/// Calls of the port before others get their turn.
+const CALLS: usize = 16;
+
+/// Packets that a queue pair gets under one lock: whoever posts waits no longer than for these.
+const RUN: usize = 32;
+
+/// Peers whose way of numbering packets is remembered.
+const PEERS: usize = 256;
+
+/// The state that belongs to the holder of the receive token.
+#[derive(Debug)]
+pub(super) struct Rx {
+    touched: Touched,
+    checks: Checks,
+}
+
+/// Queue pairs that have received something in this turn, and whether they have something to send.
+#[derive(Debug, Default)]
+struct Touched(Vec<(Arc<Endpoint>, bool)>);
+
+/// Finds out which packets are to be handed to anybody.
+#[derive(Debug)]
+struct Checks {
+    /// The numbers that peers give to their packets.
+    ids: IdMemory,
+    counters: Counters,
+    /// Queue pairs of whose packets the network tells that they met congestion.
+    congested: Vec<(u32, Path)>,
+}
+
+impl Rx {
+    pub(super) fn new() -> Result<Self, OutOfMemory> {
+        let ids = IdMemory::new(PEERS).map_err(|_| OutOfMemory)?;
+        let checks = Checks { ids, counters: Counters::default(), congested: Vec::new() };
+        Ok(Self { touched: Touched::default(), checks })
+    }
+}
+
+impl Touched {
+    fn note(&mut self, endpoint: Arc<Endpoint>, wants: bool) {
+        match self.0.iter_mut().rev().find(|(other, _)| Arc::ptr_eq(other, &endpoint)) {
+            Some((_, wanted)) => *wanted = wants,
+            None => self.0.push((endpoint, wants)),
+        }
+    }
+}
+
+impl Checks {
+    /// The next packet that is one. Nobody is told of the others.
+    fn next<'a>(&mut self, packets: &mut Packets<'a>, now: Time) -> Option<(Path, Packet<'a>)> {
+        loop {
+            let (path, octets) = packets.next()?;
+            match receive(&path, octets, now, &mut self.ids, &mut self.counters) {
+                Some(Received::Packet(packet)) => return Some((path, packet)),
+                // Each is told once in a while at most, so more is nonsense.
+                Some(Received::Congestion { qp }) if self.congested.len() < RUN => {
+                    self.congested.push((qp, path));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Mux {
+    /// Receives what is there. False when this thread has seen nothing come.
+    pub(super) fn receive(&self) -> bool {
+        let mut moved = false;
+        self.rx.request(|rx| moved |= self.receive_some(rx));
+        moved
+    }
+
+    fn receive_some(&self, rx: &mut Rx) -> bool {
+        let mut moved = false;
+        let Rx { touched, checks } = rx;
+        for _ in 0..CALLS {
+            // A look that finds nothing, as most do while a caller polls, does not ask for the time.
+            let received = self.port.receive_all(&mut |packets| {
+                self.hand_out(packets, self.clock.now(), checks, touched);
+            });
+            match received {
+                Ok(intake) => {
+                    moved = true;
+                    if !intake.more {
+                        break;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => {
+                    self.rest(&error);
+                    break;
+                }
+            }
+        }
+        if moved {
+            self.counted.add(|| mem::take(&mut checks.counters));
+        }
+        for (number, path) in checks.congested.drain(..) {
+            if let Some(endpoint) = self.queue_pair(number) {
+                endpoint.slow_down(&path, self.clock.now());
+            }
+        }
+        for (endpoint, wants) in touched.0.drain(..) {
+            if wants {
+                self.send_for(&endpoint);
+            } else {
+                endpoint.watch_time();
+            }
+            self.counted.add(|| endpoint.take_counters());
+        }
+        moved
+    }
+
+    /// Hands packets out: those that follow each other to one queue pair under one lock.
+    fn hand_out(
+        &self,
+        packets: &mut Packets<'_>,
+        now: Time,
+        checks: &mut Checks,
+        touched: &mut Touched,
+    ) {
+        let mut next = checks.next(packets, now);
+        while let Some((path, packet)) = next {
+            let number = packet.header.bth.dest_qp;
+            if number == GSI_QP {
+                self.gsi.receive(&path, &packet);
+            } else if number == MULTICAST_QP {
+                for endpoint in self.attached(path.address.destination) {
+                    let wants = endpoint.take_packets((path, packet), || None);
+                    touched.note(endpoint, wants);
+                }
+            } else if let Some(endpoint) = self.queue_pair(number) {
+                let (mut left, mut upcoming) = (RUN, None);
+                let wants = endpoint.take_packets((path, packet), || {
+                    let more = checks.next(packets, now);
+                    upcoming = Some(more);
+                    left -= 1;
+                    more.filter(|(_, more)| left > 0 && more.header.bth.dest_qp == number)
+                });
+                touched.note(endpoint, wants);
+                // The last that was looked at was not taken.
+                if let Some(more) = upcoming {
+                    next = more;
+                    continue;
+                }
+            } else {
+                checks.counters.unknown_qp += 1;
+            }
+            next = checks.next(packets, now);
+        }
+    }
+}

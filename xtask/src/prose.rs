@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Comments in plain English: a comment names its subject first, and words that hide it become fewer.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Result, bail};
+
+use crate::shell;
+
+/// Words that no comment opens with: they promise a riddle.
+const OPENINGS: [&str; 12] = [
+    "How", "Nobody", "Nothing", "Those", "What", "Whatever", "Where", "Whether", "Who", "Whoever",
+    "Whom", "Whose",
+];
+
+/// Words that hide who or what is meant, and the number of comment lines that have them. The number is
+/// lowered with each that goes.
+const WORDS: [(&str, usize); 4] = [("nobody", 0), ("the same", 0), ("whatever", 0), ("whoever", 0)];
+
+/// Checks the comments of all sources.
+pub(crate) fn check() -> Result<String> {
+    let listed = shell::output(shell::program("git").args(["ls-files", "--", "*.rs"]))?;
+    let (mut problems, mut counts, mut comments) = (Vec::new(), [0; WORDS.len()], 0);
+    for file in listed.lines() {
+        let Ok(source) = fs::read_to_string(shell::root().join(Path::new(file))) else { continue };
+        let found = look_at(&source);
+        comments += found.comments;
+        let opened = |(line, word): &(usize, &str)| format!("{file}:{line}: opens with {word}");
+        problems.extend(found.openings.iter().map(opened));
+        for (count, more) in counts.iter_mut().zip(found.words) {
+            *count += more;
+        }
+    }
+    for ((word, most), count) in WORDS.iter().zip(counts) {
+        if count > *most {
+            problems.push(format!("{count} comment lines have \"{word}\", of {most} before"));
+        } else if count < *most {
+            problems.push(format!("\"{word}\" stands in {count} lines: lower it in {}", file!()));
+        }
+    }
+    if !problems.is_empty() {
+        bail!("name the subject first, and by its name:\n{}", problems.join("\n"));
+    }
+    Ok(format!("{comments} comments name their subject"))
+}
+
+/// The comments of one source.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Found {
+    comments: usize,
+    /// Lines, from 1 on, of comments that open with one of [`OPENINGS`].
+    openings: Vec<(usize, &'static str)>,
+    /// Lines that have each of [`WORDS`].
+    words: [usize; WORDS.len()],
+}
+
+fn look_at(source: &str) -> Found {
+    let mut found = Found::default();
+    let mut goes_on = false;
+    for (number, line) in source.lines().enumerate() {
+        let Some(text) = comment(line) else {
+            goes_on = false;
+            continue;
+        };
+        if !goes_on && !text.is_empty() {
+            found.comments += 1;
+            let first = text.split(|c: char| !c.is_alphabetic()).next().unwrap_or_default();
+            let opening = OPENINGS.into_iter().find(|word| *word == first);
+            found.openings.extend(opening.map(|word| (number + 1, word)));
+        }
+        goes_on = !text.is_empty();
+        let lower = text.to_lowercase();
+        for ((word, _), count) in WORDS.iter().zip(&mut found.words) {
+            *count += usize::from(lower.contains(word));
+        }
+    }
+    found
+}
+
+/// The text of a line that is a comment.
+fn comment(line: &str) -> Option<&str> {
+    let text = line.trim_start().strip_prefix("//")?;
+    Some(text.trim_start_matches(['/', '!']).trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_word_of_a_comment_counts() {
+        let source =
+            "//! What it is.\n//!\n//! Whether.\nfn f() {}\n    // Fine,\n    // whoever reads.\n";
+        let found = look_at(source);
+        assert_eq!(found.comments, 3);
+        assert_eq!(found.openings, [(1, "What"), (3, "Whether")]);
+        assert_eq!(found.words, [0, 0, 0, 1]);
+        assert_eq!(look_at("let url = \"// What\";\n"), Found::default());
+    }
+}
